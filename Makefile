@@ -1,0 +1,37 @@
+# Every target sets up what it needs in .venv; only Python, make and a package index are assumed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.dev
+BENCH_STAMP := $(VENV)/.bench
+
+.PHONY: demo test lint bench verify docs clean
+
+demo: $(STAMP)
+	$(BIN)/python examples/demo.py
+
+test: lint $(STAMP)
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+verify: $(STAMP)
+	$(BIN)/python -m pytest -m slow
+
+bench: $(BENCH_STAMP)
+	$(BIN)/python benchmarks/exact.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	touch $@
+
+$(BENCH_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
+	touch $@

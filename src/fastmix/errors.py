@@ -1,0 +1,62 @@
+"""The exceptions of fastmix, all derived from :class:`FastmixError`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["FastmixError", "FormatError", "ModelError", "NotConvergedError", "ResourceError", "UnfitMethodError"]
+
+
+class FastmixError(Exception):
+    """Base of every error that fastmix raises on purpose."""
+
+
+class ModelError(FastmixError, ValueError):
+    """A model, or an argument that describes one, is not valid."""
+
+
+class FormatError(FastmixError, ValueError):
+    """A file does not follow its format; the message starts with ``path:line``."""
+
+
+class ResourceError(FastmixError, MemoryError):
+    """A request needs more memory or time than allowed; nothing was allocated.
+
+    Attributes
+    ----------
+    required_bytes, limit_bytes : int or None
+        What the request would need and what was allowed.
+    treewidth : int or None
+        Width of the elimination order behind the estimate, for exact inference.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        required_bytes: int | None = None,
+        limit_bytes: int | None = None,
+        treewidth: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.required_bytes = required_bytes
+        self.limit_bytes = limit_bytes
+        self.treewidth = treewidth
+
+
+class UnfitMethodError(FastmixError, ValueError):
+    """The method cannot be used on this model; the message says why and what to use instead."""
+
+
+class NotConvergedError(FastmixError, RuntimeError):
+    """An iteration stopped before its guarantee held.
+
+    Attributes
+    ----------
+    result : object
+        The best result reached, of the type the call would have returned.
+    """
+
+    def __init__(self, message: str, result: Any = None) -> None:
+        super().__init__(message)
+        self.result = result
