@@ -1,0 +1,180 @@
+"""Flat parameter arrays out of the tables, factors and graphs that users have.
+
+The functions here turn ragged input into the arrays that :class:`fastmix.PairwiseMRF` stores: unary entries and
+edge tables one after another, edges with ``i < j`` in lexicographic order, repeated and reversed edges merged.
+Everything is vectorised over edges, because models with millions of them are ordinary.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastmix.errors import ModelError
+from fastmix.validation import as_float_array, check_log_values, describe
+
+__all__ = [
+    "flatten_tables",
+    "flatten_unary",
+    "merge_factors",
+    "merge_pairs",
+    "offsets_of",
+    "table_positions",
+]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+def offsets_of(sizes: IntArray) -> IntArray:
+    """Start of each block when blocks of the given sizes lie one after another, with the total at the end.
+
+    Examples
+    --------
+    >>> offsets_of(np.array([2, 3])).tolist()
+    [0, 2, 5]
+    """
+    offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
+
+
+def flatten_unary(log_unary: ArrayLike | Sequence[ArrayLike]) -> tuple[IntArray, FloatArray]:
+    """State counts and flat unary entries of a 2-D array (n, L) or of a sequence of n vectors."""
+    if isinstance(log_unary, np.ndarray) and log_unary.dtype != object:
+        array = as_float_array("log_unary", log_unary)
+        if array.size == 0 and array.ndim <= 2:
+            if array.ndim == 2 and array.shape[0] > 0:
+                raise ModelError(f"log_unary must have at least one state per variable, got shape {array.shape}")
+            return np.zeros(0, dtype=np.int64), np.zeros(0)
+        if array.ndim != 2:
+            raise ModelError(f"log_unary must be 2-D (variables, states) or a list of vectors, got shape {array.shape}")
+        return np.full(array.shape[0], array.shape[1], dtype=np.int64), array.reshape(-1)
+    try:
+        vectors = [as_float_array(f"log_unary[{i}]", v) for i, v in enumerate(log_unary)]  # type: ignore[arg-type]
+    except TypeError:
+        raise ModelError(f"log_unary must be a 2-D array or a list of vectors, got {describe(log_unary)}") from None
+    for i, vector in enumerate(vectors):
+        if vector.ndim != 1 or vector.size == 0:
+            raise ModelError(f"log_unary[{i}] must be a vector with one entry per state, got shape {vector.shape}")
+    counts = np.array([v.size for v in vectors], dtype=np.int64)
+    return counts, (np.concatenate(vectors) if vectors else np.zeros(0))
+
+
+def flatten_tables(
+    edges: IntArray, num_states: IntArray, log_pairwise: ArrayLike | Sequence[ArrayLike]
+) -> FloatArray:
+    """Flat edge tables, each of shape (L_i, L_j) for its edge (i, j) in the direction given."""
+    rows, cols = num_states[edges[:, 0]], num_states[edges[:, 1]]
+    if isinstance(log_pairwise, np.ndarray) and log_pairwise.dtype != object:
+        array = as_float_array("log_pairwise", log_pairwise)
+        if array.size == 0 and len(edges) == 0:
+            return np.zeros(0)
+        if array.ndim != 3 or len(array) != len(edges):
+            raise ModelError(
+                f"log_pairwise must have shape ({len(edges)}, L_i, L_j), one table per edge, got shape {array.shape}"
+            )
+        wrong = np.flatnonzero((rows != array.shape[1]) | (cols != array.shape[2]))
+        if wrong.size:
+            _raise_table_shape(int(wrong[0]), edges, num_states, array.shape[1:])
+        return array.reshape(-1)
+    try:
+        tables = [as_float_array(f"log_pairwise[{e}]", t) for e, t in enumerate(log_pairwise)]  # type: ignore[arg-type]
+    except TypeError:
+        raise ModelError(f"log_pairwise must be a 3-D array or a list of tables, got {describe(log_pairwise)}") from None
+    if len(tables) != len(edges):
+        raise ModelError(f"log_pairwise must have one table per edge, {len(edges)}, got {len(tables)}")
+    for e, table in enumerate(tables):
+        if table.shape != (rows[e], cols[e]):
+            _raise_table_shape(e, edges, num_states, table.shape)
+    return np.concatenate([t.reshape(-1) for t in tables]) if tables else np.zeros(0)
+
+
+def table_positions(num_states: IntArray, pairs: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """For every entry of the tables of ``pairs`` in turn: the pair it belongs to, its row and its column."""
+    cols = num_states[pairs[:, 1]]
+    sizes = num_states[pairs[:, 0]] * cols
+    owner = np.repeat(np.arange(len(pairs)), sizes)
+    local = np.arange(len(owner)) - offsets_of(sizes)[owner]
+    row = local // cols[owner]
+    return owner, row, local - row * cols[owner]
+
+
+def merge_pairs(num_states: IntArray, pairs: IntArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Edges with i < j in lexicographic order and their flat tables: repeated and reversed pairs added up.
+
+    Cost: linear in the entries when the pairs are in order already, one sort of the pairs otherwise.
+    """
+    first, second = pairs.min(axis=1, initial=np.iinfo(np.int64).max), pairs.max(axis=1, initial=-1)
+    key = first * np.int64(len(num_states)) + second
+    flipped = pairs[:, 0] > pairs[:, 1]
+    if not flipped.any() and (np.diff(key) > 0).all():
+        return pairs, values
+    unique, inverse = np.unique(key, return_inverse=True)
+    edges = np.stack([unique // len(num_states), unique % len(num_states)], axis=1)
+    starts = offsets_of(num_states[edges[:, 0]] * num_states[edges[:, 1]])
+    owner, row, col = table_positions(num_states, pairs)
+    num_cols = num_states[second][owner]
+    target = starts[inverse[owner]] + np.where(flipped[owner], col * num_cols + row, row * num_cols + col)
+    # bincount adds in float64; the cast, free of charge, tells the type checker so.
+    return edges, np.bincount(target, weights=values, minlength=int(starts[-1])).astype(np.float64, copy=False)
+
+
+def merge_factors(
+    num_states: IntArray, factors: Iterable[tuple[Sequence[int], ArrayLike]]
+) -> tuple[float, FloatArray, IntArray, FloatArray]:
+    """Constant, flat unary entries, edges and flat tables of a list of ``(scope, log_table)`` factors."""
+    n = len(num_states)
+    unary_starts = offsets_of(num_states)
+    constant = 0.0
+    log_unary = np.zeros(int(unary_starts[-1]))
+    pairs: list[tuple[int, int]] = []
+    tables: list[FloatArray] = []
+    if not isinstance(factors, Iterable):
+        raise ModelError(f"factors must be a list of (scope, log_table) pairs, got {describe(factors)}")
+    for k, factor in enumerate(factors):
+        try:
+            scope, table = factor
+            variables = [operator.index(v) for v in scope]
+        except (TypeError, ValueError):
+            raise ModelError(
+                f"factors[{k}] must be a pair (variable numbers, log_table), got {describe(factor)}"
+            ) from None
+        array = as_float_array(f"factors[{k}]", table)
+        if bad := [v for v in variables if not 0 <= v < n]:
+            raise ModelError(f"factors[{k}] must name variables from 0 to {n - 1}, got {bad[0]}")
+        shape = tuple(int(num_states[v]) for v in variables)
+        if array.size != int(np.prod(shape, dtype=np.int64)) or (array.ndim > 1 and array.shape != shape):
+            raise ModelError(f"factors[{k}] over variables {variables} must have shape {shape}, got {array.shape}")
+        check_log_values(f"factors[{k}]", array)
+        if len(variables) == 0:
+            constant += float(array.reshape(()))
+        elif len(variables) == 1:
+            start = unary_starts[variables[0]]
+            log_unary[start : start + shape[0]] += array.reshape(-1)
+        elif len(variables) == 2:
+            if variables[0] == variables[1]:
+                raise ModelError(f"factors[{k}] must join two different variables, got {variables}")
+            pairs.append((variables[0], variables[1]))
+            tables.append(array.reshape(-1))
+        else:
+            raise ModelError(
+                f"factors[{k}] spans {len(variables)} variables; a pairwise model takes factors over at most two"
+            )
+    edges, log_pairwise = merge_pairs(
+        num_states,
+        np.array(pairs, dtype=np.int64).reshape(-1, 2),
+        np.concatenate(tables) if tables else np.zeros(0),
+    )
+    return constant, log_unary, edges, log_pairwise
+
+
+def _raise_table_shape(e: int, edges: IntArray, num_states: IntArray, got: tuple[int, ...]) -> None:
+    i, j = edges[e].tolist()
+    raise ModelError(
+        f"log_pairwise[{e}] for edge ({i}, {j}) must have shape ({num_states[i]}, {num_states[j]}), "
+        f"rows for variable {i} and columns for variable {j}, got {tuple(got)}"
+    )

@@ -1,0 +1,137 @@
+"""Exact inference for users: evidence, forbidden states, twins and the junction tree put together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.errors import ResourceError
+from fastmix.exact.junction_tree import JunctionTree, plan_junction_tree
+from fastmix.exact.twins import TwinReduction, count_twins
+from fastmix.model import PairwiseMRF
+from fastmix.reduction import Reduction, reduce_model
+from fastmix.resources import available_memory
+from fastmix.results import InferenceResult, Status, provenance
+
+__all__ = ["draw_exact", "infer_exact"]
+
+IntArray = NDArray[np.int64]
+Evidence = Mapping[int | str, int | str]
+
+
+def infer_exact(
+    model: PairwiseMRF, *, evidence: Evidence | None = None, memory_limit: float | None = None
+) -> InferenceResult:
+    """Exact node marginals, edge marginals and log Z.
+
+    Parameters
+    ----------
+    model : PairwiseMRF
+    evidence : mapping, optional
+        Observed states by variable, numbers or names.
+    memory_limit : float, optional
+        Bytes; half of the memory that is free by default.
+
+    Returns
+    -------
+    InferenceResult
+        ``stats`` holds the treewidth, the bytes, the arithmetic used and the seconds.
+
+    Raises
+    ------
+    ResourceError
+        If the tables of the best elimination order found need more memory than the limit; nothing is allocated then.
+    ModelError
+        If the evidence, or the model itself, has probability zero.
+
+    Notes
+    -----
+    Time and memory grow with the number of entries of the largest clique, exponentially in the treewidth: about
+    0.1 s for a 16x16 grid of binary variables, 16 times that for 20x20. Interchangeable variables are counted together
+    when the plain tree does not fit (see :mod:`fastmix.exact.twins`).
+
+    Examples
+    --------
+    >>> model = PairwiseMRF.ising([(0, 1), (1, 2), (0, 2)], coupling=0.8, field=[0.3, 0.0, 0.0])
+    >>> result = infer_exact(model)
+    >>> round(result.log_z, 6), result.marginal(1).round(6).tolist()
+    (3.214829, [0.229361, 0.770639])
+    """
+    start = time.perf_counter()
+    reduction, twins, tree = _plan(model, evidence, memory_limit)
+    answer = tree.calibrate()
+    nodes, edges = answer.node_marginals, answer.edge_marginals
+    if twins is not None:
+        nodes, edges = twins.expand_marginals(nodes, edges)
+    stats = {
+        "treewidth": tree.treewidth,
+        "required_bytes": tree.required_bytes,
+        "table_entries": tree.order.total_entries,
+        "arithmetic": answer.arithmetic,
+        "counting_variables": 0 if twins is None else sum(len(g) > 1 for g in twins.groups),
+    }
+    node_marginals = reduction.expand_node_marginals(nodes)
+    edge_marginals = reduction.expand_edge_marginals(nodes, edges)
+    stats["seconds"] = time.perf_counter() - start
+    return InferenceResult(
+        model=model,
+        method="exact",
+        status=Status.OK,
+        node_marginals=node_marginals,
+        edge_marginals=edge_marginals,
+        log_z=answer.log_z,
+        stats=stats,
+        provenance=provenance(model, evidence=_plain(evidence), memory_limit=memory_limit),
+    )
+
+
+def draw_exact(
+    model: PairwiseMRF,
+    *,
+    num_draws: int,
+    evidence: Evidence | None = None,
+    seed: int | None = None,
+    memory_limit: float | None = None,
+) -> IntArray:
+    """Independent exact configurations (num_draws, n), of all variables also with evidence.
+
+    Parameters and errors as for :func:`infer_exact`; a seed makes the draws repeatable.
+
+    Examples
+    --------
+    >>> model = PairwiseMRF.ising([(0, 1)], coupling=20.0)
+    >>> draws = draw_exact(model, num_draws=5, seed=1)
+    >>> bool((draws[:, 0] == draws[:, 1]).all())
+    True
+    """
+    if num_draws < 0:
+        raise ValueError(f"num_draws must be at least 0, got {num_draws}")
+    reduction, twins, tree = _plan(model, evidence, memory_limit)
+    rng = np.random.default_rng(seed)
+    draws = tree.draw(num_draws, rng)
+    if twins is not None:
+        draws = twins.expand_draws(draws, rng)
+    return reduction.expand_states(draws)
+
+
+def _plan(
+    model: PairwiseMRF, evidence: Evidence | None, memory_limit: float | None
+) -> tuple[Reduction, TwinReduction | None, JunctionTree]:
+    limit = available_memory() / 2 if memory_limit is None else float(memory_limit)
+    if not limit > 0:
+        raise ValueError(f"memory_limit must be positive, got {memory_limit}")
+    reduction = reduce_model(model, evidence, fold_single=True)
+    try:
+        return reduction, None, plan_junction_tree(reduction.model, memory_limit=limit)
+    except ResourceError:
+        twins = count_twins(reduction.model)
+        if twins is None:
+            raise
+        return reduction, twins, plan_junction_tree(twins.model, memory_limit=limit)
+
+
+def _plain(evidence: Evidence | None) -> dict[str, int | str] | None:
+    return None if evidence is None else {str(k): v for k, v in evidence.items()}

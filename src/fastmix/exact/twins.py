@@ -1,0 +1,170 @@
+"""Interchangeable variables counted together.
+
+Variables that have the same unary and the same tables to the same neighbours, and are not neighbours of each other,
+are interchangeable: the weight of a configuration depends only on how many of them are in each state. A group of k
+such twins with L states is replaced by one variable whose states are the C(k + L - 1, L - 1) possible counts, with
+the multinomial coefficient as its weight. A complete bipartite graph with equal tables, whose treewidth is its size,
+becomes two variables and one edge. This is the counting step of lifted inference (de Salvo Braz, Amir and Roth, 2005;
+Milch et al., 2008) on pairwise models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.construction import merge_pairs
+from fastmix.model import PairwiseMRF
+
+__all__ = ["TwinReduction", "count_twins"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_MAX_COUNTS = 5000  # states of a counting variable; more are never worth a table
+
+
+@dataclass(frozen=True)
+class TwinReduction:
+    """A model, the model of its counts, and the maps back.
+
+    Attributes
+    ----------
+    original, model : PairwiseMRF
+        Before and after.
+    groups : list of int arrays
+        Original variables behind each variable of ``model``.
+    counts : list of int arrays (states of the group, L)
+        How many members are in each original state, for each state of the group's variable.
+    """
+
+    original: PairwiseMRF
+    model: PairwiseMRF
+    groups: list[IntArray]
+    counts: list[IntArray]
+
+    def expand_marginals(self, nodes: FloatArray, edges: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Flat node and edge marginals of the original model from those of the counts.
+
+        For twins i of a group of size k, ``P(x_i = a) = E[count_a] / k``; for an edge between two groups of sizes k
+        and l, ``P(x_i = a, x_j = b) = E[count_a count_b] / (k l)``.
+        """
+        original, model = self.original, self.model
+        node_result, edge_result = np.empty(len(original.log_unary)), np.empty(len(original.log_pairwise))
+        share = [c / len(g) for c, g in zip(self.counts, self.groups, strict=True)]
+        for g, members in enumerate(self.groups):
+            values = nodes[model.unary_offsets[g] : model.unary_offsets[g + 1]] @ share[g]
+            for i in members:
+                node_result[original.unary_offsets[i] : original.unary_offsets[i + 1]] = values
+        group_of = self._group_of()
+        tables = {}
+        for e, (a, b) in enumerate(model.edges.tolist()):
+            values = edges[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]]
+            tables[a, b] = share[a].T @ values.reshape(len(share[a]), len(share[b])) @ share[b]
+            tables[b, a] = tables[a, b].T
+        for e, (i, j) in enumerate(original.edges.tolist()):
+            table = tables[group_of[i], group_of[j]]
+            edge_result[original.pairwise_offsets[e] : original.pairwise_offsets[e + 1]] = table.reshape(-1)
+        return node_result, edge_result
+
+    def expand_draws(self, draws: IntArray, rng: np.random.Generator) -> IntArray:
+        """Configurations of the original model: the members of a group share out its counts at random."""
+        result = np.empty((len(draws), self.original.num_variables), dtype=np.int64)
+        for g, members in enumerate(self.groups):
+            counts = self.counts[g][draws[:, g]]
+            ordered = np.repeat(np.tile(np.arange(counts.shape[1]), len(draws)), counts.reshape(-1))
+            result[:, members] = rng.permuted(ordered.reshape(len(draws), len(members)), axis=1)
+        return result
+
+    def _group_of(self) -> list[int]:
+        result = np.empty(self.original.num_variables, dtype=np.int64)
+        for g, members in enumerate(self.groups):
+            result[members] = g
+        return result.tolist()
+
+
+def count_twins(model: PairwiseMRF) -> TwinReduction | None:
+    """The model with every group of twins replaced by its counts; None when there are no twins to join.
+
+    Cost: linear in the entries of the model, plus the tables between groups.
+    """
+    groups = _groups(model)
+    if len(groups) == model.num_variables:
+        return None
+    counts = [_compositions(len(g), int(model.num_states[g[0]])) for g in groups]
+    unary = []
+    for members, count in zip(groups, counts, strict=True):
+        weight = _log_multinomial(count)
+        vector = model.unary(int(members[0]))
+        used = np.where(count > 0, count * np.where(count > 0, vector, 0.0), 0.0)  # 0 times -inf is 0 here
+        unary.append(weight + used.sum(axis=1))
+    group_of = np.empty(model.num_variables, dtype=np.int64)
+    for g, members in enumerate(groups):
+        group_of[members] = g
+    pairs = np.sort(group_of[model.edges], axis=1)
+    distinct, first = np.unique(pairs, axis=0, return_index=True)
+    tables = []
+    for (a, b), e in zip(distinct.tolist(), first.tolist(), strict=True):
+        i, j = model.edges[e].tolist()
+        table = model.table(i, j) if group_of[i] == a else model.table(j, i)
+        tables.append(_count_energy(counts[a], counts[b], table))
+    num_states = np.array([len(c) for c in counts], dtype=np.int64)
+    edges, flat = merge_pairs(
+        num_states,
+        distinct.reshape(-1, 2),
+        np.concatenate([t.reshape(-1) for t in tables]) if tables else np.zeros(0),
+    )
+    reduced = PairwiseMRF(num_states, np.concatenate(unary), edges, flat, model.log_constant)
+    return TwinReduction(model, reduced, groups, counts)
+
+
+def _groups(model: PairwiseMRF) -> list[IntArray]:
+    adjacency = model.adjacency
+    classes: dict[bytes, list[int]] = defaultdict(list)
+    for v in range(model.num_variables):
+        digest = hashlib.sha256(model.unary(v).tobytes())
+        for k in range(adjacency.indptr[v], adjacency.indptr[v + 1]):
+            u = int(adjacency.neighbors[k])
+            digest.update(u.to_bytes(8, "little"))
+            digest.update(np.ascontiguousarray(model.table(v, u)).tobytes())
+        classes[digest.digest()].append(v)
+    groups = []
+    for members in classes.values():
+        states = int(model.num_states[members[0]])
+        if len(members) > 1 and comb(len(members) + states - 1, states - 1) <= _MAX_COUNTS:
+            groups.append(np.array(members, dtype=np.int64))
+        else:
+            groups += [np.array([v], dtype=np.int64) for v in members]
+    return groups
+
+
+def _compositions(total: int, parts: int) -> IntArray:
+    """All vectors of ``parts`` non-negative counts that sum to ``total``; unit vectors in order for 1."""
+    if total == 1:
+        return np.eye(parts, dtype=np.int64)
+    rows = []
+    for bars in combinations(range(total + parts - 1), parts - 1):
+        cuts = (-1, *bars, total + parts - 1)
+        rows.append([cuts[k + 1] - cuts[k] - 1 for k in range(parts)])
+    return np.array(rows, dtype=np.int64)
+
+
+def _log_multinomial(counts: IntArray) -> FloatArray:
+    from scipy.special import gammaln
+
+    return np.asarray(gammaln(counts.sum(axis=1) + 1.0) - gammaln(counts + 1.0).sum(axis=1))
+
+
+def _count_energy(left: IntArray, right: IntArray, table: FloatArray) -> FloatArray:
+    """``sum_ab left_a right_b table_ab`` for all pairs of count vectors, where a forbidden pair counts only if used."""
+    forbidden = table == -np.inf
+    energy = left @ np.where(forbidden, 0.0, table) @ right.T
+    if forbidden.any():
+        energy[left @ forbidden.astype(float) @ right.T > 0] = -np.inf
+    return energy

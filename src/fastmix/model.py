@@ -1,0 +1,586 @@
+"""The model: a discrete pairwise Markov random field in flat arrays."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastmix import construction, validation
+from fastmix.errors import ModelError
+from fastmix.graphs import Adjacency, adjacency
+
+__all__ = ["PairwiseMRF"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_CHUNK_ENTRIES = 1 << 22  # entries gathered at once by batched methods: 32 MiB a temporary
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PairwiseMRF:
+    """A pairwise Markov random field ``p(x) = exp(k + sum_i u_i(x_i) + sum_ij T_ij(x_i, x_j)) / Z``.
+
+    Variables are numbered from 0, the states of variable i from 0 to ``num_states[i] - 1``. Build models with
+    :meth:`from_tables`, :meth:`from_factors`, :meth:`ising`, :meth:`potts` or :meth:`from_networkx`; the class
+    itself takes the arrays as they are stored, and checks them.
+
+    Parameters
+    ----------
+    num_states : int array (n,)
+        Number of states of each variable, at least 1.
+    log_unary : float array (sum of num_states,)
+        The vectors u_i one after another; -inf forbids a state, NaN and +inf are refused.
+    edges : int array (m, 2)
+        Pairs (i, j) with i < j, in lexicographic order, each once.
+    log_pairwise : float array (sum over edges of L_i * L_j,)
+        The tables T_ij one after another, each row by row (rows for x_i).
+    log_constant : float
+        The constant k. It counts in log Z.
+    variable_names : sequence of str, optional
+        One name per variable, all different.
+    state_names : sequence of sequences of str, optional
+        For each variable, one name per state, all different within the variable.
+
+    Attributes
+    ----------
+    unary_offsets : int array (n + 1,)
+        ``log_unary[unary_offsets[i]:unary_offsets[i + 1]]`` is u_i.
+    pairwise_offsets : int array (m + 1,)
+        The same for the tables of the edges.
+
+    Raises
+    ------
+    ModelError
+        If an array has the wrong shape, holds NaN or +inf, names a variable that does not exist, joins a variable
+        to itself, or leaves a variable without any allowed state.
+
+    Notes
+    -----
+    All arrays are copied and read-only. Memory: 8 bytes an entry and 24 bytes an edge.
+
+    Examples
+    --------
+    >>> model = PairwiseMRF.ising([(0, 1), (1, 2)], coupling=0.5, field=[0.1, 0.0, -0.3])
+    >>> model
+    PairwiseMRF(3 variables of 2 states, 2 edges)
+    >>> round(model.log_weight([1, 1, 0]), 3)
+    0.4
+    """
+
+    num_states: IntArray
+    log_unary: FloatArray
+    edges: IntArray
+    log_pairwise: FloatArray
+    log_constant: float = 0.0
+    variable_names: tuple[str, ...] | None = None
+    state_names: tuple[tuple[str, ...], ...] | None = None
+    unary_offsets: IntArray = field(init=False)
+    pairwise_offsets: IntArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        num_states = validation.as_state_counts(self.num_states)
+        n = len(num_states)
+        edges = validation.as_edges(self.edges, n)
+        if len(edges) and not (edges[:, 0] < edges[:, 1]).all():
+            raise ModelError("edges must have i < j in every row; PairwiseMRF.from_tables takes any direction")
+        if (np.diff(edges[:, 0] * np.int64(n) + edges[:, 1]) <= 0).any():
+            raise ModelError("edges must be in lexicographic order, each once; PairwiseMRF.from_tables sorts and merges")
+        unary_offsets = construction.offsets_of(num_states)
+        pairwise_offsets = construction.offsets_of(num_states[edges[:, 0]] * num_states[edges[:, 1]])
+        log_unary = validation.as_flat("log_unary", self.log_unary, int(unary_offsets[-1]), "num_states")
+        log_pairwise = validation.as_flat("log_pairwise", self.log_pairwise, int(pairwise_offsets[-1]), "num_states and edges")
+        if log_unary.size and log_unary.min() == -np.inf:
+            best = np.maximum.reduceat(log_unary, unary_offsets[:-1])
+            if (dead := np.flatnonzero(best == -np.inf)).size:
+                raise ModelError(f"log_unary must allow at least one state; variable {dead[0]} has only -inf")
+        constant = validation.as_number("log_constant", self.log_constant)
+        for name, value in (
+            ("num_states", num_states),
+            ("log_unary", log_unary),
+            ("edges", edges),
+            ("log_pairwise", log_pairwise),
+            ("unary_offsets", unary_offsets),
+            ("pairwise_offsets", pairwise_offsets),
+        ):
+            value.setflags(write=False)
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "log_constant", constant + 0.0)
+        object.__setattr__(self, "variable_names", validation.as_variable_names(self.variable_names, n))
+        object.__setattr__(self, "state_names", validation.as_state_names(self.state_names, num_states))
+
+    # -- constructors ---------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_tables(
+        cls,
+        log_unary: ArrayLike | Sequence[ArrayLike],
+        edges: ArrayLike,
+        log_pairwise: ArrayLike | Sequence[ArrayLike],
+        *,
+        log_constant: float = 0.0,
+        variable_names: Sequence[str] | None = None,
+        state_names: Sequence[Sequence[str]] | None = None,
+    ) -> PairwiseMRF:
+        """A model from one vector per variable and one table per edge.
+
+        Parameters
+        ----------
+        log_unary : array (n, L) or sequence of n vectors
+            Log-potentials of the states of each variable; their lengths set the state counts.
+        edges : array (m, 2)
+            Pairs in any direction and order; repeated and reversed pairs are added up.
+        log_pairwise : array (m, L, L) or sequence of m tables
+            ``log_pairwise[e][a, b]`` belongs to ``x_i = a, x_j = b`` for ``edges[e] = (i, j)`` as given.
+
+        Examples
+        --------
+        >>> model = PairwiseMRF.from_tables([[0, 0], [0, 0, 1]], [(1, 0)], [[[1, 2], [3, 4], [5, 6]]])
+        >>> model.table(0, 1).tolist()
+        [[1.0, 3.0, 5.0], [2.0, 4.0, 6.0]]
+        """
+        num_states, unary = construction.flatten_unary(log_unary)
+        pairs = validation.as_edges(edges, len(num_states))
+        values = construction.flatten_tables(pairs, num_states, log_pairwise)
+        validation.check_log_values("log_pairwise", values)
+        merged, tables = construction.merge_pairs(num_states, pairs, values)
+        return cls(num_states, unary, merged, tables, log_constant, variable_names, state_names)  # type: ignore[arg-type]
+
+    @classmethod
+    def from_factors(
+        cls,
+        num_states: ArrayLike,
+        factors: Iterable[tuple[Sequence[int], ArrayLike]],
+        *,
+        variable_names: Sequence[str] | None = None,
+        state_names: Sequence[Sequence[str]] | None = None,
+    ) -> PairwiseMRF:
+        """A model from factors ``(scope, log_table)`` over no, one or two variables; repeated scopes are added up.
+
+        Examples
+        --------
+        >>> model = PairwiseMRF.from_factors([2, 2], [((), 1.5), ((0,), [0, 1]), ((1, 0), [[1, 2], [3, 4]])])
+        >>> model.log_constant, model.table(0, 1).tolist()
+        (1.5, [[1.0, 3.0], [2.0, 4.0]])
+        """
+        counts = validation.as_state_counts(num_states)
+        constant, unary, edges, tables = construction.merge_factors(counts, factors)
+        return cls(counts, unary, edges, tables, constant, variable_names, state_names)  # type: ignore[arg-type]
+
+    @classmethod
+    def ising(
+        cls,
+        edges: ArrayLike,
+        coupling: ArrayLike,
+        field: ArrayLike = 0.0,
+        *,
+        num_variables: int | None = None,
+        variable_names: Sequence[str] | None = None,
+    ) -> PairwiseMRF:
+        """The Ising model ``exp(sum_i h_i s_i + sum_ij J_ij s_i s_j)`` with spins s = -1 (state 0) and +1 (state 1).
+
+        Parameters
+        ----------
+        edges : array (m, 2)
+            Pairs in any direction and order; couplings of repeated pairs are added up.
+        coupling : float or array (m,)
+            J of each edge; positive couplings attract.
+        field : float or array (n,)
+            h of each variable.
+        num_variables : int, optional
+            Needed only when ``field`` is a number and the last variables have no edge.
+
+        Examples
+        --------
+        >>> PairwiseMRF.ising([(0, 1)], coupling=2.0, field=0.5).table(0, 1).tolist()
+        [[2.0, -2.0], [-2.0, 2.0]]
+        """
+        pairs = validation.as_edges(edges)
+        fields = validation.as_float_array("field", field)
+        fields = validation.per_item("field", fields, validation.count_variables(pairs, fields, num_variables), "variable")
+        couplings = validation.per_item("coupling", coupling, len(pairs), "edge")
+        unary = np.multiply.outer(fields, [-1.0, 1.0])
+        tables = np.multiply.outer(couplings, [[1.0, -1.0], [-1.0, 1.0]])
+        return cls.from_tables(unary, pairs, tables, variable_names=variable_names)
+
+    @classmethod
+    def potts(
+        cls,
+        edges: ArrayLike,
+        coupling: ArrayLike,
+        num_states: int,
+        field: ArrayLike = 0.0,
+        *,
+        num_variables: int | None = None,
+        variable_names: Sequence[str] | None = None,
+    ) -> PairwiseMRF:
+        """The Potts model ``exp(sum_i h_i(x_i) + sum_ij J_ij [x_i = x_j])`` with ``num_states`` states a variable.
+
+        Parameters
+        ----------
+        edges, coupling, num_variables
+            As for :meth:`ising`.
+        num_states : int
+            States of every variable.
+        field : float or array (n, num_states)
+            Log-potential of each state of each variable.
+
+        Examples
+        --------
+        >>> PairwiseMRF.potts([(0, 1)], coupling=2.0, num_states=3).table(0, 1).tolist()
+        [[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 2.0]]
+        """
+        if isinstance(num_states, bool) or not isinstance(num_states, int | np.integer) or num_states < 1:
+            raise ModelError(f"num_states must be a whole number of at least 1, got {num_states!r}")
+        pairs = validation.as_edges(edges)
+        unary = validation.as_float_array("field", field)
+        n = validation.count_variables(pairs, unary, num_variables)
+        if unary.ndim == 0:
+            unary = np.full((n, num_states), float(unary))
+        elif unary.shape != (n, num_states):
+            raise ModelError(f"field must be a number or have shape ({n}, {num_states}), got shape {unary.shape}")
+        couplings = validation.per_item("coupling", coupling, len(pairs), "edge")
+        tables = np.multiply.outer(couplings, np.eye(num_states))
+        return cls.from_tables(unary, pairs, tables, variable_names=variable_names)
+
+    @classmethod
+    def from_networkx(cls, graph: Any) -> PairwiseMRF:
+        """A model from a networkx graph whose nodes and edges carry their potentials.
+
+        Nodes carry ``log_unary`` (a vector) or ``field`` (a number, Ising; absent means 0). Edges carry
+        ``log_pairwise`` (a table; rows belong to the endpoint that comes first in the node order of an undirected
+        graph, to the source in a directed one) or ``coupling`` (a number: Ising between binary variables, Potts
+        between variables of more states). Node names become variable names.
+
+        Examples
+        --------
+        >>> import networkx as nx
+        >>> graph = nx.path_graph(3)
+        >>> nx.set_edge_attributes(graph, 0.5, "coupling")
+        >>> PairwiseMRF.from_networkx(graph).variable_names
+        ('0', '1', '2')
+        """
+        index = {node: k for k, node in enumerate(graph.nodes)}
+        unary = []
+        for node, data in graph.nodes(data=True):
+            if "log_unary" in data:
+                unary.append(validation.as_float_array(f"log_unary of node {node!r}", data["log_unary"]))
+            else:
+                h = validation.as_number(f"field of node {node!r}", data.get("field", 0.0))
+                unary.append(np.array([-h, h]))
+        pairs, tables = [], []
+        for u, v, data in graph.edges(data=True):
+            i, j = index[u], index[v]
+            if i > j and not graph.is_directed():
+                i, j = j, i
+            pairs.append((i, j))
+            if "log_pairwise" in data:
+                tables.append(validation.as_float_array(f"log_pairwise of edge {(u, v)!r}", data["log_pairwise"]))
+            elif "coupling" not in data:
+                raise ModelError(f"edge {(u, v)!r} must carry log_pairwise or coupling, got {sorted(map(str, data))}")
+            elif (shape := (unary[i].size, unary[j].size)) == (2, 2):
+                coupling = validation.as_number(f"coupling of edge {(u, v)!r}", data["coupling"])
+                tables.append(coupling * np.array([[1.0, -1.0], [-1.0, 1.0]]))
+            elif shape[0] == shape[1]:
+                coupling = validation.as_number(f"coupling of edge {(u, v)!r}", data["coupling"])
+                tables.append(coupling * np.eye(shape[0]))
+            else:
+                raise ModelError(f"edge {(u, v)!r} joins {shape[0]} and {shape[1]} states: give it log_pairwise")
+        return cls.from_tables(unary, pairs, tables, variable_names=[str(node) for node in graph.nodes])
+
+    # -- shape ----------------------------------------------------------------------------------------------------
+
+    @property
+    def num_variables(self) -> int:
+        """Number of variables n."""
+        return len(self.num_states)
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges m."""
+        return len(self.edges)
+
+    @property
+    def num_parameters(self) -> int:
+        """Length of :attr:`parameters`: unary entries plus edge-table entries."""
+        return len(self.log_unary) + len(self.log_pairwise)
+
+    @property
+    def parameters(self) -> FloatArray:
+        """The parameter vector theta: ``log_unary`` followed by ``log_pairwise`` (a new array)."""
+        return np.concatenate([self.log_unary, self.log_pairwise])
+
+    @cached_property
+    def adjacency(self) -> Adjacency:
+        """Neighbours of every variable in compressed rows."""
+        return adjacency(self.num_variables, self.edges)
+
+    @property
+    def has_forbidden(self) -> bool:
+        """Whether some unary or table entry is -inf."""
+        return any(bool(a.size) and a.min() == -np.inf for a in (self.log_unary, self.log_pairwise))
+
+    def unary(self, variable: int | str) -> FloatArray:
+        """The vector u_i of one variable, given by number or name (a read-only view)."""
+        i = self.variable_index(variable)
+        return self.log_unary[self.unary_offsets[i] : self.unary_offsets[i + 1]]
+
+    def edge_index(self, i: int | str, j: int | str) -> int:
+        """Row of the edge between two variables in :attr:`edges`; a KeyError if there is none."""
+        a, b = sorted((self.variable_index(i), self.variable_index(j)))
+        lo, hi = np.searchsorted(self.edges[:, 0], [a, a + 1])
+        e = int(lo + np.searchsorted(self.edges[lo:hi, 1], b))
+        if e == hi or self.edges[e, 1] != b:
+            raise KeyError(f"no edge between variables {i!r} and {j!r}")
+        return e
+
+    def table(self, i: int | str, j: int | str) -> FloatArray:
+        """The table T of the edge between i and j, rows for i and columns for j (a read-only view)."""
+        e = self.edge_index(i, j)
+        a, b = self.edges[e]
+        values = self.log_pairwise[self.pairwise_offsets[e] : self.pairwise_offsets[e + 1]]
+        table = values.reshape(self.num_states[a], self.num_states[b])
+        return table if self.variable_index(i) == a else table.T
+
+    def variable_index(self, variable: int | str) -> int:
+        """Number of a variable given by number or name."""
+        if isinstance(variable, str):
+            if variable not in self._index_of_name:
+                known = "the model has no names" if self.variable_names is None else "no variable has this name"
+                raise ModelError(f"variable must be a number or a name, got {variable!r}: {known}")
+            return self._index_of_name[variable]
+        try:
+            index = operator.index(variable)
+        except TypeError:
+            raise ModelError(f"variable must be a number or a name, got {variable!r}") from None
+        if not 0 <= index < self.num_variables:
+            raise ModelError(f"variable must be from 0 to {self.num_variables - 1}, got {variable}")
+        return index
+
+    def state_index(self, variable: int | str, state: int | str) -> int:
+        """Number of a state of a variable given by number or name."""
+        i = self.variable_index(variable)
+        if isinstance(state, str):
+            names = () if self.state_names is None else self.state_names[i]
+            if state not in names:
+                raise ModelError(f"state of variable {variable!r} must be one of {list(names)}, got {state!r}")
+            return names.index(state)
+        try:
+            index = operator.index(state)
+        except TypeError:
+            raise ModelError(f"state of variable {variable!r} must be a number or a name, got {state!r}") from None
+        if not 0 <= index < self.num_states[i]:
+            raise ModelError(f"state of variable {variable!r} must be from 0 to {self.num_states[i] - 1}, got {state}")
+        return index
+
+    @cached_property
+    def _index_of_name(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.variable_names or ())}
+
+    # -- probabilities --------------------------------------------------------------------------------------------
+
+    def log_weight(self, states: ArrayLike) -> Any:
+        """Unnormalised log-probability ``k + sum_i u_i(x_i) + sum_ij T_ij(x_i, x_j)`` of configurations.
+
+        Parameters
+        ----------
+        states : int array (..., n)
+            One configuration or many.
+
+        Returns
+        -------
+        float or float array (...)
+            -inf for a forbidden configuration.
+        """
+        x, shape = self._as_states(states)
+        total = np.empty(len(x))
+        chunk = max(1, _CHUNK_ENTRIES // max(1, self.num_variables + self.num_edges))
+        for start in range(0, len(x), chunk):
+            unary, pairwise = self.entry_positions(x[start : start + chunk])
+            total[start : start + chunk] = self.log_unary[unary].sum(axis=1) + self.log_pairwise[pairwise].sum(axis=1)
+        total += self.log_constant
+        return total.reshape(shape) if shape else float(total[0])
+
+    def sufficient_statistics(self, states: ArrayLike) -> FloatArray:
+        """Indicators f(x) of the unary and table entries a configuration uses, aligned with :attr:`parameters`.
+
+        ``f(x) @ parameters + log_constant`` is :meth:`log_weight` (for finite parameters: 0 times -inf is NaN).
+
+        Parameters
+        ----------
+        states : int array (..., n)
+
+        Returns
+        -------
+        float array (..., num_parameters)
+        """
+        x, shape = self._as_states(states)
+        f = np.zeros((len(x), self.num_parameters))
+        unary, pairwise = self.entry_positions(x)
+        rows = np.arange(len(x))[:, None]
+        f[rows, unary] = 1.0
+        f[rows, len(self.log_unary) + pairwise] = 1.0
+        return f.reshape((*shape, self.num_parameters))
+
+    def conditional(self, variable: int | str, states: ArrayLike) -> FloatArray:
+        """Distribution of one variable given all others, ``p(X_i | x_{-i})``.
+
+        Parameters
+        ----------
+        variable : int or str
+        states : int array (..., n)
+            The entry of the variable itself does not matter, but must be a valid state.
+
+        Returns
+        -------
+        float array (..., L_i)
+
+        Raises
+        ------
+        ModelError
+            If every state of the variable is forbidden by its neighbours.
+        """
+        i = self.variable_index(variable)
+        x, shape = self._as_states(states)
+        logits = np.repeat(self.unary(i)[None, :], len(x), axis=0)
+        for j in self.adjacency.neighbors[self.adjacency.indptr[i] : self.adjacency.indptr[i + 1]]:
+            logits = logits + self.table(i, int(j))[:, x[:, j]].T
+        top = logits.max(axis=1, keepdims=True)
+        if (top == -np.inf).any():
+            raise ModelError(f"the conditional of variable {variable!r} is undefined: its neighbours forbid every state")
+        weights = np.exp(logits - top)
+        weights /= weights.sum(axis=1, keepdims=True)
+        return weights.reshape((*shape, weights.shape[1]))
+
+    def _as_states(self, states: ArrayLike) -> tuple[IntArray, tuple[int, ...]]:
+        try:
+            array = np.asarray(states)
+        except ValueError as error:
+            raise ModelError(
+                f"states must have shape (..., {self.num_variables}), got {validation.describe(states)} ({error})"
+            ) from None
+        if array.size and array.dtype.kind not in "iub":
+            # The limit keeps infinities and what int64 cannot hold away from the cast.
+            if array.dtype.kind != "f" or not np.all((np.abs(array) < 2.0**62) & (array == np.floor(array))):
+                raise ModelError(f"states must hold whole numbers, got {validation.describe(states)}")
+        if array.ndim == 0 or array.shape[-1] != self.num_variables:
+            raise ModelError(f"states must have shape (..., {self.num_variables}), got shape {array.shape}")
+        x = array.astype(np.int64).reshape(int(np.prod(array.shape[:-1], dtype=np.int64)), self.num_variables)
+        if (bad := (x < 0) | (x >= self.num_states)).any():
+            row, i = np.argwhere(bad)[0]
+            raise ModelError(f"states of variable {i} must be from 0 to {self.num_states[i] - 1}, got {x[row, i]}")
+        return x, array.shape[:-1]
+
+    def entry_positions(self, x: IntArray) -> tuple[IntArray, IntArray]:
+        """Positions in :attr:`log_unary` (batch, n) and :attr:`log_pairwise` (batch, m) that configurations use."""
+        unary = self.unary_offsets[:-1] + x
+        i, j = self.edges[:, 0], self.edges[:, 1]
+        return unary, self.pairwise_offsets[:-1] + x[:, i] * self.num_states[j] + x[:, j]
+
+    # -- derived models -------------------------------------------------------------------------------------------
+
+    def condition(self, evidence: Mapping[int | str, int | str]) -> PairwiseMRF:
+        """The model of the other variables given observed ones.
+
+        Observed variables leave the model; their unaries and tables fold into the constant and into their
+        neighbours' unaries, so that log Z becomes the log of the unnormalised mass of the evidence. Use
+        :func:`fastmix.reduction.reduce_model` to keep track of which variable is which.
+
+        Examples
+        --------
+        >>> model = PairwiseMRF.ising([(0, 1)], coupling=1.0, field=[0.5, 0.0])
+        >>> model.condition({0: 1}).log_unary.tolist(), model.condition({0: 1}).log_constant
+        ([-1.0, 1.0], 0.5)
+        """
+        from fastmix.reduction import reduce_model
+
+        return reduce_model(self, evidence, drop_forbidden=False).model
+
+    def drop_forbidden_states(self) -> PairwiseMRF:
+        """The same distribution without the states that a unary forbids."""
+        from fastmix.reduction import reduce_model
+
+        return reduce_model(self).model
+
+    def replace(
+        self,
+        *,
+        log_unary: ArrayLike | None = None,
+        log_pairwise: ArrayLike | None = None,
+        log_constant: float | None = None,
+        parameters: ArrayLike | None = None,
+    ) -> PairwiseMRF:
+        """The same graph and names with other parameters, as flat arrays or as one parameter vector."""
+        if parameters is not None:
+            if log_unary is not None or log_pairwise is not None:
+                raise ModelError("parameters must come alone, got log_unary or log_pairwise beside it")
+            vector = validation.as_flat("parameters", parameters, self.num_parameters, "the model")
+            log_unary, log_pairwise = vector[: len(self.log_unary)], vector[len(self.log_unary) :]
+        return PairwiseMRF(
+            self.num_states,
+            self.log_unary if log_unary is None else log_unary,  # type: ignore[arg-type]
+            self.edges,
+            self.log_pairwise if log_pairwise is None else log_pairwise,  # type: ignore[arg-type]
+            self.log_constant if log_constant is None else log_constant,
+            self.variable_names,
+            self.state_names,
+        )
+
+    # -- identity -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 over graph, parameters and names, the same on every machine and in every process."""
+        digest = hashlib.sha256(b"fastmix pairwise mrf 1")
+        for array, kind in (
+            (self.num_states, "<i8"),
+            (self.edges, "<i8"),
+            (self.log_unary, "<f8"),
+            (self.log_pairwise, "<f8"),
+            (np.array([self.log_constant]), "<f8"),
+        ):
+            digest.update(len(array).to_bytes(8, "little"))
+            digest.update(np.ascontiguousarray(array, dtype=kind).data)
+        digest.update(repr((self.variable_names, self.state_names)).encode())
+        return digest.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PairwiseMRF):
+            return NotImplemented
+        return (
+            self.log_constant == other.log_constant
+            and np.array_equal(self.num_states, other.num_states)
+            and np.array_equal(self.edges, other.edges)
+            and np.array_equal(self.log_unary, other.log_unary)
+            and np.array_equal(self.log_pairwise, other.log_pairwise)
+            and self.variable_names == other.variable_names
+            and self.state_names == other.state_names
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.content_hash)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Arrays come back from a pickle writable: going through the constructor locks them again.
+        arguments = (self.num_states, self.log_unary, self.edges, self.log_pairwise, self.log_constant)
+        return PairwiseMRF, (*arguments, self.variable_names, self.state_names)
+
+    def __repr__(self) -> str:
+        n, m = self.num_variables, self.num_edges
+        low, high = (int(self.num_states.min()), int(self.num_states.max())) if n else (0, 0)
+        states = f"{low}" if low == high else f"{low} to {high}"
+        of_states = f" of {states} {_plural(high, 'state', number=False)}" if n else ""
+        constant = f", log_constant={self.log_constant:.6g}" if self.log_constant else ""
+        return f"PairwiseMRF({_plural(n, 'variable')}{of_states}, {_plural(m, 'edge')}{constant})"
+
+
+def _plural(count: int, word: str, *, number: bool = True) -> str:
+    text = word if count == 1 else word + "s"
+    return f"{count:,} {text}" if number else text

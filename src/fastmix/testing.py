@@ -1,0 +1,114 @@
+"""Assertions and small hard models for whoever adds an inference method, here or outside.
+
+A method passes when :func:`assert_conforms` does: it is run on every model of :func:`conformance_models`, which hold
+what breaks implementations: no variables, isolated and one-state variables, mixed state counts, edges given backwards
+and repeated, forbidden entries, couplings of a thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.exact.enumeration import enumerate_model
+from fastmix.model import PairwiseMRF
+from fastmix.results import InferenceResult
+
+__all__ = ["assert_conforms", "assert_distributions", "assert_marginals_close", "conformance_models"]
+
+FloatArray = NDArray[np.float64]
+
+
+def conformance_models(*, forbidden: bool = True, strong: bool = True) -> Iterator[tuple[str, PairwiseMRF]]:
+    """Named small models that every method must handle.
+
+    Parameters
+    ----------
+    forbidden, strong : bool
+        Whether to include models with -inf entries, and with couplings of +-1000.
+    """
+    rng = np.random.default_rng(20140)
+    yield "no variables", PairwiseMRF.from_factors([], [])
+    yield "a constant alone", PairwiseMRF.from_factors([], [((), 2.5)])
+    yield "one variable", PairwiseMRF.from_tables([[0.3, -0.2, 1.0]], [], [])
+    yield "one state", PairwiseMRF.from_tables([[0.7]], [], [])
+    yield "no edges", PairwiseMRF.from_tables([[0.3, 1.0], [0.0, -1.0, 2.0]], [], [])
+    yield "isolated variable", PairwiseMRF.ising([(0, 2)], 0.8, [0.1, 0.5, -0.2])
+    yield (
+        "one-state neighbour",
+        PairwiseMRF.from_tables([[0.0, 0.5], [0.3], [0, 0, 1]], [(0, 1), (1, 2)], [[[0.2], [1.0]], [[0.5, 0.1, -1.0]]]),
+    )
+    shapes = [2, 3, 4, 2]
+    pairs = [(0, 1), (1, 2), (2, 3), (0, 3), (0, 2)]
+    tables = [rng.normal(size=(shapes[i], shapes[j])) for i, j in pairs]
+    yield "mixed state counts", PairwiseMRF.from_tables([rng.normal(size=L) for L in shapes], pairs, tables)
+    backwards = [(j, i) for i, j in pairs] + [(0, 1)]
+    unary = [rng.normal(size=L) for L in shapes]
+    yield "edges backwards and repeated", PairwiseMRF.from_tables(unary, backwards, [t.T for t in tables] + [tables[0]])
+    grid = [(0, 1), (1, 2), (3, 4), (4, 5), (0, 3), (1, 4), (2, 5)]
+    yield "lopsided grid", PairwiseMRF.ising(grid, rng.uniform(-1.5, 1.5, 7), rng.uniform(-1, 1, 6))
+    yield "large constant", PairwiseMRF.ising(grid, 0.3).replace(log_constant=10_000.0)
+    if forbidden:
+        hard = [t.copy() for t in tables]
+        hard[0][0, 1] = hard[2][3, 0] = -np.inf
+        yield "forbidden pairs", PairwiseMRF.from_tables(unary, pairs, hard)
+        closed = [u.copy() for u in unary]
+        closed[1][2] = closed[2][0] = -np.inf
+        yield "forbidden states", PairwiseMRF.from_tables(closed, pairs, hard)
+        equal = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
+        cycle = [(0, 1), (1, 2), (2, 3), (0, 3)]
+        yield "graph colouring", PairwiseMRF.from_tables(rng.normal(size=(4, 3)), cycle, [equal] * 4)
+    if strong:
+        signs = np.array([1.0, 1, -1, 1, -1, 1, 1])
+        yield "couplings of a thousand", PairwiseMRF.ising(grid, 1e3 * signs, rng.uniform(-1, 1, 6))
+        yield "opposed fields of a thousand", PairwiseMRF.ising(grid, 1e3, [1e3, -1e3, 1e3, -1e3, 1e3, -1e3])
+
+
+def assert_distributions(model: PairwiseMRF, node_marginals: FloatArray, edge_marginals: FloatArray | None) -> None:
+    """Fail unless marginals are finite, non-negative, sum to one, and edges agree with their nodes to 1e-9."""
+    nodes = np.asarray(node_marginals)
+    assert nodes.shape == model.log_unary.shape, f"node marginals have shape {nodes.shape}"
+    assert np.isfinite(nodes).all(), "node marginals are not finite"
+    assert (nodes >= 0).all(), "node marginals are negative"
+    for i in range(model.num_variables):
+        total = nodes[model.unary_offsets[i] : model.unary_offsets[i + 1]].sum()
+        assert abs(total - 1) < 1e-9, f"marginal of variable {i} sums to {total}"
+    if edge_marginals is None:
+        return
+    edges = np.asarray(edge_marginals)
+    assert edges.shape == model.log_pairwise.shape, f"edge marginals have shape {edges.shape}"
+    assert np.isfinite(edges).all(), "edge marginals are not finite"
+    assert (edges >= 0).all(), "edge marginals are negative"
+    for e, (i, j) in enumerate(model.edges.tolist()):
+        table = edges[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]].reshape(model.num_states[[i, j]])
+        for v, axis in ((i, 1), (j, 0)):
+            node = nodes[model.unary_offsets[v] : model.unary_offsets[v + 1]]
+            worst = np.abs(table.sum(axis=axis) - node).max()
+            assert worst < 1e-9, f"edge {(i, j)} disagrees with variable {v} by {worst}"
+
+
+def assert_marginals_close(result: InferenceResult, model: PairwiseMRF, *, atol: float) -> None:
+    """Fail unless a result agrees with enumeration: every marginal, and log Z where the method gives one."""
+    exact = enumerate_model(model)
+    assert_distributions(model, result.node_marginals, result.edge_marginals)
+    worst = np.abs(result.node_marginals - exact.node_marginals).max(initial=0.0)
+    assert worst <= atol, f"node marginals are off by {worst}"
+    if result.edge_marginals is not None:
+        worst = np.abs(result.edge_marginals - exact.edge_marginals).max(initial=0.0)
+        assert worst <= atol, f"edge marginals are off by {worst}"
+    if result.log_z is not None:
+        error = abs(result.log_z - exact.log_z)
+        assert error <= atol * max(1.0, abs(exact.log_z)), f"log Z is off by {error}"
+
+
+def assert_conforms(
+    method: Callable[[PairwiseMRF], InferenceResult], *, atol: float, forbidden: bool = True, strong: bool = True
+) -> None:
+    """Fail, naming the model, unless a method is right on every model of :func:`conformance_models`."""
+    for name, model in conformance_models(forbidden=forbidden, strong=strong):
+        try:
+            assert_marginals_close(method(model), model, atol=atol)
+        except AssertionError as error:
+            raise AssertionError(f"on the model '{name}': {error}") from error

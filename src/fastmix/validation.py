@@ -1,0 +1,186 @@
+"""Checks of what users hand in: every message names the argument, what came and what is allowed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastmix.errors import ModelError
+
+__all__ = [
+    "as_edges",
+    "as_flat",
+    "as_float_array",
+    "as_number",
+    "as_state_counts",
+    "as_state_names",
+    "as_variable_names",
+    "check_log_values",
+    "count_variables",
+    "describe",
+    "per_item",
+]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+def as_float_array(name: str, values: ArrayLike) -> FloatArray:
+    """``values`` as a new float64 array; a :class:`ModelError` that names the argument when they are not numbers."""
+    try:
+        if isinstance(values, np.ndarray | np.generic) and values.dtype.kind == "c":
+            raise TypeError("complex numbers have no order")
+        array = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"{name} must be an array of numbers, got {describe(values)} ({error})") from None
+    return array
+
+
+def as_edges(edges: ArrayLike, num_variables: int | None = None) -> IntArray:
+    """``edges`` as an int64 array of shape (m, 2), checked for shape, whole numbers, range and self-edges."""
+    try:
+        array = np.asarray(edges)
+    except ValueError as error:
+        raise ModelError(f"edges must have shape (m, 2), got {describe(edges)} ({error})") from None
+    if array.shape in ((0,), (0, 2)):
+        return np.zeros((0, 2), dtype=np.int64)
+    if array.ndim != 2 or array.shape[1] != 2:
+        raise ModelError(f"edges must have shape (m, 2), got shape {array.shape}")
+    if array.dtype.kind not in "iu":
+        # The limit keeps infinities and what int64 cannot hold away from the cast.
+        if array.dtype.kind != "f" or not np.all((np.abs(array) < 2.0**62) & (array == np.floor(array))):
+            raise ModelError(f"edges must hold integers, got {describe(edges)}")
+    result = array.astype(np.int64)
+    if (bad := result < 0).any() or (num_variables is not None and (bad := result >= num_variables).any()):
+        row = int(np.flatnonzero(bad.any(axis=1))[0])
+        limit = "" if num_variables is None else f" and below the number of variables, {num_variables}"
+        raise ModelError(f"edges must hold indices from 0{limit}; edge {row} is {tuple(result[row].tolist())}")
+    if (loops := result[:, 0] == result[:, 1]).any():
+        row = int(np.flatnonzero(loops)[0])
+        raise ModelError(
+            f"edges must join two different variables; edge {row} is {tuple(result[row].tolist())} "
+            "(put terms of one variable into log_unary)"
+        )
+    return result
+
+
+def check_log_values(name: str, values: FloatArray, where: str = "entry {}") -> None:
+    """A :class:`ModelError` if ``values`` holds NaN or +inf; ``where`` is filled with the flat index of the first."""
+    # max() is +inf or NaN exactly when some entry is: one pass, no temporary.
+    if values.size == 0 or values.max() < np.inf:
+        return
+    index = int(np.flatnonzero(np.isnan(values) | (values == np.inf))[0])
+    raise ModelError(
+        f"{name} must hold finite numbers or -inf, got {values.flat[index]} at {where.format(index)}; "
+        "-inf is the log of a forbidden state, +inf and nan have no meaning"
+    )
+
+
+def as_state_counts(values: ArrayLike) -> IntArray:
+    """State counts as a checked int64 vector."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ModelError(f"num_states must be a vector of whole numbers, got {describe(values)} ({error})") from None
+    if array.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ModelError(f"num_states must be a vector of whole numbers, got shape {array.shape}, {array.dtype}")
+    if array.min() < 1:
+        raise ModelError(f"num_states must be at least 1, got {array.min()} for variable {int(array.argmin())}")
+    return array.astype(np.int64)
+
+
+def as_flat(name: str, values: ArrayLike, length: int, source: str) -> FloatArray:
+    """A new flat float64 array of the length that ``source`` demands, without NaN and +inf."""
+    array = as_float_array(name, values)
+    if array.shape != (length,):
+        raise ModelError(f"{name} must have shape ({length},) to fit {source}, got shape {array.shape}")
+    check_log_values(name, array)
+    array += 0.0  # -0.0 becomes 0.0, so that equal models have equal hashes
+    return array
+
+
+def per_item(name: str, values: ArrayLike, count: int, item: str) -> FloatArray:
+    """One finite number per item, from a number for all or a vector."""
+    array = as_float_array(name, values)
+    if array.ndim == 0:
+        array = np.full(count, float(array))
+    if array.shape != (count,):
+        raise ModelError(f"{name} must be a number or one value per {item}, {count}, got shape {array.shape}")
+    if not np.isfinite(array).all():
+        k = int(np.flatnonzero(~np.isfinite(array))[0])
+        raise ModelError(f"{name} must be finite, got {array[k]} for {item} {k}")
+    return array
+
+
+def as_number(name: str, value: Any) -> float:
+    """``value`` as a finite float."""
+    array = as_float_array(name, value)
+    if array.ndim != 0 or not np.isfinite(array):
+        raise ModelError(f"{name} must be a finite number, got {describe(value)}")
+    return float(array)
+
+
+def count_variables(pairs: IntArray, values: FloatArray, num_variables: int | None) -> int:
+    """Number of variables that edges, per-variable values and the explicit argument imply."""
+    if num_variables is not None and (not isinstance(num_variables, int | np.integer) or num_variables < 0):
+        raise ModelError(f"num_variables must be a whole number of at least 0, got {num_variables!r}")
+    needed = int(pairs.max()) + 1 if len(pairs) else 0
+    given = values.shape[0] if values.ndim else None
+    count = num_variables if num_variables is not None else given if given is not None else needed
+    if count < needed:
+        raise ModelError(f"edges must hold indices below the number of variables, {count}, got {needed - 1}")
+    return int(count)
+
+
+def as_variable_names(names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
+    """Variable names as a tuple, one per variable, all different."""
+    if names is None:
+        return None
+    result = _as_names("variable_names", names)
+    if len(result) != count:
+        raise ModelError(f"variable_names must have one name per variable, {count}, got {len(result)}")
+    _check_distinct("variable_names", result)
+    return result
+
+
+def as_state_names(
+    names: Sequence[Sequence[str]] | None, num_states: IntArray
+) -> tuple[tuple[str, ...], ...] | None:
+    """State names as tuples, one per state, different within a variable."""
+    if names is None:
+        return None
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ModelError(f"state_names must be a list of lists of names, got {describe(names)}")
+    result = tuple(_as_names(f"state_names[{i}]", states) for i, states in enumerate(names))
+    if len(result) != len(num_states):
+        raise ModelError(f"state_names must have one list per variable, {len(num_states)}, got {len(result)}")
+    for i, states in enumerate(result):
+        if len(states) != num_states[i]:
+            raise ModelError(f"state_names[{i}] must have one name per state, {num_states[i]}, got {len(states)}")
+        _check_distinct(f"state_names[{i}]", states)
+    return result
+
+
+def _as_names(argument: str, names: Any) -> tuple[str, ...]:
+    # A bare string is iterable too, letter by letter: hardly ever what was meant.
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ModelError(f"{argument} must be a list of names, got {describe(names)}")
+    return tuple(str(name) for name in names)
+
+
+def _check_distinct(argument: str, names: tuple[str, ...]) -> None:
+    if len(set(names)) < len(names):
+        twice = Counter(names).most_common(1)[0][0]
+        raise ModelError(f"{argument} must all be different, got {twice!r} more than once")
+
+
+def describe(value: Any) -> str:
+    """A short description of any value for an error message."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"a {type(value).__name__}"

@@ -1,0 +1,331 @@
+"""Exact inference against the oracle: both arithmetics, both engines, twins, evidence, draws and refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle
+import pytest
+import strategies
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastmix import ModelError, PairwiseMRF, ResourceError, Status, draw_exact, infer
+from fastmix.exact import enumerate_model, infer_exact, junction_tree, plan_junction_tree, propagation
+from fastmix.exact.propagation import Messages
+from fastmix.exact.twins import count_twins
+from fastmix.graphs import complete_bipartite_edges, complete_edges, grid_edges
+from fastmix.instances import ising_grid, potts_grid, random_tables
+from fastmix.testing import assert_conforms, assert_distributions, assert_marginals_close
+
+
+def run_tree(model, arithmetic):
+    """Calibrate in one given arithmetic, with nothing folded away before."""
+    tree = plan_junction_tree(model, memory_limit=1e9)
+    messages = Messages(tree, arithmetic)
+    messages.collect()
+    return (messages.log_z, *messages.distribute())
+
+
+def assert_matches_oracle(model, log_z, nodes, edges, atol=1e-9):
+    flat_nodes = np.concatenate([*oracle.node_marginals(model), np.zeros(0)])
+    flat_edges = np.concatenate([*(np.ravel(t) for t in oracle.edge_marginals(model)), np.zeros(0)])
+    assert log_z == pytest.approx(oracle.log_z(model), rel=1e-11, abs=1e-9)
+    np.testing.assert_allclose(nodes, flat_nodes, rtol=0, atol=atol)
+    np.testing.assert_allclose(edges, flat_edges, rtol=0, atol=atol)
+
+
+@given(strategies.models())
+@settings(max_examples=300)
+def test_infer_equals_the_oracle(model):
+    result = infer(model, method="exact")
+    assert result.status == Status.OK
+    assert_matches_oracle(model, result.log_z, result.node_marginals, result.edge_marginals)
+
+
+@given(strategies.models())
+@settings(max_examples=100)
+def test_enumeration_equals_the_oracle(model):
+    answer = enumerate_model(model)
+    assert_matches_oracle(model, answer.log_z, answer.node_marginals, answer.edge_marginals)
+    np.testing.assert_allclose(answer.probabilities, oracle.joint(model).ravel(), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("arithmetic", ["linear", "log"])
+@pytest.mark.parametrize("seed", range(40))
+def test_every_engine_and_arithmetic(seed, arithmetic, compiled, monkeypatch):
+    if compiled:
+        monkeypatch.setattr(propagation, "_NUMPY_ENTRIES", 0)
+    rng = np.random.default_rng(seed)
+    model = oracle.random_model(
+        rng, num_variables=6, max_states=4, edge_probability=0.6, scale=2.0, forbidden_probability=0.1 * (seed % 2)
+    )
+    assert_matches_oracle(model, *run_tree(model, arithmetic))
+
+
+@pytest.mark.parametrize("arithmetic", ["linear", "log"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        ising_grid(13, 13, coupling_max=2.0, seed=3),
+        potts_grid(7, 9, num_states=3, coupling_max=1.0, seed=3),
+        random_tables(grid_edges(8, 8), ([2, 3, 5, 4, 3] * 13)[:64], scale=1.0, seed=4),
+        random_tables(complete_edges(8), [5, 2, 3, 4, 2, 3, 4, 5], scale=0.5, seed=4),
+        random_tables(complete_edges(14), 2, scale=0.5, seed=5),
+    ],
+    ids=["ising", "potts", "mixed", "dense mixed", "dense"],
+)
+def test_slices_equal_whole_tables(model, arithmetic, monkeypatch):
+    """Cliques of many slices, compiled, against NumPy on whole tables."""
+    compiled = run_tree(model, arithmetic)
+    assert plan_junction_tree(model, memory_limit=1e9).order.max_entries > propagation._NUMPY_ENTRIES
+    monkeypatch.setattr(propagation, "_NUMPY_ENTRIES", 1e9)
+    whole = run_tree(model, arithmetic)
+    for a, b in zip(compiled, whole, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
+
+
+def test_conformance():
+    assert_conforms(infer_exact, atol=1e-9)
+
+
+def test_conformance_can_fail():
+    def wrong(model):
+        result = infer_exact(model)
+        flipped = PairwiseMRF(
+            model.num_states, -model.log_unary if np.isfinite(model.log_unary).all() else model.log_unary,
+            model.edges, model.log_pairwise, model.log_constant,
+        )  # fmt: skip
+        return result if model.num_variables == 0 else infer_exact(flipped)
+
+    with pytest.raises(AssertionError, match="one variable"):
+        assert_conforms(wrong, atol=1e-9)
+    model = ising_grid(2, 2, coupling_max=1.0, seed=0)
+    result = infer_exact(model)
+    with pytest.raises(AssertionError, match="disagrees"):
+        assert_distributions(model, result.node_marginals, np.full(len(model.log_pairwise), 0.25))
+    with pytest.raises(AssertionError, match="log Z"):
+        assert_marginals_close(result, model.replace(log_constant=1.0), atol=1e-9)
+
+
+@pytest.mark.parametrize("coupling", [1e3, -1e3])
+def test_strong_couplings_need_logs_and_stay_finite(coupling):
+    model = PairwiseMRF.ising(grid_edges(4, 4), coupling, np.linspace(-1, 1, 16))
+    result = infer(model)
+    assert result.stats["arithmetic"] == "log"
+    assert_marginals_close(result, model, atol=1e-9)
+    big = infer(PairwiseMRF.ising(grid_edges(12, 12), coupling, np.linspace(-0.1, 0.1, 144)))
+    assert_distributions(big.model, big.node_marginals, big.edge_marginals)
+    assert np.isfinite(big.log_z)
+
+
+def test_fallback_gives_what_logs_give():
+    """Tables that do underflow in ordinary arithmetic: the range check must notice, not the user."""
+    rng = np.random.default_rng(5)
+    model = PairwiseMRF.ising(grid_edges(12, 12), rng.uniform(-60, 60, 264), rng.uniform(-100, 100, 144))
+    result = infer(model)
+    assert result.stats["arithmetic"] == "log"
+    log_z, nodes, _ = run_tree(model, "log")
+    assert result.log_z == pytest.approx(log_z)
+    np.testing.assert_allclose(result.node_marginals, nodes, atol=1e-9)
+
+
+def test_ordinary_arithmetic_near_its_limit_equals_logs():
+    model = ising_grid(12, 12, coupling_max=6.0, field_max=4.0, seed=1)
+    linear, log = run_tree(model, "linear"), run_tree(model, "log")
+    assert linear[0] == pytest.approx(log[0], rel=1e-12)
+    np.testing.assert_allclose(linear[1], log[1], atol=1e-10)
+    np.testing.assert_allclose(linear[2], log[2], atol=1e-10)
+
+
+def test_large_log_z():
+    model = PairwiseMRF.ising(grid_edges(4, 4), 400.0)
+    result = infer(model)
+    assert result.log_z == pytest.approx(24 * 400 + np.log(2), rel=1e-14)
+    np.testing.assert_allclose(result.node_marginals, 0.5, atol=1e-12)
+
+
+@given(strategies.models(max_variables=4), st.data())
+@settings(max_examples=150)
+def test_evidence_lists_every_variable(model, data):
+    x = data.draw(strategies.allowed_configurations(model))
+    evidence = data.draw(st.dictionaries(st.sampled_from(range(len(x))), st.none())) if x else {}
+    evidence = {i: int(x[i]) for i in evidence}
+    result = infer(model, evidence=evidence)
+    assert result.log_z == pytest.approx(oracle.log_evidence(model, evidence), rel=1e-10, abs=1e-9)
+    assert_distributions(model, result.node_marginals, result.edge_marginals)
+    joint = np.exp(np.array(oracle.log_weights(model)) - oracle.log_z(model))
+    agree = [oracle.agrees(y, evidence) for y in oracle.all_configurations(model)]
+    joint = np.where(agree, joint, 0.0).reshape(model.num_states)
+    if joint.sum() > 1e-200:  # the plain sum of the oracle cannot see rarer evidence
+        joint /= joint.sum()
+        for i in range(model.num_variables):
+            expected = joint.sum(axis=tuple(j for j in range(model.num_variables) if j != i))
+            np.testing.assert_allclose(result.marginal(i), expected, atol=1e-9)
+        for i, j in model.edges.tolist():
+            expected = joint.sum(axis=tuple(k for k in range(model.num_variables) if k not in (i, j)))
+            np.testing.assert_allclose(result.edge_marginal(i, j), expected, atol=1e-9)
+
+
+def test_evidence_by_name():
+    model = PairwiseMRF.from_tables(
+        [[0, 0], [0, 1.0]], [(0, 1)], [np.eye(2)], variable_names=["rain", "wet"], state_names=[["no", "yes"]] * 2
+    )
+    assert infer(model, evidence={"rain": "yes"}).marginal("rain").tolist() == [0.0, 1.0]
+    with pytest.raises(ModelError, match="'snow'"):
+        infer(model, evidence={"snow": "yes"})
+
+
+def test_impossible_models_are_refused_in_words():
+    hard = np.array([[-np.inf, 0.0], [0.0, -np.inf]])
+    odd_cycle = PairwiseMRF.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2), (0, 2)], [hard] * 3)
+    with pytest.raises(ModelError, match="no configuration"):
+        infer(odd_cycle)
+    with pytest.raises(ModelError, match="impossible"):
+        infer(PairwiseMRF.from_tables(np.zeros((2, 2)), [(0, 1)], [hard]), evidence={0: 0, 1: 0})
+
+
+def test_memory_limit_is_kept_before_allocation():
+    model = ising_grid(30, 30, coupling_max=1.0, seed=0)
+    with pytest.raises(ResourceError, match=r"treewidth 3\d.*over the limit of 1 GiB") as info:
+        infer(model, memory_limit=2**30)
+    assert info.value.treewidth >= 30
+    assert info.value.required_bytes > info.value.limit_bytes == 2**30
+    with pytest.raises(ValueError, match="memory_limit must be positive"):
+        infer(model, memory_limit=0)
+
+
+def test_dense_graphs_are_refused_at_once():
+    model = random_tables(complete_edges(300), 2, scale=0.1, seed=0)
+    with pytest.raises(ResourceError, match="at least 299"):
+        infer(model)
+
+
+def test_required_bytes_bounds_the_messages():
+    model = ising_grid(14, 14, coupling_max=1.0, seed=0)
+    tree = plan_junction_tree(model, memory_limit=1e9)
+    messages = Messages(tree, "linear")
+    messages.collect()
+    stored = sum(t.nbytes for t in messages.tables)
+    assert stored <= tree.required_bytes <= 3 * stored
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_twins_equal_enumeration(seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    states = [int(rng.integers(2, 4)), int(rng.integers(2, 4))]
+    left, right = int(rng.integers(2, 5)), int(rng.integers(2, 4))
+    table = rng.normal(size=states)
+    if seed % 3 == 0:
+        table[0, 0] = -np.inf
+    unary = [rng.normal(size=states[0])] * left + [rng.normal(size=states[1])] * right + [rng.normal(size=2)]
+    edges = complete_bipartite_edges(left, right).tolist() + [(0, left + right)]  # variable 0 is nobody's twin
+    model = PairwiseMRF.from_tables(unary, edges, [table] * (len(edges) - 1) + [rng.normal(size=(states[0], 2))])
+    twins = count_twins(model)
+    assert twins is not None
+    assert twins.model.num_variables < model.num_variables
+
+    original = junction_tree.plan_junction_tree
+
+    def refuse_once(candidate, **kwargs):
+        if candidate.num_variables == model.num_variables:
+            raise ResourceError("pretended")
+        return original(candidate, **kwargs)
+
+    monkeypatch.setattr("fastmix.exact.solver.plan_junction_tree", refuse_once)
+    result = infer(model)
+    assert result.stats["counting_variables"] >= 1
+    assert_marginals_close(result, model, atol=1e-10)
+    draws = draw_exact(model, num_draws=2000, seed=seed)
+    assert np.isfinite(model.log_weight(draws)).all()
+    counts = np.bincount(draws[:, 1], minlength=model.num_states[1]) / 2000
+    assert np.abs(counts - result.marginal(1)).max() < 5 * 0.5 / np.sqrt(2000)  # five standard errors: 6e-7
+
+
+def test_no_twins_is_said():
+    assert count_twins(ising_grid(3, 3, coupling_max=1.0, seed=0)) is None
+
+
+def chi_square_p(model, draws):
+    """Honest p-value: independent draws, joint counts, rare cells pooled."""
+    from scipy.stats import chi2
+
+    answer = enumerate_model(model)
+    index = np.ravel_multi_index(tuple(draws.T), tuple(model.num_states))
+    counts = np.bincount(index, minlength=len(answer.probabilities))
+    assert counts[answer.probabilities == 0].sum() == 0
+    expected = answer.probabilities * len(draws)
+    common = expected >= 5
+    observed = np.append(counts[common], counts[~common].sum())
+    expected = np.append(expected[common], expected[~common].sum())
+    keep = expected > 0
+    statistic = ((observed - expected)[keep] ** 2 / expected[keep]).sum()
+    return float(chi2.sf(statistic, keep.sum() - 1))
+
+
+@pytest.mark.parametrize("arithmetic", ["linear", "log"])
+def test_draws_have_the_joint_distribution(arithmetic):
+    rng = np.random.default_rng(1)
+    unary = [rng.normal(size=L) for L in (2, 3, 4)]
+    tables = [rng.normal(size=(2, 3)), rng.normal(size=(3, 4)), rng.normal(size=(2, 4))]
+    tables[1][0, 2] = -np.inf
+    if arithmetic == "log":  # a large term moved from a unary into a table changes no probability
+        for i, k in ((0, 0), (1, 1), (2, 2)):
+            shift = 2000.0 * np.arange(len(unary[i]))
+            unary[i] -= shift
+            tables[k] += shift[:, None] if i < 2 else shift[None, :]
+    model = PairwiseMRF.from_tables(unary, [(0, 1), (1, 2), (0, 2)], tables)
+    assert infer(model).stats["arithmetic"] == arithmetic
+    draws = draw_exact(model, num_draws=20_000, seed=3)
+    assert chi_square_p(model, draws) > 1e-6
+    wrong = model.replace(log_unary=model.log_unary + np.eye(len(model.log_unary))[1] * 0.3)
+    assert chi_square_p(wrong, draws) < 1e-6
+
+
+def test_draws_of_a_large_grid_match_its_marginals():
+    model = ising_grid(14, 14, coupling_max=1.0, seed=2)
+    draws = draw_exact(model, num_draws=4000, seed=7)
+    p = infer(model).node_marginals[1::2]
+    z = (draws.mean(axis=0) - p) / np.sqrt(p * (1 - p) / 4000)
+    assert np.abs(z).max() < 5.7  # 196 variables at a false-alarm rate of 1e-6 together
+    assert np.array_equal(draws, draw_exact(model, num_draws=4000, seed=7))
+    assert not np.array_equal(draws, draw_exact(model, num_draws=4000, seed=8))
+
+
+def test_draws_with_evidence_and_none():
+    model = ising_grid(3, 3, coupling_max=1.0, seed=2)
+    draws = draw_exact(model, num_draws=50, evidence={4: 1}, seed=0)
+    assert (draws[:, 4] == 1).all()
+    assert draw_exact(model, num_draws=0, seed=0).shape == (0, 9)
+    with pytest.raises(ValueError, match="num_draws must be at least 0, got -1"):
+        draw_exact(model, num_draws=-1)
+
+
+def test_enumeration_refuses_large_models():
+    with pytest.raises(ResourceError, match="max_configurations"):
+        enumerate_model(ising_grid(5, 5, coupling_max=1.0, seed=0))
+
+
+def test_kernels_run_without_the_compiler():
+    """The same kernels as plain Python, in a process of its own because the switch is read at import."""
+    import subprocess
+    import sys
+
+    code = (
+        "import numpy as np\n"
+        "from fastmix.exact import propagation, infer_exact, enumerate_model\n"
+        "from fastmix.instances import random_tables\n"
+        "from fastmix.graphs import grid_edges\n"
+        "propagation._NUMPY_ENTRIES = 0\n"
+        "m = random_tables(grid_edges(3, 3), [2, 3, 2] * 3, scale=1.0, seed=0)\n"
+        "for model in (m, m.replace(log_unary=m.log_unary * 2000)):\n"
+        "    a, b = infer_exact(model), enumerate_model(model)\n"
+        "    assert np.abs(a.node_marginals - b.node_marginals).max() < 1e-9\n"
+        "    print(a.stats['arithmetic'])\n"
+    )
+    import os
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["linear", "log"], done.stderr

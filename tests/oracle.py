@@ -1,0 +1,265 @@
+"""Naive twins of the fast functions: plain loops over every configuration, for tiny models only.
+
+Nothing here calls a method of the model; only its stored arrays are read. Distributions over configurations are arrays
+of shape ``(L_0, .., L_{n-1})``, one axis per variable.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.model import PairwiseMRF
+
+FloatArray = NDArray[np.float64]
+Configuration = tuple[int, ...]
+
+RTOL = 1e-11  # of log-weights: sums of tens of terms of up to 1e3 lose about 1e-13 of the largest
+ATOL = 1e-9  # of probabilities and of small log-weights
+
+
+# -- the model as lists ---------------------------------------------------------------------------------------------
+
+
+def unary_vectors(model: PairwiseMRF) -> list[list[float]]:
+    """The vector of every variable, cut out of the flat array."""
+    vectors, start = [], 0
+    for count in model.num_states.tolist():
+        vectors.append(model.log_unary[start : start + count].tolist())
+        start += count
+    return vectors
+
+
+def edge_tables(model: PairwiseMRF) -> dict[tuple[int, int], list[list[float]]]:
+    """The table of every edge (i, j), rows for i, cut out of the flat array."""
+    tables, position = {}, 0
+    for i, j in model.edges.tolist():
+        table = []
+        for _ in range(int(model.num_states[i])):
+            width = int(model.num_states[j])
+            table.append(model.log_pairwise[position : position + width].tolist())
+            position += width
+        tables[i, j] = table
+    return tables
+
+
+def all_configurations(model: PairwiseMRF) -> list[Configuration]:
+    """Every configuration, the last variable changing fastest; the single empty one without variables."""
+    return list(itertools.product(*(range(count) for count in model.num_states.tolist())))
+
+
+# -- probabilities --------------------------------------------------------------------------------------------------
+
+
+def log_weight(model: PairwiseMRF, x: Sequence[int]) -> float:
+    """Unnormalised log-probability of one configuration."""
+    return _log_weight(model.log_constant, unary_vectors(model), edge_tables(model), x)
+
+
+def _log_weight(
+    constant: float,
+    unary: list[list[float]],
+    tables: dict[tuple[int, int], list[list[float]]],
+    x: Sequence[int],
+) -> float:
+    total = constant
+    for i, vector in enumerate(unary):
+        total += vector[x[i]]
+    for (i, j), table in tables.items():
+        total += table[x[i]][x[j]]
+    return total
+
+
+def log_weights(model: PairwiseMRF) -> list[float]:
+    """Log-weights of all configurations, in the order of :func:`all_configurations`."""
+    unary, tables = unary_vectors(model), edge_tables(model)
+    return [_log_weight(model.log_constant, unary, tables, x) for x in all_configurations(model)]
+
+
+def log_sum_exp(values: Sequence[float]) -> float:
+    """Log of the sum of exponentials; -inf for none."""
+    top = max(values, default=-math.inf)
+    if top == -math.inf:
+        return -math.inf
+    return top + math.log(math.fsum(math.exp(v - top) for v in values))
+
+
+def log_z(model: PairwiseMRF) -> float:
+    """Log of the sum of all weights."""
+    return log_sum_exp(log_weights(model))
+
+
+def joint(model: PairwiseMRF) -> FloatArray:
+    """Probability of every configuration, an array with one axis per variable."""
+    weights = log_weights(model)
+    total = log_sum_exp(weights)
+    if total == -math.inf:
+        raise ValueError("the model allows no configuration")
+    result = np.zeros(tuple(model.num_states.tolist()))
+    for x, weight in zip(all_configurations(model), weights, strict=True):
+        result[x] = math.exp(weight - total)
+    return result
+
+
+def node_marginals(model: PairwiseMRF) -> list[FloatArray]:
+    """Distribution of every variable."""
+    marginals = [np.zeros(count) for count in model.num_states.tolist()]
+    p = joint(model)
+    for x in all_configurations(model):
+        for i, state in enumerate(x):
+            marginals[i][state] += p[x]
+    return marginals
+
+
+def edge_marginals(model: PairwiseMRF) -> list[FloatArray]:
+    """Joint distribution of the two ends of every edge, rows for i."""
+    marginals = [np.zeros((model.num_states[i], model.num_states[j])) for i, j in model.edges.tolist()]
+    p = joint(model)
+    for x in all_configurations(model):
+        for e, (i, j) in enumerate(model.edges.tolist()):
+            marginals[e][x[i], x[j]] += p[x]
+    return marginals
+
+
+def conditional(model: PairwiseMRF, i: int, x: Sequence[int]) -> FloatArray | None:
+    """Distribution of variable i given the others at x; None if the others forbid every state of it."""
+    weights = [log_weight(model, [*x[:i], state, *x[i + 1 :]]) for state in range(int(model.num_states[i]))]
+    if max(weights) > -math.inf:
+        total = log_sum_exp(weights)
+        return np.array([math.exp(w - total) for w in weights])
+    # A forbidden pair elsewhere makes every weight zero; the conditional looks at the terms of variable i alone.
+    local = list(unary_vectors(model)[i])
+    for (a, b), table in edge_tables(model).items():
+        for state in range(len(local)):
+            if a == i:
+                local[state] += table[state][x[b]]
+            elif b == i:
+                local[state] += table[x[a]][state]
+    total = log_sum_exp(local)
+    return None if total == -math.inf else np.array([math.exp(w - total) for w in local])
+
+
+# -- evidence -------------------------------------------------------------------------------------------------------
+
+
+def agrees(x: Sequence[int], evidence: Mapping[int, int]) -> bool:
+    """Whether a configuration has every observed state."""
+    return all(x[i] == state for i, state in evidence.items())
+
+
+def log_evidence(model: PairwiseMRF, evidence: Mapping[int, int]) -> float:
+    """Log of the unnormalised mass of the evidence; -inf when it is impossible."""
+    pairs = zip(all_configurations(model), log_weights(model), strict=True)
+    return log_sum_exp([weight for x, weight in pairs if agrees(x, evidence)])
+
+
+def condition(model: PairwiseMRF, evidence: Mapping[int, int]) -> FloatArray:
+    """Joint distribution of the variables that are not observed, in their order, given the evidence."""
+    total = log_evidence(model, evidence)
+    if total == -math.inf:
+        raise ValueError("the evidence is impossible")
+    rest = [i for i in range(model.num_variables) if i not in evidence]
+    result = np.zeros(tuple(int(model.num_states[i]) for i in rest))
+    for x, weight in zip(all_configurations(model), log_weights(model), strict=True):
+        if agrees(x, evidence):
+            result[tuple(x[i] for i in rest)] = math.exp(weight - total)
+    return result
+
+
+# -- random models --------------------------------------------------------------------------------------------------
+
+
+def random_model(
+    rng: np.random.Generator,
+    num_variables: int = 4,
+    max_states: int = 3,
+    edge_probability: float = 0.6,
+    scale: float = 1.0,
+    forbidden_probability: float = 0.0,
+) -> PairwiseMRF:
+    """A model with mixed state counts, normal entries and -inf here and there; some configuration is always allowed."""
+    counts = [int(rng.integers(1, max_states + 1)) for _ in range(num_variables)]
+    pairs = itertools.combinations(range(num_variables), 2)
+    edges = [pair for pair in pairs if rng.random() < edge_probability]
+    return random_entries(rng, counts, edges, scale, forbidden_probability)
+
+
+def random_entries(
+    rng: np.random.Generator,
+    counts: Sequence[int],
+    edges: Sequence[tuple[int, int]],
+    scale: float = 1.0,
+    forbidden_probability: float = 0.0,
+) -> PairwiseMRF:
+    """A model on given edges (i < j, in order) with normal entries, -inf with a given probability.
+
+    The entries that one random configuration uses stay finite, so that the model always allows that one.
+    """
+    planted = [int(rng.integers(count)) for count in counts]
+    unary, tables = [], []
+    for i, count in enumerate(counts):
+        for state in range(count):
+            value = scale * rng.standard_normal()
+            forbidden = rng.random() < forbidden_probability and state != planted[i]
+            unary.append(-math.inf if forbidden else value)
+    for i, j in edges:
+        for a in range(counts[i]):
+            for b in range(counts[j]):
+                value = scale * rng.standard_normal()
+                forbidden = rng.random() < forbidden_probability and (a, b) != (planted[i], planted[j])
+                tables.append(-math.inf if forbidden else value)
+    constant = float(rng.standard_normal())
+    return PairwiseMRF(
+        np.array(counts, dtype=np.int64),
+        np.array(unary),
+        np.array(edges, dtype=np.int64),
+        np.array(tables),
+        constant,
+    )
+
+
+# -- assertions -----------------------------------------------------------------------------------------------------
+
+
+def assert_log_close(actual: object, expected: object, *, rtol: float = RTOL, atol: float = ATOL) -> None:
+    """Log-values agree: -inf in the same places, the others to a tolerance; NaN and +inf never pass."""
+    a, b = np.asarray(actual, dtype=np.float64), np.asarray(expected, dtype=np.float64)
+    assert a.shape == b.shape, f"shapes differ: {a.shape} and {b.shape}"
+    for values in (a, b):
+        assert not (np.isnan(values) | (values == np.inf)).any(), f"not log-values: {values}"
+    np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
+
+
+def assert_probabilities_close(actual: object, expected: object, *, atol: float = ATOL) -> None:
+    """Probabilities agree to an absolute tolerance and are exactly zero in the same places."""
+    a, b = np.asarray(actual, dtype=np.float64), np.asarray(expected, dtype=np.float64)
+    assert a.shape == b.shape, f"shapes differ: {a.shape} and {b.shape}"
+    assert np.isfinite(a).all(), f"not finite: {a}"
+    assert (a >= 0.0).all(), f"not probabilities: {a}"
+    np.testing.assert_allclose(a, b, rtol=0.0, atol=atol)
+
+
+def assert_same_weights(
+    model: PairwiseMRF, other: PairwiseMRF, order: Sequence[int] | None = None, shift: float = 0.0
+) -> None:
+    """Every configuration has the same log-weight in both, up to a shift.
+
+    Variable k of ``other`` is variable ``order[k]`` of ``model``.
+    """
+    order = range(model.num_variables) if order is None else order
+    assert [int(model.num_states[i]) for i in order] == other.num_states.tolist(), "state counts differ"
+    mine, theirs = [], []
+    for x, weight in zip(all_configurations(model), log_weights(model), strict=True):
+        mine.append(weight + shift)
+        theirs.append(log_weight(other, [x[i] for i in order]))
+    assert_log_close(theirs, mine)
+
+
+def assert_read_only(*arrays: NDArray[np.generic]) -> None:
+    """No array can be written to, nor made writable."""
+    for array in arrays:
+        assert not array.flags.writeable, "an array can be written to"

@@ -1,0 +1,140 @@
+"""Hypothesis strategies for tiny models.
+
+Sizes, state counts and edges are drawn by Hypothesis, so that failures shrink to small graphs; the entries come from a
+generator with a drawn seed, because hundreds of drawn floats an example would be slow and shrink no further.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import oracle
+from hypothesis import strategies as st
+
+from fastmix.model import PairwiseMRF
+
+# Strengths of the entries: none, ordinary, and so strong that exp() of a weight overflows.
+SCALES = (0.0, 0.3, 1.0, 5.0, 1e3)
+
+_seeds = st.integers(0, 2**32 - 1)
+
+
+@st.composite
+def graphs(draw: st.DrawFn, num_variables: int) -> list[tuple[int, int]]:
+    """Edges i < j in order over a number of variables, from none to all; isolated variables are common."""
+    pairs = list(itertools.combinations(range(num_variables), 2))
+    return sorted(draw(st.lists(st.sampled_from(pairs), unique=True))) if pairs else []
+
+
+@st.composite
+def models(
+    draw: st.DrawFn,
+    *,
+    min_variables: int = 0,
+    max_variables: int = 5,
+    min_states: int = 1,
+    max_states: int = 4,
+    allow_forbidden: bool = True,
+    scales: Sequence[float] = SCALES,
+    named: bool = False,
+) -> PairwiseMRF:
+    """Models of every kind that some configuration is possible in.
+
+    No variables, isolated variables, one-state variables, mixed state counts, strong entries, a constant, and
+    (unless excluded) -inf in unaries and tables. With ``named`` the variables are "v0", "v1", .. and the states of
+    each are "a", "b", ..
+    """
+    n = draw(st.integers(min_variables, max_variables))
+    counts = draw(st.lists(st.integers(min_states, max_states), min_size=n, max_size=n))
+    edges = draw(graphs(n))
+    scale = draw(st.sampled_from(list(scales)))
+    forbidden = draw(st.sampled_from([0.0, 0.2, 0.6])) if allow_forbidden else 0.0
+    model = oracle.random_entries(np.random.default_rng(draw(_seeds)), counts, edges, scale, forbidden)
+    return with_names(model) if named else model
+
+
+@st.composite
+def ising_models(
+    draw: st.DrawFn,
+    *,
+    min_variables: int = 1,
+    max_variables: int = 6,
+    max_coupling: float = 3.0,
+    max_field: float = 2.0,
+    attractive: bool = False,
+) -> PairwiseMRF:
+    """Ising models with couplings up to a bound, all positive if asked for."""
+    n = draw(st.integers(min_variables, max_variables))
+    edges = draw(graphs(n))
+    rng = np.random.default_rng(draw(_seeds))
+    fields = max_field * rng.uniform(-1.0, 1.0, n)
+    couplings = draw(st.floats(0.0, max_coupling)) * rng.uniform(0.0 if attractive else -1.0, 1.0, len(edges))
+    return PairwiseMRF.ising(edges, couplings, fields)
+
+
+@st.composite
+def potts_models(
+    draw: st.DrawFn,
+    *,
+    min_variables: int = 1,
+    max_variables: int = 5,
+    max_states: int = 4,
+    max_coupling: float = 3.0,
+    attractive: bool = False,
+) -> PairwiseMRF:
+    """Potts models with a unary for each state and couplings up to a bound, all positive if asked for."""
+    n, states = draw(st.integers(min_variables, max_variables)), draw(st.integers(2, max_states))
+    edges = draw(graphs(n))
+    rng = np.random.default_rng(draw(_seeds))
+    couplings = draw(st.floats(0.0, max_coupling)) * rng.uniform(0.0 if attractive else -1.0, 1.0, len(edges))
+    return PairwiseMRF.potts(edges, couplings, states, rng.uniform(-1.0, 1.0, (n, states)))
+
+
+def configurations(model: PairwiseMRF) -> st.SearchStrategy[tuple[int, ...]]:
+    """Configurations of a model, allowed or not."""
+    return st.tuples(*(st.integers(0, count - 1) for count in model.num_states.tolist()))
+
+
+def allowed_configurations(model: PairwiseMRF) -> st.SearchStrategy[tuple[int, ...]]:
+    """Configurations of positive probability."""
+    pairs = zip(oracle.all_configurations(model), oracle.log_weights(model), strict=True)
+    return st.sampled_from([x for x, weight in pairs if weight > -math.inf])
+
+
+@st.composite
+def evidences(draw: st.DrawFn, model: PairwiseMRF) -> dict[int, int]:
+    """Possible evidence, by number: some of the states of an allowed configuration; none and all occur."""
+    x = draw(allowed_configurations(model))
+    observed = draw(st.lists(st.booleans(), min_size=len(x), max_size=len(x)))
+    return {i: state for i, state in enumerate(x) if observed[i]}
+
+
+def with_names(model: PairwiseMRF) -> PairwiseMRF:
+    """The same model with names for variables and states."""
+    return PairwiseMRF(
+        model.num_states,
+        model.log_unary,
+        model.edges,
+        model.log_pairwise,
+        model.log_constant,
+        tuple(f"v{i}" for i in range(model.num_variables)),
+        tuple(tuple("abcdefgh"[:count]) for count in model.num_states.tolist()),
+    )
+
+
+def relabel(model: PairwiseMRF, order: Sequence[int]) -> PairwiseMRF:
+    """The model with variable ``order[k]`` as number k, through :meth:`PairwiseMRF.from_tables`.
+
+    The edges keep their order and direction of before, so that many arrive backwards and out of order.
+    """
+    unary, tables = oracle.unary_vectors(model), oracle.edge_tables(model)
+    number = {old: new for new, old in enumerate(order)}
+    return PairwiseMRF.from_tables(
+        [unary[i] for i in order],
+        [(number[i], number[j]) for i, j in tables],
+        list(tables.values()),
+        log_constant=model.log_constant,
+    )
