@@ -72,7 +72,7 @@ class Arithmetic(ABC):
 
     @abstractmethod
     def divide(self, numerator: FloatArray, denominator: FloatArray) -> None:
-        """Numerator is divided by denominator in place; zero where the denominator is zero."""
+        """The denominator becomes numerator / denominator; it stays zero where it is zero."""
 
     @abstractmethod
     def normalise(self, table: FloatArray) -> tuple[float, float]:
@@ -106,7 +106,7 @@ class _Linear(Arithmetic):
         return np.asarray(big.reshape(where.sizes).sum(axis=_absent(where))).reshape(-1)
 
     def divide(self, numerator: FloatArray, denominator: FloatArray) -> None:
-        np.divide(numerator, denominator, out=numerator, where=denominator > 0)
+        np.divide(numerator, denominator, out=denominator, where=denominator > 0)
 
     def normalise(self, table: FloatArray) -> tuple[float, float]:
         top = float(table.max())
@@ -141,7 +141,7 @@ class _Log(Arithmetic):
         return _log_sum_exp(big.reshape(where.sizes), _absent(where)).reshape(-1)
 
     def divide(self, numerator: FloatArray, denominator: FloatArray) -> None:
-        np.subtract(numerator, denominator, out=numerator, where=denominator > -np.inf)
+        np.subtract(numerator, denominator, out=denominator, where=denominator > -np.inf)
 
     def normalise(self, table: FloatArray) -> tuple[float, float]:
         top = float(table.max())

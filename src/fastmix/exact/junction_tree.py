@@ -11,6 +11,7 @@ the tables in a product rule out underflow; if they do not, the whole computatio
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -54,13 +55,16 @@ class JunctionTree:
     separators : list of int arrays
         For every variable its neighbours at elimination, in the order in which they are eliminated themselves.
     required_bytes : int
-        Peak memory of :meth:`calibrate`: all messages, once, and those to the children of one clique twice.
+        Peak memory of :meth:`calibrate`: all messages, the work space, factors and marginals.
+    work_entries : int
+        Entries of the work space.
     """
 
     model: PairwiseMRF
     order: EliminationOrder
     separators: list[IntArray]
     required_bytes: int
+    work_entries: int
 
     @property
     def treewidth(self) -> int:
@@ -168,14 +172,19 @@ def plan_junction_tree(model: PairwiseMRF, *, memory_limit: float, method: str =
     if least_required > memory_limit:
         _refuse(str(order.width), order.width, least_required, memory_limit, "at least ")
     separators = elimination_cliques(n, model.edges, order.order)
-    entries = [float(np.prod(model.num_states[s], dtype=float)) for s in separators]
-    incoming = np.bincount(
-        [s[0] for s in separators if len(s)], [e for s, e in zip(separators, entries, strict=True) if len(s)]
-    )
-    required = 8.0 * (sum(entries) + incoming.max(initial=0.0) + 4.0 * (len(model.log_pairwise) + len(model.log_unary)))
+    entries = [math.prod(model.num_states[s].tolist()) for s in separators]
+    # While a clique is visited its message and those of its children are in the work space, the latter twice, and
+    # the joined factors of its variable, twice too.
+    work = [float(e) for e in entries]
+    for v, s in enumerate(separators):
+        if len(s):
+            work[s[0]] += 2.0 * entries[v]
+    joined = _LOCAL_ENTRIES * (order.width + 1) + int((np.diff(model.pairwise_offsets)).max(initial=0)) * order.width
+    work_entries = max(work, default=0.0) + 2.0 * joined
+    required = 8.0 * (sum(entries) + work_entries + 3.0 * (len(model.log_pairwise) + len(model.log_unary)))
     if required > memory_limit:
         _refuse(str(order.width), order.width, required, memory_limit)
-    return JunctionTree(model, order, separators, int(required))
+    return JunctionTree(model, order, separators, int(required), int(work_entries))
 
 
 def _refuse(width: str, treewidth: int, required: float, limit: float, qualifier: str = "") -> None:

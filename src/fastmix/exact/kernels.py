@@ -17,11 +17,11 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-__all__ = ["run", "run_log", "write_program"]
+__all__ = ["SLICE", "run", "run_log", "write_program"]
 
 _INSERT, _MULTIPLY, _SUM, _ADD = 0, 1, 2, 3
 
-_SLICE = 4096  # entries of a slice: with its scratch space it fits the first two levels of cache
+SLICE = 4096  # entries of a slice: with its scratch space it fits the first two levels of cache
 
 # Sums may be reordered to vectorise; NaN and inf keep their meaning.
 _FAST = {"reassoc", "contract", "nsz"}
@@ -187,6 +187,13 @@ def _add_insert(big, small, n, inner):  # type: ignore[no-untyped-def]
 @_inner
 def _log_sum_out(small, big, n, inner):  # type: ignore[no-untyped-def]
     """small[a, b] = log of the sum over k < n of exp(big[a, k, b])."""
+    if n == 2:
+        for a in range(len(small) // inner):
+            for b in range(inner):
+                x, y = big[2 * a * inner + b], big[(2 * a + 1) * inner + b]
+                high, low = max(x, y), min(x, y)
+                small[a * inner + b] = high + np.log1p(np.exp(low - high)) if low > -np.inf else high
+        return
     for a in range(len(small) // inner):
         for b in range(inner):
             top = -np.inf
@@ -235,7 +242,7 @@ def write_program(sizes, here, num_inputs):  # type: ignore[no-untyped-def]
     """
     num_tables, depth = here.shape
     first, length = depth - 1, sizes[depth - 1]
-    while first > 0 and length * sizes[first - 1] <= _SLICE:
+    while first > 0 and length * sizes[first - 1] <= SLICE:
         first -= 1
         length *= sizes[first]
     strides = np.zeros((num_tables + 3, first), np.int64)

@@ -25,6 +25,11 @@ IntArray = NDArray[np.int64]
 # fast enough, and Numba need not be imported, let alone compile anything.
 _NUMPY_ENTRIES = 1 << 13
 
+# Going up, an entry that underflows could matter later, so the range of every product is bounded beforehand. Going
+# down, a clique table is the distribution of its variables but for a constant: an entry that underflows belongs to a
+# configuration of negligible probability, below 1e-308 / 1e-200, and separators hand down the same probabilities.
+_SMALLEST_TOTAL = 1e-200
+
 
 class UnderflowError(Exception):
     """A product of tables in ordinary arithmetic could underflow: use logs."""
@@ -59,15 +64,19 @@ class Messages:
         self.separators: list[list[int]] = [s[::-1].tolist() for s in tree.separators]
         self.tables: list[FloatArray] = [np.empty(0)] * len(self.order)
         self.ranges: list[float] = [0.0] * len(self.order)
-        self.visitor = Visitor(log=self.is_log) if tree.order.max_entries > _NUMPY_ENTRIES else None
+        self.visitor: Visitor | None = None
+        if tree.order.max_entries > _NUMPY_ENTRIES:
+            self.visitor = Visitor(log=self.is_log, capacity=tree.work_entries)
         self.log_z = tree.model.log_constant + sum(f.log_scale for group in tree.locals for f in group)
 
     def collect(self) -> None:
         """Leaves to roots: fill the messages and log Z."""
         for v in self.order:
             operands, log_range = self._operands(v)
-            self._check_range(log_range)
+            if not self.arithmetic.in_range(log_range):
+                raise UnderflowError
             (message,) = self._visit(v, operands, [self.separators[v]])
+            message = message.copy()
             log_scale, self.ranges[v] = self.arithmetic.normalise(message)
             if log_scale == -np.inf:
                 raise ModelError("no configuration has positive probability: hard constraints contradict each other")
@@ -79,20 +88,19 @@ class Messages:
         model = self.tree.model
         nodes, edges = np.zeros(len(model.log_unary)), np.zeros(len(model.log_pairwise))
         for v in reversed(self.order):
-            operands, log_range = self._operands(v)
+            operands, _ = self._operands(v)
             if self.separators[v]:
                 operands.append((self.tables[v], self.separators[v]))
-                log_range += self.ranges[v]
-            self._check_range(log_range)
             factors, children = self.tree.locals[v], self.tree.children[v]
             scopes = [[*f.scope, v] for f in factors] + [self.separators[c] for c in children]
             tables = self._visit(v, operands, scopes)
+            if not self.is_log and tables[0].sum() < _SMALLEST_TOTAL:
+                raise UnderflowError
             for factor, table in zip(factors, tables, strict=False):
                 self._read_marginals(v, factor, table, nodes, edges)
             for c, message in zip(children, tables[len(factors) :], strict=True):
                 self.arithmetic.divide(message, self.tables[c])
-                _, self.ranges[c] = self.arithmetic.normalise(message)
-                self.tables[c] = message
+                self.arithmetic.normalise(self.tables[c])
         return nodes, edges
 
     def _operands(self, v: int) -> tuple[list[tuple[FloatArray, list[int]]], float]:
@@ -102,14 +110,10 @@ class Messages:
         operands += [(self.arithmetic.encode(f.log_table), [*f.scope, v]) for f in factors]
         return operands, sum(self.ranges[c] for c in children) + sum(f.log_range for f in factors)
 
-    def _check_range(self, log_range: float) -> None:
-        if not self.arithmetic.in_range(log_range):
-            raise UnderflowError
-
     def _visit(
         self, v: int, operands: Sequence[tuple[FloatArray, list[int]]], scopes: Sequence[list[int]]
     ) -> list[FloatArray]:
-        """Product of the operands over the clique of v, summed down to each of the scopes."""
+        """Product of the operands over the clique of v, summed down to each of the scopes; good until the next call."""
         axes = [*self.separators[v], v]
         sizes = [self.states[u] for u in axes]
         here = [[u in scope for u in axes] for _, scope in operands] + [[u in scope for u in axes] for scope in scopes]

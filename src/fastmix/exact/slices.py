@@ -19,15 +19,17 @@ class Visitor:
     ----------
     log : bool
         Whether the tables hold logarithms.
+    capacity : int
+        Entries of the largest set of inputs and outputs of one visit.
     """
 
-    def __init__(self, *, log: bool) -> None:
+    def __init__(self, *, log: bool, capacity: int) -> None:
         from fastmix.exact import kernels
 
         self.write_program = kernels.write_program
         self.run = kernels.run_log if log else kernels.run
         self.zero = -np.inf if log else 0.0
-        self.pool = np.empty(0)
+        self.pool = np.empty(capacity + 3 * kernels.SLICE)
 
     def visit(
         self,
@@ -52,11 +54,12 @@ class Visitor:
         Returns
         -------
         list of flat tables
+            Views of the work space, good until the next visit.
         """
         program, strides, outer, length = self.write_program(np.array(sizes), np.array(here), len(inputs))
         offsets = np.zeros(len(strides) + 1, dtype=np.int64)
         np.cumsum([t.size for t in inputs] + list(output_sizes) + [length] * 3, out=offsets[1:])
-        if len(self.pool) < offsets[-1]:
+        if len(self.pool) < offsets[-1]:  # a variable with more states than a slice has entries
             self.pool = np.empty(int(offsets[-1]))
         ends = offsets.tolist()
         for k, table in enumerate(inputs):
@@ -64,4 +67,4 @@ class Visitor:
         first, last = len(inputs), len(inputs) + len(output_sizes)
         self.pool[ends[first] : ends[last]] = self.zero
         self.run(self.pool, offsets[:-1].copy(), strides, outer, program)
-        return [self.pool[ends[k] : ends[k + 1]].copy() for k in range(first, last)]
+        return [self.pool[ends[k] : ends[k + 1]] for k in range(first, last)]

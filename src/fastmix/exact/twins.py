@@ -10,7 +10,6 @@ Milch et al., 2008) on pairwise models.
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import combinations
@@ -125,15 +124,22 @@ def count_twins(model: PairwiseMRF) -> TwinReduction | None:
 
 
 def _groups(model: PairwiseMRF) -> list[IntArray]:
+    # Equal tables get equal numbers, for both directions of an edge; a variable is then known by its neighbours and
+    # the numbers of its tables towards them.
+    numbers: dict[tuple[int, int, bytes], int] = {}
+    towards = np.empty((model.num_edges, 2), dtype=np.int64)
+    starts, counts = model.pairwise_offsets.tolist(), model.num_states.tolist()
+    for e, (i, j) in enumerate(model.edges.tolist()):
+        table = model.log_pairwise[starts[e] : starts[e + 1]].reshape(counts[i], counts[j])
+        for side, oriented in ((0, table), (1, table.T)):
+            towards[e, side] = numbers.setdefault((*oriented.shape, oriented.tobytes()), len(numbers))
     adjacency = model.adjacency
-    classes: dict[bytes, list[int]] = defaultdict(list)
+    classes: dict[tuple[bytes, bytes, bytes], list[int]] = defaultdict(list)
     for v in range(model.num_variables):
-        digest = hashlib.sha256(model.unary(v).tobytes())
-        for k in range(adjacency.indptr[v], adjacency.indptr[v + 1]):
-            u = int(adjacency.neighbors[k])
-            digest.update(u.to_bytes(8, "little"))
-            digest.update(np.ascontiguousarray(model.table(v, u)).tobytes())
-        classes[digest.digest()].append(v)
+        around = slice(adjacency.indptr[v], adjacency.indptr[v + 1])
+        neighbours, edges = adjacency.neighbors[around], adjacency.edge_ids[around]
+        kinds = towards[edges, (neighbours < v).astype(np.int64)]
+        classes[model.unary(v).tobytes(), neighbours.tobytes(), kinds.tobytes()].append(v)
     groups = []
     for members in classes.values():
         states = int(model.num_states[members[0]])
