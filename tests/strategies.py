@@ -11,9 +11,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import oracle
 from hypothesis import strategies as st
 
+import oracle
 from fastmix.model import PairwiseMRF
 
 # Strengths of the entries: none, ordinary, and so strong that exp() of a weight overflows.

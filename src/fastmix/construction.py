@@ -64,9 +64,7 @@ def flatten_unary(log_unary: ArrayLike | Sequence[ArrayLike]) -> tuple[IntArray,
     return counts, (np.concatenate(vectors) if vectors else np.zeros(0))
 
 
-def flatten_tables(
-    edges: IntArray, num_states: IntArray, log_pairwise: ArrayLike | Sequence[ArrayLike]
-) -> FloatArray:
+def flatten_tables(edges: IntArray, num_states: IntArray, log_pairwise: ArrayLike | Sequence[ArrayLike]) -> FloatArray:
     """Flat edge tables, each of shape (L_i, L_j) for its edge (i, j) in the direction given."""
     rows, cols = num_states[edges[:, 0]], num_states[edges[:, 1]]
     if isinstance(log_pairwise, np.ndarray) and log_pairwise.dtype != object:
@@ -84,7 +82,9 @@ def flatten_tables(
     try:
         tables = [as_float_array(f"log_pairwise[{e}]", t) for e, t in enumerate(log_pairwise)]  # type: ignore[arg-type]
     except TypeError:
-        raise ModelError(f"log_pairwise must be a 3-D array or a list of tables, got {describe(log_pairwise)}") from None
+        raise ModelError(
+            f"log_pairwise must be a 3-D array or a list of tables, got {describe(log_pairwise)}"
+        ) from None
     if len(tables) != len(edges):
         raise ModelError(f"log_pairwise must have one table per edge, {len(edges)}, got {len(tables)}")
     for e, table in enumerate(tables):

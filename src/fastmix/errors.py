@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["FastmixError", "FormatError", "ModelError", "NotConvergedError", "ResourceError", "UnfitMethodError"]
+__all__ = [
+    "BadFileError",
+    "FastmixError",
+    "FormatError",
+    "ModelError",
+    "NotConvergedError",
+    "ResourceError",
+    "UnfitMethodError",
+]
 
 
 class FastmixError(Exception):
@@ -13,6 +21,10 @@ class FastmixError(Exception):
 
 class ModelError(FastmixError, ValueError):
     """A model, or an argument that describes one, is not valid."""
+
+
+class BadFileError(FastmixError):
+    """The command line cannot use an input file; the message says which and why."""
 
 
 class FormatError(FastmixError, ValueError):

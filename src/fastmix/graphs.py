@@ -565,8 +565,8 @@ def colouring(num_variables: int, edges: npt.ArrayLike) -> IntArray:
 
     Examples
     --------
-    >>> colouring(4, cycle_edges(4)).tolist(), colouring(3, cycle_edges(3)).max() + 1
-    ([0, 1, 0, 1], 3)
+    >>> colouring(4, cycle_edges(4)).tolist(), sorted(colouring(3, cycle_edges(3)).tolist())
+    ([0, 1, 0, 1], [0, 1, 2])
     """
     n, edges = _check_graph(num_variables, edges)
     if n == 0:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from fastmix.errors import UnfitMethodError
 from fastmix.exact import infer_exact
-from fastmix.model import PairwiseMRF
+from fastmix.model import Evidence, PairwiseMRF
 from fastmix.results import InferenceResult
 
 __all__ = ["METHODS", "infer"]
@@ -18,7 +16,7 @@ def infer(
     model: PairwiseMRF,
     *,
     method: str = "exact",
-    evidence: Mapping[int | str, int | str] | None = None,
+    evidence: Evidence | None = None,
     memory_limit: float | None = None,
 ) -> InferenceResult:
     """Marginals of every variable, by the method named.

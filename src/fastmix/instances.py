@@ -262,9 +262,7 @@ def ising_regular(
     n = _count("num_variables", num_variables)
     d = _count("degree", degree, least=0)
     if d >= n or n * d % 2:
-        raise ValueError(
-            f"degree must be below num_variables and their product even, got {degree} and {num_variables}"
-        )
+        raise ValueError(f"degree must be below num_variables and their product even, got {degree} and {num_variables}")
     edges = graphs.random_regular_edges(n, d, seed=_graph_seed(seed))
     return _random_ising(edges, n, coupling_max, attractive, field_max, seed)
 
@@ -306,9 +304,7 @@ def ising_tree(
     return _random_ising(edges, n, coupling_max, attractive, field_max, seed)
 
 
-def random_tables(
-    edges: ArrayLike, num_states: int | Sequence[int], *, scale: float, seed: int
-) -> PairwiseMRF:
+def random_tables(edges: ArrayLike, num_states: int | Sequence[int], *, scale: float, seed: int) -> PairwiseMRF:
     """A model with independent normal unary and table entries on a given graph.
 
     Parameters

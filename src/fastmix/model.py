@@ -16,10 +16,13 @@ from fastmix import construction, validation
 from fastmix.errors import ModelError
 from fastmix.graphs import Adjacency, adjacency
 
-__all__ = ["PairwiseMRF"]
+__all__ = ["Evidence", "PairwiseMRF"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+# Observed states by variable, each given by number or name.
+Evidence = Mapping[int, int] | Mapping[int, str] | Mapping[str, int] | Mapping[str, str] | Mapping[int | str, int | str]
 
 _CHUNK_ENTRIES = 1 << 22  # entries gathered at once by batched methods: 32 MiB a temporary
 
@@ -92,11 +95,15 @@ class PairwiseMRF:
         if len(edges) and not (edges[:, 0] < edges[:, 1]).all():
             raise ModelError("edges must have i < j in every row; PairwiseMRF.from_tables takes any direction")
         if (np.diff(edges[:, 0] * np.int64(n) + edges[:, 1]) <= 0).any():
-            raise ModelError("edges must be in lexicographic order, each once; PairwiseMRF.from_tables sorts and merges")
+            raise ModelError(
+                "edges must be in lexicographic order, each once; PairwiseMRF.from_tables sorts and merges"
+            )
         unary_offsets = construction.offsets_of(num_states)
         pairwise_offsets = construction.offsets_of(num_states[edges[:, 0]] * num_states[edges[:, 1]])
         log_unary = validation.as_flat("log_unary", self.log_unary, int(unary_offsets[-1]), "num_states")
-        log_pairwise = validation.as_flat("log_pairwise", self.log_pairwise, int(pairwise_offsets[-1]), "num_states and edges")
+        log_pairwise = validation.as_flat(
+            "log_pairwise", self.log_pairwise, int(pairwise_offsets[-1]), "num_states and edges"
+        )
         if log_unary.size and log_unary.min() == -np.inf:
             best = np.maximum.reduceat(log_unary, unary_offsets[:-1])
             if (dead := np.flatnonzero(best == -np.inf)).size:
@@ -204,7 +211,9 @@ class PairwiseMRF:
         """
         pairs = validation.as_edges(edges)
         fields = validation.as_float_array("field", field)
-        fields = validation.per_item("field", fields, validation.count_variables(pairs, fields, num_variables), "variable")
+        fields = validation.per_item(
+            "field", fields, validation.count_variables(pairs, fields, num_variables), "variable"
+        )
         couplings = validation.per_item("coupling", coupling, len(pairs), "edge")
         unary = np.multiply.outer(fields, [-1.0, 1.0])
         tables = np.multiply.outer(couplings, [[1.0, -1.0], [-1.0, 1.0]])
@@ -454,7 +463,9 @@ class PairwiseMRF:
             logits = logits + self.table(i, int(j))[:, x[:, j]].T
         top = logits.max(axis=1, keepdims=True)
         if (top == -np.inf).any():
-            raise ModelError(f"the conditional of variable {variable!r} is undefined: its neighbours forbid every state")
+            raise ModelError(
+                f"the conditional of variable {variable!r} is undefined: its neighbours forbid every state"
+            )
         weights = np.exp(logits - top)
         weights /= weights.sum(axis=1, keepdims=True)
         return weights.reshape((*shape, weights.shape[1]))
@@ -466,10 +477,10 @@ class PairwiseMRF:
             raise ModelError(
                 f"states must have shape (..., {self.num_variables}), got {validation.describe(states)} ({error})"
             ) from None
-        if array.size and array.dtype.kind not in "iub":
-            # The limit keeps infinities and what int64 cannot hold away from the cast.
-            if array.dtype.kind != "f" or not np.all((np.abs(array) < 2.0**62) & (array == np.floor(array))):
-                raise ModelError(f"states must hold whole numbers, got {validation.describe(states)}")
+        # The limit keeps infinities and what int64 cannot hold away from the cast.
+        whole = array.dtype.kind == "f" and np.all((np.abs(array) < 2.0**62) & (array == np.floor(array)))
+        if array.size and array.dtype.kind not in "iub" and not whole:
+            raise ModelError(f"states must hold whole numbers, got {validation.describe(states)}")
         if array.ndim == 0 or array.shape[-1] != self.num_variables:
             raise ModelError(f"states must have shape (..., {self.num_variables}), got shape {array.shape}")
         x = array.astype(np.int64).reshape(int(np.prod(array.shape[:-1], dtype=np.int64)), self.num_variables)
@@ -486,7 +497,7 @@ class PairwiseMRF:
 
     # -- derived models -------------------------------------------------------------------------------------------
 
-    def condition(self, evidence: Mapping[int | str, int | str]) -> PairwiseMRF:
+    def condition(self, evidence: Evidence) -> PairwiseMRF:
         """The model of the other variables given observed ones.
 
         Observed variables leave the model; their unaries and tables fold into the constant and into their

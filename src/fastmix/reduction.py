@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix.construction import offsets_of, table_positions
 from fastmix.errors import ModelError
-from fastmix.model import PairwiseMRF
+from fastmix.model import Evidence, PairwiseMRF
 
 __all__ = ["Reduction", "reduce_model"]
 
@@ -76,7 +76,7 @@ class Reduction:
 
 def reduce_model(
     model: PairwiseMRF,
-    evidence: Mapping[int | str, int | str] | None = None,
+    evidence: Evidence | None = None,
     *,
     drop_forbidden: bool = True,
     fold_single: bool = False,
@@ -118,7 +118,9 @@ def reduce_model(
     for variable, state in (evidence or {}).items():
         i, observed = model.variable_index(variable), model.state_index(variable, state)
         if fixed[i] not in (-1, observed):
-            raise ModelError(f"evidence must give each variable one state, got {fixed[i]} and {observed} for variable {i}")
+            raise ModelError(
+                f"evidence must give each variable one state, got {fixed[i]} and {observed} for variable {i}"
+            )
         fixed[i] = observed
 
     owner, row, col = table_positions(counts, model.edges)
@@ -164,7 +166,7 @@ def reduce_model(
     if model.state_names is not None:
         left_names = [model.state_names[variable_of[p]][state_of[p]] for p in unary_positions]
         cuts = offsets_of(np.bincount(variable_of[unary_positions], minlength=n)[variables])
-        state_names = [left_names[a:b] for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+        state_names = [left_names[a:b] for a, b in pairwise(cuts)]
     reduced = PairwiseMRF(
         np.bincount(variable_of[kept_state], minlength=n)[variables],
         unary[unary_positions],

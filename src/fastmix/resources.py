@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
-__all__ = ["available_memory", "format_bytes"]
+__all__ = ["available_memory", "format_bytes", "parse_bytes"]
 
 
 def available_memory() -> int:
@@ -35,6 +36,25 @@ def format_bytes(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1024
     return f"{count:.3g} EiB"
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes from text such as ``500MB``, ``4GiB`` or ``1e9``.
+
+    Examples
+    --------
+    >>> parse_bytes("4GiB")
+    4294967296
+    """
+    match = re.fullmatch(r"\s*([0-9.]+(?:[eE][0-9]+)?)\s*([kKMGTP]?)(i?)[bB]?\s*", text)
+    try:
+        number = float(match[1]) if match else 0.0
+    except ValueError:
+        number = 0.0
+    if not match or not number > 0:
+        raise ValueError(f"a size must be a positive number with a unit such as 500MB or 4GiB, got {text!r}")
+    power = " KMGTP".index(match[2].upper()) if match[2] else 0
+    return int(number * (1024 if match[3] else 1000) ** power)
 
 
 def _meminfo(field: str) -> int | None:

@@ -38,7 +38,11 @@ def conformance_models(*, forbidden: bool = True, strong: bool = True) -> Iterat
     yield "isolated variable", PairwiseMRF.ising([(0, 2)], 0.8, [0.1, 0.5, -0.2])
     yield (
         "one-state neighbour",
-        PairwiseMRF.from_tables([[0.0, 0.5], [0.3], [0, 0, 1]], [(0, 1), (1, 2)], [[[0.2], [1.0]], [[0.5, 0.1, -1.0]]]),
+        PairwiseMRF.from_tables(
+            [np.array([0.0, 0.5]), np.array([0.3]), np.array([0.0, 0.0, 1.0])],
+            [(0, 1), (1, 2)],
+            [[[0.2], [1.0]], [[0.5, 0.1, -1.0]]],
+        ),
     )
     shapes = [2, 3, 4, 2]
     pairs = [(0, 1), (1, 2), (2, 3), (0, 3), (0, 2)]

@@ -22,6 +22,7 @@ __all__ = [
     "check_log_values",
     "count_variables",
     "describe",
+    "is_whole",
     "per_item",
 ]
 
@@ -40,6 +41,14 @@ def as_float_array(name: str, values: ArrayLike) -> FloatArray:
     return array
 
 
+def is_whole(array: NDArray[Any]) -> bool:
+    """Whether every entry can become an int64 without loss."""
+    if array.dtype.kind in "iub":
+        return True
+    # The limit keeps infinities and what int64 cannot hold away from a cast.
+    return array.dtype.kind == "f" and bool(np.all((np.abs(array) < 2.0**62) & (array == np.floor(array))))
+
+
 def as_edges(edges: ArrayLike, num_variables: int | None = None) -> IntArray:
     """``edges`` as an int64 array of shape (m, 2), checked for shape, whole numbers, range and self-edges."""
     try:
@@ -50,10 +59,8 @@ def as_edges(edges: ArrayLike, num_variables: int | None = None) -> IntArray:
         return np.zeros((0, 2), dtype=np.int64)
     if array.ndim != 2 or array.shape[1] != 2:
         raise ModelError(f"edges must have shape (m, 2), got shape {array.shape}")
-    if array.dtype.kind not in "iu":
-        # The limit keeps infinities and what int64 cannot hold away from the cast.
-        if array.dtype.kind != "f" or not np.all((np.abs(array) < 2.0**62) & (array == np.floor(array))):
-            raise ModelError(f"edges must hold integers, got {describe(edges)}")
+    if array.dtype.kind == "b" or not is_whole(array):
+        raise ModelError(f"edges must hold integers, got {describe(edges)}")
     result = array.astype(np.int64)
     if (bad := result < 0).any() or (num_variables is not None and (bad := result >= num_variables).any()):
         row = int(np.flatnonzero(bad.any(axis=1))[0])
@@ -149,9 +156,7 @@ def as_variable_names(names: Sequence[str] | None, count: int) -> tuple[str, ...
     return result
 
 
-def as_state_names(
-    names: Sequence[Sequence[str]] | None, num_states: IntArray
-) -> tuple[tuple[str, ...], ...] | None:
+def as_state_names(names: Sequence[Sequence[str]] | None, num_states: IntArray) -> tuple[tuple[str, ...], ...] | None:
     """State names as tuples, one per state, different within a variable."""
     if names is None:
         return None

@@ -67,6 +67,11 @@ def enumerate_model(model: PairwiseMRF, *, max_configurations: int = 1 << 20) ->
     z = float(weights.sum())
     probabilities = weights / z
     unary, pairwise = model.entry_positions(configurations)
-    nodes = np.bincount(unary.reshape(-1), np.repeat(probabilities, unary.shape[1]), len(model.log_unary))
-    edges = np.bincount(pairwise.reshape(-1), np.repeat(probabilities, pairwise.shape[1]), len(model.log_pairwise))
+    nodes = _weighted_counts(unary, probabilities, len(model.log_unary))
+    edges = _weighted_counts(pairwise, probabilities, len(model.log_pairwise))
     return Enumeration(top + float(np.log(z)), nodes, edges, configurations, probabilities)
+
+
+def _weighted_counts(positions: IntArray, weights: FloatArray, length: int) -> FloatArray:
+    counts = np.bincount(positions.reshape(-1), np.repeat(weights, positions.shape[1]), length)
+    return counts.astype(np.float64)

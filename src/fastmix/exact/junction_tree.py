@@ -127,7 +127,9 @@ class JunctionTree:
         offsets, counts = model.pairwise_offsets.tolist(), model.num_states.tolist()
         result = []
         for v, factors in enumerate(later):
-            table, scope, edges = model.unary(v), (), ()
+            table: FloatArray = model.unary(v)
+            scope: tuple[int, ...] = ()
+            edges: tuple[int, ...] = ()
             joined: list[tuple[FloatArray, tuple[int, ...], tuple[int, ...]]] = []
             for _, u, e in sorted(factors):
                 pair = model.log_pairwise[offsets[e] : offsets[e + 1]]
@@ -152,7 +154,7 @@ def plan_junction_tree(model: PairwiseMRF, *, memory_limit: float, method: str =
     memory_limit : float
         Bytes.
     method : str
-        How to find the order, see :func:`fastmix.graphs.elimination_order`.
+        How to find the order, see :func:`fastmix.elimination.elimination_order`.
 
     Raises
     ------

@@ -27,8 +27,8 @@ SLICE = 4096  # entries of a slice: with its scratch space it fits the first two
 _FAST = {"reassoc", "contract", "nsz"}
 
 # Functions called only from compiled code need no entry points from Python, which saves compilation time.
-_inner = numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
-_sum = numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath=_FAST)
+_inner = numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
+_sum = numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath=_FAST)  # type: ignore[call-overload]
 
 
 @_inner

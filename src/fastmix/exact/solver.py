@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from fastmix.errors import ResourceError
 from fastmix.exact.junction_tree import JunctionTree, plan_junction_tree
 from fastmix.exact.twins import TwinReduction, count_twins
-from fastmix.model import PairwiseMRF
+from fastmix.model import Evidence, PairwiseMRF
 from fastmix.reduction import Reduction, reduce_model
 from fastmix.resources import available_memory
 from fastmix.results import InferenceResult, Status, provenance
@@ -19,7 +18,6 @@ from fastmix.results import InferenceResult, Status, provenance
 __all__ = ["draw_exact", "infer_exact"]
 
 IntArray = NDArray[np.int64]
-Evidence = Mapping[int | str, int | str]
 
 
 def infer_exact(

@@ -170,7 +170,7 @@ def _log_multinomial(counts: IntArray) -> FloatArray:
 def _count_energy(left: IntArray, right: IntArray, table: FloatArray) -> FloatArray:
     """``sum_ab left_a right_b table_ab`` for all pairs of count vectors, where a forbidden pair counts only if used."""
     forbidden = table == -np.inf
-    energy = left @ np.where(forbidden, 0.0, table) @ right.T
+    energy: FloatArray = left.astype(np.float64) @ np.where(forbidden, 0.0, table) @ right.T
     if forbidden.any():
         energy[left @ forbidden.astype(float) @ right.T > 0] = -np.inf
     return energy

@@ -1,0 +1,116 @@
+"""Models, evidence and answers in files.
+
+:func:`read_model` and :func:`write_model` choose the format; the functions of each format are here as well. Every
+reader takes plain, gzip and xz files and ``-`` for the standard input, every writer makes files that appear whole or
+not at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from fastmix.io.answers import read_mar, read_pr, write_mar, write_pr
+from fastmix.io.evidence import parse_evidence, read_evidence, write_evidence
+from fastmix.io.files import PathLike, atomic_write, display_name, open_text, read_bytes
+from fastmix.io.npz import is_npz, load_npz, parse_npz, save_npz
+from fastmix.io.uai import format_uai, parse_uai, read_uai, write_uai
+from fastmix.model import PairwiseMRF
+
+__all__ = [
+    "atomic_write",
+    "format_uai",
+    "load_npz",
+    "open_text",
+    "parse_evidence",
+    "parse_uai",
+    "read_evidence",
+    "read_mar",
+    "read_model",
+    "read_pr",
+    "read_uai",
+    "save_npz",
+    "write_evidence",
+    "write_mar",
+    "write_model",
+    "write_pr",
+    "write_uai",
+]
+
+
+def read_model(path: PathLike, evidence: Mapping[int, int] | None = None) -> PairwiseMRF:
+    """The model in a UAI or npz file, told apart by content.
+
+    Parameters
+    ----------
+    path : str or path-like
+        ``-`` is the standard input.
+    evidence : mapping, optional
+        Observed state by variable. It is used only to make factors of a UAI file over more than two variables
+        pairwise, see :func:`read_uai`; the model still has every variable and is still to be conditioned.
+
+    Raises
+    ------
+    FormatError
+        If the file is in neither format.
+    ModelError
+        If the evidence does not fit the model.
+    OSError
+        If the file cannot be read.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "two.npz")
+    ...     notes = write_model(PairwiseMRF.ising([(0, 1)], coupling=0.5), path)
+    ...     read_model(path)
+    PairwiseMRF(2 variables of 2 states, 1 edge)
+    """
+    data, name = read_bytes(path), display_name(path)
+    if not is_npz(data):
+        return parse_uai(data, name, evidence)
+    model = parse_npz(data, name)
+    for variable, state in (evidence or {}).items():
+        model.state_index(variable, state)
+    return model
+
+
+def write_model(model: PairwiseMRF, path: PathLike) -> list[str]:
+    """Write a model in the format that the suffix names; what the file cannot hold comes back as notes.
+
+    Parameters
+    ----------
+    model : PairwiseMRF
+    path : str or path-like
+        ``.uai``, ``.uai.gz``, ``.uai.xz`` (see :func:`write_uai`) or ``.npz`` (exact). ``-`` writes UAI text to the
+        standard output.
+
+    Returns
+    -------
+    list of str
+        Empty for npz files, and for UAI files that hold the whole model.
+
+    Raises
+    ------
+    ValueError
+        If the suffix names no format.
+    ModelError
+        If the model cannot be written as a UAI file.
+    OSError
+        If the file cannot be written.
+
+    Examples
+    --------
+    >>> write_model(PairwiseMRF.ising([(0, 1)], coupling=0.5), "two.txt")
+    Traceback (most recent call last):
+        ...
+    ValueError: the name of a model file must end in .uai, .uai.gz, .uai.xz or .npz, got 'two.txt'
+    """
+    name = os.fspath(path)
+    if name.lower().endswith(".npz"):
+        save_npz(model, path)
+        return []
+    if name == "-" or name.lower().endswith((".uai", ".uai.gz", ".uai.xz")):
+        return write_uai(model, path)
+    raise ValueError(f"the name of a model file must end in .uai, .uai.gz, .uai.xz or .npz, got {name!r}")

@@ -1,0 +1,264 @@
+"""Files in and out: compression seen through, ``-`` for the standard streams, writes that happen whole or never."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gzip
+import io
+import lzma
+import os
+import secrets
+import stat
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import IO, BinaryIO, Literal, TextIO, cast, overload
+
+from fastmix.errors import FormatError
+
+__all__ = ["PathLike", "atomic_write", "decode_text", "display_name", "open_text", "read_bytes"]
+
+PathLike = str | os.PathLike[str]
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_XZ_MAGIC = b"\xfd7zXZ\x00"
+_SPOOL_BYTES = 1 << 26  # output for a stream is held in memory up to this size, on disk beyond it
+
+
+def display_name(path: PathLike) -> str:
+    """The path as it stands in messages; ``-`` is the standard input.
+
+    Examples
+    --------
+    >>> display_name("grid.uai"), display_name("-")
+    ('grid.uai', '<stdin>')
+    """
+    name = os.fspath(path)
+    return "<stdin>" if name == "-" else name
+
+
+def read_bytes(path: PathLike) -> bytes:
+    """Everything in a file, decompressed when its first bytes are those of gzip or xz.
+
+    Parameters
+    ----------
+    path : str or path-like
+        ``-`` reads the standard input, which may be compressed too.
+
+    Raises
+    ------
+    FormatError
+        If the path is a directory or the compressed data are damaged.
+    OSError
+        If the file cannot be opened or read.
+
+    Notes
+    -----
+    Memory: the file and, if it is compressed, its content.
+    """
+    name = display_name(path)
+    if os.fspath(path) == "-":
+        stream = getattr(sys.stdin, "buffer", None)
+        data = sys.stdin.read().encode() if stream is None else stream.read()
+    else:
+        if os.path.isdir(path):
+            raise FormatError(f"{name}: is a directory, expected a file")
+        with open(path, "rb") as file:
+            data = file.read()
+    try:
+        if data.startswith(_GZIP_MAGIC):
+            return gzip.decompress(data)
+        if data.startswith(_XZ_MAGIC):
+            return _unpack_xz(data)
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        # Nothing is read from disk here: an OSError is gzip's own complaint about the data.
+        raise FormatError(f"{name}: the compressed file is damaged or cut short ({error})") from None
+    return data
+
+
+def _unpack_xz(data: bytes) -> bytes:
+    # lzma.decompress passes over whatever follows the first stream, also a second one that is cut short.
+    parts = []
+    while data:
+        stream = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+        parts.append(stream.decompress(data))
+        if not stream.eof:
+            raise EOFError("the file ends within an xz stream")
+        data = stream.unused_data.lstrip(b"\0")
+    return b"".join(parts)
+
+
+def decode_text(data: bytes, name: str) -> str:
+    """``data`` as text without a byte order mark, or a :class:`FormatError` that says why it is no UTF-8 text.
+
+    Examples
+    --------
+    >>> decode_text(b"MARKOV", "a.uai")
+    'MARKOV'
+    """
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise FormatError(f"{name}:1: expected ASCII or UTF-8 text, got UTF-16 or UTF-32; save the file as UTF-8")
+    if (position := data.find(b"\0")) >= 0:
+        line = data.count(b"\n", 0, position) + 1
+        raise FormatError(f"{name}:{line}: expected ASCII or UTF-8 text, got a zero byte: the file is binary or UTF-16")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise FormatError(
+            f"{name}:{line}: expected ASCII or UTF-8 text, got byte 0x{data[error.start]:02x}; "
+            "the file is binary or in another encoding such as Latin-1"
+        ) from None
+
+
+def open_text(path: PathLike) -> TextIO:
+    """The text of a plain, gzip or xz file as a stream, lines ended by a newline whatever the file has.
+
+    The kind of compression is told by the first bytes, not by the suffix. ``-`` is the standard input.
+
+    Raises
+    ------
+    FormatError
+        If the path is a directory, the compressed data are damaged or the content is not UTF-8 text.
+    OSError
+        If the file cannot be opened or read.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "note.txt.gz")
+    ...     with atomic_write(path) as stream:
+    ...         _ = stream.write("two words")
+    ...     with open_text(path) as stream:
+    ...         stream.read()
+    'two words'
+    """
+    return io.StringIO(decode_text(read_bytes(path), display_name(path)), newline=None)
+
+
+@overload
+def atomic_write(path: PathLike, *, binary: Literal[False] = False) -> AbstractContextManager[TextIO]: ...
+@overload
+def atomic_write(path: PathLike, *, binary: Literal[True]) -> AbstractContextManager[BinaryIO]: ...
+def atomic_write(path: PathLike, *, binary: bool = False) -> AbstractContextManager[TextIO | BinaryIO]:
+    r"""A stream whose content becomes the file when the block ends without an error, and is thrown away otherwise.
+
+    The data go to a temporary file in the same folder, are synced to disk and renamed over the target, so that other
+    programs see the old file or the new one and never half of it. A symbolic link is followed. The permissions of an
+    existing file are kept, a new one gets those of the umask. What is not a regular file (a pipe, ``/dev/null``) is
+    written to at the end of the block.
+
+    Parameters
+    ----------
+    path : str or path-like
+        A suffix ``.gz`` or ``.xz`` compresses. ``-`` is the standard output, which gets all or nothing as well.
+    binary : bool
+        Bytes instead of UTF-8 text with ``\n`` at the ends of lines.
+
+    Raises
+    ------
+    OSError
+        If the target cannot be written.
+
+    Examples
+    --------
+    >>> with atomic_write("-") as stream:
+    ...     _ = stream.write("to the standard output\n")
+    to the standard output
+    """
+    if os.fspath(path) == "-":
+        return _write_spooled(None, "", binary)
+    target = os.path.realpath(path)
+    suffix = os.path.splitext(os.fspath(path))[1].lower()
+    if os.path.exists(target) and not stat.S_ISREG(os.stat(target).st_mode):
+        return _write_spooled(target, suffix, binary)
+    return _write_renamed(target, suffix, binary)
+
+
+@contextmanager
+def _write_renamed(target: str, suffix: str, binary: bool) -> Iterator[TextIO | BinaryIO]:
+    folder = os.path.dirname(target)
+    # The name does not contain the target's, which may be of the greatest length allowed already.
+    temporary = os.path.join(folder, f".fastmix-{secrets.token_hex(8)}.tmp")
+    if os.path.exists(target) and not os.access(target, os.W_OK):
+        # A rename needs no leave of the file it replaces; a file marked read-only is respected all the same.
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
+    try:
+        # The kernel takes the umask off 0o666; tempfile would make a private file instead.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, target) from None
+    try:
+        with os.fdopen(descriptor, "wb") as raw:
+            with _encoded(raw, suffix, binary) as stream:
+                yield stream
+            raw.flush()
+            os.fsync(raw.fileno())
+        with contextlib.suppress(FileNotFoundError):
+            os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    _sync_folder(folder)
+
+
+@contextmanager
+def _write_spooled(target: str | None, suffix: str, binary: bool) -> Iterator[TextIO | BinaryIO]:
+    with tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES) as spool:
+        with _encoded(cast(IO[bytes], spool), suffix, binary) as stream:
+            yield stream
+        spool.seek(0)
+        if target is not None:
+            with open(target, "wb") as file:
+                _copy(cast(IO[bytes], spool), file)
+            return
+        sys.stdout.flush()
+        out = getattr(sys.stdout, "buffer", None)
+        if out is None:  # a stand-in that takes text only
+            sys.stdout.write(spool.read().decode())
+        else:
+            _copy(cast(IO[bytes], spool), out)
+        sys.stdout.flush()
+
+
+@contextmanager
+def _encoded(raw: IO[bytes], suffix: str, binary: bool) -> Iterator[TextIO | BinaryIO]:
+    """A stream over ``raw`` that compresses and encodes; ``raw`` stays open."""
+    with contextlib.ExitStack() as stack:
+        stream = raw
+        if suffix == ".gz":
+            # No name and no time in the header: the same content gives the same bytes.
+            packed = gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=6, mtime=0)
+            stream = cast(IO[bytes], stack.enter_context(packed))
+        elif suffix == ".xz":
+            stream = cast(IO[bytes], stack.enter_context(lzma.LZMAFile(raw, "wb", preset=3)))
+        if binary:
+            yield cast(BinaryIO, stream)
+            return
+        text = io.TextIOWrapper(cast(BinaryIO, stream), encoding="utf-8", newline="\n")
+        try:
+            yield text
+        finally:
+            text.detach()
+
+
+def _copy(source: IO[bytes], sink: IO[bytes]) -> None:
+    while block := source.read(1 << 20):
+        sink.write(block)
+    sink.flush()
+
+
+def _sync_folder(folder: str) -> None:
+    # The rename itself is durable once the folder is on disk; some file systems refuse this, which costs nothing else.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,225 @@
+"""Models as text in the UAI format; :mod:`fastmix.io.uai` describes the format and re-exports what is public here."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.errors import ModelError
+from fastmix.io.files import PathLike, atomic_write
+from fastmix.model import PairwiseMRF
+
+__all__ = ["format_uai", "write_uai"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_logger = logging.getLogger(__name__)
+
+# Logarithms of the smallest and largest normal double, 2.23e-308 and 1.80e308, rounded inwards.
+_LOW, _HIGH = -708.39, 709.78
+# Beyond this a logarithm keeps no decimals, and its power of ten no digits worth writing.
+_LOWEST = -1e15
+_CHUNK_TABLES = 1 << 15
+
+
+def write_uai(model: PairwiseMRF, path: PathLike) -> list[str]:
+    """Write a model as a UAI file; what the file cannot hold comes back as a list of notes.
+
+    Each table is written as its exponentials, to the last digit. A table with entries outside the range of doubles is
+    divided by its largest entry first. The scales, together with ``log_constant``, are one factor over no variables,
+    which is left out when it is 1. Variables whose unary is zero get no unary factor.
+
+    Parameters
+    ----------
+    model : PairwiseMRF
+    path : str or path-like
+        ``.gz`` and ``.xz`` compress, ``-`` is the standard output. The file appears whole or not at all.
+
+    Returns
+    -------
+    list of str
+        One line for each thing lost, also logged as a warning; empty when nothing is:
+        names; a constant outside the range of doubles; entries so small beside others of their table that other
+        programs read them as 0 (this reader does not).
+
+    Raises
+    ------
+    ModelError
+        If a table forbids every pair of states: no such file can be read again.
+    OSError
+        If the file cannot be written.
+
+    Notes
+    -----
+    About half a microsecond an entry; memory of a few times the parameters.
+
+    Examples
+    --------
+    >>> model = PairwiseMRF.ising([(0, 1)], coupling=0.5, variable_names=["left", "right"])
+    >>> write_uai(model, "-")  # doctest: +SKIP
+    ['names are not written, because UAI files have none; npz files keep them']
+    """
+    chunks, notes = _uai_chunks(model)
+    with atomic_write(path) as stream:
+        for chunk in chunks:
+            stream.write(chunk)
+    return notes
+
+
+def format_uai(model: PairwiseMRF) -> str:
+    """A model as text in UAI format, see :func:`write_uai`; what the text cannot hold is logged as a warning.
+
+    Examples
+    --------
+    >>> print(format_uai(PairwiseMRF.from_factors([2, 2], [((0,), [0.0, -np.inf]), ((1, 0), np.zeros((2, 2)))])))
+    MARKOV
+    2
+    2 2
+    2
+    1 0
+    2 0 1
+    <BLANKLINE>
+    2
+     1.0 0.0
+    4
+     1.0 1.0 1.0 1.0
+    <BLANKLINE>
+    """
+    return "".join(_uai_chunks(model)[0])
+
+
+def _uai_chunks(model: PairwiseMRF) -> tuple[Iterator[str], list[str]]:
+    variables, unary_source, unary_sizes = _written_unaries(model)
+    unary, unary_shift = _scaled(unary_source, unary_sizes)
+    pairwise_sizes = np.diff(model.pairwise_offsets)
+    if (dead := _dead_tables(model.log_pairwise, pairwise_sizes)).size:
+        i, j = model.edges[dead[0]].tolist()
+        raise ModelError(f"log_pairwise must allow a pair of states on each edge, but edge ({i}, {j}) has only -inf")
+    pairwise, pairwise_shift = _scaled(model.log_pairwise, pairwise_sizes)
+    constant = math.fsum((model.log_constant, unary_shift, pairwise_shift))
+    has_constant = constant != 0 and _LOW <= constant <= _HIGH
+    notes = _notes(model, 0.0 if has_constant else constant)
+    notes += _entry_notes([(unary_source, unary), (model.log_pairwise, pairwise)])
+    for note in notes:
+        _logger.warning("UAI: %s", note)
+
+    def chunks() -> Iterator[str]:
+        counts = " ".join(map(str, model.num_states.tolist()))
+        num_factors = len(variables) + model.num_edges + has_constant
+        yield f"MARKOV\n{model.num_variables}\n{counts}\n{num_factors}\n"
+        for start in range(0, len(variables), _CHUNK_TABLES):
+            yield "".join([f"1 {i}\n" for i in variables[start : start + _CHUNK_TABLES].tolist()])
+        for start in range(0, model.num_edges, _CHUNK_TABLES):
+            yield "".join([f"2 {i} {j}\n" for i, j in model.edges[start : start + _CHUNK_TABLES].tolist()])
+        yield "0\n\n" if has_constant else "\n"
+        yield from _table_chunks(unary, unary_sizes)
+        yield from _table_chunks(pairwise, pairwise_sizes)
+        if has_constant:
+            yield f"1\n {math.exp(constant)!r}\n"
+
+    return chunks(), notes
+
+
+def _written_unaries(model: PairwiseMRF) -> tuple[IntArray, FloatArray, IntArray]:
+    """The variables whose unary is not zero, their entries and how many each has."""
+    if not model.num_variables:
+        return np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=np.int64)
+    wanted = np.logical_or.reduceat(model.log_unary != 0, model.unary_offsets[:-1])
+    variables = np.flatnonzero(wanted)
+    return variables, model.log_unary[np.repeat(wanted, model.num_states)], model.num_states[variables]
+
+
+def _dead_tables(values: FloatArray, sizes: IntArray) -> IntArray:
+    if not len(values) or values.min() > -np.inf:
+        return np.zeros(0, dtype=np.int64)
+    return np.flatnonzero(np.maximum.reduceat(values, _starts(sizes)) == -np.inf)
+
+
+def _scaled(values: FloatArray, sizes: IntArray) -> tuple[FloatArray, float]:
+    """Log-tables as they are written, and the sum of what was taken off.
+
+    Only tables with an entry outside the range of doubles are scaled: others come back from the file as they were,
+    and large models keep a constant that a double can hold.
+    """
+    finite_low = np.where(values > -np.inf, values, np.inf)
+    if not len(values) or (finite_low.min() >= _LOW and values.max() <= _HIGH):
+        return values, 0.0
+    starts = _starts(sizes)
+    high, low = np.maximum.reduceat(values, starts), np.minimum.reduceat(finite_low, starts)
+    shift = np.where((high > _HIGH) | (low < _LOW), high, 0.0)
+    with np.errstate(over="ignore"):  # a difference beyond 1e308 ends as -inf, which the notes count
+        return values - np.repeat(shift, sizes), math.fsum(shift.tolist())
+
+
+def _notes(model: PairwiseMRF, lost_constant: float) -> list[str]:
+    notes = []
+    if model.variable_names is not None or model.state_names is not None:
+        notes.append("names are not written, because UAI files have none; npz files keep them")
+    if lost_constant:
+        notes.append(
+            f"the constant exp({lost_constant:.6g}) is outside the range of doubles and is not written: log Z of the "
+            f"file lacks {lost_constant!r}; npz files keep it"
+        )
+    return notes
+
+
+def _entry_notes(tables: list[tuple[FloatArray, FloatArray]]) -> list[str]:
+    """Notes on entries that are finite in the model but too small for a double in the file."""
+    tiny = lost = 0
+    for source, written in tables:
+        below = (written < _LOW) & (source > -np.inf)
+        count = int(np.count_nonzero(below & (written < _LOWEST)))
+        lost, tiny = lost + count, tiny + int(np.count_nonzero(below)) - count
+    notes = []
+    if tiny:
+        notes.append(
+            f"{tiny} {_entries(tiny)} below 2.2e-308, where doubles underflow to zero: fastmix reads such numbers, but "
+            "other programs take them as 0, which forbids these states, or refuse them; npz files keep everything"
+        )
+    if lost:
+        notes.append(
+            f"{lost} {_entries(lost)} below exp({_LOWEST:.0e}) and written as 0, so that the file forbids these "
+            "states; npz files keep everything"
+        )
+    return notes
+
+
+def _entries(count: int) -> str:
+    return "table entry is" if count == 1 else "table entries are"
+
+
+def _table_chunks(values: FloatArray, sizes: IntArray) -> Iterator[str]:
+    offsets = np.append(_starts(sizes), len(values))
+    for first in range(0, len(sizes), _CHUNK_TABLES):
+        cuts = offsets[first : first + _CHUNK_TABLES + 1].tolist()
+        words = _entry_words(values[cuts[0] : cuts[-1]])
+        base = cuts[0]
+        yield "".join([f"{b - a}\n {' '.join(words[a - base : b - base])}\n" for a, b in itertools.pairwise(cuts)])
+
+
+def _entry_words(values: FloatArray) -> list[str]:
+    """Exponentials as text that gives the same double when read, whatever their size."""
+    with np.errstate(under="ignore"):
+        words = list(map(repr, np.exp(values).tolist()))
+    for k in np.flatnonzero((values < _LOW) & (values > -np.inf)).tolist():
+        words[k] = _tiny_word(float(values[k]))
+    return words
+
+
+def _tiny_word(value: float) -> str:
+    """``exp(value)`` for values below the logarithm of the smallest double, from the power of ten."""
+    if value < _LOWEST:
+        return "0.0"
+    power = value / math.log(10.0)
+    exponent = math.floor(power)
+    return f"{10.0 ** (power - exponent):.16f}e{exponent}"
+
+
+def _starts(sizes: IntArray) -> IntArray:
+    return np.cumsum(sizes) - sizes

@@ -1,0 +1,178 @@
+"""A slow and obvious reader of UAI files: one word after another, the place of each in hand.
+
+It shares no code with the fast reader, and describes a model by plain dictionaries of log-potentials.
+"""
+
+from __future__ import annotations
+
+import decimal
+import itertools
+import math
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fastmix.model import PairwiseMRF
+
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+MOST_STATES = 2**20  # plus 64 a word, see the limit in the fast reader
+
+
+class RefusedError(Exception):
+    """The text is not a UAI file, with the line."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(f"{line}: {reason}")
+        self.line = line
+
+
+@dataclass
+class NaiveModel:
+    num_states: list[int]
+    constant: float = 0.0
+    unary: dict[tuple[int, int], float] = field(default_factory=dict)  # (variable, state) -> sum of logs
+    pairwise: dict[tuple[int, int], dict[tuple[int, int], float]] = field(default_factory=dict)  # i < j
+
+
+def split_words(text: str | bytes) -> list[tuple[str, int]]:
+    if isinstance(text, bytes):
+        if text[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in text:
+            raise RefusedError(1, "not text")
+        try:
+            text = text.decode("utf-8")
+        except UnicodeDecodeError:
+            raise RefusedError(1, "not text") from None
+    if text.startswith("\ufeff"):
+        text = text[1:]
+    words = []
+    for number, line in enumerate(re.split("\r\n|\r|\n", text), 1):
+        on_line = [w for w in re.split("[ \t\v\f]+", line.split("#")[0]) if w]
+        if on_line and on_line[0] == "c":
+            continue
+        words.extend((w, number) for w in on_line)
+    return words
+
+
+class Reader:
+    def __init__(self, words: list[tuple[str, int]]) -> None:
+        self.words = words
+        self.position = 0
+
+    def next_word(self) -> tuple[str, int]:
+        if self.position == len(self.words):
+            raise RefusedError(self.words[-1][1] if self.words else 1, "the text ends")
+        self.position += 1
+        return self.words[self.position - 1]
+
+    def next_count(self) -> int:
+        word, line = self.next_word()
+        if re.fullmatch("[0-9]+", word) is None:
+            raise RefusedError(line, f"{word} is not a whole number")
+        digits = word.lstrip("0") or "0"
+        return int(digits) if len(digits) < 300 else sys.maxsize
+
+    def next_log(self) -> float:
+        word, line = self.next_word()
+        if NUMBER.fullmatch(word) is None:
+            raise RefusedError(line, f"{word} is not a number")
+        try:
+            exact = decimal.Decimal(word)
+        except decimal.InvalidOperation:
+            # No exponent of so many digits can be told from the limit, except that of a plain zero.
+            if not re.search("[1-9]", re.split("[eE]", word)[0]):
+                return -math.inf
+            raise RefusedError(line, f"{word} is out of range") from None
+        if exact < 0:
+            raise RefusedError(line, f"{word} is negative")
+        if exact == 0:
+            return -math.inf
+        value = float(word)
+        if sys.float_info.min <= value < math.inf:
+            return math.log(value)
+        limits = decimal.Context(prec=40, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
+        return float(exact.ln(limits))
+
+
+def read_naive(text: str | bytes, evidence: Mapping[int, int] | None = None) -> NaiveModel:
+    reader = Reader(split_words(text))
+    header, line = reader.next_word()
+    if header.upper() not in ("MARKOV", "BAYES"):
+        raise RefusedError(line, f"header {header}")
+    num_words = len(reader.words) - 1
+    n = reader.next_count()
+    if n > num_words:
+        raise RefusedError(line, "more variables than words")
+    num_states = [reader.next_count() for _ in range(n)]
+    if any(count == 0 for count in num_states) or sum(num_states) > MOST_STATES + 64 * num_words:
+        raise RefusedError(line, "state counts")
+    model = NaiveModel(num_states)
+    if any(v >= n or s >= num_states[v] for v, s in (evidence or {}).items()):
+        raise RefusedError(line, "evidence")
+    fixed = {v: 0 for v in range(n) if num_states[v] == 1} | dict(evidence or {})
+    num_factors = reader.next_count()
+    scopes = []
+    for _ in range(num_factors):
+        scope = []
+        for _ in range(reader.next_count()):
+            v = reader.next_count()
+            if v >= n or v in scope:
+                raise RefusedError(reader.words[reader.position - 1][1], f"variable {v}")
+            scope.append(v)
+        scopes.append(scope)
+    for scope in scopes:
+        line = reader.words[reader.position - 1][1]
+        size = math.prod(num_states[v] for v in scope)
+        if reader.next_count() != size:
+            raise RefusedError(reader.words[reader.position - 1][1], "number of entries")
+        free = scope if len(scope) <= 2 else [v for v in scope if v not in fixed]
+        if size > num_words or len(free) > 2:
+            raise RefusedError(line, "too large")
+        table = {}
+        any_positive = False
+        for states in itertools.product(*(range(num_states[v]) for v in scope)):
+            value = reader.next_log()
+            any_positive = any_positive or value > -math.inf
+            state_of = dict(zip(scope, states, strict=True))
+            if all(state_of[v] == fixed[v] for v in scope if v not in free):
+                table[tuple(state_of[v] for v in free)] = value
+        if not any_positive or max(table.values()) == -math.inf:
+            raise RefusedError(line, "nothing allowed")
+        add_factor(model, free, table)
+    if reader.position < len(reader.words):
+        raise RefusedError(reader.words[reader.position][1], "words after the last table")
+    for v in {v for v, _ in model.unary}:
+        if all(model.unary[v, s] == -math.inf for s in range(num_states[v])):
+            raise RefusedError(1, f"variable {v} has no state left")
+    return model
+
+
+def add_factor(model: NaiveModel, scope: list[int], table: dict[tuple[int, ...], float]) -> None:
+    for states, value in table.items():
+        if len(scope) == 0:
+            model.constant += value
+        elif len(scope) == 1:
+            key = scope[0], states[0]
+            model.unary[key] = model.unary.get(key, 0.0) + value
+        else:
+            (i, a), (j, b) = sorted(zip(scope, states, strict=True))
+            edge = model.pairwise.setdefault((i, j), {})
+            edge[a, b] = edge.get((a, b), 0.0) + value
+
+
+def assert_same(naive: NaiveModel, model: PairwiseMRF) -> None:
+    """Both readers saw the same model, up to the rounding of logarithms."""
+    assert model.num_states.tolist() == naive.num_states
+    assert math.isclose(model.log_constant, naive.constant, rel_tol=1e-12, abs_tol=1e-12)
+    assert [tuple(e) for e in model.edges.tolist()] == sorted(naive.pairwise)
+    unary = np.zeros(sum(naive.num_states))
+    starts = np.cumsum([0, *naive.num_states])
+    for (v, s), value in naive.unary.items():
+        unary[starts[v] + s] = value
+    np.testing.assert_allclose(model.log_unary, unary, rtol=1e-12, atol=1e-12)
+    tables = [
+        naive.pairwise[edge][states] for edge in sorted(naive.pairwise) for states in sorted(naive.pairwise[edge])
+    ]
+    np.testing.assert_allclose(model.log_pairwise, tables, rtol=1e-12, atol=1e-12)

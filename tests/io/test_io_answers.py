@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import lzma
+import math
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastmix.errors import FormatError
+from fastmix.io import read_mar, read_pr, write_mar, write_pr
+
+
+def mar(tmp_path, text):
+    path = tmp_path / "a.MAR"
+    path.write_text(text)
+    return [vector.tolist() for vector in read_mar(path)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("MAR\n2 2 0.25 0.75 3 0 0.5 0.5", [[0.25, 0.75], [0, 0.5, 0.5]]),
+        ("MAR\n1\n2 2 0.25 0.75 3 0 0.5 0.5", [[0.25, 0.75], [0, 0.5, 0.5]]),
+        ("mar 1 2 0.25 0.75", [[0.25, 0.75]]),
+        ("MAR 1 1 2 0.25 0.75", [[0.25, 0.75]]),
+        ("MAR 1 1 1", [[1]]),
+        ("MAR 1 1 1 1", [[1]]),
+        ("MAR 0", []),
+        ("MAR 1 0", []),
+        ("MAR 2 1 1 1 1", [[1], [1]]),
+        ("MAR 1 2 1 1 1 1", [[1], [1]]),
+        ("MAR 1 4 0.25 0.25 0.25 0.25", [[0.25] * 4]),
+        ("MAR\n1 2 0.5 0.5\n-BEGIN-\n1 2 0.25 0.75\n", [[0.25, 0.75]]),
+        ("MAR\n1 2 0.5 broken -BEGIN- 1\n1 2 0.25 0.75\n", [[0.25, 0.75]]),
+    ],
+)
+def test_mar_layouts(tmp_path, text, expected):
+    assert mar(tmp_path, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "1: the file is empty, expected MAR"),
+        ("PR 1", "1: expected MAR, got 'PR'"),
+        ("MAR", "1: the file ends where the number of variables was expected"),
+        ("MAR\n2.0 2 1 0", "2: the number of variables must be a whole number, got '2.0'"),
+        (
+            "MAR\n9 2 1 0",
+            "2: the number of variables must be at most 3, the count of numbers left in the file, got '9'",
+        ),
+        ("MAR\n2 2 1 0\n", "2: the file ends where the marginal of variable 1 was expected"),
+        (
+            "MAR\n2 2 1 0\n3 1 0",
+            "3: the size of the marginal of variable 1 must be at most 2, the count of numbers left in the file, "
+            "got '3'",
+        ),
+        ("MAR\n2 2 1 0\n2.0 1 0", "3: the marginal of variable 1 must be given in whole numbers, got '2.0'"),
+        ("MAR\n2 2 1 0\n0", "3: the marginal of variable 1 must have at least one state, got '0'"),
+        ("MAR\n2 2 1 0 2 1\n1.5", "3: probabilities must be from 0 to 1, got '1.5'"),
+        ("MAR\n2 2 1 0 2 1\n-0.5", "3: probabilities must be from 0 to 1, got '-0.5'"),
+        ("MAR\n2 2 1 0 2 1\nnan", "3: expected a number, got 'nan'"),
+        ("MAR\n2 2 1 0 2 1 0\n7", "3: the file must end after the last marginal, got '7'"),
+        ("MAR\n1 2 1 0\n-BEGIN-\n2 2 1 x", "4: expected a number, got 'x'"),
+    ],
+)
+def test_mar_messages(tmp_path, text, message):
+    with pytest.raises(FormatError, match="^" + re.escape(f"{tmp_path / 'a.MAR'}:{message}") + "$"):
+        mar(tmp_path, text)
+
+
+@given(st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=4), max_size=5))
+def test_mar_round_trip_keeps_every_digit(tmp_path_factory, marginals):
+    path = tmp_path_factory.getbasetemp() / "a.MAR.xz"
+    write_mar(marginals, path)
+    assert path.read_bytes().startswith(lzma.compress(b"")[:6])
+    assert [vector.tolist() for vector in read_mar(path)] == marginals
+
+
+@pytest.mark.parametrize("wrong", [[[0.5, np.nan]], [[0.5, np.inf]], [[1.5, -0.5]], [[]], [0.5], [[[0.5]]]])
+def test_write_mar_refuses(tmp_path, wrong):
+    with pytest.raises(ValueError, match=r"^marginals\[0\] must "):
+        write_mar(wrong, tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+def test_pr_is_base_ten(tmp_path):
+    path = tmp_path / "a.PR"
+    write_pr(math.log(1000.0), path)
+    assert path.read_text() in ("PR\n3.0\n", "PR\n2.9999999999999996\n")
+    assert read_pr(path) * math.log(10) == pytest.approx(math.log(1000.0), rel=1e-15)
+    write_pr(-12345.678, path)
+    assert read_pr(path) * math.log(10) == pytest.approx(-12345.678, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("PR\n-0.2008\n", -0.2008), ("pr 1\n13.5", 13.5), ("PR 1", 1.0), ("PR 1 1", 1.0), ("PR\n1\n-BEGIN-\n2\n", 2.0)],
+)
+def test_pr_layouts(tmp_path, text, expected):
+    (tmp_path / "a").write_text(text)
+    assert read_pr(tmp_path / "a") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("PR", "1: the file ends where the logarithm of Z was expected"),
+        ("PR\n1.5\n7", "3: the file must end after the logarithm of Z, got '7'"),
+        ("PR\n1\n2\n3", "3: the file must end after the logarithm of Z, got '2'"),
+        ("PR\n-inf", "2: expected a number, got '-inf'"),
+        ("PR\n1e999", "2: the logarithm of Z must be finite, got '1e999'"),
+        ("MAR\n1", "1: expected PR, got 'MAR'"),
+    ],
+)
+def test_pr_messages(tmp_path, text, message):
+    path = tmp_path / "a.PR"
+    path.write_text(text)
+    with pytest.raises(FormatError, match="^" + re.escape(f"{path}:{message}") + "$"):
+        read_pr(path)
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_write_pr_refuses(tmp_path, value):
+    with pytest.raises(ValueError, match="natural_log_z must be finite"):
+        write_pr(value, tmp_path / "a")

@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import os
+import stat
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from fastmix.errors import FormatError
+from fastmix.io import atomic_write, open_text, read_model
+from fastmix.io.files import read_bytes
+
+TEXT = "two words\nGröße\n"
+
+
+def only(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())
+
+
+@pytest.fixture
+def stdin(monkeypatch):
+    def feed(data: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
+
+    return feed
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress])
+@pytest.mark.parametrize("name", ["a", "a.txt", "a.gz", "a.xz"])
+def test_compression_is_told_by_content(tmp_path, stdin, pack, name):
+    path = tmp_path / name
+    path.write_bytes(pack(TEXT.encode()))
+    with open_text(path) as stream:
+        assert stream.read() == TEXT
+    with open_text(str(path)) as stream:
+        assert list(stream) == ["two words\n", "Größe\n"]
+    stdin(path.read_bytes())
+    with open_text("-") as stream:
+        assert stream.read() == TEXT
+
+
+def test_line_ends_and_byte_order_mark(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes("\ufeffa\r\nb\rc\n".encode())
+    with open_text(path) as stream:
+        assert stream.read() == "a\nb\nc\n"
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
+def test_several_streams_are_one_file(tmp_path, pack):
+    path = tmp_path / "a"
+    path.write_bytes(pack(b"one ") + pack(b"two") + bytes(4))
+    assert read_bytes(path) == b"one two"
+    path.write_bytes(pack(b"one ") + pack(b"two")[:-3])
+    with pytest.raises(FormatError, match="cut short"):
+        read_bytes(path)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
+@pytest.mark.parametrize("damage", ["cut", "flip", "magic", "tail"])
+def test_damaged_compression(tmp_path, pack, damage):
+    data = pack(TEXT.encode() * 50)
+    middle = len(data) // 2
+    data = {
+        "cut": data[:-9],
+        "flip": data[:middle] + bytes(b ^ 255 for b in data[middle : middle + 6]) + data[middle + 6 :],
+        "magic": data[:6],
+        "tail": data + b"tail",
+    }[damage]
+    path = tmp_path / "a.uai.gz"
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match=r"a\.uai\.gz: the compressed file is damaged or cut short"):
+        read_bytes(path)
+
+
+def test_directory_and_missing_file(tmp_path):
+    with pytest.raises(FormatError, match=r": is a directory, expected a file$"):
+        open_text(tmp_path)
+    with pytest.raises(FormatError, match=r": is a directory, expected a file$"):
+        read_model(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        open_text(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("é".encode("utf-16"), "a:1: expected ASCII or UTF-8 text, got UTF-16"),
+        (b"a\nb\0", "a:2: expected ASCII or UTF-8 text, got a zero byte"),
+        (b"a\nb\n\xe9", "a:3: expected ASCII or UTF-8 text, got byte 0xe9"),
+    ],
+)
+def test_other_encodings(tmp_path, data, message):
+    (tmp_path / "a").write_bytes(data)
+    with pytest.raises(FormatError, match=message):
+        open_text(tmp_path / "a")
+    with pytest.raises(FormatError, match=message):
+        read_model(tmp_path / "a")
+
+
+def test_text_only_standard_input(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(TEXT))
+    assert read_bytes("-") == TEXT.encode()
+
+
+# -- writing --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.gz", "a.xz"])
+def test_write_and_read(tmp_path, name):
+    with atomic_write(tmp_path / name) as stream:
+        stream.write(TEXT)
+        assert not (tmp_path / name).exists()
+    assert only(tmp_path) == [name]
+    with open_text(tmp_path / name) as stream:
+        assert stream.read() == TEXT
+
+
+def test_write_bytes(tmp_path):
+    with atomic_write(tmp_path / "a", binary=True) as stream:
+        stream.write(b"\0\r\n")
+    assert (tmp_path / "a").read_bytes() == b"\0\r\n"
+
+
+def test_lines_end_as_written(tmp_path):
+    with atomic_write(tmp_path / "a") as stream:
+        print("b", file=stream)
+    assert (tmp_path / "a").read_bytes() == b"b\n"
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.gz", "a.xz"])
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("exists", [True, False])
+def test_error_leaves_everything_as_it_was(tmp_path, name, error, exists):
+    if exists:
+        (tmp_path / name).write_bytes(b"old")
+
+    def write_half() -> None:
+        with atomic_write(tmp_path / name) as stream:
+            stream.write("new" * 100_000)
+            raise error
+
+    with pytest.raises(error):
+        write_half()
+    assert only(tmp_path) == ([name] if exists else [])
+    if exists:
+        assert (tmp_path / name).read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("function", ["replace", "fsync", "chmod"])
+def test_failure_of_the_system_leaves_everything_as_it_was(tmp_path, monkeypatch, function):
+    (tmp_path / "a").write_bytes(b"old")
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, function, fail)
+        with pytest.raises(OSError, match="disk full"), atomic_write(tmp_path / "a") as stream:
+            stream.write("new")
+    assert only(tmp_path) == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"old"
+
+
+def test_data_are_synced_before_the_rename(tmp_path, monkeypatch):
+    calls = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: (calls.append(("fsync", os.fstat(fd).st_size)), fsync(fd)))
+    monkeypatch.setattr(os, "replace", lambda a, b: (calls.append(("replace", 0)), replace(a, b)))
+    with atomic_write(tmp_path / "a") as stream:
+        stream.write("12345")
+    assert calls[:2] == [("fsync", 5), ("replace", 0)]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_new_files_follow_the_umask(tmp_path, umask, mode):
+    old = os.umask(umask)
+    try:
+        with atomic_write(tmp_path / "a") as stream:
+            stream.write("x")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == mode
+
+
+def test_existing_permissions_are_kept(tmp_path):
+    (tmp_path / "a").write_bytes(b"old")
+    (tmp_path / "a").chmod(0o640)
+    with atomic_write(tmp_path / "a") as stream:
+        stream.write("new")
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
+    assert (tmp_path / "a").read_text() == "new"
+
+
+def test_read_only_files_are_respected(tmp_path, monkeypatch):
+    (tmp_path / "a").write_bytes(b"old")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anything, and tests may run as root
+    with pytest.raises(PermissionError, match=r"a'$"), atomic_write(tmp_path / "a") as stream:
+        stream.write("new")
+    assert (tmp_path / "a").read_bytes() == b"old"
+
+
+def test_links_are_followed(tmp_path):
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    with atomic_write(tmp_path / "link") as stream:
+        stream.write("new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+def test_missing_folder_and_directory_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="none/a"), atomic_write(tmp_path / "none" / "a") as stream:
+        stream.write("x")
+    with pytest.raises(IsADirectoryError), atomic_write(tmp_path) as stream:
+        stream.write("x")
+
+
+def test_relative_and_long_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = "x" * 255
+    with atomic_write(name) as stream:
+        stream.write("new")
+    assert only(tmp_path) == [name]
+
+
+def test_devices_and_pipes_are_not_replaced(tmp_path):
+    with atomic_write("/dev/null") as stream:
+        stream.write("x")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    received = []
+    reader = threading.Thread(target=lambda: received.append(pipe.read_text()))
+    reader.start()
+    with atomic_write(pipe) as stream:
+        stream.write("through")
+    reader.join(10)
+    assert received == ["through"]
+
+
+def test_standard_output_gets_all_or_nothing(capsysbinary):
+    def write_half() -> None:
+        with atomic_write("-") as stream:
+            stream.write("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_half()
+    assert capsysbinary.readouterr().out == b""
+    with atomic_write("-") as stream:
+        stream.write(TEXT)
+    assert capsysbinary.readouterr().out == TEXT.encode()
+    with atomic_write("-", binary=True) as stream:
+        stream.write(b"\0\xff")
+    assert capsysbinary.readouterr().out == b"\0\xff"
+
+
+def test_text_only_standard_output(monkeypatch):
+    stand_in = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stand_in)
+    with atomic_write("-") as stream:
+        stream.write(TEXT)
+    assert stand_in.getvalue() == TEXT

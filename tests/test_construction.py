@@ -1,0 +1,408 @@
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import oracle
+import strategies
+from fastmix import construction
+from fastmix.errors import ModelError
+from fastmix.model import PairwiseMRF
+
+NAN, INF = math.nan, math.inf
+
+
+# -- pieces ---------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 5)))
+def test_offsets_of(sizes: list[int]) -> None:
+    expected = [sum(sizes[:k]) for k in range(len(sizes) + 1)]
+    assert construction.offsets_of(np.array(sizes, dtype=np.int64)).tolist() == expected
+
+
+@given(strategies.models())
+def test_table_positions(model: PairwiseMRF) -> None:
+    expected = [
+        (e, a, b)
+        for e, (i, j) in enumerate(model.edges.tolist())
+        for a in range(model.num_states[i])
+        for b in range(model.num_states[j])
+    ]
+    actual = construction.table_positions(model.num_states, model.edges)
+    assert list(zip(*(part.tolist() for part in actual), strict=True)) == expected
+
+
+@st.composite
+def pair_lists(draw: st.DrawFn) -> tuple[list[int], list[tuple[int, int]], list[np.ndarray]]:
+    """State counts, pairs in any direction and number, and a table for each, with -inf now and then."""
+    counts = draw(st.lists(st.integers(1, 3), min_size=2, max_size=4))
+    pairs = draw(st.lists(st.sampled_from(list(itertools.permutations(range(len(counts)), 2))), max_size=8))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    tables = [rng.standard_normal((counts[i], counts[j])) for i, j in pairs]
+    for table in tables:
+        table[rng.random(table.shape) < 0.1] = -INF
+    return counts, pairs, tables
+
+
+@given(pair_lists())
+def test_repeated_and_reversed_pairs_are_added_up(
+    case: tuple[list[int], list[tuple[int, int]], list[np.ndarray]],
+) -> None:
+    counts, pairs, tables = case
+    merged: dict[tuple[int, int], np.ndarray] = {}
+    for (i, j), table in zip(pairs, tables, strict=True):
+        key, oriented = ((i, j), table) if i < j else ((j, i), table.T)
+        merged[key] = merged.get(key, 0.0) + oriented
+    model = PairwiseMRF.from_tables([[0.0] * count for count in counts], pairs, tables)
+    assert [tuple(edge) for edge in model.edges.tolist()] == sorted(merged)
+    for (i, j), table in merged.items():
+        oracle.assert_log_close(model.table(i, j), table)
+        oracle.assert_log_close(model.table(j, i), table.T)
+
+
+@given(pair_lists())
+def test_tables_and_factors_give_the_same_model(
+    case: tuple[list[int], list[tuple[int, int]], list[np.ndarray]],
+) -> None:
+    counts, pairs, tables = case
+    unary = [np.arange(count, dtype=float) for count in counts]
+    model = PairwiseMRF.from_tables(unary, pairs, tables, log_constant=0.5)
+    factors = [((i,), vector) for i, vector in enumerate(unary)]
+    factors += list(zip(pairs, tables, strict=True))
+    assert PairwiseMRF.from_factors(counts, [*factors, ((), 0.5)]) == model
+    shuffled = PairwiseMRF.from_factors(counts, [((), 0.25), *reversed(factors), ((), [0.25])])
+    oracle.assert_same_weights(model, shuffled)
+
+
+# -- from_tables ----------------------------------------------------------------------------------------------------
+
+
+class TestFromTables:
+    def test_arrays_and_lists_agree(self) -> None:
+        rng = np.random.default_rng(0)
+        unary, tables = rng.standard_normal((4, 3)), rng.standard_normal((3, 3, 3))
+        edges = [(0, 1), (3, 2), (1, 3)]
+        model = PairwiseMRF.from_tables(unary, edges, tables)
+        assert PairwiseMRF.from_tables(unary.tolist(), np.array(edges), tables.tolist()) == model
+        assert PairwiseMRF.from_tables(list(unary), tuple(edges), list(tables)) == model
+        assert PairwiseMRF.from_tables(np.asfortranarray(unary), edges, np.asfortranarray(tables)) == model
+        assert PairwiseMRF.from_tables(unary, edges, (t for t in tables)) == model  # type: ignore[arg-type]
+        assert PairwiseMRF.from_tables(unary, np.array(edges, dtype=float), tables) == model
+        assert PairwiseMRF.from_tables(unary, np.array(edges, dtype=np.uint8), tables) == model
+
+    def test_object_arrays_hold_ragged_vectors(self) -> None:
+        ragged = np.empty(2, dtype=object)
+        ragged[:] = [np.zeros(2), np.zeros(3)]
+        assert PairwiseMRF.from_tables(ragged, [], []).num_states.tolist() == [2, 3]
+
+    @pytest.mark.parametrize("edges", [[], np.zeros((0, 2), dtype=int), np.zeros((0, 2)), ()])
+    @pytest.mark.parametrize("tables", [[], np.zeros((0, 2, 2)), np.zeros(0), ()])
+    def test_no_edges(self, edges: object, tables: object) -> None:
+        assert PairwiseMRF.from_tables([[0.0, 1.0]], edges, tables).num_edges == 0  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("unary", "edges", "tables", "message"),
+        [
+            (None, [], [], "log_unary must be a 2-D array or a list of vectors, got None"),
+            (np.zeros(3), [], [], "log_unary must be 2-D (variables, states) or a list of vectors, got shape (3,)"),
+            (np.zeros((2, 0)), [], [], "log_unary must have at least one state per variable, got shape (2, 0)"),
+            ([[0.0], []], [], [], "log_unary[1] must be a vector with one entry per state, got shape (0,)"),
+            ([0.0, 1.0], [], [], "log_unary[0] must be a vector with one entry per state, got shape ()"),
+            ([[[0.0]]], [], [], "log_unary[0] must be a vector with one entry per state, got shape (1, 1)"),
+            ([[0.0], ["x"]], [], [], "log_unary[1] must be an array of numbers, got ['x']"),
+            ([[0.0, NAN]], [], [], "log_unary must hold finite numbers or -inf, got nan at entry 1"),
+            ([[0.0], [-INF, -INF]], [], [], "log_unary must allow at least one state; variable 1 has only -inf"),
+            ([[0, 0]] * 2, [(0, 2)], [np.zeros((2, 2))], "below the number of variables, 2; edge 0 is (0, 2)"),
+            ([[0, 0]] * 2, [(1, 1)], [np.zeros((2, 2))], "edges must join two different variables; edge 0 is (1, 1)"),
+            ([[0, 0]] * 2, [(0, 1)], [], "log_pairwise must have one table per edge, 1, got 0"),
+            ([[0, 0]] * 2, [(0, 1)], 0.5, "log_pairwise must be a 3-D array or a list of tables, got 0.5"),
+            ([[0, 0]] * 2, [(0, 1)], np.zeros((2, 2)), "log_pairwise must have shape (1, L_i, L_j)"),
+            ([[0, 0]] * 2, [(0, 1)], np.zeros((2, 2, 2)), "one table per edge, got shape (2, 2, 2)"),
+            ([[0, 0]] * 2, [(0, 1)], [[[0, INF], [0, 0]]], "log_pairwise must hold finite numbers or -inf, got inf"),
+            (
+                [[0, 0], [0, 0, 0]],
+                [(1, 0)],
+                [np.zeros((2, 3))],
+                "log_pairwise[0] for edge (1, 0) must have shape (3, 2), rows for variable 1 and columns for "
+                "variable 0, got (2, 3)",
+            ),
+            (
+                [[0, 0], [0, 0, 0]],
+                [(0, 1)],
+                np.zeros((1, 2, 2)),
+                "log_pairwise[0] for edge (0, 1) must have shape (2, 3)",
+            ),
+            ([[0, 0]] * 2, [(0, 1)] * 2, np.full((2, 2, 2), 1e308), "log_pairwise must hold finite numbers or -inf"),
+        ],
+    )
+    def test_refusals(self, unary: object, edges: object, tables: object, message: str) -> None:
+        with pytest.raises(ModelError, match=re.escape(message)):
+            PairwiseMRF.from_tables(unary, edges, tables)  # type: ignore[arg-type]
+
+
+# -- from_factors ---------------------------------------------------------------------------------------------------
+
+
+class TestFromFactors:
+    def test_flat_tables_and_missing_factors(self) -> None:
+        model = PairwiseMRF.from_factors([2, 3], [((1, 0), [0, 1, 2, 3, 4, 5]), ((0,), [1, 2]), ((0,), [0.5, -INF])])
+        assert model.table(1, 0).tolist() == [[0, 1], [2, 3], [4, 5]]
+        assert model.unary(0).tolist() == [1.5, -INF]
+        assert model.unary(1).tolist() == [0, 0, 0]
+        assert PairwiseMRF.from_factors([2, 3], []).log_unary.tolist() == [0.0] * 5
+
+    def test_one_pass_over_an_iterator(self) -> None:
+        factors = iter([(np.array([0]), np.array([1.0, 2.0])), (range(2), np.eye(2))])
+        assert PairwiseMRF.from_factors([2, 2], factors).table(0, 1).tolist() == [[1, 0], [0, 1]]  # type: ignore[arg-type]
+
+    def test_one_entry_tables_of_any_rank(self) -> None:
+        model = PairwiseMRF.from_factors([1, 1], [((0,), 1.0), ((0, 1), [2.0]), ((1, 0), [[4.0]]), ((), [8.0])])
+        assert model.log_weight([0, 0]) == 15.0
+
+    @pytest.mark.parametrize(
+        ("counts", "factors", "message"),
+        [
+            ([2, 2], [((2,), [0, 0])], "factors[0] must name variables from 0 to 1, got 2"),
+            ([2, 2], [((0,), [0, 0]), ((-1,), [0, 0])], "factors[1] must name variables from 0 to 1, got -1"),
+            ([2, 2], [((0, 0), np.zeros((2, 2)))], "factors[0] must join two different variables, got [0, 0]"),
+            ([2, 2, 2], [((0, 1, 2), np.zeros(8))], "factors[0] spans 3 variables; a pairwise model takes"),
+            (
+                [2, 3],
+                [((0, 1), np.zeros((3, 2)))],
+                "factors[0] over variables [0, 1] must have shape (2, 3), got (3, 2)",
+            ),
+            ([2, 3], [((0,), np.zeros(3))], "factors[0] over variables [0] must have shape (2,), got (3,)"),
+            ([2, 3], [((), np.zeros(2))], "factors[0] over variables [] must have shape (), got (2,)"),
+            ([2], [((0,), [0, NAN])], "factors[0] must hold finite numbers or -inf, got nan at entry 1"),
+            ([2], [((), INF)], "factors[0] must hold finite numbers or -inf, got inf at entry 0"),
+            ([2], [((), -INF)], "log_constant must be a finite number, got -inf"),
+            ([2], [((0,), [-INF, 0]), ((0,), [0, -INF])], "log_unary must allow at least one state; variable 0"),
+            ([2], [((0,), "ab")], "factors[0] must be an array of numbers, got 'ab'"),
+            ([2], [(0, [0, 0])], "factors[0] must be a pair (variable numbers, log_table), got (0, [0, 0])"),
+            ([2], [((0.7,), [0, 0])], "factors[0] must be a pair (variable numbers, log_table), got ((0.7,), [0, 0])"),
+            ([2], [3], "factors[0] must be a pair (variable numbers, log_table), got 3"),
+            ([2], None, "factors must be a list of (scope, log_table) pairs, got None"),
+            ([0], [], "num_states must be at least 1, got 0 for variable 0"),
+            (2, [], "num_states must be a vector of whole numbers, got shape ()"),
+        ],
+    )
+    def test_refusals(self, counts: object, factors: object, message: str) -> None:
+        with pytest.raises(ModelError, match=re.escape(message)):
+            PairwiseMRF.from_factors(counts, factors)  # type: ignore[arg-type]
+
+
+# -- ising and potts ------------------------------------------------------------------------------------------------
+
+
+def spins(x: tuple[int, ...]) -> list[int]:
+    return [2 * state - 1 for state in x]
+
+
+class TestIsing:
+    @given(st.integers(1, 5), st.integers(0, 2**32 - 1), st.data())
+    def test_weights(self, n: int, seed: int, data: st.DataObject) -> None:
+        rng = np.random.default_rng(seed)
+        edges = [e[::-1] if rng.random() < 0.5 else e for e in data.draw(strategies.graphs(n))]
+        couplings, fields = rng.normal(size=len(edges)), rng.normal(size=n)
+        model = PairwiseMRF.ising(edges, couplings, fields)
+        for x in oracle.all_configurations(model):
+            s = spins(x)
+            expected = sum(h * v for h, v in zip(fields, s, strict=True))
+            expected += sum(J * s[i] * s[j] for J, (i, j) in zip(couplings, edges, strict=True))
+            oracle.assert_log_close(model.log_weight(x), expected)
+
+    def test_numbers_for_all(self) -> None:
+        model = PairwiseMRF.ising([(0, 1), (1, 2)], 0.5, 0.25, num_variables=4)
+        assert model == PairwiseMRF.ising([(1, 0), (2, 1)], [0.5, 0.5], [0.25] * 4)
+        assert PairwiseMRF.ising([(0, 1)], 0.5).num_variables == 2
+        assert PairwiseMRF.ising([], 0.5, num_variables=3).num_variables == 3
+        assert PairwiseMRF.ising([], [], [1.0]).log_unary.tolist() == [-1.0, 1.0]
+
+    def test_repeated_couplings_are_added_up(self) -> None:
+        assert PairwiseMRF.ising([(0, 1), (1, 0), (0, 1)], [1, 2, 4]) == PairwiseMRF.ising([(0, 1)], 7.0)
+
+    @pytest.mark.parametrize(
+        ("call", "message"),
+        [
+            (
+                lambda: PairwiseMRF.ising([(0, 1)], [1, 2]),
+                "coupling must be a number or one value per edge, 1, got shape (2,)",
+            ),
+            (lambda: PairwiseMRF.ising([(0, 1)], NAN), "coupling must be finite, got nan for edge 0"),
+            (lambda: PairwiseMRF.ising([(0, 1)], -INF), "coupling must be finite, got -inf for edge 0"),
+            (lambda: PairwiseMRF.ising([(0, 1)], "x"), "coupling must be an array of numbers, got 'x'"),
+            (lambda: PairwiseMRF.ising([(0, 1)], 1, [0, INF]), "field must be finite, got inf for variable 1"),
+            (
+                lambda: PairwiseMRF.ising([(0, 1)], 1, [[0, 0]]),
+                "edges must hold indices below the number of variables, 1, got 1",
+            ),
+            (lambda: PairwiseMRF.ising([(0, 1)], 1, [[0], [0]]), "field must be a number or one value per variable, 2"),
+            (lambda: PairwiseMRF.ising([(0, 1)], 1, [[0], [0, 1]]), "field must be an array of numbers"),
+            (
+                lambda: PairwiseMRF.ising([(0, 3)], 1, [0, 0]),
+                "edges must hold indices below the number of variables, 2, got 3",
+            ),
+            (
+                lambda: PairwiseMRF.ising([(0, 1)], 1, [0, 0], num_variables=3),
+                "field must be a number or one value per variable, 3, got shape (2,)",
+            ),
+            (lambda: PairwiseMRF.ising([(0, 3)], 1, num_variables=3), "below the number of variables, 3, got 3"),
+            (
+                lambda: PairwiseMRF.ising([], 1, num_variables=-1),
+                "num_variables must be a whole number of at least 0, got -1",
+            ),
+            (
+                lambda: PairwiseMRF.ising([], 1, num_variables=2.5),
+                "num_variables must be a whole number of at least 0, got 2.5",
+            ),  # type: ignore[arg-type]
+            (lambda: PairwiseMRF.ising([(-1, 0)], 1), "edges must hold indices from 0; edge 0 is (-1, 0)"),
+            (
+                lambda: PairwiseMRF.ising([(0, 1)], 1, variable_names=["a"]),
+                "variable_names must have one name per variable, 2, got 1",
+            ),
+        ],
+    )
+    def test_refusals(self, call: Callable[[], object], message: str) -> None:
+        with pytest.raises(ModelError, match=re.escape(message)):
+            call()
+
+
+class TestPotts:
+    @given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 2**32 - 1), st.data())
+    def test_weights(self, n: int, states: int, seed: int, data: st.DataObject) -> None:
+        rng = np.random.default_rng(seed)
+        edges = [e[::-1] if rng.random() < 0.5 else e for e in data.draw(strategies.graphs(n))]
+        couplings, fields = rng.normal(size=len(edges)), rng.normal(size=(n, states))
+        model = PairwiseMRF.potts(edges, couplings, states, fields)
+        for x in oracle.all_configurations(model):
+            expected = sum(fields[i, state] for i, state in enumerate(x))
+            expected += sum(J * (x[i] == x[j]) for J, (i, j) in zip(couplings, edges, strict=True))
+            oracle.assert_log_close(model.log_weight(x), expected)
+
+    def test_two_states_are_an_ising_model_up_to_a_constant(self) -> None:
+        edges, J, h = [(0, 1), (1, 2), (0, 2)], np.array([0.5, -1.0, 2.0]), np.array([0.1, -0.2, 0.3])
+        potts = PairwiseMRF.potts(edges, 2 * J, 2, np.stack([-h, h], axis=1))
+        oracle.assert_same_weights(PairwiseMRF.ising(edges, J, h), potts, shift=float(J.sum()))
+
+    def test_a_field_may_forbid_states(self) -> None:
+        model = PairwiseMRF.potts([(0, 1)], 1.0, 2, [[0.0, -INF], [0.0, 0.0]])
+        assert model.log_weight([1, 0]) == -INF
+
+    @pytest.mark.parametrize(
+        ("call", "message"),
+        [
+            (lambda: PairwiseMRF.potts([(0, 1)], 1, 0), "num_states must be a whole number of at least 1, got 0"),
+            (lambda: PairwiseMRF.potts([(0, 1)], 1, 2.5), "num_states must be a whole number of at least 1, got 2.5"),  # type: ignore[arg-type]
+            (lambda: PairwiseMRF.potts([(0, 1)], 1, True), "num_states must be a whole number of at least 1, got True"),
+            (
+                lambda: PairwiseMRF.potts([(0, 1)], 1, 3, [0, 0]),
+                "field must be a number or have shape (2, 3), got shape (2,)",
+            ),
+            (lambda: PairwiseMRF.potts([(0, 1)], 1, 3, np.zeros((2, 2))), "have shape (2, 3), got shape (2, 2)"),
+            (lambda: PairwiseMRF.potts([(0, 1)], 1, 2, [[0], [0, 1]]), "field must be an array of numbers"),
+            (lambda: PairwiseMRF.potts([(0, 1)], 1, 2, NAN), "log_unary must hold finite numbers or -inf, got nan"),
+            (lambda: PairwiseMRF.potts([(0, 1)], INF, 2), "coupling must be finite, got inf for edge 0"),
+        ],
+    )
+    def test_refusals(self, call: Callable[[], object], message: str) -> None:
+        with pytest.raises(ModelError, match=re.escape(message)):
+            call()
+
+
+# -- networkx -------------------------------------------------------------------------------------------------------
+
+
+class TestNetworkx:
+    def test_ising_attributes(self) -> None:
+        graph = nx.Graph()
+        graph.add_node("a", field=0.5)
+        graph.add_node("b")
+        graph.add_node("c", field=-1.0)
+        graph.add_edge("b", "a", coupling=0.25)
+        graph.add_edge("c", "b", coupling=2)
+        expected = PairwiseMRF.ising([(0, 1), (1, 2)], [0.25, 2.0], [0.5, 0.0, -1.0], variable_names=list("abc"))
+        assert PairwiseMRF.from_networkx(graph) == expected
+
+    def test_potts_attributes(self) -> None:
+        graph = nx.path_graph(2)
+        nx.set_node_attributes(graph, {0: [0, 1, 2], 1: [3, 4, 5]}, "log_unary")
+        graph.edges[0, 1]["coupling"] = 1.5
+        expected = PairwiseMRF.potts([(0, 1)], 1.5, 3, [[0, 1, 2], [3, 4, 5]], variable_names=["0", "1"])
+        assert PairwiseMRF.from_networkx(graph) == expected
+
+    @pytest.mark.parametrize("swap", [False, True])
+    def test_rows_belong_to_the_earlier_node_of_an_undirected_graph(self, swap: bool) -> None:
+        graph = nx.Graph()
+        graph.add_node("x", log_unary=[0, 0])
+        graph.add_node("y", log_unary=[0, 0, 0])
+        table = np.arange(6.0).reshape(2, 3)
+        graph.add_edge(*(("y", "x") if swap else ("x", "y")), log_pairwise=table)
+        assert PairwiseMRF.from_networkx(graph).table("x", "y").tolist() == table.tolist()
+
+    def test_rows_belong_to_the_source_of_a_directed_edge(self) -> None:
+        graph = nx.DiGraph()
+        graph.add_node("x", log_unary=[0, 0])
+        graph.add_node("y", log_unary=[0, 0, 0])
+        table = np.arange(6.0).reshape(3, 2)
+        graph.add_edge("y", "x", log_pairwise=table)
+        assert PairwiseMRF.from_networkx(graph).table("y", "x").tolist() == table.tolist()
+
+    def test_parallel_and_opposite_edges_are_added_up(self) -> None:
+        multi = nx.MultiGraph()
+        multi.add_edges_from([(0, 1, {"coupling": 1.0}), (1, 0, {"coupling": 2.0})])
+        directed = nx.DiGraph()
+        directed.add_edges_from([(0, 1, {"coupling": 1.0}), (1, 0, {"coupling": 2.0})])
+        expected = PairwiseMRF.ising([(0, 1)], 3.0, variable_names=["0", "1"])
+        assert PairwiseMRF.from_networkx(multi) == PairwiseMRF.from_networkx(directed) == expected
+
+    def test_empty_graph(self) -> None:
+        assert PairwiseMRF.from_networkx(nx.Graph()).num_variables == 0
+
+    @pytest.mark.parametrize(
+        ("nodes", "edge", "message"),
+        [
+            ({}, {}, "edge ('a', 'b') must carry log_pairwise or coupling, got []"),
+            ({}, {"weight": 1.0}, "edge ('a', 'b') must carry log_pairwise or coupling, got ['weight']"),
+            ({}, {"coupling": "x"}, "coupling of edge ('a', 'b') must be an array of numbers, got 'x'"),
+            ({}, {"coupling": INF}, "coupling of edge ('a', 'b') must be a finite number, got inf"),
+            ({}, {"coupling": [1.0]}, "coupling of edge ('a', 'b') must be a finite number, got [1.0]"),
+            ({"field": NAN}, {"coupling": 1.0}, "field of node 'a' must be a finite number, got nan"),
+            ({"log_unary": 1.0}, {"coupling": 1.0}, "edge ('a', 'b') joins 1 and 2 states: give it log_pairwise"),
+            ({"log_unary": [0, 0, 0]}, {"coupling": 1.0}, "edge ('a', 'b') joins 3 and 2 states: give it log_pairwise"),
+            ({"log_unary": ["x"]}, {"coupling": 1.0}, "log_unary of node 'a' must be an array of numbers, got ['x']"),
+            ({}, {"log_pairwise": [[0, 0]]}, "log_pairwise[0] for edge (0, 1) must have shape (2, 2)"),
+            ({}, {"log_pairwise": "x"}, "log_pairwise of edge ('a', 'b') must be an array of numbers, got 'x'"),
+        ],
+    )
+    def test_refusals(self, nodes: dict[str, object], edge: dict[str, object], message: str) -> None:
+        graph = nx.Graph()
+        graph.add_node("a", **nodes)
+        graph.add_edge("a", "b", **edge)
+        with pytest.raises(ModelError, match=re.escape(message)):
+            PairwiseMRF.from_networkx(graph)
+
+    def test_infinite_potts_coupling(self) -> None:
+        graph = nx.path_graph(2)
+        nx.set_node_attributes(graph, [0.0, 0.0, 0.0], "log_unary")
+        graph.edges[0, 1]["coupling"] = INF
+        with pytest.raises(ModelError, match="must be a finite number, got inf"):
+            PairwiseMRF.from_networkx(graph)
+
+    def test_self_loop(self) -> None:
+        graph = nx.Graph([(0, 0, {"coupling": 1.0})])
+        with pytest.raises(ModelError, match="edges must join two different variables"):
+            PairwiseMRF.from_networkx(graph)
+
+    def test_names_that_read_the_same(self) -> None:
+        graph = nx.Graph([(1, "1", {"coupling": 1.0})])
+        with pytest.raises(ModelError, match="variable_names must all be different, got '1' more than once"):
+            PairwiseMRF.from_networkx(graph)

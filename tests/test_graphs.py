@@ -1,0 +1,375 @@
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chi2
+
+from fastmix import graphs
+from fastmix.errors import ModelError
+
+Pairs = list[tuple[int, int]]
+
+
+# Naive versions
+
+
+def naive_neighbors(n: int, edges: Pairs) -> list[list[int]]:
+    return [sorted({j for i, j in edges if i == v} | {i for i, j in edges if j == v}) for v in range(n)]
+
+
+def naive_labels(n: int, edges: Pairs) -> list[int]:
+    """Smallest variable of the component of each variable."""
+    labels = list(range(n))
+    for _ in range(n):
+        for i, j in edges:
+            labels[i] = labels[j] = min(labels[i], labels[j])
+    return labels
+
+
+def naive_is_bipartite(n: int, edges: Pairs) -> bool:
+    return any(all(c[i] != c[j] for i, j in edges) for c in itertools.product((0, 1), repeat=n))
+
+
+def naive_degeneracy(n: int, edges: Pairs) -> int:
+    around = {v: set(u) for v, u in enumerate(naive_neighbors(n, edges))}
+    worst = 0
+    while around:
+        v = min(around, key=lambda v: len(around[v]))
+        worst = max(worst, len(around[v]))
+        for u in around.pop(v):
+            around[u].discard(v)
+    return worst
+
+
+def naive_spanning_forests(n: int, edges: Pairs) -> list[tuple[int, ...]]:
+    labels = naive_labels(n, edges)
+    size = n - len(set(labels))
+    subsets = itertools.combinations(range(len(edges)), size)
+    return [s for s in subsets if naive_labels(n, [edges[e] for e in s]) == labels]
+
+
+def as_pairs(edges: np.ndarray) -> Pairs:
+    return [(i, j) for i, j in edges.tolist()]
+
+
+def assert_canonical(n: int, edges: np.ndarray) -> None:
+    assert edges.dtype == np.int64
+    assert edges.ndim == 2
+    assert edges.shape[1] == 2
+    pairs = as_pairs(edges)
+    assert pairs == sorted(set(pairs))
+    assert all(0 <= i < j < n for i, j in pairs)
+
+
+@st.composite
+def small_graphs(draw: st.DrawFn, max_variables: int = 7) -> tuple[int, Pairs]:
+    n = draw(st.integers(0, max_variables))
+    pairs = list(itertools.combinations(range(n), 2))
+    return n, sorted(draw(st.sets(st.sampled_from(pairs)))) if pairs else []
+
+
+# Adjacency and validation
+
+
+@given(small_graphs())
+def test_adjacency_equals_naive(graph: tuple[int, Pairs]) -> None:
+    n, edges = graph
+    result = graphs.adjacency(n, edges)
+    assert (result.num_variables, result.num_edges) == (n, len(edges))
+    expected = naive_neighbors(n, edges)
+    assert [result.neighbors_of(v).tolist() for v in range(n)] == expected
+    assert result.degree.tolist() == [len(u) for u in expected]
+    assert result.max_degree == max(map(len, expected), default=0)
+    for v in range(n):
+        for place in range(result.indptr[v], result.indptr[v + 1]):
+            assert edges[result.edge_ids[place]] == tuple(sorted((v, int(result.neighbors[place]))))
+
+
+@given(small_graphs(), st.randoms(use_true_random=False))
+def test_canonical_edges_undoes_any_disorder(graph: tuple[int, Pairs], rnd) -> None:  # type: ignore[no-untyped-def]
+    n, edges = graph
+    messy = [(j, i) if rnd.random() < 0.5 else (i, j) for i, j in edges + edges[:2]]
+    rnd.shuffle(messy)
+    result = graphs.canonical_edges(n, messy)
+    assert_canonical(n, result)
+    assert as_pairs(result) == edges
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: graphs.adjacency(-1, []), "num_variables must be between 0 and .*, got -1"),
+        (lambda: graphs.adjacency(2.0, []), "num_variables must be an integer, got 2.0"),
+        (lambda: graphs.adjacency(True, []), "num_variables must be an integer, got True"),
+        (lambda: graphs.adjacency(2, [(0, 2)]), "edges must join variables 0 to 1, got variable 2"),
+        (lambda: graphs.adjacency(2, [(-1, 1)]), "edges must join variables 0 to 1, got variable -1"),
+        (lambda: graphs.adjacency(2, [(1, 1)]), r"edges must join two different variables, got \[1, 1\]"),
+        (
+            lambda: graphs.adjacency(2, [(1, 0)]),
+            r"edges must have i < j in each row, got \[1, 0\]; use canonical_edges",
+        ),
+        (lambda: graphs.adjacency(3, [(0, 2), (0, 1)]), r"sorted and unique, got \[0, 1\] right after \[0, 2\]"),
+        (lambda: graphs.adjacency(3, [(0, 1), (0, 1)]), "sorted and unique"),
+        (lambda: graphs.adjacency(3, [0, 1]), r"edges must have shape \(m, 2\), got \(2,\)"),
+        (lambda: graphs.adjacency(3, [(0.0, 1.0)]), "edges must be integers, got dtype float64"),
+        (lambda: graphs.grid_edges(-1, 2), "rows must be between 0"),
+        (lambda: graphs.grid_edges(2**20, 2**20), r"rows \* cols must be between 0"),
+        (lambda: graphs.erdos_renyi_edges(3, 1.5, 0), "probability must be between 0 and 1, got 1.5"),
+        (lambda: graphs.erdos_renyi_edges(3, float("nan"), 0), "probability must be between 0 and 1, got nan"),
+        (lambda: graphs.erdos_renyi_edges(3, 0.5, -1), "seed must be a non-negative integer, got -1"),
+        (lambda: graphs.random_tree_edges(3, None), "seed must be a non-negative integer, got None"),
+        (lambda: graphs.random_regular_edges(5, 3, 0), r"num_variables \* degree must be even, got 5 \* 3"),
+        (lambda: graphs.random_regular_edges(4, 4, 0), "degree must be less than num_variables = 4, got 4"),
+        (lambda: graphs.check_colouring([(0, 1)], [1, 1]), r"got 1 at both ends of edge \[0, 1\]"),
+        (lambda: graphs.check_colouring([(0, 2)], [0, 1]), "edges must join variables 0 to 1"),
+        (lambda: graphs.check_colouring([(0, 1)], [0.0, 1.0]), "colours must be a vector of integers"),
+        (lambda: graphs.check_colouring([(0, 1)], [0, -1]), "colours must be non-negative, got -1"),
+    ],
+)
+def test_errors_name_the_argument(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        call()
+
+
+def test_import_is_light() -> None:
+    code = (
+        "import sys; import fastmix.elimination; "
+        "assert not {'scipy', 'numba'} & {m.split('.')[0] for m in sys.modules}, 'heavy import'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# Families
+
+
+@given(st.integers(0, 5), st.integers(0, 5), st.booleans())
+def test_grid_equals_naive(rows: int, cols: int, torus: bool) -> None:
+    expected = set()
+    for r, c in itertools.product(range(rows), range(cols)):
+        for dr, dc in ((0, 1), (1, 0)):
+            r2, c2 = r + dr, c + dc
+            if torus:
+                r2, c2 = r2 % rows, c2 % cols
+            if r2 < rows and c2 < cols and (r, c) != (r2, c2):
+                expected.add(tuple(sorted((r * cols + c, r2 * cols + c2))))
+    edges = graphs.grid_edges(rows, cols, torus)
+    assert_canonical(rows * cols, edges)
+    assert as_pairs(edges) == sorted(expected)
+
+
+@pytest.mark.parametrize("n", range(6))
+def test_simple_families(n: int) -> None:
+    assert as_pairs(graphs.complete_edges(n)) == list(itertools.combinations(range(n), 2))
+    assert as_pairs(graphs.path_edges(n)) == [(v, v + 1) for v in range(n - 1)]
+    cycle = {tuple(sorted((v, (v + 1) % n))) for v in range(n) if n > 1}
+    assert as_pairs(graphs.cycle_edges(n)) == sorted(cycle)
+    for right in range(4):
+        edges = graphs.complete_bipartite_edges(n, right)
+        assert as_pairs(edges) == [(i, n + j) for i in range(n) for j in range(right)]
+
+
+@given(st.integers(0, 40), st.floats(0, 1), st.integers(0, 1000))
+def test_erdos_renyi_is_canonical_and_deterministic(n: int, p: float, seed: int) -> None:
+    edges = graphs.erdos_renyi_edges(n, p, seed)
+    assert_canonical(n, edges)
+    assert np.array_equal(edges, graphs.erdos_renyi_edges(n, p, seed))
+
+
+def chi_square(counts: np.ndarray, expected: np.ndarray) -> float:
+    return float(((counts - expected) ** 2 / expected).sum())
+
+
+def test_erdos_renyi_has_the_right_law() -> None:
+    # All 2^6 graphs on four variables; the rarest is expected 0.4^6 * 8,000 = 33 times.
+    draws, p = 8_000, 0.4
+    places = {pair: k for k, pair in enumerate(itertools.combinations(range(4), 2))}
+    counts = np.zeros(64)
+    for seed in range(draws):
+        counts[sum(1 << places[pair] for pair in as_pairs(graphs.erdos_renyi_edges(4, p, seed)))] += 1
+    size = np.array([k.bit_count() for k in range(64)])
+    assert chi_square(counts, draws * p**size * (1 - p) ** (6 - size)) < chi2.isf(1e-6, 63)
+
+
+def test_erdos_renyi_large_and_sparse() -> None:
+    n = 1_000_000
+    edges = graphs.erdos_renyi_edges(n, 4e-6, seed=3)
+    graphs.adjacency(n, edges)  # canonical
+    mean = 4e-6 * n * (n - 1) / 2
+    assert abs(len(edges) - mean) < 5 * mean**0.5  # false alarm below 1e-6
+    assert abs(edges[:, 0].mean() - n / 3) < 5 * n / 4.2 / len(edges) ** 0.5  # i has mean n/3 and deviation n/sqrt(18)
+    assert len(graphs.erdos_renyi_edges(n, 1e-300, seed=0)) == 0
+
+
+@given(st.integers(0, 60), st.integers(0, 100))
+def test_random_tree_is_a_tree(n: int, seed: int) -> None:
+    edges = graphs.random_tree_edges(n, seed)
+    assert_canonical(n, edges)
+    assert len(edges) == max(n - 1, 0)
+    assert graphs.connected_components(n, edges)[0] == min(n, 1)
+    assert np.array_equal(edges, graphs.random_tree_edges(n, seed))
+
+
+def test_random_tree_is_uniform() -> None:
+    draws = 3_200
+    counts = Counter(tuple(as_pairs(graphs.random_tree_edges(4, seed))) for seed in range(draws))
+    assert len(counts) == 16
+    assert chi_square(np.array(list(counts.values())), np.full(16, draws / 16)) < chi2.isf(1e-6, 15)
+
+
+@given(st.integers(1, 24), st.data(), st.integers(0, 100))
+def test_random_regular(n: int, data: st.DataObject, seed: int) -> None:
+    d = data.draw(st.integers(0, n - 1).filter(lambda d: n * d % 2 == 0))
+    edges = graphs.random_regular_edges(n, d, seed)
+    assert_canonical(n, edges)
+    assert (graphs.adjacency(n, edges).degree == d).all()
+    assert np.array_equal(edges, graphs.random_regular_edges(n, d, seed))
+
+
+@pytest.mark.parametrize(("n", "d"), [(1000, 8), (20_000, 3), (300, 149), (300, 250)])
+def test_random_regular_larger(n: int, d: int) -> None:
+    assert (graphs.adjacency(n, graphs.random_regular_edges(n, d, 1)).degree == d).all()
+
+
+def test_random_regular_reaches_every_graph() -> None:
+    # 70 labelled 3-regular graphs on 6 variables: 60 prisms and 10 of K(3,3).
+    seen = {tuple(as_pairs(graphs.random_regular_edges(6, 3, seed))) for seed in range(1500)}
+    assert len(seen) == 70
+
+
+# Components, cores, colourings
+
+
+@given(small_graphs())
+def test_connected_components_equal_naive(graph: tuple[int, Pairs]) -> None:
+    n, edges = graph
+    count, labels = graphs.connected_components(n, edges)
+    naive = naive_labels(n, edges)
+    assert count == len(set(naive))
+    assert labels.dtype == np.int64
+    assert [sorted(set(naive)).index(label) for label in naive] == labels.tolist()
+
+
+@given(small_graphs(max_variables=9))
+def test_degeneracy_equals_naive(graph: tuple[int, Pairs]) -> None:
+    assert graphs.degeneracy(*graph) == naive_degeneracy(*graph)
+
+
+@given(small_graphs(max_variables=9))
+def test_colouring_is_proper_and_small(graph: tuple[int, Pairs]) -> None:
+    n, edges = graph
+    colours = graphs.colouring(n, edges)
+    assert colours.dtype == np.int64
+    assert all(colours[i] != colours[j] for i, j in edges)
+    used = set(colours.tolist())
+    assert used == set(range(len(used)))
+    assert (len(used) <= 2) == naive_is_bipartite(n, edges)
+    assert len(used) <= naive_degeneracy(n, edges) + 1
+
+
+@given(small_graphs(), st.data())
+def test_check_colouring_equals_naive(graph: tuple[int, Pairs], data: st.DataObject) -> None:
+    n, edges = graph
+    colours = data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
+    if all(colours[i] != colours[j] for i, j in edges):
+        graphs.check_colouring(edges, colours)
+    else:
+        with pytest.raises(ModelError, match="colours must differ"):
+            graphs.check_colouring(edges, colours)
+
+
+def test_bipartite_parts_keep_two_colours_beside_odd_ones() -> None:
+    # A path on 0, 2, 4 and a K4 on the others.
+    edges = graphs.canonical_edges(7, [(0, 2), (2, 4), *itertools.combinations((1, 3, 5, 6), 2)])
+    colours = graphs.colouring(7, edges)
+    assert colours[[0, 2, 4]].tolist() == [0, 1, 0]
+    assert sorted(colours[[1, 3, 5, 6]].tolist()) == [0, 1, 2, 3]
+
+
+def test_a_million_node_grid() -> None:
+    n, edges = 1_000_000, graphs.grid_edges(1000, 1000)
+    graph = graphs.adjacency(n, edges)
+    assert np.bincount(graph.degree).tolist() == [0, 0, 4, 4 * 998, 998**2]
+    assert graph.neighbors_of(1001).tolist() == [1, 1000, 1002, 2001]
+    row, col = np.divmod(np.arange(n), 1000)
+    assert np.array_equal(graphs.colouring(n, edges), (row + col) % 2)
+    assert graphs.degeneracy(n, edges) == 2
+    assert graphs.connected_components(n, edges)[0] == 1
+
+
+def test_long_paths_are_no_trouble() -> None:
+    n = 300_000
+    assert graphs.degeneracy(n, graphs.path_edges(n)) == 1
+    assert graphs.colouring(n, graphs.path_edges(n))[:3].tolist() == [0, 1, 0]
+    assert graphs.colouring(n + 1, graphs.cycle_edges(n + 1)).max() == 2
+    assert len(graphs.random_spanning_tree_edges(n, graphs.path_edges(n), 0)) == n - 1
+
+
+# Spanning trees
+
+
+@given(small_graphs(), st.integers(0, 100), st.booleans())
+def test_random_spanning_tree_is_a_spanning_forest(graph: tuple[int, Pairs], seed: int, uniform: bool) -> None:
+    n, edges = graph
+    tree = graphs.random_spanning_tree_edges(n, edges, seed, uniform)
+    labels = naive_labels(n, edges)
+    assert tree.tolist() == sorted(set(tree.tolist()))
+    assert len(tree) == n - len(set(labels))
+    assert naive_labels(n, [edges[e] for e in tree]) == labels
+    assert np.array_equal(tree, graphs.random_spanning_tree_edges(n, edges, seed, uniform))
+
+
+def spanning_tree_statistic(uniform: bool) -> float:
+    # Many copies, apart, of a square with a diagonal and a pendant: independent draws of 8 forests in one call.
+    n, edges, copies = 5, [(0, 1), (0, 2), (0, 3), (1, 2), (2, 3), (3, 4)], 40_000
+    all_edges = np.concatenate([np.array(edges) + 5 * c for c in range(copies)])
+    chosen = np.zeros(6 * copies, dtype=np.int64)
+    chosen[graphs.random_spanning_tree_edges(n * copies, all_edges, 11, uniform)] = 1
+    counts = np.bincount(chosen.reshape(copies, 6) @ (1 << np.arange(6)), minlength=64)
+    codes = [sum(1 << e for e in forest) for forest in naive_spanning_forests(n, edges)]
+    assert len(codes) == 8
+    assert counts[codes].sum() == copies
+    return chi_square(counts[codes], np.full(8, copies / 8))
+
+
+def test_wilson_is_uniform_and_the_test_can_fail() -> None:
+    assert spanning_tree_statistic(uniform=True) < chi2.isf(1e-6, 7)
+    # Minimum spanning trees of random weights hold the diagonal with probability 8/15, not 1/2.
+    assert spanning_tree_statistic(uniform=False) > chi2.isf(1e-6, 7)
+
+
+@given(small_graphs(), st.integers(0, 100))
+def test_covering_spanning_trees_cover(graph: tuple[int, Pairs], seed: int) -> None:
+    n, edges = graph
+    trees = graphs.covering_spanning_trees(n, edges, seed)
+    labels = naive_labels(n, edges)
+    for tree in trees:
+        assert len(tree) == n - len(set(labels))
+        assert naive_labels(n, [edges[e] for e in tree]) == labels
+    assert set(np.concatenate(trees).tolist()) == set(range(len(edges)))
+    again = graphs.covering_spanning_trees(n, edges, seed)
+    assert [t.tolist() for t in trees] == [t.tolist() for t in again]
+
+
+def test_covering_spanning_trees_of_a_grid_are_few() -> None:
+    assert len(graphs.covering_spanning_trees(10_000, graphs.grid_edges(100, 100), 0)) <= 4
+    assert len(graphs.covering_spanning_trees(60, graphs.complete_edges(60), 0)) <= 45  # 30 at least
+
+
+def test_seeds_matter() -> None:
+    edges = graphs.grid_edges(6, 6)
+    for make in (
+        lambda seed: graphs.erdos_renyi_edges(30, 0.3, seed),
+        lambda seed: graphs.random_tree_edges(30, seed),
+        lambda seed: graphs.random_regular_edges(30, 4, seed),
+        lambda seed: graphs.random_spanning_tree_edges(36, edges, seed),
+        lambda seed: graphs.covering_spanning_trees(36, edges, seed)[0],
+    ):
+        assert make(0).tolist() != make(1).tolist()

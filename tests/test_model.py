@@ -1,0 +1,657 @@
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import os
+import pickle
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import oracle
+import strategies
+from fastmix.errors import FastmixError, ModelError
+from fastmix.model import PairwiseMRF
+
+NAN, INF = math.nan, math.inf
+
+
+def arrays_of(model: PairwiseMRF) -> list[np.ndarray]:
+    return [
+        model.num_states,
+        model.log_unary,
+        model.edges,
+        model.log_pairwise,
+        model.unary_offsets,
+        model.pairwise_offsets,
+    ]
+
+
+def lopsided() -> PairwiseMRF:
+    """Three variables of 2, 3 and 4 states in a triangle, every entry different."""
+    return PairwiseMRF.from_tables(
+        [[0.1, 0.2], [0.3, -0.4, 0.5], [1.0, 2.0, -3.0, 0.0]],
+        [(0, 1), (0, 2), (1, 2)],
+        [np.arange(6.0).reshape(2, 3), np.arange(8.0).reshape(2, 4) / 7, -np.arange(12.0).reshape(3, 4) / 5],
+        log_constant=0.75,
+        variable_names=["sun", "wind", "rain"],
+        state_names=[["no", "yes"], ["low", "mid", "high"], ["a", "b", "c", "d"]],
+    )
+
+
+# -- storage --------------------------------------------------------------------------------------------------------
+
+
+class TestStorage:
+    def test_flat_arrays_and_offsets(self) -> None:
+        model = lopsided()
+        assert model.num_states.tolist() == [2, 3, 4]
+        assert model.unary_offsets.tolist() == [0, 2, 5, 9]
+        assert model.pairwise_offsets.tolist() == [0, 6, 14, 26]
+        assert model.edges.tolist() == [[0, 1], [0, 2], [1, 2]]
+        assert (model.num_variables, model.num_edges, model.num_parameters) == (3, 3, 9 + 26)
+        assert all(a.dtype in (np.dtype(np.int64), np.dtype(np.float64)) for a in arrays_of(model))
+
+    def test_no_variables(self) -> None:
+        for model in (
+            PairwiseMRF.from_tables([], [], []),
+            PairwiseMRF.from_factors([], []),
+            PairwiseMRF.ising([], 1.0),
+            PairwiseMRF.potts([], 1.0, 3),
+            PairwiseMRF(np.zeros(0, dtype=int), np.zeros(0), np.zeros((0, 2), dtype=int), np.zeros(0)),
+        ):
+            assert (model.num_variables, model.num_edges, model.num_parameters) == (0, 0, 0)
+            assert model.log_weight([]) == 0.0
+            assert model.log_weight(np.zeros((3, 0))).tolist() == [0.0, 0.0, 0.0]
+            assert model.sufficient_statistics([]).shape == (0,)
+            assert model.edges.shape == (0, 2)
+            assert not model.has_forbidden
+            assert repr(model) == "PairwiseMRF(0 variables, 0 edges)"
+            assert model.condition({}) == model.drop_forbidden_states() == model
+            assert pickle.loads(pickle.dumps(model)) == model
+
+    @given(strategies.models())
+    def test_arrays_are_read_only(self, model: PairwiseMRF) -> None:
+        oracle.assert_read_only(*arrays_of(model))
+        for i in range(model.num_variables):
+            oracle.assert_read_only(model.unary(i))
+        for i, j in model.edges.tolist():
+            oracle.assert_read_only(model.table(i, j), model.table(j, i))
+
+    def test_writing_fails(self) -> None:
+        model = lopsided()
+        for array in arrays_of(model):
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = 0
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            model.log_constant = 1.0  # type: ignore[misc]
+
+    def test_parameters_is_a_new_array(self) -> None:
+        model = lopsided()
+        before = model.content_hash
+        model.parameters[:] = 7.0
+        assert copy.copy(model).content_hash == before
+
+    def test_mutating_the_arguments_changes_nothing(self) -> None:
+        counts, unary = np.array([2, 2]), np.array([0.0, 1.0, 2.0, 3.0])
+        edges, tables = np.array([[0, 1]]), np.array([1.0, 2.0, 3.0, 4.0])
+        names, states = ["a", "b"], [["x", "y"], ["x", "y"]]
+        built = {
+            "class": PairwiseMRF(counts, unary, edges, tables, 0.5, names, states),  # type: ignore[arg-type]
+            "tables": PairwiseMRF.from_tables(unary.reshape(2, 2), edges, tables.reshape(1, 2, 2)),
+            "list of views": PairwiseMRF.from_tables(
+                [unary[:2], unary[2:]], edges, [tables.reshape(2, 2)], variable_names=names, state_names=states
+            ),
+            "factors": PairwiseMRF.from_factors(counts, [((0, 1), tables), ((0,), unary[:2])]),
+            "ising": PairwiseMRF.ising(edges, tables[:1], unary[:2]),
+            "potts": PairwiseMRF.potts(edges, tables[:1], 2, unary.reshape(2, 2)),
+        }
+        before = {key: (model.content_hash, copy.deepcopy(model)) for key, model in built.items()}
+        counts[:], unary[:], edges[:], tables[:] = 9, 9.0, 0, 9.0
+        names.append("c")
+        states[0].append("z")
+        for key, model in built.items():
+            content_hash, twin = before[key]
+            assert model == twin, key
+            assert copy.copy(model).content_hash == content_hash, key
+
+    def test_arguments_stay_writable(self) -> None:
+        unary, tables = np.zeros((2, 2)), np.zeros((1, 2, 2))
+        PairwiseMRF.from_tables(unary, [(0, 1)], tables)
+        assert unary.flags.writeable
+        assert tables.flags.writeable
+
+    def test_negative_zero_is_zero(self) -> None:
+        minus = PairwiseMRF.from_tables([[-0.0, 0.0]] * 2, [(0, 1)], [[[-0.0, 0.0]] * 2], log_constant=-0.0)
+        plus = PairwiseMRF.from_tables([[0.0, 0.0]] * 2, [(0, 1)], [[[0.0, 0.0]] * 2])
+        assert minus == plus
+        assert minus.content_hash == plus.content_hash
+
+    def test_has_forbidden(self) -> None:
+        assert not lopsided().has_forbidden
+        assert PairwiseMRF.from_tables([[0.0, -INF]], [], []).has_forbidden
+        assert PairwiseMRF.from_tables([[0.0, 0.0]] * 2, [(0, 1)], [[[0, 0], [0, -INF]]]).has_forbidden
+
+
+# -- looking things up ----------------------------------------------------------------------------------------------
+
+
+class TestAccess:
+    @given(strategies.models(named=True))
+    def test_vectors_and_tables(self, model: PairwiseMRF) -> None:
+        for i, vector in enumerate(oracle.unary_vectors(model)):
+            assert model.unary(i).tolist() == model.unary(f"v{i}").tolist() == vector
+        for e, ((i, j), table) in enumerate(oracle.edge_tables(model).items()):
+            assert model.edge_index(i, j) == model.edge_index(j, f"v{i}") == e
+            assert model.table(i, j).tolist() == table
+            assert model.table(f"v{j}", i).T.tolist() == table
+
+    @given(strategies.models(min_variables=2))
+    def test_no_such_edge(self, model: PairwiseMRF) -> None:
+        present = {tuple(edge) for edge in model.edges.tolist()}
+        for i in range(model.num_variables):
+            for j in range(model.num_variables):
+                if (min(i, j), max(i, j)) not in present:
+                    with pytest.raises(KeyError, match=f"no edge between variables {i} and {j}"):
+                        model.table(i, j)
+
+    def test_names(self) -> None:
+        model = lopsided()
+        assert model.variable_index("wind") == model.variable_index(np.int32(1)) == 1
+        assert model.state_index("wind", "high") == model.state_index(1, np.uint8(2)) == 2
+        assert model.log_weight([1, 2, 0]) == pytest.approx(0.75 + 0.2 + 0.5 + 1.0 + 5.0 + 4 / 7 - 8 / 5)
+
+    @pytest.mark.parametrize(
+        ("variable", "message"),
+        [
+            ("snow", "variable must be a number or a name, got 'snow': no variable has this name"),
+            (3, "variable must be from 0 to 2, got 3"),
+            (-1, "variable must be from 0 to 2, got -1"),
+            (1.7, "variable must be a number or a name, got 1.7"),
+            (None, "variable must be a number or a name, got None"),
+        ],
+    )
+    def test_unknown_variable(self, variable: object, message: str) -> None:
+        for call in (lopsided().unary, lopsided().variable_index, lambda v: lopsided().condition({v: 0})):
+            with pytest.raises(ModelError, match=re.escape(message)):
+                call(variable)
+
+    @pytest.mark.parametrize(
+        ("state", "message"),
+        [
+            ("windy", "state of variable 'wind' must be one of ['low', 'mid', 'high'], got 'windy'"),
+            (3, "state of variable 'wind' must be from 0 to 2, got 3"),
+            (-1, "state of variable 'wind' must be from 0 to 2, got -1"),
+            (0.9, "state of variable 'wind' must be a number or a name, got 0.9"),
+            (None, "state of variable 'wind' must be a number or a name, got None"),
+        ],
+    )
+    def test_unknown_state(self, state: object, message: str) -> None:
+        for call in (lopsided().state_index, lambda v, s: lopsided().condition({v: s})):
+            with pytest.raises(ModelError, match=re.escape(message)):
+                call("wind", state)
+
+    def test_names_of_a_model_without_any(self) -> None:
+        model = PairwiseMRF.ising([(0, 1)], 1.0)
+        with pytest.raises(ModelError, match="got 'a': the model has no names"):
+            model.unary("a")
+        with pytest.raises(ModelError, match=re.escape("must be one of [], got 'up'")):
+            model.state_index(0, "up")
+
+
+# -- probabilities --------------------------------------------------------------------------------------------------
+
+
+class TestProbabilities:
+    @given(strategies.models())
+    def test_log_weight(self, model: PairwiseMRF) -> None:
+        expected = oracle.log_weights(model)
+        xs = oracle.all_configurations(model)
+        oracle.assert_log_close(model.log_weight(xs), expected)
+        one = model.log_weight(xs[-1])
+        assert isinstance(one, float)
+        oracle.assert_log_close(one, expected[-1])
+
+    @given(strategies.models(max_variables=3), st.data())
+    def test_batch_shapes(self, model: PairwiseMRF, data: st.DataObject) -> None:
+        n = model.num_variables
+        shape = data.draw(st.sampled_from([(), (1,), (4,), (0,), (2, 3), (2, 0, 3), (1, 2, 2)]))
+        rng = np.random.default_rng(0)
+        x = rng.integers(0, model.num_states, size=(*shape, n))
+        weights = model.log_weight(x)
+        assert np.shape(weights) == shape
+        f = model.sufficient_statistics(x)
+        assert f.shape == (*shape, model.num_parameters)
+        flat = x.reshape(-1, n) if n else np.zeros((int(np.prod(shape)), 0), dtype=int)
+        for k, row in enumerate(flat):
+            oracle.assert_log_close(np.reshape(weights, -1)[k], oracle.log_weight(model, row.tolist()))
+        for i in range(n):
+            if not model.has_forbidden:
+                assert model.conditional(i, x).shape == (*shape, model.num_states[i])
+
+    def test_many_configurations_are_cut_into_chunks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        model = lopsided()
+        xs = oracle.all_configurations(model)
+        whole = model.log_weight(xs)
+        monkeypatch.setattr("fastmix.model._CHUNK_ENTRIES", 13)  # two configurations of six entries at a time
+        assert model.log_weight(xs).tolist() == whole.tolist()
+        oracle.assert_log_close(whole, oracle.log_weights(model))
+
+    @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32, np.uint64, np.float64, bool])
+    def test_types_of_states(self, kind: type) -> None:
+        model = PairwiseMRF.ising([(0, 1), (1, 2)], [0.5, -1.0], [0.1, 0.2, 0.3])
+        x = np.array([[0, 1, 1], [1, 0, 1]])
+        assert model.log_weight(x.astype(kind)).tolist() == model.log_weight(x).tolist()
+
+    def test_many_states(self) -> None:
+        table = np.arange(300.0 * 2).reshape(300, 2)
+        model = PairwiseMRF.from_tables([np.arange(300.0), [0.0, 0.5]], [(0, 1)], [table])
+        assert model.log_weight([299, 1]) == 299.0 + 0.5 + 599.0
+
+    @given(strategies.models(allow_forbidden=False))
+    def test_sufficient_statistics(self, model: PairwiseMRF) -> None:
+        xs = oracle.all_configurations(model)
+        f = model.sufficient_statistics(xs)
+        assert set(np.unique(f)) <= {0.0, 1.0}
+        assert (f.sum(axis=1) == model.num_variables + model.num_edges).all()
+        assert model.parameters.tolist() == [*model.log_unary.tolist(), *model.log_pairwise.tolist()]
+        oracle.assert_log_close(f @ model.parameters + model.log_constant, oracle.log_weights(model))
+
+    @given(strategies.models())
+    def test_expected_statistics_are_the_marginals(self, model: PairwiseMRF) -> None:
+        f = model.sufficient_statistics(oracle.all_configurations(model))
+        mean = oracle.joint(model).reshape(-1) @ f
+        tables = [*oracle.node_marginals(model), *(t.reshape(-1) for t in oracle.edge_marginals(model))]
+        oracle.assert_probabilities_close(mean, np.concatenate([np.zeros(0), *tables]))
+
+    @given(strategies.models(min_variables=1), st.data())
+    def test_conditional(self, model: PairwiseMRF, data: st.DataObject) -> None:
+        i = data.draw(st.integers(0, model.num_variables - 1))
+        x = data.draw(strategies.configurations(model))
+        expected = oracle.conditional(model, i, x)
+        if expected is None:
+            with pytest.raises(ModelError, match=f"conditional of variable {i} is undefined"):
+                model.conditional(i, x)
+        else:
+            actual = model.conditional(i, x)
+            oracle.assert_probabilities_close(actual, expected)
+            assert abs(actual.sum() - 1.0) < 1e-12
+            assert (actual[model.unary(i) == -INF] == 0.0).all()
+            oracle.assert_probabilities_close(model.conditional(i, [x, x]), np.stack([expected, expected]))
+
+    @given(strategies.models(min_variables=1, allow_forbidden=False), st.data())
+    def test_conditional_ignores_the_variable_itself(self, model: PairwiseMRF, data: st.DataObject) -> None:
+        i = data.draw(st.integers(0, model.num_variables - 1))
+        x = np.array(data.draw(strategies.configurations(model)))
+        rows = np.repeat(x[None, :], model.num_states[i], axis=0)
+        rows[:, i] = np.arange(model.num_states[i])
+        p = model.conditional(i, rows)
+        assert (p == p[0]).all()
+
+    def test_conditional_by_name(self) -> None:
+        model = lopsided()
+        assert model.conditional("rain", [1, 2, 0]).tolist() == model.conditional(2, [1, 2, 0]).tolist()
+
+    @pytest.mark.parametrize(
+        ("states", "message"),
+        [
+            ([0, 0], "states must have shape (..., 3), got shape (2,)"),
+            (0, "states must have shape (..., 3), got shape ()"),
+            (np.zeros((3, 2), dtype=int), "states must have shape (..., 3), got shape (3, 2)"),
+            ([[0, 0, 0], [0, 0]], "states must have shape (..., 3), got [[0, 0, 0], [0, 0]]"),
+            ([0, 3, 0], "states of variable 1 must be from 0 to 2, got 3"),
+            ([[0, 0, 0], [0, 0, -1]], "states of variable 2 must be from 0 to 3, got -1"),
+            ([256, 0, 0], "states of variable 0 must be from 0 to 1, got 256"),
+            ([2**32, 0, 0], "states of variable 0 must be from 0 to 1, got 4294967296"),
+            ([2**64, 0, 0], "states must hold whole numbers"),
+            ([0, 0.5, 0], "states must hold whole numbers, got [0, 0.5, 0]"),
+            ([0, NAN, 0], "states must hold whole numbers, got [0, nan, 0]"),
+            ([0, INF, 0], "states must hold whole numbers, got [0, inf, 0]"),
+            (["no", "low", "a"], "states must hold whole numbers, got ['no', 'low', 'a']"),
+            (None, "states must hold whole numbers, got None"),
+        ],
+    )
+    def test_bad_states(self, states: object, message: str) -> None:
+        model = lopsided()
+        for call in (model.log_weight, model.sufficient_statistics, lambda x: model.conditional(0, x)):
+            with pytest.raises(ModelError, match=re.escape(message)):
+                call(states)
+
+
+# -- properties -----------------------------------------------------------------------------------------------------
+
+
+class TestProperties:
+    @given(strategies.models(), st.data())
+    def test_relabelling_and_edge_reversal(self, model: PairwiseMRF, data: st.DataObject) -> None:
+        order = data.draw(st.permutations(range(model.num_variables)))
+        other = strategies.relabel(model, order)
+        oracle.assert_same_weights(model, other, order)
+        oracle.assert_probabilities_close(oracle.joint(other), oracle.joint(model).transpose(order))
+
+    @given(strategies.models())
+    def test_relabelling_back_gives_the_same_model(self, model: PairwiseMRF) -> None:
+        backwards = list(reversed(range(model.num_variables)))
+        assert strategies.relabel(strategies.relabel(model, backwards), backwards) == model
+
+    @given(strategies.models(), st.floats(-1e3, 1e3))
+    def test_constant_shift_moves_log_z_only(self, model: PairwiseMRF, shift: float) -> None:
+        other = model.replace(log_constant=model.log_constant + shift)
+        oracle.assert_same_weights(model, other, shift=shift)
+        oracle.assert_log_close(oracle.log_z(other), oracle.log_z(model) + shift)
+        oracle.assert_probabilities_close(oracle.joint(other), oracle.joint(model))
+
+    @given(strategies.models(min_variables=1), st.floats(-1e3, 1e3))
+    def test_shift_of_a_unary_or_table_moves_log_z_only(self, model: PairwiseMRF, shift: float) -> None:
+        others = [
+            model.replace(log_unary=model.log_unary + shift * (np.arange(len(model.log_unary)) < model.num_states[0]))
+        ]
+        if model.num_edges:
+            first = np.arange(len(model.log_pairwise)) < model.pairwise_offsets[1]
+            others.append(model.replace(log_pairwise=model.log_pairwise + shift * first))
+        for other in others:
+            oracle.assert_same_weights(model, other, shift=shift)
+
+    @given(strategies.models())
+    def test_replace(self, model: PairwiseMRF) -> None:
+        assert model.replace() == model
+        assert model.replace(parameters=model.parameters) == model
+        assert model.replace(log_unary=model.log_unary, log_pairwise=model.log_pairwise) == model
+        halved = model.replace(parameters=model.parameters / 2, log_constant=1.0)
+        assert halved.log_constant == 1.0
+        assert halved.log_unary.tolist() == (model.log_unary / 2).tolist()
+        assert halved.log_pairwise.tolist() == (model.log_pairwise / 2).tolist()
+
+    def test_replace_keeps_names_and_the_old_model(self) -> None:
+        model = lopsided()
+        other = model.replace(log_unary=np.zeros(9))
+        assert other.variable_names == model.variable_names
+        assert other.state_names == model.state_names
+        assert other.log_constant == model.log_constant
+        assert model == lopsided()
+
+    @given(strategies.models(), st.data())
+    def test_condition_is_the_joint_of_the_rest(self, model: PairwiseMRF, data: st.DataObject) -> None:
+        evidence = data.draw(strategies.evidences(model))
+        rest = model.condition(evidence)
+        oracle.assert_log_close(oracle.log_z(rest), oracle.log_evidence(model, evidence))
+        oracle.assert_probabilities_close(oracle.joint(rest), oracle.condition(model, evidence))
+
+    @given(strategies.models())
+    def test_drop_forbidden_states(self, model: PairwiseMRF) -> None:
+        small = model.drop_forbidden_states()
+        assert not (small.log_unary == -INF).any()
+        keep = [[a for a, v in enumerate(u) if v > -INF] for u in oracle.unary_vectors(model)]
+        assert small.num_states.tolist() == [len(states) for states in keep]
+        oracle.assert_log_close(oracle.log_z(small), oracle.log_z(model))
+        oracle.assert_probabilities_close(oracle.joint(small), oracle.joint(model)[np.ix_(*keep)] if keep else 1.0)
+
+
+# -- identity -------------------------------------------------------------------------------------------------------
+
+
+class TestIdentity:
+    @given(strategies.models(named=True))
+    def test_pickle_and_copies(self, model: PairwiseMRF) -> None:
+        protocols = range(2, pickle.HIGHEST_PROTOCOL + 1)
+        twins = [copy.copy(model), copy.deepcopy(model), dataclasses.replace(model)]
+        twins += [pickle.loads(pickle.dumps(model, protocol)) for protocol in protocols]
+        for twin in twins:
+            assert twin == model
+            assert twin.content_hash == model.content_hash
+            assert hash(twin) == hash(model)
+            oracle.assert_read_only(*arrays_of(twin))
+
+    def test_copies_are_usable_after_caches_are_filled(self) -> None:
+        model = lopsided()
+        model.conditional("rain", [0, 0, 0])
+        assert copy.deepcopy(model).conditional("rain", [0, 0, 0]).shape == (4,)
+        assert pickle.loads(pickle.dumps(model)) == model
+
+    def test_every_part_counts(self) -> None:
+        model = lopsided()
+        parts = {field.name: getattr(model, field.name) for field in dataclasses.fields(model) if field.init}
+        changes = {
+            "log_unary": np.append(model.log_unary[:-1], np.nextafter(0.0, 1.0)),
+            "log_pairwise": np.append(model.log_pairwise[:-1], -INF),
+            "log_constant": 0.5,
+            "variable_names": ("sun", "wind", "snow"),
+            "state_names": (("no", "yes"), ("low", "mid", "high"), ("a", "b", "c", "e")),
+        }
+        others = [PairwiseMRF(**(parts | {name: value})) for name, value in changes.items()]
+        others.append(PairwiseMRF(**(parts | {"variable_names": None})))
+        others.append(PairwiseMRF(**(parts | {"state_names": None})))
+        others.append(PairwiseMRF(model.num_states, model.log_unary, [], []))  # type: ignore[arg-type]
+        everyone = [model, *others]
+        assert len({m.content_hash for m in everyone}) == len(everyone)
+        assert len(set(everyone)) == len(everyone)
+        for k, m in enumerate(everyone):
+            assert [m == other for other in everyone] == [k == j for j in range(len(everyone))]
+
+    def test_edges_of_equal_tables_count(self) -> None:
+        one, two = PairwiseMRF.ising([(0, 1)], 1.0, [0.0] * 3), PairwiseMRF.ising([(0, 2)], 1.0, [0.0] * 3)
+        assert one != two
+        assert one.content_hash != two.content_hash
+
+    def test_state_counts_of_equal_entries_count(self) -> None:
+        one = PairwiseMRF.from_tables([[0.0], [0.0, 0.0]], [], [])
+        two = PairwiseMRF.from_tables([[0.0, 0.0], [0.0]], [], [])
+        assert one != two
+        assert one.content_hash != two.content_hash
+
+    def test_comparison_with_something_else(self) -> None:
+        assert lopsided() != 3
+        assert (lopsided() == "model") is False
+
+    def test_hash_is_the_same_in_every_process(self) -> None:
+        code = (
+            "from fastmix.model import PairwiseMRF\n"
+            "m = PairwiseMRF.ising([(1, 0), (1, 2)], [0.5, -1.25], [0.0, 1.0, -0.5], variable_names=['x', 'y', 'z'])\n"
+            "print(m.content_hash)"
+        )
+        seen = set()
+        for hash_seed in ("0", "12345"):
+            environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+            done = subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+            )
+            seen.add(done.stdout.strip())
+        here = PairwiseMRF.ising([(0, 1), (1, 2)], [0.5, -1.25], [0.0, 1.0, -0.5], variable_names=list("xyz"))
+        assert seen == {here.content_hash}
+
+    @pytest.mark.parametrize(
+        ("model", "text"),
+        [
+            (lopsided(), "PairwiseMRF(3 variables of 2 to 4 states, 3 edges, log_constant=0.75)"),
+            (PairwiseMRF.from_tables([[0.0]], [], []), "PairwiseMRF(1 variable of 1 state, 0 edges)"),
+            (PairwiseMRF.ising([(0, 1)], 1.0), "PairwiseMRF(2 variables of 2 states, 1 edge)"),
+            (PairwiseMRF.from_tables([[0.0], [0, 0]], [], []), "PairwiseMRF(2 variables of 1 to 2 states, 0 edges)"),
+            (PairwiseMRF.ising([], 0.0, np.zeros(1234)), "PairwiseMRF(1,234 variables of 2 states, 0 edges)"),
+        ],
+    )
+    def test_repr(self, model: PairwiseMRF, text: str) -> None:
+        assert repr(model) == text
+
+
+# -- refusals -------------------------------------------------------------------------------------------------------
+
+TWO = np.array([2, 2])
+ONE_EDGE = np.array([[0, 1]])
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (([2, 0], [0, 0], [], []), "num_states must be at least 1, got 0 for variable 1"),
+            (([2.5], [0, 0], [], []), "num_states must be a vector of whole numbers, got shape (1,), float64"),
+            (([[2]], [0, 0], [], []), "num_states must be a vector of whole numbers, got shape (1, 1)"),
+            (([[2], [2, 2]], [0, 0], [], []), "num_states must be a vector of whole numbers, got [[2], [2, 2]]"),
+            ((TWO, [0, 0, 0], [], []), "log_unary must have shape (4,) to fit num_states, got shape (3,)"),
+            ((TWO, [[0, 0], [0, 0]], [], []), "log_unary must have shape (4,) to fit num_states, got shape (2, 2)"),
+            ((TWO, [0, 0, NAN, 0], [], []), "log_unary must hold finite numbers or -inf, got nan at entry 2"),
+            ((TWO, [0, INF, 0, 0], [], []), "log_unary must hold finite numbers or -inf, got inf at entry 1"),
+            ((TWO, [0, 0, -INF, -INF], [], []), "log_unary must allow at least one state; variable 1 has only -inf"),
+            ((TWO, "text", [], []), "log_unary must be an array of numbers, got 'text'"),
+            ((TWO, np.zeros(4, dtype=complex), [], []), "log_unary must be an array of numbers"),
+            ((TWO, [0] * 4, ONE_EDGE, [0] * 3), "log_pairwise must have shape (4,) to fit num_states and edges"),
+            ((TWO, [0] * 4, ONE_EDGE, [0, 0, 0, NAN]), "log_pairwise must hold finite numbers or -inf, got nan"),
+            ((TWO, [0] * 4, ONE_EDGE, [INF, 0, 0, 0]), "log_pairwise must hold finite numbers or -inf, got inf"),
+            ((TWO, [0] * 4, [[1, 0]], [0] * 4), "edges must have i < j in every row"),
+            ((TWO, [0] * 4, [[0, 1], [0, 1]], [0] * 8), "edges must be in lexicographic order, each once"),
+            (([2] * 3, [0] * 6, [[1, 2], [0, 1]], [0] * 8), "edges must be in lexicographic order, each once"),
+            ((TWO, [0] * 4, [[0, 2]], [0] * 4), "below the number of variables, 2; edge 0 is (0, 2)"),
+            ((TWO, [0] * 4, [[-1, 1]], [0] * 4), "edges must hold indices from 0"),
+            ((TWO, [0] * 4, [[1, 1]], [0] * 4), "edges must join two different variables; edge 0 is (1, 1)"),
+            ((TWO, [0] * 4, [0, 1], [0] * 4), "edges must have shape (m, 2), got shape (2,)"),
+            ((TWO, [0] * 4, [[0, 1, 2]], [0] * 4), "edges must have shape (m, 2), got shape (1, 3)"),
+            ((TWO, [0] * 4, [[]], []), "edges must have shape (m, 2), got shape (1, 0)"),
+            ((TWO, [0] * 4, [[0, 1], [0]], [0] * 4), "edges must have shape (m, 2), got [[0, 1], [0]]"),
+            ((TWO, [0] * 4, [[0, 0.5]], [0] * 4), "edges must hold integers, got [[0, 0.5]]"),
+            ((TWO, [0] * 4, [[0, INF]], [0] * 4), "edges must hold integers, got [[0, inf]]"),
+            ((TWO, [0] * 4, [["0", "1"]], [0] * 4), "edges must hold integers, got [['0', '1']]"),
+            ((TWO, [0] * 4, [], [], NAN), "log_constant must be a finite number, got nan"),
+            ((TWO, [0] * 4, [], [], -INF), "log_constant must be a finite number, got -inf"),
+            ((TWO, [0] * 4, [], [], "x"), "log_constant must be an array of numbers, got 'x'"),
+            ((TWO, [0] * 4, [], [], [1.0]), "log_constant must be a finite number, got [1.0]"),
+            ((TWO, [0] * 4, [], [], 0.0, ["a"]), "variable_names must have one name per variable, 2, got 1"),
+            ((TWO, [0] * 4, [], [], 0.0, ["a", "a"]), "variable_names must all be different, got 'a' more than once"),
+            ((TWO, [0] * 4, [], [], 0.0, "ab"), "variable_names must be a list of names, got 'ab'"),
+            ((TWO, [0] * 4, [], [], 0.0, 2), "variable_names must be a list of names, got 2"),
+            ((TWO, [0] * 4, [], [], 0.0, None, [["a", "b"]]), "state_names must have one list per variable, 2, got 1"),
+            (
+                (TWO, [0] * 4, [], [], 0.0, None, [["a", "b"], ["a"]]),
+                "state_names[1] must have one name per state, 2, got 1",
+            ),
+            (
+                (TWO, [0] * 4, [], [], 0.0, None, [["a", "b"], ["b", "b"]]),
+                "state_names[1] must all be different, got 'b' more than once",
+            ),
+            ((TWO, [0] * 4, [], [], 0.0, None, ["ab", "cd"]), "state_names[0] must be a list of names, got 'ab'"),
+            ((TWO, [0] * 4, [], [], 0.0, None, 7), "state_names must be a list of lists of names, got 7"),
+        ],
+    )
+    def test_class(self, arguments: tuple[object, ...], message: str) -> None:
+        with pytest.raises(ModelError, match=re.escape(message)):
+            PairwiseMRF(*arguments)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"parameters": np.zeros(34)}, "parameters must have shape (35,) to fit the model, got shape (34,)"),
+            ({"parameters": np.full(35, NAN)}, "parameters must hold finite numbers or -inf, got nan at entry 0"),
+            ({"parameters": np.zeros(35), "log_unary": np.zeros(9)}, "parameters must come alone, got log_unary"),
+            ({"log_unary": np.zeros(8)}, "log_unary must have shape (9,) to fit num_states, got shape (8,)"),
+            ({"log_pairwise": np.zeros(5)}, "log_pairwise must have shape (26,) to fit num_states and edges"),
+            ({"log_constant": INF}, "log_constant must be a finite number, got inf"),
+        ],
+    )
+    def test_replace(self, arguments: dict[str, object], message: str) -> None:
+        with pytest.raises(ModelError, match=re.escape(message)):
+            lopsided().replace(**arguments)  # type: ignore[arg-type]
+
+    def test_a_model_error_is_a_value_error(self) -> None:
+        assert issubclass(ModelError, ValueError)
+        assert issubclass(ModelError, FastmixError)
+
+    def test_one_allowed_state_is_enough(self) -> None:
+        model = PairwiseMRF.from_tables([[-INF, 0.0], [2.0]], [(0, 1)], [[[-INF], [0.5]]])
+        assert model.log_weight([1, 0]) == 2.5
+        assert model.log_weight([0, 0]) == -INF
+
+
+# -- the oracle itself ----------------------------------------------------------------------------------------------
+
+
+class TestOracle:
+    def test_two_spins_by_hand(self) -> None:
+        model = PairwiseMRF.ising([(0, 1)], 0.7, [0.2, 0.0])
+        z = 2 * math.cosh(0.2) * 2 * math.cosh(0.7)
+        assert oracle.log_z(model) == pytest.approx(math.log(z), abs=1e-14)
+        up = math.exp(0.2) / (2 * math.cosh(0.2))
+        assert oracle.node_marginals(model)[0][1] == pytest.approx(up, abs=1e-14)
+        assert oracle.joint(model)[1, 1] == pytest.approx(math.exp(0.9) / z, abs=1e-14)
+        assert oracle.edge_marginals(model)[0][0, 1] == pytest.approx(math.exp(-0.9) / z, abs=1e-14)
+        same = 1 / (1 + math.exp(-1.4))
+        assert oracle.conditional(model, 1, (0, 0)) == pytest.approx([same, 1 - same], abs=1e-14)
+        assert oracle.condition(model, {0: 0}) == pytest.approx([same, 1 - same], abs=1e-14)
+        assert oracle.log_evidence(model, {0: 1}) == pytest.approx(math.log(z * up), abs=1e-14)
+
+    def test_no_variables(self) -> None:
+        model = PairwiseMRF.from_tables([], [], [], log_constant=1.5)
+        assert oracle.all_configurations(model) == [()]
+        assert oracle.log_z(model) == 1.5
+        assert oracle.joint(model) == 1.0
+
+    @given(strategies.models())
+    def test_marginals_agree_with_each_other(self, model: PairwiseMRF) -> None:
+        nodes = oracle.node_marginals(model)
+        for p in nodes:
+            assert p.sum() == pytest.approx(1.0, abs=1e-12)
+        for (i, j), table in zip(model.edges.tolist(), oracle.edge_marginals(model), strict=True):
+            oracle.assert_probabilities_close(table.sum(axis=1), nodes[i])
+            oracle.assert_probabilities_close(table.sum(axis=0), nodes[j])
+
+    def test_random_models_allow_something(self) -> None:
+        rng = np.random.default_rng(0)
+        hard = [oracle.random_model(rng, 4, 3, 0.8, 10.0, 0.9) for _ in range(50)]
+        assert all(oracle.log_z(model) > -INF for model in hard)
+        assert any(model.has_forbidden for model in hard)
+        assert {1, 2, 3} == {count for model in hard for count in model.num_states.tolist()}
+
+    def test_impossible_models_and_evidence_are_refused(self) -> None:
+        impossible = PairwiseMRF.from_tables([[0.0], [0.0]], [(0, 1)], [[[-INF]]])
+        with pytest.raises(ValueError, match="allows no configuration"):
+            oracle.joint(impossible)
+        with pytest.raises(ValueError, match="evidence is impossible"):
+            oracle.condition(impossible, {0: 0})
+        assert oracle.conditional(impossible, 0, (0, 0)) is None
+
+
+class TestAssertionsCanFail:
+    @pytest.mark.parametrize(
+        ("actual", "expected"),
+        [(0.0, 1e-6), (-INF, 0.0), (0.0, -INF), (NAN, NAN), (INF, INF), ([0.0], 0.0), (1e3, 1e3 + 1e-6)],
+    )
+    def test_log_close(self, actual: object, expected: object) -> None:
+        with pytest.raises(AssertionError):
+            oracle.assert_log_close(actual, expected)
+
+    @pytest.mark.parametrize(
+        ("actual", "expected"),
+        [([0.5, 0.5], [0.5 + 1e-7, 0.5]), ([NAN, 1.0], [NAN, 1.0]), ([-1e-12, 1.0], [0.0, 1.0]), ([1.0], 1.0)],
+    )
+    def test_probabilities_close(self, actual: object, expected: object) -> None:
+        with pytest.raises(AssertionError):
+            oracle.assert_probabilities_close(actual, expected)
+
+    def test_same_weights(self) -> None:
+        model = lopsided()
+        order = [2, 0, 1]
+        other = strategies.relabel(model, order)
+        oracle.assert_same_weights(model, other, order)
+        bent = model.parameters
+        bent[-1] += 1e-6
+        for bad, bad_order, shift in (
+            (other, [0, 1, 2], 0.0),
+            (other, [1, 0, 2], 0.0),
+            (other, order, 1e-6),
+            (model.replace(parameters=bent), None, 0.0),
+        ):
+            with pytest.raises(AssertionError):
+                oracle.assert_same_weights(model, bad, bad_order, shift)
+
+    def test_same_weights_sees_swapped_variables_of_equal_counts(self) -> None:
+        model = PairwiseMRF.ising([(0, 1)], 1.0, [0.5, 0.1])
+        with pytest.raises(AssertionError):
+            oracle.assert_same_weights(model, strategies.relabel(model, [1, 0]))
+
+    def test_read_only(self) -> None:
+        with pytest.raises(AssertionError):
+            oracle.assert_read_only(lopsided().log_unary, np.zeros(3))
