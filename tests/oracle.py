@@ -235,7 +235,7 @@ def assert_log_close(actual: object, expected: object, *, rtol: float = RTOL, at
 
 
 def assert_probabilities_close(actual: object, expected: object, *, atol: float = ATOL) -> None:
-    """Probabilities agree to an absolute tolerance and are exactly zero in the same places."""
+    """Probabilities agree to an absolute tolerance; negative or non-finite ones never pass."""
     a, b = np.asarray(actual, dtype=np.float64), np.asarray(expected, dtype=np.float64)
     assert a.shape == b.shape, f"shapes differ: {a.shape} and {b.shape}"
     assert np.isfinite(a).all(), f"not finite: {a}"
@@ -260,6 +260,6 @@ def assert_same_weights(
 
 
 def assert_read_only(*arrays: NDArray[np.generic]) -> None:
-    """No array can be written to, nor made writable."""
+    """No array can be written to."""
     for array in arrays:
         assert not array.flags.writeable, "an array can be written to"

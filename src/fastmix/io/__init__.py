@@ -7,6 +7,7 @@ not at all.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 
@@ -36,6 +37,9 @@ __all__ = [
     "write_pr",
     "write_uai",
 ]
+
+# Notes come back from the writers as well: without this they would also appear on stderr when nobody set up logging.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
 def read_model(path: PathLike, evidence: Mapping[int, int] | None = None) -> PairwiseMRF:

@@ -76,7 +76,7 @@ def read_uai(path: PathLike, evidence: Mapping[int, int] | None = None) -> Pairw
 
     Notes
     -----
-    About half a microsecond and 60 bytes of memory for each number in the file.
+    About a microsecond and 100 bytes of memory at the peak for each number in the file.
 
     Examples
     --------

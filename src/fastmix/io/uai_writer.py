@@ -57,12 +57,20 @@ def write_uai(model: PairwiseMRF, path: PathLike) -> list[str]:
 
     Notes
     -----
-    About half a microsecond an entry; memory of a few times the parameters.
+    About a microsecond an entry; memory of a few times the parameters.
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1)], coupling=0.5, variable_names=["left", "right"])
-    >>> write_uai(model, "-")  # doctest: +SKIP
+    >>> model = PairwiseMRF.ising([(0, 1)], coupling=0.0, variable_names=["left", "right"])
+    >>> write_uai(model, "-")
+    MARKOV
+    2
+    2 2
+    1
+    2 0 1
+    <BLANKLINE>
+    4
+     1.0 1.0 1.0 1.0
     ['names are not written, because UAI files have none; npz files keep them']
     """
     chunks, notes = _uai_chunks(model)
