@@ -2,21 +2,32 @@ from __future__ import annotations
 
 import math
 import re
+import time
+import tracemalloc
+from collections.abc import Mapping
+from types import MappingProxyType
+from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
 import strategies
+from fastmix import reduction as reduction_module
 from fastmix.errors import ModelError
+from fastmix.graphs import grid_edges, path_edges
 from fastmix.model import PairwiseMRF
 from fastmix.reduction import Reduction, reduce_model
 
 INF = math.inf
 
 OPTIONS = [(drop, fold) for drop in (False, True) for fold in (False, True)]
+EQUAL = np.array([[0.0, -INF], [-INF, 0.0]])
+# Forced variables are followed by a loop when they have few neighbours and by whole arrays otherwise: always the one,
+# always the other, and both by turns.
+FEW_NEIGHBORS = [10**9, -1, 2]
 
 
 def flat(tables: list[np.ndarray]) -> np.ndarray:
@@ -117,6 +128,182 @@ class TestAgainstTheOracle:
                 reduce_model(model, everything)
 
 
+def naive_forced(model: PairwiseMRF, evidence: Mapping[int, int]) -> tuple[list[int], str]:
+    """States of the variables that evidence and single states fix, pass by pass over everything; -1 for the others.
+
+    Together with the first contradiction: "", the variable without a state, or the edge that forbids the only states.
+    """
+    counts, unary, tables = model.num_states.tolist(), oracle.unary_vectors(model), oracle.edge_tables(model)
+    fixed = [evidence.get(i, -1) for i in range(model.num_variables)]
+    while True:
+        left = []
+        for i, count in enumerate(counts):
+            states = [s for s in range(count) if unary[i][s] > -INF and fixed[i] in (-1, s)]
+            for (a, b), table in tables.items():
+                if fixed[i] < 0 and a == i and fixed[b] >= 0:
+                    states = [s for s in states if table[s][fixed[b]] > -INF]
+                if fixed[i] < 0 and b == i and fixed[a] >= 0:
+                    states = [s for s in states if table[fixed[a]][s] > -INF]
+            left.append(states)
+        for i, states in enumerate(left):
+            if not states:
+                return fixed, f"variable {i} has no state left"
+        for (a, b), table in tables.items():
+            if min(fixed[a], fixed[b]) >= 0 and table[fixed[a]][fixed[b]] == -INF:
+                only = f"states {fixed[a]} and {fixed[b]}, the only ones left of its ends"
+                return fixed, f"edge ({a}, {b}) forbids {only}"
+        single = [i for i, states in enumerate(left) if fixed[i] < 0 and len(states) == 1]
+        if not single:
+            return fixed, ""
+        for i in single:
+            fixed[i] = left[i][0]
+
+
+@st.composite
+def hard_models(draw: st.DrawFn) -> PairwiseMRF:
+    """Models full of forbidden pairs: long chains of forced states, and many without any possible configuration."""
+    n = draw(st.integers(1, 9))
+    edges = draw(strategies.graphs(n))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    counts = rng.integers(1, 4, n)
+    density = draw(st.sampled_from([0.3, 0.5, 0.7]))
+    unary = [rng.normal(size=count) for count in counts]
+    if draw(st.booleans()):
+        for vector in unary:
+            vector[1:][rng.random(len(vector) - 1) < 0.5] = -INF
+    tables = [rng.normal(size=(counts[i], counts[j])) for i, j in edges]
+    for table in tables:
+        table[rng.random(table.shape) < density] = -INF
+    return PairwiseMRF.from_tables(unary, edges, tables, log_constant=0.25)
+
+
+class TestForcedStates:
+    @pytest.mark.parametrize("few", FEW_NEIGHBORS)
+    @settings(max_examples=300)
+    @given(model=hard_models(), data=st.data())
+    def test_against_passes_over_everything(self, few: int, model: PairwiseMRF, data: st.DataObject) -> None:
+        observed = data.draw(st.sets(st.integers(0, model.num_variables - 1), max_size=2))
+        evidence = {i: data.draw(st.integers(0, int(model.num_states[i]) - 1)) for i in sorted(observed)}
+        fixed, contradiction = naive_forced(model, evidence)
+        with mock.patch.object(reduction_module, "_FEW_NEIGHBORS", few):
+            if contradiction:
+                start = "the model has no configuration of positive probability"
+                if evidence:
+                    start = "evidence must have positive probability, but it is impossible"
+                with pytest.raises(ModelError, match=f"^{re.escape(f'{start}: {contradiction}')}$"):
+                    reduce_model(model, evidence, fold_single=True)
+                return
+            reduction = reduce_model(model, evidence, fold_single=True)
+        assert reduction.fixed.tolist() == fixed
+        # The values do not depend on how the states were found: the same as with all of them observed.
+        observed_all = {i: state for i, state in enumerate(fixed) if state >= 0}
+        assert reduction.model == reduce_model(model, observed_all).model
+        if reduction.model.num_variables <= 5 and oracle.log_evidence(model, evidence) > -INF:
+            assert_same_answers(reduction, evidence)
+
+    def test_the_models_are_of_every_kind(self) -> None:
+        kinds = set()
+
+        @settings(max_examples=300, database=None)
+        @given(hard_models())
+        def collect(model: PairwiseMRF) -> None:
+            fixed, contradiction = naive_forced(model, {})
+            kinds.add(contradiction[:4] or ("free" if max(fixed) < 0 else "all" if min(fixed) >= 0 else "some"))
+
+        collect()
+        assert kinds == {"vari", "edge", "free", "some", "all"}
+
+    @pytest.mark.parametrize("few", FEW_NEIGHBORS)
+    @pytest.mark.parametrize("first", [0, 1999, 700])
+    def test_a_path_takes_two_passes(self, few: int, first: int) -> None:
+        model = PairwiseMRF.from_tables(np.tile([0.25, 0.5], (2000, 1)), path_edges(2000), np.tile(EQUAL, (1999, 1, 1)))
+        with (
+            mock.patch.object(reduction_module, "_FEW_NEIGHBORS", few),
+            mock.patch.object(reduction_module, "_fold", wraps=reduction_module._fold) as fold,
+        ):
+            reduction = reduce_model(model, {first: 1}, fold_single=True)
+        assert fold.call_count == 2
+        assert reduction.fixed.tolist() == [1] * 2000
+        assert reduction.model == PairwiseMRF([], [], [], [], 1000.0)
+
+    @pytest.mark.parametrize("few", FEW_NEIGHBORS)
+    def test_a_contradiction_far_away(self, few: int) -> None:
+        tables = np.tile(EQUAL, (50, 1, 1))
+        tables[40] = [[0.0, -INF], [-INF, -INF]]
+        model = PairwiseMRF.from_tables(np.zeros((51, 2)), path_edges(51), tables)
+        with (
+            mock.patch.object(reduction_module, "_FEW_NEIGHBORS", few),
+            pytest.raises(ModelError, match=r"impossible: variable 41 has no state left$"),
+        ):
+            reduce_model(model, {0: 1}, fold_single=True)
+
+    def test_time_is_linear_on_a_path(self) -> None:
+        """A pass over everything for each forced variable took 30 s and more here."""
+        n = 20_000
+        model = PairwiseMRF.from_tables(np.zeros((n, 2)), path_edges(n), np.tile(EQUAL, (n - 1, 1, 1)))
+        begin = time.process_time()
+        assert (reduce_model(model, {0: 1}, fold_single=True).fixed == 1).all()
+        assert time.process_time() - begin < 5
+
+    def test_sums_that_overflow_forbid_as_before(self) -> None:
+        """Two finite entries whose sum is below any double leave variable 2 a single state; folding goes on from it."""
+        soft = [[0.0, -1e308], [0.0, 0.0]]
+        model = PairwiseMRF.from_tables(
+            [[0.0, 0.0], [0.0, 0.0], [0.0, -1e308], [0.0, 0.0]], path_edges(4), [EQUAL, soft, EQUAL]
+        )
+        with np.errstate(over="ignore"):
+            reduction = reduce_model(model, {0: 0}, fold_single=True)
+        assert reduction.fixed.tolist() == [0, 0, 0, 0]
+        assert reduce_model(model, {0: 1}, fold_single=True).fixed.tolist() == [1, 1, -1, -1]
+
+
+class TestNothingToDo:
+    def test_the_same_object(self) -> None:
+        model = PairwiseMRF.from_tables(
+            [[0.0, 1.0], [0.0, 2.0, 1.0]], [(0, 1)], [[[0.0, -INF, 1.0], [2.0, 3.0, -INF]]], log_constant=0.5
+        )
+        for evidence in (None, {}):
+            for drop, fold in OPTIONS:
+                reduction = reduce_model(model, evidence, drop_forbidden=drop, fold_single=fold)
+                assert reduction.model is model
+                assert reduction.original is model
+                assert reduction.fixed.tolist() == [-1, -1]
+                assert reduction.variables.tolist() == [0, 1]
+                assert reduction.unary_positions.tolist() == list(range(5))
+                assert reduction.pairwise_positions.tolist() == list(range(6))
+                for name in ("fixed", "variables", "unary_positions", "pairwise_positions"):
+                    assert getattr(reduction, name).dtype == np.int64
+                assert_same_answers(reduction, {})
+
+    def test_only_when_nothing_is_asked_of_the_model(self) -> None:
+        forbidden = PairwiseMRF.from_tables([[0.0, 1.0, -INF], [0.0, 2.0]], [(0, 1)], [np.zeros((3, 2))])
+        assert reduce_model(forbidden, drop_forbidden=False).model is forbidden
+        assert reduce_model(forbidden).model.num_states.tolist() == [2, 2]
+        kept = reduce_model(forbidden, drop_forbidden=False, fold_single=True)
+        assert kept.model == forbidden
+        single = PairwiseMRF.from_tables([[3.0], [0.0, 2.0]], [(0, 1)], [np.zeros((1, 2))])
+        assert reduce_model(single).model is single
+        assert reduce_model(single, fold_single=True).fixed.tolist() == [0, -1]
+        down_to_one = PairwiseMRF.from_tables([[3.0, -INF], [0.0, 2.0]], [(0, 1)], [np.zeros((2, 2))])
+        assert reduce_model(down_to_one, drop_forbidden=False, fold_single=True).fixed.tolist() == [0, -1]
+        empty = PairwiseMRF([], [], [], [])
+        assert reduce_model(empty, fold_single=True).model is empty
+
+    @pytest.mark.parametrize(
+        ("evidence", "bytes_an_entry"),
+        [(None, 12), ({5: 1}, 60), (dict.fromkeys(range(0, 3600, 2), 1), 30)],
+    )
+    def test_memory(self, evidence: dict[int, int] | None, bytes_an_entry: int) -> None:
+        """Positions take 8 bytes an entry; a copy of the tables and its check come on top when there is evidence."""
+        model = PairwiseMRF.potts(grid_edges(60, 60), 0.5, 3)
+        reduce_model(model, evidence)
+        tracemalloc.start()
+        reduce_model(model, evidence)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < bytes_an_entry * len(model.log_pairwise)
+
+
 def neighbours(model: PairwiseMRF, i: int) -> list[int]:
     return [a + b - i for a, b in model.edges.tolist() if i in (a, b)]
 
@@ -156,8 +343,25 @@ class TestByHand:
     def test_folding_finds_that_nothing_is_possible(self) -> None:
         model = PairwiseMRF.from_tables([[0.0], [0.0], [0.0]], [(0, 1), (1, 2)], [[[0.0]], [[-INF]]])
         assert reduce_model(model).model == model
-        with pytest.raises(ModelError, match="positive probability"):
-            reduce_model(model, fold_single=True)
+        message = "edge (1, 2) forbids states 0 and 0, the only ones left of its ends"
+        for evidence in (None, {}):
+            with pytest.raises(ModelError, match=f"^the model has no .* probability: {re.escape(message)}$"):
+                reduce_model(model, evidence, fold_single=True)
+        with pytest.raises(ModelError, match=f"^evidence must .* impossible: {re.escape(message)}$"):
+            reduce_model(model, {0: 0}, fold_single=True)
+
+    def test_a_model_without_possible_states_is_to_blame_itself(self) -> None:
+        """One state of variable 0 and one of variable 2 forbid both states of variable 1 between them."""
+        model = PairwiseMRF.from_tables(
+            [[0.0], [0.0, 0.0], [0.0, -INF]], [(0, 1), (1, 2)], [[[0.0, -INF]], [[-INF, 0.0], [0.0, 0.0]]]
+        )
+        message = "the model has no configuration of positive probability: variable 1 has no state left"
+        for evidence in (None, {}):
+            with pytest.raises(ModelError, match=f"^{message}$"):
+                reduce_model(model, evidence, fold_single=True)
+        message = "evidence must have positive probability, but it is impossible: variable 1 has no state left"
+        with pytest.raises(ModelError, match=f"^{message}$"):
+            reduce_model(model, {0: 0, 2: 0}, fold_single=True)
 
     def test_names_follow(self) -> None:
         model = PairwiseMRF.from_tables(
@@ -215,7 +419,11 @@ class TestRefusals:
             ({0: 0.5}, "state of variable 0 must be a number or a name, got 0.5"),
             ({0: 1, "a": 0}, "evidence must give each variable one state, got 1 and 0 for variable 0"),
             ({2: 0}, "evidence must have positive probability, but it is impossible: variable 2 has no state left"),
-            ({0: 0, 1: 1}, "evidence must have positive probability, but it is impossible"),
+            (
+                {0: 0, 1: 1},
+                "evidence must have positive probability, but it is impossible: edge (0, 1) forbids states 0 and 1, "
+                "the only ones left of its ends",
+            ),
             ({0: 0}, None),
         ],
     )
@@ -234,6 +442,30 @@ class TestRefusals:
         with pytest.raises(ModelError, match=re.escape(message)):
             model.condition(evidence)
 
+    @pytest.mark.parametrize(
+        ("evidence", "got"),
+        [
+            ([(0, 1)], "[(0, 1)]"),
+            ([], "[]"),
+            ("a=1", "'a=1'"),
+            ("", "''"),
+            (0, "0"),
+            ({0}, "{0}"),
+            (np.zeros(50, dtype=int), "a ndarray"),
+        ],
+    )
+    def test_evidence_that_is_no_mapping(self, evidence: object, got: str) -> None:
+        model = PairwiseMRF.ising([(0, 1)], 1.0, variable_names=["a", "b"])
+        message = f"evidence must be a mapping from variables to states, such as {{0: 1}}, or None, got {got}"
+        with pytest.raises(ModelError, match=f"^{re.escape(message)}$"):
+            reduce_model(model, evidence)  # type: ignore[arg-type]
+        with pytest.raises(ModelError, match=f"^{re.escape(message)}$"):
+            model.condition(evidence)  # type: ignore[arg-type]
+
+    def test_any_mapping_will_do(self) -> None:
+        model = PairwiseMRF.ising([(0, 1)], 1.0)
+        assert reduce_model(model, MappingProxyType({0: 1})).fixed.tolist() == [1, -1]
+
     def test_the_same_state_twice_is_no_contradiction(self) -> None:
         model = PairwiseMRF.ising([(0, 1)], 1.0, variable_names=["a", "b"])
         assert reduce_model(model, {0: 1, "a": 1}).fixed.tolist() == [1, -1]
@@ -244,6 +476,27 @@ class TestRefusals:
             reduction.expand_states([2])
         with pytest.raises(ModelError, match=re.escape("states must have shape (..., 1), got shape (2,)")):
             reduction.expand_states([0, 0])
+
+    @pytest.mark.parametrize("evidence", [{}, {0: 1}])
+    def test_expanding_marginals_of_the_wrong_length(self, evidence: dict[int, int]) -> None:
+        model = PairwiseMRF.ising([(0, 1), (1, 2)], 1.0)
+        reduction = reduce_model(model, evidence)
+        n, m = len(reduction.model.log_unary), len(reduction.model.log_pairwise)
+        nodes, edges = np.full(n, 0.5), np.full(m, 0.25)
+        assert len(reduction.expand_node_marginals(nodes)) == 6
+        assert len(reduction.expand_edge_marginals(nodes, edges)) == 8
+        # One number, alone or in a vector, would be spread over all states.
+        for shape in ((), (1,), (n - 1,), (n + 1,), (1, n)):
+            wrong = np.full(shape, 0.5)
+            tail = f" must have shape ({n},), one number per state of the reduced model, got shape {shape}"
+            with pytest.raises(ModelError, match=f"^{re.escape('marginals' + tail)}$"):
+                reduction.expand_node_marginals(wrong)
+            with pytest.raises(ModelError, match=f"^{re.escape('node_marginals' + tail)}$"):
+                reduction.expand_edge_marginals(wrong, edges)
+        for shape in ((), (1,), (m - 1,), (m + 1,), (m, 1)):
+            tail = f" must have shape ({m},), one number per table entry of the reduced model, got shape {shape}"
+            with pytest.raises(ModelError, match=f"^{re.escape('edge_marginals' + tail)}$"):
+                reduction.expand_edge_marginals(nodes, np.full(shape, 0.25))
 
 
 class TestAssertionCanFail:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fastmix.dependency import dependency_matrix
 from fastmix.errors import (
     FastmixError,
     FormatError,
@@ -12,22 +13,30 @@ from fastmix.errors import (
 )
 from fastmix.exact import draw_exact
 from fastmix.inference import infer
+from fastmix.mixing import Certificate, certify
 from fastmix.model import PairwiseMRF
+from fastmix.projection import PaperDual, ProjectionResult, project
 from fastmix.results import InferenceResult, Status
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Certificate",
     "FastmixError",
     "FormatError",
     "InferenceResult",
     "ModelError",
     "NotConvergedError",
     "PairwiseMRF",
+    "PaperDual",
+    "ProjectionResult",
     "ResourceError",
     "Status",
     "UnfitMethodError",
     "__version__",
+    "certify",
+    "dependency_matrix",
     "draw_exact",
     "infer",
+    "project",
 ]

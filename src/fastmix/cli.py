@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import sys
+import threading
 import time
-from typing import Annotated, Any
+from types import FrameType
+from typing import Annotated, Any, cast
 
 import typer
 
 from fastmix import __version__
-from fastmix.errors import BadFileError, FastmixError
+from fastmix.errors import BadFileError, FastmixError, NotConvergedError
 
 __all__ = ["app", "main"]
 
+_INTERRUPTED = 130  # what the parser makes of Ctrl-C; no command uses it
+
 app = typer.Typer(
     help="Marginal inference in discrete pairwise Markov random fields, with guarantees.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-generate = typer.Typer(help="Write a random model.", no_args_is_help=True, rich_markup_mode=None)
+generate = typer.Typer(help="Write a random model.", rich_markup_mode=None)
 app.add_typer(generate, name="generate")
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="UAI or npz file, plain, gzip or xz; - is stdin.")]
@@ -51,7 +57,8 @@ def info(model: Model, evidence: Evidence = None, as_json: AsJson = False) -> No
     from fastmix.description import describe_model
 
     loaded, observed = console.load(model, evidence)
-    facts = describe_model(loaded, observed)
+    with console.blaming_input(model, evidence):
+        facts = describe_model(loaded, observed)
     if as_json:
         console.emit_json(facts)
     else:
@@ -80,18 +87,111 @@ def infer(
 
     if method not in METHODS:
         raise ValueError(f"--method must be one of {', '.join(METHODS)}, got {method!r}")
-    limit = parse_bytes(memory_limit) if memory_limit else None
+    if output == "-" and as_json:
+        raise ValueError("--json and -o - must not both write to stdout")
+    limit = None if memory_limit is None else parse_bytes(memory_limit)
     loaded, observed = console.load(model, evidence)
-    with console.working(f"{method} inference"):
+    with console.blaming_input(model, evidence), console.working(f"{method} inference"):
         result = fastmix.infer(loaded, method=method, evidence=observed, memory_limit=limit)
-    if output:
+    if output is not None:
         console.save_answer(result, output)
     if as_json:
         console.emit_json(result.to_dict())
-    elif not output:
+    elif output is None:
         console.show_marginals(result)
     if result.status != "ok":
         raise typer.Exit(1)
+
+
+@app.command()
+def certify(
+    model: Model,
+    accuracy: Annotated[float, typer.Option(help="Total variation distance to reach, between 0 and 1.")] = 0.01,
+    bound: Annotated[str, typer.Option(help="Dependency bound: exact, sigmoid, range, l1 or linf.")] = "sigmoid",
+    norm: Annotated[
+        str | None, typer.Option(help="spectral, inf, 1 or frobenius; the smallest of them by default.")
+    ] = None,
+    schedule: Annotated[str, typer.Option(help="Order of updates: systematic or random.")] = "systematic",
+    per_variable: Annotated[
+        bool, typer.Option("--per-variable", help="Accuracy of every marginal instead of the joint distribution.")
+    ] = False,
+    evidence: Evidence = None,
+    as_json: AsJson = False,
+) -> None:
+    """Whether Gibbs sampling provably mixes, and in how many sweeps; exit code 1 when not certified."""
+    import fastmix
+    from fastmix import console
+
+    loaded, observed = console.load(model, evidence)
+    with console.working("certifying"):
+        certificate = fastmix.certify(
+            loaded.condition(observed) if observed else loaded,
+            accuracy=accuracy,
+            bound=cast("Any", bound),  # checked by the call
+            norm=cast("Any", norm),
+            schedule=cast("Any", schedule),
+            per_variable=per_variable,
+        )
+    if as_json:
+        console.emit_json(certificate.to_dict())
+    else:
+        console.show_certificate(model, certificate)
+    if not certificate.certified:
+        raise typer.Exit(1)
+
+
+@app.command()
+def project(
+    model: Model,
+    norm_bound: Annotated[float, typer.Option(help="Largest norm allowed; below 1 the result provably mixes fast.")],
+    norm: Annotated[str, typer.Option(help="inf, spectral, 1 or frobenius.")] = "inf",
+    bound: Annotated[str, typer.Option(help="Dependency bound: range or linf.")] = "range",
+    solver: Annotated[str, typer.Option(help="fast, or paper for the dual of the paper.")] = "fast",
+    tol: Annotated[float, typer.Option(help="Relative duality gap.")] = 1e-6,
+    max_iter: Annotated[int, typer.Option(help="Iterations allowed.")] = 10_000,
+    evidence: Evidence = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="Where the projected model goes.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The closest model with a bounded dependency norm; UAI text on stdout without -o and --json."""
+    import fastmix
+    from fastmix import console
+    from fastmix.projection import PaperDual
+
+    if output == "-" and as_json:
+        raise ValueError("--json and -o - must not both write to stdout")
+    if solver not in ("fast", "paper"):
+        raise ValueError(f"--solver must be fast or paper, got {solver!r}")
+    loaded, observed = console.load(model, evidence)
+    code = 0
+    with console.working("projecting"):
+        try:
+            result = fastmix.project(
+                loaded.condition(observed) if observed else loaded,
+                norm_bound=norm_bound,
+                norm=cast("Any", norm),  # checked by the call
+                bound=cast("Any", bound),
+                tol=tol,
+                max_iter=max_iter,
+                solver="fast" if solver == "fast" else PaperDual(),
+            )
+        except NotConvergedError as error:
+            console.message(str(error))
+            result, code = error.result, 1
+    if output or not as_json:
+        console.save_model(result.model, output or "-")
+    if as_json:
+        console.emit_json(result.to_dict())
+    else:
+        console.message(
+            f"norm {result.norm_before:.6g} -> {result.norm_after:.6g} ({norm}, {bound}), "
+            f"squared distance {result.squared_distance:.6g}, duality gap {result.duality_gap:.3g}, "
+            f"{result.stats['seconds']:.3g} s"
+        )
+    if code:
+        raise typer.Exit(code)
 
 
 @app.command()
@@ -107,7 +207,10 @@ def convert(
     from fastmix import console
 
     loaded, observed = console.load(source, evidence)
-    _save(loaded.condition(observed) if observed else loaded, target, as_json, source=source, evidence=evidence)
+    if observed:
+        with console.blaming_input(source, evidence):
+            loaded = loaded.condition(observed)
+    _save(loaded, target, as_json, source=source, evidence=evidence)
 
 
 def _save(model: Any, output: str | None, as_json: bool, *, seed: int | None = None, **options: Any) -> None:
@@ -117,8 +220,8 @@ def _save(model: Any, output: str | None, as_json: bool, *, seed: int | None = N
     if output == "-" and as_json:
         raise ValueError("--json and -o - must not both write to stdout")
     start = time.perf_counter()
-    if output or not as_json:
-        console.save_model(model, output or "-")
+    if output is not None or not as_json:
+        console.save_model(model, "-" if output is None else output)
     if as_json:
         facts = {"num_variables": model.num_variables, "num_edges": model.num_edges, "output": output}
         facts["seconds"] = time.perf_counter() - start
@@ -219,26 +322,50 @@ def _readable(value: Any) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave with its exit code; errors become one line on stderr, never a traceback."""
-    sys.exit(_run(sys.argv[1:] if arguments is None else arguments))
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, _interrupt)
+    try:
+        code = _run(sys.argv[1:] if arguments is None else arguments)
+    finally:
+        if signal.getsignal(signal.SIGINT) is _interrupt:
+            signal.signal(signal.SIGINT, before)
+    sys.exit(code)
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    """Ctrl-C is a KeyboardInterrupt, except within imports and the compiler: there the process ends at once."""
+    # Callbacks of LLVM swallow exceptions or crash on them, and half-done imports are of no use to anyone.
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if module.split(".")[0] in ("numba", "llvmlite") or frame.f_code.co_filename.startswith("<frozen importlib"):
+            if sys.stderr.isatty():
+                os.write(2, b"\r\x1b[2K\x1b[?25h")  # the line and the cursor that the spinner took
+            os.write(2, b"fastmix: interrupted\n")
+            os._exit(1)
+        frame = frame.f_back
+    raise KeyboardInterrupt
 
 
 def _run(arguments: list[str]) -> int:
     try:
+        _replace_closed_streams()
         code = app(arguments, prog_name="fastmix", standalone_mode=False)
         sys.stdout.flush()
+        if code == _INTERRUPTED:
+            raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except typer.Exit as done:
         return done.exit_code
     except (typer.Abort, KeyboardInterrupt):
         return _fail("interrupted", 1)
-    except BrokenPipeError:  # the reader of our stdout has left: nothing to say, and nobody to say it to
-        import os
-
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (BrokenPipeError, SystemExit):  # the parser and rich leave with SystemExit when a pipe is closed
+        _abandon_stdout()  # its reader has left: nothing to say, and nobody to say it to
         return 0
     except BadFileError as error:
         return _fail(str(error), 3)
     except OSError as error:
+        _abandon_stdout()
         return _fail(f"{error.filename or 'output'}: {error.strerror or error}", 2)
     except (FastmixError, ValueError, MemoryError) as error:
         return _fail(str(error) or type(error).__name__, 2)
@@ -246,6 +373,23 @@ def _run(arguments: list[str]) -> int:
         if hasattr(error, "format_message"):  # a usage error of the parser
             return _fail(f"{error.format_message()} (fastmix --help shows how)", 2)
         raise
+
+
+def _replace_closed_streams() -> None:
+    """Standard streams that were closed by the caller fail when they are used, not by being None."""
+    # Opened the wrong way round, the null device answers with "Bad file descriptor".
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY))
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+
+
+def _abandon_stdout() -> None:
+    """What is still to be written to stdout goes nowhere, so that Python's last flush cannot fail."""
+    with contextlib.suppress(OSError):  # a stand-in has no descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(text: str, code: int) -> int:

@@ -5,16 +5,31 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 from fastmix.errors import BadFileError, FormatError, ModelError
 from fastmix.io import read_evidence, read_model, write_mar, write_model, write_pr
 from fastmix.io.files import atomic_write
+from fastmix.mixing import Certificate
 from fastmix.model import PairwiseMRF
 from fastmix.results import InferenceResult, Status, jsonable
 
-__all__ = ["emit_json", "load", "message", "save_answer", "save_model", "show_facts", "show_marginals", "working"]
+__all__ = [
+    "blaming_input",
+    "emit_json",
+    "load",
+    "message",
+    "save_answer",
+    "save_model",
+    "show_certificate",
+    "show_facts",
+    "show_marginals",
+    "working",
+]
+
+T = TypeVar("T")
 
 _ROWS = 25  # variables shown on a terminal before the rest is only counted
 
@@ -26,17 +41,33 @@ def message(text: str) -> None:
 
 def load(path: str, evidence_path: str | None = None) -> tuple[PairwiseMRF, dict[int, int]]:
     """Model and evidence from files; anything wrong with them is a :class:`BadFileError`."""
-    try:
-        evidence = read_evidence(evidence_path) if evidence_path else {}
-        model = read_model(path, evidence=evidence or None)
-        if evidence_path:
-            for variable, state in evidence.items():
-                model.state_index(variable, state)
-    except OSError as error:
-        raise BadFileError(f"{error.filename or path}: {error.strerror or error}") from error
-    except (FormatError, ModelError) as error:
-        raise BadFileError(str(error)) from error
+    if path == evidence_path == "-":
+        raise ValueError("MODEL and --evidence must not both be -: stdin holds one of them")
+    with blaming_input(path, evidence_path):
+        evidence = {} if evidence_path is None else _reading(read_evidence, evidence_path)
+        model = _reading(partial(read_model, evidence=evidence or None), path)
+        for variable, state in evidence.items():
+            model.state_index(variable, state)
     return model, evidence
+
+
+def _reading(read: Callable[[str], T], path: str) -> T:
+    try:
+        return read(path)
+    except OSError as error:
+        raise BadFileError(f"{path or repr(path)}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def blaming_input(path: str, evidence_path: str | None = None) -> Iterator[None]:
+    """Errors that come from the content of the input files become a :class:`BadFileError`, which names them."""
+    try:
+        yield
+    except FormatError as error:
+        raise BadFileError(str(error)) from error
+    except ModelError as error:
+        files = path if evidence_path is None else f"{path} with evidence {evidence_path}"
+        raise BadFileError(f"{files}: {error}") from error
 
 
 def save_model(model: PairwiseMRF, path: str) -> None:
@@ -46,11 +77,12 @@ def save_model(model: PairwiseMRF, path: str) -> None:
 
 
 def save_answer(result: InferenceResult, path: str) -> None:
-    """Write marginals as MAR, log Z as PR or everything as JSON, by the suffix."""
-    if path.lower().endswith(".json"):
+    """Write marginals as MAR, log Z as PR or everything as JSON, by the suffix before any ``.gz`` or ``.xz``."""
+    name = path.lower().removesuffix(".gz").removesuffix(".xz")
+    if name.endswith(".json"):
         with atomic_write(path) as file:
             file.write(_json(result.to_dict()))
-    elif path.lower().endswith(".pr"):
+    elif name.endswith(".pr"):
         if result.log_z is None:
             raise ValueError(f"the method {result.method} gives no log Z to write to {path}")
         write_pr(result.log_z, path)
@@ -68,14 +100,33 @@ def _json(data: Mapping[str, Any]) -> str:
 
 
 def show_facts(title: str, facts: Mapping[str, str]) -> None:
-    """A two-column table on stdout."""
+    """A line with the title and a two-column table on stdout."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, value in facts.items():
         table.add_row(name, value)
-    Console(highlight=False).print(table)
+    console = Console(highlight=False, markup=False)
+    console.print(title, soft_wrap=True)  # a long path stays on one line
+    console.print(table)
+
+
+def show_certificate(title: str, certificate: Certificate) -> None:
+    """What a certificate says, as a table on stdout."""
+    facts = {
+        "certified": "yes" if certificate.certified else "no",
+        "dependency norm": f"{certificate.norm_value:.6g} ({certificate.norm}, bound {certificate.bound})",
+    }
+    if certificate.num_sweeps is not None:
+        facts["sweeps"] = f"{certificate.num_sweeps:,} ({certificate.schedule}) for accuracy {certificate.accuracy:g}"
+        facts["largest bias of a variable"] = f"{certificate.max_bias:.3g}"
+    if certificate.num_updates is not None:
+        facts["updates by the theorem"] = f"{certificate.num_updates:,} (random order)"
+    if not certificate.certified:
+        facts["strongest variables"] = ", ".join(f"{i} ({total:.3g})" for i, total in certificate.offending[:5])
+        facts["way out"] = certificate.advice
+    show_facts(title, facts)
 
 
 def show_marginals(result: InferenceResult) -> None:
@@ -93,6 +144,7 @@ def show_marginals(result: InferenceResult) -> None:
 
 def _marginal_table(result: InferenceResult) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     model = result.model
@@ -104,7 +156,7 @@ def _marginal_table(result: InferenceResult) -> None:
         best = int(vector.argmax())
         label = model.state_names[i][best] if model.state_names else str(best)
         shown = "  ".join(f"{p:.4f}" for p in vector[:8]) + ("  ..." if len(vector) > 8 else "")
-        table.add_row(name, label, shown)
+        table.add_row(escape(name), escape(label), shown)
     Console(highlight=False).print(table)
     if model.num_variables > _ROWS:
         message(f"{model.num_variables - _ROWS:,} more variables: -o FILE.MAR or --json gives all of them")

@@ -46,5 +46,5 @@ def describe_model(model: PairwiseMRF, evidence: Evidence | None = None) -> dict
         "log_constant": given.log_constant,
     }
     facts["seconds"] = time.perf_counter() - start
-    facts["provenance"] = provenance(model)
+    facts["provenance"] = provenance(model, evidence={str(k): v for k, v in (evidence or {}).items()})
     return facts

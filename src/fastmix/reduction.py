@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,11 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix.construction import offsets_of, table_positions
 from fastmix.errors import ModelError
 from fastmix.model import Evidence, PairwiseMRF
+from fastmix.validation import describe
 
 __all__ = ["Reduction", "reduce_model"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+# Up to this many neighbours are looked at one by one, at 5 us each; the vectorised step takes 200 us at least.
+_FEW_NEIGHBORS = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +48,14 @@ class Reduction:
     fixed: IntArray
 
     def expand_node_marginals(self, marginals: FloatArray) -> FloatArray:
-        """Flat node marginals of the original model: point masses for removed variables, zero for dropped states."""
+        """Flat node marginals of the original model: point masses for removed variables, zero for dropped states.
+
+        Raises
+        ------
+        ModelError
+            If there is not one number per state of the reduced model.
+        """
+        _check_length("marginals", marginals, len(self.unary_positions), "state")
         result = np.zeros(len(self.original.log_unary))
         result[self.unary_positions] = marginals
         removed = np.flatnonzero(self.fixed >= 0)
@@ -50,8 +63,16 @@ class Reduction:
         return result
 
     def expand_edge_marginals(self, node_marginals: FloatArray, edge_marginals: FloatArray) -> FloatArray:
-        """Flat edge marginals of the original model; an edge with a removed end is a product with a point mass."""
+        """Flat edge marginals of the original model; an edge with a removed end is a product with a point mass.
+
+        Raises
+        ------
+        ModelError
+            If there is not one number per state, or not one per table entry, of the reduced model.
+        """
         model = self.original
+        _check_length("node_marginals", node_marginals, len(self.unary_positions), "state")
+        _check_length("edge_marginals", edge_marginals, len(self.pairwise_positions), "table entry")
         nodes = self.expand_node_marginals(node_marginals)
         result = np.zeros(len(model.log_pairwise))
         result[self.pairwise_positions] = edge_marginals
@@ -96,12 +117,13 @@ def reduce_model(
     Raises
     ------
     ModelError
-        If the evidence names unknown variables or states, or has probability zero for a reason visible in a single
-        variable or edge.
+        If the evidence is no mapping, or names unknown variables or states; if it, or the model itself, has
+        probability zero for a reason visible in a single variable or edge.
 
     Notes
     -----
-    Time and memory are linear in the number of entries.
+    Time and memory are linear in the number of entries. When there is nothing to do, ``model`` of the answer is the
+    very object that was given.
 
     Examples
     --------
@@ -112,68 +134,228 @@ def reduce_model(
     >>> reduction.expand_states([0, 1]).tolist()
     [0, 0, 1]
     """
-    n = model.num_variables
-    starts, counts = model.unary_offsets[:-1], model.num_states
-    fixed = np.full(n, -1, dtype=np.int64)
-    for variable, state in (evidence or {}).items():
-        i, observed = model.variable_index(variable), model.state_index(variable, state)
-        if fixed[i] not in (-1, observed):
-            raise ModelError(
-                f"evidence must give each variable one state, got {fixed[i]} and {observed} for variable {i}"
-            )
-        fixed[i] = observed
-
-    owner, row, col = table_positions(counts, model.edges)
-    left, right = model.edges[owner, 0], model.edges[owner, 1]
-    row_position, col_position = starts[left] + row, starts[right] + col
-    variable_of = np.repeat(np.arange(n), counts)
-    state_of = np.arange(len(variable_of)) - starts[variable_of]
-
+    fixed = _observed_states(model, evidence)
+    if _nothing_to_do(model, fixed, drop_forbidden, fold_single):
+        return Reduction(
+            model,
+            model,
+            np.arange(model.num_variables),
+            np.arange(len(model.log_unary)),
+            np.arange(len(model.log_pairwise)),
+            fixed,
+        )
+    variable_of = np.repeat(np.arange(model.num_variables), model.num_states)
+    state_of = np.arange(len(variable_of)) - model.unary_offsets[variable_of]
     while True:
+        unary, constant = _fold(model, fixed)
         # States still open: the observed one of a fixed variable, all of the others unless forbidden.
         open_state = (fixed[variable_of] < 0) | (fixed[variable_of] == state_of)
-        used = open_state[row_position] & open_state[col_position]
-        left_fixed, right_fixed = fixed[left] >= 0, fixed[right] >= 0
-        into_right, into_left = used & left_fixed & ~right_fixed, used & right_fixed & ~left_fixed
-        unary = model.log_unary.copy()
-        for entries, position in ((into_right, col_position), (into_left, row_position)):
-            if entries.any():
-                unary += np.bincount(position[entries], model.log_pairwise[entries], minlength=len(unary))
-        removed = np.flatnonzero(fixed >= 0)
-        constant = model.log_constant + float(unary[starts[removed] + fixed[removed]].sum())
-        constant += float(model.log_pairwise[used & left_fixed & right_fixed].sum())
         allowed = open_state & (unary > -np.inf)
-        per_variable = np.bincount(variable_of[allowed], minlength=n)
-        if constant == -np.inf or (per_variable == 0).any():
-            dead = np.flatnonzero(per_variable == 0)
-            where = f": variable {dead[0]} has no state left" if dead.size else ""
-            raise ModelError(f"evidence must have positive probability, but it is impossible{where}")
-        single = np.flatnonzero((per_variable == 1) & (fixed < 0))
+        num_left = np.bincount(variable_of[allowed], minlength=model.num_variables)
+        if constant == -np.inf or (num_left == 0).any():
+            raise ModelError(_why_impossible(model, fixed, num_left, given=bool(evidence)))
+        single = np.flatnonzero((num_left == 1) & (fixed < 0))
         if not fold_single or not single.size:
             break
-        first_allowed = np.full(n, -1, dtype=np.int64)
-        first_allowed[variable_of[allowed]] = state_of[allowed]
-        fixed[single] = first_allowed[single]
+        chosen = allowed & (num_left == 1)[variable_of]
+        fixed[variable_of[chosen]] = state_of[chosen]
+        _follow(model, fixed, allowed, num_left, single)
 
     kept_state = (allowed if drop_forbidden else open_state) & (fixed[variable_of] < 0)
-    variables = np.flatnonzero(fixed < 0)
-    kept_entry = ~left_fixed & ~right_fixed & kept_state[row_position] & kept_state[col_position]
-    kept_edge = (fixed[model.edges] < 0).all(axis=1)
-    new_number = np.cumsum(fixed < 0) - 1
-    unary_positions, pairwise_positions = np.flatnonzero(kept_state), np.flatnonzero(kept_entry)
+    kept_edge = (fixed[model.edges[:, 0]] < 0) & (fixed[model.edges[:, 1]] < 0)
+    variables, unary_positions = np.flatnonzero(fixed < 0), np.flatnonzero(kept_state)
+    num_states = np.bincount(variable_of[kept_state], minlength=model.num_variables)[variables]
+    pairwise_positions = _kept_entries(model, kept_edge, kept_state)
     names = model.variable_names
     state_names = None
     if model.state_names is not None:
         left_names = [model.state_names[variable_of[p]][state_of[p]] for p in unary_positions]
-        cuts = offsets_of(np.bincount(variable_of[unary_positions], minlength=n)[variables])
-        state_names = [left_names[a:b] for a, b in pairwise(cuts)]
+        state_names = [left_names[a:b] for a, b in pairwise(offsets_of(num_states))]
     reduced = PairwiseMRF(
-        np.bincount(variable_of[kept_state], minlength=n)[variables],
+        num_states,
         unary[unary_positions],
-        new_number[model.edges[kept_edge]],
+        (np.cumsum(fixed < 0) - 1)[model.edges[kept_edge]],
         model.log_pairwise[pairwise_positions],
         constant,
         None if names is None else tuple(names[i] for i in variables),
         state_names,  # type: ignore[arg-type]
     )
     return Reduction(model, reduced, variables, unary_positions, pairwise_positions, fixed)
+
+
+def _observed_states(model: PairwiseMRF, evidence: Evidence | None) -> IntArray:
+    """Observed state of each variable, -1 for the others."""
+    fixed = np.full(model.num_variables, -1, dtype=np.int64)
+    if evidence is None:
+        return fixed
+    if not isinstance(evidence, Mapping):
+        raise ModelError(
+            f"evidence must be a mapping from variables to states, such as {{0: 1}}, or None, got {describe(evidence)}"
+        )
+    for variable, state in evidence.items():
+        i, observed = model.variable_index(variable), model.state_index(variable, state)
+        if fixed[i] not in (-1, observed):
+            raise ModelError(
+                f"evidence must give each variable one state, got {fixed[i]} and {observed} for variable {i}"
+            )
+        fixed[i] = observed
+    return fixed
+
+
+def _nothing_to_do(model: PairwiseMRF, fixed: IntArray, drop_forbidden: bool, fold_single: bool) -> bool:
+    """Whether the model stays as it is: the common case, worth no arrays of the size of the tables."""
+    if (fixed >= 0).any():
+        return False
+    # The model checks that every variable has a state; only with forbidden ones can a larger variable have just one.
+    forbidden = bool(model.log_unary.size) and bool(model.log_unary.min() == -np.inf)
+    if forbidden and (drop_forbidden or fold_single):
+        return False
+    return not (fold_single and bool((model.num_states == 1).any()))
+
+
+def _fold(model: PairwiseMRF, fixed: IntArray) -> tuple[FloatArray, float]:
+    """Unary entries with the tables towards fixed variables added, and the constant with all that is fixed."""
+    counts, starts = model.num_states, model.unary_offsets[:-1]
+    i, j = model.edges[:, 0], model.edges[:, 1]
+    left_fixed, right_fixed = fixed[i] >= 0, fixed[j] >= 0
+    unary = model.log_unary.copy()
+    # One row of each table whose left end is fixed, one column of each whose right end is.
+    edges = np.flatnonzero(left_fixed & ~right_fixed)
+    edges, state = _runs(edges, counts[j[edges]])
+    if edges.size:
+        values = model.log_pairwise[model.pairwise_offsets[edges] + fixed[i[edges]] * counts[j[edges]] + state]
+        unary += np.bincount(starts[j[edges]] + state, values, minlength=len(unary))
+    edges = np.flatnonzero(right_fixed & ~left_fixed)
+    edges, state = _runs(edges, counts[i[edges]])
+    if edges.size:
+        values = model.log_pairwise[model.pairwise_offsets[edges] + state * counts[j[edges]] + fixed[j[edges]]]
+        unary += np.bincount(starts[i[edges]] + state, values, minlength=len(unary))
+    removed = np.flatnonzero(fixed >= 0)
+    constant = model.log_constant + float(unary[starts[removed] + fixed[removed]].sum())
+    return unary, constant + float(_entries_between_fixed(model, fixed)[1].sum())
+
+
+def _runs(items: IntArray, sizes: IntArray) -> tuple[IntArray, IntArray]:
+    """Each item repeated as often as its size says, and the numbers from 0 within each run."""
+    owner = np.repeat(items, sizes)
+    return owner, np.arange(len(owner)) - np.repeat(offsets_of(sizes)[:-1], sizes)
+
+
+def _entries_between_fixed(model: PairwiseMRF, fixed: IntArray) -> tuple[IntArray, FloatArray]:
+    """The edges with both ends fixed, and the one entry of each that is used."""
+    edges = np.flatnonzero((fixed[model.edges] >= 0).all(axis=1))
+    i, j = model.edges[edges].T
+    return edges, model.log_pairwise[model.pairwise_offsets[edges] + fixed[i] * model.num_states[j] + fixed[j]]
+
+
+def _why_impossible(model: PairwiseMRF, fixed: IntArray, num_left: IntArray, *, given: bool) -> str:
+    if given:
+        start = "evidence must have positive probability, but it is impossible"
+    else:
+        start = "the model has no configuration of positive probability"
+    if (dead := np.flatnonzero(num_left == 0)).size:
+        return f"{start}: variable {dead[0]} has no state left"
+    edges, values = _entries_between_fixed(model, fixed)
+    if (broken := edges[values == -np.inf]).size:
+        i, j = model.edges[broken[0]].tolist()
+        return f"{start}: edge ({i}, {j}) forbids states {fixed[i]} and {fixed[j]}, the only ones left of its ends"
+    return start
+
+
+def _follow(model: PairwiseMRF, fixed: IntArray, allowed: BoolArray, num_left: IntArray, new: IntArray) -> None:
+    """Fix what newly fixed variables force, and what that forces in turn, in place.
+
+    Goes in rounds, as passes over the whole model would, but looks at the tables of the newly fixed only. Leaves off
+    at a contradiction, which the next pass over the whole model meets in the same place.
+    """
+    if not model.log_pairwise.size or model.log_pairwise.min() > -np.inf:
+        return
+    hard = np.minimum.reduceat(model.log_pairwise, model.pairwise_offsets[:-1]) == -np.inf
+    degree = model.adjacency.degree
+    while new.size:
+        step = _force_one_by_one if degree[new].sum() <= _FEW_NEIGHBORS else _force_at_once
+        new = step(model, hard, fixed, allowed, num_left, new)
+
+
+def _force_one_by_one(
+    model: PairwiseMRF, hard: BoolArray, fixed: IntArray, allowed: BoolArray, num_left: IntArray, new: IntArray
+) -> IntArray:
+    """One round of :func:`_follow` in a loop: the variables fixed by it, none after a contradiction."""
+    graph, starts, counts = model.adjacency, model.unary_offsets, model.num_states
+    touched = set()
+    for i in new.tolist():
+        slots = slice(graph.indptr[i], graph.indptr[i + 1])
+        for e, j in zip(graph.edge_ids[slots].tolist(), graph.neighbors[slots].tolist(), strict=True):
+            if not hard[e]:
+                continue
+            table = model.log_pairwise[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]]
+            values = table[fixed[i] * counts[j] :][: counts[j]] if i < j else table[fixed[i] :: counts[i]]
+            if fixed[j] < 0:
+                allowed[starts[j] : starts[j + 1]] &= values > -np.inf
+                touched.add(j)
+            elif values[fixed[j]] == -np.inf:
+                return new[:0]
+    forced = {}
+    for j in touched:
+        left = allowed[starts[j] : starts[j + 1]]
+        num_left[j] = np.count_nonzero(left)
+        if num_left[j] == 0:
+            return new[:0]
+        if num_left[j] == 1:
+            forced[j] = int(left.argmax())
+    for j, state in forced.items():
+        fixed[j] = state
+    return np.array(list(forced), dtype=np.int64)
+
+
+def _force_at_once(
+    model: PairwiseMRF, hard: BoolArray, fixed: IntArray, allowed: BoolArray, num_left: IntArray, new: IntArray
+) -> IntArray:
+    """The same as :func:`_force_one_by_one`, vectorised."""
+    graph, starts, counts = model.adjacency, model.unary_offsets[:-1], model.num_states
+    i, slot = _runs(new, graph.indptr[new + 1] - graph.indptr[new])
+    slot += graph.indptr[i]
+    keep = hard[graph.edge_ids[slot]]
+    i, e, j = i[keep], graph.edge_ids[slot[keep]], graph.neighbors[slot[keep]]
+    # The entries that the state of i leaves are a row of the table where i is the first end, otherwise a column.
+    first = model.pairwise_offsets[e] + fixed[i] * np.where(i < j, counts[j], 1)
+    stride = np.where(i < j, 1, counts[i])
+    known = fixed[j] >= 0
+    if (model.log_pairwise[first[known] + fixed[j[known]] * stride[known]] == -np.inf).any():
+        return new[:0]
+    k, state = _runs(np.flatnonzero(~known), counts[j[~known]])
+    forbidden = model.log_pairwise[first[k] + state * stride[k]] == -np.inf
+    allowed[starts[j[k]][forbidden] + state[forbidden]] = False
+    touched = np.unique(j[~known])
+    owner, state = _runs(touched, counts[touched])
+    left = allowed[starts[owner] + state]
+    num_left[touched] = 0
+    np.add.at(num_left, owner[left], 1)
+    if (num_left[touched] == 0).any():
+        return new[:0]
+    forced = touched[num_left[touched] == 1]
+    single = left & (num_left[owner] == 1)
+    fixed[owner[single]] = state[single]
+    return forced
+
+
+def _kept_entries(model: PairwiseMRF, kept_edge: BoolArray, kept_state: BoolArray) -> IntArray:
+    """Positions of the table entries between kept states."""
+    sizes = np.diff(model.pairwise_offsets)
+    kept = np.repeat(kept_edge, sizes)
+    whole = np.logical_and.reduceat(kept_state, model.unary_offsets[:-1]) if len(kept_state) else kept_state
+    cut = np.flatnonzero(kept_edge & ~whole[model.edges].all(axis=1))
+    if cut.size:
+        owner, row, col = table_positions(model.num_states, model.edges[cut])
+        i, j = model.edges[cut[owner]].T
+        position = model.pairwise_offsets[cut[owner]] + row * model.num_states[j] + col
+        kept[position] = kept_state[model.unary_offsets[i] + row] & kept_state[model.unary_offsets[j] + col]
+    return np.flatnonzero(kept)
+
+
+def _check_length(name: str, values: FloatArray, length: int, item: str) -> None:
+    if np.shape(values) != (length,):
+        raise ModelError(
+            f"{name} must have shape ({length},), one number per {item} of the reduced model, got shape "
+            f"{np.shape(values)}"
+        )

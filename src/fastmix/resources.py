@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import re
 from pathlib import Path
 
 __all__ = ["available_memory", "format_bytes", "parse_bytes"]
 
+_MEMINFO = Path("/proc/meminfo")  # in KiB
+# Folder, limit, use, and the name in memory.stat of the part of the use that is cached files: both generations.
+_CGROUPS = (
+    (Path("/sys/fs/cgroup"), "memory.max", "memory.current", "inactive_file"),
+    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
 
 def available_memory() -> int:
     """Bytes that can be allocated now without swapping, within the limits of the container if there are any."""
-    candidates = [_meminfo("MemAvailable") or _physical()]
-    for limit, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ):
+    available = _field(_MEMINFO, "MemAvailable:")
+    candidates = [_physical() if available is None else 1024 * available]
+    for folder, limit, used, cache in _CGROUPS:
         try:
-            candidates.append(int(Path(limit).read_text()) - int(Path(used).read_text()))
+            free = int((folder / limit).read_text()) - int((folder / used).read_text())
         except (OSError, ValueError):
             continue
+        # What is used includes files kept in memory, which are dropped when the memory is needed.
+        candidates.append(free + (_field(folder / "memory.stat", cache) or 0))
     return max(0, min(candidates))
 
 
@@ -33,7 +42,7 @@ def format_bytes(count: float) -> str:
     """
     for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
         if count < 1024:
-            return f"{count:.3g} {unit}"
+            return f"{count:.3g} {unit}" if count < 100 else f"{count:.0f} {unit}"
         count /= 1024
     return f"{count:.3g} EiB"
 
@@ -47,21 +56,23 @@ def parse_bytes(text: str) -> int:
     4294967296
     """
     match = re.fullmatch(r"\s*([0-9.]+(?:[eE][0-9]+)?)\s*([kKMGTP]?)(i?)[bB]?\s*", text)
-    try:
-        number = float(match[1]) if match else 0.0
-    except ValueError:
-        number = 0.0
-    if not match or not number > 0:
+    count = 0.0
+    if match:
+        power = " KMGTP".index(match[2].upper()) if match[2] else 0
+        with contextlib.suppress(ValueError):
+            count = float(match[1]) * (1024 if match[3] else 1000) ** power
+    if not 1 <= count < math.inf:
         raise ValueError(f"a size must be a positive number with a unit such as 500MB or 4GiB, got {text!r}")
-    power = " KMGTP".index(match[2].upper()) if match[2] else 0
-    return int(number * (1024 if match[3] else 1000) ** power)
+    return int(count)
 
 
-def _meminfo(field: str) -> int | None:
+def _field(path: Path, name: str) -> int | None:
+    """The number after a name at the start of a line."""
     try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith(field + ":"):
-                return int(line.split()[1]) * 1024
+        for line in path.read_text().splitlines():
+            words = line.split()
+            if words and words[0] == name:
+                return int(words[1])
     except (OSError, ValueError, IndexError):
         pass
     return None

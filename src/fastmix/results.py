@@ -43,7 +43,7 @@ _ADVICE = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # arrays have no single truth value to compare by
 class InferenceResult:
     """Marginals of a model and what is known about them.
 

@@ -23,6 +23,8 @@ _logger = logging.getLogger(__name__)
 
 # Logarithms of the smallest and largest normal double, 2.23e-308 and 1.80e308, rounded inwards.
 _LOW, _HIGH = -708.39, 709.78
+# Size of the pieces of a constant that one double cannot hold.
+_PIECE = 700.0
 # Beyond this a logarithm keeps no decimals, and its power of ten no digits worth writing.
 _LOWEST = -1e15
 _CHUNK_TABLES = 1 << 15
@@ -31,9 +33,9 @@ _CHUNK_TABLES = 1 << 15
 def write_uai(model: PairwiseMRF, path: PathLike) -> list[str]:
     """Write a model as a UAI file; what the file cannot hold comes back as a list of notes.
 
-    Each table is written as its exponentials, to the last digit. A table with entries outside the range of doubles is
-    divided by its largest entry first. The scales, together with ``log_constant``, are one factor over no variables,
-    which is left out when it is 1. Variables whose unary is zero get no unary factor.
+    Each table is written as its exponentials, to the last digit, divided by the largest so that this becomes 1. The
+    scales, together with ``log_constant``, are one factor over no variables, left out when it is 1 and split into
+    several when no double can hold it, so that log Z survives. Variables whose unary is zero get no unary factor.
 
     Parameters
     ----------
@@ -45,8 +47,8 @@ def write_uai(model: PairwiseMRF, path: PathLike) -> list[str]:
     -------
     list of str
         One line for each thing lost, also logged as a warning; empty when nothing is:
-        names; a constant outside the range of doubles; entries so small beside others of their table that other
-        programs read them as 0 (this reader does not).
+        names; that a constant outside the range of doubles had to be split; entries so small beside others of their
+        table that other programs read them as 0 (this reader does not).
 
     Raises
     ------
@@ -111,25 +113,24 @@ def _uai_chunks(model: PairwiseMRF) -> tuple[Iterator[str], list[str]]:
         raise ModelError(f"log_pairwise must allow a pair of states on each edge, but edge ({i}, {j}) has only -inf")
     pairwise, pairwise_shift = _scaled(model.log_pairwise, pairwise_sizes)
     constant = math.fsum((model.log_constant, unary_shift, pairwise_shift))
-    has_constant = constant != 0 and _LOW <= constant <= _HIGH
-    notes = _notes(model, 0.0 if has_constant else constant)
+    factors = _constant_factors(constant)
+    notes = _notes(model, constant, len(factors))
     notes += _entry_notes([(unary_source, unary), (model.log_pairwise, pairwise)])
     for note in notes:
         _logger.warning("UAI: %s", note)
 
     def chunks() -> Iterator[str]:
         counts = " ".join(map(str, model.num_states.tolist()))
-        num_factors = len(variables) + model.num_edges + has_constant
+        num_factors = len(variables) + model.num_edges + len(factors)
         yield f"MARKOV\n{model.num_variables}\n{counts}\n{num_factors}\n"
         for start in range(0, len(variables), _CHUNK_TABLES):
             yield "".join([f"1 {i}\n" for i in variables[start : start + _CHUNK_TABLES].tolist()])
         for start in range(0, model.num_edges, _CHUNK_TABLES):
             yield "".join([f"2 {i} {j}\n" for i, j in model.edges[start : start + _CHUNK_TABLES].tolist()])
-        yield "0\n\n" if has_constant else "\n"
+        yield "0\n" * len(factors) + "\n"
         yield from _table_chunks(unary, unary_sizes)
         yield from _table_chunks(pairwise, pairwise_sizes)
-        if has_constant:
-            yield f"1\n {math.exp(constant)!r}\n"
+        yield "".join([f"1\n {factor!r}\n" for factor in factors])
 
     return chunks(), notes
 
@@ -150,29 +151,30 @@ def _dead_tables(values: FloatArray, sizes: IntArray) -> IntArray:
 
 
 def _scaled(values: FloatArray, sizes: IntArray) -> tuple[FloatArray, float]:
-    """Log-tables as they are written, and the sum of what was taken off.
-
-    Only tables with an entry outside the range of doubles are scaled: others come back from the file as they were,
-    and large models keep a constant that a double can hold.
-    """
-    finite_low = np.where(values > -np.inf, values, np.inf)
-    if not len(values) or (finite_low.min() >= _LOW and values.max() <= _HIGH):
+    """Log-tables with a largest entry of 0, and the sum of what was taken off."""
+    if not len(values):
         return values, 0.0
-    starts = _starts(sizes)
-    high, low = np.maximum.reduceat(values, starts), np.minimum.reduceat(finite_low, starts)
-    shift = np.where((high > _HIGH) | (low < _LOW), high, 0.0)
+    shift = np.maximum.reduceat(values, _starts(sizes))
     with np.errstate(over="ignore"):  # a difference beyond 1e308 ends as -inf, which the notes count
         return values - np.repeat(shift, sizes), math.fsum(shift.tolist())
 
 
-def _notes(model: PairwiseMRF, lost_constant: float) -> list[str]:
+def _constant_factors(constant: float) -> list[float]:
+    """A constant as factors that doubles can hold: one, or several equal ones."""
+    if constant == 0:
+        return []
+    count = 1 if _LOW <= constant <= _HIGH else math.ceil(abs(constant) / _PIECE)
+    return [math.exp(constant / count)] * count
+
+
+def _notes(model: PairwiseMRF, constant: float, num_factors: int) -> list[str]:
     notes = []
     if model.variable_names is not None or model.state_names is not None:
         notes.append("names are not written, because UAI files have none; npz files keep them")
-    if lost_constant:
+    if num_factors > 1:
         notes.append(
-            f"the constant exp({lost_constant:.6g}) is outside the range of doubles and is not written: log Z of the "
-            f"file lacks {lost_constant!r}; npz files keep it"
+            f"the constant exp({constant:.6g}) is outside the range of doubles, and written as {num_factors} factors: "
+            "programs that do not add logarithms overflow; npz files keep it as one number"
         )
     return notes
 

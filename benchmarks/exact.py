@@ -1,0 +1,160 @@
+"""Exact inference on 16x16 Ising grids: fastmix beside pyAgrum, on the same models in the same run.
+
+Both get one thread and are timed in CPU seconds, turn by turn. fastmix computes node marginals, edge marginals and
+log Z; pyAgrum node marginals. Building the models is not timed on either side; finding the junction tree is, on both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+# One thread for every library that would take more; they read this when they are imported.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ[_name] = "1"
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix import InferenceResult, PairwiseMRF, infer
+from fastmix.instances import ising_grid
+
+FloatArray = NDArray[np.float64]
+
+CASES = [(kind, coupling_max) for kind in ("attractive", "mixed") for coupling_max in (1.5, 3.0)]
+TOLERANCE = 1e-9  # largest difference of two marginals where both libraries answer
+LARGE_SECONDS, LARGE_BYTES = 180.0, 12 * 2**30
+
+_FIRST_CALL = """
+import time
+from fastmix import infer
+from fastmix.instances import ising_grid
+model = ising_grid(16, 16, coupling_max=1.5, seed=0)
+start = time.process_time()
+infer(model)
+print(time.process_time() - start)
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=7, metavar="N", help="timed calls of each library (default 7)")
+    parser.add_argument("--large", action="store_true", help="only a 20x20 grid with fastmix: seconds and peak memory")
+    options = parser.parse_args()
+    if options.repeat < 1:
+        parser.error(f"--repeat must be at least 1, got {options.repeat}")
+    return run_large() if options.large else run_comparison(options.repeat)
+
+
+def run_comparison(repeat: int) -> int:
+    try:
+        import pyagrum
+    except ImportError:
+        print("benchmarks/exact.py: needs pyAgrum: pip install 'fastmix[bench]'", file=sys.stderr)
+        return 2
+    pyagrum.setNumberOfThreads(1)
+    print(f"16x16 Ising grids, one thread, CPU seconds, best and median of {repeat}, pyAgrum {pyagrum.__version__}")
+    print(f"first call of fastmix, compiling: {first_call():.2f} s, compiled before: {first_call(compiled=True):.2f} s")
+    print(f"{'':24}{'fastmix':>17}{'pyAgrum':>17}{'ratio':>15}{'largest':>12}")
+    print(f"{'couplings':24}{'best':>8}{'median':>9}{'best':>8}{'median':>9}{'best':>7}{'median':>8}{'difference':>12}")
+    worst = 0.0
+    for kind, coupling_max in CASES:
+        model = ising_grid(16, 16, coupling_max=coupling_max, attractive=kind == "attractive", seed=0)
+        peer = pyagrum_model(model)
+        infer(model)
+        ours: list[float] = []
+        theirs: list[float] = []
+        for _ in range(repeat):
+            result = timed(lambda: infer(model), ours)  # noqa: B023
+            posteriors = timed(lambda: pyagrum_posteriors(peer, model), theirs)  # noqa: B023
+        difference = compare(result, posteriors)
+        worst = max(worst, 0.0 if difference is None else difference)
+        best = min(ours), min(theirs)
+        median = statistics.median(ours), statistics.median(theirs)
+        print(
+            f"{f'{kind}, up to {coupling_max:g}':24}{best[0]:8.3f}{median[0]:9.3f}{best[1]:8.3f}{median[1]:9.3f}"
+            f"{best[1] / best[0]:7.1f}{median[1] / median[0]:8.1f}"
+            f"{'pyAgrum NaN' if difference is None else f'{difference:.1e}':>12}"
+        )
+    if not worst <= TOLERANCE:
+        print(f"benchmarks/exact.py: marginals differ by {worst:.2g}, more than {TOLERANCE:g}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def run_large() -> int:
+    model = ising_grid(20, 20, coupling_max=3.0, attractive=True, seed=0)
+    infer(ising_grid(16, 16, coupling_max=1.5, seed=0))  # compiles
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = infer(model)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert result.log_z is not None
+    assert np.isfinite(result.node_marginals).all()
+    print(f"20x20 Ising grid, attractive, couplings up to 3, one thread: log Z = {result.log_z:.6f}")
+    print(f"{wall:.2f} s ({cpu:.2f} s CPU), peak memory of the process {peak / 2**30:.2f} GiB")
+    if wall > LARGE_SECONDS or peak > LARGE_BYTES:
+        print(f"benchmarks/exact.py: over {LARGE_SECONDS:g} s or {LARGE_BYTES / 2**30:g} GiB", file=sys.stderr)
+        return 1
+    return 0
+
+
+def first_call(*, compiled: bool = False) -> float:
+    """CPU seconds of the first call in a new process, with an empty or a filled cache of compiled code."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
+        for _ in range(2 if compiled else 1):
+            command = [sys.executable, "-c", _FIRST_CALL]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def timed(call: Callable[[], Any], seconds: list[float]) -> Any:
+    start = time.process_time()
+    answer = call()
+    seconds.append(time.process_time() - start)
+    return answer
+
+
+def pyagrum_model(model: PairwiseMRF) -> Any:
+    """The same factors as a pyAgrum model."""
+    import pyagrum
+
+    peer = pyagrum.MarkovRandomField()
+    names = [f"x{i}" for i in range(model.num_variables)]
+    for name, count in zip(names, model.num_states.tolist(), strict=True):
+        peer.add(pyagrum.RangeVariable(name, "", 0, count - 1))
+    for i, name in enumerate(names):
+        peer.addFactor([name]).fillWith(np.exp(model.unary(i)).tolist())
+    for i, j in model.edges.tolist():  # the first variable of a factor changes fastest
+        peer.addFactor([names[i], names[j]]).fillWith(np.exp(model.table(i, j)).T.reshape(-1).tolist())
+    return peer
+
+
+def pyagrum_posteriors(peer: Any, model: PairwiseMRF) -> FloatArray:
+    """Junction tree, messages and the posterior of every variable, as one flat array."""
+    import pyagrum
+
+    inference = pyagrum.ShaferShenoyMRFInference(peer)
+    inference.setNumberOfThreads(1)
+    inference.makeInference()
+    return np.concatenate([inference.posterior(f"x{i}").toarray() for i in range(model.num_variables)])
+
+
+def compare(result: InferenceResult, posteriors: FloatArray) -> float | None:
+    """Largest difference of two probabilities; None where pyAgrum has no answer."""
+    if np.isnan(posteriors).any():
+        return None
+    return float(np.abs(result.node_marginals - posteriors).max())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,209 @@
+"""Compiled search for the path of the nearest table as its bound is tightened.
+
+For one edge with table psi, the nearest table with ``|c_k . T| <= t`` for all contrasts c_k is, by duality,
+``T = psi - sum_k nu_k c_k`` with nu the solution of a lasso problem with design matrix (c_k), response psi and weight
+t. It is piecewise linear in t, and the homotopy of Osborne, Presnell and Turlach (2000), known as the lasso version of
+LARS, walks along its pieces: contrasts join when they reach the bound and leave when their weight returns to zero.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+__all__ = ["table_path"]
+
+_TINY = 1e-10  # a contrast this close to the span of the active ones moves with them and is not added
+
+
+@numba.njit(cache=True)
+def _gram(position, sign, k, l):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for a in range(position.shape[1]):
+        for b in range(position.shape[1]):
+            if position[k, a] == position[l, b]:
+                total += sign[k, a] * sign[l, b]
+    return total
+
+
+@numba.njit(cache=True)
+def _append(chol, active, count, position, sign, k):  # type: ignore[no-untyped-def]
+    """Add contrast k to the Cholesky factor of the active Gram matrix; False if it depends on the others."""
+    for a in range(count):
+        value = _gram(position, sign, k, active[a])
+        for b in range(a):
+            value -= chol[count, b] * chol[a, b]
+        chol[count, a] = value / chol[a, a]
+    size = _gram(position, sign, k, k)
+    rest = size
+    for a in range(count):
+        rest -= chol[count, a] ** 2
+    if rest <= _TINY * size:
+        return False
+    chol[count, count] = np.sqrt(rest)
+    active[count] = k
+    return True
+
+
+@numba.njit(cache=True)
+def _solve(chol, count, right, out):  # type: ignore[no-untyped-def]
+    for a in range(count):
+        value = right[a]
+        for b in range(a):
+            value -= chol[a, b] * out[b]
+        out[a] = value / chol[a, a]
+    for a in range(count - 1, -1, -1):
+        value = out[a]
+        for b in range(a + 1, count):
+            value -= chol[b, a] * out[b]
+        out[a] = value / chol[a, a]
+
+
+@numba.njit(cache=True)
+def _remove(chol, active, signs, weights, previous, count, place, position, sign):  # type: ignore[no-untyped-def]
+    """Take one contrast out of the active ones and factor the rest again; returns the new number."""
+    for a in range(place, count - 1):
+        active[a], signs[a], weights[a], previous[a] = active[a + 1], signs[a + 1], weights[a + 1], previous[a + 1]
+    for a in range(count - 1):
+        _append(chol, active, a, position, sign, active[a])
+    return count - 1
+
+
+@numba.njit(cache=True)
+def _correlate(values, position, sign, out):  # type: ignore[no-untyped-def]
+    for k in range(position.shape[0]):
+        total = 0.0
+        for a in range(position.shape[1]):
+            total += sign[k, a] * values[position[k, a]]
+        out[k] = total
+
+
+@numba.njit(cache=True)
+def _combine(direction, active, count, position, sign, out):  # type: ignore[no-untyped-def]
+    out[:] = 0.0
+    for a in range(count):
+        for b in range(position.shape[1]):
+            out[position[active[a], b]] += sign[active[a], b] * direction[a]
+
+
+@numba.njit(cache=True)
+def table_path(psi, position, sign, t_stop, knot_t, knot_weight, table):  # type: ignore[no-untyped-def]
+    """Path of the nearest table for one edge.
+
+    Parameters
+    ----------
+    psi : float array (d,)
+        The flat table.
+    position, sign : array (M, 4)
+        Contrast k is the sum of ``sign[k, a] * T[position[k, a]]``; unused places have sign 0.
+    t_stop : float
+        Where to stop.
+    knot_t, knot_weight : float array
+        Receive the bound t and the sum of absolute weights ``|nu|_1`` at the ends of the pieces.
+    table : float array (d,)
+        Receives the nearest table at ``t_stop``.
+
+    Returns
+    -------
+    int
+        Number of knots, or -1 when the walk did not end (the caller then has to do without a path).
+
+    Notes
+    -----
+    Contrasts are linearly dependent, so several can reach the bound together. The direction in which the weights of
+    those at the bound change is then itself a small least-squares problem with signs, solved as Lawson and Hanson
+    (1974) do: add the contrast that would be violated most, and take out those whose weight would get a wrong sign.
+    """
+    num_contrasts = position.shape[0]
+    rank = len(psi)
+    correlation, rate = np.empty(num_contrasts), np.empty(num_contrasts)
+    inside = np.zeros(num_contrasts, np.bool_)
+    active = np.empty(rank + 1, np.int64)
+    chol = np.empty((rank + 1, rank + 1))
+    signs, weights = np.zeros(rank + 1), np.zeros(rank + 1)
+    direction, previous = np.zeros(rank + 1), np.zeros(rank + 1)
+    move = np.zeros(rank)
+    table[:] = psi
+    _correlate(table, position, sign, correlation)
+    t = np.abs(correlation).max()
+    knot_t[0], knot_weight[0] = t, 0.0
+    num_knots, count = 1, 0
+    floor = max(1e-12 * t, 1e-14 * np.abs(psi).max())  # contrasts below are rounding errors
+    if t <= t_stop or t <= floor:
+        return num_knots
+    for _ in range(20 * num_contrasts + 100):
+        _correlate(table, position, sign, correlation)
+        # Direction of the weights for the contrasts at the bound.
+        for _ in range(4 * num_contrasts + 20):
+            if count:
+                _solve(chol, count, signs, direction)
+            while True:
+                # Weights that start from zero must gain; go back to where the first of them stopped, and drop it.
+                fraction, place = 2.0, -1
+                for a in range(count):
+                    gain = direction[a] * signs[a]
+                    if weights[a] == 0.0 and gain <= 0.0:
+                        share = previous[a] / (previous[a] - gain) if previous[a] > gain else 0.0
+                        if share < fraction:
+                            fraction, place = share, a
+                if place < 0:
+                    break
+                for a in range(count):
+                    previous[a] += fraction * (direction[a] * signs[a] - previous[a])
+                inside[active[place]] = False
+                count = _remove(chol, active, signs, weights, previous, count, place, position, sign)
+                if count:
+                    _solve(chol, count, signs, direction)
+            for a in range(count):
+                previous[a] = direction[a] * signs[a]
+            _combine(direction, active, count, position, sign, move)
+            _correlate(move, position, sign, rate)
+            worst, joining = 1.0 - 1e-9, -1
+            for k in range(num_contrasts):
+                if not inside[k] and abs(correlation[k]) >= t * (1.0 - 1e-12):
+                    speed = rate[k] if correlation[k] > 0 else -rate[k]
+                    if speed < worst:
+                        worst, joining = speed, k
+            if joining < 0:
+                break
+            if count >= rank or not _append(chol, active, count, position, sign, joining):
+                return -1
+            signs[count] = 1.0 if correlation[joining] > 0 else -1.0
+            weights[count], previous[count] = 0.0, 0.0
+            inside[joining] = True
+            count += 1
+        if count == 0:
+            return -1
+        # The longest step: to the end, to the next contrast at the bound, or to the next weight at zero.
+        step, leaving = t - t_stop, -1
+        for k in range(num_contrasts):
+            if not inside[k]:
+                if 1.0 - rate[k] > 1e-9:
+                    step = min(step, max(0.0, (t - correlation[k]) / (1.0 - rate[k])))
+                if 1.0 + rate[k] > 1e-9:
+                    step = min(step, max(0.0, (t + correlation[k]) / (1.0 + rate[k])))
+        for a in range(count):
+            if weights[a] * direction[a] < 0.0 and -weights[a] / direction[a] <= step:
+                step, leaving = -weights[a] / direction[a], a
+        gained = 0.0
+        for a in range(count):
+            weights[a] += step * direction[a]
+            gained += step * direction[a] * signs[a]
+        for p in range(rank):
+            table[p] -= step * move[p]
+        t -= step
+        if step > 1e-13 * knot_t[0]:
+            if num_knots >= len(knot_t):
+                return -1
+            knot_t[num_knots] = t
+            knot_weight[num_knots] = knot_weight[num_knots - 1] + gained
+            num_knots += 1
+        elif num_knots > 1:  # a piece of the length of rounding errors: the knot before it moves
+            knot_t[num_knots - 1] = t
+            knot_weight[num_knots - 1] += gained
+        if t <= t_stop or t <= floor:
+            return num_knots
+        if leaving >= 0:
+            inside[active[leaving]] = False
+            count = _remove(chol, active, signs, weights, previous, count, leaving, position, sign)
+    return -1

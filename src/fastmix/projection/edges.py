@@ -1,0 +1,192 @@
+"""What each edge costs: the squared distance to the nearest table with a given bound on the dependency.
+
+For edge e with table psi, ``f_e(z) = min ||T - psi||^2`` over tables with ``R_e(T) <= z`` is convex, piecewise
+quadratic and zero from ``rho_e = R_e(psi)`` on. Its slope ``mu = -f_e'(z)`` is piecewise linear, so a few knots
+(mu, z, f) describe it completely; they are found once per edge. For binary tables under ``range`` there is one piece:
+``f(z) = 4 (rho - z)^2``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.construction import offsets_of
+from fastmix.errors import ResourceError, UnfitMethodError
+from fastmix.model import PairwiseMRF
+
+__all__ = ["EdgeCosts", "edge_costs"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+# Contrasts of one table beyond which its path is not attempted: 25 x 25 states have 90,000 under range.
+_MAX_CONTRASTS = 100_000
+
+_ISING = np.array([1.0, -1.0, -1.0, 1.0])
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeCosts:
+    """The functions f_e of all edges, in knots with ascending mu and descending z.
+
+    Attributes
+    ----------
+    model : PairwiseMRF
+    bound : str
+    rho : float array (m,)
+        Dependency of every edge before projection, the larger of both directions.
+    start : int array (m + 1,)
+        Knots of edge e are ``start[e]:start[e + 1]``; the first has mu = 0 and z = rho, the last z = 0.
+    mu, z, f : float array
+        Slope, bound and cost at the knots.
+    quadratic : bool
+        Whether every edge is ``4 (rho - z)^2``.
+    """
+
+    model: PairwiseMRF
+    bound: str
+    rho: FloatArray
+    start: IntArray
+    mu: FloatArray
+    z: FloatArray
+    f: FloatArray
+    quadratic: bool
+
+    def cost(self, z: FloatArray) -> float:
+        """Total squared distance when edge e is held to ``z[e]``."""
+        if self.quadratic:
+            return float(np.sum(4.0 * np.maximum(self.rho - z, 0.0) ** 2))
+        from fastmix.projection import kernels
+
+        return float(kernels.total_cost(self.start, self.mu, self.z, self.f, z))
+
+    def tables(self, z: FloatArray) -> FloatArray:
+        """Flat nearest tables with ``R_e <= z[e]``; tables that meet their bound come back bit by bit."""
+        model = self.model
+        result = model.log_pairwise.copy()
+        if self.quadratic:
+            tables = result.reshape(-1, 4)
+            contrast = tables @ _ISING
+            change = np.copysign(np.maximum(self.rho - z, 0.0), contrast)
+            tables -= np.multiply.outer(change, _ISING)
+            return result
+        from fastmix.projection import edge_kernels
+
+        scale = _scale(self.bound)
+        for e in np.flatnonzero(z < self.rho).tolist():
+            i, j = model.edges[e].tolist()
+            position, sign = contrasts(int(model.num_states[i]), int(model.num_states[j]), self.bound)
+            part = slice(model.pairwise_offsets[e], model.pairwise_offsets[e + 1])
+            room = int(self.start[e + 1] - self.start[e]) + 8
+            table = np.empty(part.stop - part.start)
+            edge_kernels.table_path(
+                model.log_pairwise[part].copy(), position, sign, scale * z[e], np.empty(room), np.empty(room), table
+            )
+            result[part] = table
+        return result
+
+
+def edge_costs(model: PairwiseMRF, bound: str) -> EdgeCosts:
+    """The cost functions of all edges of a model under ``range`` or ``linf``, both directions bounded.
+
+    Raises
+    ------
+    UnfitMethodError
+        If a table has -inf entries, which no finite change can bound.
+    ResourceError
+        If a table has too many states for its path to be followed.
+
+    Notes
+    -----
+    Microseconds per edge up to 5 states, about 10 ms for 11 x 11 tables, seconds for 21 x 21.
+    """
+    _check_finite(model)
+    m = model.num_edges
+    if bound == "range" and m and (model.num_states[model.edges] == 2).all():
+        rho = np.abs(model.log_pairwise.reshape(-1, 4) @ _ISING) / 4.0
+        knots = np.zeros((3, m, 2))
+        knots[0, :, 1], knots[1, :, 0], knots[2, :, 1] = 8.0 * rho, rho, 4.0 * rho**2
+        mu, z, f = knots.reshape(3, -1)
+        return EdgeCosts(model, bound, rho, 2 * np.arange(m + 1), mu, z, f, quadratic=True)
+    from fastmix.projection import edge_kernels
+
+    scale = _scale(bound)
+    mus, zs = [], []
+    counts = np.zeros(m, dtype=np.int64)
+    for e, (i, j) in enumerate(model.edges.tolist()):
+        position, sign = contrasts(int(model.num_states[i]), int(model.num_states[j]), bound)
+        values = model.log_pairwise[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]].copy()
+        if not len(position):  # a variable with one state depends on nothing
+            mus.append(np.zeros(1))
+            zs.append(np.zeros(1))
+            counts[e] = 1
+            continue
+        room = 8 * len(values) + 4 * len(position) + 50
+        knot_t, knot_weight, table = np.empty(room), np.empty(room), np.empty(len(values))
+        count = edge_kernels.table_path(values, position, sign, 0.0, knot_t, knot_weight, table)
+        if count < 0:
+            raise ResourceError(f"the path of the table of edge ({i}, {j}) could not be followed; use the paper's dual")
+        knot_t[count - 1] = 0.0 if count > 1 else knot_t[count - 1]
+        mus.append(2.0 * scale * knot_weight[:count])
+        zs.append(knot_t[:count] / scale)
+        counts[e] = count
+    start = offsets_of(counts)
+    mu, z = (np.concatenate(parts) if parts else np.zeros(0) for parts in (mus, zs))
+    # The slope is linear between knots, so the trapezium rule is exact.
+    pieces = np.zeros(len(mu))
+    pieces[1:] = 0.5 * (mu[1:] + mu[:-1]) * (z[:-1] - z[1:])
+    pieces[start[:-1]] = 0.0
+    total = np.cumsum(pieces)
+    f = total - np.repeat(total[start[:-1]] if m else np.zeros(0), counts)
+    return EdgeCosts(model, bound, z[start[:-1]] if m else np.zeros(0), start, mu, z, f, quadratic=False)
+
+
+def _scale(bound: str) -> float:
+    """R is at most z when every contrast is at most this times z."""
+    return 4.0 if bound == "range" else 2.0
+
+
+@lru_cache(maxsize=64)
+def contrasts(num_rows: int, num_cols: int, bound: str) -> tuple[IntArray, FloatArray]:
+    """Positions and signs (M, 4) of the contrasts that a bound limits in a table; unused places have sign 0.
+
+    ``range``: T[r, a] - T[r, b] - T[s, a] + T[s, b]; ``linf``: T[r, a] - T[r, b] and T[r, a] - T[s, a].
+    """
+    row_pairs, col_pairs = list(combinations(range(num_rows), 2)), list(combinations(range(num_cols), 2))
+    number = (
+        len(row_pairs) * len(col_pairs) if bound == "range" else num_rows * len(col_pairs) + num_cols * len(row_pairs)
+    )
+    if number > _MAX_CONTRASTS:
+        raise ResourceError(
+            f"a table of {num_rows} x {num_cols} states has {number:,} contrasts under {bound}, more than the "
+            f"{_MAX_CONTRASTS:,} that a projection follows; use bound='linf', or merge states"
+        )
+    position: list[tuple[int, int, int, int]] = []
+    if bound == "range":
+        position += [
+            (r * num_cols + a, r * num_cols + b, s * num_cols + a, s * num_cols + b)
+            for r, s in row_pairs
+            for a, b in col_pairs
+        ]
+        sign = np.tile([1.0, -1.0, -1.0, 1.0], (len(position), 1))
+    else:
+        position += [(r * num_cols + a, r * num_cols + b, 0, 0) for r in range(num_rows) for a, b in col_pairs]
+        position += [(r * num_cols + a, s * num_cols + a, 0, 0) for a in range(num_cols) for r, s in row_pairs]
+        sign = np.tile([1.0, -1.0, 0.0, 0.0], (len(position), 1))
+    return np.array(position, dtype=np.int64).reshape(-1, 4), sign.reshape(-1, 4)
+
+
+def _check_finite(model: PairwiseMRF) -> None:
+    if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
+        entry = int(np.flatnonzero(model.log_pairwise == -np.inf)[0])
+        e = int(np.searchsorted(model.pairwise_offsets, entry, side="right")) - 1
+        i, j = model.edges[e].tolist()
+        raise UnfitMethodError(
+            f"projection needs finite tables, but edge ({i}, {j}) forbids a pair of states (-inf): no finite change "
+            "bounds its dependency; soften the table, or certify the model with bound='sigmoid'"
+        )

@@ -1,0 +1,785 @@
+"""The Euclidean projection of Liu and Domke (2014): a smoothed dual, climbed by L-BFGS-B.
+
+The tables of a model psi move as little as possible until a norm of the dependency bound R is at most c. A symmetric
+matrix Z of upper bounds on R, zero outside the edges, is drawn to a given matrix Y, which makes the dual smooth:
+
+    minimise    ||theta - psi||^2 + alpha ||Z - Y||_F^2
+    subject to  Z_ij >= R_ij(theta),  Z_ji >= R_ji(theta),  Z_ij = Z_ji,  ||Z|| <= c.
+
+For ``linf`` every R is the largest of finitely many contrasts ``|theta_p - theta_q| / 2``, where p and q are two
+entries in one row (R_ij, i < j) or in one column (R_ji) of the table of an edge. Each unordered contrast k of slot s(k)
+(the matrix entry ij or ji) has a multiplier sigma_k >= 0 for the plus sign and phi_k >= 0 for the minus sign, Gamma_e
+ties Z_ij to Z_ji, and Delta holds the entries outside the edges at zero. With
+
+    w      = 1/2 sum_k (sigma_k - phi_k)(e_p - e_q)
+    Lambda = sums of sigma + phi by slot, + Gamma_e at ij, - Gamma_e at ji, Delta outside the edges
+
+the dual function splits into
+
+    min_theta  ||theta - psi||^2 + <w, theta>                  at theta = psi - w / 2
+    min_Z      -<Lambda, Z> + alpha ||Z - Y||^2, ||Z|| <= c    at Z = point of the ball nearest to Y + Lambda / (2 alpha)
+
+and its gradient is ``(theta_p - theta_q)/2 - Z_s`` for sigma, ``-(theta_p - theta_q)/2 - Z_s`` for phi,
+``Z_ji - Z_ij`` for Gamma and ``-Z`` for Delta. The infinity norm needs no Delta, because its ball keeps zeros; the
+spectral norm needs no Gamma, because the dual function is largest where Lambda is symmetric, and Z is symmetric then.
+
+Repeating with Y <- Z is the proximal-point iteration, which ends at the projection without the smoothing term.
+
+References
+----------
+X. Liu and J. Domke, "Projecting Markov random field parameters for fast mixing", NIPS 2014, section 5 and appendix.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.construction import offsets_of, table_positions
+from fastmix.errors import ResourceError, UnfitMethodError
+from fastmix.model import PairwiseMRF
+from fastmix.projection.balls import RowGroups, clip_eigenvalues
+from fastmix.resources import available_memory, format_bytes
+
+__all__ = ["PaperDual", "PaperDualSolution", "project_paper"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Norm = Literal["inf", "spectral"]
+
+_LOGGER = logging.getLogger(__name__)
+_MEMORY = 20  # pairs of vectors that L-BFGS-B keeps
+_MAX_RESTARTS = 10  # of one smoothed step, each with the values measured from a nearer point
+
+
+@dataclass(frozen=True)
+class PaperDual:
+    """How to run the projection of Liu and Domke.
+
+    Parameters
+    ----------
+    alpha : float
+        Weight of ``||Z - Y||_F^2``, positive. It does not depend on the scale of the model: multiplying tables and
+        norm bound by a number multiplies both terms of the objective alike. A smaller alpha takes fewer, harder
+        steps; see Notes.
+    exact : bool
+        True repeats the smoothed step with ``Y <- Z`` until the projection without the smoothing term is reached;
+        False takes one smoothed step, the operator that the paper uses within projected gradient descent.
+    both_directions : bool
+        True bounds R_ij and R_ji, as a claim about the norm of R needs. False bounds R_ij for i < j only, the formula
+        as printed, to reproduce the paper; the norm of R may then exceed the norm bound.
+    inner_tol : float
+        With ``exact``: accuracy of the first smoothed step, as the largest violation of ``Z >= R`` relative to the
+        norm bound. Later steps are solved more accurately as the iteration closes in.
+    max_inner, max_outer : int
+        Most L-BFGS-B iterations in one smoothed step, and most smoothed steps.
+
+    Notes
+    -----
+    ALPHA_NOTES
+
+    Examples
+    --------
+    >>> PaperDual(exact=False).alpha
+    1.0
+    """
+
+    alpha: float = 1.0
+    exact: bool = True
+    both_directions: bool = True
+    inner_tol: float = 1e-2
+    max_inner: int = 1000
+    max_outer: int = 200
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "inner_tol"):
+            object.__setattr__(self, name, _positive(name, getattr(self, name)))
+        for name in ("exact", "both_directions"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        for name in ("max_inner", "max_outer"):
+            object.__setattr__(self, name, _count(name, getattr(self, name)))
+
+
+@dataclass(frozen=True)
+class PaperDualSolution:
+    """A projected model and how it was found.
+
+    Attributes
+    ----------
+    log_pairwise : float array, aligned with ``model.log_pairwise``
+        The new tables; the norm of their dependency bound is at most the norm bound.
+    z : float array (m,)
+        Z of every edge at the last smoothed step: the Y of the next one.
+    y : float array (m,)
+        Y of the last smoothed step.
+    multipliers : float array
+        sigma, phi, then Gamma (infinity norm) or Delta (spectral norm), to start from again.
+    objective : float
+        Squared distance ``||theta - psi||^2`` of the answer.
+    lower_bound : float
+        No model that meets the norm bound has a smaller objective than this; it comes from the multipliers.
+    iterations, evaluations : int
+        Iterations of L-BFGS-B and evaluations of the dual function, over all smoothed steps.
+    history : tuple of (float, float)
+        After every smoothed step the best objective so far and, with ``exact``, its gap to the best lower bound;
+        without ``exact``, the largest entry of the projected gradient.
+    converged : bool
+        Whether ``tol`` was met.
+    """
+
+    log_pairwise: FloatArray
+    z: FloatArray
+    y: FloatArray
+    multipliers: FloatArray
+    objective: float
+    lower_bound: float
+    iterations: int
+    evaluations: int
+    history: tuple[tuple[float, float], ...]
+    converged: bool
+
+    @property
+    def gap(self) -> float:
+        """Most that the objective can exceed the smallest possible one."""
+        return max(self.objective - self.lower_bound, 0.0)
+
+
+def project_paper(
+    model: PairwiseMRF,
+    *,
+    norm_bound: float,
+    norm: Norm = "inf",
+    bound: Literal["range", "linf"] = "linf",
+    settings: PaperDual | None = None,
+    tol: float = 1e-6,
+    max_iter: int = 10_000,
+    start: PaperDualSolution | None = None,
+) -> PaperDualSolution:
+    """The tables nearest to those of a model whose dependency bound has a norm of at most ``norm_bound``.
+
+    Parameters
+    ----------
+    model : PairwiseMRF
+        Every table entry must be finite. Unaries play no part.
+    norm_bound : float
+        The largest norm c allowed, positive.
+    norm : {"inf", "spectral"}
+        Largest row sum or largest eigenvalue of the symmetric matrix of ``max(R_ij, R_ji)``.
+    bound : {"linf", "range"}
+        The bound on R. ``range`` needs edges whose tables are 2 by 2 or have a single row or column: there it is the
+        ``linf`` bound of the table without its row and column effects, which are set aside and added back.
+    settings : PaperDual, optional
+        Smoothing, and limits of the steps.
+    tol : float
+        With ``settings.exact``, stop when ``gap <= tol * (1 + objective)``; otherwise, when every constraint
+        ``Z >= R`` holds to ``tol * norm_bound``.
+    max_iter : int
+        Most L-BFGS-B iterations over all steps.
+    start : PaperDualSolution, optional
+        Y and the multipliers are taken from its ``z`` and ``multipliers``: an earlier answer for the same graph, state
+        counts, norm and directions. Otherwise the multipliers start at zero and Y at R of the model, scaled into the
+        ball.
+
+    Returns
+    -------
+    PaperDualSolution
+        Always with tables that meet the bound (what the iteration leaves over is taken off by shrinking tables
+        towards their means), converged or not. A model that meets the bound comes back unchanged; the one exception
+        is a single smoothed step (``exact`` false) from a given ``start``, whose Y may pull the tables further in.
+
+    Raises
+    ------
+    UnfitMethodError
+        If a table holds -inf, or ``bound`` is ``range`` and an edge has more states.
+    ResourceError
+        If the multipliers do not fit into memory.
+    ValueError
+        If an argument is not valid.
+
+    Notes
+    -----
+    With L states an edge has L^2 (L - 1) contrasts, each with two multipliers; an evaluation costs O(m L^3), plus, for
+    the infinity norm, sorting the rows of Z, O(m log d), and for the spectral norm, which has another n (n + 1) / 2 - m
+    multipliers, an eigenvalue decomposition, O(n^3).
+
+    *Lower bound.* Let u_e >= 0 be prices and K a number such that ``sum_e u_e z_e <= K`` for every Z >= 0 with
+    ||Z|| <= c. If the multipliers of each edge e add up to at most u_e, then by the first part of the dual
+    ``sum_e (<w_e, psi_e> - ||w_e||^2 / 4) - K`` bounds the objective of every feasible model from below. The prices are
+    read off the step from ``A = Y + Lambda / (2 alpha)`` into the ball, ``N = 2 alpha (A - Z)``, whose inner product
+    with any Z of the ball is at most c times its dual norm: for the infinity norm ``u_e = v_i + v_j``, with v_i the
+    threshold that row i was shrunk by times 2 alpha, and ``K = c sum_i v_i``; for the spectral norm
+    ``u_e = 2 max(N_ij, 0)`` and K is c times the nuclear norm of N so corrected. Lastly the multipliers of each edge
+    are multiplied by the number, within its price, that gives the largest bound.
+
+    References
+    ----------
+    X. Liu and J. Domke, "Projecting Markov random field parameters for fast mixing", NIPS 2014, Theorem 7.
+
+    Examples
+    --------
+    >>> model = PairwiseMRF.ising([(0, 1), (1, 2)], coupling=[2.0, 1.0])
+    >>> answer = project_paper(model, norm_bound=1.0, tol=1e-9)
+    >>> answer.log_pairwise.round(3).tolist()
+    [1.0, -1.0, -1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+    >>> round(answer.objective, 6), answer.gap < 1e-7
+    (8.0, True)
+    """
+    settings = PaperDual() if settings is None else settings
+    if not isinstance(settings, PaperDual):
+        raise ValueError(f"settings must be a PaperDual, got {settings!r}")
+    limit, tolerance = _positive("norm_bound", norm_bound), _positive("tol", tol)
+    budget = _count("max_iter", max_iter)
+    if norm not in ("inf", "spectral"):
+        raise ValueError(f"norm must be 'inf' or 'spectral', got {norm!r}")
+    _check_fits(model, bound)
+    _check_memory(model, norm, settings.both_directions)
+    problem = _Problem.of(model, limit, norm, bound == "range", settings.both_directions)
+    dual = _Dual(problem, settings.alpha)
+    r = problem.dependency(problem.psi)
+    if start is None:
+        y, x = problem.scaled(r), np.zeros(dual.size)
+    else:
+        y, x = _checked_start(start, dual.size, model.num_edges)
+    if problem.norm_of(r) <= limit and (settings.exact or start is None):
+        zeros = np.zeros(dual.size)
+        return PaperDualSolution(model.log_pairwise.copy(), r, r, zeros, 0.0, 0.0, 0, 0, ((0.0, 0.0),), True)
+    if settings.exact:
+        return _proximal_point(dual, x, y, settings, tolerance, budget)
+    return _smoothed_step(dual, x, y, settings, tolerance, budget)
+
+
+# -- iterations -------------------------------------------------------------------------------------------------------
+
+
+def _proximal_point(
+    dual: _Dual, x: FloatArray, y: FloatArray, settings: PaperDual, tol: float, budget: int
+) -> PaperDualSolution:
+    """Smoothed steps with Y <- Z until the gap is closed."""
+    problem = dual.problem
+    best, objective = problem.repaired(problem.psi)
+    lower = 0.0
+    accuracy = settings.inner_tol * problem.limit
+    history: list[tuple[float, float]] = []
+    iterations, stalled = 0, 0
+    z = y
+    converged = objective <= tol * (1.0 + objective)
+    while not converged and len(history) < settings.max_outer and iterations < budget and stalled < 3:
+        y = z
+        x, used = _maximise(dual, x, y, accuracy, min(settings.max_inner, budget - iterations))
+        iterations += used
+        point = dual.evaluate(x, y)
+        tables, value = problem.repaired(point.theta)
+        previous = objective - lower
+        if value < objective:
+            best, objective = tables, value
+        lower = max(lower, dual.lower_bound(point))
+        gap = max(objective - lower, 0.0)
+        history.append((objective, gap))
+        converged = gap <= tol * (1.0 + objective)
+        z = 0.5 * (point.z[0::2] + point.z[1::2])
+        # An inner error well below the size of the step keeps the rate of the exact iteration.
+        accuracy = min(accuracy, 0.1 * float(np.abs(z - y).max()))
+        stalled = stalled + 1 if used == 0 and gap >= previous else 0
+        _LOGGER.debug("step %d: %d iterations, objective %.12g, gap %.3g", len(history), used, objective, gap)
+    return PaperDualSolution(
+        best, z, y, x, objective, lower, iterations, dual.evaluations, tuple(history), bool(converged)
+    )
+
+
+def _smoothed_step(
+    dual: _Dual, x: FloatArray, y: FloatArray, settings: PaperDual, tol: float, budget: int
+) -> PaperDualSolution:
+    """One smoothed projection; L-BFGS-B is restarted where the rounding of the dual function stops it early."""
+    problem = dual.problem
+    limit = min(settings.max_inner, budget)
+    iterations, history = 0, []
+    for _ in range(_MAX_RESTARTS):
+        x, used = _maximise(dual, x, y, tol * problem.limit, limit - iterations)
+        iterations += used
+        point = dual.evaluate(x, y)
+        residual = float(np.abs(np.maximum(point.gradient, dual.lowest - x)).max(initial=0.0))
+        tables, objective = problem.repaired(point.theta)
+        history.append((objective, residual))
+        if residual <= tol * problem.limit or used == 0 or iterations >= limit:
+            break
+    z = 0.5 * (point.z[0::2] + point.z[1::2])
+    lower = max(0.0, dual.lower_bound(point))
+    converged = residual <= tol * problem.limit
+    return PaperDualSolution(tables, z, y, x, objective, lower, iterations, dual.evaluations, tuple(history), converged)
+
+
+def _maximise(
+    dual: _Dual, x: FloatArray, y: FloatArray, accuracy: float, max_iterations: int
+) -> tuple[FloatArray, int]:
+    """Multipliers that maximise the smoothed dual for one Y, and the iterations of L-BFGS-B."""
+    from scipy.optimize import Bounds, minimize
+
+    base = dual.evaluate(x, y)
+
+    def loss(candidate: FloatArray) -> tuple[float, FloatArray]:
+        if np.array_equal(candidate, base.x):
+            return 0.0, -base.gradient
+        point = dual.evaluate(candidate, y)
+        return -dual.change(point, base), -point.gradient
+
+    options = {
+        "maxcor": _MEMORY,
+        "maxiter": max_iterations,
+        "maxfun": 20 * max_iterations + 20,
+        "maxls": 40,
+        "ftol": 0.0,
+        "gtol": accuracy,
+    }
+    bounds = Bounds(dual.lowest, np.full(dual.size, np.inf))
+    answer = minimize(loss, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return np.maximum(answer.x, dual.lowest), int(answer.nit)
+
+
+# -- the problem without multipliers ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Tables, contrasts and the norm: what can be said without multipliers.
+
+    ``contrasts`` (K, P) maps tables to (theta_p - theta_q) / 2; contrast k belongs to slot ``slots[k]``, which is 2e
+    for R_ij and 2e + 1 for R_ji of edge e = (i, j). ``effects`` holds the row and column effects that do not count
+    (zero for ``linf``), and ``psi`` the rest of the given tables ``given``.
+    """
+
+    num_variables: int
+    edges: IntArray
+    limit: float
+    norm: Norm
+    given: FloatArray
+    effects: FloatArray
+    psi: FloatArray
+    owner: IntArray
+    centring: _Centring | None
+    contrasts: Any
+    slots: IntArray
+
+    @classmethod
+    def of(cls, model: PairwiseMRF, limit: float, norm: Norm, centred: bool, both_directions: bool) -> _Problem:
+        from scipy import sparse
+
+        first, second, slots = _contrast_positions(model, both_directions)
+        given = model.log_pairwise
+        owner, row, col = table_positions(model.num_states, model.edges)
+        centring = None
+        psi = given
+        if centred:
+            rows, cols = model.num_states[model.edges].T
+            centring = _Centring(offsets_of(rows)[owner] + row, offsets_of(cols)[owner] + col, owner)
+            psi = centring.interaction(given)
+        indices = np.stack([first, second], axis=1).reshape(-1)
+        values = np.tile([0.5, -0.5], len(first))
+        starts = 2 * np.arange(len(first) + 1)
+        contrasts = sparse.csr_matrix((values, indices, starts), shape=(len(first), len(given)))
+        return cls(
+            model.num_variables, model.edges, limit, norm, given, given - psi, psi, owner, centring, contrasts, slots
+        )
+
+    def dependency(self, tables: FloatArray) -> FloatArray:
+        """The bound on R of every edge, the larger of the directions in use."""
+        values = self.psi_part(tables)
+        largest = np.zeros(2 * len(self.edges))
+        np.maximum.at(largest, self.slots, np.abs(self.contrasts @ values))
+        return np.maximum(largest[0::2], largest[1::2])
+
+    def psi_part(self, tables: FloatArray) -> FloatArray:
+        """Tables without the effects that do not count."""
+        return tables if self.centring is None else self.centring.interaction(tables)
+
+    def row_sums(self, z: FloatArray) -> FloatArray:
+        i, j = self.edges.T
+        n = self.num_variables
+        return np.bincount(i, z, n) + np.bincount(j, z, n)
+
+    def norm_of(self, z: FloatArray) -> float:
+        """Norm of the symmetric non-negative matrix with z on the edges."""
+        if len(z) == 0:
+            return 0.0
+        if self.norm == "inf":
+            return float(self.row_sums(z).max())
+        matrix = np.zeros((self.num_variables, self.num_variables))
+        matrix[self.edges[:, 0], self.edges[:, 1]] = z
+        return float(np.abs(np.linalg.eigvalsh(matrix, UPLO="U")).max())
+
+    def scaled(self, z: FloatArray) -> FloatArray:
+        """z, multiplied into the ball if it lies outside."""
+        size = self.norm_of(z)
+        return z * (self.limit / size) if size > self.limit else z
+
+    def repaired(self, theta: FloatArray) -> tuple[FloatArray, float]:
+        """Tables near theta that meet the bound, effects added, and their squared distance from the given ones.
+
+        Tables shrink towards their means, ``mean + s (theta - mean)``, which multiplies every contrast by s. For the
+        infinity norm only the tables at rows that are over the bound shrink.
+        """
+        theta = self.psi_part(theta)
+        sizes = np.bincount(self.owner, minlength=len(self.edges))
+        mean = (np.bincount(self.owner, theta, len(self.edges)) / np.maximum(sizes, 1))[self.owner]
+        spread = theta - mean
+        slack = 4.0 * np.finfo(np.float64).eps
+        for _ in range(20):
+            tables = self.effects + (mean + spread)
+            r = self.dependency(tables)
+            if self.norm_of(r) <= self.limit:
+                break
+            spread = spread * (self._factors(r) * (1.0 - slack))[self.owner]
+            slack *= 4.0  # rounding can leave the norm an ulp over the bound: give way a little more each time
+        return tables, float(np.sum((tables - self.given) ** 2))
+
+    def _factors(self, r: FloatArray) -> FloatArray:
+        if self.norm == "spectral":
+            return np.full(len(r), self.limit / self.norm_of(r))
+        of_row = self.limit / np.maximum(self.row_sums(r), self.limit)
+        return of_row[self.edges].min(axis=1)
+
+
+class _Centring(NamedTuple):
+    """Numbers of the row, the column and the table that each entry of the tables lies in."""
+
+    row: IntArray
+    col: IntArray
+    table: IntArray
+
+    def interaction(self, tables: FloatArray) -> FloatArray:
+        """Tables without row and column effects: every row and every column has mean zero."""
+        result = tables.copy()
+        for group in (self.row, self.col):
+            result -= (np.bincount(group, result) / np.bincount(group))[group]
+        return result
+
+
+def _contrast_positions(model: PairwiseMRF, both_directions: bool) -> tuple[IntArray, IntArray, IntArray]:
+    """For every contrast the positions p and q of its entries in the flat tables, and its slot."""
+    rows, cols = model.num_states[model.edges].T
+    # Edges with tables of one shape have the same contrasts, shifted to where their tables start.
+    shapes, member = np.unique(np.stack([rows, cols], axis=1), axis=0, return_inverse=True)
+    parts: list[list[IntArray]] = [[], [], []]
+    for k, (num_rows, num_cols) in enumerate(shapes.tolist()):
+        edges = np.flatnonzero(member.reshape(-1) == k)
+        positions = np.arange(num_rows * num_cols).reshape(num_rows, num_cols)
+        for direction, table in enumerate((positions, positions.T)[: 1 + both_directions]):
+            a, b = np.triu_indices(table.shape[1], 1)
+            # A table of one column has no contrasts; an entry against itself still says that Z is not negative.
+            p, q = (table[:, a].reshape(-1), table[:, b].reshape(-1)) if len(a) else (table[:1, 0], table[:1, 0])
+            start = model.pairwise_offsets[edges][:, None]
+            parts[0].append((start + p).reshape(-1))
+            parts[1].append((start + q).reshape(-1))
+            parts[2].append(np.repeat(2 * edges + direction, len(p)))
+    empty = np.zeros(0, dtype=np.int64)
+    first, second, slots = (np.concatenate([empty, *part]) for part in parts)
+    return first, second, slots
+
+
+# -- the dual ---------------------------------------------------------------------------------------------------------
+
+
+class _Ball(ABC):
+    """The part of the dual that belongs to Z: ``min_Z -<Lambda, Z> + alpha ||Z - Y||^2`` over ``||Z|| <= c``.
+
+    Matrices are vectors of their free entries, with ``weights`` that make inner products those of the full matrices.
+    """
+
+    num_extra: int
+    weights: FloatArray
+
+    def __init__(self, problem: _Problem, alpha: float) -> None:
+        self.problem = problem
+        self.alpha = alpha
+
+    @abstractmethod
+    def spread(self, sums: FloatArray, extra: FloatArray) -> FloatArray:
+        """Lambda, from the sums of sigma + phi by slot and the other multipliers."""
+
+    @abstractmethod
+    def target(self, y: FloatArray) -> FloatArray:
+        """Y as a vector of entries."""
+
+    @abstractmethod
+    def project(self, entries: FloatArray) -> tuple[FloatArray, Any]:
+        """The nearest point of the ball and what else the projection found."""
+
+    @abstractmethod
+    def gather(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Z by slot, and the gradient by the other multipliers."""
+
+    @abstractmethod
+    def descent(self, point: _Point, base: _Point) -> float:
+        """``<N_0, Z_0 - Z>`` >= 0 for the normal ``N_0 = 2 alpha (A_0 - Z_0)`` of the base point."""
+
+    @abstractmethod
+    def prices(self, point: _Point) -> tuple[FloatArray, float]:
+        """Prices u (m,) and K with ``sum_e u_e z_e <= K`` for every Z >= 0 of the ball."""
+
+    def value(self, point: _Point, y: FloatArray) -> float:
+        shift = point.entries - self.target(y)
+        return float(np.sum(self.weights * (self.alpha * shift**2 - point.price * point.entries)))
+
+    def change(self, point: _Point, base: _Point) -> float:
+        """Value at a point minus value at the base, without the part that is linear in the multipliers.
+
+        From ``-<Lambda, Z> + alpha ||Z - Y||^2`` the difference to the base is
+        ``-<dLambda, Z_0> - <dLambda, dZ> + alpha ||dZ||^2 + <2 alpha (Z_0 - Y) - Lambda_0, dZ>``.
+        """
+        dz = point.entries - base.entries
+        dprice = point.price - base.price
+        return float(np.sum(self.weights * dz * (self.alpha * dz - dprice))) + self.descent(point, base)
+
+
+class _InfBall(_Ball):
+    """Rows with an l1 norm of at most c: entries 2e for (i, j) and 2e + 1 for (j, i); the extra multiplier is Gamma."""
+
+    def __init__(self, problem: _Problem, alpha: float) -> None:
+        super().__init__(problem, alpha)
+        row = problem.edges.reshape(-1)
+        self.num_extra = len(problem.edges)
+        self.weights = np.ones(len(row))
+        self.order = np.argsort(row, kind="stable")
+        self.row = row
+        self.groups = RowGroups.of(offsets_of(np.bincount(row, minlength=problem.num_variables)))
+
+    def spread(self, sums: FloatArray, extra: FloatArray) -> FloatArray:
+        price = sums.copy()
+        price[0::2] += extra
+        price[1::2] -= extra
+        return price
+
+    def target(self, y: FloatArray) -> FloatArray:
+        return np.repeat(y, 2)
+
+    def project(self, entries: FloatArray) -> tuple[FloatArray, Any]:
+        z = np.empty_like(entries)
+        z[self.order], thresholds = self.groups.project(entries[self.order], self.problem.limit)
+        return z, thresholds
+
+    def gather(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return z, z[1::2] - z[0::2]
+
+    def descent(self, point: _Point, base: _Point) -> float:
+        # N_0 is the threshold, with a sign, where Z_0 is not zero. Written without differences of nearly equal numbers
+        # the sum is exactly zero while the supports stay the same; the precision of L-BFGS-B hangs on it.
+        threshold = 2.0 * self.alpha * base.found
+        of_entry = threshold[self.row]
+        normal = np.where(base.entries != 0.0, np.copysign(of_entry, base.entries), base.normal)
+        total = float(np.sum(of_entry * np.abs(point.entries) - normal * point.entries, where=of_entry > 0.0))
+        # Rows that have left the boundary of the ball since.
+        if (inside := (threshold > 0.0) & (point.found == 0.0)).any():
+            sums = np.bincount(self.row, np.abs(point.entries), self.problem.num_variables)
+            total += float(np.sum(threshold * (self.problem.limit - sums), where=inside))
+        return total
+
+    def prices(self, point: _Point) -> tuple[FloatArray, float]:
+        of_row = 2.0 * self.alpha * point.found
+        return of_row[self.problem.edges].sum(axis=1), self.problem.limit * float(of_row.sum())
+
+
+class _SpectralBall(_Ball):
+    """Symmetric matrices with eigenvalues in [-c, c]: entries of the edges, of the other pairs, of the diagonal.
+
+    The extra multiplier is Delta, for all entries but the edges.
+    """
+
+    def __init__(self, problem: _Problem, alpha: float) -> None:
+        super().__init__(problem, alpha)
+        n, m = problem.num_variables, len(problem.edges)
+        free = np.triu(np.ones((n, n), dtype=bool), 1)
+        free[problem.edges[:, 0], problem.edges[:, 1]] = False
+        i, j = np.nonzero(free)
+        self.num_extra = len(i) + n
+        self.rows = np.concatenate([problem.edges[:, 0], i, np.arange(n)])
+        self.cols = np.concatenate([problem.edges[:, 1], j, np.arange(n)])
+        self.weights = np.concatenate([np.full(m + len(i), 2.0), np.ones(n)])
+
+    def spread(self, sums: FloatArray, extra: FloatArray) -> FloatArray:
+        # Gamma at its best makes Lambda symmetric: both entries of an edge get the mean of their sums.
+        return np.concatenate([0.5 * (sums[0::2] + sums[1::2]), extra])
+
+    def target(self, y: FloatArray) -> FloatArray:
+        return np.concatenate([y, np.zeros(self.num_extra)])
+
+    def project(self, entries: FloatArray) -> tuple[FloatArray, Any]:
+        clipped, values, vectors = clip_eigenvalues(self.matrix(entries), self.problem.limit)
+        return clipped[self.rows, self.cols], (values, vectors)
+
+    def matrix(self, entries: FloatArray) -> FloatArray:
+        n = self.problem.num_variables
+        result = np.empty((n, n))
+        result[self.rows, self.cols] = entries
+        result[self.cols, self.rows] = entries
+        return result
+
+    def gather(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        m = len(self.problem.edges)
+        return np.repeat(z[:m], 2), -self.weights[m:] * z[m:]
+
+    def descent(self, point: _Point, base: _Point) -> float:
+        # With N_0 = sum_k s_k |excess_k| v_k v_k^T, s_k = +-1, it is sum_k |excess_k| v_k^T (c I - s_k Z) v_k, and Z has
+        # the eigenvectors u_l of A with clipped eigenvalues: a sum of terms that are all non-negative.
+        c = self.problem.limit
+        values, vectors = base.found
+        over = np.abs(values) > c
+        overlap = (point.found[1].T @ vectors[:, over]) ** 2
+        clipped = np.clip(point.found[0], -c, c)
+        room = c - np.sign(values[over]) * clipped[:, None]
+        return float(np.sum((np.abs(values[over]) - c) * room * overlap)) * 2.0 * self.alpha
+
+    def prices(self, point: _Point) -> tuple[FloatArray, float]:
+        m = len(self.problem.edges)
+        normal = point.normal.copy()
+        normal[:m] = np.maximum(normal[:m], 0.0)
+        nuclear = float(np.abs(np.linalg.eigvalsh(self.matrix(normal))).sum())
+        return 2.0 * normal[:m], self.problem.limit * nuclear
+
+
+class _Point(NamedTuple):
+    """The dual at one set of multipliers: ``force`` is w, ``price`` Lambda, ``normal`` is 2 alpha (A - Z)."""
+
+    x: FloatArray
+    difference: FloatArray
+    sums: FloatArray
+    force: FloatArray
+    theta: FloatArray
+    price: FloatArray
+    entries: FloatArray
+    normal: FloatArray
+    found: Any
+    z: FloatArray
+    gradient: FloatArray
+
+
+class _Dual:
+    """The smoothed dual function; multipliers are one vector of sigma, phi and Gamma or Delta."""
+
+    def __init__(self, problem: _Problem, alpha: float) -> None:
+        self.problem = problem
+        self.ball = (_InfBall if problem.norm == "inf" else _SpectralBall)(problem, alpha)
+        self.transposed = problem.contrasts.T.tocsr()
+        self.num_contrasts = len(problem.slots)
+        self.size = 2 * self.num_contrasts + self.ball.num_extra
+        self.lowest = np.concatenate([np.zeros(2 * self.num_contrasts), np.full(self.ball.num_extra, -np.inf)])
+        self.evaluations = 0
+
+    def evaluate(self, x: FloatArray, y: FloatArray) -> _Point:
+        """The minimisers theta and Z, and the gradient."""
+        self.evaluations += 1
+        problem, ball, k = self.problem, self.ball, self.num_contrasts
+        sigma, phi = x[:k], x[k : 2 * k]
+        difference = sigma - phi
+        force = self.transposed @ difference
+        theta = problem.psi - 0.5 * force
+        sums = np.bincount(problem.slots, sigma + phi, 2 * len(problem.edges))
+        price = ball.spread(sums, x[2 * k :])
+        shifted = ball.target(y) + price / (2.0 * ball.alpha)
+        entries, found = ball.project(shifted)
+        z, extra_gradient = ball.gather(entries)
+        contrast = problem.contrasts @ theta
+        of_contrast = z[problem.slots]
+        gradient = np.concatenate([contrast - of_contrast, -contrast - of_contrast, extra_gradient])
+        normal = 2.0 * ball.alpha * (shifted - entries)
+        return _Point(x.copy(), difference, sums, force, theta, price, entries, normal, found, z, gradient)
+
+    def value(self, point: _Point, y: FloatArray) -> float:
+        """The dual function."""
+        tables = float(point.force @ self.problem.psi - 0.25 * point.force @ point.force)
+        return tables + self.ball.value(point, y)
+
+    def change(self, point: _Point, base: _Point) -> float:
+        """The dual function minus its value at a base point for the same Y, to far more digits than a subtraction.
+
+        L-BFGS-B compares values; near the top these agree in all digits long before the multipliers are accurate.
+        """
+        force = self.transposed @ (point.difference - base.difference)
+        return float(base.gradient @ (point.x - base.x) - 0.25 * force @ force) + self.ball.change(point, base)
+
+    def lower_bound(self, point: _Point) -> float:
+        """A lower bound on the squared distance of every model that meets the bound, see :func:`project_paper`."""
+        m = len(self.problem.edges)
+        prices, cost = self.ball.prices(point)
+        held = point.sums[0::2] + point.sums[1::2]
+        slope = np.bincount(self.problem.owner, point.force * self.problem.psi, m)
+        curvature = np.bincount(self.problem.owner, 0.25 * point.force**2, m)
+        best = np.divide(slope, 2.0 * curvature, out=np.zeros(m), where=curvature > 0.0)
+        most = np.divide(prices, held, out=np.zeros(m), where=held > 0.0)
+        scale = np.clip(best, 0.0, most)
+        return float(np.sum(scale * (slope - scale * curvature))) - cost
+
+
+# -- checks -----------------------------------------------------------------------------------------------------------
+
+
+def _check_fits(model: PairwiseMRF, bound: str) -> None:
+    if bound not in ("range", "linf"):
+        raise ValueError(f"bound must be 'linf' or 'range', got {bound!r}")
+    if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
+        position = int(np.flatnonzero(model.log_pairwise == -np.inf)[0])
+        e = int(np.searchsorted(model.pairwise_offsets, position, side="right")) - 1
+        i, j = model.edges[e].tolist()
+        raise UnfitMethodError(
+            f"the table of edge ({i}, {j}) holds -inf, so that its dependency bound is infinite and no finite change "
+            "of the model makes it fast mixing; soften the forbidden pair"
+        )
+    counts = model.num_states[model.edges]
+    if bound == "range" and (unfit := (counts.min(axis=1) > 1) & (counts.max(axis=1) > 2)).any():
+        i, j = model.edges[int(np.flatnonzero(unfit)[0])].tolist()
+        raise UnfitMethodError(
+            "the dual of Liu and Domke is written for the bound 'linf', which is the bound 'range' for two states "
+            f"only; edge ({i}, {j}) joins {model.num_states[i]} and {model.num_states[j]} states: "
+            "use bound='linf' or another method"
+        )
+
+
+def _check_memory(model: PairwiseMRF, norm: str, both_directions: bool) -> None:
+    n = float(model.num_variables)
+    rows, cols = model.num_states[model.edges].T.astype(np.float64)
+    contrasts = np.maximum(rows * cols * (cols - 1) / 2, 1.0)
+    if both_directions:
+        contrasts = contrasts + np.maximum(rows * cols * (rows - 1) / 2, 1.0)
+    k = float(contrasts.sum())
+    extra = model.num_edges if norm == "inf" else n * (n + 1) / 2 - model.num_edges
+    # L-BFGS-B keeps 2 _MEMORY + 5 vectors, we and scipy about ten more; indices and contrast matrices; decompositions.
+    required = 8.0 * ((2 * _MEMORY + 15) * (2 * k + extra) + 12 * k + (10 * n * n if norm == "spectral" else 0.0))
+    limit = available_memory()
+    if required > limit:
+        raise ResourceError(
+            f"the multipliers of the dual need about {format_bytes(required)} ({2 * k + extra:.3g} numbers), "
+            f"{format_bytes(limit)} are free; use the exact projection by edges, which has no multiplier per contrast",
+            required_bytes=int(required),
+            limit_bytes=limit,
+        )
+
+
+def _checked_start(start: PaperDualSolution, size: int, num_edges: int) -> tuple[FloatArray, FloatArray]:
+    if not isinstance(start, PaperDualSolution):
+        raise ValueError(f"start must be a PaperDualSolution, got {type(start).__name__}")
+    if start.z.shape != (num_edges,) or start.multipliers.shape != (size,):
+        raise ValueError(
+            f"start must come from the same graph, state counts, norm and directions: z of shape ({num_edges},) and "
+            f"{size} multipliers, got {start.z.shape} and {start.multipliers.size}"
+        )
+    return start.z, start.multipliers
+
+
+def _positive(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number, got {value!r}") from None
+    if not 0.0 < number < np.inf:
+        raise ValueError(f"{name} must be positive and finite, got {value!r}")
+    return number
+
+
+def _count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    return int(value)

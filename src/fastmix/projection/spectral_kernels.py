@@ -1,0 +1,143 @@
+"""Compiled ascent on the low-rank dual of the projection onto the spectral-norm ball.
+
+The constraint ``lambda_max(Z) <= c`` has one positive semidefinite multiplier W = V V^T. Only its entries on the edges
+matter, so the dual ``sum_e h_e(2 v_i . v_j) - c ||V||^2`` needs no decomposition; its negative is minimised here by
+limited-memory BFGS (Nocedal, 1980).
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from fastmix.projection.kernels import _bound_at, _cost_at
+
+__all__ = ["ascend", "edge_bounds"]
+
+
+@numba.njit(cache=True)
+def _value_and_gradient(edges, start, mus, zs, fs, v, limit, gradient):  # type: ignore[no-untyped-def]
+    rank = v.shape[1]
+    value = 0.0
+    for i in range(v.shape[0]):
+        for r in range(rank):
+            value += limit * v[i, r] * v[i, r]
+            gradient[i, r] = 2.0 * limit * v[i, r]
+    for e in range(edges.shape[0]):
+        i, j = edges[e, 0], edges[e, 1]
+        product = 0.0
+        for r in range(rank):
+            product += v[i, r] * v[j, r]
+        a, b = start[e], start[e + 1]
+        mu = 2.0 * product
+        z = _bound_at(mu, mus[a:b], zs[a:b])[0]
+        value -= mu * z + _cost_at(z, mus[a:b], zs[a:b], fs[a:b])
+        z *= 2.0
+        for r in range(rank):
+            gradient[i, r] -= z * v[j, r]
+            gradient[j, r] -= z * v[i, r]
+    return value
+
+
+@numba.njit(cache=True)
+def edge_bounds(edges, start, mus, zs, v):  # type: ignore[no-untyped-def]
+    """z_e(2 v_i . v_j) of every edge."""
+    z = np.empty(edges.shape[0])
+    for e in range(edges.shape[0]):
+        product = 0.0
+        for r in range(v.shape[1]):
+            product += v[edges[e, 0], r] * v[edges[e, 1], r]
+        a, b = start[e], start[e + 1]
+        z[e] = _bound_at(2.0 * product, mus[a:b], zs[a:b])[0]
+    return z
+
+
+@numba.njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
+def _dot(x, y):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for k in range(len(x)):
+        total += x[k] * y[k]
+    return total
+
+
+@numba.njit(cache=True)
+def _add(x, factor, y):  # type: ignore[no-untyped-def]
+    for k in range(len(x)):
+        x[k] += factor * y[k]
+
+
+@numba.njit(cache=True)
+def ascend(edges, start, mus, zs, fs, v, limit, num_steps, steps, changes, products, used):  # type: ignore[no-untyped-def]
+    """At most ``num_steps`` steps of L-BFGS from v, in place.
+
+    ``steps``, ``changes`` (memory, n * rank) and ``products`` hold the memory of the method between calls, and
+    ``used`` how many pairs were ever stored. Returns the dual value, the new ``used``, the number of evaluations and
+    whether a step was still possible.
+    """
+    memory = len(products)
+    x = v.reshape(-1)
+    gradient, trial_gradient = np.empty_like(v), np.empty_like(v)
+    trial = np.empty_like(v)
+    direction = np.empty(len(x))
+    weights = np.empty(memory)
+    value = _value_and_gradient(edges, start, mus, zs, fs, v, limit, gradient)
+    evaluations = 1
+    for _ in range(num_steps):
+        g = gradient.reshape(-1)
+        direction[:] = g
+        stored = min(used, memory)
+        for back in range(stored):
+            k = (used - 1 - back) % memory
+            weights[k] = _dot(steps[k], direction) / products[k]
+            _add(direction, -weights[k], changes[k])
+        if stored:
+            k = (used - 1) % memory
+            direction *= products[k] / _dot(changes[k], changes[k])
+        else:
+            direction *= 0.1 / max(1e-300, np.sqrt(_dot(g, g)))
+        for back in range(stored - 1, -1, -1):
+            k = (used - 1 - back) % memory
+            _add(direction, weights[k] - _dot(changes[k], direction) / products[k], steps[k])
+        slope = -_dot(g, direction)
+        if not slope < 0.0:
+            if used == 0:
+                return -value, used, evaluations, False
+            used = 0
+            continue
+        length, accepted = 1.0, False
+        for _ in range(30):
+            y = trial.reshape(-1)
+            y[:] = x
+            _add(y, -length, direction)
+            new_value = _value_and_gradient(edges, start, mus, zs, fs, trial, limit, trial_gradient)
+            evaluations += 1
+            # Sufficient descent; near the end, where values differ by rounding only, that of the slope instead
+            # (the approximate condition of Hager and Zhang, 2005).
+            flat = new_value <= value + 1e-14 * abs(value)
+            if new_value <= value + 1e-4 * length * slope or (
+                flat and -_dot(trial_gradient.reshape(-1), direction) <= -0.9998 * slope
+            ):
+                accepted = True
+                break
+            length *= 0.5
+        if not accepted:
+            if used == 0:
+                return -value, used, evaluations, False
+            used = 0
+            continue
+        direction *= -length
+        _add(g, -1.0, trial_gradient.reshape(-1))
+        product, size = -_dot(direction, g), _dot(g, g)
+        if product > 1e-12 * size > 0.0:
+            k = used % memory
+            steps[k, :] = direction
+            changes[k, :] = g
+            changes[k] *= -1.0
+            products[k] = product
+            used += 1
+        elif size == 0.0:
+            return -value, used, evaluations, False
+        x[:] = trial.reshape(-1)
+        gradient[:, :] = trial_gradient
+        value = new_value
+    return -value, used, evaluations, True

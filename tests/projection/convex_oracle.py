@@ -1,0 +1,169 @@
+"""The Euclidean projection from its definition, by a general convex solver: slow, for tiny models only.
+
+Nothing here calls the code under test; the constraints are listed one by one with plain loops.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Sequence
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+import oracle
+from fastmix.model import PairwiseMRF
+
+FloatArray = NDArray[np.float64]
+
+GRAPHS: dict[str, tuple[int, list[tuple[int, int]]]] = {
+    "path": (4, [(0, 1), (1, 2), (2, 3)]),
+    "cycle": (5, [(0, 1), (0, 4), (1, 2), (2, 3), (3, 4)]),
+    "star": (5, [(0, 1), (0, 2), (0, 3), (0, 4)]),
+    "complete": (4, list(itertools.combinations(range(4), 2))),
+    "grid": (6, [(0, 1), (0, 3), (1, 2), (1, 4), (2, 5), (3, 4), (4, 5)]),
+}
+
+# Clarabel aims at 1e-8 by default and mostly reaches far more; where rounding stops it, the reduced tolerances are what
+# an answer still has to meet.
+_ACCURATE = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11, "max_iter": 500}
+_ACCEPTED = {"reduced_tol_gap_abs": 1e-7, "reduced_tol_gap_rel": 1e-7, "reduced_tol_feas": 1e-8}
+
+
+def solve(
+    model: PairwiseMRF, norm_bound: float, norm: str, bound: str, both_directions: bool = True
+) -> tuple[float, FloatArray]:
+    """Squared distance and flat tables of the nearest model whose bound on R has a norm of at most ``norm_bound``."""
+    theta, z, constraints = _feasible_set(model, norm_bound, norm, bound, both_directions)
+    distance = cp.sum_squares(theta - model.log_pairwise)
+    return _minimise(distance, constraints), theta.value
+
+
+def solve_smoothed(
+    model: PairwiseMRF, norm_bound: float, norm: str, alpha: float, y: FloatArray, both_directions: bool = True
+) -> tuple[float, FloatArray, FloatArray]:
+    """Objective, flat tables and z of the smoothed projection, both entries of Z per edge counted; bound linf."""
+    theta, z, constraints = _feasible_set(model, norm_bound, norm, "linf", both_directions)
+    # sum_squares(Z - Y) over the whole matrix: entries ij and ji of an edge, nothing elsewhere.
+    smoothing = alpha * 2.0 * cp.sum_squares(z - y)
+    objective = cp.sum_squares(theta - model.log_pairwise) + smoothing
+    return _minimise(objective, constraints), theta.value, z.value
+
+
+def dependency(
+    num_states: Sequence[int], edges: Sequence[tuple[int, int]], tables: FloatArray, bound: str, both: bool = True
+) -> FloatArray:
+    """The bound on R of each edge, the larger of the two directions (or R_ij alone), from flat tables."""
+    position, result = 0, []
+    for i, j in edges:
+        size = num_states[i] * num_states[j]
+        table = np.asarray(tables[position : position + size]).reshape(num_states[i], num_states[j])
+        position += size
+        values = [_largest_contrast(table, bound)]
+        if both:
+            values.append(_largest_contrast(table.T, bound))
+        result.append(max(values))
+    return np.array(result)
+
+
+def norm_of(num_variables: int, edges: Sequence[tuple[int, int]], z: FloatArray, norm: str) -> float:
+    """Norm of the symmetric matrix with z on the edges."""
+    matrix = np.zeros((num_variables, num_variables))
+    for (i, j), value in zip(edges, z, strict=True):
+        matrix[i, j] = matrix[j, i] = value
+    return float(np.linalg.norm(matrix, np.inf if norm == "inf" else 2))
+
+
+def norm_of_model(model: PairwiseMRF, tables: FloatArray, norm: str, bound: str, both: bool = True) -> float:
+    """Norm of the dependency bound of a model with other tables."""
+    edges = [tuple(edge) for edge in model.edges.tolist()]
+    r = dependency(model.num_states.tolist(), edges, tables, bound, both)
+    return norm_of(model.num_variables, edges, r, norm)
+
+
+def random_instance(rng: np.random.Generator, kind: str) -> PairwiseMRF:
+    """A small model on a random one of :data:`GRAPHS`: ``ising``, ``binary``, ``states`` (3 to 5) or ``mixed`` counts."""
+    n, edges = GRAPHS[str(rng.choice(sorted(GRAPHS)))]
+    scale = float(rng.choice([0.5, 1.0, 3.0]))
+    if kind == "ising":
+        return PairwiseMRF.ising(edges, scale * rng.standard_normal(len(edges)), rng.standard_normal(n))
+    counts = {
+        "binary": np.full(n, 2),
+        "states": np.full(n, rng.integers(3, 6)),
+        "mixed": rng.integers(1, 5, n),
+    }[kind]
+    return oracle.random_entries(rng, counts.tolist(), edges, scale)
+
+
+def _largest_contrast(table: FloatArray, bound: str) -> float:
+    largest = 0.0
+    for a, b in itertools.combinations(range(table.shape[1]), 2):
+        difference = table[:, a] - table[:, b]
+        if bound == "linf":
+            largest = max(largest, float(np.abs(difference).max()) / 2)
+        else:
+            largest = max(largest, float(difference.max() - difference.min()) / 4)
+    return largest
+
+
+def _feasible_set(
+    model: PairwiseMRF, norm_bound: float, norm: str, bound: str, both_directions: bool
+) -> tuple[cp.Variable, cp.Variable, list[cp.Constraint]]:
+    """Variables theta and z, and R_e(theta) <= z_e with the norm of z at most the bound."""
+    edges = [tuple(edge) for edge in model.edges.tolist()]
+    theta, z = cp.Variable(len(model.log_pairwise)), cp.Variable(len(edges))
+    contrasts, owners = [], []
+    position = 0
+    for e, (i, j) in enumerate(edges):
+        rows, cols = int(model.num_states[i]), int(model.num_states[j])
+        entries = position + np.arange(rows * cols).reshape(rows, cols)
+        position += rows * cols
+        for table in (entries, entries.T)[: 2 if both_directions else 1]:
+            for a, b in itertools.combinations(range(table.shape[1]), 2):
+                for contrast in _contrasts(table, a, b, bound, len(model.log_pairwise)):
+                    contrasts.append(contrast)
+                    owners.append(e)
+    constraints = [z >= 0]
+    if contrasts:
+        constraints.append(cp.abs(np.array(contrasts) @ theta) <= z[np.array(owners)])
+    n = model.num_variables
+    if norm == "inf":
+        incidence = np.zeros((n, len(edges)))
+        for e, (i, j) in enumerate(edges):
+            incidence[i, e] = incidence[j, e] = 1.0
+        constraints.append(incidence @ z <= norm_bound)
+    else:
+        units = np.zeros((n * n, len(edges)))
+        for e, (i, j) in enumerate(edges):
+            units[i * n + j, e] = units[j * n + i, e] = 1.0
+        matrix = cp.reshape(units @ z, (n, n), order="C")
+        constraints.append(norm_bound * np.eye(n) - matrix >> 0)
+    return theta, z, constraints
+
+
+def _contrasts(table: NDArray[np.int64], a: int, b: int, bound: str, length: int) -> list[FloatArray]:
+    result = []
+    for r in range(len(table)):
+        if bound == "linf":
+            contrast = np.zeros(length)
+            contrast[table[r, a]] += 0.5
+            contrast[table[r, b]] -= 0.5
+            result.append(contrast)
+            continue
+        for s in range(r):
+            contrast = np.zeros(length)
+            contrast[[table[r, a], table[s, b]]] += 0.25
+            contrast[[table[r, b], table[s, a]]] -= 0.25
+            result.append(contrast)
+    return result
+
+
+def _minimise(objective: cp.Expression, constraints: list[cp.Constraint]) -> float:
+    problem = cp.Problem(cp.Minimize(objective), constraints)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Solution may be inaccurate")
+        problem.solve(solver=cp.CLARABEL, **_ACCURATE, **_ACCEPTED)
+    assert problem.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE), problem.status
+    return float(problem.value)

@@ -1,0 +1,824 @@
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import gzip
+import io
+import itertools
+import json
+import math
+import os
+import pty
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import fastmix
+from fastmix import Status, cli, instances
+from fastmix.exact import enumerate_model
+from fastmix.io import load_npz, read_mar, read_model, read_pr, write_evidence, write_model
+from fastmix.model import PairwiseMRF
+
+PROVENANCE = {"version", "seed", "options", "model_hash", "device"}
+
+# Three variables of 2, 3 and 2 states, a pair factor and one over all three: pairwise once a variable is observed.
+TRIPLE = "MARKOV\n3\n2 3 2\n2\n2 0 1\n3 0 1 2\n6\n 1 2 3 4 5 6\n12\n 1 5 2 6 3 7 4 8 5 9 6 1\n"
+TRIPLE_PAIR = np.arange(1.0, 7).reshape(2, 3)
+TRIPLE_TABLE = np.array([1.0, 5, 2, 6, 3, 7, 4, 8, 5, 9, 6, 1]).reshape(2, 3, 2)
+
+# Three binary variables that must all differ: every pair is possible, no configuration is.
+CONTRADICTION = "MARKOV 3 2 2 2 3 2 0 1 2 1 2 2 0 2 4 0 1 1 0 4 0 1 1 0 4 0 1 1 0"
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """The command line in this process, in an empty folder; ``stdin`` is what it finds on its standard input."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str | Path, stdin: str | bytes = b"") -> Outcome:
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        capsys.readouterr()
+        code = cli._run([str(a) for a in arguments])
+        return Outcome(code, *capsys.readouterr())
+
+    return call
+
+
+def run_process(*arguments: str | Path, stdin: bytes = b"", **options: Any) -> Outcome:
+    """The command line as users start it."""
+    done = subprocess.run(command(*arguments), input=stdin, capture_output=True, timeout=120, **options)
+    return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "fastmix", *map(str, arguments)]
+
+
+def assert_refused(outcome: Outcome, code: int, pattern: str = "") -> None:
+    assert outcome.code == code, outcome
+    assert outcome.out == ""
+    assert len(outcome.err.splitlines()) == 1, outcome.err
+    assert re.match(r"fastmix: \S", outcome.err), outcome.err
+    assert outcome.err.endswith("\n")
+    assert "Traceback" not in outcome.err
+    assert re.search(pattern, outcome.err), outcome.err
+
+
+def files(folder: Path) -> set[str]:
+    return {str(p.relative_to(folder)) for p in folder.rglob("*")}
+
+
+@pytest.fixture
+def model() -> PairwiseMRF:
+    return instances.ising_grid(2, 3, coupling_max=1.5, seed=3)
+
+
+@pytest.fixture
+def saved(model: PairwiseMRF, tmp_path: Path) -> str:
+    """The model as an npz file, which holds it exactly."""
+    write_model(model, tmp_path / "model.npz")
+    return "model.npz"
+
+
+@pytest.fixture
+def triple(tmp_path: Path) -> str:
+    (tmp_path / "triple.uai").write_text(TRIPLE)
+    return "triple.uai"
+
+
+# -- the parser -----------------------------------------------------------------------------------------------------
+
+COMMANDS = [
+    [],
+    ["info"],
+    ["infer"],
+    ["convert"],
+    ["generate"],
+    *(["generate", kind] for kind in ("ising-grid", "potts-grid", "ising-random", "ising-bipartite", "ising-regular")),
+    ["generate", "ising-tree"],
+]
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_help(run: Run, words: list[str], flag: str) -> None:
+    outcome = run(*words, flag)
+    assert outcome.code == 0
+    assert outcome.out.startswith("Usage: fastmix")
+    assert outcome.err == ""
+
+
+def test_version(run: Run) -> None:
+    assert run("--version") == (0, f"fastmix {fastmix.__version__}\n", "")
+
+
+def test_main_leaves_with_the_code(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, code in ((["--version"], 0), (["bogus"], 2)):
+        with pytest.raises(SystemExit) as leaving:
+            cli.main(arguments)
+        assert leaving.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pattern"),
+    [
+        ("", "Missing command"),
+        ("generate", "Missing command"),
+        ("bogus", "No such command 'bogus'"),
+        ("generate bogus", "No such command 'bogus'"),
+        ("info", "Missing argument 'MODEL'"),
+        ("infer", "Missing argument 'MODEL'"),
+        ("convert model.npz", "Missing argument 'OUT'"),
+        ("info model.npz extra", "extra"),
+        ("info model.npz --bogus", "--bogus"),
+        ("infer model.npz --evidence", "--evidence"),
+        ("infer model.npz --method bogus", "--method must be one of exact, got 'bogus'"),
+        ("infer model.npz --memory-limit lots", "got 'lots'"),
+        ("infer model.npz --memory-limit 0", "positive"),
+        ("infer model.npz --memory-limit -1GB", "positive"),
+        ("infer model.npz --memory-limit 1e400", "positive"),
+        ("infer model.npz --memory-limit 100B", "over the limit of 100 B"),
+        ("infer model.npz -o - --json", "must not both write to stdout"),
+        ("convert model.npz - --json", "must not both write to stdout"),
+        ("convert model.npz model.txt", "must end in .uai"),
+        ("convert model.npz model", "must end in .uai"),
+        ("generate ising-grid -o - --json", "must not both write to stdout"),
+        ("generate ising-grid -o grid.txt", "must end in .uai"),
+        ("generate ising-grid --rows 0", "rows must be a whole number of at least 1, got 0"),
+        ("generate ising-grid --rows x", "--rows"),
+        ("generate ising-grid --rows 1.5", "--rows"),
+        ("generate ising-grid --cols 99999999999999999999", "cols must be"),
+        ("generate ising-grid --seed -1", "seed must be"),
+        ("generate ising-grid --coupling-max nan", "coupling_max must be finite"),
+        ("generate ising-grid --coupling-max -1", "coupling_max must be"),
+        ("generate ising-grid --field-max inf", "field_max must be finite"),
+        ("generate potts-grid --num-states 0", "num_states must be"),
+        ("generate ising-random --num-variables -1", "num_variables must be"),
+        ("generate ising-random --edge-probability 2", "edge_probability must be from 0 to 1, got 2"),
+        ("generate ising-bipartite --left -1", "left must be"),
+        ("generate ising-regular --num-variables 5 --degree 3", "degree must be"),
+        ("generate ising-tree --num-variables 99999999999999999999", "num_variables must be"),
+    ],
+)
+def test_refused_with_one_line(run: Run, saved: str, tmp_path: Path, arguments: str, pattern: str) -> None:
+    assert_refused(run(*arguments.split()), 2, re.escape(pattern))
+    assert files(tmp_path) == {"model.npz"}
+
+
+def test_empty_names_are_names(run: Run, saved: str) -> None:
+    assert_refused(run("info", ""), 3, "''")
+    assert_refused(run("infer", saved, "--evidence", ""), 3, "''")
+    assert_refused(run("infer", saved, "--memory-limit", ""), 2, "got ''")
+    assert_refused(run("infer", saved, "-o", ""), 2)
+    assert_refused(run("convert", saved, ""), 2, "got ''")
+
+
+@pytest.mark.parametrize("words", [["info"], ["infer"], ["convert", "out.npz"]], ids=lambda words: words[0])
+class TestBadFiles:
+    """Exit code 3, whichever command reads the file."""
+
+    def check(self, run: Run, words: list[str], pattern: str, *more: str) -> None:
+        before = files(Path())
+        assert_refused(run(words[0], "model", *words[1:], *more), 3, pattern)
+        assert_refused(run(words[0], "model", *words[1:], *more, "--json"), 3, pattern)
+        assert files(Path()) == before
+
+    @pytest.mark.parametrize(
+        ("content", "pattern"),
+        [
+            (b"", r"model:1: the file is empty"),
+            (b"BOGUS 1", r"model:1: .*'BOGUS'"),
+            (b"MARKOV 2\n2 two", r"model:2: expected a number, got 'two'"),
+            (b"MARKOV 2 2 2 1 2 0 1 4 1 1 1", r"model:1: the file ends"),
+            (b"MARKOV 1 2 1 1 0 2 1 -1", r"model:1: .*'-1'"),
+            (b"MARKOV 1 2 1 1 0 2 nan 1", r"model:1: .*'nan'"),
+            (b"MARKOV 1 2 1 1 0 2 0 0", r"model:1: "),
+            (TRIPLE.encode(), r"model:\d+: .*evidence"),
+            (b"\xff\xfe\x00", r"model:1: expected ASCII or UTF-8"),
+            (b"PK\x03\x04 no archive", r"model: "),
+            (gzip.compress(TRIPLE.encode())[:-9], r"model: the compressed file is damaged"),
+        ],
+    )
+    def test_content(self, run: Run, words: list[str], content: bytes, pattern: str) -> None:
+        Path("model").write_bytes(content)
+        self.check(run, words, pattern)
+
+    def test_missing(self, run: Run, words: list[str]) -> None:
+        self.check(run, words, r"fastmix: model: No such file")
+
+    def test_folder(self, run: Run, words: list[str]) -> None:
+        Path("model").mkdir()
+        self.check(run, words, r"model: is a directory")
+
+    @pytest.mark.parametrize(
+        ("text", "pattern"),
+        [
+            (None, r"fastmix: given: No such file"),
+            ("2 0", r"given:1: "),
+            ("1 0 x", r"given:1: .*'x'"),
+            ("1 9 0", r"given: .*got 9"),
+            ("1 0 2", r"given: .*got 2"),
+            ("2 0 0 0 1", r"given:1: variable 0"),
+        ],
+    )
+    def test_evidence(self, run: Run, words: list[str], model: PairwiseMRF, text: str | None, pattern: str) -> None:
+        write_model(model, "model.npz")
+        Path("model.npz").rename("model")
+        if text is not None:
+            Path("given").write_text(text)
+        self.check(run, words, pattern, "--evidence", "given")
+
+    def test_impossible_evidence(self, run: Run, words: list[str]) -> None:
+        Path("model").write_text("MARKOV 2 2 2 1 2 0 1 4 1 0 0 1")
+        write_evidence({0: 0, 1: 1}, "given")
+        self.check(run, words, r"model with evidence given: .*impossible", "-e", "given")
+
+    def test_stdin_holds_one_file(self, run: Run, words: list[str]) -> None:
+        assert_refused(run(words[0], "-", *words[1:], "--evidence", "-", stdin=TRIPLE), 2, "must not both be -")
+
+
+def test_contradictory_model(run: Run) -> None:
+    Path("none.uai").write_text(CONTRADICTION)
+    assert_refused(run("infer", "none.uai"), 3, "none.uai: no configuration has positive probability")
+    write_evidence({0: 0}, "given")
+    assert_refused(run("infer", "none.uai", "-e", "given", "--json"), 3, "none.uai with evidence given: ")
+    assert run("info", "none.uai").code == 0
+
+
+# -- info -----------------------------------------------------------------------------------------------------------
+
+
+def test_info_shows_a_table(run: Run, saved: str) -> None:
+    outcome = run("info", saved)
+    assert (outcome.code, outcome.err) == (0, "")
+    lines = [" ".join(line.split()) for line in outcome.out.splitlines()]
+    assert lines[0] == saved
+    assert "num variables 6" in lines
+    assert "num edges 7" in lines
+    assert "treewidth 2" in lines
+
+
+def test_info_json(run: Run, saved: str, model: PairwiseMRF) -> None:
+    outcome = run("info", saved, "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    facts = json.loads(outcome.out)
+    assert facts["num_variables"] == 6
+    assert facts["num_observed"] == 0
+    assert facts["num_states"] == [2, 2]
+    assert facts["num_edges"] == 7
+    assert facts["max_degree"] == 3
+    assert facts["num_components"] == 1
+    assert facts["treewidth"] == [2, 2]
+    assert facts["num_forbidden_states"] == facts["num_forbidden_pairs"] == 0
+    assert facts["largest_table_entry"] == np.abs(model.log_pairwise).max()
+    assert facts["seconds"] >= 0
+    assert facts["provenance"].keys() >= PROVENANCE
+    assert facts["provenance"]["model_hash"] == model.content_hash
+
+
+def test_info_with_evidence(run: Run, saved: str) -> None:
+    write_evidence({1: 0, 4: 1}, "given")  # the middle column: two pairs are left
+    facts = json.loads(run("info", saved, "-e", "given", "--json").out)
+    assert (facts["num_variables"], facts["num_observed"], facts["num_edges"]) == (6, 2, 2)
+    assert (facts["num_components"], facts["treewidth"]) == (2, [1, 1])
+    assert facts["provenance"]["options"] == {"evidence": {"1": 0, "4": 1}}
+
+
+def test_info_makes_a_triple_pairwise(run: Run, triple: str) -> None:
+    write_evidence({1: 2}, "given")
+    facts = json.loads(run("info", triple, "-e", "given", "--json").out)
+    assert (facts["num_variables"], facts["num_edges"], facts["num_states"]) == (3, 1, [2, 2])
+
+
+def test_info_of_nothing(run: Run) -> None:
+    facts = json.loads(run("info", "-", "--json", stdin="MARKOV 0 0").out)
+    assert (facts["num_variables"], facts["num_edges"], facts["num_states"]) == (0, 0, [0, 0])
+    assert run("info", "-", stdin="MARKOV 0 0").code == 0
+
+
+@pytest.mark.parametrize("name", ["[red]model.uai", "a[/b", "long" * 40 + ".uai"])
+def test_info_shows_any_name(run: Run, name: str) -> None:
+    folder = Path(name).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    Path(name).write_text("MARKOV 1 2 0")
+    outcome = run("info", name)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.splitlines()[0] == name
+
+
+# -- infer ----------------------------------------------------------------------------------------------------------
+
+
+def test_infer_prints_mar_and_says_log_z(run: Run, saved: str, model: PairwiseMRF) -> None:
+    outcome = run("infer", saved, "--method", "exact")
+    assert outcome.code == 0
+    Path("out.MAR").write_text(outcome.out)
+    exact = enumerate_model(model)
+    np.testing.assert_allclose(np.concatenate(read_mar("out.MAR")), exact.node_marginals, atol=1e-12)
+    assert re.fullmatch(rf"fastmix: method exact, status ok, log Z = {exact.log_z:.6f}, \S+ s\n", outcome.err), (
+        outcome.err
+    )
+
+
+def test_infer_json(run: Run, saved: str, model: PairwiseMRF) -> None:
+    outcome = run("infer", saved, "--json", "--memory-limit", "1GiB")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.count("\n") == 1
+    answer = json.loads(outcome.out)
+    assert answer.keys() >= {"method", "status", "log_z", "marginals", "seconds", "provenance"}
+    assert (answer["method"], answer["status"]) == ("exact", "ok")
+    exact = enumerate_model(model)
+    assert answer["log_z"] == pytest.approx(exact.log_z, abs=1e-12)
+    assert [len(vector) for vector in answer["marginals"]] == [2] * 6
+    np.testing.assert_allclose(np.concatenate(answer["marginals"]), exact.node_marginals, atol=1e-12)
+    assert answer["seconds"] >= 0
+    assert answer["provenance"].keys() >= PROVENANCE
+    assert answer["provenance"]["version"] == fastmix.__version__
+    assert answer["provenance"]["model_hash"] == model.content_hash
+    assert answer["provenance"]["options"]["memory_limit"] == 2**30
+
+
+def test_infer_with_evidence_lists_every_variable(run: Run, saved: str, model: PairwiseMRF) -> None:
+    write_evidence({1: 0, 5: 1}, "given")
+    answer = json.loads(run("infer", saved, "--evidence", "given", "--json").out)
+    assert len(answer["marginals"]) == 6
+    assert answer["marginals"][1] == [1.0, 0.0]
+    assert answer["marginals"][5] == [0.0, 1.0]
+    exact = enumerate_model(model)
+    fits = (exact.configurations[:, 1] == 0) & (exact.configurations[:, 5] == 1)
+    mass = exact.probabilities[fits].sum()
+    assert answer["log_z"] == pytest.approx(exact.log_z + math.log(mass), abs=1e-12)
+    for i, vector in enumerate(answer["marginals"]):
+        expected = exact.probabilities[fits & (exact.configurations[:, i] == 1)].sum() / mass
+        assert vector[1] == pytest.approx(expected, abs=1e-12)
+    assert answer["provenance"]["options"]["evidence"] == {"1": 0, "5": 1}
+
+
+@pytest.mark.parametrize(("observed", "state"), [(v, s) for v, n in enumerate((2, 3, 2)) for s in range(n)])
+def test_infer_with_evidence_inside_a_triple(run: Run, triple: str, observed: int, state: int) -> None:
+    write_evidence({observed: state}, "given")
+    outcome = run("infer", triple, "-e", "given", "--json")
+    assert outcome.code == 0
+    answer = json.loads(outcome.out)
+    weights = {x: TRIPLE_PAIR[x[:2]] * TRIPLE_TABLE[x] for x in itertools.product(range(2), range(3), range(2))}
+    weights = {x: w for x, w in weights.items() if x[observed] == state}
+    total = sum(weights.values())
+    assert answer["log_z"] == pytest.approx(math.log(total), abs=1e-12)
+    for i, count in enumerate((2, 3, 2)):
+        expected = [sum(w for x, w in weights.items() if x[i] == s) / total for s in range(count)]
+        assert answer["marginals"][i] == pytest.approx(expected, abs=1e-12)
+
+
+def test_everything_observed(run: Run, saved: str, model: PairwiseMRF) -> None:
+    write_evidence(dict.fromkeys(range(6), 1), "given")
+    answer = json.loads(run("infer", saved, "-e", "given", "--json").out)
+    assert answer["marginals"] == [[0.0, 1.0]] * 6
+    assert answer["log_z"] == pytest.approx(float(model.log_weight([1] * 6)), abs=1e-12)
+
+
+def test_empty_evidence(run: Run, saved: str) -> None:
+    Path("given").write_text("0\n")
+    plain, given = run("infer", saved), run("infer", saved, "-e", "given")
+    assert given.code == 0
+    assert given.out == plain.out
+
+
+@pytest.mark.parametrize("name", ["out.MAR", "out.mar", "out.MAR.gz", "out.uai.MAR.xz"])
+def test_infer_writes_mar(run: Run, saved: str, model: PairwiseMRF, name: str) -> None:
+    assert run("infer", saved, "-o", name) == (0, "", "")
+    np.testing.assert_allclose(np.concatenate(read_mar(name)), enumerate_model(model).node_marginals, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["out.PR", "out.pr", "out.PR.gz"])
+def test_infer_writes_pr(run: Run, saved: str, model: PairwiseMRF, name: str) -> None:
+    assert run("infer", saved, "-o", name) == (0, "", "")
+    assert read_pr(name) * math.log(10) == pytest.approx(enumerate_model(model).log_z, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.JSON", "out.json.gz"])
+def test_infer_writes_json(run: Run, saved: str, name: str) -> None:
+    outcome = run("infer", saved, "-o", name, "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    data = Path(name).read_bytes()
+    assert (gzip.decompress(data) if name.endswith(".gz") else data).decode() == outcome.out
+
+
+def test_infer_to_stdout(run: Run, saved: str) -> None:
+    outcome = run("infer", saved, "-o", "-")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out == run("infer", saved).out
+
+
+def test_model_or_evidence_from_stdin(run: Run, saved: str) -> None:
+    write_evidence({2: 1}, "given")
+    outcome = run("infer", saved, "-e", "given", "-o", "-")
+    assert outcome.code == 0
+    assert run("infer", "-", "-e", "given", "-o", "-", stdin=Path(saved).read_bytes()) == outcome
+    assert run("infer", saved, "-e", "-", "-o", "-", stdin=Path("given").read_bytes()) == outcome
+    packed = gzip.compress(Path(saved).read_bytes())
+    assert run("infer", "-", "-e", "given", "-o", "-", stdin=packed) == outcome
+
+
+def test_infer_nothing(run: Run) -> None:
+    answer = json.loads(run("infer", "-", "--json", stdin="MARKOV 0 0").out)
+    assert (answer["log_z"], answer["marginals"]) == (0.0, [])
+    assert run("infer", "-", stdin="MARKOV 0 0").out.split() == ["MAR", "0"]
+
+
+def test_no_room(run: Run, tmp_path: Path) -> None:
+    write_model(instances.ising_grid(12, 12, coupling_max=1.0, seed=0), "grid.npz")
+    before = files(tmp_path)
+    outcome = run("infer", "grid.npz", "--memory-limit", "50kB", "-o", "out.MAR", "--json")
+    assert_refused(outcome, 2, r"needs .*[KMG]iB \(treewidth .*over the limit of 48.8 KiB")
+    assert files(tmp_path) == before
+
+
+class TestUntrusted:
+    """No method gives such answers yet: the library is made to."""
+
+    @pytest.fixture(autouse=True)
+    def _shaky(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        answer = fastmix.infer
+
+        def shaky(model: PairwiseMRF, **options: Any) -> fastmix.InferenceResult:
+            return dataclasses.replace(answer(model, **options), status=Status.NOT_CONVERGED, log_z=None)
+
+        monkeypatch.setattr(fastmix, "infer", shaky)
+
+    def test_text(self, run: Run, saved: str) -> None:
+        outcome = run("infer", saved)
+        assert outcome.code == 1
+        assert outcome.out.startswith("MAR\n6 2 ")
+        assert "status not_converged" in outcome.err
+        assert Status.NOT_CONVERGED.advice in outcome.err
+
+    def test_outputs_are_still_written(self, run: Run, saved: str) -> None:
+        outcome = run("infer", saved, "--json", "-o", "out.MAR")
+        assert outcome.code == 1
+        answer = json.loads(outcome.out)
+        assert answer["status"] == "not_converged"
+        assert answer["log_z"] is None
+        assert len(read_mar("out.MAR")) == 6
+
+    def test_no_log_z_to_write(self, run: Run, saved: str, tmp_path: Path) -> None:
+        assert_refused(run("infer", saved, "-o", "out.PR"), 2, "gives no log Z")
+        assert files(tmp_path) == {saved}
+
+
+# -- convert --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["out.uai", "out.UAI", "out.uai.gz", "out.uai.xz", "out.npz"])
+def test_convert(run: Run, saved: str, model: PairwiseMRF, name: str) -> None:
+    assert run("convert", saved, name) == (0, "", "")
+    written = read_model(name)
+    assert np.array_equal(written.edges, model.edges)
+    states = enumerate_model(model).configurations
+    np.testing.assert_allclose(written.log_weight(states), model.log_weight(states), rtol=0, atol=1e-12)
+    assert run("convert", name, "back.npz") == (0, "", "")
+    if name == "out.npz":
+        assert load_npz("back.npz") == model
+
+
+def test_convert_json(run: Run, saved: str, model: PairwiseMRF) -> None:
+    outcome = run("convert", saved, "out.uai", "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    facts = json.loads(outcome.out)
+    assert (facts["num_variables"], facts["num_edges"], facts["output"]) == (6, 7, "out.uai")
+    assert facts["seconds"] >= 0
+    assert facts["provenance"].keys() >= PROVENANCE
+    assert facts["provenance"]["options"] == {"source": saved, "evidence": None}
+    assert Path("out.uai").exists()
+
+
+def test_convert_through_pipes(run: Run, saved: str) -> None:
+    outcome = run("convert", saved, "-")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.startswith("MARKOV\n6\n")
+    assert run("convert", "-", "-", stdin=outcome.out) == outcome
+    assert run("convert", saved, "out.uai").code == 0
+    assert Path("out.uai").read_text() == outcome.out
+
+
+def test_convert_given_evidence(run: Run, triple: str) -> None:
+    write_evidence({1: 2}, "given")
+    assert run("convert", triple, "out.npz", "-e", "given") == (0, "", "")
+    model = load_npz("out.npz")
+    assert model.num_states.tolist() == [2, 2]
+    weights = TRIPLE_PAIR[:, 2, None] * TRIPLE_TABLE[:, 2, :]
+    exact = enumerate_model(model)
+    assert exact.log_z == pytest.approx(math.log(weights.sum()), abs=1e-12)
+    np.testing.assert_allclose(exact.probabilities, weights.reshape(-1) / weights.sum(), atol=1e-12)
+
+
+def test_convert_notes_what_is_lost(run: Run) -> None:
+    named = PairwiseMRF.from_tables([[0.0, 1.0]], [], [], variable_names=["rain"])
+    write_model(named, "named.npz")
+    outcome = run("convert", "named.npz", "-")
+    assert outcome.code == 0
+    assert outcome.out.startswith("MARKOV")
+    assert outcome.err.startswith("fastmix: note: ")
+
+
+# -- generate -------------------------------------------------------------------------------------------------------
+
+STRENGTH = ["--coupling-max", "3", "--attractive", "--seed", "5"]
+KINDS = {
+    "ising-grid": (["--rows", "3", "--cols", "4"], lambda **k: instances.ising_grid(3, 4, **k)),
+    "ising-grid --torus": (["--rows", "3", "--cols", "4"], lambda **k: instances.ising_grid(3, 4, torus=True, **k)),
+    "potts-grid": (
+        ["--rows", "2", "--cols", "3", "--num-states", "4"],
+        lambda **k: instances.potts_grid(2, 3, num_states=4, **k),
+    ),
+    "ising-random": (
+        ["--num-variables", "7", "--edge-probability", "0.4"],
+        lambda **k: instances.ising_random(7, edge_probability=0.4, **k),
+    ),
+    "ising-bipartite": (["--left", "2", "--right", "3"], lambda **k: instances.ising_bipartite(2, 3, **k)),
+    "ising-regular": (["--num-variables", "8", "--degree", "3"], lambda **k: instances.ising_regular(8, 3, **k)),
+    "ising-tree": (["--num-variables", "9"], lambda **k: instances.ising_tree(9, **k)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_generate(run: Run, kind: str) -> None:
+    sizes, build = KINDS[kind]
+    model = build(coupling_max=3.0, attractive=True, seed=5)
+    arguments = ["generate", *kind.split(), *sizes, *STRENGTH]
+    assert run(*arguments, "-o", "out.npz") == (0, "", "")
+    assert load_npz("out.npz") == model
+    assert run(*arguments, "--mixed", "--field-max", "0.25", "-o", "mixed.npz").code == 0
+    assert load_npz("mixed.npz") == build(coupling_max=3.0, attractive=False, field_max=0.25, seed=5)
+    text = run(*arguments)
+    assert (text.code, text.err) == (0, "")
+    assert text.out.startswith("MARKOV\n")
+    assert run(*arguments, "-o", "-") == text
+    assert run(*arguments, "-o", "out.uai") == (0, "", "")
+    assert Path("out.uai").read_text() == text.out
+    outcome = run(*arguments, "-o", "out.npz", "--json")
+    facts = json.loads(outcome.out)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert (facts["num_variables"], facts["num_edges"]) == (model.num_variables, model.num_edges)
+    assert facts["output"] == "out.npz"
+    assert facts["provenance"]["seed"] == 5
+    assert facts["provenance"]["model_hash"] == model.content_hash
+    assert facts["provenance"]["options"]["coupling_max"] == 3.0
+    assert json.loads(run(*arguments, "--json").out)["output"] is None
+
+
+@pytest.mark.parametrize("kind", sorted({kind.split()[0] for kind in KINDS}))
+def test_generate_has_defaults(run: Run, kind: str) -> None:
+    outcome = run("generate", kind)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out == run("generate", kind, "--seed", "0").out
+    assert outcome.out != run("generate", kind, "--seed", "1").out
+
+
+def test_from_a_seed_to_marginals(run: Run) -> None:
+    options = ["--rows", "16", "--cols", "16", "--coupling-max", "3", "--attractive", "--seed", "0"]
+    assert run("generate", "ising-grid", *options, "-o", "grid.uai").code == 0
+    facts = json.loads(run("info", "grid.uai", "--json").out)
+    assert (facts["num_variables"], facts["num_edges"]) == (256, 480)
+    assert run("infer", "grid.uai", "--method", "exact", "-o", "grid.MAR") == (0, "", "")
+    model = instances.ising_grid(16, 16, coupling_max=3.0, attractive=True, seed=0)
+    np.testing.assert_allclose(np.concatenate(read_mar("grid.MAR")), fastmix.infer(model).node_marginals, atol=1e-9)
+
+
+# -- nothing half-written -------------------------------------------------------------------------------------------
+
+WRITERS = [
+    "infer model.npz -o {}.MAR",
+    "infer model.npz -o {}.PR",
+    "infer model.npz -o {}.json --json",
+    "convert model.npz {}.uai --json",
+    "convert model.npz {}.uai.gz",
+    "convert model.npz {}.npz",
+    "generate ising-grid -o {}.uai --json",
+    "generate ising-grid -o {}.npz",
+]
+
+
+@pytest.mark.parametrize("line", WRITERS)
+class TestFailedWrites:
+    @pytest.mark.parametrize("target", ["missing/out", "model.npz/out"])
+    def test_no_such_folder(self, run: Run, saved: str, tmp_path: Path, line: str, target: str) -> None:
+        assert_refused(run(*line.format(target).split()), 2, re.escape(f"{target}."))
+        assert files(tmp_path) == {saved}
+
+    def test_folder_in_the_way(self, run: Run, saved: str, tmp_path: Path, line: str) -> None:
+        words = line.format("out").split()
+        (target,) = (word for word in words if word.startswith("out."))
+        Path(target).mkdir()
+        assert_refused(run(*words), 2, re.escape(target))
+        assert files(tmp_path) == {saved, target}
+
+    @pytest.mark.parametrize("there", [False, True])
+    @pytest.mark.parametrize("step", ["fsync", "replace"])
+    def test_disk_full(
+        self, run: Run, saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, step: str, there: bool
+    ) -> None:
+        def fail(*_: Any, **__: Any) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        words = line.format("out").split()
+        (target,) = (word for word in words if word.startswith("out."))
+        if there:
+            Path(target).write_bytes(b"old")
+        before = files(tmp_path)
+        monkeypatch.setattr(os, step, fail)
+        assert_refused(run(*words), 2, "No space left")
+        assert files(tmp_path) == before
+        assert not there or Path(target).read_bytes() == b"old"
+
+
+def test_file_size_limit(tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+
+    outcome = run_process("generate", "ising-grid", "-o", "grid.uai", cwd=tmp_path, preexec_fn=limit)
+    assert_refused(outcome, 2, "File too large")
+    assert files(tmp_path) == set()
+
+
+# -- as a process ---------------------------------------------------------------------------------------------------
+
+
+def test_pipeline_of_processes(tmp_path: Path) -> None:
+    text = run_process("generate", "ising-grid", "--rows", "3", "--cols", "3", "--seed", "1")
+    assert (text.code, text.err) == (0, "")
+    answer = run_process("infer", "-", "--json", stdin=text.out.encode())
+    assert (answer.code, answer.err) == (0, "")
+    exact = enumerate_model(instances.ising_grid(3, 3, coupling_max=1.0, seed=1))
+    assert json.loads(answer.out)["log_z"] == pytest.approx(exact.log_z, abs=1e-9)
+    assert_refused(run_process("infer", "-", stdin=b"MARKOV"), 3, "<stdin>:1")
+    assert_refused(run_process("infer", "-", "--method", "bogus"), 2)
+    assert_refused(run_process(), 2, "Missing command")
+
+
+def test_closed_streams(tmp_path: Path) -> None:
+    (tmp_path / "model.uai").write_text("MARKOV 1 2 0")
+
+    def shell(redirection: str, *words: str) -> Outcome:
+        script = f'"$@" {redirection}'
+        done = subprocess.run(
+            ["sh", "-c", script, "sh", *command(*words)], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        )
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    assert_refused(shell(">&-", "infer", "model.uai"), 2, "Bad file descriptor")
+    assert_refused(shell(">&-", "info", "model.uai", "--json"), 2, "Bad file descriptor")
+    assert shell(">&-", "infer", "model.uai", "-o", "out.MAR") == (0, "", "")
+    assert_refused(shell("<&-", "info", "-"), 3, "Bad file descriptor")
+    assert shell("2>&-", "info", "missing.uai") == (3, "", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("words", [["infer", "model.uai"], ["infer", "model.uai", "--json"], ["info", "model.uai"]])
+def test_full_stdout(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "model.uai").write_text("MARKOV 1 2 0")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command(*words), cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120
+        )
+    assert_refused(Outcome(done.returncode, "", done.stderr), 2, "No space left")
+
+
+@pytest.mark.parametrize(
+    "words", [["infer", "model.uai"], ["infer", "model.uai", "--json"], ["info", "model.uai"], ["--help"]], ids=" ".join
+)
+def test_reader_that_has_left(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "model.uai").write_text("MARKOV 1 2 0")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as pipe:
+        done = subprocess.run(
+            command(*words), cwd=tmp_path, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=120
+        )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_head(tmp_path: Path) -> None:
+    (tmp_path / "wide.uai").write_text("MARKOV 1 100000 0")  # its MAR text is of 600 kB, more than a pipe holds
+    done = subprocess.run(
+        ["sh", "-c", '"$@" | head -c 3', "sh", *command("infer", "wide.uai", "-o", "-")],
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=120,
+    )
+    assert (done.stdout, done.stderr) == (b"MAR", b"")
+
+
+# -- terminals and Ctrl-C -------------------------------------------------------------------------------------------
+
+
+def run_on_terminal(folder: Path, *arguments: str) -> Outcome:
+    """The command line with stdout and stderr on a pseudo-terminal; what it showed is the output."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+    environment.pop("NO_COLOR", None)
+    process = subprocess.Popen(
+        command(*arguments), cwd=folder, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=environment
+    )
+    os.close(theirs)
+    shown = b""
+    with open(ours, "rb", buffering=0) as terminal:
+        while True:
+            try:
+                block = terminal.read(4096)
+            except OSError:  # how Linux says that the other side is closed
+                break
+            if not block:
+                break
+            shown += block
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    return Outcome(process.wait(timeout=60), text.replace("\r\n", "\n"), "")
+
+
+def test_terminal_shows_a_table(tmp_path: Path) -> None:
+    model = PairwiseMRF.from_tables(
+        [[0.0, 1.0], [2.0, 0.0, 0.0]],
+        [],
+        [],
+        variable_names=["rain", "wind[/x]"],
+        state_names=[["no", "yes"], ["[b]calm", "breeze", "gale"]],
+    )
+    write_model(model, tmp_path / "weather.npz")
+    code, shown, _ = run_on_terminal(tmp_path, "infer", "weather.npz")
+    assert code == 0
+    assert re.search(r"variable +most probable +probability of each state", shown)
+    assert re.search(r"rain +yes +0\.2689  0\.7311", shown)
+    assert re.search(r"wind\[/x\] +\[b\]calm +0\.7870  0\.1065  0\.1065", shown)
+    assert "fastmix: method exact, status ok, log Z = " in shown
+    assert "MAR" not in shown
+
+
+def test_terminal_counts_the_rest(tmp_path: Path) -> None:
+    write_model(instances.ising_tree(40, coupling_max=1.0, seed=0), tmp_path / "tree.npz")
+    code, shown, _ = run_on_terminal(tmp_path, "infer", "tree.npz")
+    assert code == 0
+    assert len(re.findall(r"^\d+ +[01] +0\.\d{4}  0\.\d{4} *$", shown, re.MULTILINE)) == 25
+    assert "fastmix: 15 more variables: -o FILE.MAR or --json gives all of them" in shown
+
+
+def test_terminal_gets_one_line_for_an_error(tmp_path: Path) -> None:
+    (tmp_path / "none.uai").write_text(CONTRADICTION)
+    code, shown, _ = run_on_terminal(tmp_path, "infer", "none.uai")
+    assert code == 3
+    assert "fastmix: none.uai: no configuration has positive probability" in shown
+    assert "Traceback" not in shown
+
+
+@contextlib.contextmanager
+def long_run(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A run in the middle of exact inference, in the slow arithmetic that couplings of hundreds ask for."""
+    write_model(instances.ising_grid(20, 20, coupling_max=200.0, seed=0), folder / "grid.uai")
+    process = subprocess.Popen(
+        command("infer", "-", "-o", "out.MAR", "--json"),
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A background job may have inherited a SIGINT that is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        assert process.stdin is not None
+        # More than a pipe holds: once all of it is written, the process is up and reading.
+        process.stdin.write((folder / "grid.uai").read_bytes() + b"\n" * 2**17)
+        process.stdin.close()
+        process.stdin = None
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("delay", [0.2, 1.5])
+def test_interrupt(tmp_path: Path, delay: float) -> None:
+    with long_run(tmp_path) as process:
+        time.sleep(delay)
+        assert process.poll() is None, "the run was to be long"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (1, b"", b"fastmix: interrupted\n")
+    assert files(tmp_path) == {"grid.uai"}

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastmix
+from fastmix import InferenceResult, PairwiseMRF, Status, infer
+from fastmix.exact import enumerate_model
+from fastmix.results import jsonable, provenance
+
+
+@pytest.fixture
+def model() -> PairwiseMRF:
+    """Variables of 2, 3 and 1 states and one more without edges; one edge is given backwards."""
+    rng = np.random.default_rng(4)
+    return PairwiseMRF.from_tables(
+        [rng.normal(size=n) for n in (2, 3, 1, 2)],
+        [(1, 0), (1, 2)],
+        [rng.normal(size=(3, 2)), rng.normal(size=(3, 1))],
+        variable_names=["a", "b", "c", "d"],
+    )
+
+
+@pytest.fixture
+def result(model: PairwiseMRF) -> InferenceResult:
+    return infer(model)
+
+
+# -- Status ---------------------------------------------------------------------------------------------------------
+
+
+def test_statuses() -> None:
+    assert [str(s) for s in Status] == ["ok", "not_converged", "not_mixed", "interrupted", "time_limit"]
+    assert Status.OK == "ok"
+    assert Status("not_mixed") is Status.NOT_MIXED
+    assert json.dumps(Status.OK) == '"ok"'
+
+
+@pytest.mark.parametrize("status", Status)
+def test_every_status_has_one_sentence_of_advice(status: Status) -> None:
+    assert status.advice.endswith(".")
+    assert status.advice.count(".") == 1
+
+
+# -- InferenceResult ------------------------------------------------------------------------------------------------
+
+
+def test_marginals_are_views_by_variable(result: InferenceResult) -> None:
+    assert [len(vector) for vector in result.marginals] == [2, 3, 1, 2]
+    np.testing.assert_array_equal(np.concatenate(result.marginals), result.node_marginals)
+    for i, name in enumerate("abcd"):
+        np.testing.assert_array_equal(result.marginal(i), result.marginals[i])
+        np.testing.assert_array_equal(result.marginal(name), result.marginals[i])
+
+
+def test_edge_marginal_in_both_directions(result: InferenceResult, model: PairwiseMRF) -> None:
+    exact = enumerate_model(model)
+    for i, j in ((0, 1), (1, 2)):
+        expected = np.zeros((model.num_states[i], model.num_states[j]))
+        np.add.at(expected, (exact.configurations[:, i], exact.configurations[:, j]), exact.probabilities)
+        np.testing.assert_allclose(result.edge_marginal(i, j), expected, atol=1e-12)
+        np.testing.assert_allclose(result.edge_marginal(j, i), expected.T, atol=1e-12)
+        np.testing.assert_allclose(result.edge_marginal("abcd"[j], "abcd"[i]), expected.T, atol=1e-12)
+        np.testing.assert_allclose(result.edge_marginal(i, j).sum(axis=1), result.marginal(i), atol=1e-12)
+
+
+def test_unknown_variables_and_edges(result: InferenceResult) -> None:
+    for variable in (4, -5, "e"):
+        with pytest.raises((ValueError, KeyError, IndexError), match=str(variable)):
+            result.marginal(variable)
+    with pytest.raises((ValueError, KeyError)):
+        result.edge_marginal(0, 3)
+
+
+def test_edge_marginals_that_were_not_asked_for(result: InferenceResult) -> None:
+    without = dataclasses.replace(result, edge_marginals=None)
+    with pytest.raises(ValueError, match="'exact' was not asked for edge marginals"):
+        without.edge_marginal(0, 1)
+
+
+def test_no_variables() -> None:
+    result = infer(PairwiseMRF.from_factors([], [((), 2.5)]))
+    assert result.marginals == []
+    assert result.to_dict()["marginals"] == []
+    assert result.log_z == pytest.approx(2.5)
+
+
+def test_result_is_frozen_and_compares_by_identity(result: InferenceResult, model: PairwiseMRF) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        result.log_z = 0.0  # type: ignore[misc]
+    assert result == result
+    assert result != infer(model)
+    assert len({result, result}) == 1
+
+
+def test_result_survives_a_pickle(result: InferenceResult) -> None:
+    again = pickle.loads(pickle.dumps(result))
+    assert again.model == result.model
+    assert again.to_dict() == result.to_dict()
+
+
+def test_to_dict(result: InferenceResult, model: PairwiseMRF) -> None:
+    answer = result.to_dict()
+    assert answer.keys() >= {"method", "status", "log_z", "marginals", "seconds", "provenance"}
+    assert json.loads(json.dumps(answer, allow_nan=False)) == answer
+    assert answer["method"] == "exact"
+    assert answer["status"] == "ok"
+    assert answer["log_z"] == result.log_z
+    assert answer["marginals"] == [vector.tolist() for vector in result.marginals]
+    assert answer["seconds"] == result.stats["seconds"]
+    assert answer["provenance"]["model_hash"] == model.content_hash
+
+
+@pytest.mark.parametrize("log_z", [None, -math.inf, math.nan])
+def test_no_log_z_is_null(result: InferenceResult, log_z: float | None) -> None:
+    assert dataclasses.replace(result, log_z=log_z).to_dict()["log_z"] is None
+
+
+def test_evidence_by_name_is_in_the_provenance(model: PairwiseMRF) -> None:
+    result = infer(model, evidence={"b": np.int64(2)})
+    assert result.marginal("b").tolist() == [0.0, 0.0, 1.0]
+    options = json.loads(json.dumps(result.to_dict()))["provenance"]["options"]
+    assert options == {"evidence": {"b": 2}, "memory_limit": None}
+
+
+# -- provenance and JSON --------------------------------------------------------------------------------------------
+
+
+def test_provenance(model: PairwiseMRF) -> None:
+    facts = provenance(model, seed=7, device="gpu", tol=1e-6)
+    assert facts["version"] == fastmix.__version__
+    assert facts["seed"] == 7
+    assert facts["device"] == "gpu"
+    assert facts["options"] == {"tol": 1e-6}
+    assert facts["model_hash"] == model.content_hash
+    assert provenance(model)["seed"] is None
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (None, None),
+        (True, True),
+        (3, 3),
+        (0.5, 0.5),
+        ("text", "text"),
+        (math.nan, None),
+        (math.inf, None),
+        (-math.inf, None),
+        (np.float64(0.25), 0.25),
+        (np.float32(0.25), 0.25),
+        (np.float64(math.nan), None),
+        (np.int32(4), 4),
+        (np.bool_(True), True),
+        (np.array([1.0, -math.inf]), [1.0, None]),
+        (np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+        (np.array(2.5), 2.5),
+        (np.array(math.inf), None),
+        ((1, [math.nan]), [1, [None]]),
+        ({1: np.array([True]), "b": {"c": math.inf}}, {"1": [True], "b": {"c": None}}),
+        (Status.OK, "ok"),
+    ],
+)
+def test_jsonable(value: Any, plain: Any) -> None:
+    result = jsonable(value)
+    assert result == plain
+    assert type(result) is type(plain) or isinstance(value, Status)
+    json.dumps(result, allow_nan=False)
