@@ -199,6 +199,8 @@ def test_dense_graphs_are_refused_at_once():
     model = random_tables(complete_edges(300), 2, scale=0.1, seed=0)
     with pytest.raises(ResourceError, match="at least 299"):
         infer(model)
+    with pytest.raises(ResourceError, match="at least 699"):
+        infer(random_tables(complete_edges(700), 3, scale=0.1, seed=0))
 
 
 def test_required_bytes_bounds_the_messages():

@@ -164,8 +164,9 @@ def plan_junction_tree(model: PairwiseMRF, *, memory_limit: float, method: str =
     n = model.num_variables
     least = int(model.num_states.min()) if n else 1
     lower = degeneracy(n, model.edges)
-    if least > 1 and 8.0 * float(least) ** min(lower, 1000) > memory_limit:
-        _refuse(f"at least {lower}", lower, 8.0 * float(least) ** min(lower, 1000), memory_limit, "at least ")
+    if least > 1 and lower * math.log2(least) + 3 > math.log2(memory_limit):
+        required = 8.0 * float(least) ** lower if lower * math.log2(least) < 1000 else 1e300
+        _refuse(f"at least {lower}", lower, required, memory_limit, "at least ")
     order = elimination_order(n, model.edges, model.num_states, method=method)  # type: ignore[arg-type]
     # All messages are stored, and while a clique is visited the new ones to its children; a message is a clique
     # without its first variable. The separators themselves can be large too when the width is.

@@ -81,7 +81,7 @@ def read_model(path: PathLike, evidence: Mapping[int, int] | None = None) -> Pai
 
 
 def write_model(model: PairwiseMRF, path: PathLike) -> list[str]:
-    """Write a model in the format that the suffix names; what the file cannot hold comes back as notes.
+    """Write a model in the format that the suffix names; what others will not read from it comes back as notes.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def write_model(model: PairwiseMRF, path: PathLike) -> list[str]:
     Returns
     -------
     list of str
-        Empty for npz files, and for UAI files that hold the whole model.
+        Empty for npz files, and for UAI files that every program reads as the same model.
 
     Raises
     ------

@@ -172,11 +172,12 @@ def atomic_write(path: PathLike, *, binary: bool = False) -> AbstractContextMana
     """
     if os.fspath(path) == "-":
         return _write_spooled(None, "", binary)
-    target = os.path.realpath(path)
-    suffix = os.path.splitext(os.fspath(path))[1].lower()
-    if os.path.exists(target) and not stat.S_ISREG(os.stat(target).st_mode):
-        return _write_spooled(target, suffix, binary)
-    return _write_renamed(target, suffix, binary)
+    name = os.fspath(path)
+    suffix = os.path.splitext(name)[1].lower()
+    # Devices and pipes are opened by the name given: what /dev/stdout links to need not be a path.
+    if os.path.exists(name) and not stat.S_ISREG(os.stat(name).st_mode):
+        return _write_spooled(name, suffix, binary)
+    return _write_renamed(os.path.realpath(name), suffix, binary)
 
 
 @contextmanager

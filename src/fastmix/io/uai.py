@@ -63,7 +63,8 @@ def read_uai(path: PathLike, evidence: Mapping[int, int] | None = None) -> Pairw
     -------
     PairwiseMRF
         Over all variables of the file, also the observed ones. If a factor over more than two variables was sliced by
-        the evidence, the model is right only together with that evidence: condition it on the same mapping.
+        the evidence, the model is right only together with that evidence: condition it on the same mapping. Of a
+        model from :func:`write_uai`, the largest entry of each table is 0 and the constant holds the rest.
 
     Raises
     ------
@@ -85,7 +86,7 @@ def read_uai(path: PathLike, evidence: Mapping[int, int] | None = None) -> Pairw
     ...     path = os.path.join(folder, "two.uai.xz")
     ...     notes = write_uai(PairwiseMRF.ising([(0, 1)], coupling=0.5), path)
     ...     read_uai(path)
-    PairwiseMRF(2 variables of 2 states, 1 edge)
+    PairwiseMRF(2 variables of 2 states, 1 edge, log_constant=0.5)
     """
     return parse_uai(read_bytes(path), display_name(path), evidence)
 

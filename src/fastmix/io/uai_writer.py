@@ -31,7 +31,7 @@ _CHUNK_TABLES = 1 << 15
 
 
 def write_uai(model: PairwiseMRF, path: PathLike) -> list[str]:
-    """Write a model as a UAI file; what the file cannot hold comes back as a list of notes.
+    """Write a model as a UAI file; what other programs will not read from it comes back as a list of notes.
 
     Each table is written as its exponentials, to the last digit, divided by the largest so that this becomes 1. The
     scales, together with ``log_constant``, are one factor over no variables, left out when it is 1 and split into
@@ -46,9 +46,9 @@ def write_uai(model: PairwiseMRF, path: PathLike) -> list[str]:
     Returns
     -------
     list of str
-        One line for each thing lost, also logged as a warning; empty when nothing is:
-        names; that a constant outside the range of doubles had to be split; entries so small beside others of their
-        table that other programs read them as 0 (this reader does not).
+        One line each, also logged as a warning, for names, which are lost; for a constant outside the range of doubles,
+        which is split; for entries so small beside others of their table that other programs read them as 0 (this
+        reader does not). Empty when there is nothing to say.
 
     Raises
     ------
@@ -83,10 +83,25 @@ def write_uai(model: PairwiseMRF, path: PathLike) -> list[str]:
 
 
 def format_uai(model: PairwiseMRF) -> str:
-    """A model as text in UAI format, see :func:`write_uai`; what the text cannot hold is logged as a warning.
+    """A model as text in UAI format, see :func:`write_uai`, whose notes are logged as warnings.
 
     Examples
     --------
+    The largest entry of a table becomes 1, and the constant makes up for it:
+
+    >>> print(format_uai(PairwiseMRF([2], np.log([1.0, 2.0]), [], [])))
+    MARKOV
+    1
+    2
+    2
+    1 0
+    0
+    <BLANKLINE>
+    2
+     0.5 1.0
+    1
+     2.0
+    <BLANKLINE>
     >>> print(format_uai(PairwiseMRF.from_factors([2, 2], [((0,), [0.0, -np.inf]), ((1, 0), np.zeros((2, 2)))])))
     MARKOV
     2

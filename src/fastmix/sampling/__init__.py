@@ -1,0 +1,1 @@
+"""Sampling from models: Gibbs sweeps, error bars, diagnostics."""
