@@ -11,8 +11,8 @@ from fastmix.instances import ising_grid
 
 
 def main() -> None:
-    model = ising_grid(12, 12, coupling_max=2.0, attractive=True, seed=0)
-    print(f"model      {model}, attractive couplings up to 2")
+    model = ising_grid(12, 12, coupling_max=0.8, attractive=True, seed=7)
+    print(f"model      {model}, attractive couplings up to 0.8")
 
     start = time.perf_counter()
     exact = fastmix.infer(model, method="exact")

@@ -237,6 +237,25 @@ class TestForcedStates:
         ):
             reduce_model(model, {0: 1}, fold_single=True)
 
+    @pytest.mark.parametrize("few", FEW_NEIGHBORS)
+    @pytest.mark.parametrize(
+        ("counts", "message"),
+        [
+            ([2, 2, 1, 2], "variable 3 has no state left"),
+            ([2, 2, 1, 1], "edge (2, 3) forbids states 0 and 0, the only ones left of its ends"),
+        ],
+    )
+    def test_the_first_contradiction_is_told(self, few: int, counts: list[int], message: str) -> None:
+        """Variable 2 forces 1 and contradicts 3 at once; that 1 leaves no state to 0 comes a round later."""
+        forbidden = [np.full((2, 2), -INF), np.array([[0.0], [-INF]]), np.full((1, counts[3]), -INF)]
+        model = PairwiseMRF.from_tables([np.zeros(count) for count in counts], path_edges(4), forbidden)
+        assert naive_forced(model, {})[1] == message
+        with (
+            mock.patch.object(reduction_module, "_FEW_NEIGHBORS", few),
+            pytest.raises(ModelError, match=re.escape(f"positive probability: {message}")),
+        ):
+            reduce_model(model, fold_single=True)
+
     def test_time_is_linear_on_a_path(self) -> None:
         """A pass over everything for each forced variable took 30 s and more here."""
         n = 20_000

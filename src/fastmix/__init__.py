@@ -17,6 +17,7 @@ from fastmix.mixing import Certificate, certify
 from fastmix.model import PairwiseMRF
 from fastmix.projection import PaperDual, ProjectionResult, project
 from fastmix.results import InferenceResult, Status
+from fastmix.sampling import SampleResult, sample
 
 __version__ = "0.1.0"
 
@@ -31,6 +32,7 @@ __all__ = [
     "PaperDual",
     "ProjectionResult",
     "ResourceError",
+    "SampleResult",
     "Status",
     "UnfitMethodError",
     "__version__",
@@ -39,4 +41,5 @@ __all__ = [
     "draw_exact",
     "infer",
     "project",
+    "sample",
 ]

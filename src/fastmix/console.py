@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from fastmix.io.files import atomic_write
 from fastmix.mixing import Certificate
 from fastmix.model import PairwiseMRF
 from fastmix.results import InferenceResult, Status, jsonable
+from fastmix.sampling import SampleResult
 
 __all__ = [
     "blaming_input",
@@ -22,10 +24,12 @@ __all__ = [
     "load",
     "message",
     "save_answer",
+    "save_draws",
     "save_model",
     "show_certificate",
     "show_facts",
     "show_marginals",
+    "show_sampling",
     "working",
 ]
 
@@ -162,13 +166,52 @@ def _marginal_table(result: InferenceResult) -> None:
         message(f"{model.num_variables - _ROWS:,} more variables: -o FILE.MAR or --json gives all of them")
 
 
+def save_draws(result: SampleResult, path: str) -> None:
+    """Draws (chains, draws, variables), marginals, standard errors and the provenance, in one npz file."""
+    import numpy as np
+
+    draws = np.zeros((0, 0, result.model.num_variables)) if result.draws is None else result.draws
+    top = int(draws.max(initial=0))
+    with atomic_write(path, binary=True) as file:
+        np.savez(
+            file,
+            draws=draws.astype(np.uint8 if top < 256 else np.uint16),
+            node_marginals=result.node_marginals,
+            std_error=result.std_error,
+            provenance=np.array(_json(dict(result.provenance))),
+        )
+
+
+def show_sampling(title: str, result: SampleResult) -> None:
+    """What a run of chains gave, as a table on stdout."""
+    stats = result.stats
+    facts = {
+        "status": str(result.status),
+        "chains": f"{stats['num_chains']:,}",
+        "sweeps": f"{stats['num_sweeps']:,} after {stats['burn_in']:,} of burn-in",
+        "largest standard error": f"{result.std_error.max(initial=0.0):.3g}",
+        "smallest effective sample size": f"{result.ess.min(initial=float('inf')):,.0f}",
+        "largest R-hat": f"{result.r_hat.max(initial=1.0):.4f}",
+        "updates per second": f"{stats['updates_per_second']:.3g}",
+        "seed": str(result.provenance["seed"]),
+        "note": str(stats["note"]),
+    }
+    show_facts(title, facts)
+
+
 @contextlib.contextmanager
-def working(text: str) -> Iterator[None]:
-    """A spinner on stderr while something long runs, on a terminal only."""
+def working(text: str) -> Iterator[Callable[[int, int, float], None] | None]:
+    """A spinner on stderr while something long runs, on a terminal only; samplers report sweeps and speed to it."""
     if not sys.stderr.isatty():
-        yield
+        yield None
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(text):
-        yield
+    start = time.monotonic()
+    with Console(stderr=True).status(text) as status:
+
+        def report(done: int, total: int, speed: float) -> None:
+            left = (time.monotonic() - start) * (total - done) / max(1, done)
+            status.update(f"{text}: {done:,} of {total:,} sweeps, {speed:.3g} updates/s, {left:.0f} s left")
+
+        yield report

@@ -43,8 +43,8 @@ def matrix_norm(R: Any, norm: Norm) -> float:
     -------
     float
         At least the true norm. The sums exceed it by a few rounding errors an entry; the spectral norm by a relative
-        1e-10 as long as this takes less than about a second, and by up to 1e-4 for millions of variables. 0.0
-        without entries.
+        1e-10 where that takes a fraction of a second, else by 1e-8 to 1e-4 (millions of variables). 0.0 without
+        entries.
 
     Raises
     ------

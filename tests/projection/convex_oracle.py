@@ -5,6 +5,7 @@ Nothing here calls the code under test; the constraints are listed one by one wi
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import warnings
 from collections.abc import Sequence
@@ -26,17 +27,17 @@ GRAPHS: dict[str, tuple[int, list[tuple[int, int]]]] = {
     "grid": (6, [(0, 1), (0, 3), (1, 2), (1, 4), (2, 5), (3, 4), (4, 5)]),
 }
 
-# Clarabel aims at 1e-8 by default and mostly reaches far more; where rounding stops it, the reduced tolerances are what
-# an answer still has to meet.
-_ACCURATE = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11, "max_iter": 500}
-_ACCEPTED = {"reduced_tol_gap_abs": 1e-7, "reduced_tol_gap_rel": 1e-7, "reduced_tol_feas": 1e-8}
+# Clarabel aims at 1e-8 by default and mostly reaches far more. Where rounding stops it, the reduced tolerances are what
+# an answer still has to meet; where it gives up altogether, it is asked for a little less.
+_TOLERANCES = (1e-11, 1e-9, 1e-8)
+_REDUCED = {"reduced_tol_gap_abs": 1e-7, "reduced_tol_gap_rel": 1e-7, "reduced_tol_feas": 1e-8}
 
 
 def solve(
     model: PairwiseMRF, norm_bound: float, norm: str, bound: str, both_directions: bool = True
 ) -> tuple[float, FloatArray]:
     """Squared distance and flat tables of the nearest model whose bound on R has a norm of at most ``norm_bound``."""
-    theta, z, constraints = _feasible_set(model, norm_bound, norm, bound, both_directions)
+    theta, _, constraints = _feasible_set(model, norm_bound, norm, bound, both_directions)
     distance = cp.sum_squares(theta - model.log_pairwise)
     return _minimise(distance, constraints), theta.value
 
@@ -84,7 +85,7 @@ def norm_of_model(model: PairwiseMRF, tables: FloatArray, norm: str, bound: str,
 
 
 def random_instance(rng: np.random.Generator, kind: str) -> PairwiseMRF:
-    """A small model on a random one of :data:`GRAPHS`: ``ising``, ``binary``, ``states`` (3 to 5) or ``mixed`` counts."""
+    """A small model on a random one of :data:`GRAPHS`; kinds: ising, binary, states (3 to 5 of them), mixed counts."""
     n, edges = GRAPHS[str(rng.choice(sorted(GRAPHS)))]
     scale = float(rng.choice([0.5, 1.0, 3.0]))
     if kind == "ising":
@@ -162,8 +163,11 @@ def _contrasts(table: NDArray[np.int64], a: int, b: int, bound: str, length: int
 
 def _minimise(objective: cp.Expression, constraints: list[cp.Constraint]) -> float:
     problem = cp.Problem(cp.Minimize(objective), constraints)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Solution may be inaccurate")
-        problem.solve(solver=cp.CLARABEL, **_ACCURATE, **_ACCEPTED)
-    assert problem.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE), problem.status
-    return float(problem.value)
+    for tol in _TOLERANCES:
+        aims = {"tol_gap_abs": tol, "tol_gap_rel": tol, "tol_feas": tol, "max_iter": 500}
+        with warnings.catch_warnings(), contextlib.suppress(cp.error.SolverError):
+            warnings.filterwarnings("ignore", message="Solution may be inaccurate")
+            problem.solve(solver=cp.CLARABEL, **aims, **_REDUCED)
+            if problem.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+                return float(problem.value)
+    raise AssertionError(f"the convex solver found no answer: {problem.status}")

@@ -139,8 +139,8 @@ class PaperDualSolution:
         Squared distance ``||theta - psi||^2`` of the answer.
     lower_bound : float
         No model that meets the norm bound has a smaller objective than this; it comes from the multipliers.
-    iterations, evaluations : int
-        Iterations of L-BFGS-B and evaluations of the dual function, over all smoothed steps.
+    iterations, inner_iterations, evaluations : int
+        Smoothed steps; iterations of L-BFGS-B and evaluations of the dual function, over all steps.
     history : tuple of (float, float)
         After every smoothed step the best objective so far and, with ``exact``, its gap to the best lower bound;
         without ``exact``, the largest entry of the projected gradient.
@@ -155,6 +155,7 @@ class PaperDualSolution:
     objective: float
     lower_bound: float
     iterations: int
+    inner_iterations: int
     evaluations: int
     history: tuple[tuple[float, float], ...]
     converged: bool
@@ -173,7 +174,7 @@ def project_paper(
     bound: Literal["range", "linf"] = "linf",
     settings: PaperDual | None = None,
     tol: float = 1e-6,
-    max_iter: int = 10_000,
+    max_iter: int = 1000,
     start: PaperDualSolution | None = None,
 ) -> PaperDualSolution:
     """The tables nearest to those of a model whose dependency bound has a norm of at most ``norm_bound``.
@@ -195,7 +196,7 @@ def project_paper(
         With ``settings.exact``, stop when ``gap <= tol * (1 + objective)``; otherwise, when every constraint
         ``Z >= R`` holds to ``tol * norm_bound``.
     max_iter : int
-        Most L-BFGS-B iterations over all steps.
+        Most smoothed steps; ``settings.max_outer`` counts too, and the smaller of the two holds.
     start : PaperDualSolution, optional
         Y and the multipliers are taken from its ``z`` and ``multipliers``: an earlier answer for the same graph, state
         counts, norm and directions. Otherwise the multipliers start at zero and Y at R of the model, scaled into the
@@ -249,33 +250,34 @@ def project_paper(
     if not isinstance(settings, PaperDual):
         raise ValueError(f"settings must be a PaperDual, got {settings!r}")
     limit, tolerance = _positive("norm_bound", norm_bound), _positive("tol", tol)
-    budget = _count("max_iter", max_iter)
+    max_steps = min(settings.max_outer, _count("max_iter", max_iter))
     if norm not in ("inf", "spectral"):
         raise ValueError(f"norm must be 'inf' or 'spectral', got {norm!r}")
     _check_fits(model, bound)
     size = _check_memory(model, norm, settings.both_directions, multipliers=False)
     if model.num_edges == 0:
         nothing = np.zeros(0)
-        return PaperDualSolution(nothing, nothing, nothing, np.zeros(size), 0.0, 0.0, 0, 0, (), True)
+        return PaperDualSolution(nothing, nothing, nothing, np.zeros(size), 0.0, 0.0, 0, 0, 0, (), True)
     problem = _Problem.of(model, limit, norm, bound, settings.both_directions)
     r = problem.dependency(model.log_pairwise)
     if problem.norm_of(r) <= limit and (settings.exact or start is None):
-        return PaperDualSolution(model.log_pairwise.copy(), r, r, np.zeros(size), 0.0, 0.0, 0, 0, (), True)
+        return PaperDualSolution(model.log_pairwise.copy(), r, r, np.zeros(size), 0.0, 0.0, 0, 0, 0, (), True)
     _check_memory(model, norm, settings.both_directions)
     if start is None:
         y, x = problem.scaled(r), np.zeros(size)
     else:
         y, x = _checked_start(start, size, model.num_edges)
     dual = _Dual(problem, settings.alpha)
-    run = _proximal_point if settings.exact else _smoothed_step
-    return run(dual, x, y, settings, tolerance, budget)
+    if settings.exact:
+        return _proximal_point(dual, x, y, settings, tolerance, max_steps)
+    return _smoothed_step(dual, x, y, settings, tolerance)
 
 
 # -- iterations -------------------------------------------------------------------------------------------------------
 
 
 def _proximal_point(
-    dual: _Dual, x: FloatArray, y: FloatArray, settings: PaperDual, tol: float, budget: int
+    dual: _Dual, x: FloatArray, y: FloatArray, settings: PaperDual, tol: float, max_steps: int
 ) -> PaperDualSolution:
     """Smoothed steps with Y <- Z until the gap is closed."""
     problem = dual.problem
@@ -283,13 +285,13 @@ def _proximal_point(
     lower = 0.0
     accuracy = settings.inner_tol * problem.limit
     history: list[tuple[float, float]] = []
-    iterations, stalled = 0, 0
+    inner, stalled = 0, 0
     z = y
     converged = objective <= tol * (1.0 + objective)
-    while not converged and len(history) < settings.max_outer and iterations < budget and stalled < 3:
+    while not converged and len(history) < max_steps and stalled < 3:
         y = z
-        x, used = _maximise(dual, x, y, accuracy, min(settings.max_inner, budget - iterations))
-        iterations += used
+        x, used = _maximise(dual, x, y, accuracy, settings.max_inner)
+        inner += used
         point = dual.evaluate(x, y)
         tables, value = problem.repaired(point.theta)
         previous = objective - lower
@@ -304,31 +306,27 @@ def _proximal_point(
         accuracy = min(accuracy, 0.1 * float(np.abs(z - y).max()))
         stalled = stalled + 1 if used == 0 and gap >= previous else 0
         _LOGGER.debug("step %d: %d iterations, objective %.12g, gap %.3g", len(history), used, objective, gap)
-    return PaperDualSolution(
-        best, z, y, x, objective, lower, iterations, dual.evaluations, tuple(history), bool(converged)
-    )
+    counts = len(history), inner, dual.evaluations
+    return PaperDualSolution(best, z, y, x, objective, lower, *counts, tuple(history), converged)
 
 
-def _smoothed_step(
-    dual: _Dual, x: FloatArray, y: FloatArray, settings: PaperDual, tol: float, budget: int
-) -> PaperDualSolution:
+def _smoothed_step(dual: _Dual, x: FloatArray, y: FloatArray, settings: PaperDual, tol: float) -> PaperDualSolution:
     """One smoothed projection; L-BFGS-B is restarted where the rounding of the dual function stops it early."""
     problem = dual.problem
-    limit = min(settings.max_inner, budget)
-    iterations, history = 0, []
+    accuracy = tol * problem.limit
+    inner = 0
     for _ in range(_MAX_RESTARTS):
-        x, used = _maximise(dual, x, y, tol * problem.limit, limit - iterations)
-        iterations += used
+        x, used = _maximise(dual, x, y, accuracy, settings.max_inner - inner)
+        inner += used
         point = dual.evaluate(x, y)
-        residual = float(np.abs(np.maximum(point.gradient, dual.lowest - x)).max(initial=0.0))
-        tables, objective = problem.repaired(point.theta)
-        history.append((objective, residual))
-        if residual <= tol * problem.limit or used == 0 or iterations >= limit:
+        residual = float(np.abs(np.maximum(point.gradient, dual.lowest - x)).max())
+        if residual <= accuracy or used == 0 or inner >= settings.max_inner:
             break
+    tables, objective = problem.repaired(point.theta)
     z = 0.5 * (point.z[0::2] + point.z[1::2])
     lower = max(0.0, dual.lower_bound(point))
-    converged = residual <= tol * problem.limit
-    return PaperDualSolution(tables, z, y, x, objective, lower, iterations, dual.evaluations, tuple(history), converged)
+    history, counts = ((objective, residual),), (1, inner, dual.evaluations)
+    return PaperDualSolution(tables, z, y, x, objective, lower, *counts, history, residual <= accuracy)
 
 
 def _maximise(
@@ -624,8 +622,8 @@ class _SpectralBall(_Ball):
         return np.repeat(z[:m], 2), -self.weights[m:] * z[m:]
 
     def descent(self, point: _Point, base: _Point) -> float:
-        # With N_0 = sum_k s_k |excess_k| v_k v_k^T, s_k = +-1, it is sum_k |excess_k| v_k^T (c I - s_k Z) v_k. Z has the
-        # eigenvectors of A and its clipped eigenvalues, which leaves a sum of terms that are all non-negative.
+        # With N_0 = sum_k s_k |excess_k| v_k v_k^T, s_k = +-1, it is sum_k |excess_k| v_k^T (c I - s_k Z) v_k. Z has
+        # the eigenvectors of A and its clipped eigenvalues: that leaves a sum of terms that are all non-negative.
         c = self.problem.limit
         values, vectors = base.found
         over = np.abs(values) > c

@@ -1,1 +1,7 @@
-"""Sampling from models: Gibbs sweeps, error bars, diagnostics."""
+"""Sampling from models: Gibbs sweeps, cluster moves, error bars, diagnostics."""
+
+from __future__ import annotations
+
+from fastmix.sampling.sampler import SampleResult, sample
+
+__all__ = ["SampleResult", "sample"]

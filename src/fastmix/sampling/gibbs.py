@@ -1,0 +1,326 @@
+"""Univariate Gibbs sampling: the engine that picks a kernel for the model and the number of chains."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.errors import ModelError
+from fastmix.model import PairwiseMRF
+from fastmix.sampling.engine import Engine
+from fastmix.sampling.generator import make_streams
+from fastmix.sampling.pattern_tables import PatternTables, pattern_entries, pattern_tables, visit_order
+
+__all__ = ["Gibbs", "choose_kernel"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Kernel = Literal["table-many", "table-one", "four-one", "logit-one", "random-one", "logit-random", "field-many"]
+
+_TABLE_ENTRIES = 1 << 25  # 128 MiB of thresholds; beyond, conditionals are computed at every update
+_MANY_CHAINS = 16  # from here on chains go side by side
+_FIELD_CHAINS = 8  # the same for binary variables with many neighbours
+_BLOCK = 512  # chains of one block: their numbers and thresholds for one site stay in the first cache
+_CHUNK = 8192  # sites that share a stream in a large model
+_CHUNKED_SITES = 1 << 16  # from here on the chunks of a colour can be shared between threads
+_FULL = float(1 << 24)  # the sums' unit: one sweep
+
+
+def choose_kernel(model: PairwiseMRF, num_chains: int, schedule: str) -> Kernel:
+    """The kernel for a model and a number of chains; all give the same configurations where several apply.
+
+    Examples
+    --------
+    >>> from fastmix.instances import ising_grid
+    >>> grid = ising_grid(4, 4, coupling_max=1.0, seed=0)
+    >>> choose_kernel(grid, 1, "systematic"), choose_kernel(grid, 1000, "systematic")
+    ('four-one', 'table-many')
+    """
+    tables = pattern_entries(model) <= _TABLE_ENTRIES
+    if schedule == "random":
+        return "random-one" if tables else "logit-random"
+    if not tables:
+        soft_binary = bool((model.num_states == 2).all()) and not model.has_forbidden
+        return "field-many" if soft_binary and num_chains >= _FIELD_CHAINS else "logit-one"
+    if num_chains >= _MANY_CHAINS and model.num_variables < _CHUNKED_SITES:
+        return "table-many"
+    binary = bool((model.num_states == 2).all()) and model.adjacency.max_degree <= 4
+    return "four-one" if binary else "table-one"
+
+
+class Gibbs(Engine):
+    """Gibbs sweeps on any model.
+
+    A systematic sweep updates every variable once, colour by colour; a random one makes as many updates at variables
+    drawn at random.
+
+    Parameters
+    ----------
+    model : PairwiseMRF
+        Without states that a unary forbids.
+    num_chains, seed : int
+    schedule : {"systematic", "random"}
+    estimator : {"rao-blackwell", "counts"}
+        What a sweep adds to the sums; a random schedule can only count.
+    num_threads : int, optional
+        All cores by default; the numbers drawn do not depend on it.
+    kernel : str, optional
+        Chosen by :func:`choose_kernel`; for tests and benchmarks.
+    """
+
+    def __init__(
+        self,
+        model: PairwiseMRF,
+        *,
+        num_chains: int,
+        seed: int,
+        schedule: Literal["systematic", "random"] = "systematic",
+        estimator: Literal["rao-blackwell", "counts"] = "rao-blackwell",
+        num_threads: int | None = None,
+        kernel: Kernel | None = None,
+    ) -> None:
+        self.model = model
+        self.num_chains = num_chains
+        self.kernel: Kernel = choose_kernel(model, num_chains, schedule) if kernel is None else kernel
+        counts = estimator == "counts" or schedule == "random"
+        self.mode = 2 if counts else 1
+        self.num_threads = max(1, num_threads or os.cpu_count() or 1)
+        n = model.num_variables
+        dtype = np.uint8 if not n or model.num_states.max() <= 256 else np.uint16
+        self._collected = 0
+        self._x: list[NDArray[Any]]
+        self._streams: list[NDArray[np.uint32]]
+        self._sums: list[NDArray[np.uint32]]
+        self._sums_width = int((model.num_states - 1).sum())
+        if self.kernel.startswith(("logit", "field")):
+            self._order, _ = visit_order(model)
+            self._arrays: tuple[Any, ...] = (
+                _logit_arrays(model) if self.kernel != "field-many" else _field_arrays(model)
+            )
+            self._classes = np.array([0, n])
+        else:
+            tables = pattern_tables(model)
+            self._order, self._classes = tables.order, tables.class_starts
+            self._arrays = _four_arrays(model, tables) if self.kernel == "four-one" else _table_arrays(tables)
+        if self._side_by_side:
+            cuts = range(0, num_chains, _BLOCK)
+            self._blocks = [(first, min(_BLOCK, num_chains - first)) for first in cuts]
+            side_dtype = np.float64 if self.kernel == "field-many" else dtype
+            self._x = [np.zeros((n, width), dtype=side_dtype) for _, width in self._blocks]
+            self._streams = [make_streams(seed, first, width) for first, width in self._blocks]
+            self._sums = [np.zeros((self._sums_width, width), dtype=np.uint32) for _, width in self._blocks]
+        else:
+            self._blocks = [(c, 1) for c in range(num_chains)]
+            self._chunks = self._make_chunks(n)
+            count = len(self._chunks) - 1
+            # One more site than the model has: padding neighbours point to it, and it stays 0.
+            self._x = [np.zeros(n + 1, dtype=dtype) for _ in range(num_chains)]
+            self._streams = [make_streams(seed, c * count, count) for c in range(num_chains)]
+            self._sums = [np.zeros(self._sums_width, dtype=np.uint32) for _ in range(num_chains)]
+        self._totals = np.zeros((self._sums_width, num_chains))
+        self._swept = 0
+        self._pool: ThreadPoolExecutor | None = None
+
+    @property
+    def _side_by_side(self) -> bool:
+        return self.kernel.endswith("many")
+
+    def _make_chunks(self, n: int) -> IntArray:
+        """Where chunks of the order begin: one for everything, or pieces of the colours of a large model."""
+        if n < _CHUNKED_SITES or self.kernel not in ("four-one", "table-one"):
+            return np.array([0, n], dtype=np.int64)
+        pieces = [np.arange(a, b, _CHUNK) for a, b in pairwise(self._classes)]
+        return np.append(np.concatenate(pieces), n).astype(np.int64)
+
+    # -- the interface ----------------------------------------------------------------------------------------------
+
+    def get_states(self) -> IntArray:
+        """Current configurations (num_chains, n)."""
+        n = self.model.num_variables
+        if self._side_by_side:
+            return np.concatenate([x.T for x in self._x]).astype(np.int64)
+        return np.array([x[:n] for x in self._x], dtype=np.int64).reshape(self.num_chains, n)
+
+    def set_states(self, states: IntArray) -> None:
+        """Start from these configurations (num_chains, n)."""
+        for k, (first, width) in enumerate(self._blocks):
+            part = states[first : first + width]
+            if self._side_by_side:
+                self._x[k][...] = part.T
+            else:
+                self._x[k][: self.model.num_variables] = part[0]
+
+    def get_random_state(self) -> NDArray[np.uint64]:
+        """The streams of all chains, flat."""
+        return np.concatenate([s.reshape(-1) for s in self._streams]).astype(np.uint64)
+
+    def set_random_state(self, state: NDArray[np.uint64]) -> None:
+        """Continue with streams from :meth:`get_random_state`."""
+        start = 0
+        for streams in self._streams:
+            streams[...] = state[start : start + streams.size].reshape(streams.shape).astype(np.uint32)
+            start += streams.size
+
+    def advance(self, num_sweeps: int, *, collect: bool) -> None:
+        """Run sweeps, and empty the 32-bit sums before they can overflow."""
+        from fastmix.sampling import gibbs_kernels
+
+        while num_sweeps > 0 and self.model.num_variables:
+            room = gibbs_kernels.MAX_COLLECTED - self._collected if collect else num_sweeps
+            if room == 0:
+                self._empty_sums()
+                continue
+            count = min(num_sweeps, room)
+            self._run(count, self.mode if collect else 0)
+            self._collected += count if collect else 0
+            num_sweeps -= count
+
+    def take_sums(self) -> FloatArray:
+        """Sums of the states since the last call, (entries of log_unary, num_chains)."""
+        self._empty_sums()
+        totals, self._totals = self._totals, np.zeros_like(self._totals)
+        sweeps, self._swept = self._swept, 0
+        # The sums are cumulative over states: differences, with the number of sweeps at the end.
+        model = self.model
+        result = np.empty((len(model.log_unary), self.num_chains))
+        inner = np.ones(len(result), dtype=bool)
+        inner[model.unary_offsets[1:] - 1] = False
+        result[inner] = totals / _FULL
+        result[~inner] = sweeps
+        starts = model.unary_offsets[:-1]
+        later = np.ones(len(result), dtype=bool)
+        later[starts] = False
+        result[later] -= result[np.flatnonzero(later) - 1].copy()
+        return result
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _empty_sums(self) -> None:
+        for (first, width), sums in zip(self._blocks, self._sums, strict=True):
+            self._totals[:, first : first + width] += sums.reshape(-1, width)
+            sums[...] = 0
+        self._swept += self._collected
+        self._collected = 0
+
+    def _run(self, num_sweeps: int, mode: int) -> None:
+        """Sweeps of every block: blocks in parallel, or, for a large model, the chunks of every colour."""
+        if not self._side_by_side and len(self._chunks) > 2:
+            for k in range(len(self._blocks)):
+                self._run_chunked(k, num_sweeps, mode)
+            return
+        self._parallel([partial(self._run_block, k, num_sweeps, mode) for k in range(len(self._blocks))])
+
+    def _run_block(self, k: int, num_sweeps: int, mode: int) -> None:
+        kernels = _kernels()
+
+        x, streams, sums = self._x[k], self._streams[k], self._sums[k]
+        if self.kernel == "table-many":
+            kernels.table_many(x, self._order, *self._arrays, streams, sums, num_sweeps, mode)
+        elif self.kernel == "field-many":
+            kernels.field_many(x, self._order, *self._arrays, streams, sums, num_sweeps, mode)
+        elif self.kernel == "random-one":
+            kernels.random_one(x, *self._arrays, streams, sums, num_sweeps, mode)
+        elif self.kernel.startswith("logit"):
+            scan = int(self.kernel == "logit-random")
+            kernels.logit_one(x, self._order, scan, *self._arrays, streams, sums, num_sweeps, mode)
+        else:
+            run = kernels.four_one if self.kernel == "four-one" else kernels.table_one
+            run(x, self._order, self._chunks, 0, 1, *self._arrays, streams, sums, num_sweeps, mode)
+
+    def _run_chunked(self, k: int, num_sweeps: int, mode: int) -> None:
+        kernels = _kernels()
+
+        run = kernels.four_one if self.kernel == "four-one" else kernels.table_one
+        x, streams, sums = self._x[k], self._streams[k], self._sums[k]
+        bounds = np.searchsorted(self._chunks, self._classes)
+        for _ in range(num_sweeps):
+            for first, last in pairwise(bounds.tolist()):
+                shares = np.linspace(first, last, min(self.num_threads, max(1, last - first)) + 1).astype(int).tolist()
+                parts = pairwise(shares)
+                static = (*self._arrays, streams, sums, 1, mode)
+                self._parallel([partial(run, x, self._order, self._chunks, a, b, *static) for a, b in parts])
+
+    def _parallel(self, tasks: Sequence[Callable[[], object]]) -> None:
+        if self.num_threads == 1 or len(tasks) == 1:
+            for task in tasks:
+                task()
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.num_threads)
+        for done in [self._pool.submit(task) for task in tasks]:
+            done.result()
+
+
+def _kernels() -> Any:
+    """The compiled kernels, imported when first needed: importing Numba takes half a second."""
+    from fastmix.sampling import gibbs_kernels
+
+    return gibbs_kernels
+
+
+def _table_arrays(tables: PatternTables) -> tuple[Any, ...]:
+    return (
+        tables.indptr, tables.neighbors, tables.strides.astype(np.uint32), tables.cuts.astype(np.uint32),
+        tables.starts, tables.table, tables.sum_starts,
+    )  # fmt: skip
+
+
+def _four_arrays(model: PairwiseMRF, tables: PatternTables) -> tuple[Any, ...]:
+    """Neighbours (n, 4), padded in front by the site n, and thresholds (n, 16), in the order of a sweep."""
+    n, degree = model.num_variables, model.adjacency.degree
+    around = np.full((n, 4), n, dtype=np.int32)
+    table = np.zeros((n, 16), dtype=np.uint32)
+    for d in range(5):
+        sites = np.flatnonzero(degree == d)
+        if sites.size:
+            around[sites, 4 - d :] = tables.neighbors[tables.indptr[sites][:, None] + np.arange(d)]
+            table[sites, : 2**d] = tables.table[tables.starts[sites][:, None] + np.arange(2**d)]
+    return around[tables.order], table[tables.order]
+
+
+def _logit_arrays(model: PairwiseMRF) -> tuple[Any, ...]:
+    """Neighbours with the place and the steps of their tables, for both directions of every edge."""
+    adjacency = model.adjacency
+    owner = np.repeat(np.arange(model.num_variables), adjacency.degree)
+    first = owner < adjacency.neighbors
+    theirs, own = model.num_states[adjacency.neighbors], model.num_states[owner]
+    row_steps, col_steps = np.where(first, theirs, 1), np.where(first, 1, own)
+    cuts = np.cumsum(model.num_states - 1) - (model.num_states - 1)
+    return (
+        adjacency.indptr, adjacency.neighbors, model.pairwise_offsets[adjacency.edge_ids], row_steps, col_steps,
+        model.log_pairwise.copy(), model.unary_offsets[:-1].copy(), model.log_unary.copy(), model.num_states.copy(),
+        cuts,
+    )  # fmt: skip
+
+
+def _field_arrays(model: PairwiseMRF) -> tuple[Any, ...]:
+    """Neighbours, and the log-odds of state 1 as a linear function of their states, for binary models."""
+    adjacency = model.adjacency
+    owner = np.repeat(np.arange(model.num_variables), adjacency.degree)
+    tables = model.log_pairwise.reshape(-1, 2, 2)[adjacency.edge_ids]
+    tables = np.where((owner < adjacency.neighbors)[:, None, None], tables, tables.transpose(0, 2, 1))
+    odds = tables[:, 1] - tables[:, 0]  # by the neighbour's state
+    offsets = model.log_unary[1::2] - model.log_unary[::2]
+    offsets = offsets + np.bincount(owner, odds[:, 0], minlength=model.num_variables)
+    return adjacency.indptr, adjacency.neighbors, odds[:, 1] - odds[:, 0], offsets
+
+
+def check_conditionals(model: PairwiseMRF) -> None:
+    """Refuse a model in which some states of the neighbours forbid every state of a variable.
+
+    Gibbs updates are undefined there. Whether such a pattern can be reached is not decided: the test is per variable,
+    and exact where pattern tables are.
+    """
+    if not model.has_forbidden:
+        return
+    if pattern_entries(model) <= _TABLE_ENTRIES:
+        pattern_tables(model)
+        return
+    raise ModelError("the model has forbidden pairs and too many neighbours to check that every conditional is defined")

@@ -1,0 +1,127 @@
+"""Conditional distributions of every site for every pattern of its neighbours, ready for the compiled loops."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.construction import offsets_of
+from fastmix.errors import ModelError
+from fastmix.graphs import check_colouring, colouring
+from fastmix.model import PairwiseMRF
+from fastmix.sampling.generator import thresholds
+
+__all__ = ["PatternTables", "pattern_entries", "pattern_tables", "visit_order"]
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class PatternTables:
+    """Arrays for :mod:`fastmix.sampling.gibbs_kernels`, see there.
+
+    ``order`` visits the sites by colour, and ``class_starts`` says where each colour begins: sites of one colour have
+    no edge between them and can be updated in any order or at once.
+    """
+
+    order: NDArray[np.int32]
+    class_starts: IntArray
+    indptr: IntArray
+    neighbors: NDArray[np.int32]
+    strides: NDArray[np.int32]
+    cuts: NDArray[np.int32]
+    starts: IntArray
+    table: NDArray[np.uint32]
+    sum_starts: IntArray
+
+
+def visit_order(model: PairwiseMRF) -> tuple[NDArray[np.int32], IntArray]:
+    """The systematic order of a sweep: colour classes one after another, variables ascending within each."""
+    colours = colouring(model.num_variables, model.edges)
+    check_colouring(model.edges, colours)
+    order = np.argsort(colours, kind="stable")
+    return order.astype(np.int32), offsets_of(np.bincount(colours, minlength=1))
+
+
+def pattern_entries(model: PairwiseMRF) -> float:
+    """Entries that the tables of a model would have: sum over sites of (L_i - 1) times the patterns around it."""
+    adjacency = model.adjacency
+    logs = np.log(model.num_states.astype(np.float64))
+    around = np.zeros(model.num_variables)
+    np.add.at(around, np.repeat(np.arange(model.num_variables), adjacency.degree), logs[adjacency.neighbors])
+    return float(np.sum((model.num_states - 1) * np.exp(np.minimum(around, 700.0))))
+
+
+def pattern_tables(model: PairwiseMRF) -> PatternTables:
+    """All conditional distributions of a model; refuse larger models by :func:`pattern_entries` first.
+
+    Sites of equal shape (own states, neighbours' states) are done together.
+
+    Raises
+    ------
+    ModelError
+        If some pattern forbids every state of a site: a Gibbs update is undefined there.
+    """
+    n, adjacency = model.num_variables, model.adjacency
+    degree = adjacency.degree
+    order, class_starts = visit_order(model)
+    shapes: dict[tuple[int, ...], list[int]] = {}
+    if n and (model.num_states == model.num_states[0]).all():
+        for d in np.unique(degree).tolist():
+            shapes[(int(model.num_states[0]),) * (d + 1)] = np.flatnonzero(degree == d).tolist()
+    else:
+        counts, indptr = model.num_states.tolist(), adjacency.indptr.tolist()
+        for i in range(n):
+            around = adjacency.neighbors[indptr[i] : indptr[i + 1]]
+            shapes.setdefault((counts[i], *[counts[j] for j in around]), []).append(i)
+    strides = np.zeros(len(adjacency.neighbors), dtype=np.int32)
+    sizes = np.zeros(n, dtype=np.int64)
+    for shape, sites in shapes.items():
+        sizes[sites] = (shape[0] - 1) * math.prod(shape[1:])
+        steps = [math.prod(shape[k + 2 :]) for k in range(len(shape) - 1)]
+        for k, step in enumerate(steps):
+            strides[adjacency.indptr[sites] + k] = step
+    starts = offsets_of(sizes)
+    table = np.empty(int(starts[-1]), dtype=np.uint32)
+    for shape, sites in shapes.items():
+        block = max(1, (1 << 20) // max(1, math.prod(shape)))
+        for first in range(0, len(sites), block):
+            part = np.array(sites[first : first + block])
+            values = thresholds(_cumulative(model, part, shape))
+            positions = starts[part][:, None] + np.arange(values.shape[1])
+            table[positions.reshape(-1)] = values.reshape(-1)
+    return PatternTables(
+        order, class_starts, adjacency.indptr, adjacency.neighbors.astype(np.int32), strides,
+        (model.num_states - 1).astype(np.int32), starts, table, offsets_of(model.num_states - 1)[:-1].copy(),
+    )  # fmt: skip
+
+
+def _cumulative(model: PairwiseMRF, sites: IntArray, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Cumulative conditional probabilities (sites, patterns * (L - 1)) of sites that share a shape."""
+    adjacency = model.adjacency
+    states, degree = shape[0], len(shape) - 1
+    logits = model.log_unary[model.unary_offsets[sites][:, None] + np.arange(states)]
+    logits = logits.reshape(len(sites), *(1,) * degree, states)
+    for k in range(degree):
+        entry = adjacency.indptr[sites] + k
+        other, e = adjacency.neighbors[entry], adjacency.edge_ids[entry]
+        own, theirs = np.arange(states), np.arange(shape[k + 1])
+        first = (sites < other)[:, None, None]
+        # Rows for the neighbour's state, columns for the site's own, whichever of them comes first in the edge.
+        local = np.where(
+            first, own[None, None, :] * shape[k + 1] + theirs[None, :, None], theirs[None, :, None] * states + own
+        )
+        values = model.log_pairwise[model.pairwise_offsets[e][:, None, None] + local]
+        axes = [1] * (degree + 2)
+        axes[0], axes[k + 1], axes[-1] = len(sites), shape[k + 1], states
+        logits = logits + values.reshape(axes)
+    top = logits.max(axis=-1, keepdims=True)
+    if (top == -np.inf).any():
+        site = int(sites[np.argwhere(top == -np.inf)[0][0]])
+        raise ModelError(f"variable {site} has no allowed state for some states of its neighbours")
+    weights = np.exp(logits - top)
+    total = np.cumsum(weights, axis=-1)
+    return (total[..., :-1] / total[..., -1:]).reshape(len(sites), -1)

@@ -1,0 +1,440 @@
+"""``sample()``: chains run in batches, with error bars, diagnostics, resumption and honest statuses."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
+from fastmix.mixing import certify
+from fastmix.model import Evidence, PairwiseMRF
+from fastmix.reduction import Reduction, reduce_model
+from fastmix.resources import available_memory, format_bytes
+from fastmix.results import InferenceResult, Status, jsonable, provenance
+from fastmix.sampling.checkpoint import Checkpoint
+from fastmix.sampling.diagnostics import BatchStatistics, Summary, assess_mixing, summarise
+from fastmix.sampling.engine import Engine
+from fastmix.sampling.generator import fresh_seed, make_streams
+from fastmix.sampling.gibbs import Gibbs, check_conditionals
+
+__all__ = ["SampleResult", "sample"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_BATCHES = 64
+_STEP_UPDATES = 2e7  # updates between two looks at the clock and the keyboard: a fraction of a second
+_EDGE_COUNTS = 1000  # configurations a chain that edge marginals are counted from
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class SampleResult(InferenceResult):
+    """Marginals from sampling, with their error bars.
+
+    Attributes
+    ----------
+    std_error : float array, aligned with ``model.log_unary``
+        Monte Carlo standard error of every probability, by batch means over all chains.
+    ess, r_hat : float array (n,)
+        Effective sample size and rank-normalised split R-hat of every variable; observed ones have the best values.
+    states : int array (num_chains, n)
+        Where the chains ended: give the result as ``start`` to go on from there.
+    draws : int array (num_chains, num_draws, n) or None
+    trace : list of (sweeps, flat node marginals)
+        Running marginals at the sweeps asked for.
+    """
+
+    std_error: FloatArray = field(default_factory=lambda: np.zeros(0))
+    ess: FloatArray = field(default_factory=lambda: np.zeros(0))
+    r_hat: FloatArray = field(default_factory=lambda: np.zeros(0))
+    states: IntArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    draws: NDArray[np.integer[Any]] | None = None
+    trace: list[tuple[int, FloatArray]] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain data; adds ``std_error``, ``r_hat_max``, ``ess_min`` and ``updates_per_second``."""
+        offsets = self.model.unary_offsets[1:-1]
+        errors = np.split(self.std_error, offsets) if self.model.num_variables else []
+        return {
+            **super().to_dict(),
+            "std_error": [jsonable(vector) for vector in errors],
+            "r_hat_max": jsonable(float(self.r_hat.max(initial=1.0))),
+            "ess_min": jsonable(float(self.ess.min(initial=np.inf))),
+            "updates_per_second": self.stats.get("updates_per_second"),
+        }
+
+
+def sample(
+    model: PairwiseMRF,
+    *,
+    method: Literal["gibbs", "swendsen-wang"] = "gibbs",
+    num_chains: int | None = None,
+    num_sweeps: int | None = None,
+    burn_in: int | None = None,
+    accuracy: float | None = None,
+    schedule: Literal["systematic", "random"] = "systematic",
+    estimator: Literal["rao-blackwell", "counts"] = "rao-blackwell",
+    evidence: Evidence | None = None,
+    edge_marginals: bool = False,
+    num_draws: int = 0,
+    trace_at: Sequence[int] = (),
+    start: Literal["random"] | ArrayLike | SampleResult = "random",
+    seed: int | None = None,
+    num_threads: int | None = None,
+    time_limit: float | None = None,
+    checkpoint: str | None = None,
+    checkpoint_seconds: float = 30.0,
+    progress: Callable[[int, int, float], None] | None = None,
+) -> SampleResult:
+    """Marginals by Markov chain Monte Carlo, with standard errors and a verdict on mixing.
+
+    Parameters
+    ----------
+    model : PairwiseMRF
+        Any state counts. Forbidden pairs are fine as long as every conditional distribution is defined.
+    method : {"gibbs", "swendsen-wang"}
+        Updates of single variables, or of clusters (attractive Ising and Potts models only).
+    num_chains : int
+        Independent chains; 64 by default.
+    num_sweeps : int
+        Sweeps of every chain that are averaged, after the burn-in; 10,000 by default.
+    burn_in : int
+        Sweeps before; a tenth of ``num_sweeps`` by default.
+    accuracy : float, optional
+        Instead of sweeps: every probability to be within this, with 95 % confidence for each. The certificate of the
+        model sets the burn-in and Hoeffding's bound the number of chains; refused for models without a certificate.
+    schedule : {"systematic", "random"}
+    estimator : {"rao-blackwell", "counts"}
+        Average the conditional probabilities of the updates, or the states themselves.
+    evidence : mapping, optional
+    edge_marginals : bool
+        Count pairs of states, in about 1,000 configurations of every chain.
+    num_draws : int
+        Configurations of every chain to keep, evenly spaced.
+    trace_at : sequence of int
+        Numbers of sweeps at which to note the running marginals.
+    start : "random", int array (num_chains, n) or SampleResult
+    seed : int, optional
+        Drawn and returned when not given. The same seed gives the same bits whatever the number of threads.
+    num_threads : int, optional
+        All cores by default.
+    time_limit : float, optional
+        Seconds after which what has been collected is returned, with status ``time_limit``.
+    checkpoint : str, optional
+        A file to which the run is saved every ``checkpoint_seconds``, and from which it goes on if it exists; the
+        answer is the same, bit by bit, as that of an uninterrupted run.
+    progress : callable, optional
+        Called with sweeps done, sweeps in all and updates per second.
+
+    Returns
+    -------
+    SampleResult
+        Status ``not_mixed`` when R-hat or the effective sample size says that the chains have not met, ``interrupted``
+        after Ctrl-C.
+
+    Examples
+    --------
+    >>> from fastmix.instances import ising_grid
+    >>> result = sample(ising_grid(3, 3, coupling_max=0.5, seed=0), num_sweeps=2000, seed=1)
+    >>> str(result.status), bool(result.std_error.max() < 0.01)
+    ('ok', True)
+    """
+    begin = time.perf_counter()
+    reduction = reduce_model(model, evidence)
+    small = reduction.model
+    plan = _plan(small, num_chains, num_sweeps, burn_in, accuracy, schedule, start)
+    seed = fresh_seed() if seed is None else int(seed)
+    _check_draws(small, plan.num_chains, num_draws)
+    engine = _engine(small, method, plan.num_chains, seed, schedule, estimator, num_threads)
+    engine.set_states(_start_states(reduction, start, plan.num_chains, seed))
+    run = _Run(engine, plan, num_draws, sorted(set(trace_at)), edge_marginals)
+    saved = None
+    if checkpoint is not None:
+        options = f"{small.content_hash} {method} {plan} {schedule} {estimator} {num_draws} {list(trace_at)} {seed}"
+        saved = Checkpoint(checkpoint, options, checkpoint_seconds)
+        run.restore(saved.load())
+    status = run.go(begin, time_limit, progress, saved)
+    if run.statistics.num_batches == 0:
+        raise NotConvergedError(f"sampling stopped ({status}) before the first batch was complete: nothing to report")
+    summary = summarise(run.statistics, small)
+    note = "the certificate sets the burn-in and the number of chains"
+    if status == Status.OK and accuracy is None:
+        status, note = assess_mixing(summary)
+    if saved is not None and status not in (Status.INTERRUPTED, Status.TIME_LIMIT):
+        saved.remove()
+    seconds = time.perf_counter() - begin
+    return _result(model, reduction, method, status, summary, run, seconds, seed, evidence, accuracy, note)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    num_chains: int
+    num_sweeps: int
+    burn_in: int
+    bias: float | None = None
+
+
+def _plan(
+    model: PairwiseMRF,
+    num_chains: int | None,
+    num_sweeps: int | None,
+    burn_in: int | None,
+    accuracy: float | None,
+    schedule: Literal["systematic", "random"],
+    start: object,
+) -> _Plan:
+    for name, value, least in (("num_chains", num_chains, 1), ("num_sweeps", num_sweeps, 1), ("burn_in", burn_in, 0)):
+        if value is not None and (value != int(value) or value < least):
+            raise ValueError(f"{name} must be a whole number of at least {least}, got {value}")
+    if accuracy is None:
+        chains = int(num_chains or (len(start.states) if isinstance(start, SampleResult) else 64))
+        sweeps = int(num_sweeps or 10_000)
+        default = 0 if isinstance(start, SampleResult) else sweeps // 10
+        return _Plan(chains, sweeps, default if burn_in is None else int(burn_in))
+    if num_chains is not None or num_sweeps is not None or burn_in is not None:
+        raise ValueError("accuracy must come without num_chains, num_sweeps and burn_in, which it sets")
+    certificate = certify(
+        model, accuracy=accuracy / 2, schedule=schedule, per_variable=True, order=_order(model, schedule)
+    )
+    if not certificate.certified or certificate.num_sweeps is None:
+        raise UnfitMethodError(
+            f"accuracy needs a certified model, and this one has a dependency norm of {certificate.norm_value:.3g}: "
+            "give num_sweeps instead, or project the model first"
+        )
+    # Hoeffding: exp(-2 C (accuracy / 2)^2) * 2 <= 1 - confidence.
+    chains = math.ceil(math.log(2.0 / (1.0 - _CONFIDENCE)) / (2.0 * (accuracy / 2) ** 2))
+    return _Plan(chains, 1, max(0, certificate.num_sweeps - 1), certificate.max_bias)
+
+
+def _order(model: PairwiseMRF, schedule: str) -> IntArray | None:
+    from fastmix.sampling.pattern_tables import visit_order
+
+    return visit_order(model)[0].astype(np.int64) if schedule == "systematic" else None
+
+
+def _engine(
+    model: PairwiseMRF, method: str, num_chains: int, seed: int, schedule: Any, estimator: Any, num_threads: int | None
+) -> Engine:
+    if method == "swendsen-wang":
+        from fastmix.sampling.swendsen_wang import SwendsenWang
+
+        return SwendsenWang(model, num_chains=num_chains, seed=seed, num_threads=num_threads)
+    if method != "gibbs":
+        raise ValueError(f"method must be gibbs or swendsen-wang, got {method!r}")
+    if schedule not in ("systematic", "random"):
+        raise ValueError(f"schedule must be systematic or random, got {schedule!r}")
+    if estimator not in ("rao-blackwell", "counts"):
+        raise ValueError(f"estimator must be rao-blackwell or counts, got {estimator!r}")
+    check_conditionals(model)
+    return Gibbs(
+        model, num_chains=num_chains, seed=seed, schedule=schedule, estimator=estimator, num_threads=num_threads
+    )
+
+
+def _start_states(reduction: Reduction, start: object, num_chains: int, seed: int) -> IntArray:
+    model, original = reduction.model, reduction.original
+    if isinstance(start, str) and start == "random":
+        # Streams of their own, far from those of the chains.
+        words = make_streams(seed ^ 0x5EED, 1 << 40, 1)[:, 0]
+        rng = np.random.default_rng(words)
+        return np.floor(rng.random((num_chains, model.num_variables)) * model.num_states).astype(np.int64)
+    given = start.states if isinstance(start, SampleResult) else np.asarray(start)
+    if given.shape != (num_chains, original.num_variables):
+        raise ValueError(f"start must have shape ({num_chains}, {original.num_variables}), got {given.shape}")
+    number = np.full(len(original.log_unary), -1, dtype=np.int64)
+    number[reduction.unary_positions] = np.arange(len(model.log_unary))
+    flat = number[original.unary_offsets[reduction.variables] + given[:, reduction.variables].astype(np.int64)]
+    if (flat < 0).any():
+        raise ValueError("start must not hold states that are forbidden")
+    return flat - model.unary_offsets[:-1]
+
+
+def _check_draws(model: PairwiseMRF, num_chains: int, num_draws: int) -> None:
+    if num_draws < 0:
+        raise ValueError(f"num_draws must be at least 0, got {num_draws}")
+    required = float(num_chains) * num_draws * model.num_variables
+    limit = available_memory() / 2
+    if required > limit:
+        raise ResourceError(
+            f"{num_draws} draws of {num_chains} chains need {format_bytes(required)}, over the limit of "
+            f"{format_bytes(limit)}; keep fewer, or run fewer chains",
+            required_bytes=int(required),
+            limit_bytes=int(limit),
+        )
+
+
+class _Run:
+    """A run in progress: what is done, what is collected, and what a checkpoint holds."""
+
+    def __init__(self, engine: Engine, plan: _Plan, num_draws: int, trace_at: list[int], edge_marginals: bool) -> None:
+        model = engine.model
+        self.engine, self.plan = engine, plan
+        self.done = -plan.burn_in  # sweeps, negative while burning in
+        self.statistics = BatchStatistics(len(model.log_unary), engine.num_chains, plan.num_sweeps)
+        self.trace_at = [t for t in trace_at if 0 < t <= plan.num_sweeps]
+        self.trace: list[tuple[int, FloatArray]] = []
+        self.draws: list[NDArray[Any]] = []
+        self.draw_every = plan.num_sweeps // num_draws if num_draws else 0
+        self.num_draws = num_draws
+        self.pairs = np.zeros(len(model.log_pairwise), dtype=np.int64) if edge_marginals else None
+        self.pair_every = max(1, plan.num_sweeps // _EDGE_COUNTS)
+        self.batch = max(1, math.ceil(plan.num_sweeps / _BATCHES))
+        self.seconds = 0.0
+
+    def next_stop(self) -> int:
+        """The next number of sweeps at which something has to be noted."""
+        stops = [self.plan.num_sweeps, (self.done // self.batch + 1) * self.batch]
+        stops += [t for t in self.trace_at if t > self.done][:1]
+        if self.draw_every:
+            stops.append((self.done // self.draw_every + 1) * self.draw_every)
+        if self.pairs is not None:
+            stops.append((self.done // self.pair_every + 1) * self.pair_every)
+        return min(stop for stop in stops if stop > self.done)
+
+    def go(
+        self,
+        begin: float,
+        time_limit: float | None,
+        progress: Callable[[int, int, float], None] | None,
+        checkpoint: Checkpoint | None,
+    ) -> Status:
+        """Run to the end, the time limit or an interrupt."""
+        step = max(1, int(_STEP_UPDATES / max(1, self.engine.updates_per_sweep * self.engine.num_chains)))
+        since_batch = self.done  # sums are taken at batches and trace points only
+        try:
+            while self.done < self.plan.num_sweeps:
+                target = 0 if self.done < 0 else self.next_stop()
+                start = time.perf_counter()
+                count = min(step, target - self.done)
+                self.engine.advance(count, collect=self.done >= 0)
+                self.done += count
+                self.seconds += time.perf_counter() - start
+                if self.done == 0:
+                    since_batch = 0
+                if self.done == target and self.done > 0:
+                    since_batch = self._note(since_batch)
+                if progress is not None:
+                    total = self.plan.burn_in + self.plan.num_sweeps
+                    progress(self.done + self.plan.burn_in, total, self.updates_per_second())
+                if checkpoint is not None and since_batch == self.done:
+                    checkpoint.save(self.arrays)
+                if time_limit is not None and time.perf_counter() - begin > time_limit:
+                    return Status.TIME_LIMIT if self.done < self.plan.num_sweeps else Status.OK
+        except KeyboardInterrupt:
+            if checkpoint is not None and since_batch == self.done:
+                checkpoint.save(self.arrays, now=True)
+            return Status.INTERRUPTED
+        return Status.OK
+
+    def _note(self, since_batch: int) -> int:
+        done = self.done
+        if done % self.batch == 0 or done in self.trace_at or done == self.plan.num_sweeps:
+            self.statistics.add(self.engine.take_sums(), done - since_batch)
+            since_batch = done
+        if done in self.trace_at:
+            self.trace.append((done, summarise(self.statistics, self.engine.model).mean))
+        wants_draw = self.draw_every and done % self.draw_every == 0 and len(self.draws) < self.num_draws
+        wants_pairs = self.pairs is not None and done % self.pair_every == 0
+        if wants_draw or wants_pairs:
+            states = self.engine.get_states()
+            if wants_draw:
+                self.draws.append(states.astype(np.uint8 if states.max(initial=0) < 256 else np.uint16))
+            if wants_pairs:
+                self._count_pairs(states)
+        return since_batch
+
+    def _count_pairs(self, states: IntArray) -> None:
+        from fastmix.sampling.gibbs_kernels import count_pairs
+
+        model = self.engine.model
+        count_pairs(states, model.edges, model.num_states, model.pairwise_offsets, self.pairs)
+
+    def updates_per_second(self) -> float:
+        sweeps = self.done + self.plan.burn_in
+        updates = float(sweeps) * self.engine.updates_per_sweep * self.engine.num_chains
+        return updates / self.seconds if self.seconds else 0.0
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything that a later process needs to go on."""
+        parts: dict[str, NDArray[Any]] = {
+            "done": np.array([self.done]),
+            "seconds": np.array([self.seconds]),
+            "states": self.engine.get_states().astype(np.uint16),
+            "random": self.engine.get_random_state(),
+            "draws": np.array(self.draws, dtype=np.uint16),
+            "trace": np.array([m for _, m in self.trace]),
+            "pairs": np.zeros(0, dtype=np.int64) if self.pairs is None else self.pairs,
+        }
+        return parts | {f"statistics_{k}": v for k, v in self.statistics.to_arrays().items()}
+
+    def restore(self, parts: dict[str, NDArray[Any]] | None) -> None:
+        """Go on from what :meth:`arrays` gave."""
+        if parts is None:
+            return
+        self.done, self.seconds = int(parts["done"][0]), float(parts["seconds"][0])
+        self.engine.set_states(parts["states"].astype(np.int64))
+        self.engine.set_random_state(parts["random"])
+        self.draws = list(parts["draws"])
+        self.trace = list(zip(self.trace_at, parts["trace"], strict=False))
+        if self.pairs is not None:
+            self.pairs = parts["pairs"].astype(np.int64)
+        prefix = "statistics_"
+        self.statistics = BatchStatistics.from_arrays(
+            {k.removeprefix(prefix): v for k, v in parts.items() if k.startswith(prefix)}
+        )
+
+
+def _result(
+    model: PairwiseMRF,
+    reduction: Reduction,
+    method: str,
+    status: Status,
+    summary: Summary,
+    run: _Run,
+    seconds: float,
+    seed: int,
+    evidence: Evidence | None,
+    accuracy: float | None,
+    note: str,
+) -> SampleResult:
+    std_error = np.zeros(len(model.log_unary))
+    std_error[reduction.unary_positions] = summary.std_error
+    ess, r_hat = np.full(model.num_variables, np.inf), np.ones(model.num_variables)
+    ess[reduction.variables], r_hat[reduction.variables] = summary.ess, summary.r_hat
+    edges = None
+    if run.pairs is not None:
+        total = max(1, int(run.pairs[: run.engine.model.pairwise_offsets[1]].sum())) if len(run.pairs) else 1
+        edges = reduction.expand_edge_marginals(summary.mean, run.pairs / total)
+    plan = run.plan
+    sweeps = max(0, run.done)
+    options: dict[str, Any] = {
+        "num_chains": plan.num_chains, "num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "accuracy": accuracy,
+        "evidence": None if evidence is None else {str(k): v for k, v in evidence.items()},
+    }  # fmt: skip
+    return SampleResult(
+        model=model,
+        method=method,
+        status=status,
+        node_marginals=reduction.expand_node_marginals(summary.mean),
+        edge_marginals=edges,
+        log_z=None,
+        stats={
+            "num_chains": plan.num_chains, "num_sweeps": sweeps, "burn_in": plan.burn_in, "seconds": seconds,
+            "updates": (sweeps + plan.burn_in) * run.engine.updates_per_sweep * plan.num_chains,
+            "updates_per_second": run.updates_per_second(), "bias": plan.bias, "note": note,
+        },
+        provenance=provenance(model, seed=seed, **options),
+        std_error=std_error,
+        ess=ess,
+        r_hat=r_hat,
+        states=reduction.expand_states(run.engine.get_states()),
+        draws=reduction.expand_states(np.stack(run.draws, axis=1)) if run.draws else None,
+        trace=[(t, reduction.expand_node_marginals(m)) for t, m in run.trace],
+    )  # fmt: skip
