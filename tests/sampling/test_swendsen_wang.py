@@ -426,7 +426,7 @@ def test_conformance_models() -> None:
         assert engine.take_sums().shape == (len(model.log_unary), 20_000)
         if model.num_variables:
             assert joint_misfit(model, engine.get_states()) < 1, name
-    assert accepted == {
+    assert accepted >= {
         "no variables",
         "a constant alone",
         "one variable",
@@ -435,8 +435,9 @@ def test_conformance_models() -> None:
         "isolated variable",
         "one-state neighbour",
         "large constant",
+        "couplings of a thousand",  # of both signs
         "opposed fields of a thousand",
-    } | {name for name in ("lopsided grid", "couplings of a thousand") if name in accepted}
+    }
 
 
 # -- sabotaged twins, which the same test must catch ----------------------------------------------------------------
@@ -476,9 +477,18 @@ def sweep_with_any_bonds(parts: Parts, x: list[int], uniform: Callable[[], float
 
 
 def sweep_from_stale_state(parts: Parts, x: list[int], uniform: Callable[[], float], before: list[int]) -> list[int]:
-    """Cluster 0 keeps its old state, although its bonds were drawn from the new one."""
-    y = sweep(parts, x, uniform, before)
-    return [*before[:1], *y[1:]]
+    """The second end of an edge is looked up where it was a sweep ago."""
+    bonds = [
+        (i, j)
+        for (i, j), J in zip(parts.edges, parts.coupling, strict=True)
+        if uniform() < -math.expm1(-J) and x[i] == before[j]
+    ]
+    return draw_clusters(parts, bonds, uniform)
+
+
+def sweep_with_stale_member(parts: Parts, x: list[int], uniform: Callable[[], float], before: list[int]) -> list[int]:
+    """The first variable keeps its state when its cluster changes."""
+    return [*x[:1], *sweep(parts, x, uniform, before)[1:]]
 
 
 SABOTAGED: list[Rule] = [
@@ -488,12 +498,13 @@ SABOTAGED: list[Rule] = [
     sweep_without_an_edge,
     sweep_with_any_bonds,
     sweep_from_stale_state,
+    sweep_with_stale_member,
 ]
 
 
 def twin_misfit(parts: Parts, rule: Rule) -> float:
     """The test of :func:`test_exact_draws_stay_exact` with another rule for a sweep."""
-    num_chains = 6_000
+    num_chains = 2_500
     flips, plain = parts.attractive()
     assert not any(flips)
     rng = random.Random(9)

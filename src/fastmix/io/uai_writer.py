@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ _logger = logging.getLogger(__name__)
 _LOW, _HIGH = -708.39, 709.78
 # Size of the pieces of a constant that one double cannot hold.
 _PIECE = 700.0
+_MOST_PIECES = 10_000
 # Beyond this a logarithm keeps no decimals, and its power of ten no digits worth writing.
 _LOWEST = -1e15
 _CHUNK_TABLES = 1 << 15
@@ -127,8 +128,8 @@ def _uai_chunks(model: PairwiseMRF) -> tuple[Iterator[str], list[str]]:
         i, j = model.edges[dead[0]].tolist()
         raise ModelError(f"log_pairwise must allow a pair of states on each edge, but edge ({i}, {j}) has only -inf")
     pairwise, pairwise_shift = _scaled(model.log_pairwise, pairwise_sizes)
-    constant = math.fsum((model.log_constant, unary_shift, pairwise_shift))
-    factors = _constant_factors(constant)
+    constant = _total((model.log_constant, unary_shift, pairwise_shift))
+    factors = _constant_words(constant)
     notes = _notes(model, constant, len(factors))
     notes += _entry_notes([(unary_source, unary), (model.log_pairwise, pairwise)])
     for note in notes:
@@ -145,7 +146,7 @@ def _uai_chunks(model: PairwiseMRF) -> tuple[Iterator[str], list[str]]:
         yield "0\n" * len(factors) + "\n"
         yield from _table_chunks(unary, unary_sizes)
         yield from _table_chunks(pairwise, pairwise_sizes)
-        yield "".join([f"1\n {factor!r}\n" for factor in factors])
+        yield "".join([f"1\n {word}\n" for word in factors])
 
     return chunks(), notes
 
@@ -171,22 +172,31 @@ def _scaled(values: FloatArray, sizes: IntArray) -> tuple[FloatArray, float]:
         return values, 0.0
     shift = np.maximum.reduceat(values, _starts(sizes))
     with np.errstate(over="ignore"):  # a difference beyond 1e308 ends as -inf, which the notes count
-        return values - np.repeat(shift, sizes), math.fsum(shift.tolist())
+        return values - np.repeat(shift, sizes), _total(shift.tolist())
 
 
-def _constant_factors(constant: float) -> list[float]:
-    """A constant as factors that doubles can hold: one, or several equal ones."""
-    if constant == 0:
+def _constant_words(constant: float) -> list[str]:
+    """A constant as numbers to write: one, several equal ones, or, beyond all use, one with a large power of ten."""
+    if constant == 0 or not math.isfinite(constant):
         return []
-    count = 1 if _LOW <= constant <= _HIGH else math.ceil(abs(constant) / _PIECE)
-    return [math.exp(constant / count)] * count
+    if _LOW <= constant <= _HIGH:
+        return [repr(math.exp(constant))]
+    count = math.ceil(abs(constant) / _PIECE)
+    return [repr(math.exp(constant / count))] * count if count <= _MOST_PIECES else [_power_of_ten(constant)]
 
 
 def _notes(model: PairwiseMRF, constant: float, num_factors: int) -> list[str]:
     notes = []
     if model.variable_names is not None or model.state_names is not None:
         notes.append("names are not written, because UAI files have none; npz files keep them")
-    if num_factors > 1:
+    if not math.isfinite(constant):
+        notes.append("the constant is outside the range of any number and is not written: log Z is lost; npz keeps it")
+    elif num_factors == 1 and not _LOW <= constant <= _HIGH:
+        notes.append(
+            f"the constant exp({constant:.6g}) is outside the range of doubles: fastmix reads such numbers, but other "
+            "programs refuse them; npz files keep it"
+        )
+    elif num_factors > 1:
         notes.append(
             f"the constant exp({constant:.6g}) is outside the range of doubles, and written as {num_factors} factors: "
             "programs that do not add logarithms overflow; npz files keep it as one number"
@@ -239,11 +249,22 @@ def _entry_words(values: FloatArray) -> list[str]:
 
 def _tiny_word(value: float) -> str:
     """``exp(value)`` for values below the logarithm of the smallest double, from the power of ten."""
-    if value < _LOWEST:
-        return "0.0"
+    return "0.0" if value < _LOWEST else _power_of_ten(value)
+
+
+def _power_of_ten(value: float) -> str:
+    """``exp(value)`` as a decimal of any size."""
     power = value / math.log(10.0)
     exponent = math.floor(power)
     return f"{10.0 ** (power - exponent):.16f}e{exponent}"
+
+
+def _total(values: Iterable[float]) -> float:
+    """The sum, correctly rounded; infinite when no double can hold it."""
+    try:
+        return math.fsum(values)
+    except OverflowError:
+        return math.inf
 
 
 def _starts(sizes: IntArray) -> IntArray:

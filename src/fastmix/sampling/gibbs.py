@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
@@ -31,6 +31,7 @@ _BLOCK = 512  # chains of one block: their numbers and thresholds for one site s
 _CHUNK = 8192  # sites that share a stream in a large model
 _CHUNKED_SITES = 1 << 16  # from here on the chunks of a colour can be shared between threads
 _FULL = float(1 << 24)  # the sums' unit: one sweep
+_MOST_COLLECTED = 255  # sweeps whose full units fit into 32 bits: 256 of them would be 2^32, that is 0
 
 
 def choose_kernel(model: PairwiseMRF, num_chains: int, schedule: str) -> Kernel:
@@ -170,10 +171,8 @@ class Gibbs(Engine):
 
     def advance(self, num_sweeps: int, *, collect: bool) -> None:
         """Run sweeps, and empty the 32-bit sums before they can overflow."""
-        from fastmix.sampling import gibbs_kernels
-
         while num_sweeps > 0 and self.model.num_variables:
-            room = gibbs_kernels.MAX_COLLECTED - self._collected if collect else num_sweeps
+            room = _MOST_COLLECTED - self._collected if collect else num_sweeps
             if room == 0:
                 self._empty_sums()
                 continue
@@ -254,8 +253,12 @@ class Gibbs(Engine):
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.num_threads)
-        for done in [self._pool.submit(task) for task in tasks]:
-            done.result()
+        futures = [self._pool.submit(task) for task in tasks]
+        try:
+            for done in futures:
+                done.result()
+        finally:
+            wait(futures)  # also after Ctrl-C: nobody may look at the states while they are being written
 
 
 def _kernels() -> Any:

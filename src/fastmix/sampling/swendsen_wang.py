@@ -85,6 +85,9 @@ class SwendsenWang(Engine):
     mean given the bonds is the indicator's, at the price of one addition. For a chain that alternates two blocks of
     variables, here x and b, this lowers the variance of averages over sweeps too (Liu, Wong and Kong 1994).
 
+    *Speed of mixing.* Sweeps help where strong couplings slow single-variable updates down and unaries are weak or
+    agree. Where strong unaries pull a strongly coupled cluster both ways they do not: it seldom changes its state.
+
     *Start.* Every chain starts at a draw from the model without couplings, the first numbers of its stream.
 
     Probabilities are rounded to multiples of 2**-53. Time: O(n + m) a sweep, practically. Memory: 16 bytes an edge, 8
