@@ -270,7 +270,7 @@ def test_quality_checks_can_fail():
     with pytest.raises(AssertionError, match="not uniform"):
         check_uniform(np.where(np.arange(256) < 4, u | np.uint32(1 << 31), u))  # 4 of 256 streams lose their top bit
     with pytest.raises(AssertionError, match="bit 3 is set"):
-        check_uniform(np.where(np.arange(u.size).reshape(u.shape) % 64 == 0, u | np.uint32(8), u))
+        check_uniform(np.where(np.arange(u.size).reshape(u.shape) % 128 == 0, u | np.uint32(8), u))
     with pytest.raises(AssertionError, match="correlated"):
         check_uncorrelated([(u, np.where(u < 2**26, u, u[::-1]))])  # one number in 64 is the same
 

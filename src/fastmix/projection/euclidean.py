@@ -243,7 +243,9 @@ def _solve_paper(
         max_iter=max_iter,
         start=earlier if isinstance(earlier, PaperDualSolution) else None,
     )
-    history = [(k, objective, objective - gap) for k, (objective, gap) in enumerate(answer.history)]
+    # Without the repetition the history holds residuals instead of gaps.
+    steps = enumerate(answer.history)
+    history = [(k, cost, cost - rest if settings.exact else answer.lower_bound) for k, (cost, rest) in steps]
     solution = Solution(
         answer.z, answer.multipliers, answer.objective, answer.lower_bound, answer.iterations, answer.converged,
         history=history, state=answer,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -11,8 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix.dependency import Bound
 from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
-from fastmix.mixing import certify
+from fastmix.mixing import _check_accuracy, _check_count, bias_after, certify
 from fastmix.model import Evidence, PairwiseMRF
 from fastmix.reduction import Reduction, reduce_model
 from fastmix.resources import available_memory, format_bytes
@@ -22,6 +24,7 @@ from fastmix.sampling.diagnostics import BatchStatistics, Summary, assess_mixing
 from fastmix.sampling.engine import Engine
 from fastmix.sampling.generator import fresh_seed, make_streams
 from fastmix.sampling.gibbs import Gibbs, check_conditionals
+from fastmix.sampling.intervals import Intervals, comparison_bounds, original_intervals, rigorous_intervals
 
 __all__ = ["SampleResult", "sample"]
 
@@ -32,6 +35,7 @@ _BATCHES = 64
 _STEP_UPDATES = 2e7  # updates between two looks at the clock and the keyboard: a fraction of a second
 _EDGE_COUNTS = 1000  # configurations a chain that edge marginals are counted from
 _CONFIDENCE = 0.95
+_DRAW_BYTES = 34  # a state of a draw: one as kept, one stacked, and four 8-byte arrays in mapping it to the original
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +61,57 @@ class SampleResult(InferenceResult):
     states: IntArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     draws: NDArray[np.integer[Any]] | None = None
     trace: list[tuple[int, FloatArray]] = field(default_factory=list)
+    chain_variances: FloatArray | None = field(default=None, repr=False)
+    reduction: Reduction | None = field(default=None, repr=False)
+
+    def intervals(
+        self,
+        *,
+        confidence: float = _CONFIDENCE,
+        simultaneous: bool = False,
+        bound: Bound = "sigmoid",
+        original: PairwiseMRF | None = None,
+    ) -> Intervals:
+        """Intervals that hold the marginals with a proven confidence: bias by the certificate, deviation by the chains.
+
+        Parameters
+        ----------
+        confidence : float
+        simultaneous : bool
+            Whether all intervals shall hold at once.
+        bound : str
+            Dependency bound behind the bias, see :func:`fastmix.certify`. For a model that cannot be certified the bias
+            stays 1, and the intervals say so in ``vacuous``.
+        original : PairwiseMRF, optional
+            The model that the sampled one is a projection of: the intervals are then for its marginals, by the
+            comparison theorem of Dobrushin.
+
+        Raises
+        ------
+        UnfitMethodError
+            For cluster moves, whose mixing no certificate bounds.
+        """
+        if self.method != "gibbs" or self.reduction is None:
+            raise UnfitMethodError(f"intervals need the certificate of Gibbs sampling, and this is {self.method}")
+        small = self.reduction.model
+        schedule = self.provenance["options"]["schedule"]
+        order = _order(small, schedule)
+        bias = bias_after(small, int(self.stats["burn_in"]) + 1, schedule=schedule, order=order, bound=bound)
+        kept = self.reduction.unary_positions
+        inner = rigorous_intervals(
+            small, self.node_marginals[kept], num_chains=int(self.stats["num_chains"]), bias=bias,
+            variances=self.chain_variances, confidence=confidence, simultaneous=simultaneous,
+        )  # fmt: skip
+        lower = self.reduction.expand_node_marginals(inner.lower)
+        upper = self.reduction.expand_node_marginals(inner.upper)
+        vacuous = np.zeros(len(lower), dtype=bool)
+        vacuous[kept] = inner.vacuous
+        result = Intervals(lower, upper, vacuous, inner.confidence, inner.simultaneous)
+        return (
+            result
+            if original is None
+            else original_intervals(original, result, comparison_bounds(self.model, original))
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data; adds ``std_error``, ``r_hat_max``, ``ess_min`` and ``updates_per_second``."""
@@ -149,16 +204,19 @@ def sample(
     begin = time.perf_counter()
     reduction = reduce_model(model, evidence)
     small = reduction.model
-    plan = _plan(small, num_chains, num_sweeps, burn_in, accuracy, schedule, start)
+    plan = _plan(small, method, num_chains, num_sweeps, burn_in, accuracy, schedule, start)
     seed = fresh_seed() if seed is None else int(seed)
-    _check_draws(small, plan.num_chains, num_draws)
+    _check_draws(small, plan, num_draws)
     engine = _engine(small, method, plan.num_chains, seed, schedule, estimator, num_threads)
-    engine.set_states(_start_states(reduction, start, plan.num_chains, seed))
+    states = _start_states(reduction, start, plan.num_chains, seed)
+    engine.set_states(states)
     run = _Run(engine, plan, num_draws, sorted(set(trace_at)), edge_marginals)
     saved = None
     if checkpoint is not None:
-        options = f"{small.content_hash} {method} {plan} {schedule} {estimator} {num_draws} {list(trace_at)} {seed}"
-        saved = Checkpoint(checkpoint, options, checkpoint_seconds)
+        begun = hashlib.sha256(states.tobytes()).hexdigest()
+        key = f"{small.content_hash} {method} {plan} {schedule} {estimator} {num_draws} {run.trace_at} {seed} "
+        key += f"{edge_marginals} {begun}"
+        saved = Checkpoint(checkpoint, key, checkpoint_seconds)
         run.restore(saved.load())
     status = run.go(begin, time_limit, progress, saved)
     if run.statistics.num_batches == 0:
@@ -170,7 +228,12 @@ def sample(
     if saved is not None and status not in (Status.INTERRUPTED, Status.TIME_LIMIT):
         saved.remove()
     seconds = time.perf_counter() - begin
-    return _result(model, reduction, method, status, summary, run, seconds, seed, evidence, accuracy, note)
+    options: dict[str, Any] = {
+        "num_chains": plan.num_chains, "num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "accuracy": accuracy,
+        "schedule": schedule, "estimator": estimator,
+        "evidence": None if evidence is None else {str(k): v for k, v in evidence.items()},
+    }  # fmt: skip
+    return _result(model, reduction, method, status, summary, run, seconds, seed, options, note)
 
 
 @dataclass(frozen=True)
@@ -183,6 +246,7 @@ class _Plan:
 
 def _plan(
     model: PairwiseMRF,
+    method: str,
     num_chains: int | None,
     num_sweeps: int | None,
     burn_in: int | None,
@@ -191,8 +255,8 @@ def _plan(
     start: object,
 ) -> _Plan:
     for name, value, least in (("num_chains", num_chains, 1), ("num_sweeps", num_sweeps, 1), ("burn_in", burn_in, 0)):
-        if value is not None and (value != int(value) or value < least):
-            raise ValueError(f"{name} must be a whole number of at least {least}, got {value}")
+        if value is not None:
+            _check_count(name, value, least=least)
     if accuracy is None:
         chains = int(num_chains or (len(start.states) if isinstance(start, SampleResult) else 64))
         sweeps = int(num_sweeps or 10_000)
@@ -200,6 +264,9 @@ def _plan(
         return _Plan(chains, sweeps, default if burn_in is None else int(burn_in))
     if num_chains is not None or num_sweeps is not None or burn_in is not None:
         raise ValueError("accuracy must come without num_chains, num_sweeps and burn_in, which it sets")
+    if method != "gibbs":
+        raise ValueError(f"accuracy must come with method='gibbs', which the certificate is for, got {method!r}")
+    _check_accuracy(accuracy)
     certificate = certify(
         model, accuracy=accuracy / 2, schedule=schedule, per_variable=True, order=_order(model, schedule)
     )
@@ -246,20 +313,25 @@ def _start_states(reduction: Reduction, start: object, num_chains: int, seed: in
         rng = np.random.default_rng(words)
         return np.floor(rng.random((num_chains, model.num_variables)) * model.num_states).astype(np.int64)
     given = start.states if isinstance(start, SampleResult) else np.asarray(start)
+    if isinstance(start, str):
+        raise ValueError(f"start must be random, configurations or a SampleResult, got {start!r}")
     if given.shape != (num_chains, original.num_variables):
         raise ValueError(f"start must have shape ({num_chains}, {original.num_variables}), got {given.shape}")
+    given, _ = original._as_states(given)
     number = np.full(len(original.log_unary), -1, dtype=np.int64)
     number[reduction.unary_positions] = np.arange(len(model.log_unary))
-    flat = number[original.unary_offsets[reduction.variables] + given[:, reduction.variables].astype(np.int64)]
+    flat = number[original.unary_offsets[reduction.variables] + given[:, reduction.variables]]
     if (flat < 0).any():
         raise ValueError("start must not hold states that are forbidden")
     return flat - model.unary_offsets[:-1]
 
 
-def _check_draws(model: PairwiseMRF, num_chains: int, num_draws: int) -> None:
-    if num_draws < 0:
-        raise ValueError(f"num_draws must be at least 0, got {num_draws}")
-    required = float(num_chains) * num_draws * model.num_variables
+def _check_draws(model: PairwiseMRF, plan: _Plan, num_draws: int) -> None:
+    num_chains = plan.num_chains
+    _check_count("num_draws", num_draws, least=0)
+    if num_draws > plan.num_sweeps:
+        raise ValueError(f"num_draws must be at most num_sweeps, {plan.num_sweeps}, got {num_draws}")
+    required = float(num_chains) * num_draws * model.num_variables * _DRAW_BYTES
     limit = available_memory() / 2
     if required > limit:
         raise ResourceError(
@@ -308,13 +380,16 @@ class _Run:
         """Run to the end, the time limit or an interrupt."""
         step = max(1, int(_STEP_UPDATES / max(1, self.engine.updates_per_sweep * self.engine.num_chains)))
         since_batch = self.done  # sums are taken at batches and trace points only
+        between = True  # no sweep is under way: all chains are where ``done`` says
         try:
             while self.done < self.plan.num_sweeps:
                 target = 0 if self.done < 0 else self.next_stop()
                 start = time.perf_counter()
                 count = min(step, target - self.done)
+                between = False
                 self.engine.advance(count, collect=self.done >= 0)
                 self.done += count
+                between = True
                 self.seconds += time.perf_counter() - start
                 if self.done == 0:
                     since_batch = 0
@@ -323,12 +398,19 @@ class _Run:
                 if progress is not None:
                     total = self.plan.burn_in + self.plan.num_sweeps
                     progress(self.done + self.plan.burn_in, total, self.updates_per_second())
-                if checkpoint is not None and since_batch == self.done:
+                resumable = since_batch == self.done or self.done < 0
+                if checkpoint is not None and resumable:
                     checkpoint.save(self.arrays)
                 if time_limit is not None and time.perf_counter() - begin > time_limit:
-                    return Status.TIME_LIMIT if self.done < self.plan.num_sweeps else Status.OK
+                    if self.done == self.plan.num_sweeps:
+                        return Status.OK
+                    if checkpoint is not None and resumable:
+                        checkpoint.save(self.arrays, now=True)
+                    if self.done > max(0, since_batch):
+                        self.statistics.add(self.engine.take_sums(), self.done - since_batch)
+                    return Status.TIME_LIMIT
         except KeyboardInterrupt:
-            if checkpoint is not None and since_batch == self.done:
+            if checkpoint is not None and between and (since_batch == self.done or self.done < 0):
                 checkpoint.save(self.arrays, now=True)
             return Status.INTERRUPTED
         return Status.OK
@@ -400,8 +482,7 @@ def _result(
     run: _Run,
     seconds: float,
     seed: int,
-    evidence: Evidence | None,
-    accuracy: float | None,
+    options: dict[str, Any],
     note: str,
 ) -> SampleResult:
     std_error = np.zeros(len(model.log_unary))
@@ -413,11 +494,7 @@ def _result(
         total = max(1, int(run.pairs[: run.engine.model.pairwise_offsets[1]].sum())) if len(run.pairs) else 1
         edges = reduction.expand_edge_marginals(summary.mean, run.pairs / total)
     plan = run.plan
-    sweeps = max(0, run.done)
-    options: dict[str, Any] = {
-        "num_chains": plan.num_chains, "num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "accuracy": accuracy,
-        "evidence": None if evidence is None else {str(k): v for k, v in evidence.items()},
-    }  # fmt: skip
+    sweeps = run.statistics.num_sweeps  # after an interrupt fewer than were run
     return SampleResult(
         model=model,
         method=method,
@@ -427,7 +504,7 @@ def _result(
         log_z=None,
         stats={
             "num_chains": plan.num_chains, "num_sweeps": sweeps, "burn_in": plan.burn_in, "seconds": seconds,
-            "updates": (sweeps + plan.burn_in) * run.engine.updates_per_sweep * plan.num_chains,
+            "updates": (run.done + plan.burn_in) * run.engine.updates_per_sweep * plan.num_chains,
             "updates_per_second": run.updates_per_second(), "bias": plan.bias, "note": note,
         },
         provenance=provenance(model, seed=seed, **options),
@@ -437,4 +514,6 @@ def _result(
         states=reduction.expand_states(run.engine.get_states()),
         draws=reduction.expand_states(np.stack(run.draws, axis=1)) if run.draws else None,
         trace=[(t, reduction.expand_node_marginals(m)) for t, m in run.trace],
+        chain_variances=run.statistics.chain_variances() if plan.num_chains > 1 else None,
+        reduction=reduction,
     )  # fmt: skip

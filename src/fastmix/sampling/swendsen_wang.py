@@ -81,9 +81,9 @@ class SwendsenWang(Engine):
     other in one sweep: the chain is ergodic. Unaries of -inf do no harm: the state that a cluster has now is allowed
     for all its members.
 
-    *Sums* are Rao-Blackwellised: a sweep adds, for each variable, the distribution that its cluster draws from, whose
-    mean given the bonds is the indicator's, at the price of one addition. For a chain that alternates two blocks of
-    variables, here x and b, this lowers the variance of averages over sweeps too (Liu, Wong and Kong 1994).
+    *Sums* are Rao-Blackwellised: a sweep adds, for each variable, the distribution that its cluster draws from: the
+    mean, given the bonds, of the indicators of its states. For a chain that alternates two blocks of variables, here
+    x and b, this lowers the variance of averages over sweeps, too (Liu, Wong and Kong 1994).
 
     *Speed of mixing.* Sweeps help where strong couplings slow single-variable updates down and unaries are weak or
     agree. Where strong unaries pull a strongly coupled cluster both ways they do not: it seldom changes its state.
@@ -91,9 +91,9 @@ class SwendsenWang(Engine):
     *Start.* Every chain starts at a draw from the model without couplings, the first numbers of its stream.
 
     Probabilities are rounded to multiples of 2**-53. Time: O(n + m) a sweep, practically. Memory: 16 bytes an edge, 8
-    bytes a unary entry, a byte a variable and chain (four from 257 states on), about 16 bytes a variable and thread
-    (twice as many or more if not all variables are binary), and the sums while there are any: 8 bytes a chain for
-    each variable, if all are binary, or else for each unary entry.
+    bytes a unary entry, a byte a variable and chain (four from 257 states on), 12 bytes a variable and thread if all
+    variables are binary, otherwise 4 and 8 a unary entry, and while there are sums, 8 bytes a chain for each variable
+    if all are binary, otherwise for each unary entry.
 
     References
     ----------
