@@ -11,7 +11,7 @@ import oracle
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.instances import ising_grid, random_tables
 from fastmix.model import PairwiseMRF
-from fastmix.projection import paper_dual
+from fastmix.projection import paper_dual, paper_problem
 from fastmix.projection.balls import project_spectral_norm_ball
 from fastmix.projection.paper_dual import PaperDual, PaperDualSolution, project_paper
 from strategies import models, relabel
@@ -24,12 +24,12 @@ seeds = st.integers(0, 2**32 - 1)
 
 def make_dual(
     model: PairwiseMRF, norm_bound: float, norm: str, alpha: float = 0.7, both: bool = True, bound: str = "linf"
-) -> paper_dual._Dual:
-    problem = paper_dual._Problem.of(model, norm_bound, norm, bound, both)
-    return paper_dual._Dual(problem, alpha)
+) -> paper_problem.Dual:
+    problem = paper_problem.Problem.of(model, norm_bound, norm, bound, both)
+    return paper_problem.Dual(problem, alpha)
 
 
-def random_multipliers(dual: paper_dual._Dual, rng: np.random.Generator, scale: float = 1.0) -> FloatArray:
+def random_multipliers(dual: paper_problem.Dual, rng: np.random.Generator, scale: float = 1.0) -> FloatArray:
     """sigma and phi positive or zero, the others of any sign."""
     x = scale * rng.standard_normal(dual.size)
     bounded = dual.lowest == 0.0

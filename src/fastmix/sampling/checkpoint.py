@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.errors import FormatError
-from fastmix.io.files import atomic_write
+from fastmix.io.files import atomic_write, read_bytes
 
 __all__ = ["Checkpoint"]
 
@@ -50,14 +50,17 @@ class Checkpoint:
         if not os.path.exists(self.path):
             return None
         try:
-            with np.load(self.path, allow_pickle=False) as data:
+            # What atomic_write compresses for the sake of its name is read back in the same way.
+            with np.load(io.BytesIO(read_bytes(self.path)), allow_pickle=False) as data:
                 parts = dict(data)
-        except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+        except (ValueError, TypeError, KeyError, NotImplementedError, EOFError, zipfile.BadZipFile) as error:
             raise FormatError(f"{self.path}: not a checkpoint ({error})") from None
         if str(parts.pop("format", "")) != _FORMAT:
             raise FormatError(f"{self.path}: not a checkpoint of this version")
         if str(parts.pop("key", "")) != self.key:
             raise FormatError(f"{self.path}: the checkpoint belongs to a run with another model, seed or options")
+        if parts.pop("names", np.array(None)).tolist() != sorted(parts):  # sums protect the arrays, not their names
+            raise FormatError(f"{self.path}: the checkpoint is damaged")
         return parts
 
     def save(self, arrays: Callable[[], dict[str, NDArray[Any]]], *, now: bool = False) -> None:
@@ -65,7 +68,9 @@ class Checkpoint:
         if not now and time.monotonic() - self.last < self.seconds:
             return
         buffer = io.BytesIO()
-        np.savez(buffer, format=np.array(_FORMAT), key=np.array(self.key), **arrays())  # type: ignore[arg-type]
+        parts = arrays()
+        head = {"format": np.array(_FORMAT), "key": np.array(self.key), "names": np.array(sorted(parts))}
+        np.savez(buffer, **head, **parts)  # type: ignore[arg-type]
         with atomic_write(self.path, binary=True) as stream:
             stream.write(buffer.getvalue())
         self.last = time.monotonic()
