@@ -41,6 +41,10 @@ IntArray = npt.NDArray[np.int64]
 _MAX_VARIABLES = 2**30 - 1
 
 
+# Variables and edges up to which a graph is searched in Python: faster than importing a sparse-matrix library.
+_SEARCHED = 50_000
+
+
 def _check_count(name: str, value: object, minimum: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise ModelError(f"{name} must be an integer, got {value!r}")
@@ -571,17 +575,8 @@ def colouring(num_variables: int, edges: npt.ArrayLike) -> IntArray:
     n, edges = _check_graph(num_variables, edges)
     if n == 0:
         return np.zeros(0, dtype=np.int64)
-    from scipy.sparse import csr_array
-
-    # Double cover: nodes v and v + n, edges (i, j + n) and (j, i + n). A bipartite component falls into two parts that
-    # separate its colour classes; any other stays connected.
     graph = _adjacency(n, edges)
-    indptr = np.concatenate([graph.indptr, np.full(n, 2 * len(edges))]).astype(np.int32)
-    indices = (graph.neighbors + n).astype(np.int32)
-    _, labels = _matrix_components(csr_array((np.ones(len(indices)), indices, indptr), shape=(2 * n, 2 * n)))
-    # Labels are numbered by smallest node, so the part with the smallest variable v itself comes first: colour 0.
-    colours = (labels[:n] > labels[n:]).astype(np.int64)
-    odd = labels[:n] == labels[n:]
+    colours, odd = _search_two_colours(graph) if n + len(edges) <= _SEARCHED else _cover_two_colours(graph)
     if odd.any():
         local = np.cumsum(odd) - 1
         if not odd.all():
@@ -589,6 +584,45 @@ def colouring(num_variables: int, edges: npt.ArrayLike) -> IntArray:
         colours[odd] = _greedy_colours(graph, _peel(graph)[1][::-1])
     check_colouring(edges, colours)
     return colours
+
+
+def _search_two_colours(graph: Adjacency) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+    """Two colours by breadth-first search, the smallest variable of a component first, and who has an odd cycle."""
+    start, neighbors = graph.indptr.tolist(), graph.neighbors.tolist()
+    colours = [-1] * graph.num_variables
+    odd = np.zeros(graph.num_variables, dtype=bool)
+    for root in range(graph.num_variables):
+        if colours[root] >= 0:
+            continue
+        colours[root] = 0
+        component, is_odd = [root], False
+        for v in component:
+            other = 1 - colours[v]
+            for u in neighbors[start[v] : start[v + 1]]:
+                if colours[u] < 0:
+                    colours[u] = other
+                    component.append(u)
+                elif colours[u] != other:
+                    is_odd = True
+        if is_odd:
+            odd[component] = True
+    return np.array(colours, dtype=np.int64), odd
+
+
+def _cover_two_colours(graph: Adjacency) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+    """The same for large graphs, vectorised.
+
+    Double cover: nodes v and v + n, edges (i, j + n) and (j, i + n). A bipartite component falls into two parts that
+    separate its colour classes; any other stays connected.
+    """
+    from scipy.sparse import csr_array
+
+    n = graph.num_variables
+    indptr = np.concatenate([graph.indptr, np.full(n, len(graph.neighbors))]).astype(np.int32)
+    indices = (graph.neighbors + n).astype(np.int32)
+    _, labels = _matrix_components(csr_array((np.ones(len(indices)), indices, indptr), shape=(2 * n, 2 * n)))
+    # Labels are numbered by smallest node, so the part with the smallest variable v itself comes first: colour 0.
+    return (labels[:n] > labels[n:]).astype(np.int64), labels[:n] == labels[n:]
 
 
 def _greedy_colours(graph: Adjacency, order: list[int]) -> list[int]:

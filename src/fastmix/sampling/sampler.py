@@ -32,6 +32,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _BATCHES = 64
+_LEAST_BATCH = 4  # sweeps; taking the sums of shorter ones would cost more than the sweeps
 _STEP_UPDATES = 2e7  # updates between two looks at the clock and the keyboard: a fraction of a second
 _EDGE_COUNTS = 1000  # configurations a chain that edge marginals are counted from
 _CONFIDENCE = 0.95
@@ -202,7 +203,8 @@ def sample(
     ('ok', True)
     """
     begin = time.perf_counter()
-    reduction = reduce_model(model, evidence)
+    # Cluster moves need equal state counts at both ends of an edge, so forbidden states stay; they are never drawn.
+    reduction = reduce_model(model, evidence, drop_forbidden=method != "swendsen-wang")
     small = reduction.model
     plan = _plan(small, method, num_chains, num_sweeps, burn_in, accuracy, schedule, start)
     seed = fresh_seed() if seed is None else int(seed)
@@ -357,7 +359,7 @@ class _Run:
         self.num_draws = num_draws
         self.pairs = np.zeros(len(model.log_pairwise), dtype=np.int64) if edge_marginals else None
         self.pair_every = max(1, plan.num_sweeps // _EDGE_COUNTS)
-        self.batch = max(1, math.ceil(plan.num_sweeps / _BATCHES))
+        self.batch = min(plan.num_sweeps, max(_LEAST_BATCH, math.ceil(plan.num_sweeps / _BATCHES)))
         self.seconds = 0.0
 
     def next_stop(self) -> int:

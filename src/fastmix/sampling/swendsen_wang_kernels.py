@@ -6,9 +6,8 @@ cluster of more than one state takes one random number and draws the state of al
 fixed by the model alone, not by how clusters are found.
 
 Clusters are found by Rem's union-find: every variable points to one that is not larger, and of two pointers that
-differ the larger is moved to the smaller on the way up (splicing). It beats union by size with path halving, by a
-third to twofold for weak couplings (see also Patwary, Blair and Manne 2010), needs no sizes, the root is the smallest
-variable of its cluster, and one pass in ascending order then points all variables to their roots.
+differ the larger is moved to the smaller on the way up (splicing; Patwary, Blair and Manne 2010). It needs no sizes,
+the root is the smallest variable of its cluster, and one pass in ascending order points all variables to their roots.
 
 Random numbers are those of xoshiro256++ (Blackman and Vigna 2021), four words of state a chain, started by SplitMix64.
 """
