@@ -33,7 +33,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as cache:
             first = seconds(chains, cache)
             second = min(seconds(chains, cache) for _ in range(3))
-        print(f"{chains:>5} chains: first process {first:.2f} s (to reach 8 s), later ones {second:.2f} s (to reach 1.5 s)")
+        print(
+            f"{chains:>5} chains: first process {first:.2f} s (to reach: 8), later ones {second:.2f} s (to reach: 1.5)"
+        )
 
 
 if __name__ == "__main__":

@@ -359,7 +359,7 @@ def comparison_bounds(projected: PairwiseMRF, original: PairwiseMRF, *, bound: B
     The answer is rounded upwards. A vector v obtained from a linear solver is used only if, with all rounding
     counted, ``v >= b + R v`` and a positive vector z with ``R z < z`` proves that the spectral radius is below 1.
     Where the radius is not, the iteration can still leave bounds below 1 in weakly coupled parts. Time
-    is a few hundred products with R, a second or two for 100,000 variables.
+    is a few hundred products with R, half a second for 100,000 variables.
 
     References
     ----------

@@ -1,0 +1,714 @@
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from test_generator import Stream, chance_below, rotate
+
+import oracle
+import strategies
+from fastmix import ModelError, PairwiseMRF, draw_exact
+from fastmix.reduction import reduce_model
+from fastmix.sampling import gibbs, pattern_tables
+from fastmix.sampling.generator import MAX_THRESHOLD, make_streams
+from fastmix.sampling.gibbs import Gibbs, check_conditionals, choose_kernel
+
+SYSTEMATIC = ("table-many", "table-one", "four-one", "logit-one", "field-many")
+RANDOM = ("random-one", "logit-random")
+KERNELS = SYSTEMATIC + RANDOM
+ESTIMATORS = ("rao-blackwell", "counts")
+
+CUT = 2.0**-24 + 2.0**-30  # of a conditional probability as it is added up: cut to 24 bits, after rounding to 32
+
+# -- the naive sampler -----------------------------------------------------------------------------------------------
+
+
+class Naive:
+    """Gibbs sampling with loops over everything, from given streams and a given order."""
+
+    def __init__(
+        self,
+        model: PairwiseMRF,
+        states: np.ndarray,
+        seed: int,
+        order: Sequence[int] | None = None,
+        chunks: Sequence[int] | None = None,
+    ) -> None:
+        self.model = model
+        self.n = model.num_variables
+        self.x = [list(map(int, row)) for row in states]
+        self.order = order  # None for a random schedule
+        self.chunks = list(itertools.pairwise(chunks if chunks is not None else [0, self.n]))
+        count = len(self.chunks)
+        streams = make_streams(seed, 0, count * len(self.x))
+        self.streams = [[Stream(streams[:, c * count + q]) for q in range(count)] for c in range(len(self.x))]
+        self.counts = np.zeros((len(model.log_unary), len(self.x)))
+        self.conditionals = np.zeros_like(self.counts)
+        self.around: list[list[int]] = [[] for _ in range(self.n)]
+        for i, j in model.edges.tolist():
+            self.around[i].append(j)
+            self.around[j].append(i)
+        self.known: dict[tuple[int, ...], np.ndarray] = {}
+
+    def conditional(self, i: int, x: list[int]) -> np.ndarray:
+        key = (i, *(x[j] for j in self.around[i]))
+        if key not in self.known:
+            p = oracle.conditional(self.model, i, x)
+            assert p is not None
+            self.known[key] = p
+        return self.known[key]
+
+    def update(self, c: int, i: int, u: int) -> None:
+        p = self.conditional(i, self.x[c])
+        cuts = [min(round(float(q) * 2**32), MAX_THRESHOLD) for q in np.cumsum(p)[:-1]]
+        self.x[c][i] = sum(u >= cut for cut in cuts)
+        start = self.model.unary_offsets[i]
+        self.conditionals[start : start + len(p), c] += p
+
+    def sweep(self) -> None:
+        for c, x in enumerate(self.x):
+            for q, (first, last) in enumerate(self.chunks):
+                stream = self.streams[c][q]
+                for place in range(first, last):
+                    i = stream.site(self.n) if self.order is None else self.order[place]
+                    self.update(c, i, stream.draw())
+            for i, state in enumerate(x):
+                self.counts[self.model.unary_offsets[i] + state, c] += 1
+
+    def sums(self, estimator: str) -> np.ndarray:
+        return self.conditionals if estimator == "rao-blackwell" and self.order is not None else self.counts
+
+
+def applies(kernel: str, model: PairwiseMRF) -> bool:
+    binary = bool((model.num_states == 2).all())
+    if kernel == "four-one":
+        return binary and model.adjacency.max_degree <= 4
+    return kernel != "field-many" or (binary and not model.has_forbidden)
+
+
+def make(model: PairwiseMRF, kernel: str, *, num_chains: int = 3, seed: int = 1, **options) -> Gibbs:
+    schedule = "random" if kernel in RANDOM else "systematic"
+    options.setdefault("num_threads", 1)
+    return Gibbs(model, num_chains=num_chains, seed=seed, schedule=schedule, kernel=kernel, **options)
+
+
+def order_for(model: PairwiseMRF, kernel: str) -> list[int] | None:
+    return None if kernel in RANDOM else pattern_tables.visit_order(model)[0].tolist()
+
+
+def random_states(model: PairwiseMRF, num_chains: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, model.num_states, size=(num_chains, model.num_variables))
+
+
+def is_defined(model: PairwiseMRF) -> bool:
+    """Whether every pattern of neighbours leaves every variable a state."""
+    return all(
+        oracle.conditional(model, i, x) is not None
+        for i in range(model.num_variables)
+        for x in oracle.all_configurations(model)
+    )
+
+
+def lopsided(seed: int = 5) -> PairwiseMRF:
+    """Mixed state counts, asymmetric tables, a forbidden pair, a one-state and an isolated variable."""
+    rng = np.random.default_rng(seed)
+    counts, pairs = [2, 3, 1, 2, 2, 2], [(0, 1), (0, 3), (1, 2), (1, 3), (3, 4)]
+    tables = [1.2 * rng.normal(size=(counts[i], counts[j])) for i, j in pairs]
+    tables[0][1, 2] = -np.inf
+    return PairwiseMRF.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
+
+
+def lopsided_binary(seed: int = 6) -> PairwiseMRF:
+    """A triangle with a tail and an isolated variable, asymmetric tables."""
+    rng = np.random.default_rng(seed)
+    pairs = [(0, 1), (0, 2), (1, 2), (2, 3)]
+    tables = [1.2 * rng.normal(size=(2, 2)) for _ in pairs]
+    return PairwiseMRF.from_tables([0.7 * rng.normal(size=2) for _ in range(5)], pairs, tables)
+
+
+def models_for(kernel: str) -> PairwiseMRF:
+    return lopsided_binary() if kernel in ("four-one", "field-many") else lopsided()
+
+
+# -- tables and order -------------------------------------------------------------------------------------------------
+
+
+@given(strategies.models(max_variables=5))
+def test_visit_order_goes_by_colour(model):
+    order, starts = pattern_tables.visit_order(model)
+    assert sorted(order.tolist()) == list(range(model.num_variables))
+    assert starts[0] == 0
+    assert starts[-1] == model.num_variables
+    colour = np.empty(model.num_variables, dtype=int)
+    for k, (a, b) in enumerate(itertools.pairwise(starts.tolist())):
+        assert (np.diff(order[a:b]) > 0).all()
+        colour[order[a:b]] = k
+    assert all(colour[i] != colour[j] for i, j in model.edges.tolist())
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_wrong_colouring_is_refused(kernel, monkeypatch):
+    model = models_for(kernel)
+    monkeypatch.setattr(pattern_tables, "colouring", lambda n, edges: np.zeros(n, dtype=np.int64))
+    with pytest.raises(ModelError, match="colours must differ along every edge"):
+        make(model, kernel)
+
+
+@settings(max_examples=60)
+@given(strategies.models(max_variables=4))
+def test_tables_hold_every_conditional(model):
+    model = reduce_model(model).model
+    if not is_defined(model):
+        with pytest.raises(ModelError, match="has no allowed state for some states of its neighbours"):
+            pattern_tables.pattern_tables(model)
+        with pytest.raises(ModelError):
+            check_conditionals(model)
+        return
+    check_conditionals(model)
+    tables = pattern_tables.pattern_tables(model)
+    assert len(tables.table) == round(pattern_tables.pattern_entries(model))
+    for i in range(model.num_variables):
+        for x in oracle.all_configurations(model):
+            expected = oracle.conditional(model, i, x)
+            cuts = np.array(table_row(tables, i, x)) / 2.0**32
+            assert (np.abs(cuts - np.cumsum(expected)[:-1]) <= 2.0**-32 + 1e-15).all()
+
+
+def table_row(tables: pattern_tables.PatternTables, i: int, x: Sequence[int]) -> list[int]:
+    """Thresholds of site i for the states of its neighbours in x."""
+    slots = range(tables.indptr[i], tables.indptr[i + 1])
+    index = sum(int(tables.strides[k]) * x[tables.neighbors[k]] for k in slots)
+    first = int(tables.starts[i]) + index * int(tables.cuts[i])
+    return tables.table[first : first + int(tables.cuts[i])].tolist()
+
+
+def test_conditionals_that_cannot_be_checked_are_refused(monkeypatch):
+    monkeypatch.setattr(gibbs, "_TABLE_ENTRIES", 1)
+    with pytest.raises(ModelError, match="too many neighbours to check"):
+        check_conditionals(lopsided())
+    check_conditionals(lopsided_binary())  # nothing is forbidden
+
+
+def test_kernels_are_chosen_for_the_model(monkeypatch):
+    binary, mixed = lopsided_binary(), lopsided()
+    dense = PairwiseMRF.ising(list(itertools.combinations(range(7), 2)), 0.1)
+    assert choose_kernel(binary, 1, "systematic") == "four-one"
+    assert choose_kernel(mixed, 1, "systematic") == choose_kernel(dense, 1, "systematic") == "table-one"
+    assert choose_kernel(binary, 16, "systematic") == choose_kernel(mixed, 100, "systematic") == "table-many"
+    assert choose_kernel(mixed, 100, "random") == "random-one"
+    monkeypatch.setattr(gibbs, "_TABLE_ENTRIES", 3)
+    assert choose_kernel(mixed, 100, "systematic") == choose_kernel(binary, 1, "systematic") == "logit-one"
+    assert choose_kernel(mixed, 100, "random") == "logit-random"
+    assert choose_kernel(binary, 100, "systematic") == "field-many"
+    monkeypatch.undo()
+    monkeypatch.setattr(gibbs, "_CHUNKED_SITES", 5)
+    assert choose_kernel(mixed, 100, "systematic") == "table-one"
+
+
+# -- no randomness: the same numbers, the same states -----------------------------------------------------------------
+
+
+def check_against_naive(model: PairwiseMRF, kernel: str, *, num_chains: int, num_sweeps: int, seed: int) -> None:
+    states = random_states(model, num_chains, seed)
+    naive = Naive(model, states, seed, order_for(model, kernel))
+    engines = [make(model, kernel, num_chains=num_chains, seed=seed, estimator=e) for e in ESTIMATORS]
+    for engine in engines:
+        engine.set_states(states)
+    for _ in range(num_sweeps):
+        naive.sweep()
+        for engine in engines:
+            engine.advance(1, collect=True)
+            assert engine.get_states().tolist() == naive.x
+    for engine, estimator in zip(engines, ESTIMATORS, strict=True):
+        check_sums(engine.take_sums(), naive.sums(estimator), model, num_sweeps)
+
+
+def check_sums(sums: np.ndarray, expected: np.ndarray, model: PairwiseMRF, num_sweeps: int) -> None:
+    np.testing.assert_allclose(sums, expected, rtol=0, atol=num_sweeps * CUT)
+    if model.num_variables:
+        totals = np.add.reduceat(sums, model.unary_offsets[:-1])
+        np.testing.assert_allclose(totals, num_sweeps, rtol=0, atol=num_sweeps * 1e-12)
+    assert (sums >= 0).all()
+
+
+@settings(max_examples=80)
+@given(strategies.models(max_variables=5), st.integers(0, 2**32 - 1))
+def test_every_kernel_matches_the_naive_sampler_draw_by_draw(model, seed):
+    model = reduce_model(model).model
+    assume(is_defined(model))
+    for kernel in KERNELS:
+        if applies(kernel, model):
+            check_against_naive(model, kernel, num_chains=2, num_sweeps=3, seed=seed)
+
+
+@settings(max_examples=40)
+@given(strategies.ising_models(max_variables=6), st.integers(0, 2**32 - 1))
+def test_binary_kernels_match_the_naive_sampler_draw_by_draw(model, seed):
+    for kernel in ("table-many", "four-one", "field-many"):
+        if applies(kernel, model):
+            check_against_naive(model, kernel, num_chains=2, num_sweeps=3, seed=seed)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_lopsided_model_matches_the_naive_sampler(kernel):
+    check_against_naive(models_for(kernel), kernel, num_chains=5, num_sweeps=30, seed=3)
+
+
+@pytest.mark.parametrize("kernels", [SYSTEMATIC, RANDOM])
+def test_kernels_give_the_same_states(kernels):
+    # More variables and sweeps than the naive sampler could follow.
+    rng = np.random.default_rng(2)
+    edges = [(i, j) for i, j in itertools.combinations(range(60), 2) if j - i in (1, 7)]
+    model = PairwiseMRF.from_tables(rng.normal(size=(60, 2)), edges, rng.normal(size=(len(edges), 2, 2)))
+    results = []
+    for kernel in kernels:
+        engine = make(model, kernel, num_chains=6, seed=4)
+        engine.set_states(random_states(model, 6))
+        engine.advance(200, collect=True)
+        results.append((engine.get_states(), engine.take_sums()))
+    for states, sums in results[1:]:
+        np.testing.assert_array_equal(states, results[0][0])
+        # Thresholds may differ by one where exp() differs in its last bit: one 24-bit step in rare updates.
+        np.testing.assert_allclose(sums, results[0][1], rtol=0, atol=200 * 2.0**-24)
+
+
+def test_more_states_than_a_byte_holds():
+    rng = np.random.default_rng(1)
+    model = PairwiseMRF.from_tables(
+        [rng.normal(size=300), rng.normal(size=2)], [(0, 1)], [rng.normal(size=(300, 2))]
+    )  # fmt: skip
+    check_against_naive(model, "table-many", num_chains=2, num_sweeps=10, seed=5)
+
+
+@pytest.mark.parametrize("kernel", SYSTEMATIC)
+def test_numbers_at_a_threshold(kernel):
+    # One binary variable, and streams whose first number is exactly v: the state is 1 from the threshold on.
+    p = 0.3
+    model = PairwiseMRF.from_tables([[math.log(p), math.log(1 - p)]], [], [])
+    t = round(p * 2**32)
+    assert states_for(model, kernel, [0, t - 1, t, 2**32 - 1]) == [0, 0, 1, 1]
+    sure = PairwiseMRF.from_tables([[0.0, -60.0]], [], [])
+    assert states_for(sure, kernel, [0, 2**31, 2**32 - 2, 2**32 - 1]) == [0, 0, 0, 0]
+    never = PairwiseMRF.from_tables([[-60.0, 0.0]], [], [])
+    assert states_for(never, kernel, [0, 1, 2**31, 2**32 - 1]) == [1, 1, 1, 1]
+
+
+def states_for(model: PairwiseMRF, kernel: str, values: Sequence[int]) -> list[int]:
+    engine = make(model, kernel, num_chains=len(values))
+    # The number after a state (0, ., ., s3) is s3 turned left by 7.
+    states = np.array([[0, 5, 7, rotate(v, 25)] for v in values], dtype=np.uint64)
+    engine.set_random_state((states.T if kernel.endswith("many") else states).reshape(-1))
+    engine.advance(1, collect=False)
+    return engine.get_states()[:, 0].tolist()
+
+
+# -- the transition matrix --------------------------------------------------------------------------------------------
+
+
+def site_matrix(model: PairwiseMRF, tables: pattern_tables.PatternTables, i: int) -> np.ndarray:
+    """Transition probabilities of one update between all configurations, from the thresholds."""
+    configurations = oracle.all_configurations(model)
+    number = {x: k for k, x in enumerate(configurations)}
+    matrix = np.zeros((len(configurations), len(configurations)))
+    for x in configurations:
+        below = [0, *(chance_below(t) for t in table_row(tables, i, x)), 2**32]
+        for state, (a, b) in enumerate(itertools.pairwise(below)):
+            matrix[number[x], number[(*x[:i], state, *x[i + 1 :])]] += (b - a) / 2.0**32
+    return matrix
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_target_is_fixed_by_a_sweep(seed):
+    model = lopsided(seed) if seed % 2 else lopsided_binary(seed)
+    tables = pattern_tables.pattern_tables(model)
+    target = oracle.joint(model).reshape(-1)
+    updates = [site_matrix(model, tables, i) for i in range(model.num_variables)]
+    # A cumulative probability is rounded by at most half a unit of 2^-32 and joining the middle values adds at most
+    # one, so an update of L states moves the target by at most (L - 1) * 1.5 * 2^-32 in total variation.
+    tolerance = 1.5 * 2.0**-32 * float((model.num_states - 1).sum()) + 1e-14
+    after = target
+    for i in tables.order:
+        np.testing.assert_allclose(updates[i].sum(axis=1), 1.0, atol=1e-15)
+        after = after @ updates[i]
+        # Every single update is reversible, up to the same rounding.
+        flow = target[:, None] * updates[i]
+        assert np.abs(flow - flow.T).sum() < 2 * tolerance
+    assert np.abs(after - target).sum() / 2 < tolerance
+    random_scan = sum(updates) / len(updates)
+    assert np.abs(target @ random_scan - target).sum() / 2 < tolerance
+    # The same sum must notice a neighbour that is left out.
+    left_out = target
+    for i in tables.order:
+        wrong = pattern_tables.pattern_tables(without_edge(model, 0)) if i == int(model.edges[0, 0]) else tables
+        left_out = left_out @ site_matrix(model, wrong, i)
+    assert np.abs(left_out - target).sum() / 2 > 1e-3
+
+
+def without_edge(model: PairwiseMRF, e: int) -> PairwiseMRF:
+    tables = list(oracle.edge_tables(model).items())
+    del tables[e]
+    return PairwiseMRF.from_tables(oracle.unary_vectors(model), [ends for ends, _ in tables], [t for _, t in tables])
+
+
+def with_table(model: PairwiseMRF, e: int, change: Callable[[np.ndarray], np.ndarray]) -> PairwiseMRF:
+    tables = {ends: np.array(t) for ends, t in oracle.edge_tables(model).items()}
+    ends = list(tables)[e]
+    tables[ends] = change(tables[ends])
+    return PairwiseMRF.from_tables(oracle.unary_vectors(model), list(tables), list(tables.values()))
+
+
+# -- joint counts of independent chains started from exact draws ------------------------------------------------------
+
+NUM_DRAWS = 20_000
+FALSE_ALARM = 1e-6
+
+
+def copies(model: PairwiseMRF, count: int) -> PairwiseMRF:
+    """Several independent copies side by side, one model: one chain of it is that many chains."""
+    edges = (model.edges[None, :, :] + model.num_variables * np.arange(count)[:, None, None]).reshape(-1, 2)
+    return PairwiseMRF(
+        np.tile(model.num_states, count), np.tile(model.log_unary, count), edges, np.tile(model.log_pairwise, count)
+    )
+
+
+def goodness(model: PairwiseMRF, states: np.ndarray) -> float:
+    """P-value of the chi-square test of joint counts; 0 when an impossible configuration occurs.
+
+    Configurations with fewer than 10 expected are put together.
+    """
+    expected = oracle.joint(model).reshape(-1) * len(states)
+    cells = np.ravel_multi_index(tuple(states.T), tuple(model.num_states))
+    counts = np.bincount(cells, minlength=len(expected))
+    if counts[expected == 0].any():
+        return 0.0
+    common = expected >= 10
+    observed, wanted = counts[common].astype(float), expected[common]
+    if (rest := expected[~common].sum()) > 0:
+        observed, wanted = np.append(observed, counts[~common].sum()), np.append(wanted, rest)
+        if rest < 10:  # too few for a cell of their own
+            smallest = int(wanted[:-1].argmin())
+            observed[smallest] += observed[-1]
+            wanted[smallest] += wanted[-1]
+            observed, wanted = observed[:-1], wanted[:-1]
+    return float(stats.chi2.sf(((observed - wanted) ** 2 / wanted).sum(), len(wanted) - 1))
+
+
+def run_chains(
+    target: PairwiseMRF,
+    kernel: str,
+    *,
+    sampled: PairwiseMRF | None = None,
+    stale: int | None = None,
+    num_sweeps: int = 3,
+    seed: int = 11,
+) -> np.ndarray:
+    """Configurations after some sweeps from exact draws of the target.
+
+    The sabotaged: ``sampled`` is another model than the target, and ``stale`` a variable whose update is seen by its
+    neighbours but not kept.
+    """
+    n = target.num_variables
+    per_chain = 20 if kernel.endswith("many") else NUM_DRAWS // 4
+    num_chains = NUM_DRAWS // per_chain
+    engine = make(copies(sampled or target, per_chain), kernel, num_chains=num_chains, seed=seed, num_threads=2)
+    states = draw_exact(target, num_draws=NUM_DRAWS, seed=seed).reshape(num_chains, -1)
+    engine.set_states(states)
+    for _ in range(num_sweeps):
+        before = engine.get_states().reshape(-1, n)
+        engine.advance(1, collect=False)
+        if stale is not None:
+            after = engine.get_states().reshape(-1, n)
+            after[:, stale] = before[:, stale]
+            engine.set_states(after.reshape(num_chains, -1))
+    return engine.get_states().reshape(-1, n)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_joint_counts(kernel):
+    model = models_for(kernel)
+    assert goodness(model, run_chains(model, kernel)) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_sabotaged_joint_counts_fail(kernel):
+    model = models_for(kernel)
+    flipped = with_table(model, 1, lambda table: -table)
+    assert goodness(model, run_chains(model, kernel, sampled=flipped)) < FALSE_ALARM
+    skipped = without_edge(model, 1)
+    assert goodness(model, run_chains(model, kernel, sampled=skipped)) < FALSE_ALARM
+    # The first variable of a sweep that has neighbours: they have all seen the value that is not kept.
+    order = pattern_tables.visit_order(model)[0].tolist()
+    stale = next(i for i in order if model.adjacency.degree[i] > 1)
+    assert goodness(model, run_chains(model, kernel, stale=stale)) < FALSE_ALARM
+
+
+@pytest.mark.parametrize("kernel", ["four-one", "table-one"])
+def test_joint_counts_of_chunks(kernel, monkeypatch):
+    monkeypatch.setattr(gibbs, "_CHUNKED_SITES", 100)
+    monkeypatch.setattr(gibbs, "_CHUNK", 1000)
+    model = models_for(kernel)
+    states = run_chains(model, kernel)
+    assert goodness(model, states) > FALSE_ALARM
+
+
+def test_goodness_of_exact_draws_is_uniform():
+    # The test itself: p-values of exact draws are uniform (Kolmogorov at 1e-6), and small changes are seen.
+    model = lopsided()
+    draws = draw_exact(model, num_draws=200 * 2000, seed=1).reshape(200, 2000, -1)
+    p = [goodness(model, part) for part in draws]
+    assert stats.kstest(p, "uniform").pvalue > FALSE_ALARM
+    spoiled = draws.reshape(-1, model.num_variables)[:NUM_DRAWS].copy()
+    spoiled[: NUM_DRAWS // 10, 0] = 0
+    assert goodness(model, spoiled) < FALSE_ALARM
+
+
+# -- sums -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_sums_over_hundreds_of_sweeps(kernel, estimator):
+    # Nearly certain states in both places: these are what overflows 32 bits first.
+    model = PairwiseMRF.ising([(0, 1), (1, 2)], [0.8, -0.5], [0.2, 15.0, -15.0])
+    naive = Naive(model, np.zeros((2, 3), dtype=int), 9, order_for(model, kernel))
+    engine = make(model, kernel, num_chains=2, seed=9, estimator=estimator)
+    engine.advance(0, collect=True)
+    for count in (1, 254, 2, 300, 256, 43):
+        engine.advance(count, collect=True)
+    for _ in range(856):
+        naive.sweep()
+    check_sums(engine.take_sums(), naive.sums(estimator), model, 856)
+    assert (engine.take_sums() == 0).all()
+    # After emptying, and with sweeps in between that are not collected.
+    naive.counts[:], naive.conditionals[:] = 0, 0
+    engine.advance(5, collect=True)
+    for _ in range(5):
+        naive.sweep()
+    expected = naive.sums(estimator).copy()
+    engine.advance(300, collect=False)
+    check_sums(engine.take_sums(), expected, model, 5)
+    for _ in range(300):
+        naive.sweep()
+    assert engine.get_states().tolist() == naive.x
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_no_variables_and_one_state(kernel):
+    empty = PairwiseMRF.from_factors([], [])
+    engine = make(empty, kernel, num_chains=4)
+    engine.advance(10, collect=True)
+    assert engine.get_states().shape == (4, 0)
+    assert engine.take_sums().shape == (0, 4)
+    if kernel not in ("four-one", "field-many"):
+        single = PairwiseMRF.from_tables([[0.3], [0.1]], [(0, 1)], [[[0.2]]])
+        engine = make(single, kernel, num_chains=4)
+        engine.advance(300, collect=True)
+        assert (engine.take_sums() == 300).all()
+        assert (engine.get_states() == 0).all()
+
+
+# -- threads, blocks, chunks, resumption ------------------------------------------------------------------------------
+
+
+def grid(rows: int, cols: int, states: int, seed: int = 0) -> PairwiseMRF:
+    from fastmix.graphs import grid_edges
+
+    rng, edges = np.random.default_rng(seed), grid_edges(rows, cols)
+    return PairwiseMRF.from_tables(
+        rng.normal(size=(rows * cols, states)), edges, rng.normal(size=(len(edges), states, states))
+    )
+
+
+CASES = [(kernel, False) for kernel in KERNELS] + [("four-one", True), ("table-one", True)]
+
+
+def case_engine(kernel: str, chunked: bool, monkeypatch, *, num_threads: int = 1, seed: int = 3, **options) -> Gibbs:
+    monkeypatch.setattr(gibbs, "_BLOCK", 7)
+    if chunked:
+        monkeypatch.setattr(gibbs, "_CHUNKED_SITES", 10)
+        monkeypatch.setattr(gibbs, "_CHUNK", 4)
+    model = grid(5, 5, 2 if kernel in ("four-one", "field-many") else 3)
+    engine = make(model, kernel, num_chains=20 if not chunked else 3, seed=seed, num_threads=num_threads, **options)
+    if chunked:
+        assert engine._chunks.tolist() == [0, 4, 8, 12, 13, 17, 21, 25]  # no chunk crosses the 13 + 12 of the colours
+    engine.set_states(random_states(model, engine.num_chains))
+    return engine
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize(("kernel", "chunked"), CASES)
+def test_threads_do_not_matter(kernel, chunked, estimator, monkeypatch):
+    results = []
+    for num_threads in (1, 2, 3):
+        engine = case_engine(kernel, chunked, monkeypatch, num_threads=num_threads, estimator=estimator)
+        engine.advance(20, collect=True)
+        results.append((engine.get_states(), engine.take_sums(), engine.get_random_state()))
+    for result in results[1:]:
+        for a, b in zip(result, results[0], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("kernel", ["table-many", "field-many"])
+def test_blocks_do_not_matter(kernel, monkeypatch):
+    engine = case_engine(kernel, False, monkeypatch)
+    engine.advance(20, collect=True)
+    monkeypatch.undo()
+    whole = make(engine.model, kernel, num_chains=20, seed=3)
+    whole.set_states(random_states(engine.model, 20))
+    whole.advance(20, collect=True)
+    np.testing.assert_array_equal(engine.get_states(), whole.get_states())
+    np.testing.assert_array_equal(engine.take_sums(), whole.take_sums())
+
+
+@pytest.mark.parametrize(("kernel", "chunked"), CASES)
+def test_chains_do_not_depend_on_their_number(kernel, chunked, monkeypatch):
+    engine = case_engine(kernel, chunked, monkeypatch)
+    engine.advance(10, collect=False)
+    fewer = make(engine.model, kernel, num_chains=2, seed=3)
+    fewer.set_states(random_states(engine.model, 20)[:2])
+    fewer.advance(10, collect=False)
+    np.testing.assert_array_equal(fewer.get_states(), engine.get_states()[:2])
+
+
+@pytest.mark.parametrize("kernel", ["four-one", "table-one"])
+def test_chunks_match_the_naive_sampler(kernel, monkeypatch):
+    engine = case_engine(kernel, True, monkeypatch, num_threads=2)
+    states = random_states(engine.model, 3)
+    naive = LocalNaive(engine.model, states, 3, order_for(engine.model, kernel), engine._chunks.tolist())
+    engine.advance(4, collect=True)
+    for _ in range(4):
+        naive.sweep()
+    assert engine.get_states().tolist() == naive.x
+    check_sums(engine.take_sums(), naive.conditionals, engine.model, 4)
+
+
+class LocalNaive(Naive):
+    """The same with conditionals from the terms of one variable: for models too large for the oracle's sums."""
+
+    def conditional(self, i: int, x: list[int]) -> np.ndarray:
+        return self.model.conditional(i, np.array(x))
+
+
+@pytest.mark.parametrize(("kernel", "chunked"), CASES)
+def test_resuming_gives_the_same_bits(kernel, chunked, monkeypatch):
+    first = case_engine(kernel, chunked, monkeypatch)
+    first.advance(7, collect=True)
+    first.take_sums()
+    second = case_engine(kernel, chunked, monkeypatch, seed=99)
+    second.set_states(first.get_states())
+    second.set_random_state(first.get_random_state())
+    for engine in (first, second):
+        engine.advance(9, collect=True)
+    np.testing.assert_array_equal(first.get_states(), second.get_states())
+    np.testing.assert_array_equal(first.take_sums(), second.take_sums())
+    np.testing.assert_array_equal(first.get_random_state(), second.get_random_state())
+    assert first.get_random_state().dtype == np.uint64
+
+
+def test_seeds_matter(monkeypatch):
+    engines = [case_engine("table-many", False, monkeypatch, seed=seed) for seed in (0, 1)]
+    for engine in engines:
+        engine.advance(5, collect=False)
+    assert (engines[0].get_states() != engines[1].get_states()).mean() > 0.2
+
+
+# -- strong couplings and hard constraints ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_couplings_of_a_thousand(kernel, estimator):
+    edges, signs = [(0, 1), (1, 2), (2, 3), (0, 3)], np.array([1.0, -1.0, 1.0, -1.0])
+    model = PairwiseMRF.ising(edges, 1e3 * signs, [0.1, -0.2, 0.3, 0.0])
+    engine = make(model, kernel, num_chains=4, estimator=estimator)
+    engine.set_states(np.array([[0, 0, 1, 1], [1, 1, 0, 0], [0, 1, 0, 1], [1, 1, 1, 1]]))
+    engine.advance(300, collect=True)
+    states, sums = engine.get_states(), engine.take_sums()
+    assert np.isfinite(sums).all()
+    assert (sums >= 0).all()
+    assert set(states.ravel().tolist()) <= {0, 1}
+    # No frustration: both ground states hold for ever, and the other chains have fallen into one of them.
+    assert states[:2].tolist() == [[0, 0, 1, 1], [1, 1, 0, 0]]
+    assert all(row in ([0, 0, 1, 1], [1, 1, 0, 0]) for row in states.tolist())
+
+
+def colouring_model(colours: int) -> PairwiseMRF:
+    """Proper colourings of a cycle of five with a tail, some colours preferred."""
+    edges = [(0, 1), (1, 2), (2, 3), (3, 4), (0, 4), (4, 5)]
+    table = np.where(np.eye(colours, dtype=bool), -np.inf, 0.0)
+    unary = np.random.default_rng(4).normal(size=(6, colours))
+    return PairwiseMRF.from_tables(unary, edges, [table] * len(edges))
+
+
+def hard_core() -> PairwiseMRF:
+    """No two neighbours of a cycle of six are both 1."""
+    edges = [(i, (i + 1) % 6) for i in range(6)]
+    return PairwiseMRF.from_tables(
+        np.random.default_rng(4).normal(size=(6, 2)), edges, [np.array([[0.0, 0.0], [0.0, -np.inf]])] * 6
+    )
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("kernel", [k for k in KERNELS if k != "field-many"])
+def test_forbidden_pairs_are_never_visited(kernel, estimator):
+    model = hard_core() if kernel == "four-one" else colouring_model(4)
+    start = draw_exact(model, num_draws=20, seed=1)
+    engine = make(model, kernel, num_chains=20, estimator=estimator)
+    engine.set_states(start)
+    for _ in range(60):
+        engine.advance(1, collect=True)
+        assert (model.log_weight(engine.get_states()) > -np.inf).all()
+    sums = engine.take_sums()
+    assert np.isfinite(sums).all()
+    assert (sums >= 0).all()
+
+
+def test_forbidden_starts_are_left_in_one_sweep():
+    model = colouring_model(4)
+    for kernel in ("table-many", "table-one", "logit-one"):
+        engine = make(model, kernel, num_chains=16)
+        engine.set_states(np.zeros((16, 6), dtype=int))
+        engine.advance(1, collect=False)
+        assert (model.log_weight(engine.get_states()) > -np.inf).all()
+
+
+# -- without compilation ----------------------------------------------------------------------------------------------
+
+
+def small_results() -> list[list[list[float]]]:
+    """States and sums of every kernel on tiny models, as plain lists."""
+    results = []
+    for kernel in KERNELS:
+        for estimator in ESTIMATORS:
+            model = models_for(kernel)
+            engine = make(model, kernel, num_chains=2, seed=8, estimator=estimator)
+            engine.advance(4, collect=True)
+            results.append([engine.get_states().tolist(), engine.take_sums().tolist()])
+    return results
+
+
+def test_kernels_without_compilation():
+    here = os.path.dirname(__file__)
+    script = (
+        "import json, sys; import numpy as np; np.seterr(over='ignore');"  # 32-bit sums wrap on purpose
+        f"sys.path[:0] = [{here!r}, {os.path.dirname(here)!r}];"
+        "import test_gibbs; print(json.dumps(test_gibbs.small_results()))"
+    )
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-W", "error", "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    for plain, compiled in zip(json.loads(done.stdout), small_results(), strict=True):
+        assert plain[0] == compiled[0]
+        np.testing.assert_allclose(plain[1], compiled[1], rtol=0, atol=4 * 2.0**-24)
