@@ -433,6 +433,8 @@ def _run(arguments: list[str]) -> int:
         return 0
     except BadFileError as error:
         return _fail(str(error), 3)
+    except NotConvergedError as error:
+        return _fail(str(error), 1)
     except OSError as error:
         _abandon_stdout()
         return _fail(f"{error.filename or 'output'}: {error.strerror or error}", 2)

@@ -7,7 +7,6 @@ import io
 import os
 import time
 import zipfile
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -54,7 +53,7 @@ class Checkpoint:
             with np.load(io.BytesIO(read_bytes(self.path)), allow_pickle=False) as data:
                 parts = dict(data)
         except (ValueError, TypeError, KeyError, NotImplementedError, EOFError, zipfile.BadZipFile) as error:
-            raise FormatError(f"{self.path}: not a checkpoint ({error})") from None
+            raise FormatError(f"{self.path}: not a checkpoint ({type(error).__name__} when reading it)") from None
         if str(parts.pop("format", "")) != _FORMAT:
             raise FormatError(f"{self.path}: not a checkpoint of this version")
         if str(parts.pop("key", "")) != self.key:
@@ -63,14 +62,13 @@ class Checkpoint:
             raise FormatError(f"{self.path}: the checkpoint is damaged")
         return parts
 
-    def save(self, arrays: Callable[[], dict[str, NDArray[Any]]], *, now: bool = False) -> None:
+    def save(self, arrays: dict[str, NDArray[Any]], *, now: bool = False) -> None:
         """Replace the file if it is old enough, or at once."""
         if not now and time.monotonic() - self.last < self.seconds:
             return
         buffer = io.BytesIO()
-        parts = arrays()
-        head = {"format": np.array(_FORMAT), "key": np.array(self.key), "names": np.array(sorted(parts))}
-        np.savez(buffer, **head, **parts)  # type: ignore[arg-type]
+        head = {"format": np.array(_FORMAT), "key": np.array(self.key), "names": np.array(sorted(arrays))}
+        np.savez(buffer, **head, **arrays)  # type: ignore[arg-type]
         with atomic_write(self.path, binary=True) as stream:
             stream.write(buffer.getvalue())
         self.last = time.monotonic()

@@ -596,7 +596,9 @@ def _solve(matrix: Any, right: FloatArray, tol: float) -> FloatArray:
 
 
 def _dot(left: FloatArray, right: FloatArray) -> float:
-    return float(np.einsum("i,i", left, right))  # in one thread: the same bits everywhere, and no waiting for busy cores
+    return float(
+        np.einsum("i,i", left, right)
+    )  # in one thread: the same bits everywhere, and no waiting for busy cores
 
 
 def _advice(matrix: Any, bounds: FloatArray, vacuous: BoolArray, contracting: bool, bound: str) -> str:

@@ -20,7 +20,7 @@ from fastmix.reduction import Reduction, reduce_model
 from fastmix.resources import available_memory, format_bytes
 from fastmix.results import InferenceResult, Status, jsonable, provenance
 from fastmix.sampling.checkpoint import Checkpoint
-from fastmix.sampling.diagnostics import BatchStatistics, Summary, assess_mixing, summarise
+from fastmix.sampling.diagnostics import BatchStatistics, Summary, assess_mixing, summarise, to_arviz
 from fastmix.sampling.engine import Engine
 from fastmix.sampling.generator import fresh_seed, make_streams
 from fastmix.sampling.gibbs import Gibbs, check_conditionals
@@ -32,6 +32,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _BATCHES = 64
+_BATCH_UPDATES = 2e8
 _LEAST_BATCH = 4  # sweeps; taking the sums of shorter ones would cost more than the sweeps
 _STEP_UPDATES = 2e7  # updates between two looks at the clock and the keyboard: a fraction of a second
 _EDGE_COUNTS = 1000  # configurations a chain that edge marginals are counted from
@@ -114,6 +115,12 @@ class SampleResult(InferenceResult):
             else original_intervals(original, result, comparison_bounds(self.model, original))
         )
 
+    def to_arviz(self) -> Any:
+        """The draws as ArviZ's data object (extra ``interop``); the run must have kept some (``num_draws``)."""
+        if self.draws is None:
+            raise ValueError("to_arviz needs draws: run sample() with num_draws")
+        return to_arviz(self.draws, self.model)
+
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data; adds ``std_error``, ``r_hat_max``, ``ess_min`` and ``updates_per_second``."""
         offsets = self.model.unary_offsets[1:-1]
@@ -177,6 +184,7 @@ def sample(
     trace_at : sequence of int
         Numbers of sweeps at which to note the running marginals.
     start : "random", int array (num_chains, n) or SampleResult
+        A result goes on where its chains ended, with fresh random numbers also under its own seed.
     seed : int, optional
         Drawn and returned when not given. The same seed gives the same bits whatever the number of threads.
     num_threads : int, optional
@@ -209,14 +217,17 @@ def sample(
     plan = _plan(small, method, num_chains, num_sweeps, burn_in, accuracy, schedule, start)
     seed = fresh_seed() if seed is None else int(seed)
     _check_draws(small, plan, num_draws)
-    engine = _engine(small, method, plan.num_chains, seed, schedule, estimator, num_threads)
     states = _start_states(reduction, start, plan.num_chains, seed)
+    key_seed = seed
+    if isinstance(start, SampleResult):  # going on with the same seed must not draw the same numbers again
+        key_seed = int.from_bytes(hashlib.sha256(f"{seed} ".encode() + states.tobytes()).digest()[:8], "little")
+    engine = _engine(small, method, plan.num_chains, key_seed, schedule, estimator, num_threads)
     engine.set_states(states)
     run = _Run(engine, plan, num_draws, sorted(set(trace_at)), edge_marginals)
     saved = None
     if checkpoint is not None:
         begun = hashlib.sha256(states.tobytes()).hexdigest()
-        key = f"{small.content_hash} {method} {plan} {schedule} {estimator} {num_draws} {run.trace_at} {seed} "
+        key = f"{small.content_hash} {method} {plan} {schedule} {estimator} {num_draws} {run.trace_at} {key_seed} "
         key += f"{edge_marginals} {begun}"
         saved = Checkpoint(checkpoint, key, checkpoint_seconds)
         run.restore(saved.load())
@@ -359,7 +370,9 @@ class _Run:
         self.num_draws = num_draws
         self.pairs = np.zeros(len(model.log_pairwise), dtype=np.int64) if edge_marginals else None
         self.pair_every = max(1, plan.num_sweeps // _EDGE_COUNTS)
-        self.batch = min(plan.num_sweeps, max(_LEAST_BATCH, math.ceil(plan.num_sweeps / _BATCHES)))
+        # Long runs have more batches, so that an interrupt loses a second of work at most.
+        most = int(_BATCH_UPDATES / max(1, engine.updates_per_sweep * engine.num_chains))
+        self.batch = min(plan.num_sweeps, max(_LEAST_BATCH, min(most, math.ceil(plan.num_sweeps / _BATCHES))))
         self.seconds = 0.0
 
     def next_stop(self) -> int:
@@ -382,16 +395,14 @@ class _Run:
         """Run to the end, the time limit or an interrupt."""
         step = max(1, int(_STEP_UPDATES / max(1, self.engine.updates_per_sweep * self.engine.num_chains)))
         since_batch = self.done  # sums are taken at batches and trace points only
-        between = True  # no sweep is under way: all chains are where ``done`` says
+        snapshot: dict[str, NDArray[Any]] | None = None  # where a later process can go on
         try:
             while self.done < self.plan.num_sweeps:
                 target = 0 if self.done < 0 else self.next_stop()
                 start = time.perf_counter()
                 count = min(step, target - self.done)
-                between = False
                 self.engine.advance(count, collect=self.done >= 0)
                 self.done += count
-                between = True
                 self.seconds += time.perf_counter() - start
                 if self.done == 0:
                     since_batch = 0
@@ -402,18 +413,19 @@ class _Run:
                     progress(self.done + self.plan.burn_in, total, self.updates_per_second())
                 resumable = since_batch == self.done or self.done < 0
                 if checkpoint is not None and resumable:
-                    checkpoint.save(self.arrays)
+                    snapshot = self.arrays()
+                    checkpoint.save(snapshot)
                 if time_limit is not None and time.perf_counter() - begin > time_limit:
                     if self.done == self.plan.num_sweeps:
                         return Status.OK
-                    if checkpoint is not None and resumable:
-                        checkpoint.save(self.arrays, now=True)
+                    if checkpoint is not None and snapshot is not None:
+                        checkpoint.save(snapshot, now=True)
                     if self.done > max(0, since_batch):
                         self.statistics.add(self.engine.take_sums(), self.done - since_batch)
                     return Status.TIME_LIMIT
         except KeyboardInterrupt:
-            if checkpoint is not None and between and (since_batch == self.done or self.done < 0):
-                checkpoint.save(self.arrays, now=True)
+            if checkpoint is not None and snapshot is not None:
+                checkpoint.save(snapshot, now=True)
             return Status.INTERRUPTED
         return Status.OK
 
@@ -454,9 +466,9 @@ class _Run:
             "random": self.engine.get_random_state(),
             "draws": np.array(self.draws, dtype=np.uint16),
             "trace": np.array([m for _, m in self.trace]),
-            "pairs": np.zeros(0, dtype=np.int64) if self.pairs is None else self.pairs,
+            "pairs": np.zeros(0, dtype=np.int64) if self.pairs is None else self.pairs.copy(),
         }
-        return parts | {f"statistics_{k}": v for k, v in self.statistics.to_arrays().items()}
+        return parts | {f"statistics_{k}": np.array(v) for k, v in self.statistics.to_arrays().items()}
 
     def restore(self, parts: dict[str, NDArray[Any]] | None) -> None:
         """Go on from what :meth:`arrays` gave."""
