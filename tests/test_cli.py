@@ -152,7 +152,7 @@ def test_main_leaves_with_the_code(capsys: pytest.CaptureFixture[str]) -> None:
         ("info model.npz extra", "extra"),
         ("info model.npz --bogus", "--bogus"),
         ("infer model.npz --evidence", "--evidence"),
-        ("infer model.npz --method bogus", "--method must be one of exact, got 'bogus'"),
+        ("infer model.npz --method bogus", "--method must be one of exact, gibbs, swendsen-wang, got 'bogus'"),
         ("infer model.npz --memory-limit lots", "got 'lots'"),
         ("infer model.npz --memory-limit 0", "positive"),
         ("infer model.npz --memory-limit -1GB", "positive"),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import oracle
 import pytest
-import strategies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import oracle
+import strategies
 from fastmix import ModelError, PairwiseMRF, ResourceError, Status, draw_exact, infer
 from fastmix.exact import enumerate_model, infer_exact, junction_tree, plan_junction_tree, propagation
 from fastmix.exact.propagation import Messages
@@ -221,7 +221,7 @@ def test_twins_equal_enumeration(seed, monkeypatch):
     if seed % 3 == 0:
         table[0, 0] = -np.inf
     unary = [rng.normal(size=states[0])] * left + [rng.normal(size=states[1])] * right + [rng.normal(size=2)]
-    edges = complete_bipartite_edges(left, right).tolist() + [(0, left + right)]  # variable 0 is nobody's twin
+    edges = [*complete_bipartite_edges(left, right).tolist(), (0, left + right)]  # variable 0 is nobody's twin
     model = PairwiseMRF.from_tables(unary, edges, [table] * (len(edges) - 1) + [rng.normal(size=(states[0], 2))])
     twins = count_twins(model)
     assert twins is not None

@@ -410,6 +410,7 @@ def run_chains(
     *,
     sampled: PairwiseMRF | None = None,
     stale: int | None = None,
+    estimator: str | None = None,
     num_sweeps: int = 3,
     seed: int = 11,
 ) -> np.ndarray:
@@ -421,12 +422,14 @@ def run_chains(
     n = target.num_variables
     per_chain = 20 if kernel.endswith("many") else NUM_DRAWS // 4
     num_chains = NUM_DRAWS // per_chain
-    engine = make(copies(sampled or target, per_chain), kernel, num_chains=num_chains, seed=seed, num_threads=2)
+    side_by_side = copies(sampled or target, per_chain)
+    options = {"seed": seed, "num_threads": 2, "estimator": estimator or "rao-blackwell"}
+    engine = make(side_by_side, kernel, num_chains=num_chains, **options)
     states = draw_exact(target, num_draws=NUM_DRAWS, seed=seed).reshape(num_chains, -1)
     engine.set_states(states)
     for _ in range(num_sweeps):
         before = engine.get_states().reshape(-1, n)
-        engine.advance(1, collect=False)
+        engine.advance(1, collect=estimator is not None)
         if stale is not None:
             after = engine.get_states().reshape(-1, n)
             after[:, stale] = before[:, stale]
@@ -434,10 +437,11 @@ def run_chains(
     return engine.get_states().reshape(-1, n)
 
 
+@pytest.mark.parametrize("estimator", [None, *ESTIMATORS])
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_joint_counts(kernel):
+def test_joint_counts(kernel, estimator):
     model = models_for(kernel)
-    assert goodness(model, run_chains(model, kernel)) > FALSE_ALARM
+    assert goodness(model, run_chains(model, kernel, estimator=estimator)) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -499,19 +499,25 @@ def test_killed_runs_go_on_to_the_same_bits(tmp_path):
     assert not path.exists()
 
 
-@pytest.mark.parametrize("estimator", ["rao-blackwell", "counts"])
+@pytest.mark.parametrize("kind", ["plain", "counts", "everything"])
 @pytest.mark.parametrize("torn", [False, True])
 @pytest.mark.parametrize("calls", [2, 30, 69])
-def test_interrupted_runs_go_on_to_the_same_bits(calls, torn, estimator, tmp_path, monkeypatch):
-    options = {"num_chains": 3, "num_sweeps": 640, "burn_in": 60, "seed": 5, "estimator": estimator}
+def test_interrupted_runs_go_on_to_the_same_bits(calls, torn, kind, tmp_path, monkeypatch):
+    options = {"num_chains": 3, "num_sweeps": 640, "burn_in": 60, "seed": 5}
+    if kind == "counts":
+        options["estimator"] = "counts"
+    if kind == "everything":  # edges are counted after every sweep, so that the interrupt comes between two batches
+        options |= {"edge_marginals": True, "num_draws": 40, "trace_at": [3, 25]}
     expected = sample(lopsided(), **options)
     monkeypatch.setattr(sampler, "_STEP_UPDATES", 3 * 5 * 10)
     path = tmp_path / "run.npz"
     stop_after(monkeypatch, calls, torn=torn)
     try:
-        assert sample(lopsided(), checkpoint=path, checkpoint_seconds=0.0, **options).status == Status.INTERRUPTED
+        interrupted = sample(lopsided(), checkpoint=path, checkpoint_seconds=1e9, **options)
     except NotConvergedError:
         assert calls == 2
+    else:
+        assert interrupted.status == Status.INTERRUPTED
     assert path.exists()
     monkeypatch.undo()
     same(sample(lopsided(), checkpoint=str(path), **options), expected)

@@ -1,0 +1,193 @@
+"""The command line of certify, project and sample, with good input and with bad."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import fastmix
+from fastmix import cli
+from fastmix.instances import ising_grid
+from fastmix.io import read_model, write_model
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    """The command line in this process, in a folder with a strong, a weak and a hard model."""
+    monkeypatch.chdir(tmp_path)
+    write_model(ising_grid(6, 6, coupling_max=3.0, attractive=True, seed=0), "strong.uai")
+    write_model(ising_grid(6, 6, coupling_max=0.1, seed=0), "weak.uai")
+    hard = np.array([[0.0, -np.inf], [1.0, 0.0]])
+    write_model(fastmix.PairwiseMRF.from_tables(np.zeros((2, 2)), [(0, 1)], [hard]), "hard.npz")
+
+    def call(*arguments):
+        capsys.readouterr()
+        code = cli._run([str(a) for a in arguments])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def test_certify_json(run):
+    code, out, _ = run("certify", "weak.uai", "--accuracy", "0.01", "--json")
+    facts = json.loads(out)
+    assert code == 0
+    assert facts["certified"] is True
+    assert facts["norm"] == "spectral"
+    assert facts["bound"] == "sigmoid"
+    assert facts["norm_value"] < 0.4
+    assert facts["num_sweeps"] == fastmix.certify(read_model("weak.uai"), accuracy=0.01).num_sweeps
+    assert 0 < facts["max_bias"] <= 0.01
+    assert facts["num_updates"] > 36 * facts["num_sweeps"]
+
+
+def test_certify_not_certified_is_exit_code_one(run):
+    code, out, _ = run("certify", "strong.uai", "--json")
+    facts = json.loads(out)
+    assert code == 1
+    assert facts["certified"] is False
+    assert facts["num_sweeps"] is facts["num_updates"] is facts["max_bias"] is None
+    code, out, _ = run("certify", "strong.uai", "--norm", "inf", "--bound", "range")
+    assert code == 1
+    assert "fastmix project" in " ".join(out.split())
+    code, out, _ = run("certify", "hard.npz", "--bound", "range", "--json")
+    assert (code, json.loads(out)["norm_value"]) == (1, None)  # infinite is null
+
+
+def test_project_writes_model_and_facts(run):
+    arguments = ("project", "strong.uai", "--norm", "inf", "--norm-bound", "2.5")
+    code, out, _ = run(*arguments, "-o", "OUT.uai", "--json")
+    facts = json.loads(out)
+    assert code == 0
+    assert facts["norm_before"] > facts["norm_bound"] == 2.5 >= facts["norm_after"]
+    before, after = read_model("strong.uai"), read_model("OUT.uai")
+    # The file scales every table, so couplings are compared: 4 (J - J')^2 per Ising edge.
+    contrast = np.array([1.0, -1.0, -1.0, 1.0]) / 4
+    change = (before.log_pairwise.reshape(-1, 4) - after.log_pairwise.reshape(-1, 4)) @ contrast
+    assert facts["squared_distance"] == pytest.approx(4 * np.sum(change**2), rel=1e-9)
+    assert 0 <= facts["duality_gap"] < 1e-3
+    assert facts["seconds"] > 0
+    code, out, err = run(*arguments)
+    assert code == 0
+    assert out.startswith("MARKOV\n36\n")
+    assert "norm" in err
+
+
+def test_project_pipes_into_certify(tmp_path):
+    model = tmp_path / "strong.uai"
+    write_model(ising_grid(6, 6, coupling_max=3.0, attractive=True, seed=0), model)
+    command = [sys.executable, "-m", "fastmix"]
+    project = subprocess.run(
+        [*command, "project", model, "--norm", "spectral", "--norm-bound", "0.9"], capture_output=True, check=True
+    )
+    certify = subprocess.run([*command, "certify", "-", "--json"], input=project.stdout, capture_output=True)
+    assert certify.returncode == 0
+    assert json.loads(certify.stdout)["norm_value"] <= 0.9
+
+
+def test_project_not_converged_still_writes(run):
+    code, out, err = run("project", "strong.uai", "--norm-bound", "0.9", "--tol", "1e-13", "--max-iter", "3", "--json",
+                         "-o", "rough.npz")  # fmt: skip
+    assert code == 1
+    assert json.loads(out)["status"] == "not_converged"
+    assert "did not converge" in err
+    assert fastmix.certify(read_model("rough.npz"), accuracy=0.01, bound="range").certified
+
+
+def test_project_with_the_dual_of_the_paper(run):
+    distances = []
+    for solver in ("fast", "paper"):
+        code, out, _ = run("project", "strong.uai", "--norm-bound", "0.9", "--solver", solver, "--json")
+        assert code == 0
+        distances.append(json.loads(out)["squared_distance"])
+    assert distances[0] == pytest.approx(distances[1], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("project strong.uai --norm-bound -1", "norm_bound must be positive, got -1.0"),
+        ("project strong.uai", "--norm-bound"),
+        ("project strong.uai --norm-bound 1 --norm max", "norm must be one of"),
+        ("project strong.uai --norm-bound 1 --solver slow", "--solver must be fast or paper"),
+        ("project strong.uai --norm-bound 1 --json -o -", "must not both write to stdout"),
+        ("project hard.npz --norm-bound 1", "edge (0, 1) forbids"),
+        ("project strong.uai --norm-bound 1 -o out.txt", ".uai"),
+        ("certify weak.uai --accuracy 2", "accuracy"),
+        ("certify weak.uai --bound tight", "bound must be"),
+        ("sample weak.uai --num-chains 0", "num_chains must be"),
+        ("sample weak.uai -o draws.txt", "must name an .npz file"),
+        ("sample weak.uai --method walk", "method must be"),
+        ("infer strong.uai --method gibbs --accuracy 0.1", "needs a certified model"),
+        ("sample hard.npz --method swendsen-wang", "edge (0, 1)"),
+    ],
+)
+def test_refused_with_one_line(run, arguments, words):
+    code, out, err = run(*arguments.split())
+    assert code == 2
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert words in err
+
+
+@pytest.mark.parametrize("verb", ["certify", "project --norm-bound 1", "sample"])
+def test_bad_files_are_exit_code_three(run, verb):
+    name, *options = verb.split()
+    code, out, err = run(name, "missing.uai", *options)
+    assert (code, out) == (3, "")
+    assert "missing.uai" in err
+
+
+def test_sample_and_infer_give_the_same_marginals(run):
+    options = ["--num-chains", "20", "--num-sweeps", "500", "--burn-in", "50", "--seed", "1", "--json"]
+    code, out, _ = run("sample", "weak.uai", *options, "-o", "draws.npz")
+    first = json.loads(out)
+    assert code == 0
+    assert {"method", "status", "log_z", "marginals", "seconds", "provenance"} <= set(first)
+    assert {"std_error", "r_hat_max", "ess_min", "updates_per_second"} <= set(first)
+    with np.load("draws.npz") as data:
+        assert data["draws"].shape == (20, 1, 36)
+        assert data["node_marginals"].tolist() == np.concatenate(first["marginals"]).tolist()
+        assert json.loads(str(data["provenance"]))["seed"] == 1
+    code, out, _ = run("infer", "weak.uai", "--method", "gibbs", *options)
+    second = json.loads(out)
+    assert second["marginals"] == first["marginals"]
+    assert second["std_error"] == first["std_error"]
+    assert second["log_z"] is None
+    exact = fastmix.infer(read_model("weak.uai")).node_marginals
+    assert np.abs(np.concatenate(first["marginals"]) - exact).max() < 6 * np.max(np.concatenate(first["std_error"]))
+
+
+def test_swendsen_wang_and_not_mixed(run):
+    code, out, _ = run(
+        "infer", "strong.uai", "--method", "swendsen-wang", "--num-sweeps", "200", "--seed", "1", "--json"
+    )
+    assert json.loads(out)["method"] == "swendsen-wang"
+    assert code in (0, 1)
+    code, out, _ = run("sample", "strong.uai", "--num-sweeps", "200", "--seed", "1")
+    assert code == 1
+    assert "not_mixed" in out
+
+
+def test_interrupt_reports_what_was_collected(tmp_path):
+    model = tmp_path / "weak.uai"
+    write_model(ising_grid(10, 10, coupling_max=0.3, seed=0), model)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fastmix", "sample", model, "--num-sweeps", "100000000", "--burn-in", "1", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    time.sleep(12)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1, err
+    facts = json.loads(out)
+    assert facts["status"] == "interrupted"
+    assert facts["stats"]["num_sweeps"] > 0
