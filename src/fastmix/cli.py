@@ -126,6 +126,8 @@ def infer(
     elif output is None:
         console.show_marginals(result)
     if result.status != "ok":
+        if output is not None or as_json:
+            console.message(f"status {result.status}: {result.status.advice}")
         raise typer.Exit(1)
 
 

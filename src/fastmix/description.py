@@ -41,7 +41,7 @@ def describe_model(model: PairwiseMRF, evidence: Evidence | None = None) -> dict
         "num_components": int(connected_components(given.num_variables, given.edges)[0]),
         "treewidth": [lower, upper],
         "num_forbidden_states": int((given.log_unary == -np.inf).sum()),
-        "num_forbidden_pairs": int(len(given.log_pairwise) - len(finite)),
+        "num_forbidden_pairs": int((given.drop_forbidden_states().log_pairwise == -np.inf).sum()),
         "largest_table_entry": float(np.abs(finite).max(initial=0.0)),
         "log_constant": given.log_constant,
     }

@@ -333,8 +333,8 @@ def _check_accuracy(accuracy: Any) -> float:
         value = math.nan if isinstance(accuracy, bool | str) else float(accuracy)
     except (TypeError, ValueError):
         value = math.nan
-    if not 0.0 < value < 1.0:
-        raise ValueError(f"accuracy must be a number above 0 and below 1, got {accuracy!r}")
+    if not 1e-15 <= value < 1.0:
+        raise ValueError(f"accuracy must be a number above 0 (at least 1e-15) and below 1, got {accuracy!r}")
     return value
 
 

@@ -75,6 +75,10 @@ class InferenceResult:
     stats: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        log_z = "" if self.log_z is None else f", log_z={self.log_z:.6g}"
+        return f"{type(self).__name__}(method={self.method!r}, status={str(self.status)!r}, {self.model}{log_z})"
+
     @property
     def marginals(self) -> list[FloatArray]:
         """One probability vector per variable."""

@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import pytest
 
+import fastmix
 import oracle
 from fastmix import FormatError, ModelError, NotConvergedError, PairwiseMRF, ResourceError, UnfitMethodError, certify
 from fastmix.exact.enumeration import enumerate_model
@@ -612,3 +613,25 @@ def test_conditionals_are_those_of_the_oracle():
     for i in visit_order(model)[0].tolist():
         np.testing.assert_allclose(result.marginal(i), oracle.conditional(model, i, x), rtol=0, atol=CUT)
         x[i] = int(result.states[0, i])
+
+
+def test_intervals_of_the_original_refuse_evidence():
+    model = fastmix.PairwiseMRF.ising([(0, 1), (1, 2)], coupling=0.2)
+    result = fastmix.sample(model, num_chains=8, num_sweeps=40, evidence={0: 1}, seed=0)
+    with pytest.raises(UnfitMethodError, match="condition both models first"):
+        result.intervals(original=model)
+    assert result.intervals().upper.max() == 1.0
+
+
+def test_certain_states_have_probability_one_exactly():
+    """24-bit sums must not round a certainty down."""
+    forced = np.array([[0.0, -np.inf], [0.0, -np.inf]])
+    model = fastmix.PairwiseMRF.from_tables([[0.0, 0.3], [0.0, 0.0]], [(0, 1)], [forced])
+    result = fastmix.sample(model, num_chains=4, num_sweeps=400, seed=0)
+    assert result.marginal(1).tolist() == [1.0, 0.0]
+
+
+def test_to_arviz_needs_draws():
+    model = fastmix.PairwiseMRF.ising([(0, 1)], coupling=0.2)
+    with pytest.raises(ValueError, match="num_draws"):
+        fastmix.sample(model, num_chains=2, num_sweeps=20, seed=0).to_arviz()

@@ -60,12 +60,22 @@ def _solve(chol, count, right, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _remove(chol, active, signs, weights, previous, count, place, position, sign):  # type: ignore[no-untyped-def]
-    """Take one contrast out of the active ones and factor the rest again; returns the new number."""
+def _remove(chol, active, signs, weights, previous, count, place):  # type: ignore[no-untyped-def]
+    """Take one contrast out of the active ones; returns the new number.
+
+    Without its row the factor has one entry too many in each row below, which plane rotations of neighbouring columns
+    remove.
+    """
     for a in range(place, count - 1):
         active[a], signs[a], weights[a], previous[a] = active[a + 1], signs[a + 1], weights[a + 1], previous[a + 1]
-    for a in range(count - 1):
-        _append(chol, active, a, position, sign, active[a])
+        for b in range(a + 2):
+            chol[a, b] = chol[a + 1, b]
+    for c in range(place, count - 1):
+        size = np.hypot(chol[c, c], chol[c, c + 1])
+        cosine, sine = chol[c, c] / size, chol[c, c + 1] / size
+        for a in range(c, count - 1):
+            x, y = chol[a, c], chol[a, c + 1]
+            chol[a, c], chol[a, c + 1] = cosine * x + sine * y, cosine * y - sine * x
     return count - 1
 
 
@@ -151,7 +161,7 @@ def table_path(psi, position, sign, t_stop, knot_t, knot_weight, table):  # type
                 for a in range(count):
                     previous[a] += fraction * (direction[a] * signs[a] - previous[a])
                 inside[active[place]] = False
-                count = _remove(chol, active, signs, weights, previous, count, place, position, sign)
+                count = _remove(chol, active, signs, weights, previous, count, place)
                 if count:
                     _solve(chol, count, signs, direction)
             for a in range(count):
@@ -205,5 +215,5 @@ def table_path(psi, position, sign, t_stop, knot_t, knot_weight, table):  # type
             return num_knots
         if leaving >= 0:
             inside[active[leaving]] = False
-            count = _remove(chol, active, signs, weights, previous, count, leaving, position, sign)
+            count = _remove(chol, active, signs, weights, previous, count, leaving)
     return -1

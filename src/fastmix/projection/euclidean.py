@@ -28,7 +28,7 @@ FloatArray = NDArray[np.float64]
 _MARGIN = 1e-12
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ProjectionResult:
     """The closest model within a norm bound, and how close it is.
 
@@ -73,6 +73,13 @@ class ProjectionResult:
     stats: Mapping[str, Any] = field(default_factory=dict)
     solver_state: Any = field(default=None, repr=False)
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return (
+            f"ProjectionResult(status={str(self.status)!r}, norm_before={self.norm_before:.6g}, "
+            f"norm_after={self.norm_after:.6g}, squared_distance={self.squared_distance:.6g}, "
+            f"duality_gap={self.duality_gap:.3g}, {self.model})"
+        )
 
     @property
     def relative_gap(self) -> float:
@@ -188,8 +195,9 @@ def project(
             provenance=provenance(model, **options),
         )
 
-    costs = edge_costs(small, bound) if solver == "fast" else None
-    rho = edge_dependencies(small, bound=bound).max(axis=1, initial=0.0) if costs is None else costs.rho
+    rho = edge_dependencies(small, bound=bound).max(axis=1, initial=0.0)
+    if np.isinf(rho).any():
+        edge_costs(small, bound)  # says which edge forbids a pair
     before = _norm(small, rho, norm)
     if before <= norm_bound:
         unchanged = Solution(rho, np.zeros(0), 0.0, 0.0, converged=True)
@@ -197,7 +205,8 @@ def project(
     start = warm_start.multipliers if isinstance(warm_start, ProjectionResult) else warm_start
 
     cap = norm_bound * (1.0 - _MARGIN)
-    if costs is not None:
+    if solver == "fast":
+        costs = edge_costs(small, bound)
         solution = SOLVERS[norm](costs, norm_bound, cap, tol, max_iter, start)
         tables = costs.tables(solution.z)
     else:

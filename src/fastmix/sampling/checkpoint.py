@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -34,6 +35,9 @@ class Checkpoint:
 
     def __init__(self, path: str, options: str, seconds: float) -> None:
         self.path = path
+        folder = os.path.dirname(os.path.abspath(path))
+        if not os.path.isdir(folder):  # now, not after the first half minute of work
+            raise FileNotFoundError(errno.ENOENT, "the folder does not exist", folder)
         self.key = hashlib.sha256(options.encode()).hexdigest()
         self.seconds = seconds
         self.last = time.monotonic()

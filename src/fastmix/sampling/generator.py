@@ -6,8 +6,8 @@ of the stream, so streams start at unrelated points of the period: with a millio
 chance that any two overlap is about 2^(2 * 20 + 40 - 128) = 2^-48.
 
 A number u of a stream is compared with thresholds t = round(p * 2^32), at most 2^32 - 1; u runs to 2^32 - 2 only (the
-two middle values are joined), so that the largest threshold is a certainty: a probability is met to 2^-32, and 0 and
-1 exactly.
+two middle values are joined), so that the largest threshold is a certainty: a probability is met to 1.5 * 2^-32, and 0
+and 1 exactly.
 """
 
 from __future__ import annotations

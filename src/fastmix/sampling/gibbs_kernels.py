@@ -6,8 +6,8 @@ give the same configurations whichever is chosen.
 
 Conditional distributions come from *pattern tables* where these fit: for a site and every pattern of its neighbours'
 states, the cumulative probabilities as 32-bit thresholds (see :mod:`fastmix.sampling.generator`). What is added up are
-those thresholds, shortened to 24 bits: conditional probabilities, so that Rao-Blackwellisation costs one addition. The
-sums are 32-bit numbers and must be emptied every 256 sweeps.
+those thresholds, rounded to 24 bits: conditional probabilities, so that Rao-Blackwellisation costs one addition. The
+sums are 32-bit numbers and must be emptied every 255 sweeps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import numpy as np
 from numba import uint8, uint32, uint64
 
 __all__ = [
-    "MAX_COLLECTED",
     "count_pairs",
     "field_many",
     "four_one",
@@ -26,8 +25,6 @@ __all__ = [
     "table_many",
     "table_one",
 ]
-
-MAX_COLLECTED = 256  # sweeps whose 24-bit thresholds fit into 32 bits
 
 # Functions called only from compiled code need no entry points from Python, which saves compilation time.
 # Division follows IEEE rules, because a check for zero would keep loops from being vectorised.
@@ -56,8 +53,14 @@ def _next(a, b, d, e):  # type: ignore[no-untyped-def]
 
 
 @_inner
+def _shorten(threshold):  # type: ignore[no-untyped-def]
+    """A threshold rounded to 24 bits: unbiased, 0 and 2^24 for the certain ones."""
+    return uint32(uint32(threshold >> uint32(8)) + uint32(uint32(threshold >> uint32(7)) & uint32(1)))
+
+
+@_inner
 def _random_site(n, a, b, d, e):  # type: ignore[no-untyped-def]
-    """A site below n from 64 random bits, uniform to n / 2^64."""
+    """A site below n from two random numbers, uniform to about 2^-32."""
     high, a, b, d, e = _next(a, b, d, e)
     low, a, b, d, e = _next(a, b, d, e)
     carry = uint64(uint64(low) * uint64(n)) >> uint64(32)
@@ -103,7 +106,7 @@ def _compare_more(x, u, threshold):  # type: ignore[no-untyped-def]
 @_inner
 def _collect(sums, threshold):  # type: ignore[no-untyped-def]
     for c in range(len(sums)):
-        sums[c] = uint32(sums[c] + uint32(threshold[c] >> uint32(8)))
+        sums[c] = uint32(sums[c] + _shorten(threshold[c]))
 
 
 @_inner
@@ -205,7 +208,7 @@ def table_one(  # type: ignore[no-untyped-def]
                     threshold = table[base + k]
                     state += u >= threshold
                     if mode == 1:
-                        sums[sum_starts[i] + k] += uint32(threshold >> uint32(8))
+                        sums[sum_starts[i] + k] += _shorten(threshold)
                 x[i] = state
                 if mode == 2:
                     for k in range(state, cuts[i]):
@@ -230,7 +233,7 @@ def four_one(x, order, chunks, first_chunk, last_chunk, around, table, streams, 
                 state = uint8(u >= threshold)
                 x[order[p]] = state
                 if mode == 1:
-                    sums[order[p]] += uint32(threshold >> uint32(8))
+                    sums[order[p]] += _shorten(threshold)
                 elif mode == 2:
                     sums[order[p]] += uint32(uint32(1 - state) << uint32(24))
             streams[0, q], streams[1, q], streams[2, q], streams[3, q] = a, b, d, e
@@ -402,7 +405,7 @@ def logit_one(  # type: ignore[no-untyped-def]
                 threshold = uint32(min(np.rint(work[k] / total * 4294967296.0), 4294967295.0))
                 state += u >= threshold
                 if mode == 1:
-                    sums[sum_starts[i] + k] += uint32(threshold >> uint32(8))
+                    sums[sum_starts[i] + k] += _shorten(threshold)
             x[i] = state
             if mode == 2 and scan == 0:
                 for k in range(state, last):

@@ -37,10 +37,12 @@ _LEAST_BATCH = 4  # sweeps; taking the sums of shorter ones would cost more than
 _STEP_UPDATES = 2e7  # updates between two looks at the clock and the keyboard: a fraction of a second
 _EDGE_COUNTS = 1000  # configurations a chain that edge marginals are counted from
 _CONFIDENCE = 0.95
+# Probabilities are met to 4e-10 by the thresholds and averages to 3e-8 by the 24-bit sums: widened by more than both.
+_ROUNDING = 1e-6
 _DRAW_BYTES = 34  # a state of a draw: one as kept, one stacked, and four 8-byte arrays in mapping it to the original
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SampleResult(InferenceResult):
     """Marginals from sampling, with their error bars.
 
@@ -104,16 +106,16 @@ class SampleResult(InferenceResult):
             small, self.node_marginals[kept], num_chains=int(self.stats["num_chains"]), bias=bias,
             variances=self.chain_variances, confidence=confidence, simultaneous=simultaneous,
         )  # fmt: skip
-        lower = self.reduction.expand_node_marginals(inner.lower)
-        upper = self.reduction.expand_node_marginals(inner.upper)
+        lower = self.reduction.expand_node_marginals(np.maximum(inner.lower - _ROUNDING, 0.0))
+        upper = self.reduction.expand_node_marginals(np.minimum(inner.upper + _ROUNDING, 1.0))
         vacuous = np.zeros(len(lower), dtype=bool)
         vacuous[kept] = inner.vacuous
         result = Intervals(lower, upper, vacuous, inner.confidence, inner.simultaneous)
-        return (
-            result
-            if original is None
-            else original_intervals(original, result, comparison_bounds(self.model, original))
-        )
+        if original is None:
+            return result
+        if (self.reduction.fixed >= 0).any():
+            raise UnfitMethodError("original needs a run without evidence: condition both models first")
+        return original_intervals(original, result, comparison_bounds(self.model, original))
 
     def to_arviz(self) -> Any:
         """The draws as ArviZ's data object (extra ``interop``); the run must have kept some (``num_draws``)."""
@@ -290,6 +292,14 @@ def _plan(
         )
     # Hoeffding: exp(-2 C (accuracy / 2)^2) * 2 <= 1 - confidence.
     chains = math.ceil(math.log(2.0 / (1.0 - _CONFIDENCE)) / (2.0 * (accuracy / 2) ** 2))
+    required = float(chains) * (40.0 * len(model.log_unary) + 16.0 * model.num_variables)
+    if required > (limit := available_memory() / 2):
+        raise ResourceError(
+            f"accuracy {accuracy:g} needs {chains:,} chains and {format_bytes(required)}, over the limit of "
+            f"{format_bytes(limit)}; ask for less accuracy",
+            required_bytes=int(required),
+            limit_bytes=int(limit),
+        )
     return _Plan(chains, 1, max(0, certificate.num_sweeps - 1), certificate.max_bias)
 
 
