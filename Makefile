@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.dev
 BENCH_STAMP := $(VENV)/.bench
 
-.PHONY: demo test lint bench verify docs clean
+.PHONY: demo test lint bench verify clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -23,6 +23,9 @@ verify: $(STAMP)
 
 bench: $(BENCH_STAMP)
 	$(BIN)/python benchmarks/exact.py
+	$(BIN)/python benchmarks/projection.py --paper
+	$(BIN)/python benchmarks/sampling.py
+	$(BIN)/python benchmarks/cold_start.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
