@@ -183,10 +183,15 @@ def test_interrupt_reports_what_was_collected(tmp_path):
         [sys.executable, "-m", "fastmix", "sample", model, "--num-sweeps", "100000000", "--burn-in", "1", "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # Background jobs of a shell ignore Ctrl-C, and so would this child.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    time.sleep(12)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    try:
+        time.sleep(12)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 1, err
     facts = json.loads(out)
     assert facts["status"] == "interrupted"

@@ -63,7 +63,12 @@ def infer(
     [0.1192, 0.8808]
     """
     if method == "exact":
-        given: dict[str, object] = {"num_chains": num_chains, "num_sweeps": num_sweeps, "burn_in": burn_in, "accuracy": accuracy}
+        given: dict[str, object] = {
+            "num_chains": num_chains,
+            "num_sweeps": num_sweeps,
+            "burn_in": burn_in,
+            "accuracy": accuracy,
+        }
         given |= {"time_limit": time_limit, "checkpoint": checkpoint}
         if names := [name for name, value in given.items() if value is not None]:
             raise ValueError(f"{names[0]} must not be given for exact inference: it is for the samplers, see method")
