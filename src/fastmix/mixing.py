@@ -334,7 +334,7 @@ def _check_accuracy(accuracy: Any) -> float:
     except (TypeError, ValueError):
         value = math.nan
     if not 1e-15 <= value < 1.0:
-        raise ValueError(f"accuracy must be a number above 0 (at least 1e-15) and below 1, got {accuracy!r}")
+        raise ValueError(f"accuracy must be a number above 0 and below 1, got {accuracy!r}; the least is 1e-15")
     return value
 
 
