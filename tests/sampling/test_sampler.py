@@ -11,9 +11,12 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import fastmix
 import oracle
+import strategies
 from fastmix import FormatError, ModelError, NotConvergedError, PairwiseMRF, ResourceError, UnfitMethodError, certify
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid
@@ -175,12 +178,38 @@ def test_impossible_evidence_and_undefined_conditionals_are_refused():
         sample(path, num_sweeps=10)
 
 
-def test_edge_marginals_of_spaced_configurations():
+def naive_pairs(model: PairwiseMRF, states: np.ndarray) -> np.ndarray:
+    """For every edge, half of either end's conditional probabilities beside the state of the other end."""
+    out = []
+    for i, j in model.edges:
+        table = np.zeros((model.num_states[i], model.num_states[j]))
+        for x in states:
+            table[:, x[j]] += model.conditional(i, x) / 2
+            table[x[i], :] += model.conditional(j, x) / 2
+        out.append(table.ravel() / len(states))
+    return np.concatenate(out)
+
+
+@settings(max_examples=40, deadline=None)
+@given(model=strategies.models(max_variables=5, max_states=4), seed=st.integers(0, 99))
+def test_averaged_pairs_match_the_naive_ones(model, seed):
+    if not model.num_edges:
+        return
+    try:
+        result = sample(model, num_chains=3, num_sweeps=4, num_draws=4, burn_in=0, seed=seed, edge_marginals=True)
+    except (ModelError, UnfitMethodError):
+        return  # nothing to sample
+    draws = result.draws.reshape(-1, model.num_variables)
+    np.testing.assert_allclose(result.edge_marginals, naive_pairs(model, draws), atol=1e-12)
+
+
+@pytest.mark.parametrize("estimator", ["rao-blackwell", "counts"])
+def test_edge_marginals_of_spaced_configurations(estimator):
     model = lopsided_soft()
     # Configurations are counted every 20 sweeps. The bias bound of 20 sweeps is below 1e-4, so what is counted is
     # independent but for that: 64,000 configurations, and 6 standard errors are at most 6 sqrt(1/4 / 64000) = 0.012.
     assert certify(model, accuracy=1e-4).num_sweeps <= 20
-    result = sample(model, num_sweeps=20_000, seed=3, edge_marginals=True)
+    result = sample(model, num_sweeps=20_000, seed=3, edge_marginals=True, estimator=estimator)
     exact = enumerate_model(model).edge_marginals
     error = np.abs(result.edge_marginals - exact)
     assert (error <= SIGMAS * np.sqrt(exact * (1 - exact) / 64_000) + 1e-4).all()

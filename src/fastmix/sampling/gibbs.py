@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
@@ -18,7 +19,7 @@ from fastmix.sampling.engine import Engine
 from fastmix.sampling.generator import make_streams
 from fastmix.sampling.pattern_tables import PatternTables, pattern_entries, pattern_tables, visit_order
 
-__all__ = ["Gibbs", "choose_kernel"]
+__all__ = ["Gibbs", "check_conditionals", "choose_kernel", "logit_arrays"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -102,14 +103,14 @@ class Gibbs(Engine):
         self._sums_width = int((model.num_states - 1).sum())
         if self.kernel.startswith(("logit", "field")):
             self._order, _ = visit_order(model)
-            self._arrays: tuple[Any, ...] = (
-                _logit_arrays(model) if self.kernel != "field-many" else _field_arrays(model)
-            )
+            self._arrays: tuple[Any, ...] = logit_arrays(model) if self.kernel != "field-many" else _field_arrays(model)
             self._classes = np.array([0, n])
         else:
             tables = pattern_tables(model)
             self._order, self._classes = tables.order, tables.class_starts
             self._arrays = _four_arrays(model, tables) if self.kernel == "four-one" else _table_arrays(tables)
+            if self.kernel == "four-one":
+                self._order = self._order.astype(np.int32)  # a large model is limited by the bytes it reads
         if self._side_by_side:
             cuts = range(0, num_chains, _BLOCK)
             self._blocks = [(first, min(_BLOCK, num_chains - first)) for first in cuts]
@@ -252,12 +253,25 @@ class Gibbs(Engine):
                 task()
             return
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.num_threads)
-        futures = [self._pool.submit(task) for task in tasks]
+            self._pool = ThreadPoolExecutor(self.num_threads - 1)
+        waiting = deque(tasks)
+
+        def work() -> None:
+            while waiting:
+                try:
+                    task = waiting.popleft()
+                except IndexError:  # another thread was faster
+                    return
+                task()
+
+        # This thread works too: with the few tasks of a large model the other one is already awake.
+        futures = [self._pool.submit(work) for _ in range(min(self.num_threads, len(tasks)) - 1)]
         try:
+            work()
             for done in futures:
                 done.result()
         finally:
+            waiting.clear()
             wait(futures)  # also after Ctrl-C: nobody may look at the states while they are being written
 
 
@@ -288,7 +302,7 @@ def _four_arrays(model: PairwiseMRF, tables: PatternTables) -> tuple[Any, ...]:
     return around[tables.order], table[tables.order]
 
 
-def _logit_arrays(model: PairwiseMRF) -> tuple[Any, ...]:
+def logit_arrays(model: PairwiseMRF) -> tuple[Any, ...]:
     """Neighbours with the place and the steps of their tables, for both directions of every edge."""
     adjacency = model.adjacency
     owner = np.repeat(np.arange(model.num_variables), adjacency.degree)

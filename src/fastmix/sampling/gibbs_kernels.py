@@ -17,6 +17,7 @@ import numpy as np
 from numba import uint8, uint32, uint64
 
 __all__ = [
+    "average_pairs",
     "count_pairs",
     "field_many",
     "four_one",
@@ -30,6 +31,12 @@ __all__ = [
 # Division follows IEEE rules, because a check for zero would keep loops from being vectorised.
 _inner = numba.njit(  # type: ignore[call-overload]
     cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+)
+
+
+# The same with multiplications and additions contracted, which is both faster and more accurate.
+_fused = numba.njit(  # type: ignore[call-overload]
+    cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath={"contract"}
 )
 
 
@@ -251,10 +258,17 @@ def _set(out, value):  # type: ignore[no-untyped-def]
         out[c] = value
 
 
-@_inner
+@_fused
 def _add_scaled(out, x, weight):  # type: ignore[no-untyped-def]
     for c in range(len(out)):
         out[c] += weight * x[c]
+
+
+@_fused
+def _add_four(out, x, y, z, w, a, b, d, e):  # type: ignore[no-untyped-def]
+    """The same for four at once, in the same order: the sums stay in registers."""
+    for c in range(len(out)):
+        out[c] = (((out[c] + a * x[c]) + b * y[c]) + d * z[c]) + e * w[c]
 
 
 @_inner
@@ -271,15 +285,16 @@ def _powers(bits, power_bits):  # type: ignore[no-untyped-def]
         power_bits[c] = (bits[c] << 52) + _EXPONENT
 
 
-@_inner
+@_fused
 def _sigmoid_thresholds(field, shifted, powers, out):  # type: ignore[no-untyped-def]
-    """Thresholds of 1 / (1 + exp(field)) in the low bits of ``out``; exp by its Taylor polynomial of degree 12."""
+    """Thresholds of 1 / (1 + exp(field)) in the low bits of ``out``; exp by its Taylor polynomial.
+
+    Of degree 10: for abs(r) <= ln(2) / 2 the remainder is at most 2.2e-13 of the value, far below a unit of 2^-32.
+    """
     for c in range(len(field)):
         count = shifted[c] - _MAGIC
         r = (field[c] - count * _LN2_HIGH) - count * _LN2_LOW
-        p = 2.08767569878681e-09
-        p = p * r + 2.505210838544172e-08
-        p = p * r + 2.755731922398589e-07
+        p = 2.755731922398589e-07
         p = p * r + 2.7557319223985893e-06
         p = p * r + 2.48015873015873e-05
         p = p * r + 0.0001984126984126984
@@ -329,7 +344,14 @@ def field_many(x, order, indptr, neighbors, weights, offsets, streams, sums, num
         for i in order:
             _fill(s0, s1, s2, s3, u)
             _set(field, offsets[i])
-            for k in range(indptr[i], indptr[i + 1]):
+            first, last = indptr[i], indptr[i + 1]
+            paired = first + (last - first) // 4 * 4
+            for k in range(first, paired, 4):
+                _add_four(
+                    field, x[neighbors[k]], x[neighbors[k + 1]], x[neighbors[k + 2]], x[neighbors[k + 3]],
+                    weights[k], weights[k + 1], weights[k + 2], weights[k + 3],
+                )  # fmt: skip
+            for k in range(paired, last):
                 _add_scaled(field, x[neighbors[k]], weights[k])
             _split(field, shifted)
             _powers(bits, power_bits)
@@ -448,3 +470,32 @@ def count_pairs(x, edges, states, starts, out):  # type: ignore[no-untyped-def]
         i, j = edges[e, 0], edges[e, 1]
         for c in range(x.shape[0]):
             out[starts[e] + x[c, i] * states[j] + x[c, j]] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def average_pairs(  # type: ignore[no-untyped-def]
+    x, indptr, neighbors, table_starts, row_steps, col_steps, tables, unary_starts, unary, states, out
+):
+    """Add conditional probabilities of the pairs on every edge, given all but one end, in configurations x (chains, n).
+
+    An edge gets half a unit from either end: the probability of that end's states beside the present state of the
+    other. Arguments as in :func:`logit_one`; ``out`` is laid out as ``tables``.
+    """
+    n = len(states)
+    work = np.empty(states.max() if n else 1)
+    for c in range(x.shape[0]):
+        row = x[c]
+        for i in range(n):
+            if indptr[i] == indptr[i + 1]:
+                continue
+            total = _logits(
+                i, row, indptr, neighbors, table_starts, row_steps, col_steps, tables, unary_starts, unary, states, work
+            )
+            half = 0.5 / total
+            for s in range(states[i] - 1, 0, -1):
+                work[s] = (work[s] - work[s - 1]) * half
+            work[0] *= half
+            for k in range(indptr[i], indptr[i + 1]):
+                base = table_starts[k] + row[neighbors[k]] * col_steps[k]
+                for s in range(states[i]):
+                    out[base + s * row_steps[k]] += work[s]

@@ -23,7 +23,7 @@ from fastmix.sampling.checkpoint import Checkpoint
 from fastmix.sampling.diagnostics import BatchStatistics, Summary, assess_mixing, summarise, to_arviz
 from fastmix.sampling.engine import Engine
 from fastmix.sampling.generator import fresh_seed, make_streams
-from fastmix.sampling.gibbs import Gibbs, check_conditionals
+from fastmix.sampling.gibbs import Gibbs, check_conditionals, logit_arrays
 from fastmix.sampling.intervals import Intervals, comparison_bounds, original_intervals, rigorous_intervals
 
 __all__ = ["SampleResult", "sample"]
@@ -180,7 +180,8 @@ def sample(
         Average the conditional probabilities of the updates, or the states themselves.
     evidence : mapping, optional
     edge_marginals : bool
-        Count pairs of states, in about 1,000 configurations of every chain.
+        Average over about 1,000 configurations of every chain: the conditional probabilities of either end of an edge
+        beside the state of the other, or with the estimator ``counts`` the pairs of states themselves.
     num_draws : int
         Configurations of every chain to keep, evenly spaced.
     trace_at : sequence of int
@@ -225,7 +226,8 @@ def sample(
         key_seed = int.from_bytes(hashlib.sha256(f"{seed} ".encode() + states.tobytes()).digest()[:8], "little")
     engine = _engine(small, method, plan.num_chains, key_seed, schedule, estimator, num_threads)
     engine.set_states(states)
-    run = _Run(engine, plan, num_draws, sorted(set(trace_at)), edge_marginals)
+    average = estimator == "rao-blackwell"
+    run = _Run(engine, plan, num_draws, sorted(set(trace_at)), edge_marginals, average)
     saved = None
     if checkpoint is not None:
         begun = hashlib.sha256(states.tobytes()).hexdigest()
@@ -368,7 +370,15 @@ def _check_draws(model: PairwiseMRF, plan: _Plan, num_draws: int) -> None:
 class _Run:
     """A run in progress: what is done, what is collected, and what a checkpoint holds."""
 
-    def __init__(self, engine: Engine, plan: _Plan, num_draws: int, trace_at: list[int], edge_marginals: bool) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        plan: _Plan,
+        num_draws: int,
+        trace_at: list[int],
+        edge_marginals: bool,
+        average_pairs: bool,
+    ) -> None:
         model = engine.model
         self.engine, self.plan = engine, plan
         self.done = -plan.burn_in  # sweeps, negative while burning in
@@ -378,7 +388,8 @@ class _Run:
         self.draws: list[NDArray[Any]] = []
         self.draw_every = plan.num_sweeps // num_draws if num_draws else 0
         self.num_draws = num_draws
-        self.pairs = np.zeros(len(model.log_pairwise), dtype=np.int64) if edge_marginals else None
+        self.pairs = np.zeros(len(model.log_pairwise)) if edge_marginals else None
+        self.pair_arrays = logit_arrays(model)[:-1] if edge_marginals and average_pairs else None
         self.pair_every = max(1, plan.num_sweeps // _EDGE_COUNTS)
         # Long runs have more batches, so that an interrupt loses a second of work at most.
         most = int(_BATCH_UPDATES / max(1, engine.updates_per_sweep * engine.num_chains))
@@ -453,14 +464,18 @@ class _Run:
             if wants_draw:
                 self.draws.append(states.astype(np.uint8 if states.max(initial=0) < 256 else np.uint16))
             if wants_pairs:
-                self._count_pairs(states)
+                self._add_pairs(states)
         return since_batch
 
-    def _count_pairs(self, states: IntArray) -> None:
-        from fastmix.sampling.gibbs_kernels import count_pairs
+    def _add_pairs(self, states: IntArray) -> None:
+        from fastmix.sampling import gibbs_kernels
 
+        kernels: Any = gibbs_kernels
         model = self.engine.model
-        count_pairs(states, model.edges, model.num_states, model.pairwise_offsets, self.pairs)
+        if self.pair_arrays is not None:
+            kernels.average_pairs(states, *self.pair_arrays, self.pairs)
+        else:
+            kernels.count_pairs(states, model.edges, model.num_states, model.pairwise_offsets, self.pairs)
 
     def updates_per_second(self) -> float:
         sweeps = self.done + self.plan.burn_in
@@ -476,7 +491,7 @@ class _Run:
             "random": self.engine.get_random_state(),
             "draws": np.array(self.draws, dtype=np.uint16),
             "trace": np.array([m for _, m in self.trace]),
-            "pairs": np.zeros(0, dtype=np.int64) if self.pairs is None else self.pairs.copy(),
+            "pairs": np.zeros(0) if self.pairs is None else self.pairs.copy(),
         }
         return parts | {f"statistics_{k}": np.array(v) for k, v in self.statistics.to_arrays().items()}
 
@@ -490,7 +505,7 @@ class _Run:
         self.draws = list(parts["draws"])
         self.trace = list(zip(self.trace_at, parts["trace"], strict=False))
         if self.pairs is not None:
-            self.pairs = parts["pairs"].astype(np.int64)
+            self.pairs = parts["pairs"].copy()
         prefix = "statistics_"
         self.statistics = BatchStatistics.from_arrays(
             {k.removeprefix(prefix): v for k, v in parts.items() if k.startswith(prefix)}
@@ -515,8 +530,8 @@ def _result(
     ess[reduction.variables], r_hat[reduction.variables] = summary.ess, summary.r_hat
     edges = None
     if run.pairs is not None:
-        total = max(1, int(run.pairs[: run.engine.model.pairwise_offsets[1]].sum())) if len(run.pairs) else 1
-        edges = reduction.expand_edge_marginals(summary.mean, run.pairs / total)
+        total = run.pairs[: run.engine.model.pairwise_offsets[1]].sum() if len(run.pairs) else 1.0
+        edges = reduction.expand_edge_marginals(summary.mean, run.pairs / max(total, 1.0))
     plan = run.plan
     sweeps = run.statistics.num_sweeps  # after an interrupt fewer than were run
     return SampleResult(
