@@ -17,7 +17,7 @@ from test_generator import Stream, chance_below, rotate
 
 import oracle
 import strategies
-from fastmix import ModelError, PairwiseMRF, draw_exact
+from fastmix import ModelError, PairwiseMRF, UnfitMethodError, draw_exact
 from fastmix.reduction import reduce_model
 from fastmix.sampling import gibbs, pattern_tables
 from fastmix.sampling.generator import MAX_THRESHOLD, make_streams
@@ -716,3 +716,35 @@ def test_kernels_without_compilation():
     for plain, compiled in zip(json.loads(done.stdout), small_results(), strict=True):
         assert plain[0] == compiled[0]
         np.testing.assert_allclose(plain[1], compiled[1], rtol=0, atol=4 * 2.0**-24)
+
+
+# -- hard models that single updates cannot cover -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_groups_of_allowed_pairs_match_a_search(seed):
+    rng = np.random.default_rng(seed)
+    allowed = rng.random((rng.integers(1, 6), rng.integers(1, 6))) < 0.35
+    cells = {(int(r), int(c)) for r, c in np.argwhere(allowed)}
+    groups = 0
+    while cells:
+        groups += 1
+        waiting = [cells.pop()]
+        while waiting:
+            r, c = waiting.pop()
+            near = {cell for cell in cells if cell[0] == r or cell[1] == c}
+            cells -= near
+            waiting += near
+    assert gibbs._num_groups(allowed) == groups
+
+
+def test_an_edge_that_no_single_update_crosses_is_refused():
+    apart = np.array([[0.0, -np.inf, -np.inf], [0.0, 0.0, -np.inf], [-np.inf, -np.inf, 0.0]])
+    joined = np.array([[0.0, -np.inf, -np.inf], [0.0, 0.0, -np.inf], [-np.inf, 0.0, 0.0]])
+    for table, refused in ((apart, True), (joined, False)):
+        model = PairwiseMRF.from_tables(np.zeros((3, 3)), [(0, 1), (1, 2)], [np.zeros((3, 3)), table])
+        if refused:
+            with pytest.raises(UnfitMethodError, match=r"edge \(1, 2\) split its states into 2 groups"):
+                check_conditionals(model)
+        else:
+            check_conditionals(model)

@@ -174,6 +174,10 @@ def test_impossible_evidence_and_undefined_conditionals_are_refused():
         sample(lopsided(), evidence={"c": 1}, num_sweeps=10)
     equal = np.where(np.eye(2, dtype=bool), -np.inf, 0.0)
     path = PairwiseMRF.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2)], [equal] * 2)
+    with pytest.raises(UnfitMethodError, match="cannot reach every configuration"):
+        sample(path, num_sweeps=10)
+    first, second = np.array([[0.0, 0.0], [-np.inf, 0.0]]), np.array([[0.0, 0.0], [0.0, -np.inf]])
+    path = PairwiseMRF.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2)], [first, second])
     with pytest.raises(ModelError, match="no allowed state"):
         sample(path, num_sweeps=10)
 

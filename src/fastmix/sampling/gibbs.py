@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.errors import ModelError
+from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.model import PairwiseMRF
 from fastmix.sampling.engine import Engine
 from fastmix.sampling.generator import make_streams
@@ -330,14 +330,59 @@ def _field_arrays(model: PairwiseMRF) -> tuple[Any, ...]:
 
 
 def check_conditionals(model: PairwiseMRF) -> None:
-    """Refuse a model in which some states of the neighbours forbid every state of a variable.
+    """Refuse a model on which updates of single variables are undefined, or provably cannot reach everything.
 
-    Gibbs updates are undefined there. Whether such a pattern can be reached is not decided: the test is per variable,
-    and exact where pattern tables are.
+    Undefined: some states of the neighbours forbid every state of a variable. Whether such a pattern can be reached is
+    not decided: the test is per variable, and exact where pattern tables are. Out of reach: the allowed pairs of an
+    edge fall into groups without a common row or column, so that no single update leads from one to another. Groups
+    that only several edges together keep apart are not found.
+
+    Raises
+    ------
+    UnfitMethodError
+        With the edge that keeps groups apart.
+    ModelError
+        With the variable whose conditional distribution is undefined.
     """
     if not model.has_forbidden:
         return
+    _check_groups(model)
     if pattern_entries(model) <= _TABLE_ENTRIES:
         pattern_tables(model)
         return
     raise ModelError("the model has forbidden pairs and too many neighbours to check that every conditional is defined")
+
+
+def _check_groups(model: PairwiseMRF) -> None:
+    hard = np.flatnonzero(np.minimum.reduceat(model.log_pairwise, model.pairwise_offsets[:-1]) == -np.inf)
+    counts: dict[tuple[bytes, int], int] = {}  # many edges share a table
+    for e in hard.tolist():
+        i, j = model.edges[e].tolist()
+        allowed = model.log_pairwise[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]] > -np.inf
+        key = (allowed.tobytes(), int(model.num_states[j]))
+        if key not in counts:
+            counts[key] = _num_groups(allowed.reshape(model.num_states[i], model.num_states[j]))
+        if counts[key] > 1:
+            names = model.variable_names
+            edge = f"({i}, {j})" if names is None else f"({names[i]!r}, {names[j]!r})"
+            raise UnfitMethodError(
+                f"Gibbs sampling cannot reach every configuration: the forbidden pairs of edge {edge} split its states "
+                f"into {counts[key]} groups, and an update of one variable never leads from one to another; use exact "
+                "inference or loopy belief propagation"
+            )
+
+
+def _num_groups(allowed: NDArray[np.bool_]) -> int:
+    """Groups of allowed pairs that share rows or columns, directly or through others."""
+    rows = np.flatnonzero(allowed.any(axis=1)).tolist()
+    groups = 0
+    while rows:
+        groups += 1
+        reached = allowed[rows[0]]
+        while True:
+            grown = allowed[(allowed & reached).any(axis=1)].any(axis=0)
+            if np.array_equal(grown, reached):
+                break
+            reached = grown
+        rows = [r for r in rows if not (allowed[r] & reached).any()]
+    return groups
