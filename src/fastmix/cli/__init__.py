@@ -1,0 +1,125 @@
+"""The command line: ``fastmix VERB MODEL [options]``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from fastmix import __version__
+from fastmix.cli import answers, models, theory
+from fastmix.errors import BadFileError, FastmixError, NotConvergedError
+
+__all__ = ["app", "main"]
+
+_INTERRUPTED = 130  # what the parser makes of Ctrl-C; no command uses it
+
+app = typer.Typer(
+    help="Marginal inference in discrete pairwise Markov random fields, with guarantees.",
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _command in (models.info, answers.infer, answers.sample, theory.certify, theory.project, models.convert):
+    app.command()(_command)
+app.add_typer(models.generate, name="generate")
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(f"fastmix {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and leave with its exit code; errors become one line on stderr, never a traceback."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, _interrupt)
+    try:
+        code = _run(sys.argv[1:] if arguments is None else arguments)
+    finally:
+        if signal.getsignal(signal.SIGINT) is _interrupt:
+            signal.signal(signal.SIGINT, before)
+    sys.exit(code)
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    """Ctrl-C is a KeyboardInterrupt, except within imports and the compiler: there the process ends at once."""
+    # Callbacks of LLVM swallow exceptions or crash on them, and half-done imports are of no use to anyone.
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if module.split(".")[0] in ("numba", "llvmlite") or frame.f_code.co_filename.startswith("<frozen importlib"):
+            if sys.stderr.isatty():
+                os.write(2, b"\r\x1b[2K\x1b[?25h")  # the line and the cursor that the spinner took
+            os.write(2, b"fastmix: interrupted\n")
+            os._exit(1)
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        _replace_closed_streams()
+        code = app(arguments, prog_name="fastmix", standalone_mode=False)
+        sys.stdout.flush()
+        if code == _INTERRUPTED:
+            raise KeyboardInterrupt
+        return code if isinstance(code, int) else 0
+    except typer.Exit as done:
+        return done.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        return _fail("interrupted", 1)
+    except (BrokenPipeError, SystemExit):  # the parser and rich leave with SystemExit when a pipe is closed
+        _abandon_stdout()  # its reader has left: nothing to say, and nobody to say it to
+        return 0
+    except BadFileError as error:
+        return _fail(str(error), 3)
+    except NotConvergedError as error:
+        return _fail(str(error), 1)
+    except OSError as error:
+        _abandon_stdout()
+        return _fail(f"{error.filename or 'output'}: {error.strerror or error}", 2)
+    except (FastmixError, ValueError, MemoryError) as error:
+        return _fail(str(error) or type(error).__name__, 2)
+    except Exception as error:
+        if hasattr(error, "format_message"):  # a usage error of the parser
+            return _fail(f"{error.format_message()} (fastmix --help shows how)", 2)
+        raise
+
+
+def _replace_closed_streams() -> None:
+    """Standard streams that were closed by the caller fail when they are used, not by being None."""
+    # Opened the wrong way round, the null device answers with "Bad file descriptor".
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY))
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+
+
+def _abandon_stdout() -> None:
+    """What is still to be written to stdout goes nowhere, so that Python's last flush cannot fail."""
+    with contextlib.suppress(OSError):  # a stand-in has no descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fail(text: str, code: int) -> int:
+    print(f"fastmix: {' '.join(text.split())}", file=sys.stderr)
+    return code

@@ -1,0 +1,101 @@
+"""Commands about mixing: ``certify`` and ``project``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, cast
+
+import typer
+
+from fastmix.cli.options import AsJson, Evidence, Model
+from fastmix.errors import NotConvergedError
+
+__all__ = ["certify", "project"]
+
+
+def certify(
+    model: Model,
+    accuracy: Annotated[float, typer.Option(help="Total variation distance to reach, between 0 and 1.")] = 0.01,
+    bound: Annotated[str, typer.Option(help="Dependency bound: exact, sigmoid, range, l1 or linf.")] = "sigmoid",
+    norm: Annotated[
+        str | None, typer.Option(help="spectral, inf, 1 or frobenius; the smallest of them by default.")
+    ] = None,
+    schedule: Annotated[str, typer.Option(help="Order of updates: systematic or random.")] = "systematic",
+    per_variable: Annotated[
+        bool, typer.Option("--per-variable", help="Accuracy of every marginal instead of the joint distribution.")
+    ] = False,
+    evidence: Evidence = None,
+    as_json: AsJson = False,
+) -> None:
+    """Whether Gibbs sampling provably mixes, and in how many sweeps; exit code 1 when not certified."""
+    import fastmix
+    from fastmix import console
+
+    loaded, observed = console.load(model, evidence)
+    with console.working("certifying"):
+        certificate = fastmix.certify(
+            loaded.condition(observed) if observed else loaded,
+            accuracy=accuracy,
+            bound=cast("Any", bound),  # checked by the call
+            norm=cast("Any", norm),
+            schedule=cast("Any", schedule),
+            per_variable=per_variable,
+        )
+    if as_json:
+        console.emit_json(certificate.to_dict())
+    else:
+        console.show_certificate(model, certificate)
+    if not certificate.certified:
+        raise typer.Exit(1)
+
+
+def project(
+    model: Model,
+    norm_bound: Annotated[float, typer.Option(help="Largest norm allowed; below 1 the result provably mixes fast.")],
+    norm: Annotated[str, typer.Option(help="inf, spectral, 1 or frobenius.")] = "inf",
+    bound: Annotated[str, typer.Option(help="Dependency bound: range or linf.")] = "range",
+    solver: Annotated[str, typer.Option(help="fast, or paper for the dual of the paper.")] = "fast",
+    tol: Annotated[float, typer.Option(help="Relative duality gap.")] = 1e-6,
+    max_iter: Annotated[int, typer.Option(help="Iterations allowed.")] = 10_000,
+    evidence: Evidence = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="Where the projected model goes.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The closest model with a bounded dependency norm; UAI text on stdout without -o and --json."""
+    import fastmix
+    from fastmix import console
+    from fastmix.projection import PaperDual
+
+    if output == "-" and as_json:
+        raise ValueError("--json and -o - must not both write to stdout")
+    if solver not in ("fast", "paper"):
+        raise ValueError(f"--solver must be fast or paper, got {solver!r}")
+    loaded, observed = console.load(model, evidence)
+    code = 0
+    with console.working("projecting"):
+        try:
+            result = fastmix.project(
+                loaded.condition(observed) if observed else loaded,
+                norm_bound=norm_bound,
+                norm=cast("Any", norm),  # checked by the call
+                bound=cast("Any", bound),
+                tol=tol,
+                max_iter=max_iter,
+                solver="fast" if solver == "fast" else PaperDual(),
+            )
+        except NotConvergedError as error:
+            console.message(str(error))
+            result, code = error.result, 1
+    if output or not as_json:
+        console.save_model(result.model, output or "-")
+    if as_json:
+        console.emit_json(result.to_dict())
+    else:
+        console.message(
+            f"norm {result.norm_before:.6g} -> {result.norm_after:.6g} ({norm}, {bound}), "
+            f"squared distance {result.squared_distance:.6g}, duality gap {result.duality_gap:.3g}, "
+            f"{result.stats['seconds']:.3g} s"
+        )
+    if code:
+        raise typer.Exit(code)
