@@ -51,6 +51,7 @@ _MAX_RUNS = 30
 _MAX_SEARCH_SECONDS = 3.0
 # In a connected core of more variables than this, "auto" runs min-fill only if the sweep is costly enough;
 _LARGE_CORE = 20_000
+_HUGE_CORE = 200_000  # not even looked at again when the sweep is hopeless: seconds for the sets of neighbours alone
 # those of fewer variables than this are ordered together, because each alone would cost a millisecond.
 _SMALL_CORE = 32
 # Members of all separators beyond which an order is bounded by its frontier, not evaluated (about 3 seconds), with 50
@@ -499,17 +500,22 @@ def _sweep(part: _Part) -> tuple[IntArray, _Cost]:
 def _search(part: _Part, rng: random.Random) -> tuple[IntArray, _Cost]:
     """The cheapest of a sweep and of as many min-fill runs as are worth their time."""
     order, cost = _sweep(part)
+    if cost.total > _HOPELESS and part.n > _HUGE_CORE:
+        return order, cost
     base = _neighbor_sets(part)
     large = part.n > _LARGE_CORE
     if cost.total > _HOPELESS and _is_hopeless(base, part.states):
         return order, cost
     spent = run_seconds = 0.0
+    longest = _MAX_SEARCH_SECONDS
+    if large and cost.total > _HOPELESS:
+        longest /= 10.0  # where a sweep is so far off, min-fill helps only on graphs that it gets through at once
     for run in range(_MAX_RUNS):
-        worth = min(_SEARCH_FRACTION * _SECONDS_PER_ENTRY * cost.total, _MAX_SEARCH_SECONDS)
+        worth = min(_SEARCH_FRACTION * _SECONDS_PER_ENTRY * cost.total, longest)
         # One run in any case, except on a large core, where it takes some 20 microseconds for each variable.
         if run and (spent + run_seconds > worth or cost.total > _HOPELESS):
             break
-        if large and spent + 2e-5 * part.n > worth:
+        if large and cost.total <= _HOPELESS and spent + 2e-5 * part.n > worth:
             break
         other_order, complete, run_seconds = _min_fill(
             [set(s) for s in base],

@@ -188,19 +188,19 @@ def test_impossible_models_are_refused_in_words():
 def test_memory_limit_is_kept_before_allocation():
     model = ising_grid(30, 30, coupling_max=1.0, seed=0)
     with pytest.raises(ResourceError, match=r"treewidth 3\d.*over the limit of 1 GiB") as info:
-        infer(model, memory_limit=2**30)
+        infer(model, method="exact", memory_limit=2**30)
     assert info.value.treewidth >= 30
     assert info.value.required_bytes > info.value.limit_bytes == 2**30
     with pytest.raises(ValueError, match="memory_limit must be positive"):
-        infer(model, memory_limit=0)
+        infer(model, method="exact", memory_limit=0)
 
 
 def test_dense_graphs_are_refused_at_once():
     model = random_tables(complete_edges(300), 2, scale=0.1, seed=0)
     with pytest.raises(ResourceError, match="at least 299"):
-        infer(model)
+        infer(model, method="exact")
     with pytest.raises(ResourceError, match="at least 699"):
-        infer(random_tables(complete_edges(700), 3, scale=0.1, seed=0))
+        infer(random_tables(complete_edges(700), 3, scale=0.1, seed=0), method="exact")
 
 
 def test_required_bytes_bounds_the_messages():

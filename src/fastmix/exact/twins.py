@@ -126,21 +126,25 @@ def count_twins(model: PairwiseMRF) -> TwinReduction | None:
 def _groups(model: PairwiseMRF) -> list[IntArray]:
     # Equal tables get equal numbers, for both directions of an edge; a variable is then known by its neighbours and
     # the numbers of its tables towards them.
+    suspects = _suspects(model)
+    if not suspects.any():
+        return [np.array([v], dtype=np.int64) for v in range(model.num_variables)]
     numbers: dict[tuple[int, int, bytes], int] = {}
-    towards = np.empty((model.num_edges, 2), dtype=np.int64)
+    towards = np.full((model.num_edges, 2), -1, dtype=np.int64)
     starts, counts = model.pairwise_offsets.tolist(), model.num_states.tolist()
-    for e, (i, j) in enumerate(model.edges.tolist()):
+    for e in np.flatnonzero(suspects[model.edges].any(axis=1)).tolist():
+        i, j = model.edges[e].tolist()
         table = model.log_pairwise[starts[e] : starts[e + 1]].reshape(counts[i], counts[j])
         for side, oriented in ((0, table), (1, table.T)):
             towards[e, side] = numbers.setdefault((*oriented.shape, oriented.tobytes()), len(numbers))
     adjacency = model.adjacency
     classes: dict[tuple[bytes, bytes, bytes], list[int]] = defaultdict(list)
-    for v in range(model.num_variables):
+    for v in np.flatnonzero(suspects).tolist():
         around = slice(adjacency.indptr[v], adjacency.indptr[v + 1])
         neighbours, edges = adjacency.neighbors[around], adjacency.edge_ids[around]
         kinds = towards[edges, (neighbours < v).astype(np.int64)]
         classes[model.unary(v).tobytes(), neighbours.tobytes(), kinds.tobytes()].append(v)
-    groups = []
+    groups = [np.array([v], dtype=np.int64) for v in np.flatnonzero(~suspects)]
     for members in classes.values():
         states = int(model.num_states[members[0]])
         if len(members) > 1 and comb(len(members) + states - 1, states - 1) <= _MAX_COUNTS:
@@ -148,6 +152,16 @@ def _groups(model: PairwiseMRF) -> list[IntArray]:
         else:
             groups += [np.array([v], dtype=np.int64) for v in members]
     return groups
+
+
+def _suspects(model: PairwiseMRF) -> NDArray[np.bool_]:
+    """Variables whose set of neighbours looks like that of another one: the sums of random tags are equal."""
+    tags = np.random.default_rng(0).integers(0, 1 << 63, model.num_variables, dtype=np.uint64)
+    adjacency = model.adjacency
+    sums = np.append(np.zeros(1, dtype=np.uint64), np.cumsum(tags[adjacency.neighbors], dtype=np.uint64))
+    looks = sums[adjacency.indptr[1:]] - sums[adjacency.indptr[:-1]]  # modulo 2^64, which equality survives
+    _, which, times = np.unique(looks, return_inverse=True, return_counts=True)
+    return np.asarray(times[which] > 1)
 
 
 def _compositions(total: int, parts: int) -> IntArray:
