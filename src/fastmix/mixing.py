@@ -23,8 +23,9 @@ from fastmix.dependency import Bound
 from fastmix.model import PairwiseMRF
 from fastmix.norms import Norm
 from fastmix.results import Status, jsonable, provenance
+from fastmix.validation import check_accuracy, check_choice, check_count
 
-__all__ = ["Certificate", "Schedule", "bias_after", "certify"]
+__all__ = ["Certificate", "Schedule", "bias_after", "certify", "safe_matrix"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -195,15 +196,15 @@ def certify(
     False
     """
     start = time.perf_counter()
-    level = _check_accuracy(accuracy)
-    _check_choice("bound", bound, dependency.BOUNDS)
+    level = check_accuracy(accuracy)
+    check_choice("bound", bound, dependency.BOUNDS)
     if norm is not None:
-        _check_choice("norm", norm, norms.NORMS)
+        check_choice("norm", norm, norms.NORMS)
     n = model.num_variables
     order_array = _check_schedule(schedule, order, n)
-    limit = _check_count("max_sweeps", max_sweeps, least=1)
+    limit = check_count("max_sweeps", max_sweeps, least=1)
 
-    matrix = _safe_matrix(model, bound)
+    matrix = safe_matrix(model, bound)
     name, value = norms.smallest_norm(matrix) if norm is None else (norm, norms.matrix_norm(matrix, norm))
     run = _Iteration(matrix, schedule, order_array, _MAX_VISITS)
     target = _Target(n, level, per_variable)
@@ -311,41 +312,20 @@ def bias_after(
     [0.0243, 0.0225, 0.0104]
     """
     if isinstance(model_or_R, PairwiseMRF):
-        _check_choice("bound", bound, dependency.BOUNDS)
-        matrix = _safe_matrix(model_or_R, bound)
+        check_choice("bound", bound, dependency.BOUNDS)
+        matrix = safe_matrix(model_or_R, bound)
     else:
         matrix = _inflate(norms._as_nonnegative(model_or_R)[0])
     run = _Iteration(matrix, schedule, _check_schedule(schedule, order, matrix.shape[0]), math.inf)
-    run.advance(_check_count("num_sweeps", num_sweeps, least=0), None)
+    run.advance(check_count("num_sweeps", num_sweeps, least=0), None)
     return run.delta
 
 
 # -- arguments ------------------------------------------------------------------------------------------------------
 
 
-def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
-
-
-def _check_accuracy(accuracy: Any) -> float:
-    try:
-        value = math.nan if isinstance(accuracy, bool | str) else float(accuracy)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not 1e-15 <= value < 1.0:
-        raise ValueError(f"accuracy must be a number above 0 and below 1, got {accuracy!r}; the least is 1e-15")
-    return value
-
-
-def _check_count(name: str, value: Any, *, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return int(value)
-
-
 def _check_schedule(schedule: object, order: ArrayLike | None, n: int) -> IntArray:
-    _check_choice("schedule", schedule, get_args(Schedule))
+    check_choice("schedule", schedule, get_args(Schedule))
     if order is None:
         return np.arange(n)
     if schedule != "systematic":
@@ -362,7 +342,7 @@ def _check_schedule(schedule: object, order: ArrayLike | None, n: int) -> IntArr
 # -- the matrix, from above -----------------------------------------------------------------------------------------
 
 
-def _safe_matrix(model: PairwiseMRF, bound: Bound) -> Any:
+def safe_matrix(model: PairwiseMRF, bound: Bound) -> Any:
     """The bound on R with all rounding on the safe side, that of the sums ``R delta`` to come included."""
     values = dependency.edge_dependencies(model, bound=bound)
     values += dependency.rounding_margins(model, bound=bound)
@@ -576,3 +556,6 @@ def _advice(certificate: Certificate, exhausted: bool) -> str:
         f"Not certified: {why}.{where}{hint} The way out is a nearby model that can be certified: "
         "fastmix.project(model, norm_bound=...) or `fastmix project`, with a norm_bound below 1."
     )
+
+
+_check_choice, _check_count = check_choice, check_count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -19,6 +20,9 @@ __all__ = [
     "as_state_counts",
     "as_state_names",
     "as_variable_names",
+    "check_accuracy",
+    "check_choice",
+    "check_count",
     "check_log_values",
     "count_variables",
     "describe",
@@ -131,6 +135,30 @@ def as_number(name: str, value: Any) -> float:
     if array.ndim != 0 or not np.isfinite(array):
         raise ModelError(f"{name} must be a finite number, got {describe(value)}")
     return float(array)
+
+
+def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
+    """Refuse a value that is not among the allowed ones."""
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+
+
+def check_accuracy(accuracy: Any) -> float:
+    """``accuracy`` as a number between 0 and 1."""
+    try:
+        value = math.nan if isinstance(accuracy, bool | str) else float(accuracy)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not 1e-15 <= value < 1.0:
+        raise ValueError(f"accuracy must be a number above 0 and below 1, got {accuracy!r}; the least is 1e-15")
+    return value
+
+
+def check_count(name: str, value: Any, *, least: int) -> int:
+    """``value`` as a whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)
 
 
 def count_variables(pairs: IntArray, values: FloatArray, num_variables: int | None) -> int:

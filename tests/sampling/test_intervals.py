@@ -455,8 +455,8 @@ def sabotages() -> list[tuple[str, Callable[[pytest.MonkeyPatch], None]]]:
         patch.setattr(module, "_conditional_distances", lambda *models: 0.5 * true(*models))
 
     def forget_neighbours(patch: pytest.MonkeyPatch) -> None:
-        true = module._safe_matrix
-        patch.setattr(module, "_safe_matrix", lambda *arguments: 0.0 * true(*arguments))
+        true = module.safe_matrix
+        patch.setattr(module, "safe_matrix", lambda *arguments: 0.0 * true(*arguments))
 
     return [("half of b", halve_b), ("no dependencies", forget_neighbours)]
 

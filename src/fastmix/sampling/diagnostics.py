@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix.errors import ModelError
-from fastmix.mixing import _check_count
 from fastmix.model import PairwiseMRF
 from fastmix.results import Status
+from fastmix.validation import check_count
 
 __all__ = ["BatchStatistics", "Summary", "assess_mixing", "certain_entries", "summarise", "to_arviz"]
 
@@ -93,9 +93,9 @@ class BatchStatistics:
     squares: FloatArray
 
     def __init__(self, num_entries: int, num_chains: int, expected_sweeps: int) -> None:
-        size = _check_count("num_entries", num_entries, least=0)
-        self.num_chains = _check_count("num_chains", num_chains, least=1)
-        self.expected_sweeps = _check_count("expected_sweeps", expected_sweeps, least=0)
+        size = check_count("num_entries", num_entries, least=0)
+        self.num_chains = check_count("num_chains", num_chains, least=1)
+        self.expected_sweeps = check_count("expected_sweeps", expected_sweeps, least=0)
         self.num_batches = self.num_sweeps = self.num_first_sweeps = 0
         self.first_sums, self.second_sums = np.zeros((size, self.num_chains)), np.zeros((size, self.num_chains))
         self.reference, self.squares = np.zeros(size), np.zeros(size)
@@ -121,7 +121,7 @@ class BatchStatistics:
         ValueError
             If the sums have another shape, or are not between 0 and the length of the batch.
         """
-        length = _check_count("num_sweeps", num_sweeps, least=1)
+        length = check_count("num_sweeps", num_sweeps, least=1)
         values = np.asarray(sums, dtype=np.float64)
         if values.shape != self.first_sums.shape:
             raise ValueError(f"sums must have shape {self.first_sums.shape}, got {values.shape}")
@@ -317,7 +317,7 @@ def summarise(statistics: BatchStatistics, model: PairwiseMRF, *, min_batches: i
     >>> bool(summary.ess[0] > 15_000), bool(abs(summary.r_hat[0] - 1) < 0.001)
     (True, True)
     """
-    least = _check_count("min_batches", min_batches, least=2)
+    least = check_count("min_batches", min_batches, least=2)
     if statistics.num_entries != len(model.log_unary):
         raise ValueError(f"statistics must have {len(model.log_unary)} entries, got {statistics.num_entries}")
     certain = certain_entries(model)

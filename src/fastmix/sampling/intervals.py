@@ -19,9 +19,10 @@ from fastmix import dependency, norms
 from fastmix.construction import table_positions
 from fastmix.dependency import Bound
 from fastmix.errors import ModelError
-from fastmix.mixing import _check_choice, _check_count, _safe_matrix
+from fastmix.mixing import safe_matrix
 from fastmix.model import PairwiseMRF
 from fastmix.sampling.diagnostics import certain_entries
+from fastmix.validation import check_choice, check_count
 
 __all__ = [
     "Comparison",
@@ -167,9 +168,9 @@ def rigorous_intervals(
     """
     size = len(model.log_unary)
     center = _as_unit_interval("mean", mean, (size,), slack=1e-6)
-    count = _check_count("num_chains", num_chains, least=1)
+    count = check_count("num_chains", num_chains, least=1)
     shift = _as_unit_interval("bias", bias, (model.num_variables,), scalar=True)
-    _check_choice("inequality", inequality, get_args(Inequality))
+    check_choice("inequality", inequality, get_args(Inequality))
     failure = _failure(confidence) / (max(1, _num_questions(model)) if simultaneous else 1)
     spread = None if variances is None else _as_variances(variances, size)
     if inequality == "bernstein" and (spread is None or count < 2):
@@ -226,7 +227,7 @@ def hoeffding_interval(mean: ArrayLike, num_chains: int, *, failure: float) -> t
     >>> lower.round(4).tolist(), upper.round(4).tolist()
     ([0.0, 0.3667], [0.0362, 0.6333])
     """
-    count = _check_count("num_chains", num_chains, least=1)
+    count = check_count("num_chains", num_chains, least=1)
     level = math.log(2.0 / _as_failure(failure)) / count
     values = np.asarray(mean, dtype=np.float64)
     return 1.0 - _upper_end(1.0 - values, level), _upper_end(values, level)
@@ -263,7 +264,7 @@ def bernstein_half_width(variances: ArrayLike, num_chains: int, *, failure: floa
     >>> bernstein_half_width([0.0, 0.01], 1000, failure=0.05).round(4).tolist()
     [0.0096, 0.0186]
     """
-    count = _check_count("num_chains", num_chains, least=2)
+    count = check_count("num_chains", num_chains, least=2)
     log = math.log(3.0 / _as_failure(failure))
     values = np.asarray(variances, dtype=np.float64)
     return np.sqrt(2.0 * log / count * values) + 7.0 * log / (3.0 * (count - 1))
@@ -373,14 +374,14 @@ def comparison_bounds(projected: PairwiseMRF, original: PairwiseMRF, *, bound: B
     >>> comparison_bounds(projected, original).bounds.round(3).tolist()
     [0.049, 0.052, 0.015]
     """
-    _check_choice("bound", bound, dependency.BOUNDS)
+    check_choice("bound", bound, dependency.BOUNDS)
     if not np.array_equal(projected.num_states, original.num_states):
         raise ModelError(f"original must have the state counts of projected, got {original!r} and {projected!r}")
     if not np.array_equal(projected.edges, original.edges):
         raise ModelError(f"original must have the edges of projected, got {original!r} and {projected!r}")
     b = _conditional_distances(projected, original)
-    matrix = _safe_matrix(projected, bound)
-    # No dependency is above 1; the factor is the one that _safe_matrix put in for sums of products.
+    matrix = safe_matrix(projected, bound)
+    # No dependency is above 1; the factor is the one that safe_matrix put in for sums of products.
     terms = int(np.diff(matrix.indptr).max(initial=0))
     np.minimum(matrix.data, 1.0 + (terms + 8) * _EPS, out=matrix.data)
     equal = _equal_parts(projected, b)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix.dependency import Bound
 from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
-from fastmix.mixing import _check_accuracy, _check_count, bias_after, certify
+from fastmix.mixing import bias_after, certify
 from fastmix.model import Evidence, PairwiseMRF
 from fastmix.reduction import Reduction, reduce_model
 from fastmix.resources import available_memory, format_bytes
@@ -25,6 +25,7 @@ from fastmix.sampling.engine import Engine
 from fastmix.sampling.generator import fresh_seed, make_streams
 from fastmix.sampling.gibbs import Gibbs, check_conditionals, logit_arrays
 from fastmix.sampling.intervals import Intervals, comparison_bounds, original_intervals, rigorous_intervals
+from fastmix.validation import check_accuracy, check_count
 
 __all__ = ["SampleResult", "sample"]
 
@@ -273,7 +274,7 @@ def _plan(
 ) -> _Plan:
     for name, value, least in (("num_chains", num_chains, 1), ("num_sweeps", num_sweeps, 1), ("burn_in", burn_in, 0)):
         if value is not None:
-            _check_count(name, value, least=least)
+            check_count(name, value, least=least)
     if accuracy is None:
         chains = int(num_chains or (len(start.states) if isinstance(start, SampleResult) else 64))
         sweeps = int(num_sweeps or 10_000)
@@ -283,7 +284,7 @@ def _plan(
         raise ValueError("accuracy must come without num_chains, num_sweeps and burn_in, which it sets")
     if method != "gibbs":
         raise ValueError(f"accuracy must come with method='gibbs', which the certificate is for, got {method!r}")
-    _check_accuracy(accuracy)
+    check_accuracy(accuracy)
     certificate = certify(
         model, accuracy=accuracy / 2, schedule=schedule, per_variable=True, order=_order(model, schedule)
     )
@@ -353,7 +354,7 @@ def _start_states(reduction: Reduction, start: object, num_chains: int, seed: in
 
 def _check_draws(model: PairwiseMRF, plan: _Plan, num_draws: int) -> None:
     num_chains = plan.num_chains
-    _check_count("num_draws", num_draws, least=0)
+    check_count("num_draws", num_draws, least=0)
     if num_draws > plan.num_sweeps:
         raise ValueError(f"num_draws must be at most num_sweeps, {plan.num_sweeps}, got {num_draws}")
     required = float(num_chains) * num_draws * model.num_variables * _DRAW_BYTES
