@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fastmix.comparison import Comparison, compare
 from fastmix.dependency import dependency_matrix
 from fastmix.errors import (
     FastmixError,
@@ -15,31 +16,45 @@ from fastmix.exact import draw_exact
 from fastmix.inference import infer
 from fastmix.mixing import Certificate, certify
 from fastmix.model import PairwiseMRF
-from fastmix.projection import PaperDual, ProjectionResult, project
+from fastmix.projection import KL, Divergence, Euclidean, PaperDual, PiecewiseKL, ProjectionResult, ReversedKL, project
 from fastmix.results import InferenceResult, Status
-from fastmix.sampling import SampleResult, sample
+from fastmix.sampling import PerfectSamples, SampleResult, perfect_sample, sample
+from fastmix.variational import LoopyBPResult, MeanFieldResult, loopy_bp, mean_field
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "KL",
     "Certificate",
+    "Comparison",
+    "Divergence",
+    "Euclidean",
     "FastmixError",
     "FormatError",
     "InferenceResult",
+    "LoopyBPResult",
+    "MeanFieldResult",
     "ModelError",
     "NotConvergedError",
     "PairwiseMRF",
     "PaperDual",
+    "PerfectSamples",
+    "PiecewiseKL",
     "ProjectionResult",
     "ResourceError",
+    "ReversedKL",
     "SampleResult",
     "Status",
     "UnfitMethodError",
     "__version__",
     "certify",
+    "compare",
     "dependency_matrix",
     "draw_exact",
     "infer",
+    "loopy_bp",
+    "mean_field",
+    "perfect_sample",
     "project",
     "sample",
 ]

@@ -556,6 +556,3 @@ def _advice(certificate: Certificate, exhausted: bool) -> str:
         f"Not certified: {why}.{where}{hint} The way out is a nearby model that can be certified: "
         "fastmix.project(model, norm_bound=...) or `fastmix project`, with a norm_bound below 1."
     )
-
-
-_check_choice, _check_count = check_choice, check_count

@@ -1,0 +1,171 @@
+"""Compiled handling of forbidden pairs. Import it inside functions only: it needs Numba.
+
+States that no configuration can use, and the search for a configuration that is allowed.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from fastmix.variational.heap_kernels import order_heap, settle
+
+__all__ = ["close_supports", "find_configuration"]
+
+
+@numba.njit(cache=True, nogil=True)
+def close_supports(  # type: ignore[no-untyped-def]
+    num_states, unary_offsets, indptr, neighbors, edge_ids, hard, pairwise_offsets, log_pairwise, allowed
+):
+    """Take away, in place, states without an allowed partner at some neighbour, until every state left has one.
+
+    The order of work is a queue of variables that lost states, so a chain of consequences costs each edge once per
+    loss and not once per round (AC-3 of Mackworth, 1977).
+
+    Parameters
+    ----------
+    num_states, unary_offsets, indptr, neighbors, edge_ids, pairwise_offsets, log_pairwise
+        Arrays of the model and its adjacency.
+    hard : bool array (m,)
+        Edges whose table has a forbidden pair; the others support everything.
+    allowed : bool array, aligned with ``log_unary``
+        States still possible; changed.
+
+    Returns
+    -------
+    int
+        A variable that has no state left, or -1.
+    """
+    n = len(num_states)
+    queue = np.arange(n)
+    waiting = np.ones(n, np.bool_)
+    first, count = 0, n
+    while count:
+        i = queue[first]
+        first = first + 1 if first + 1 < n else 0
+        count -= 1
+        waiting[i] = False
+        for p in range(indptr[i], indptr[i + 1]):
+            e, j = edge_ids[p], neighbors[p]
+            if not hard[e]:
+                continue
+            # Entry (a, b) of the pair (i, j): rows belong to the smaller end.
+            step_i, step_j = (num_states[j], 1) if i < j else (1, num_states[i])
+            lost, left = False, 0
+            for b in range(num_states[j]):
+                if not allowed[unary_offsets[j] + b]:
+                    continue
+                found = False
+                for a in range(num_states[i]):
+                    entry = pairwise_offsets[e] + a * step_i + b * step_j
+                    if allowed[unary_offsets[i] + a] and log_pairwise[entry] > -np.inf:
+                        found = True
+                        break
+                if found:
+                    left += 1
+                else:
+                    allowed[unary_offsets[j] + b] = False
+                    lost = True
+            if left == 0:
+                return j
+            if lost and not waiting[j]:
+                last = first + count
+                queue[last if last < n else last - n] = j
+                count += 1
+                waiting[j] = True
+    return -1
+
+
+@numba.njit(cache=True, nogil=True)
+def find_configuration(  # type: ignore[no-untyped-def]
+    num_states, unary_offsets, indptr, neighbors, edge_ids, hard, pairwise_offsets, log_pairwise, scores, budget, states
+):
+    """Search for a configuration without a forbidden pair: depth first, the variable with fewest states left next.
+
+    A variable gets its best state by score; states of its neighbours that this forbids are taken away. When a variable
+    has none left, the last choice is undone and its state counts as refuted (Haralick and Elliott, 1980).
+
+    Parameters
+    ----------
+    num_states, unary_offsets, indptr, neighbors, edge_ids, hard, pairwise_offsets, log_pairwise
+        As for :func:`close_supports`.
+    scores : float array, aligned with ``log_unary``
+        States with a higher score are tried first.
+    budget : int
+        Choices at most.
+    states : int array (n,)
+        Written: the configuration, when there is one.
+
+    Returns
+    -------
+    int
+        1 when a configuration was found, 0 when there is none, -1 when the budget ran out.
+    """
+    n = len(num_states)
+    allowed = np.ones(len(scores), np.bool_)
+    left = num_states.copy()
+    # Fewest states first: keys are negative counts, and minus infinity once a variable has its state.
+    keys = -num_states.astype(np.float64)
+    heap, place = np.arange(n), np.arange(n)
+    order_heap(heap, place, keys)
+    trail, owner = np.empty(len(scores), np.int64), np.empty(len(scores), np.int64)
+    marks, chosen = np.empty(n, np.int64), np.empty(n, np.int64)
+    size, depth = 0, 0
+    while depth < n:
+        if budget == 0:
+            return -1
+        budget -= 1
+        i = heap[0]
+        best = -1
+        for a in range(num_states[i]):
+            k = unary_offsets[i] + a
+            if allowed[k] and (best < 0 or scores[k] > scores[unary_offsets[i] + best]):
+                best = a
+        chosen[depth], marks[depth], states[i] = i, size, best
+        depth += 1
+        keys[i] = -np.inf
+        settle(heap, place, keys, i)
+        possible = True
+        for p in range(indptr[i], indptr[i + 1]):
+            e, j = edge_ids[p], neighbors[p]
+            # A neighbour that has its state was looked at from the other side: its state left this one allowed.
+            if not hard[e] or keys[j] == -np.inf:
+                continue
+            before = left[j]
+            for b in range(num_states[j]):
+                k = unary_offsets[j] + b
+                entry = best * num_states[j] + b if i < j else b * num_states[i] + best
+                if allowed[k] and log_pairwise[pairwise_offsets[e] + entry] == -np.inf:
+                    allowed[k] = False
+                    trail[size], owner[size] = k, j
+                    size += 1
+                    left[j] -= 1
+            if left[j] < before:
+                keys[j] = -left[j]
+                settle(heap, place, keys, j)
+            if left[j] == 0:
+                possible = False
+                break
+        while not possible:
+            if depth == 0:
+                return 0
+            depth -= 1
+            while size > marks[depth]:
+                size -= 1
+                allowed[trail[size]] = True
+                j = owner[size]
+                left[j] += 1
+                if keys[j] > -np.inf:
+                    keys[j] = -left[j]
+                    settle(heap, place, keys, j)
+            # The state is refuted as long as the choices before it stand.
+            i = chosen[depth]
+            k = unary_offsets[i] + states[i]
+            allowed[k] = False
+            trail[size], owner[size] = k, i
+            size += 1
+            left[i] -= 1
+            keys[i] = -left[i]
+            settle(heap, place, keys, i)
+            possible = left[i] > 0
+    return 1
