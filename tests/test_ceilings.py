@@ -28,7 +28,7 @@ GROUPS = {
     },
     "theory": {"dependency", "norms", "mixing", "_mixing_kernels"},
     "engines": {"exact", "variational", "sampling"},
-    "built on the engines": {"projection", "tempering", "inference"},
+    "built on the engines": {"projection", "tempering", "projected", "inference", "comparison"},
     "applications": {"denoising", "experiments", "testing", "console", "cli", "__main__"},
 }
 RANK = {entry: rank for rank, entries in enumerate(GROUPS.values()) for entry in entries}

@@ -152,12 +152,12 @@ def test_main_leaves_with_the_code(capsys: pytest.CaptureFixture[str]) -> None:
         ("info model.npz extra", "extra"),
         ("info model.npz --bogus", "--bogus"),
         ("infer model.npz --evidence", "--evidence"),
-        ("infer model.npz --method bogus", "--method must be one of exact, gibbs, swendsen-wang, got 'bogus'"),
+        ("infer model.npz --method bogus", "--method must be one of auto, exact, "),
         ("infer model.npz --memory-limit lots", "got 'lots'"),
         ("infer model.npz --memory-limit 0", "positive"),
         ("infer model.npz --memory-limit -1GB", "positive"),
         ("infer model.npz --memory-limit 1e400", "positive"),
-        ("infer model.npz --memory-limit 100B", "over the limit of 100 B"),
+        ("infer model.npz --method exact --memory-limit 100B", "over the limit of 100 B"),
         ("infer model.npz -o - --json", "must not both write to stdout"),
         ("convert model.npz - --json", "must not both write to stdout"),
         ("convert model.npz model.txt", "must end in .uai"),
@@ -335,9 +335,10 @@ def test_infer_prints_mar_and_says_log_z(run: Run, saved: str, model: PairwiseMR
     Path("out.MAR").write_text(outcome.out)
     exact = enumerate_model(model)
     np.testing.assert_allclose(np.concatenate(read_mar("out.MAR")), exact.node_marginals, atol=1e-12)
-    assert re.fullmatch(rf"fastmix: method exact, status ok, log Z = {exact.log_z:.6f}, \S+ s\n", outcome.err), (
+    assert re.fullmatch(rf"fastmix: method exact, status ok, log Z = {exact.log_z:.6f}, \S+ s\n.*\n", outcome.err), (
         outcome.err
     )
+    assert "fastmix: guarantee: exact up to rounding" in outcome.err
 
 
 def test_infer_json(run: Run, saved: str, model: PairwiseMRF) -> None:
@@ -448,7 +449,7 @@ def test_infer_nothing(run: Run) -> None:
 def test_no_room(run: Run, tmp_path: Path) -> None:
     write_model(instances.ising_grid(12, 12, coupling_max=1.0, seed=0), "grid.npz")
     before = files(tmp_path)
-    outcome = run("infer", "grid.npz", "--memory-limit", "50kB", "-o", "out.MAR", "--json")
+    outcome = run("infer", "grid.npz", "--method", "exact", "--memory-limit", "50kB", "-o", "out.MAR", "--json")
     assert_refused(outcome, 2, r"needs .*[KMG]iB \(treewidth .*over the limit of 48.8 KiB")
     assert files(tmp_path) == before
 
@@ -822,3 +823,63 @@ def test_interrupt(tmp_path: Path, delay: float) -> None:
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (1, b"", b"fastmix: interrupted\n")
     assert files(tmp_path) == {"grid.uai"}
+
+
+# -- the automatic choice, projected sampling, comparisons ------------------------------------------------------------
+
+
+def test_infer_chooses_and_says_why(run: Run, saved: str) -> None:
+    outcome = run("infer", saved)
+    assert outcome.code == 0
+    assert "fastmix: method exact" in outcome.err
+    assert "fastmix: reason: treewidth" in outcome.err
+
+
+def test_projected_inference(run: Run) -> None:
+    write_model(instances.ising_grid(4, 4, coupling_max=3.0, seed=0), "grid.npz")
+    settings = ["--method", "projected", "--norm-bound", "1.5", "--num-sweeps", "2000", "--seed", "1", "--json"]
+    for divergence in ("euclidean", "kl", "piecewise-kl", "reversed-kl"):
+        outcome = run("infer", "grid.npz", "--divergence", divergence, *settings)
+        answer = json.loads(outcome.out)
+        assert answer["method"] == "projected"
+        assert answer["projection"]["norm_after"] <= 1.5
+        assert "nothing is proven" in answer["stats"]["guarantee"]
+    assert_refused(run("infer", "grid.npz", "--divergence", "magic"), 2, "--divergence must be one of")
+    assert_refused(run("infer", "grid.npz", "--norm-bound", "2"), 2, "norm_bound must not be given with method 'auto'")
+    assert_refused(run("infer", "grid.npz", "--method", "gibbs", "--time-limit", "0"), 2, "--time-limit must be")
+
+
+def test_names_of_answers_are_checked_before_the_work(run: Run, saved: str, tmp_path: Path) -> None:
+    assert_refused(run("infer", saved, "-o", "answer.txt"), 2, "must name a .MAR, .PR or .json file")
+    assert not (tmp_path / "answer.txt").exists()
+
+
+def test_compare(run: Run, saved: str, tmp_path: Path) -> None:
+    outcome = run("compare", saved, "--methods", "exact, loopy-bp,mean-field", "--seed", "1", "-o", "out")
+    assert outcome.code == 0
+    assert "errors against exact" in outcome.out
+    assert "loopy-bp" in outcome.out
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "comparison.csv", "comparison.png", "comparison.svg",
+    ]  # fmt: skip
+    answer = json.loads(run("compare", saved, "--methods", "loopy-bp", "--json").out)
+    assert answer["reference"] == "exact"
+    assert [row["method"] for row in answer["rows"]] == ["loopy-bp"]
+    run("infer", saved, "--method", "exact", "-o", "ref.MAR")
+    options = ["--methods", "loopy-bp", "--memory-limit", "100B", "--reference", "ref.MAR", "--json"]
+    assert json.loads(run("compare", saved, *options).out)["reference"] == "ref.MAR"
+    assert_refused(run("compare", saved, "--methods", "magic"), 2, "methods must be among")
+    Path("bad.MAR").write_text("MAR\n1 2 0.5 0.5\n")
+    assert_refused(run("compare", saved, "--reference", "bad.MAR"), 3, "state counts of the model")
+    assert_refused(run("compare", "missing.uai"), 3, "missing.uai")
+
+
+def test_perfect_samples(run: Run) -> None:
+    write_model(instances.ising_grid(3, 3, coupling_max=0.4, attractive=True, seed=0), "grid.npz")
+    outcome = run("sample", "grid.npz", "--method", "perfect", "--num-draws", "7", "--seed", "1", "-o", "draws.npz")
+    assert outcome.code == 0
+    assert "7, independent and exact" in outcome.out
+    with np.load("draws.npz") as data:
+        assert data["draws"].shape == (1, 7, 9)
+    assert json.loads(run("sample", "grid.npz", "--method", "perfect", "--json").out)["num_samples"] == 100
+    assert_refused(run("sample", "grid.npz", "--method", "perfect", "--burn-in", "3"), 2, "--burn-in must not be given")

@@ -10,25 +10,35 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.comparison import Comparison
 from fastmix.errors import BadFileError, FormatError, ModelError
-from fastmix.io import read_evidence, read_model, write_mar, write_model, write_pr
+from fastmix.io import read_evidence, read_mar, read_model, write_mar, write_model, write_pr
 from fastmix.io.files import atomic_write
 from fastmix.mixing import Certificate
 from fastmix.model import PairwiseMRF
 from fastmix.results import InferenceResult, Status, jsonable
-from fastmix.sampling import SampleResult
+from fastmix.sampling import PerfectSamples, SampleResult
 
 __all__ = [
     "blaming_input",
+    "check_answer_name",
     "emit_json",
     "load",
+    "load_marginals",
     "message",
+    "naming_steps",
     "save_answer",
     "save_draws",
     "save_model",
+    "save_perfect",
     "show_certificate",
+    "show_comparison",
     "show_facts",
     "show_marginals",
+    "show_perfect",
     "show_sampling",
     "working",
 ]
@@ -80,9 +90,28 @@ def save_model(model: PairwiseMRF, path: str) -> None:
         message(f"note: {note}")
 
 
+def check_answer_name(path: str) -> None:
+    """Refuse a name that does not say what to write, before the work is done."""
+    if path != "-" and not _answer_name(path).endswith((".mar", ".pr", ".json")):
+        raise ValueError(f"-o must name a .MAR, .PR or .json file, got {path!r}")
+
+
+def _answer_name(path: str) -> str:
+    return path.lower().removesuffix(".gz").removesuffix(".xz")
+
+
+def load_marginals(path: str, model: PairwiseMRF) -> NDArray[np.float64]:
+    """Marginals from a MAR file, flat, checked against the model."""
+    with blaming_input(path):
+        vectors = _reading(read_mar, path)
+        if [len(v) for v in vectors] != model.num_states.tolist():
+            raise BadFileError(f"{path}: must list {model.num_variables} variables with the state counts of the model")
+    return np.concatenate(vectors) if vectors else np.zeros(0)
+
+
 def save_answer(result: InferenceResult, path: str) -> None:
     """Write marginals as MAR, log Z as PR or everything as JSON, by the suffix before any ``.gz`` or ``.xz``."""
-    name = path.lower().removesuffix(".gz").removesuffix(".xz")
+    name = _answer_name(path)
     if name.endswith(".json"):
         with atomic_write(path) as file:
             file.write(_json(result.to_dict()))
@@ -142,6 +171,9 @@ def show_marginals(result: InferenceResult) -> None:
     log_z = "" if result.log_z is None else f", log Z = {result.log_z:.6f}"
     seconds = result.stats.get("seconds")
     message(f"method {result.method}, status {result.status}{log_z}, {seconds:.3g} s")
+    for name in ("reason", "guarantee"):
+        if result.stats.get(name):
+            message(f"{name}: {result.stats[name]}")
     if result.status != Status.OK:
         message(result.status.advice)
 
@@ -168,8 +200,6 @@ def _marginal_table(result: InferenceResult) -> None:
 
 def save_draws(result: SampleResult, path: str) -> None:
     """Draws (chains, draws, variables), marginals, standard errors and the provenance, in one npz file."""
-    import numpy as np
-
     draws = np.zeros((0, 0, result.model.num_variables)) if result.draws is None else result.draws
     top = int(draws.max(initial=0))
     with atomic_write(path, binary=True) as file:
@@ -180,6 +210,32 @@ def save_draws(result: SampleResult, path: str) -> None:
             std_error=result.std_error,
             provenance=np.array(_json(dict(result.provenance))),
         )
+
+
+def save_perfect(samples: PerfectSamples, path: str) -> None:
+    """Perfect samples as one chain of draws (1, samples, variables), in the layout of :func:`save_draws`."""
+    top = int(samples.states.max(initial=0))
+    with atomic_write(path, binary=True) as file:
+        np.savez(
+            file,
+            draws=samples.states[None].astype(np.uint8 if top < 256 else np.uint16),
+            node_marginals=samples.node_marginals,
+            provenance=np.array(_json(dict(samples.provenance))),
+        )
+
+
+def show_perfect(title: str, samples: PerfectSamples) -> None:
+    """What perfect samples cost, as a table on stdout."""
+    facts = {
+        "status": str(samples.status),
+        "samples": f"{len(samples.states):,}, independent and exact",
+        "why": samples.reason,
+        "sweeps into the past": f"{samples.num_sweeps.mean() if len(samples.num_sweeps) else 0:.1f} on average, at "
+        f"most {samples.num_sweeps.max(initial=0):,}",
+        "updates per second": f"{samples.stats['updates_per_second']:.3g}",
+        "seed": str(samples.provenance["seed"]),
+    }
+    show_facts(title, facts)
 
 
 def show_sampling(title: str, result: SampleResult) -> None:
@@ -199,8 +255,48 @@ def show_sampling(title: str, result: SampleResult) -> None:
     show_facts(title, facts)
 
 
+def show_comparison(title: str, comparison: Comparison) -> None:
+    """A row for every method, as a table on stdout."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("method", no_wrap=True)
+    table.add_column("status", no_wrap=True)
+    for heading in ("mean error", "max error", "std error", "log Z", "seconds"):
+        table.add_column(heading, justify="right")
+    for row in comparison.rows:
+        numbers = [_short(v) for v in (row.mean_error, row.max_error, row.std_error)]
+        log_z = "-" if row.log_z is None else f"{row.log_z:.4f}"
+        table.add_row(row.method, row.status, *numbers, log_z, f"{row.seconds:.2f}")
+    console = Console(highlight=False, markup=False)
+    console.print(
+        f"{title}: errors against {comparison.reference or 'nothing (no method can be trusted)'}", soft_wrap=True
+    )
+    console.print(table)
+    for row in comparison.rows:
+        if row.status == "refused":
+            message(f"{row.method} refused: {row.note}")
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2g}"
+
+
 @contextlib.contextmanager
-def working(text: str) -> Iterator[Callable[[int, int, float], None] | None]:
+def naming_steps(text: str) -> Iterator[Callable[[str], None] | None]:
+    """A spinner on stderr that names the step in progress, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text) as status:
+        yield lambda step: status.update(f"{text}: {step}")
+
+
+@contextlib.contextmanager
+def working(text: str, unit: str = "sweeps") -> Iterator[Callable[[int, int, float], None] | None]:
     """A spinner on stderr while something long runs, on a terminal only; samplers report sweeps and speed to it."""
     if not sys.stderr.isatty():
         yield None
@@ -212,6 +308,6 @@ def working(text: str) -> Iterator[Callable[[int, int, float], None] | None]:
 
         def report(done: int, total: int, speed: float) -> None:
             left = (time.monotonic() - start) * (total - done) / max(1, done)
-            status.update(f"{text}: {done:,} of {total:,} sweeps, {speed:.3g} updates/s, {left:.0f} s left")
+            status.update(f"{text}: {done:,} of {total:,} {unit}, {speed:.3g} updates/s, {left:.0f} s left")
 
         yield report

@@ -1,92 +1,306 @@
-"""Marginal inference by any method, under one roof."""
+"""Marginal inference by any method, under one roof, and the automatic choice among them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, cast
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from fastmix.errors import UnfitMethodError
-from fastmix.exact import infer_exact
+from fastmix.errors import FastmixError, ModelError, ResourceError, UnfitMethodError
+from fastmix.exact import ExactPlan, infer_exact, plan_exact
 from fastmix.model import Evidence, PairwiseMRF
+from fastmix.norms import Norm
+from fastmix.resources import format_bytes
 from fastmix.results import InferenceResult
 
-__all__ = ["METHODS", "infer"]
+if TYPE_CHECKING:
+    from fastmix.mixing import Certificate
+    from fastmix.projection import Divergence
 
-METHODS = ("exact", "gibbs", "swendsen-wang")
+__all__ = ["METHODS", "Choice", "choose_method", "infer"]
+
+_SAMPLER = ("num_chains", "num_sweeps", "burn_in", "seed", "num_threads", "time_limit", "edge_marginals", "progress")
+_PROJECTION = ("divergence", "norm", "norm_bound")
+# The options that each method takes, besides the model and the evidence.
+_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "auto": ("memory_limit", "seed", "num_threads", "time_limit", "edge_marginals", "progress"),
+    "exact": ("memory_limit", "edge_marginals", "time_limit"),
+    "mean-field": ("seed", "time_limit", "edge_marginals"),
+    "loopy-bp": ("time_limit", "edge_marginals"),
+    "gibbs": (*_SAMPLER, "accuracy", "checkpoint"),
+    "swendsen-wang": (*_SAMPLER, "checkpoint"),
+    "projected": (*_SAMPLER, *_PROJECTION, "checkpoint"),
+}
+METHODS = tuple(_OPTIONS)
+
+_EXACT_SECONDS = 60.0  # what the automatic choice spends on exact inference when there is no time limit
+_EXACT_SHARE = 0.5  # of the time limit that the estimate may take
+_BIAS = 1e-3  # of every marginal after the burn-in, for certified models
+_MOST_BURN_IN = 5000  # sweeps: half of the sweeps that are averaged by default
 
 
 def infer(
     model: PairwiseMRF,
     *,
-    method: str = "exact",
+    method: str = "auto",
     evidence: Evidence | None = None,
+    edge_marginals: bool | None = None,
     memory_limit: float | None = None,
     num_chains: int | None = None,
     num_sweeps: int | None = None,
     burn_in: int | None = None,
     accuracy: float | None = None,
+    divergence: Divergence | None = None,
+    norm: Norm | None = None,
+    norm_bound: float | None = None,
     seed: int | None = None,
+    num_threads: int | None = None,
     time_limit: float | None = None,
     checkpoint: str | None = None,
     progress: Callable[[int, int, float], None] | None = None,
 ) -> InferenceResult:
-    """Marginals of every variable, by the method named.
+    """Marginals of every variable, by the method named or the one that fits the model.
 
     Parameters
     ----------
     model : PairwiseMRF
-    method : {"exact", "gibbs", "swendsen-wang"}
-        ``exact`` is the junction tree, for models of small treewidth; the others are samplers, see
-        :func:`fastmix.sample`.
+    method : str
+        ``auto`` (see Notes), ``exact`` (junction tree, for small treewidth), ``mean-field``, ``loopy-bp``, ``gibbs``,
+        ``swendsen-wang`` (attractive Ising and Potts models) or ``projected`` (project the model onto one that mixes
+        fast, then sample that).
     evidence : mapping, optional
         Observed states by variable, numbers or names. The answer still lists every variable.
+    edge_marginals : bool, optional
+        Whether joint probabilities of neighbours are wanted; exact inference has them anyway.
     memory_limit : float, optional
         Bytes; half of the memory that is free by default. Exact inference only.
-    num_chains, num_sweeps, burn_in, accuracy, seed, time_limit, checkpoint, progress
+    num_chains, num_sweeps, burn_in, accuracy, num_threads, checkpoint
         As for :func:`fastmix.sample`. Samplers only.
+    divergence, norm, norm_bound
+        As for :func:`fastmix.projected.infer_projected`. Projected sampling only.
+    seed : int, optional
+        Drawn and returned when not given.
+    time_limit : float, optional
+        Seconds, compilation included, after which what has been collected is returned with status ``time_limit``.
+    progress : callable, optional
+        Called by samplers with sweeps done, sweeps in all and updates per second.
 
     Returns
     -------
     InferenceResult
+        ``method`` is the one that ran; ``stats["guarantee"]`` says what is known about the answer, and with ``auto``
+        ``stats["reason"]`` why the method was chosen.
 
     Raises
     ------
     ResourceError
-        If the method needs more memory than the limit.
+        If the method named needs more memory or time than the limit.
+    UnfitMethodError
+        If the method named cannot handle the model; nothing has been run then.
     ModelError
         If the evidence has probability zero.
+
+    Notes
+    -----
+    The automatic choice: exact inference when the treewidth fits the memory limit and the time; otherwise Gibbs
+    sampling when the model is certified to mix; otherwise projected sampling; models with forbidden pairs, which
+    cannot be projected, are sampled as they are, or handed to loopy belief propagation where single updates provably
+    cannot reach everything.
 
     Examples
     --------
     >>> model = PairwiseMRF.ising([(0, 1)], coupling=1.0, field=[0.5, 0.0])
-    >>> infer(model, evidence={0: 1}).marginal(1).round(4).tolist()
-    [0.1192, 0.8808]
+    >>> result = infer(model, evidence={0: 1})
+    >>> result.method, result.marginal(1).round(4).tolist()
+    ('exact', [0.1192, 0.8808])
     """
-    if method == "exact":
-        given: dict[str, object] = {
-            "num_chains": num_chains,
-            "num_sweeps": num_sweeps,
-            "burn_in": burn_in,
-            "accuracy": accuracy,
-        }
-        given |= {"time_limit": time_limit, "checkpoint": checkpoint}
-        if names := [name for name, value in given.items() if value is not None]:
-            raise ValueError(f"{names[0]} must not be given for exact inference: it is for the samplers, see method")
-        return infer_exact(model, evidence=evidence, memory_limit=memory_limit)
-    if method in ("gibbs", "swendsen-wang"):
-        from fastmix.sampling import sample
+    begin = time.perf_counter()
+    if method not in _OPTIONS:
+        raise UnfitMethodError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    options: dict[str, Any] = {
+        "edge_marginals": edge_marginals, "memory_limit": memory_limit, "num_chains": num_chains,
+        "num_sweeps": num_sweeps, "burn_in": burn_in, "accuracy": accuracy, "divergence": divergence, "norm": norm,
+        "norm_bound": norm_bound, "seed": seed, "num_threads": num_threads, "time_limit": time_limit,
+        "checkpoint": checkpoint,
+    }  # fmt: skip
+    given = {name: value for name, value in options.items() if value is not None}
+    _check_options(method, given)
+    if progress is not None:
+        given["progress"] = progress
+    if method != "auto":
+        return _run(model, method, evidence, given)
+    choice = choose_method(model, evidence=evidence, memory_limit=memory_limit, time_limit=time_limit)
+    given.update(choice.options)
+    if time_limit is not None:
+        given["time_limit"] = max(0.0, time_limit - (time.perf_counter() - begin))
+    result = _run(model, choice.method, evidence, given) if choice.plan is None else _stated(choice.plan.run())
+    stats = {**result.stats, "reason": choice.reason, "seconds": time.perf_counter() - begin}
+    return replace(result, stats=stats)
 
-        return sample(
-            model,
-            method=cast("Literal['gibbs', 'swendsen-wang']", method),
-            num_chains=num_chains,
-            num_sweeps=num_sweeps,
-            burn_in=burn_in,
-            accuracy=accuracy,
-            evidence=evidence,
-            seed=seed,
-            time_limit=time_limit,
-            checkpoint=checkpoint,
-            progress=progress,
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A method for a model.
+
+    Attributes
+    ----------
+    method : str
+    reason : str
+        In a sentence.
+    options : mapping
+        What the method is run with beyond the defaults.
+    plan : ExactPlan or None
+        The elimination tree, when the method is exact inference.
+    """
+
+    method: str
+    reason: str
+    options: Mapping[str, Any]
+    plan: ExactPlan | None = None
+
+
+def choose_method(
+    model: PairwiseMRF,
+    *,
+    evidence: Evidence | None = None,
+    memory_limit: float | None = None,
+    time_limit: float | None = None,
+) -> Choice:
+    """The method that ``infer(method="auto")`` runs, see there.
+
+    Examples
+    --------
+    >>> from fastmix.instances import ising_grid
+    >>> choose_method(ising_grid(4, 4, coupling_max=1.0, seed=0)).method
+    'exact'
+    """
+    allowed = _EXACT_SECONDS if time_limit is None else _EXACT_SHARE * time_limit
+    try:
+        plan = plan_exact(model, evidence=evidence, memory_limit=memory_limit)
+        if _quick(plan, allowed):
+            return Choice("exact", f"treewidth {plan.tree.treewidth} is small enough for exact inference", {}, plan)
+        too_much = f"exact inference would take about {plan.seconds:.2g} s (treewidth {plan.tree.treewidth})"
+    except ResourceError as error:
+        too_much = f"exact inference would need {format_bytes(error.required_bytes)}"
+    from fastmix.reduction import reduce_model
+
+    small = reduce_model(model, evidence).model
+    certificate = _certify_sweeps(small)
+    if certificate.certified and certificate.num_sweeps is not None and certificate.num_sweeps <= _MOST_BURN_IN:
+        reason = f"{too_much}, and Gibbs sampling provably mixes (dependency norm {certificate.norm_value:.3g})"
+        return Choice("gibbs", reason, {"burn_in": certificate.num_sweeps})
+    slow = f"{too_much}, and Gibbs sampling is not certified to mix (dependency norm {certificate.norm_value:.3g})"
+    if not small.has_forbidden:
+        return Choice("projected", slow, {})
+    from fastmix.sampling.gibbs import check_conditionals
+
+    try:
+        check_conditionals(small)
+    except (UnfitMethodError, ModelError) as error:
+        return Choice("loopy-bp", f"{too_much}, and {error}", {})
+    return Choice("gibbs", f"{slow}; forbidden pairs rule out a projection", {})
+
+
+def _quick(plan: ExactPlan, allowed: float) -> bool:
+    """Whether an exact answer comes in time; small tables need no compiler, which the estimate allows for."""
+    return plan.seconds <= allowed or plan.tree.order.total_entries < 1e5
+
+
+def _check_options(method: str, given: Mapping[str, Any]) -> None:
+    for name in given:
+        if name not in _OPTIONS[method]:
+            takers = [other for other, names in _OPTIONS.items() if name in names and other != "auto"]
+            raise ValueError(f"{name} must not be given with method {method!r}: it is for {', '.join(takers)}")
+
+
+def _run(model: PairwiseMRF, method: str, evidence: Evidence | None, options: dict[str, Any]) -> InferenceResult:
+    run = _exact if method == "exact" else _method(method)
+    known = {name: value for name, value in options.items() if name in _OPTIONS[method]}
+    return _stated(run(model, evidence=evidence, **known))
+
+
+def _method(name: str) -> Callable[..., InferenceResult]:
+    """The function behind a method, imported when it is needed."""
+    if name == "mean-field":
+        from fastmix.variational import mean_field
+
+        return mean_field
+    if name == "loopy-bp":
+        from fastmix.variational import loopy_bp
+
+        return loopy_bp
+    if name == "projected":
+        from fastmix.projected import infer_projected
+
+        return infer_projected
+    from fastmix.sampling import sample
+
+    return partial(sample, method=name)
+
+
+def _exact(
+    model: PairwiseMRF,
+    *,
+    evidence: Evidence | None,
+    memory_limit: float | None = None,
+    edge_marginals: bool = True,
+    time_limit: float | None = None,
+) -> InferenceResult:
+    """Exact inference; edge marginals come without being asked for, and a time limit is met by refusing."""
+    if time_limit is None:
+        return infer_exact(model, evidence=evidence, memory_limit=memory_limit)
+    plan = plan_exact(model, evidence=evidence, memory_limit=memory_limit)
+    if not _quick(plan, time_limit):
+        raise ResourceError(
+            f"exact inference takes about {plan.seconds:.2g} s, over the time limit of {time_limit:g} s; give it more "
+            "time, or use an approximate method",
+            required_bytes=plan.tree.required_bytes,
+            limit_bytes=plan.tree.required_bytes,
+            treewidth=plan.tree.treewidth,
         )
-    raise UnfitMethodError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    return plan.run()
+
+
+_GUARANTEES = {
+    "exact": "exact up to rounding",
+    "mean-field": "none about the marginals; the bound on log Z is proven",
+    "loopy-bp": "none, except on forests, where a converged answer is exact",
+    "swendsen-wang": "exact in the limit of many sweeps; the standard errors are estimates",
+    "gibbs": "exact in the limit of many sweeps; the standard errors are estimates",
+}
+
+
+def _stated(result: InferenceResult) -> InferenceResult:
+    """The result with what is guaranteed about it."""
+    if "guarantee" in result.stats:
+        return result
+    text = _GUARANTEES[result.method]
+    if result.method == "gibbs" and (text_of := _certified_text(result)):
+        text = text_of
+    return replace(result, stats={**result.stats, "guarantee": text})
+
+
+def _certify_sweeps(model: PairwiseMRF) -> Certificate:
+    """The certificate for marginals, in the order in which the sampler visits the variables."""
+    from fastmix.mixing import certify
+    from fastmix.sampling.pattern_tables import visit_order
+
+    order = visit_order(model)[0].astype("int64")
+    return certify(model, accuracy=_BIAS, per_variable=True, norm="inf", order=order)  # the cheapest of the norms
+
+
+def _certified_text(result: InferenceResult) -> str | None:
+    from fastmix.sampling import SampleResult
+
+    if not isinstance(result, SampleResult) or result.reduction is None:
+        return None
+    try:
+        certificate = _certify_sweeps(result.reduction.model)
+    except FastmixError:  # too large for a certificate: nothing to promise
+        return None
+    burn_in = int(result.stats["burn_in"])
+    if not certificate.certified or certificate.num_sweeps is None or certificate.num_sweeps > burn_in + 1:
+        return None
+    return f"after {burn_in} sweeps no marginal is off by more than {_BIAS:g} but for chance; intervals() are proven"

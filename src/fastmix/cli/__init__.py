@@ -26,7 +26,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (models.info, answers.infer, answers.sample, theory.certify, theory.project, models.convert):
+for _command in (
+    models.info, answers.infer, answers.compare, answers.sample, theory.certify, theory.project, models.convert
+):  # fmt: skip
     app.command()(_command)
 app.add_typer(models.generate, name="generate")
 

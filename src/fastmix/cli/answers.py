@@ -1,4 +1,4 @@
-"""Commands that answer questions about a model: ``infer`` and ``sample``."""
+"""Commands that answer questions about a model: ``infer``, ``compare`` and ``sample``."""
 
 from __future__ import annotations
 
@@ -12,34 +12,42 @@ from fastmix.cli.options import (
     AsJson,
     BurnIn,
     CheckpointFile,
+    DivergenceName,
     Evidence,
+    MemoryLimit,
     Model,
     NumChains,
     NumSweeps,
+    NumThreads,
     TimeLimit,
+    parse_divergence,
+    time_left,
 )
 
-__all__ = ["infer", "sample"]
+__all__ = ["compare", "infer", "sample"]
 
 
 def infer(
     model: Model,
     method: Annotated[
-        str, typer.Option(help="exact: junction tree, for small treewidth; gibbs, swendsen-wang: sampling.")
-    ] = "exact",
+        str,
+        typer.Option(help="auto, exact, mean-field, loopy-bp, gibbs, swendsen-wang or projected."),
+    ] = "auto",
     evidence: Evidence = None,
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="FILE", help="FILE.MAR marginals, FILE.PR log10 Z, FILE.json all."),
     ] = None,
-    memory_limit: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Such as 4GiB; half of the free memory by default.")
-    ] = None,
+    memory_limit: MemoryLimit = None,
     num_chains: NumChains = None,
     num_sweeps: NumSweeps = None,
     burn_in: BurnIn = None,
     accuracy: Accuracy = None,
+    divergence: DivergenceName = None,
+    norm: Annotated[str | None, typer.Option(help="Norm of the projection: inf, spectral, 1 or frobenius.")] = None,
+    norm_bound: Annotated[float | None, typer.Option(help="Largest norm of the projected model; 2.5.")] = None,
     seed: AnySeed = None,
+    num_threads: NumThreads = None,
     time_limit: TimeLimit = None,
     checkpoint: CheckpointFile = None,
     as_json: AsJson = False,
@@ -54,12 +62,16 @@ def infer(
         raise ValueError(f"--method must be one of {', '.join(METHODS)}, got {method!r}")
     if output == "-" and as_json:
         raise ValueError("--json and -o - must not both write to stdout")
+    if output is not None:
+        console.check_answer_name(output)
     limit = None if memory_limit is None else parse_bytes(memory_limit)
+    chosen = parse_divergence(divergence)
     loaded, observed = console.load(model, evidence)
     with console.blaming_input(model, evidence), console.working(f"{method} inference") as progress:
         result = fastmix.infer(
             loaded, method=method, evidence=observed, memory_limit=limit, num_chains=num_chains, num_sweeps=num_sweeps,
-            burn_in=burn_in, accuracy=accuracy, seed=seed, time_limit=time_limit, checkpoint=checkpoint,
+            burn_in=burn_in, accuracy=accuracy, divergence=chosen, norm=cast("Any", norm), norm_bound=norm_bound,
+            seed=seed, num_threads=num_threads, time_limit=time_left(time_limit), checkpoint=checkpoint,
             progress=progress,
         )  # fmt: skip
     if output is not None:
@@ -74,16 +86,59 @@ def infer(
         raise typer.Exit(1)
 
 
+def compare(
+    model: Model,
+    methods: Annotated[str | None, typer.Option(metavar="NAMES", help="Separated by commas; all by default.")] = None,
+    evidence: Evidence = None,
+    reference: Annotated[
+        str | None, typer.Option(metavar="FILE.MAR", help="Marginals to trust where exact inference is too costly.")
+    ] = None,
+    seed: AnySeed = None,
+    time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="For every method.")] = None,
+    memory_limit: MemoryLimit = None,
+    num_threads: NumThreads = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="DIR", help="Folder for a CSV file and a picture.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Errors, seconds and verdicts of several methods on one model."""
+    import fastmix
+    from fastmix import console
+    from fastmix.resources import parse_bytes
+
+    limit = None if memory_limit is None else parse_bytes(memory_limit)
+    names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
+    loaded, observed = console.load(model, evidence)
+    trusted = None if reference is None else console.load_marginals(reference, loaded)
+    with console.blaming_input(model, evidence), console.naming_steps("comparing") as progress:
+        result = fastmix.compare(
+            loaded, methods=names, evidence=observed, reference=trusted, reference_name=str(reference), seed=seed,
+            time_limit=time_limit, memory_limit=limit, num_threads=num_threads, progress=progress,
+        )  # fmt: skip
+    if output is not None:
+        for path in result.save(output):
+            console.message(f"wrote {path}")
+    if as_json:
+        console.emit_json(result.to_dict())
+    else:
+        console.show_comparison(model, result)
+
+
 def sample(
     model: Model,
-    method: Annotated[str, typer.Option(help="gibbs or swendsen-wang.")] = "gibbs",
+    method: Annotated[
+        str, typer.Option(help="gibbs, swendsen-wang, or perfect for exact draws by coupling from the past.")
+    ] = "gibbs",
     num_chains: NumChains = None,
     num_sweeps: NumSweeps = None,
     burn_in: BurnIn = None,
-    num_draws: Annotated[int | None, typer.Option(help="Draws kept of every chain; one by default.")] = None,
+    num_draws: Annotated[
+        int | None, typer.Option(help="Draws kept of every chain; one by default (100 perfect ones).")
+    ] = None,
     schedule: Annotated[str, typer.Option(help="Order of updates: systematic or random.")] = "systematic",
     seed: AnySeed = None,
-    num_threads: Annotated[int | None, typer.Option(help="All cores by default; does not change the draws.")] = None,
+    num_threads: NumThreads = None,
     time_limit: TimeLimit = None,
     checkpoint: CheckpointFile = None,
     evidence: Evidence = None,
@@ -99,12 +154,29 @@ def sample(
     if output is not None and not output.endswith(".npz"):
         raise ValueError(f"-o must name an .npz file, got {output!r}")
     loaded, observed = console.load(model, evidence)
+    if method == "perfect":
+        given: dict[str, object] = {"--num-chains": num_chains, "--num-sweeps": num_sweeps, "--burn-in": burn_in}
+        given |= {"--time-limit": time_limit, "--checkpoint": checkpoint}
+        if names := [name for name, value in given.items() if value is not None]:
+            raise ValueError(f"{names[0]} must not be given with --method perfect, which takes --num-draws")
+        with console.blaming_input(model, evidence), console.working("sampling", "samples") as progress:
+            samples = fastmix.perfect_sample(
+                loaded, num_samples=100 if num_draws is None else num_draws, evidence=observed, seed=seed,
+                num_threads=num_threads, progress=progress,
+            )  # fmt: skip
+        if output is not None:
+            console.save_perfect(samples, output)
+        if as_json:
+            console.emit_json(samples.to_dict())
+        else:
+            console.show_perfect(model, samples)
+        return
     kept = num_draws if num_draws is not None else int(output is not None)
     with console.blaming_input(model, evidence), console.working("sampling") as progress:
         result = fastmix.sample(
             loaded, method=cast("Any", method), num_chains=num_chains, num_sweeps=num_sweeps, burn_in=burn_in,
             num_draws=kept, schedule=cast("Any", schedule), seed=seed, num_threads=num_threads, evidence=observed,
-            time_limit=time_limit, checkpoint=checkpoint, progress=progress,
+            time_limit=time_left(time_limit), checkpoint=checkpoint, progress=progress,
         )  # fmt: skip
     if output is not None:
         console.save_draws(result, output)

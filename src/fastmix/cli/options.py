@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import time
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from fastmix.projection import Divergence
+
 __all__ = [
-    "Accuracy", "AnySeed", "AsJson", "BurnIn", "CheckpointFile", "Evidence", "Model", "NumChains", "NumSweeps",
-    "Output", "TimeLimit",
+    "Accuracy", "AnySeed", "AsJson", "BurnIn", "CheckpointFile", "DivergenceName", "Evidence", "MemoryLimit", "Model",
+    "NumChains", "NumSweeps", "NumThreads", "Output", "TimeLimit", "parse_divergence", "time_left",
 ]  # fmt: skip
+
+_BEGIN = time.monotonic()  # when the command began, but for what Python and the parser took to start
+_STARTUP = 0.2  # seconds for those, about
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="UAI or npz file, plain, gzip or xz; - is stdin.")]
 Evidence = Annotated[str | None, typer.Option("--evidence", "-e", metavar="FILE", help="Observed states (UAI).")]
@@ -22,7 +29,39 @@ Accuracy = Annotated[
     float | None, typer.Option(help="Instead of sweeps: error to reach with 95 % confidence, for certified models.")
 ]
 AnySeed = Annotated[int | None, typer.Option(help="The same seed gives the same answer; drawn when not given.")]
-TimeLimit = Annotated[float | None, typer.Option(metavar="SECONDS", help="Return what there is after this time.")]
+TimeLimit = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help="From the start of the command; return what there is then.")
+]
+NumThreads = Annotated[int | None, typer.Option(help="All cores by default; does not change the answer.")]
+MemoryLimit = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="Such as 4GiB; half of the free memory by default.")
+]
+DivergenceName = Annotated[
+    str | None, typer.Option("--divergence", help="euclidean, kl, piecewise-kl or reversed-kl: what closest means.")
+]
 CheckpointFile = Annotated[
     str | None, typer.Option("--checkpoint", metavar="FILE", help="Save the run here, and go on from it if it exists.")
 ]
+
+
+def parse_divergence(name: str | None) -> Divergence | None:
+    """The divergence with this name, with its default settings; None stays None."""
+    from fastmix.projection import KL, Euclidean, PiecewiseKL, ReversedKL
+
+    if name is None:
+        return None
+    known: dict[str, type[Divergence]] = {
+        "euclidean": Euclidean, "kl": KL, "piecewise-kl": PiecewiseKL, "reversed-kl": ReversedKL
+    }  # fmt: skip
+    if name not in known:
+        raise ValueError(f"--divergence must be one of {', '.join(known)}, got {name!r}")
+    return known[name]()
+
+
+def time_left(limit: float | None) -> float | None:
+    """What is left of a time limit that counts from the start of the command."""
+    if limit is None:
+        return None
+    if not limit > 0:
+        raise ValueError(f"--time-limit must be positive, got {limit:g}")
+    return max(0.0, limit - (time.monotonic() - _BEGIN) - _STARTUP)

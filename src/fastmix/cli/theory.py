@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from fastmix.cli.options import AsJson, Evidence, Model
+if TYPE_CHECKING:
+    from fastmix.projection import ProjectionResult
+
+from fastmix.cli.options import (
+    AnySeed,
+    AsJson,
+    DivergenceName,
+    Evidence,
+    Model,
+    TimeLimit,
+    parse_divergence,
+    time_left,
+)
 from fastmix.errors import NotConvergedError
 
 __all__ = ["certify", "project"]
@@ -52,10 +64,13 @@ def project(
     model: Model,
     norm_bound: Annotated[float, typer.Option(help="Largest norm allowed; below 1 the result provably mixes fast.")],
     norm: Annotated[str, typer.Option(help="inf, spectral, 1 or frobenius.")] = "inf",
+    divergence: DivergenceName = None,
     bound: Annotated[str, typer.Option(help="Dependency bound: range or linf.")] = "range",
     solver: Annotated[str, typer.Option(help="fast, or paper for the dual of the paper.")] = "fast",
     tol: Annotated[float, typer.Option(help="Relative duality gap.")] = 1e-6,
     max_iter: Annotated[int, typer.Option(help="Iterations allowed.")] = 10_000,
+    seed: AnySeed = None,
+    time_limit: TimeLimit = None,
     evidence: Evidence = None,
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Where the projected model goes.")
@@ -65,12 +80,13 @@ def project(
     """The closest model with a bounded dependency norm; UAI text on stdout without -o and --json."""
     import fastmix
     from fastmix import console
-    from fastmix.projection import PaperDual
+    from fastmix.projection import Euclidean, PaperDual
 
     if output == "-" and as_json:
         raise ValueError("--json and -o - must not both write to stdout")
     if solver not in ("fast", "paper"):
         raise ValueError(f"--solver must be fast or paper, got {solver!r}")
+    chosen = parse_divergence(divergence)
     loaded, observed = console.load(model, evidence)
     code = 0
     with console.working("projecting"):
@@ -79,7 +95,10 @@ def project(
                 loaded.condition(observed) if observed else loaded,
                 norm_bound=norm_bound,
                 norm=cast("Any", norm),  # checked by the call
+                divergence=chosen or Euclidean(),
                 bound=cast("Any", bound),
+                seed=seed,
+                time_limit=time_left(time_limit),
                 tol=tol,
                 max_iter=max_iter,
                 solver="fast" if solver == "fast" else PaperDual(),
@@ -94,8 +113,16 @@ def project(
     else:
         console.message(
             f"norm {result.norm_before:.6g} -> {result.norm_after:.6g} ({norm}, {bound}), "
-            f"squared distance {result.squared_distance:.6g}, duality gap {result.duality_gap:.3g}, "
-            f"{result.stats['seconds']:.3g} s"
+            f"squared distance {result.squared_distance:.6g}, {_quality(result)}, {result.stats['seconds']:.3g} s"
         )
-    if code:
-        raise typer.Exit(code)
+    if code or result.status != "ok":
+        raise typer.Exit(1)
+
+
+def _quality(result: ProjectionResult) -> str:
+    """How close the projection is to the closest one, as far as that is known."""
+    from fastmix.projection import Euclidean
+
+    if isinstance(result.divergence, Euclidean):
+        return f"duality gap {result.duality_gap:.3g}"
+    return f"divergence {result.divergence_value:.6g} after {result.stats['num_steps']} steps"

@@ -6,7 +6,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -194,7 +194,8 @@ def sample(
     num_threads : int, optional
         All cores by default.
     time_limit : float, optional
-        Seconds after which what has been collected is returned, with status ``time_limit``.
+        Seconds after which what has been collected is returned, with status ``time_limit``. Burning in takes half of
+        them at most (but not with a checkpoint, from which it can go on).
     checkpoint : str, optional
         A file to which the run is saved every ``checkpoint_seconds``, and from which it goes on if it exists; the
         answer is the same, bit by bit, as that of an uninterrupted run.
@@ -437,7 +438,12 @@ class _Run:
                 if checkpoint is not None and resumable:
                     snapshot = self.arrays()
                     checkpoint.save(snapshot)
-                if time_limit is not None and time.perf_counter() - begin > time_limit:
+                elapsed = time.perf_counter() - begin
+                if time_limit is not None and self.done < 0 and elapsed > time_limit / 2 and checkpoint is None:
+                    # Half of the time must be left for what the answer is made of.
+                    self.plan = replace(self.plan, burn_in=self.plan.burn_in + self.done)
+                    self.done = since_batch = 0
+                elif time_limit is not None and elapsed > time_limit and (self.done > 0 or checkpoint is not None):
                     if self.done == self.plan.num_sweeps:
                         return Status.OK
                     if checkpoint is not None and snapshot is not None:

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+import fastmix
+from fastmix import Euclidean, FastmixError, ModelError, PairwiseMRF, ResourceError, UnfitMethodError, infer
+from fastmix.inference import METHODS, choose_method
+from fastmix.instances import ising_grid, potts_grid
+from fastmix.projected import ProjectedResult
+from fastmix.testing import assert_distributions, conformance_models
+
+TINY = PairwiseMRF.ising([(0, 1), (1, 2), (0, 2)], coupling=0.3, field=[0.5, 0.0, -0.2])
+NOTHING = 4096.0  # bytes: no exact inference on anything that is not tiny
+SHORT = {"num_chains": 32, "num_sweeps": 2000}
+
+
+def options_for(method: str) -> dict:
+    if method in ("gibbs", "swendsen-wang", "projected"):
+        return {"seed": 3, **SHORT}
+    return {"seed": 3} if method in ("mean-field", "auto") else {}
+
+
+# -- every method by name -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_answers_for_all_variables(method):
+    evidence = {1: 0}
+    result = infer(TINY, method=method, evidence=evidence, **options_for(method))
+    exact = infer(TINY, method="exact", evidence=evidence)
+    assert result.marginal(1).tolist() == [1.0, 0.0]
+    assert_distributions(TINY, result.node_marginals, None)
+    # Given x1 the other two form a tree, where all but mean field are right: sampling to 6 standard errors.
+    slack = 0.1 if method == "mean-field" else 6 * 0.5 / np.sqrt(32 * 100)
+    assert np.abs(result.node_marginals - exact.node_marginals).max() < slack
+    assert result.stats["guarantee"]
+    data = result.to_dict()
+    assert data["method"] == result.method
+    assert data["provenance"]["model_hash"] == TINY.content_hash
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_conformance(method):
+    for name, model in conformance_models():
+        try:
+            result = infer(model, method=method, **options_for(method))
+        except FastmixError:
+            assert method in ("gibbs", "swendsen-wang", "projected"), f"{method} on {name}"
+            continue
+        assert np.isfinite(result.node_marginals).all(), f"{method} on {name}"
+        assert_distributions(model, result.node_marginals, None)
+
+
+def test_unknown_methods_and_options_of_others_are_refused():
+    with pytest.raises(UnfitMethodError, match="method must be one of auto, exact"):
+        infer(TINY, method="magic")
+    for method, option in (
+        ("exact", {"num_sweeps": 10}), ("auto", {"num_chains": 4}), ("loopy-bp", {"seed": 1}),
+        ("gibbs", {"norm_bound": 2.0}), ("mean-field", {"checkpoint": "x"}), ("projected", {"memory_limit": 1e9}),
+    ):  # fmt: skip
+        name = next(iter(option))
+        with pytest.raises(ValueError, match=f"{name} must not be given with method '{method}': it is for"):
+            infer(TINY, method=method, **option)
+
+
+def test_impossible_evidence_is_refused_by_all():
+    model = PairwiseMRF.from_tables([[0.0, -np.inf], [0.0, 0.0]], [(0, 1)], [np.zeros((2, 2))])
+    for method in METHODS:
+        with pytest.raises(ModelError):
+            infer(model, method=method, evidence={0: 1})
+
+
+# -- projected sampling ---------------------------------------------------------------------------------------------
+
+
+def test_projected_sampling_is_sampling_of_the_projection():
+    model = ising_grid(5, 5, coupling_max=3.0, seed=1)
+    result = infer(model, method="projected", divergence=Euclidean(), norm_bound=1.5, seed=2, **SHORT)
+    assert isinstance(result, ProjectedResult)
+    assert result.model is model
+    assert result.projection.norm_after <= 1.5
+    exact = infer(result.sampled.model, method="exact").node_marginals
+    assert (np.abs(result.node_marginals - exact) <= 6 * result.std_error + 1e-3).all()
+    assert "1.5, not below 1" in result.stats["guarantee"]
+    assert result.to_dict()["projection"]["norm_after"] <= 1.5
+
+
+def test_projected_sampling_with_evidence_and_forbidden_states():
+    rng = np.random.default_rng(0)
+    unary = [rng.normal(size=3) for _ in range(4)]
+    unary[3][1] = -np.inf
+    edges = [(0, 1), (1, 2), (2, 3), (0, 3)]
+    model = PairwiseMRF.from_tables(unary, edges, [2 * rng.normal(size=(3, 3)) for _ in edges])
+    result = infer(model, method="projected", evidence={0: 2}, norm_bound=0.9, seed=2, num_chains=64, num_sweeps=4000)
+    assert result.marginal(0).tolist() == [0.0, 0.0, 1.0]
+    assert result.marginal(3)[1] == 0.0
+    # What was sampled is the projection of the model given the evidence.
+    conditioned = result.projection.model
+    exact = infer(conditioned, method="exact")
+    for k, i in enumerate((1, 2)):
+        assert np.abs(result.marginal(i) - exact.marginal(k)).max() < 0.01
+    assert result.certificate.certified
+    assert "provably mixes" in result.stats["guarantee"]
+    assert result.sampled.intervals().lower.shape == model.log_unary.shape
+
+
+def test_a_model_within_the_bound_is_sampled_as_it_is():
+    result = infer(TINY, method="projected", norm_bound=2.5, seed=1, **SHORT)
+    assert "was not changed" in result.stats["guarantee"]
+    assert result.sampled.model.log_pairwise.tolist() == TINY.log_pairwise.tolist()
+
+
+def test_forbidden_pairs_cannot_be_projected():
+    hard = PairwiseMRF.from_tables(np.zeros((2, 2)), [(0, 1)], [np.array([[0.0, 0.0], [0.0, -np.inf]])])
+    with pytest.raises(UnfitMethodError, match=r"edge \(0, 1\)"):
+        infer(hard, method="projected", seed=1)
+
+
+# -- the automatic choice -------------------------------------------------------------------------------------------
+
+
+def test_small_treewidth_is_exact():
+    result = infer(ising_grid(6, 6, coupling_max=4.0, seed=0))
+    assert result.method == "exact"
+    assert "treewidth 6" in result.stats["reason"]
+
+
+def test_certified_models_are_sampled_with_the_certified_burn_in():
+    model = ising_grid(8, 8, coupling_max=0.2, seed=0)
+    choice = choose_method(model, memory_limit=NOTHING)
+    assert choice.method == "gibbs"
+    assert "provably mixes" in choice.reason
+    result = infer(model, memory_limit=NOTHING, seed=1)
+    assert result.stats["burn_in"] == choice.options["burn_in"]
+    assert "no marginal is off by more than 0.001" in result.stats["guarantee"]
+    exact = infer(model, method="exact").node_marginals
+    assert (np.abs(result.node_marginals - exact) <= 6 * result.std_error + 1e-3).all()
+
+
+def test_hard_models_are_sampled_or_passed_to_belief_propagation():
+    soft = np.array([[0.0, 0.0, -np.inf], [0.0, 0.0, 0.0], [-np.inf, 0.0, 0.0]])
+    equal = np.where(np.eye(3, dtype=bool), 0.0, -np.inf)
+    for table, method in ((soft, "gibbs"), (equal, "loopy-bp")):
+        edges = fastmix.graphs.grid_edges(4, 4)
+        model = PairwiseMRF.from_tables(np.zeros((16, 3)), edges, [table] * len(edges))
+        assert choose_method(model, memory_limit=NOTHING).method == method
+
+
+def test_a_time_limit_rules_out_what_takes_longer():
+    model = ising_grid(20, 20, coupling_max=1.0, seed=0)
+    assert choose_method(model).method == "exact"
+    assert choose_method(model, time_limit=2.0).method != "exact"
+    with pytest.raises(ResourceError, match="over the time limit of 1 s"):
+        infer(model, method="exact", time_limit=1.0)
+    assert infer(TINY, method="exact", time_limit=0.001).status == "ok"  # needs no compiler
+
+
+@pytest.mark.parametrize("method", ["gibbs", "swendsen-wang", "projected", "mean-field", "loopy-bp", "auto"])
+def test_time_limits_are_kept(method):
+    model = ising_grid(60, 60, coupling_max=1.0, attractive=True, seed=0)
+    seeded = {} if method == "loopy-bp" else {"seed": 1}
+    long = {"num_sweeps": 10_000_000} if method in ("gibbs", "swendsen-wang", "projected") else {}
+    infer(model, method=method, time_limit=0.5, **seeded)  # compiles what there is to compile
+    begin = time.perf_counter()
+    result = infer(model, method=method, time_limit=3.0, **seeded, **long)
+    assert time.perf_counter() - begin < 5.0 + 3.0  # and 3 s for a machine that is busy with something else
+    assert result.status in ("ok", "time_limit", "not_mixed", "not_converged")
+    assert np.isfinite(result.node_marginals).all()
+
+
+def test_edge_marginals_when_asked():
+    model = potts_grid(3, 3, num_states=3, coupling_max=0.4, seed=0)
+    exact = infer(model, method="exact").edge_marginals
+    for method in ("gibbs", "projected", "mean-field", "loopy-bp"):
+        result = infer(model, method=method, edge_marginals=True, **options_for(method))
+        sampled = method in ("gibbs", "projected")  # whose edges come from fewer configurations than the nodes
+        assert_distributions(model, result.node_marginals, None if sampled else result.edge_marginals)
+        assert np.add.reduceat(result.edge_marginals, model.pairwise_offsets[:-1]) == pytest.approx(1.0)
+        assert np.abs(result.edge_marginals - exact).max() < 0.06
