@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.dev
 BENCH_STAMP := $(VENV)/.bench
+DOCS_STAMP := $(VENV)/.docs
 
-.PHONY: demo test lint bench verify clean
+.PHONY: demo test lint docs bench verify clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -21,6 +22,10 @@ lint: $(STAMP)
 verify: $(STAMP)
 	$(BIN)/python -m pytest -m slow
 
+docs: $(DOCS_STAMP)
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 bench: $(BENCH_STAMP)
 	$(BIN)/python benchmarks/exact.py
 	$(BIN)/python benchmarks/projection.py --paper
@@ -33,6 +38,10 @@ clean:
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	touch $@
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
 	touch $@
 
 $(BENCH_STAMP): $(STAMP)

@@ -1,0 +1,58 @@
+"""How the documentation is built: ``make docs``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import fastmix
+
+project = "fastmix"
+author = "the fastmix authors"
+release = version = fastmix.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc", "sphinx.ext.viewcode"]
+myst_enable_extensions = ["deflist"]
+myst_heading_anchors = 3
+html_theme = "furo"
+html_title = f"fastmix {version}"
+exclude_patterns = ["_build"]
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # types are in the parameter lists
+numpydoc_show_class_members = False
+numpydoc_class_members_toctree = False
+nitpicky = False
+
+_COMMANDS = (
+    "info", "infer", "compare", "sample", "certify", "project", "denoise", "experiment", "convert",
+    "generate ising-grid", "generate potts-grid", "generate ising-random", "generate ising-bipartite",
+    "generate ising-regular", "generate ising-tree",
+)  # fmt: skip
+
+
+def _write_command_reference() -> None:
+    """The help of every command, as the command line prints it now."""
+    lines = [
+        "# Command line", "",
+        "`fastmix VERB MODEL [options]`: data go to stdout or `-o`, messages and progress to stderr; `-` is stdin; "
+        "`--json` gives one JSON object on stdout. Exit codes: 0 done; 1 the answer is there but not to be trusted "
+        "(not converged, not mixed, not certified, interrupted); 2 refused or wrong usage; 3 a bad file.", "",
+    ]  # fmt: skip
+    for command in _COMMANDS:
+        arguments = [sys.executable, "-m", "fastmix", *command.split(), "--help"]
+        text = subprocess.run(arguments, capture_output=True, text=True, check=True, env=_wide()).stdout
+        lines += [f"## fastmix {command}", "", "```text", text.rstrip(), "```", ""]
+    target = Path(__file__).parent / "command_line.md"
+    content = "\n".join(lines)
+    if not target.exists() or target.read_text() != content:
+        target.write_text(content)
+
+
+def _wide() -> dict[str, str]:
+    import os
+
+    return {**os.environ, "COLUMNS": "110", "TERMINAL_WIDTH": "110", "NO_COLOR": "1"}
+
+
+_write_command_reference()
