@@ -190,7 +190,7 @@ def compare(
         What to call them.
     seed : int, optional
     time_limit : float, optional
-        Seconds for every method.
+        Seconds for every method but exact inference, which the memory limits.
     memory_limit : float, optional
         Bytes, for exact inference.
     num_threads : int, optional
@@ -222,7 +222,7 @@ def compare(
         if progress is not None:
             progress(name)
         begin = time.perf_counter()
-        options: dict[str, Any] = {"time_limit": time_limit}
+        options: dict[str, Any] = {} if name == "exact" else {"time_limit": time_limit}
         if name in ("exact", "auto"):
             options["memory_limit"] = memory_limit
         if name not in ("exact", "loopy-bp"):

@@ -94,7 +94,7 @@ def compare(
         str | None, typer.Option(metavar="FILE.MAR", help="Marginals to trust where exact inference is too costly.")
     ] = None,
     seed: AnySeed = None,
-    time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="For every method.")] = None,
+    time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="For every method but exact.")] = None,
     memory_limit: MemoryLimit = None,
     num_threads: NumThreads = None,
     output: Annotated[
