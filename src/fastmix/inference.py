@@ -29,7 +29,7 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "exact": ("memory_limit", "edge_marginals", "time_limit"),
     "mean-field": ("seed", "time_limit", "edge_marginals"),
     "loopy-bp": ("time_limit", "edge_marginals"),
-    "gibbs": (*_SAMPLER, "accuracy", "checkpoint"),
+    "gibbs": (*_SAMPLER, "accuracy", "checkpoint", "backend"),
     "swendsen-wang": (*_SAMPLER, "checkpoint"),
     "projected": (*_SAMPLER, *_PROJECTION, "checkpoint"),
 }
@@ -59,6 +59,7 @@ def infer(
     num_threads: int | None = None,
     time_limit: float | None = None,
     checkpoint: str | None = None,
+    backend: str | None = None,
     progress: Callable[[int, int, float], None] | None = None,
 ) -> InferenceResult:
     """Marginals of every variable, by the method named or the one that fits the model.
@@ -76,7 +77,7 @@ def infer(
         Whether joint probabilities of neighbours are wanted; exact inference has them anyway.
     memory_limit : float, optional
         Bytes; half of the memory that is free by default. Exact inference only.
-    num_chains, num_sweeps, burn_in, accuracy, num_threads, checkpoint
+    num_chains, num_sweeps, burn_in, accuracy, num_threads, checkpoint, backend
         As for :func:`fastmix.sample`. Samplers only.
     divergence, norm, norm_bound
         As for :func:`fastmix.projected.infer_projected`. Projected sampling only.
@@ -123,7 +124,7 @@ def infer(
         "edge_marginals": edge_marginals, "memory_limit": memory_limit, "num_chains": num_chains,
         "num_sweeps": num_sweeps, "burn_in": burn_in, "accuracy": accuracy, "divergence": divergence, "norm": norm,
         "norm_bound": norm_bound, "seed": seed, "num_threads": num_threads, "time_limit": time_limit,
-        "checkpoint": checkpoint,
+        "checkpoint": checkpoint, "backend": backend,
     }  # fmt: skip
     given = {name: value for name, value in options.items() if value is not None}
     _check_options(method, given)

@@ -463,7 +463,7 @@ def test_an_interrupt_before_the_first_batch_has_nothing_to_report(monkeypatch):
 
 
 def test_time_limit(monkeypatch):
-    monkeypatch.setattr(sampler, "_STEP_UPDATES", 4 * 9 * 50)
+    monkeypatch.setattr(sampler.Engine, "updates_per_step", 4 * 9 * 50)
     result = sample(WEAK, num_chains=4, num_sweeps=10_000_000, burn_in=0, time_limit=0.2, seed=1)
     assert result.status == Status.TIME_LIMIT
     # A batch would be 156,250 sweeps: what has been collected of the first one counts.
@@ -482,7 +482,7 @@ def test_time_limit(monkeypatch):
 
 
 def test_progress_is_told(monkeypatch):
-    monkeypatch.setattr(sampler, "_STEP_UPDATES", 4 * 9 * 50)
+    monkeypatch.setattr(sampler.Engine, "updates_per_step", 4 * 9 * 50)
     told = []
     sample(WEAK, num_chains=4, num_sweeps=640, burn_in=120, seed=1, progress=lambda *a: told.append(a))
     done = [d for d, _, _ in told]
@@ -504,7 +504,7 @@ sys.path[:0] = {paths!r}
 import test_sampler
 from fastmix.sampling import sample, sampler
 
-sampler._STEP_UPDATES = {step}
+sampler.Engine.updates_per_step = {step}
 number = itertools.count(1)
 
 def progress(done, total, speed):
@@ -546,7 +546,7 @@ def test_interrupted_runs_go_on_to_the_same_bits(calls, torn, kind, tmp_path, mo
     if kind == "everything":  # edges are counted after every sweep, so that the interrupt comes between two batches
         options |= {"edge_marginals": True, "num_draws": 40, "trace_at": [3, 25]}
     expected = sample(lopsided(), **options)
-    monkeypatch.setattr(sampler, "_STEP_UPDATES", 3 * 5 * 10)
+    monkeypatch.setattr(sampler.Engine, "updates_per_step", 3 * 5 * 10)
     path = tmp_path / "run.npz"
     stop_after(monkeypatch, calls, torn=torn)
     try:
@@ -564,7 +564,7 @@ def test_interrupted_runs_go_on_to_the_same_bits(calls, torn, kind, tmp_path, mo
 def test_runs_over_their_time_go_on_to_the_same_bits(tmp_path, monkeypatch):
     options = {"num_chains": 3, "num_sweeps": 640, "burn_in": 0, "seed": 5}
     expected = sample(lopsided(), **options)
-    monkeypatch.setattr(sampler, "_STEP_UPDATES", 3 * 5 * 10)
+    monkeypatch.setattr(sampler.Engine, "updates_per_step", 3 * 5 * 10)
     path = str(tmp_path / "run.npz.gz")  # compressed, for its name
     for _ in range(3):
         limited = sample(lopsided(), checkpoint=path, time_limit=1e-9, **options)
@@ -670,3 +670,46 @@ def test_to_arviz_needs_draws():
     model = fastmix.PairwiseMRF.ising([(0, 1)], coupling=0.2)
     with pytest.raises(ValueError, match="num_draws"):
         fastmix.sample(model, num_chains=2, num_sweeps=20, seed=0).to_arviz()
+
+
+# -- where it runs --------------------------------------------------------------------------------------------------
+
+
+def test_backends_without_a_gpu():
+    from fastmix.sampling.cuda_device import cuda_available
+
+    usable, reason = cuda_available()
+    if usable:
+        pytest.skip(f"there is a GPU: {reason}")
+    with pytest.raises(UnfitMethodError, match="backend must be cpu here, got cuda"):
+        sample(WEAK, backend="cuda", num_sweeps=10, seed=1)
+    result = sample(WEAK, backend="auto", num_sweeps=100, seed=1)
+    assert result.stats["backend"].startswith("cpu, because")
+    assert result.provenance["device"] == "cpu"
+    same = sample(WEAK, num_sweeps=100, seed=1)
+    assert np.array_equal(result.node_marginals, same.node_marginals)
+    assert same.stats["backend"] == "cpu"
+    with pytest.raises(ValueError, match="backend must be cpu, cuda or auto"):
+        sample(WEAK, backend="tpu", num_sweeps=10)
+    attractive = ising_grid(3, 3, coupling_max=0.5, attractive=True, seed=0)
+    with pytest.raises(UnfitMethodError, match="backend must be cpu for Swendsen-Wang"):
+        sample(attractive, method="swendsen-wang", backend="cuda", num_sweeps=10)
+
+
+def test_groups_of_chains_count_as_chains(monkeypatch):
+    """An engine that adds up its chains in groups gives the same means, and error bars of the same size."""
+    plain = sample(WEAK, num_chains=64, num_sweeps=2000, seed=4)
+    taken = Gibbs.take_sums
+
+    def grouped(self):
+        sums = taken(self)
+        return sums.reshape(len(sums), -1, 8).sum(axis=2)
+
+    monkeypatch.setattr(Gibbs, "group_size", 8)
+    monkeypatch.setattr(Gibbs, "take_sums", grouped)
+    result = sample(WEAK, num_chains=64, num_sweeps=2000, seed=4)
+    np.testing.assert_allclose(result.node_marginals, plain.node_marginals, atol=1e-12)
+    ratio = result.std_error[plain.std_error > 0] / plain.std_error[plain.std_error > 0]
+    assert 0.7 < np.median(ratio) < 1.4
+    assert result.chain_variances is None
+    assert (result.intervals().upper >= result.node_marginals).all()

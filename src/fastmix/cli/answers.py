@@ -10,6 +10,7 @@ from fastmix.cli.options import (
     Accuracy,
     AnySeed,
     AsJson,
+    Backend,
     BurnIn,
     CheckpointFile,
     DivergenceName,
@@ -50,6 +51,7 @@ def infer(
     num_threads: NumThreads = None,
     time_limit: TimeLimit = None,
     checkpoint: CheckpointFile = None,
+    backend: Backend = None,
     as_json: AsJson = False,
 ) -> None:
     """Marginals of every variable, and log Z where the method has it."""
@@ -72,7 +74,7 @@ def infer(
             loaded, method=method, evidence=observed, memory_limit=limit, num_chains=num_chains, num_sweeps=num_sweeps,
             burn_in=burn_in, accuracy=accuracy, divergence=chosen, norm=cast("Any", norm), norm_bound=norm_bound,
             seed=seed, num_threads=num_threads, time_limit=time_left(time_limit), checkpoint=checkpoint,
-            progress=progress,
+            backend=backend, progress=progress,
         )  # fmt: skip
     if output is not None:
         console.save_answer(result, output)
@@ -141,6 +143,7 @@ def sample(
     num_threads: NumThreads = None,
     time_limit: TimeLimit = None,
     checkpoint: CheckpointFile = None,
+    backend: Backend = None,
     evidence: Evidence = None,
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE.npz", help="Where the draws go.")
@@ -176,7 +179,8 @@ def sample(
         result = fastmix.sample(
             loaded, method=cast("Any", method), num_chains=num_chains, num_sweeps=num_sweeps, burn_in=burn_in,
             num_draws=kept, schedule=cast("Any", schedule), seed=seed, num_threads=num_threads, evidence=observed,
-            time_limit=time_left(time_limit), checkpoint=checkpoint, progress=progress,
+            time_limit=time_left(time_limit), checkpoint=checkpoint, backend=cast("Any", backend or "cpu"),
+            progress=progress,
         )  # fmt: skip
     if output is not None:
         console.save_draws(result, output)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from fastmix.projection import Divergence
 
 __all__ = [
-    "Accuracy", "AnySeed", "AsJson", "BurnIn", "CheckpointFile", "DivergenceName", "Evidence", "MemoryLimit", "Model",
-    "NumChains", "NumSweeps", "NumThreads", "Output", "TimeLimit", "parse_divergence", "time_left",
+    "Accuracy", "AnySeed", "AsJson", "Backend", "BurnIn", "CheckpointFile", "DivergenceName", "Evidence",
+    "MemoryLimit", "Model", "NumChains", "NumSweeps", "NumThreads", "Output", "TimeLimit", "parse_divergence", "time_left",
 ]  # fmt: skip
 
 _BEGIN = time.monotonic()  # when the command began, but for what Python and the parser took to start
@@ -31,6 +31,9 @@ Accuracy = Annotated[
 AnySeed = Annotated[int | None, typer.Option(help="The same seed gives the same answer; drawn when not given.")]
 TimeLimit = Annotated[
     float | None, typer.Option(metavar="SECONDS", help="From the start of the command; return what there is then.")
+]
+Backend = Annotated[
+    str | None, typer.Option(help="Where Gibbs sampling runs: cpu (default), cuda, or auto for a GPU if there is one.")
 ]
 NumThreads = Annotated[int | None, typer.Option(help="All cores by default; does not change the answer.")]
 MemoryLimit = Annotated[

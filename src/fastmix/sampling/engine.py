@@ -27,10 +27,19 @@ class Engine(ABC):
     num_chains : int
     updates_per_sweep : int
         Variables touched by one sweep of one chain.
+    group_size : int
+        Chains that are added up together in the sums, a divisor of their number.
+    updates_per_step : float
+        Updates, of all chains together, that are worth a call of :meth:`advance`: a fraction of a second of work.
+    device : str
+        What the chains run on.
     """
 
     model: PairwiseMRF
     num_chains: int
+    group_size: int = 1
+    updates_per_step: float = 2e7
+    device: str = "cpu"
 
     @property
     def updates_per_sweep(self) -> int:
@@ -51,7 +60,7 @@ class Engine(ABC):
 
     @abstractmethod
     def take_sums(self) -> FloatArray:
-        """Sums over the sweeps collected since the last call, (entries of log_unary, num_chains), and start anew.
+        """Sums over the sweeps collected since the last call, (entries of log_unary, groups of chains), and start anew.
 
         An entry is the number of sweeps that ended in the state, or, Rao-Blackwellised, the sum of the conditional
         probabilities of the state at its updates; over all states of a variable they add up to the sweeps collected.

@@ -35,7 +35,6 @@ IntArray = NDArray[np.int64]
 _BATCHES = 64
 _BATCH_UPDATES = 2e8
 _LEAST_BATCH = 4  # sweeps; taking the sums of shorter ones would cost more than the sweeps
-_STEP_UPDATES = 2e7  # updates between two looks at the clock and the keyboard: a fraction of a second
 _EDGE_COUNTS = 1000  # configurations a chain that edge marginals are counted from
 _CONFIDENCE = 0.95
 # Probabilities are met to 4e-10 by the thresholds and averages to 3e-8 by the 24-bit sums: widened by more than both.
@@ -152,6 +151,7 @@ def sample(
     num_draws: int = 0,
     trace_at: Sequence[int] = (),
     start: Literal["random"] | ArrayLike | SampleResult = "random",
+    backend: Literal["cpu", "cuda", "auto"] = "cpu",
     seed: int | None = None,
     num_threads: int | None = None,
     time_limit: float | None = None,
@@ -189,8 +189,12 @@ def sample(
         Numbers of sweeps at which to note the running marginals.
     start : "random", int array (num_chains, n) or SampleResult
         A result goes on where its chains ended, with fresh random numbers also under its own seed.
+    backend : {"cpu", "cuda", "auto"}
+        Where Gibbs sweeps run. ``cuda`` needs an NVIDIA GPU and the extra ``gpu``; ``auto`` takes the GPU where
+        there is one that fits the run, and says in ``stats["backend"]`` what it took and why.
     seed : int, optional
-        Drawn and returned when not given. The same seed gives the same bits whatever the number of threads.
+        Drawn and returned when not given. The same seed gives the same bits whatever the number of threads; CPU and
+        GPU draw different numbers.
     num_threads : int, optional
         All cores by default.
     time_limit : float, optional
@@ -226,7 +230,7 @@ def sample(
     key_seed = seed
     if isinstance(start, SampleResult):  # going on with the same seed must not draw the same numbers again
         key_seed = int.from_bytes(hashlib.sha256(f"{seed} ".encode() + states.tobytes()).digest()[:8], "little")
-    engine = _engine(small, method, plan.num_chains, key_seed, schedule, estimator, num_threads)
+    engine, place = _engine(small, method, plan.num_chains, key_seed, schedule, estimator, num_threads, backend)
     engine.set_states(states)
     average = estimator == "rao-blackwell"
     run = _Run(engine, plan, num_draws, sorted(set(trace_at)), edge_marginals, average)
@@ -234,7 +238,7 @@ def sample(
     if checkpoint is not None:
         begun = hashlib.sha256(states.tobytes()).hexdigest()
         key = f"{small.content_hash} {method} {plan} {schedule} {estimator} {num_draws} {run.trace_at} {key_seed} "
-        key += f"{edge_marginals} {begun}"
+        key += f"{edge_marginals} {begun}" + ("" if engine.device == "cpu" else " cuda")
         saved = Checkpoint(checkpoint, key, checkpoint_seconds)
         run.restore(saved.load())
     status = run.go(begin, time_limit, progress, saved)
@@ -252,7 +256,8 @@ def sample(
         "schedule": schedule, "estimator": estimator,
         "evidence": None if evidence is None else {str(k): v for k, v in evidence.items()},
     }  # fmt: skip
-    return _result(model, reduction, method, status, summary, run, seconds, seed, options, note)
+    result = _result(model, reduction, method, status, summary, run, seconds, seed, options, note)
+    return replace(result, stats={**result.stats, "backend": place})
 
 
 @dataclass(frozen=True)
@@ -314,12 +319,24 @@ def _order(model: PairwiseMRF, schedule: str) -> IntArray | None:
 
 
 def _engine(
-    model: PairwiseMRF, method: str, num_chains: int, seed: int, schedule: Any, estimator: Any, num_threads: int | None
-) -> Engine:
+    model: PairwiseMRF,
+    method: str,
+    num_chains: int,
+    seed: int,
+    schedule: Any,
+    estimator: Any,
+    num_threads: int | None,
+    backend: str,
+) -> tuple[Engine, str]:
+    """The sampler, and what it runs on in words."""
+    if backend not in ("cpu", "cuda", "auto"):
+        raise ValueError(f"backend must be cpu, cuda or auto, got {backend!r}")
     if method == "swendsen-wang":
         from fastmix.sampling.swendsen_wang import SwendsenWang
 
-        return SwendsenWang(model, num_chains=num_chains, seed=seed, num_threads=num_threads)
+        if backend == "cuda":
+            raise UnfitMethodError("backend must be cpu for Swendsen-Wang, got 'cuda'; Gibbs sampling can run on a GPU")
+        return SwendsenWang(model, num_chains=num_chains, seed=seed, num_threads=num_threads), "cpu"
     if method != "gibbs":
         raise ValueError(f"method must be gibbs or swendsen-wang, got {method!r}")
     if schedule not in ("systematic", "random"):
@@ -327,9 +344,25 @@ def _engine(
     if estimator not in ("rao-blackwell", "counts"):
         raise ValueError(f"estimator must be rao-blackwell or counts, got {estimator!r}")
     check_conditionals(model)
-    return Gibbs(
+    place = "cpu"
+    if backend != "cpu":
+        from fastmix.sampling.cuda import CudaGibbs, choose_group_size, cuda_available
+
+        try:
+            engine = CudaGibbs(
+                model, num_chains=num_chains, seed=seed, schedule=schedule, estimator=estimator,
+                group_size=choose_group_size(model, num_chains),
+            )  # fmt: skip
+            engine.device = cuda_available()[1]
+            return engine, engine.device
+        except (UnfitMethodError, ResourceError, ValueError) as error:
+            if backend == "cuda":
+                raise
+            place = f"cpu, because {error}"
+    cpu = Gibbs(
         model, num_chains=num_chains, seed=seed, schedule=schedule, estimator=estimator, num_threads=num_threads
     )
+    return cpu, place
 
 
 def _start_states(reduction: Reduction, start: object, num_chains: int, seed: int) -> IntArray:
@@ -384,7 +417,7 @@ class _Run:
         model = engine.model
         self.engine, self.plan = engine, plan
         self.done = -plan.burn_in  # sweeps, negative while burning in
-        self.statistics = BatchStatistics(len(model.log_unary), engine.num_chains, plan.num_sweeps)
+        self.statistics = BatchStatistics(len(model.log_unary), engine.num_chains // engine.group_size, plan.num_sweeps)
         self.trace_at = [t for t in trace_at if 0 < t <= plan.num_sweeps]
         self.trace: list[tuple[int, FloatArray]] = []
         self.draws: list[NDArray[Any]] = []
@@ -416,7 +449,9 @@ class _Run:
         checkpoint: Checkpoint | None,
     ) -> Status:
         """Run to the end, the time limit or an interrupt."""
-        step = max(1, int(_STEP_UPDATES / max(1, self.engine.updates_per_sweep * self.engine.num_chains)))
+        step = max(
+            1, int(self.engine.updates_per_step / max(1, self.engine.updates_per_sweep * self.engine.num_chains))
+        )
         since_batch = self.done  # sums are taken at batches and trace points only
         snapshot: dict[str, NDArray[Any]] | None = None  # where a later process can go on
         try:
@@ -449,7 +484,7 @@ class _Run:
                     if checkpoint is not None and snapshot is not None:
                         checkpoint.save(snapshot, now=True)
                     if self.done > max(0, since_batch):
-                        self.statistics.add(self.engine.take_sums(), self.done - since_batch)
+                        self.statistics.add(self._take_sums(), self.done - since_batch)
                     return Status.TIME_LIMIT
         except KeyboardInterrupt:
             if checkpoint is not None and snapshot is not None:
@@ -457,10 +492,15 @@ class _Run:
             return Status.INTERRUPTED
         return Status.OK
 
+    def _take_sums(self) -> FloatArray:
+        """Sums of single chains, or means over the chains of a group, which count as one chain from here on."""
+        sums = self.engine.take_sums()
+        return sums / self.engine.group_size if self.engine.group_size > 1 else sums
+
     def _note(self, since_batch: int) -> int:
         done = self.done
         if done % self.batch == 0 or done in self.trace_at or done == self.plan.num_sweeps:
-            self.statistics.add(self.engine.take_sums(), done - since_batch)
+            self.statistics.add(self._take_sums(), done - since_batch)
             since_batch = done
         if done in self.trace_at:
             self.trace.append((done, summarise(self.statistics, self.engine.model).mean))
@@ -540,6 +580,7 @@ def _result(
         total = run.pairs[: run.engine.model.pairwise_offsets[1]].sum() if len(run.pairs) else 1.0
         edges = reduction.expand_edge_marginals(summary.mean, run.pairs / max(total, 1.0))
     plan = run.plan
+    whole = run.engine.group_size == 1  # variances of groups say nothing about those of chains
     sweeps = run.statistics.num_sweeps  # after an interrupt fewer than were run
     return SampleResult(
         model=model,
@@ -553,13 +594,13 @@ def _result(
             "updates": (run.done + plan.burn_in) * run.engine.updates_per_sweep * plan.num_chains,
             "updates_per_second": run.updates_per_second(), "bias": plan.bias, "note": note,
         },
-        provenance=provenance(model, seed=seed, **options),
+        provenance=provenance(model, seed=seed, device=run.engine.device, **options),
         std_error=std_error,
         ess=ess,
         r_hat=r_hat,
         states=reduction.expand_states(run.engine.get_states()),
         draws=reduction.expand_states(np.stack(run.draws, axis=1)) if run.draws else None,
         trace=[(t, reduction.expand_node_marginals(m)) for t, m in run.trace],
-        chain_variances=run.statistics.chain_variances() if plan.num_chains > 1 else None,
+        chain_variances=run.statistics.chain_variances() if plan.num_chains > 1 and whole else None,
         reduction=reduction,
     )  # fmt: skip
