@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Accuracy", "AnySeed", "AsJson", "Backend", "BurnIn", "CheckpointFile", "DivergenceName", "Evidence",
-    "MemoryLimit", "Model", "NumChains", "NumSweeps", "NumThreads", "Output", "TimeLimit", "parse_divergence", "time_left",
+    "MemoryLimit", "Model", "NumChains", "NumSweeps", "NumThreads", "Output", "TimeLimit",
+    "parse_divergence", "time_left",
 ]  # fmt: skip
 
 _BEGIN = time.monotonic()  # when the command began, but for what Python and the parser took to start
