@@ -1,0 +1,146 @@
+"""The coordinates in which a gradient step is taken, and the metric that goes with them.
+
+A step of steepest descent depends on the coordinates. Three are offered:
+
+- ``indicator``: every entry of every unary and table is a coordinate, as in the paper. The same distribution has many
+  such parameters, and a step in the tables also moves the fields: for an Ising model a field moves (1/2 + degree/4)
+  times and a coupling 1/4 times as far as with the next.
+- ``centred``: the log-weight ``sum_i u_i(x_i) + sum_ij T_ij(x_i, x_j)`` is written with unaries that have mean zero and
+  tables whose rows and columns have mean zero, which is unique (the ANOVA decomposition), and the length of a change is
+  its standard deviation over all configurations, ``sum_i mean(u_i^2) + sum_ij mean(T_ij^2)``. This is the Fisher metric
+  of the uniform distribution. For Ising models it is the step in field and coupling (h, J).
+- ``fisher``: the centred coordinates, each unary and each table scaled by the mean variance that it has under the model
+  at hand instead of the uniform distribution: by ``1 - L_i ||P p_i||^2 / (L_i - 1)`` with the marginal p_i, and by
+  ``1 - L_i L_j ||P p_ij P||^2 / ((L_i - 1)(L_j - 1))`` with the joint marginal p_ij. Both are 1 where all states are
+  alike, and small where the model is nearly certain, so that steps grow as gradients vanish. For Ising models the
+  variances of spins, ``1 - m_i^2``, and of their products. Needs a divergence that knows the marginals of theta.
+
+With the gradient g by indicator entries, L states a variable and P the projection that takes the mean away, the
+steepest directions are g itself, or ``L_i P g_i`` for unaries and ``L_i L_j P g_ij P`` for tables. A step and the
+projection after it must measure length alike, so the projection weighs the tables by ``1 / (L_i L_j)`` in centred
+coordinates, which matters only where state counts differ, and by the variance over ``L_i L_j`` in the last.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.construction import offsets_of, table_positions
+from fastmix.model import PairwiseMRF
+
+__all__ = ["COORDINATES", "Coordinates", "Metric"]
+
+FloatArray = NDArray[np.float64]
+
+_LEAST_VARIANCE = 0.05  # relative to the uniform distribution: a limit to how much longer steps get
+
+Coordinates = Literal["indicator", "centred", "fisher"]
+COORDINATES: tuple[str, ...] = get_args(Coordinates)
+
+
+class Metric:
+    """Steepest directions and lengths for the models on one graph.
+
+    Parameters
+    ----------
+    model : PairwiseMRF
+        Gives the graph and the state counts.
+    coordinates : {"indicator", "centred", "fisher"}
+
+    Attributes
+    ----------
+    edge_weights : float array (m,) or None
+        What the squared Frobenius norm of every table counts in a length, 1 at most; None when all count the same.
+
+    Examples
+    --------
+    A step against the gradient by (h, J) of an Ising model, in both coordinates:
+
+    >>> model = PairwiseMRF.ising([(0, 1)], coupling=1.0)
+    >>> gradient = np.array([-1.0, 1.0, 0.0, 0.0, 0.5, -0.5, -0.5, 0.5])  # by h_0: 2, by J: 2
+    >>> Metric(model, "centred").steepest(gradient).tolist()
+    [-2.0, 2.0, 0.0, 0.0, 2.0, -2.0, -2.0, 2.0]
+    >>> Metric(model, "indicator").steepest(gradient).tolist()
+    [-1.0, 1.0, 0.0, 0.0, 0.5, -0.5, -0.5, 0.5]
+    """
+
+    def __init__(self, model: PairwiseMRF, coordinates: Coordinates) -> None:
+        self.model = model
+        self.coordinates = coordinates
+        self.edge_weights: FloatArray | None = None
+        self._variances, self._table_variances = np.ones(model.num_variables), np.ones(model.num_edges)
+        if coordinates == "indicator":
+            return
+        states, (first, second) = model.num_states, model.edges.T
+        sizes = states[first] * states[second]
+        if len(sizes) and sizes.min() < sizes.max():
+            self.edge_weights = sizes.min() / sizes
+        self._owner = np.repeat(np.arange(model.num_variables), states)
+        self._table, row, col = table_positions(states, model.edges)
+        self._sizes = sizes[self._table].astype(np.float64)
+        self._rows, self._cols = states[first][self._table], states[second][self._table]
+        # Places of the row and column sums, which line up with states of the two ends.
+        row_starts, col_starts = offsets_of(states[first]), offsets_of(states[second])
+        self._row, self._col = row_starts[self._table] + row, col_starts[self._table] + col
+        self._row_state = model.unary_offsets[first][self._table] + row
+        self._col_state = model.unary_offsets[second][self._table] + col
+
+    def adapt(self, moments: FloatArray | None) -> None:
+        """Take the variances of the model whose moments (all its marginals, as ``parameters``) are given.
+
+        Only ``fisher`` coordinates depend on them.
+        """
+        if self.coordinates != "fisher":
+            return
+        if moments is None:
+            raise ValueError("coordinates='fisher' needs a divergence that knows the marginals; use 'centred'")
+        split, n, m = len(self.model.log_unary), self.model.num_variables, self.model.num_edges
+        states, (first, second) = self.model.num_states, self.model.edges.T
+        squares = np.bincount(self._owner, self._centre_unary(moments[:split]) ** 2, n)
+        # A variable of one state has no variance and no step: any number does.
+        variance = 1.0 - squares * states / np.maximum(states - 1, 1)
+        self._variances = np.maximum(variance, _LEAST_VARIANCE)
+        sizes = states[first] * states[second]
+        squares = np.bincount(self._table, self._centre_tables(moments[split:])[0] ** 2, m)
+        variance = 1.0 - squares * sizes / np.maximum((states[first] - 1) * (states[second] - 1), 1)
+        self._table_variances = np.maximum(variance, _LEAST_VARIANCE)
+        self.edge_weights = self._table_variances * (sizes.min(initial=1) / sizes)
+
+    def steepest(self, gradient: FloatArray) -> FloatArray:
+        """The direction of steepest ascent, aligned with ``model.parameters``, from the gradient by all entries."""
+        if self.coordinates == "indicator":
+            return gradient
+        split = len(self.model.log_unary)
+        unary = self._centre_unary(gradient[:split]) * (self.model.num_states / self._variances)[self._owner]
+        table = self._centre_tables(gradient[split:])[0] * self._sizes / self._table_variances[self._table]
+        return np.concatenate([unary, table])
+
+    def squared_norm(self, change: FloatArray) -> float:
+        """Squared length of a change of the parameters."""
+        if self.coordinates == "indicator":
+            return float(change @ change)
+        split = len(self.model.log_unary)
+        tables, rows, cols, means = self._centre_tables(change[split:])
+        # What the tables say about single variables counts as part of their unaries.
+        unary = change[:split].copy()
+        np.add.at(unary, self._row_state, (rows - means) / self._cols)
+        np.add.at(unary, self._col_state, (cols - means) / self._rows)
+        unary = self._centre_unary(unary)
+        lengths = unary**2 * (self._variances / self.model.num_states)[self._owner]
+        return float(lengths.sum() + np.sum(tables**2 * (self._table_variances[self._table] / self._sizes)))
+
+    def _centre_unary(self, values: FloatArray) -> FloatArray:
+        n = self.model.num_variables
+        return values - (np.bincount(self._owner, values, n) / self.model.num_states)[self._owner]
+
+    def _centre_tables(self, values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Tables with centred rows and columns; for every entry the mean of its row, of its column and of its table."""
+        if not len(values):
+            return values, values, values, values
+        rows = np.bincount(self._row, values)[self._row] / self._cols
+        cols = np.bincount(self._col, values)[self._col] / self._rows
+        means = np.bincount(self._table, values)[self._table] / self._sizes
+        return values - rows - cols + means, rows, cols, means

@@ -1,0 +1,120 @@
+"""What "closest" can mean: the divergences that a projection minimises, and how to add another."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.model import PairwiseMRF
+
+if TYPE_CHECKING:
+    from fastmix.projection.feasible import FeasibleSet
+    from fastmix.projection.steps import StepRule, Trace
+
+__all__ = ["Divergence", "Euclidean", "Objective"]
+
+FloatArray = NDArray[np.float64]
+
+
+class Objective(ABC):
+    """The divergence between one model psi and any model theta on the same graph, ready to be evaluated.
+
+    Attributes
+    ----------
+    exact : bool
+        Whether values and gradients are exact. Estimates cannot be used by rules that compare values, such as
+        :class:`fastmix.projection.LineSearch`.
+    constant : float
+        Added to all values when the descent is over, for divergences that are known only up to a constant until then.
+    moments : float array or None
+        All marginals of the model evaluated last, aligned with its parameters, where the divergence knows them.
+    """
+
+    exact: bool = True
+    constant: float = 0.0
+    moments: FloatArray | None = None
+
+    @abstractmethod
+    def evaluate(self, theta: PairwiseMRF) -> tuple[float, FloatArray]:
+        """The value at theta, less ``constant``, and its gradient.
+
+        The gradient is aligned with ``theta.parameters``: the derivative by every entry of the unaries and of the
+        tables (indicator coordinates).
+        """
+
+    def value(self, theta: PairwiseMRF) -> float:
+        """The value alone, with more care than :meth:`evaluate` takes where it is an estimate."""
+        return self.evaluate(theta)[0]
+
+    def first(self, theta: PairwiseMRF, feasible: FeasibleSet, trace: Trace) -> PairwiseMRF:
+        """Where the descent begins, given the Euclidean projection: that, unless the objective knows better."""
+        return theta
+
+
+class Divergence(ABC):
+    """A measure of how far a model theta is from a model psi: at least 0, and 0 where theta is psi.
+
+    A divergence of your own derives from this class, best as a frozen dataclass of its settings, and returns an
+    :class:`Objective` for the model that is projected. That model has finite entries only: states that a unary forbids
+    are left out.
+
+    Examples
+    --------
+    The distance of all parameters, unaries included, weighted by the strength of the tables:
+
+    >>> from dataclasses import dataclass
+    >>> import fastmix
+    >>> from fastmix.projection import Divergence, LineSearch, Objective
+    >>> class WeightedDistance(Objective):
+    ...     def __init__(self, model, power):
+    ...         self.psi = model.parameters
+    ...         self.weights = (1.0 + abs(self.psi)) ** power
+    ...     def evaluate(self, theta):
+    ...         change = theta.parameters - self.psi
+    ...         return float(self.weights @ change**2), 2.0 * self.weights * change
+    >>> @dataclass(frozen=True)
+    ... class Weighted(Divergence):
+    ...     power: float = 1.0
+    ...     def start(self, model, *, seed):
+    ...         return WeightedDistance(model, self.power)
+    >>> model = fastmix.instances.ising_grid(4, 4, coupling_max=2.0, seed=0)
+    >>> result = fastmix.project(model, norm_bound=0.9, divergence=Weighted(), step=LineSearch(), seed=1)
+    >>> result.norm_after <= 0.9, result.history[-1][1] < result.history[0][1]
+    (True, True)
+    """
+
+    @abstractmethod
+    def start(self, model: PairwiseMRF, *, seed: int) -> Objective:
+        """The objective for one model; all its randomness comes from the seed."""
+
+    @property
+    def default_step(self) -> StepRule:
+        """The rule of a descent that was given none."""
+        from fastmix.projection.steps import LineSearch
+
+        return LineSearch()
+
+
+@dataclass(frozen=True)
+class Euclidean(Divergence):
+    """The squared distance of the tables, ``sum over edges ||T_e - psi_e||_F^2``; unaries do not change.
+
+    :func:`fastmix.project` solves it directly, without a descent.
+    """
+
+    def start(self, model: PairwiseMRF, *, seed: int) -> Objective:
+        """The squared distance to one model."""
+        return _SquaredDistance(model)
+
+
+class _SquaredDistance(Objective):
+    def __init__(self, model: PairwiseMRF) -> None:
+        self.psi = model.log_pairwise
+
+    def evaluate(self, theta: PairwiseMRF) -> tuple[float, FloatArray]:
+        change = theta.log_pairwise - self.psi
+        return float(change @ change), np.concatenate([np.zeros(len(theta.log_unary)), 2.0 * change])

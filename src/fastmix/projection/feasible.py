@@ -1,0 +1,137 @@
+"""The set that a descent must stay in, with the Euclidean projection onto it, warm-started from step to step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.dependency import edge_dependencies
+from fastmix.errors import NotConvergedError
+from fastmix.model import PairwiseMRF
+from fastmix.norms import Norm, matrix_norm
+from fastmix.projection.coordinates import Coordinates, Metric
+from fastmix.projection.edges import edge_costs
+from fastmix.projection.euclidean import MARGIN, project_euclidean
+from fastmix.projection.fast import SOLVERS, symmetric
+from fastmix.projection.paper_dual import PaperDual
+from fastmix.projection.result import ProjectionResult
+
+__all__ = ["FeasibleSet"]
+
+FloatArray = NDArray[np.float64]
+
+
+class FeasibleSet:
+    """Models on one graph whose dependency norm is bounded, and steps within them.
+
+    Parameters
+    ----------
+    model : PairwiseMRF
+        Gives graph and state counts; finite entries only.
+    norm_bound, norm, bound, solver, tol, max_iter
+        As for :func:`fastmix.project`.
+    nearest : ProjectionResult
+        The Euclidean projection of the model: its multipliers start the next projection.
+    """
+
+    def __init__(
+        self,
+        model: PairwiseMRF,
+        *,
+        norm_bound: float,
+        norm: Norm,
+        bound: Literal["range", "linf"],
+        solver: Literal["fast"] | PaperDual,
+        tol: float,
+        max_iter: int,
+        nearest: ProjectionResult,
+    ) -> None:
+        self.model = model
+        self.norm_bound, self.norm, self.bound = norm_bound, norm, bound
+        self.solver, self.tol, self.max_iter = solver, tol, max_iter
+        self.num_projections = 0
+        self.num_inexact = 0
+        self._warm = nearest
+        self._metrics: dict[Coordinates, Metric] = {}
+        self._multipliers: dict[Coordinates, FloatArray | None] = {}
+
+    def metric(self, coordinates: Coordinates) -> Metric:
+        """The metric of some coordinates, made once."""
+        if coordinates not in self._metrics:
+            self._metrics[coordinates] = metric = Metric(self.model, coordinates)
+            even = metric.edge_weights is None
+            self._multipliers[coordinates] = self._warm.multipliers if even else None
+        return self._metrics[coordinates]
+
+    def step(
+        self,
+        theta: PairwiseMRF,
+        gradient: FloatArray,
+        size: float,
+        coordinates: Coordinates,
+        moments: FloatArray | None = None,
+    ) -> PairwiseMRF:
+        """A step of the given size against the gradient (by indicator entries), and back into the set.
+
+        ``moments`` are the marginals of theta, which ``fisher`` coordinates need.
+        """
+        metric = self.metric(coordinates)
+        metric.adapt(moments)
+        return self.project(theta.parameters - size * metric.steepest(gradient), coordinates)
+
+    def project(self, parameters: FloatArray, coordinates: Coordinates) -> PairwiseMRF:
+        """The closest model of the set in the metric of some coordinates; the unaries stay as they are."""
+        self.num_projections += 1
+        metric = self.metric(coordinates)
+        model = self.model.replace(parameters=parameters)
+        if self.solver != "fast":
+            return self._project_paper(model)
+        # For the infinity norm the solver sees at once that there is nothing to do.
+        if self.norm != "inf" and self._norm_of(model) <= self.norm_bound:
+            return model
+        costs = edge_costs(model, self.bound)
+        weighted = costs
+        if metric.edge_weights is not None:
+            of_knot = np.repeat(metric.edge_weights, np.diff(costs.start))
+            weighted = replace(costs, mu=costs.mu * of_knot, f=costs.f * of_knot, quadratic=False)
+        cap = self.norm_bound * (1.0 - MARGIN)
+        solution = SOLVERS[self.norm](
+            weighted, self.norm_bound, cap, self.tol, self.max_iter, self._multipliers[coordinates]
+        )
+        if solution.interrupted:
+            raise KeyboardInterrupt
+        self.num_inexact += not solution.converged
+        self._multipliers[coordinates] = solution.multipliers
+        return model.replace(log_pairwise=costs.tables(solution.z))
+
+    def _project_paper(self, model: PairwiseMRF) -> PairwiseMRF:
+        """The operator of the paper, with the matrix Z of the last step carried along."""
+        assert isinstance(self.solver, PaperDual)
+        try:
+            self._warm = project_euclidean(
+                model, norm_bound=self.norm_bound, norm=self.norm, bound=self.bound, solver=self.solver, tol=self.tol,
+                max_iter=self.max_iter, warm_start=self._warm,
+            )  # fmt: skip
+        except NotConvergedError as error:
+            self.num_inexact += 1
+            self._warm = error.result
+        return self._warm.model
+
+    def settle(self, theta: PairwiseMRF) -> PairwiseMRF:
+        """A model that lies in the set but for rounding, moved into it from the safe side."""
+        factor = 1.0
+        for _ in range(60):
+            size = self._norm_of(theta)
+            if size <= self.norm_bound:
+                return theta
+            # Scaling a table scales its dependency; a hair's breadth is enough.
+            factor = min(factor, self.norm_bound / size) * (1.0 - 4.0 * MARGIN)
+            theta = theta.replace(log_pairwise=theta.log_pairwise * factor)
+        raise AssertionError("scaling the tables must scale their norm")
+
+    def _norm_of(self, model: PairwiseMRF) -> float:
+        z = edge_dependencies(model, bound=self.bound).max(axis=1, initial=0.0)
+        return matrix_norm(symmetric(model.edges, z, model.num_variables), self.norm)

@@ -1,0 +1,77 @@
+"""Compiled forward and backward passes over many trees at once, in logarithms.
+
+Nodes are numbered so that children come before their parents and the trees of a piece lie together. ``potentials`` is
+flat: node k has ``states[k]`` entries from ``node_at[k]`` on, and the link to its parent a table of (own states, states
+of the parent) from ``link_at[k]`` on.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+__all__ = ["pass_down", "pass_up"]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def pass_up(potentials, states, node_at, parent, link_at, message_at, piece_of, beliefs, messages, log_z):  # type: ignore[no-untyped-def]
+    """Log Z of every piece; ``beliefs`` (like the node entries) and ``messages`` are left for the way down."""
+    log_z[:] = 0.0
+    for k in range(len(states)):
+        for s in range(states[k]):
+            beliefs[message_at[k] + s] = potentials[node_at[k] + s]
+    work = np.empty(states.max() if len(states) else 1)
+    for k in range(len(states)):
+        own, count = message_at[k], states[k]
+        if parent[k] < 0:
+            top = beliefs[own]
+            for s in range(1, count):
+                top = max(top, beliefs[own + s])
+            total = 0.0
+            for s in range(count):
+                total += np.exp(beliefs[own + s] - top)
+            log_z[piece_of[k]] += top + np.log(total)
+            continue
+        width, base = states[parent[k]], link_at[k]
+        for t in range(width):
+            top = -np.inf
+            for s in range(count):
+                work[s] = beliefs[own + s] + potentials[base + s * width + t]
+                top = max(top, work[s])
+            total = 0.0
+            for s in range(count):
+                total += np.exp(work[s] - top)
+            value = top + np.log(total)
+            # One message per node, in the place of its parent's states.
+            messages[base + t] = value
+            beliefs[message_at[parent[k]] + t] += value
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def pass_down(  # type: ignore[no-untyped-def]
+    potentials, states, node_at, parent, link_at, message_at, first, last, beliefs, messages, marginals
+):
+    """Marginals of the nodes ``first`` to ``last - 1`` and of their links, laid out as the potentials."""
+    for k in range(last - 1, first - 1, -1):
+        own, count, at = message_at[k], states[k], node_at[k]
+        if parent[k] < 0:
+            top = beliefs[own]
+            for s in range(1, count):
+                top = max(top, beliefs[own + s])
+            total = 0.0
+            for s in range(count):
+                marginals[at + s] = np.exp(beliefs[own + s] - top)
+                total += marginals[at + s]
+            for s in range(count):
+                marginals[at + s] /= total
+            continue
+        width, base, above = states[parent[k]], link_at[k], node_at[parent[k]]
+        for s in range(count):
+            total = 0.0
+            for t in range(width):
+                # p(s | t) p(t): the message is the log of the sum over s.
+                value = np.exp(beliefs[own + s] + potentials[base + s * width + t] - messages[base + t])
+                value *= marginals[above + t]
+                marginals[base + s * width + t] = value
+                total += value
+            marginals[at + s] = total

@@ -1,0 +1,87 @@
+"""The KL-divergence from the model to its projection, by exact inference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.errors import ResourceError
+from fastmix.exact.junction_tree import JunctionTree, plan_junction_tree
+from fastmix.model import PairwiseMRF
+from fastmix.projection.divergence import Divergence, Objective
+from fastmix.resources import available_memory
+
+__all__ = ["KL", "ExactKL"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class KL(Divergence):
+    """``KL(psi || theta) = sum_x p(x; psi) log(p(x; psi) / p(x; theta))``, for models of small treewidth.
+
+    With the moments ``mu(theta) = E f(x)`` of the indicators f it is ``A(theta) - A(psi) - (theta - psi) . mu(psi)``, a
+    convex function with the gradient ``mu(theta) - mu(psi)`` (Liu and Domke, 2014, section 6.2.1). At the minimum over
+    free unaries all single-variable marginals agree with those of psi: the reference that tractable divergences are
+    compared with, where exact inference is possible and a projection therefore not needed.
+
+    Parameters
+    ----------
+    memory_limit : float, optional
+        Bytes for the junction tree; half of the memory that is free by default.
+
+    Notes
+    -----
+    Two passes over a junction tree an evaluation: 0.1 s on a 16x16 grid of binary variables. A larger treewidth is
+    refused with its size before anything is allocated (:class:`fastmix.ResourceError`).
+
+    Examples
+    --------
+    >>> import fastmix
+    >>> model = fastmix.instances.ising_grid(3, 3, coupling_max=2.0, seed=0)
+    >>> result = fastmix.project(model, norm_bound=0.9, divergence=KL())
+    >>> before, after = (fastmix.infer(m, method="exact").node_marginals for m in (model, result.model))
+    >>> bool(abs(before - after).max() < 0.01)
+    True
+    """
+
+    memory_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.memory_limit is not None and not self.memory_limit > 0:
+            raise ValueError(f"memory_limit must be positive, got {self.memory_limit!r}")
+
+    def start(self, model: PairwiseMRF, *, seed: int) -> Objective:
+        """The divergence from one model; nothing is drawn."""
+        return ExactKL(model, self.memory_limit)
+
+
+class ExactKL(Objective):
+    """KL from one model by a junction tree that is planned once."""
+
+    def __init__(self, model: PairwiseMRF, memory_limit: float | None) -> None:
+        limit = available_memory() / 2 if memory_limit is None else float(memory_limit)
+        try:
+            self.tree: JunctionTree = plan_junction_tree(model, memory_limit=limit)
+        except ResourceError as error:
+            raise ResourceError(
+                f"{error}; of the divergences, PiecewiseKL and ReversedKL need no exact inference",
+                required_bytes=error.required_bytes,
+                limit_bytes=error.limit_bytes,
+                treewidth=error.treewidth,
+            ) from None
+        self.psi = model.parameters
+        self.psi_log_z, self.psi_moments = self.calibrate(model)
+
+    def calibrate(self, theta: PairwiseMRF) -> tuple[float, FloatArray]:
+        """Log Z without the constant of the model, and the moments aligned with its parameters."""
+        answer = replace(self.tree, model=theta).calibrate()
+        return answer.log_z - theta.log_constant, np.concatenate([answer.node_marginals, answer.edge_marginals])
+
+    def evaluate(self, theta: PairwiseMRF) -> tuple[float, FloatArray]:
+        """Value and gradient, both exact."""
+        log_z, self.moments = self.calibrate(theta)
+        value = log_z - self.psi_log_z - (theta.parameters - self.psi) @ self.psi_moments
+        return max(0.0, float(value)), self.moments - self.psi_moments

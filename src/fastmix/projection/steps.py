@@ -1,0 +1,247 @@
+"""How long the steps of a descent are, and when it ends."""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.model import PairwiseMRF
+from fastmix.projection.coordinates import COORDINATES, Coordinates
+from fastmix.projection.divergence import Objective
+from fastmix.projection.feasible import FeasibleSet
+from fastmix.validation import check_choice, check_count
+
+__all__ = ["PAPER_STEP", "DecreasingStep", "FixedStep", "LineSearch", "StepRule", "Trace"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass
+class Trace:
+    """What a descent has seen: values, the latest feasible model, and why it ended.
+
+    Attributes
+    ----------
+    deadline : float
+        On the clock of :func:`time.perf_counter`.
+    values : list of float
+        Of the divergence at the start and after every step.
+    theta : PairwiseMRF or None
+        Where the latest value was taken.
+    reason : str
+        ``num_steps``, ``tol``, ``stationary``, ``time_limit`` or ``interrupted``.
+    """
+
+    deadline: float = math.inf
+    values: list[float] = field(default_factory=list)
+    theta: PairwiseMRF | None = None
+    reason: str = "num_steps"
+
+    def record(self, value: float, theta: PairwiseMRF) -> bool:
+        """Take in a value; False when the time is up."""
+        if not math.isfinite(value):
+            raise ValueError(f"the divergence must be finite at every feasible model, got {value}")
+        self.values.append(float(value))
+        self.theta = theta
+        if time.perf_counter() < self.deadline:
+            return True
+        self.reason = "time_limit"
+        return False
+
+    def stalled(self, window: int) -> bool:
+        """Whether the mean of the last ``window`` values is not below that of as many before, beyond their noise."""
+        if window == 0 or len(self.values) < 2 * window:
+            return False
+        earlier, later = np.array(self.values[-2 * window : -window]), np.array(self.values[-window:])
+        # Twice the standard error of the difference, from changes between neighbours: a trend must not count as noise.
+        noise = sum(float(np.mean(np.diff(part) ** 2)) / 2.0 for part in (earlier, later) if len(part) > 1)
+        if float(earlier.mean() - later.mean()) > 2.0 * math.sqrt(noise / window):
+            return False
+        self.reason = "stationary"
+        return True
+
+
+class StepRule(ABC):
+    """A way down: from a feasible model to one with a smaller divergence, feasible all along."""
+
+    @abstractmethod
+    def descend(self, objective: Objective, theta: PairwiseMRF, feasible: FeasibleSet, trace: Trace) -> PairwiseMRF:
+        """The model reached from ``theta``; every value goes through ``trace.record``, which says when to stop."""
+
+
+@dataclass(frozen=True)
+class FixedStep(StepRule):
+    """Gradient steps of one size, each followed by the projection (Liu and Domke, 2014, Algorithm 1).
+
+    Parameters
+    ----------
+    size : float
+        Factor of the gradient.
+    num_steps : int
+    coordinates : {"indicator", "centred"}
+        In which the gradient is taken, see :mod:`fastmix.projection.coordinates`.
+    tol : float
+        Stop when no parameter changes by more than this in a step. With 0, all steps are taken.
+    window : int
+        Stop when the mean value of this many steps is not below that of as many before, beyond its noise; 0 for never.
+
+    Examples
+    --------
+    >>> PAPER_STEP
+    FixedStep(size=0.1, num_steps=60, coordinates='indicator', tol=0.0, window=0)
+    """
+
+    size: float = 0.1
+    num_steps: int = 60
+    coordinates: Coordinates = "centred"
+    tol: float = 0.0
+    window: int = 0
+
+    def __post_init__(self) -> None:
+        _check_common(self.size, self.num_steps, self.coordinates, self.tol)
+        check_count("window", self.window, least=0)
+
+    def descend(self, objective: Objective, theta: PairwiseMRF, feasible: FeasibleSet, trace: Trace) -> PairwiseMRF:
+        """Steps until the number, the tolerance, the window or the clock ends them."""
+        for _ in range(self.num_steps):
+            value, gradient = objective.evaluate(theta)
+            if not trace.record(value, theta) or trace.stalled(self.window):
+                return theta
+            new = feasible.step(theta, gradient, self.size, self.coordinates, objective.moments)
+            change = _largest_change(new, theta)
+            theta = new
+            if change <= self.tol:
+                trace.reason = "tol"
+                break
+        return theta
+
+
+@dataclass(frozen=True)
+class DecreasingStep(StepRule):
+    """Gradient steps that shrink after a while, and the mean of the last models: for gradients that are estimates.
+
+    Step k has the given size up to ``hold * num_steps``, and falls in proportion to ``1 / k`` from there on. The answer
+    is the mean of the models after that point, which lies in the feasible set because the set is convex (Polyak and
+    Juditsky, 1992).
+
+    Parameters
+    ----------
+    size, num_steps, coordinates
+        As for :class:`FixedStep`.
+    hold : float
+        Fraction of the steps that have the full size, from 0 to 1.
+    """
+
+    size: float = 0.1
+    num_steps: int = 60
+    coordinates: Coordinates = "centred"
+    hold: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check_common(self.size, self.num_steps, self.coordinates, 0.0)
+        if not 0.0 <= self.hold <= 1.0:
+            raise ValueError(f"hold must be from 0 to 1, got {self.hold!r}")
+
+    def descend(self, objective: Objective, theta: PairwiseMRF, feasible: FeasibleSet, trace: Trace) -> PairwiseMRF:
+        """Steps until the number or the clock ends them."""
+        held = math.ceil(self.hold * self.num_steps)
+        total, count = np.zeros(theta.num_parameters), 0
+        for k in range(self.num_steps):
+            value, gradient = objective.evaluate(theta)
+            if not trace.record(value, theta):
+                break
+            size = self.size if k < held else self.size * max(held, 1) / (k + 1)
+            theta = feasible.step(theta, gradient, size, self.coordinates, objective.moments)
+            if k >= held:
+                total += theta.parameters
+                count += 1
+        return theta.replace(parameters=total / count) if count else theta
+
+
+@dataclass(frozen=True)
+class LineSearch(StepRule):
+    """Projected gradient steps that never go up: Barzilai-Borwein lengths with Armijo's condition.
+
+    From theta the direction is ``d = P(theta - a g) - theta`` with the projection P, the steepest direction g of the
+    coordinates and the length ``a = ||s||^2 / <s, y>`` from the last changes s of theta and y of the gradient; the
+    fraction of it is halved until the value falls by 1e-4 of what the slope promises. Needs exact values.
+
+    Parameters
+    ----------
+    num_steps : int
+        The most steps.
+    coordinates : {"indicator", "centred"}
+    tol : float
+        Stop when a step promises less than this, relative to one plus the value.
+    first_size : float
+        Length of the first step.
+
+    References
+    ----------
+    E. G. Birgin, J. M. Martínez and M. Raydan, "Nonmonotone spectral projected gradient methods on convex sets",
+    SIAM Journal on Optimization 10, 2000 (here in its monotone form).
+    """
+
+    num_steps: int = 60
+    coordinates: Coordinates = "centred"
+    tol: float = 1e-6
+    first_size: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_common(self.first_size, self.num_steps, self.coordinates, self.tol, size_name="first_size")
+
+    def descend(self, objective: Objective, theta: PairwiseMRF, feasible: FeasibleSet, trace: Trace) -> PairwiseMRF:
+        """Steps until the number, the tolerance or the clock ends them, or no step goes down any more."""
+        if not objective.exact:
+            raise ValueError("LineSearch compares values, and this divergence is estimated: use FixedStep instead")
+        metric = feasible.metric(self.coordinates)
+        size = self.first_size
+        value, gradient = objective.evaluate(theta)
+        for _ in range(self.num_steps):
+            if not trace.record(value, theta):
+                return theta
+            target = feasible.step(theta, gradient, size, self.coordinates, objective.moments)
+            direction = target.parameters - theta.parameters
+            slope = float(gradient @ direction)
+            if -slope <= self.tol * (1.0 + abs(value)):
+                trace.reason = "tol"
+                return theta
+            fraction, new, new_value = 1.0, target, math.inf
+            for _ in range(30):
+                if fraction < 1.0:
+                    new = theta.replace(parameters=theta.parameters + fraction * direction)
+                new_value, new_gradient = objective.evaluate(new)
+                if new_value <= value + 1e-4 * fraction * slope:
+                    break
+                # The minimum of the parabola through both values with this slope, but not too close to either.
+                best = -0.5 * slope * fraction**2 / (new_value - value - slope * fraction)
+                fraction = min(max(best, 0.1 * fraction), 0.5 * fraction)
+            else:
+                trace.reason = "stationary"
+                return theta
+            change, turn = new.parameters - theta.parameters, new_gradient - gradient
+            curvature = float(change @ turn)
+            length = metric.squared_norm(change)
+            size = min(max(length / curvature, 1e-6), 1e6) if curvature > 1e-12 * length else min(4.0 * size, 1e6)
+            theta, value, gradient = new, new_value, new_gradient
+        return theta
+
+
+def _largest_change(new: PairwiseMRF, old: PairwiseMRF) -> float:
+    return float(np.abs(new.parameters - old.parameters).max(initial=0.0))
+
+
+def _check_common(size: float, num_steps: int, coordinates: str, tol: float, size_name: str = "size") -> None:
+    if not (isinstance(size, int | float | np.number) and 0.0 < size < math.inf):
+        raise ValueError(f"{size_name} must be a positive number, got {size!r}")
+    check_count("num_steps", num_steps, least=1)
+    check_choice("coordinates", coordinates, COORDINATES)
+    if not (isinstance(tol, int | float | np.number) and 0.0 <= tol < math.inf):
+        raise ValueError(f"tol must be at least 0, got {tol!r}")
+
+PAPER_STEP = FixedStep(size=0.1, num_steps=60, coordinates="indicator")
