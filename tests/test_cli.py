@@ -883,3 +883,39 @@ def test_perfect_samples(run: Run) -> None:
         assert data["draws"].shape == (1, 7, 9)
     assert json.loads(run("sample", "grid.npz", "--method", "perfect", "--json").out)["num_samples"] == 100
     assert_refused(run("sample", "grid.npz", "--method", "perfect", "--burn-in", "3"), 2, "--burn-in must not be given")
+
+
+# -- applications ----------------------------------------------------------------------------------------------------
+
+
+def test_denoise(run: Run, tmp_path: Path) -> None:
+    from PIL import Image
+
+    rows, cols = np.mgrid[:30, :40]
+    Image.fromarray(np.where((rows - 15) ** 2 + (cols - 20) ** 2 < 120, 255, 0).astype(np.uint8)).save("disc.png")
+    outcome = run("denoise", "disc.png", "-o", "out.png", "--method", "loopy-bp", "--size", "40x30", "--seed", "1")
+    assert outcome.code in (0, 1), outcome
+    assert "40x30 pixels, method loopy-bp" in outcome.err
+    assert (tmp_path / "out.png").read_bytes()[:4] == b"\x89PNG"
+    settings = ["--full-size", "--noise", "none", "--method", "mean-field", "--json"]
+    answer = json.loads(run("denoise", "disc.png", "-o", "two.png", *settings).out)
+    assert (answer["width"], answer["height"], answer["error_rate"]) == (40, 30, None)
+    assert_refused(run("denoise", "missing.png", "-o", "out.png"), 3, "missing.png")
+    Path("text.png").write_text("no picture")
+    assert_refused(run("denoise", "text.png", "-o", "out.png"), 3, "text.png")
+    assert_refused(run("denoise", "disc.png", "-o", "out.txt"), 2, "must name a picture")
+    assert_refused(run("denoise", "disc.png", "-o", "out.png", "--noise", "much"), 2, "--noise must be a number")
+    assert_refused(run("denoise", "disc.png", "-o", "out.png", "--size", "big"), 2, "size must be WIDTHxHEIGHT")
+    assert_refused(run("denoise", "disc.png", "-o", "out.png", "--method", "magic"), 2, "method must be")
+
+
+def test_experiment(run: Run, tmp_path: Path) -> None:
+    options = ["-o", "out", "--quick", "--trials", "1", "--methods", "loopy-bp"]
+    outcome = run("experiment", "strength-random", *options)
+    assert outcome.code == 0, outcome
+    assert outcome.out.strip().endswith("report.html")
+    assert (tmp_path / "out" / "report.html").exists()
+    again = json.loads(run("experiment", "strength-random", *options, "--json").out)
+    assert again["num_run"] == 0
+    assert_refused(run("experiment", "magic", "-o", "out"), 2, "magic")
+    assert_refused(run("experiment", "potts", "-o", "out", "--trials", "0"), 2, "trials must be")

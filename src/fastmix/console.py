@@ -25,9 +25,11 @@ from fastmix.sampling import PerfectSamples, SampleResult
 __all__ = [
     "blaming_input",
     "check_answer_name",
+    "check_picture_name",
     "emit_json",
     "load",
     "load_marginals",
+    "load_picture",
     "message",
     "naming_steps",
     "save_answer",
@@ -41,6 +43,8 @@ __all__ = [
     "show_perfect",
     "show_sampling",
     "working",
+    "working_rows",
+    "working_share",
 ]
 
 T = TypeVar("T")
@@ -281,6 +285,58 @@ def show_comparison(title: str, comparison: Comparison) -> None:
 
 def _short(value: float | None) -> str:
     return "-" if value is None else f"{value:.2g}"
+
+
+def check_picture_name(path: str) -> None:
+    """Refuse a name that no picture format goes by, before the work is done."""
+    if not path.lower().endswith((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")):
+        raise ValueError(f"-o must name a picture such as out.png, got {path!r}")
+
+
+def load_picture(read: Callable[[], T], path: str) -> T:
+    """A picture; whatever is wrong with its file is a :class:`BadFileError`."""
+    try:
+        return read()
+    except (OSError, ValueError) as error:
+        text = getattr(error, "strerror", None) or str(error)
+        raise BadFileError(text if path in text else f"{path}: {text}") from error
+
+
+@contextlib.contextmanager
+def working_share(text: str) -> Iterator[Callable[[float], None] | None]:
+    """A spinner on stderr with the share of the work that is done, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text) as status:
+        yield lambda share: status.update(f"{text}: {100.0 * share:.0f} %")
+
+
+@contextlib.contextmanager
+def working_rows(text: str) -> Iterator[Callable[[Any], None] | None]:
+    """Rows done and the time left of an experiment, on stderr: a spinner on a terminal, a line a minute elsewhere."""
+    last = time.monotonic()
+
+    def line(report: Any) -> str:
+        left = "" if report.seconds_left is None else f", {report.seconds_left / 60.0:.1f} min left"
+        return f"{report.experiment}: {report.done:,} of {report.total:,} rows{left}"
+
+    if not sys.stderr.isatty():
+
+        def seldom(report: Any) -> None:
+            nonlocal last
+            if time.monotonic() - last > 60.0:
+                last = time.monotonic()
+                message(line(report))
+
+        yield seldom
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text) as status:
+        yield lambda report: status.update(line(report))
 
 
 @contextlib.contextmanager

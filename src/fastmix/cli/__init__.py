@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from fastmix import __version__
-from fastmix.cli import answers, models, theory
+from fastmix.cli import answers, applications, models, theory
 from fastmix.errors import BadFileError, FastmixError, NotConvergedError
 
 __all__ = ["app", "main"]
@@ -27,7 +27,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _command in (
-    models.info, answers.infer, answers.compare, answers.sample, theory.certify, theory.project, models.convert
+    models.info, answers.infer, answers.compare, answers.sample, theory.certify, theory.project,
+    applications.denoise, applications.experiment, models.convert,
 ):  # fmt: skip
     app.command()(_command)
 app.add_typer(models.generate, name="generate")
@@ -97,7 +98,7 @@ def _run(arguments: list[str]) -> int:
     except OSError as error:
         _abandon_stdout()
         return _fail(f"{error.filename or 'output'}: {error.strerror or error}", 2)
-    except (FastmixError, ValueError, MemoryError) as error:
+    except (FastmixError, ValueError, MemoryError, ImportError) as error:
         return _fail(str(error) or type(error).__name__, 2)
     except Exception as error:
         if hasattr(error, "format_message"):  # a usage error of the parser

@@ -1,0 +1,193 @@
+"""Pictures from files and to files, with Pillow (extra ``image``)."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.denoising.posterior import as_grey, check_size
+from fastmix.errors import FormatError, ResourceError
+from fastmix.io.files import atomic_write
+
+if TYPE_CHECKING:
+    from fastmix.denoising.denoise import DenoiseResult
+
+__all__ = ["load_image", "parse_size", "resize", "write_comparison"]
+
+FloatArray = NDArray[np.float64]
+
+_MOST_PIXELS = 250_000_000  # what is decoded at all: a few bytes a pixel
+_PANEL_WIDTH = 240  # pixels that a panel of the comparison has at least, by whole factors
+_GAP = 12
+_CAPTION = 22
+
+
+def load_image(path: str | os.PathLike[str], size: tuple[int, int] | None = None) -> FloatArray:
+    """Grey values (rows, cols) from 0 to 1 of an image file.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Any format that Pillow reads; colours become grey, the orientation noted by a camera is applied.
+    size : (int, int), optional
+        Width and height of a box, turned upright for an upright picture, that the picture is scaled down to fit,
+        keeping its proportions. Full size by default.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    FormatError
+        If it is not an image.
+    ResourceError
+        If it is too large, at the size asked for, to be denoised in memory.
+    ImportError
+        If Pillow is not installed; the message names the extra.
+
+    Examples
+    --------
+    >>> import tempfile, PIL.Image
+    >>> with tempfile.NamedTemporaryFile(suffix=".png") as file:
+    ...     PIL.Image.new("RGB", (300, 200), "white").save(file.name)
+    ...     load_image(file.name, size=(120, 80)).shape
+    (80, 120)
+    """
+    image_module = _pillow()
+    from PIL import ImageOps, UnidentifiedImageError
+
+    if size is not None:
+        _check_box(size)
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{os.fspath(path)}: no such file")
+    try:
+        with warnings.catch_warnings(), image_module.open(path) as image:
+            warnings.simplefilter("ignore", image_module.DecompressionBombWarning)  # the size is judged here
+            width, height = image.size
+            if width * height > _MOST_PIXELS:
+                raise ResourceError(
+                    f"{os.fspath(path)}: {width}x{height} pixels are too many to read; scale it down first"
+                )
+            box = None if size is None else _turned(size, width, height)
+            if box is None:
+                check_size(height, width)
+            else:
+                image.draft("L", box)  # a JPEG is decoded at a fraction of its size where that is enough
+            grey = _grey(ImageOps.exif_transpose(image))
+    except (UnidentifiedImageError, image_module.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
+        reason = "not an image that can be read" if isinstance(error, UnidentifiedImageError) else str(error)
+        raise FormatError(f"{os.fspath(path)}: {reason}") from error
+    if size is None:
+        return grey
+    rows, cols = grey.shape
+    box = _turned(size, cols, rows)
+    factor = min(1.0, box[0] / cols, box[1] / rows)
+    return resize(grey, max(1, round(factor * rows)), max(1, round(factor * cols)))
+
+
+def resize(image: FloatArray, rows: int, cols: int) -> FloatArray:
+    """An image scaled by averaging over the area of each new pixel."""
+    if image.shape == (rows, cols):
+        return image
+    image_module = _pillow()
+    source = image_module.fromarray(image.astype(np.float32))
+    scaled = source.resize((cols, rows), image_module.Resampling.BOX)
+    return np.clip(np.asarray(scaled, dtype=np.float64), image.min(), image.max())
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """Width and height from text such as ``120x80``.
+
+    Examples
+    --------
+    >>> parse_size("120x80")
+    (120, 80)
+    """
+    match = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", text)
+    size = (int(match[1]), int(match[2])) if match else (0, 0)
+    if min(size) < 2:
+        raise ValueError(f"size must be WIDTHxHEIGHT, such as 120x80, each at least 2, got {text!r}")
+    return size
+
+
+def write_comparison(result: DenoiseResult, path: str | os.PathLike[str]) -> None:
+    """Write a picture of what went in and what came out, side by side.
+
+    From left to right: the clean picture where it is known, the noisy one, the probability of white, and the most
+    probable labels; enlarged by whole factors if small.
+
+    Parameters
+    ----------
+    result : DenoiseResult
+    path : str or path-like
+        The suffix sets the format: ``.png``, ``.jpg`` and others that Pillow writes.
+
+    Raises
+    ------
+    ValueError
+        If the suffix is not that of an image format.
+    ImportError
+        If Pillow is not installed.
+    """
+    image_module = _pillow()
+    suffix = os.path.splitext(os.fspath(path))[1].lower()
+    kind = image_module.registered_extensions().get(suffix)
+    if kind is None or kind not in image_module.SAVE:
+        raise ValueError(f"output must end in .png or that of another image format, got {os.fspath(path)!r}")
+    panels = [("noisy", result.observed), ("probability of white", result.marginals), ("labels", result.labels)]
+    if result.clean is not None:
+        panels.insert(0, ("clean", result.clean))
+    sheet = _sheet(panels)
+    with atomic_write(path, binary=True) as stream:
+        sheet.save(stream, format=kind)
+
+
+def _sheet(panels: list[tuple[str, Any]]) -> Any:
+    from PIL import ImageDraw, ImageFont
+
+    image_module = _pillow()
+    rows, cols = panels[0][1].shape
+    factor = max(1, -(-_PANEL_WIDTH // cols))
+    width, height = factor * cols, factor * rows
+    sheet = image_module.new("L", (len(panels) * (width + _GAP) + _GAP, height + _GAP + _CAPTION + _GAP), 255)
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=14)
+    for k, (title, values) in enumerate(panels):
+        pixels = np.round(255.0 * np.asarray(values, dtype=np.float64)).astype(np.uint8)
+        enlarged = np.repeat(np.repeat(pixels, factor, axis=0), factor, axis=1)
+        left = _GAP + k * (width + _GAP)
+        sheet.paste(image_module.fromarray(enlarged), (left, _GAP))
+        draw.text((left + width / 2, _GAP + height + _CAPTION / 2 + 2), title, fill=0, font=font, anchor="mm")
+    return sheet
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise ImportError("pictures need Pillow: pip install 'fastmix[image]'", name="PIL") from None
+    return Image
+
+
+def _grey(image: Any) -> FloatArray:
+    if image.mode in ("I", "F") or image.mode.startswith("I;"):  # more than 8 bits: Pillow would cut them off
+        values = np.asarray(image, dtype=np.float64)
+        top = 65535.0 if image.mode != "F" else max(1.0, float(values.max(initial=0.0)))
+        return as_grey(np.clip(values / top, 0.0, 1.0))
+    if "A" in image.mode or "transparency" in image.info:
+        white = _pillow().new("RGBA", image.size, "white")
+        image = _pillow().alpha_composite(white, image.convert("RGBA"))
+    return as_grey(np.asarray(image.convert("L")))
+
+
+def _turned(size: tuple[int, int], width: int, height: int) -> tuple[int, int]:
+    long, short = max(size), min(size)
+    return (long, short) if width >= height else (short, long)
+
+
+def _check_box(size: tuple[int, int]) -> None:
+    if len(size) != 2 or not all(isinstance(side, int | np.integer) and side >= 2 for side in size):
+        raise ValueError(f"size must be two whole numbers of at least 2, got {size!r}")

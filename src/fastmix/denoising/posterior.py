@@ -1,0 +1,168 @@
+"""The model of a noisy black-and-white picture (Liu and Domke 2014, section 7.2).
+
+Every pixel has a label Y of -1 (black) or 1 (white) and an observed grey value X in [0, 1]. On the grid of pixels with
+four neighbours each, every pair counted once,
+
+    p(Y | X) ~ exp( coupling * sum_ij Y_i Y_j + data_weight * sum_i (2 X_i - 1) Y_i ).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastmix import graphs
+from fastmix.errors import ResourceError
+from fastmix.model import PairwiseMRF
+from fastmix.resources import available_memory, format_bytes
+
+__all__ = ["COUPLING", "DATA_WEIGHT", "NOISE", "add_noise", "as_grey", "binarise", "denoising_model"]
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+COUPLING = 0.7
+DATA_WEIGHT = 0.25
+NOISE = 1.25
+
+_LEAST_SIDE = 2
+_BYTES_PER_PIXEL = 1500  # model, sampler, sums of the chains and the arrays in between, at their largest
+
+
+def as_grey(image: ArrayLike) -> FloatArray:
+    """An image as grey values (rows, cols); colours are weighted as the eye does (ITU-R 601).
+
+    Whole numbers of 8 or 16 bits are scaled to [0, 1]; other values stay as they are.
+
+    Raises
+    ------
+    ValueError
+        If it is not an image of at least 2x2 finite values.
+
+    Examples
+    --------
+    >>> as_grey(np.array([[0, 255], [51, 102]], dtype=np.uint8)).tolist()
+    [[0.0, 1.0], [0.2, 0.4]]
+    """
+    array = np.asarray(image)
+    if array.dtype.kind not in "buif":
+        raise ValueError(f"image must be an array of numbers, got one of type {array.dtype}")
+    if array.ndim == 3 and array.shape[2] in (3, 4):
+        scale = _scale(array.dtype)
+        values = array[..., :3].astype(np.float64) @ np.array([0.299, 0.587, 0.114]) / scale
+    elif array.ndim == 2:
+        values = array.astype(np.float64) / _scale(array.dtype)
+    else:
+        raise ValueError(f"image must have shape (rows, cols) or (rows, cols, 3), got {array.shape}")
+    if min(values.shape) < _LEAST_SIDE:
+        raise ValueError(f"image must have at least {_LEAST_SIDE} rows and columns, got {values.shape}")
+    if not np.isfinite(values).all():
+        raise ValueError("image must hold finite values, got nan or inf")
+    return values
+
+
+def binarise(image: ArrayLike) -> BoolArray:
+    """Which pixels of an image are brighter than its mean.
+
+    Examples
+    --------
+    >>> binarise([[0.1, 0.9], [0.2, 0.8]]).tolist()
+    [[False, True], [False, True]]
+    """
+    values = as_grey(image)
+    return values > values.mean()
+
+
+def add_noise(clean: ArrayLike, *, noise: float = NOISE, seed: int) -> FloatArray:
+    """Grey values ``x = y (1 - t^noise) + (1 - y) t^noise`` of a black-and-white picture y, t uniform on [0, 1].
+
+    Parameters
+    ----------
+    clean : bool array (rows, cols)
+    noise : float
+        The exponent, positive; 1 hides everything, larger is clearer, and the paper has 1.25.
+    seed : int
+
+    Examples
+    --------
+    >>> x = add_noise(np.ones((100, 100), dtype=bool), seed=0)
+    >>> bool(abs(x.mean() - (1 - 1 / 2.25)) < 0.01)
+    True
+    """
+    exponent = _positive("noise", noise)
+    y = np.asarray(clean, dtype=bool)
+    t = np.random.default_rng(seed).random(y.shape) ** exponent
+    return np.where(y, 1.0 - t, t)
+
+
+def denoising_model(
+    observed: ArrayLike, *, coupling: float = COUPLING, data_weight: float = DATA_WEIGHT
+) -> PairwiseMRF:
+    """The posterior of the labels given grey values.
+
+    Parameters
+    ----------
+    observed : float array (rows, cols)
+        From 0, black, to 1, white.
+    coupling : float
+        How strongly neighbours want to agree, at least 0.
+    data_weight : float
+        How much a pixel believes its grey value, at least 0.
+
+    Returns
+    -------
+    PairwiseMRF
+        Variable ``r * cols + c`` is the pixel at row r and column c; state 1 is white.
+
+    Raises
+    ------
+    ValueError
+        If a grey value is outside [0, 1] or a weight is negative.
+    ResourceError
+        If the picture is too large for the memory.
+
+    Examples
+    --------
+    >>> denoising_model(np.full((80, 120), 0.5))
+    PairwiseMRF(9600 variables of 2 states, 19000 edges)
+    """
+    x = as_grey(observed)
+    if x.min() < 0.0 or x.max() > 1.0:
+        raise ValueError(f"observed must have grey values from 0 to 1, got {x.min():g} to {x.max():g}")
+    check_size(*x.shape)
+    rows, cols = x.shape
+    edges = graphs.grid_edges(rows, cols)
+    weight = _not_negative("data_weight", data_weight)
+    return PairwiseMRF.ising(edges, _not_negative("coupling", coupling), weight * (2.0 * x.reshape(-1) - 1.0))
+
+
+def check_size(rows: int, cols: int) -> None:
+    """Refuse a picture that does not fit the memory, before anything is allocated for it."""
+    required, limit = rows * cols * _BYTES_PER_PIXEL, available_memory() / 2
+    if required > limit:
+        fitting = math.isqrt(int(limit / _BYTES_PER_PIXEL))
+        raise ResourceError(
+            f"a picture of {cols}x{rows} pixels needs {format_bytes(required)}, over the limit of "
+            f"{format_bytes(limit)}; give a size of at most about {fitting}x{fitting}",
+            required_bytes=int(required),
+            limit_bytes=int(limit),
+        )
+
+
+def _scale(dtype: np.dtype[Any]) -> float:
+    return float(np.iinfo(dtype).max) if dtype in (np.uint8, np.uint16) else 1.0
+
+
+def _positive(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value < math.inf:
+        raise ValueError(f"{name} must be a positive number, got {value!r}")
+    return float(value)
+
+
+def _not_negative(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 <= value < math.inf:
+        raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
+    return float(value)

@@ -1,0 +1,263 @@
+"""Tasks handed to any executor, their results taken back in order; pools of processes and clusters to hand them to."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
+from multiprocessing.connection import wait
+from typing import Any, Protocol, TypeVar
+
+from fastmix.experiments.extras import require
+
+__all__ = ["CrashError", "LocalPool", "Pool", "SharedExecutor", "cluster", "run_in_order"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_THREAD_VARIABLES = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_AHEAD = 8  # tasks in hand for every worker: enough to keep all busy while an early one takes its time
+
+
+class CrashError(RuntimeError):
+    """The process that ran a task died."""
+
+
+class Pool(Protocol):
+    """What :func:`run_in_order` needs: an executor that may be renewed after a crash."""
+
+    ahead: int | None
+
+    def submit(self, function: Callable[..., Any], argument: Any) -> Future[Any]:
+        """Hand over one task."""
+
+    def renew(self) -> bool:
+        """Start anew after a crash; False if that is not in the pool's power."""
+
+
+class SharedExecutor:
+    """An executor that belongs to the caller, who also decides how many workers it has.
+
+    Parameters
+    ----------
+    executor : concurrent.futures.Executor
+    """
+
+    ahead: int | None = None  # how many workers there are is not known: all tasks are handed over at once
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    def submit(self, function: Callable[..., Any], argument: Any) -> Future[Any]:
+        """Hand over one task."""
+        return self._executor.submit(function, argument)
+
+    def renew(self) -> bool:
+        """False: a broken executor is the caller's to replace."""
+        return False
+
+
+class LocalPool:
+    """Processes on this machine, one thread each, started afresh after a crash.
+
+    Parameters
+    ----------
+    num_workers : int or None
+        As many as there are processors by default.
+
+    Notes
+    -----
+    Workers are spawned, which is safe beside threads and the same on every system. A script that uses them must
+    therefore guard its own work with ``if __name__ == "__main__":``.
+    """
+
+    def __init__(self, num_workers: int | None = None) -> None:
+        if num_workers is not None and (isinstance(num_workers, bool) or num_workers < 1):
+            raise ValueError(f"num_workers must be a whole number of at least 1, got {num_workers!r}")
+        self.num_workers = num_workers or _processors()
+        self.ahead: int | None = _AHEAD * self.num_workers
+        self._pool: ProcessPoolExecutor | None = None
+        self._workers: list[Any] = []
+
+    def submit(self, function: Callable[..., Any], argument: Any) -> Future[Any]:
+        """Hand over one task; the first one starts the workers."""
+        if self._pool is not None:
+            return self._pool.submit(function, argument)
+        self._pool = ProcessPoolExecutor(
+            self.num_workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
+        )
+        before = set(multiprocessing.active_children())
+        with _single_threaded():
+            future = self._pool.submit(function, argument)
+        self._workers = [child for child in multiprocessing.active_children() if child not in before]
+        return future
+
+    def renew(self) -> bool:
+        """Leave a broken pool behind; the next task starts another."""
+        self.close(now=True)
+        return True
+
+    def close(self, *, now: bool = False) -> None:
+        """Stop the workers, ``now`` also in the middle of a task."""
+        if self._pool is None:
+            return
+        if now:
+            for worker in self._workers:
+                worker.terminate()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool, self._workers = None, []
+
+
+def run_in_order(function: Callable[[T], R], tasks: Sequence[T], pool: Pool) -> Generator[R | Exception, None, None]:
+    """Results of a function on every task, in the order of the tasks, whichever finishes first.
+
+    Parameters
+    ----------
+    function : callable
+        Importable by name where the pool runs it.
+    tasks : sequence
+    pool : Pool
+
+    Yields
+    ------
+    The result of each task, or the exception it raised. A task whose process dies is tried once more, alone; if the
+    process dies again the exception is a :class:`CrashError`, and the other tasks go on.
+
+    Raises
+    ------
+    BrokenExecutor
+        If the executor broke and is not ours to renew.
+
+    Notes
+    -----
+    A result that comes early is held back until those before it have come.
+    """
+    waiting = deque(tasks)
+    flying: deque[tuple[T, Future[R] | None]] = deque()  # None: was in hand when a process died, to be run alone
+    try:
+        for _ in tasks:
+            _submit_ahead(function, waiting, flying, pool)
+            task, future = flying.popleft()
+            if future is None:
+                yield _alone(function, task, pool)
+                continue
+            try:
+                result: R | Exception = future.result()
+            except BrokenExecutor:
+                if not pool.renew():
+                    raise
+                for k, (other, pending) in enumerate(flying):
+                    flying[k] = other, pending if pending is not None and _succeeded(pending) else None
+                result = _alone(function, task, pool)
+            except CancelledError:
+                result = CrashError("the executor cancelled this trial")
+            except Exception as error:
+                result = error
+            yield result
+    finally:
+        for _, future in flying:
+            if future is not None:
+                future.cancel()
+
+
+def _submit_ahead(
+    function: Callable[[T], R], waiting: deque[T], flying: deque[tuple[T, Future[R] | None]], pool: Pool
+) -> None:
+    """Hand over as many tasks as the pool takes; none while one of those in hand may have killed a process."""
+    if any(future is None for _, future in flying):
+        return
+    while waiting and (pool.ahead is None or len(flying) < pool.ahead):
+        try:
+            flying.append((waiting[0], pool.submit(function, waiting[0])))
+            waiting.popleft()
+        except BrokenExecutor:
+            if flying:  # their results tell what happened
+                return
+            if not pool.renew():
+                raise
+
+
+def _succeeded(future: Future[Any]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
+
+
+def _alone(function: Callable[[T], R], task: T, pool: Pool) -> R | Exception:
+    """One task with nothing else in hand, so that it is known what a crash is due to."""
+    for _ in range(2):
+        try:
+            return pool.submit(function, task).result()
+        except BrokenExecutor:
+            pool.renew()
+        except Exception as error:
+            return error
+    return CrashError("the process that ran this trial died twice (killed, or out of memory)")
+
+
+@contextlib.contextmanager
+def cluster(address: str) -> Iterator[Executor]:
+    """An executor on a running Dask cluster.
+
+    Parameters
+    ----------
+    address : str
+        Of the scheduler, such as ``tcp://127.0.0.1:8786``. Its workers need fastmix, and one thread each where seconds
+        shall mean something (``dask worker ADDRESS --nthreads 1``).
+
+    Raises
+    ------
+    ImportError
+        If Dask is not installed; the message names the extra.
+    ValueError
+        If nothing answers at the address.
+    """
+    distributed = require("distributed", extra="cluster", purpose="a cluster")
+    try:
+        client = distributed.Client(address, set_as_default=False, timeout=10)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"scheduler must be the address of a running Dask scheduler, got {address!r}: {error}"
+        ) from None
+    with client:
+        # Not pure: a task has its own identity, and must not be answered from a cache of the scheduler.
+        yield client.get_executor(pure=False)
+
+
+def _processors() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
+
+
+def _start_worker() -> None:
+    # Ctrl-C reaches the whole group of processes; the one that collects the results decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_follow_parent, daemon=True).start()
+
+
+def _follow_parent() -> None:
+    """End this worker when the process that started it dies: nobody would be left to stop it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+@contextlib.contextmanager
+def _single_threaded() -> Iterator[None]:
+    """Processes started within use one thread for linear algebra: there is a process for every core already."""
+    before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(_THREAD_VARIABLES, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

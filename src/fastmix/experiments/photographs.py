@@ -1,0 +1,157 @@
+"""Photographs with noise, and the truth about their posterior."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.denoising import add_noise, anneal, binarise, denoising_model, load_image
+from fastmix.denoising.images import resize
+from fastmix.denoising.posterior import as_grey
+from fastmix.errors import FormatError
+from fastmix.experiments.extras import require
+from fastmix.experiments.plan import Case, derive_seed
+from fastmix.experiments.problems import Instance
+
+__all__ = ["Photograph", "decode_map", "encode_map", "load_photographs", "photograph_instance"]
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+# Photographs that are part of the scikit-image package itself, so that nothing is downloaded.
+_CARRIED = ("astronaut", "brick", "camera", "chelsea", "clock", "coffee", "coins", "gravel", "moon", "rocket")
+_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+
+
+@dataclass(frozen=True, eq=False)
+class Photograph:
+    """A picture made black and white.
+
+    Attributes
+    ----------
+    name : str
+    clean : bool array (rows, cols)
+    """
+
+    name: str
+    clean: BoolArray
+
+    def case(self, trial: int, seed: int, effort: dict[str, int]) -> Case:
+        """The case of this picture; its pixels travel with it, so that workers need no files."""
+        rows, cols = self.clean.shape
+        bits = np.packbits(self.clean).tobytes()
+        parameters = {
+            "image": self.name,
+            "rows": rows,
+            "cols": cols,
+            "pixels": hashlib.sha256(bits).hexdigest()[:16],
+            "truth": effort,
+        }
+        return Case("photograph", trial, parameters, seed, bits)
+
+
+def load_photographs(folder: str | None, size: tuple[int, int], most: int) -> list[Photograph]:
+    """Photographs cut to the proportions of ``size``, scaled to it and made black and white at their mean.
+
+    Parameters
+    ----------
+    folder : str or None
+        With images, taken in the order of their names; None takes those of scikit-image.
+    size : (int, int)
+        Width and height of a picture that is wider than high; upright ones are turned.
+    most : int
+        How many at most.
+
+    Raises
+    ------
+    ValueError
+        If there is no image in the folder.
+    ImportError
+        If scikit-image or Pillow is not installed; the message names the extra.
+    """
+    if folder is None:
+        images = _carried(most)
+    else:
+        if not os.path.isdir(folder):
+            raise ValueError(f"images must be a folder of photographs, got {folder!r}")
+        names = sorted(name for name in os.listdir(folder) if name.lower().endswith(_SUFFIXES))
+        if not names:
+            raise ValueError(f"images must be a folder with {', '.join(_SUFFIXES)} files, got {folder!r} without any")
+        images = [(os.path.splitext(name)[0], load_image(os.path.join(folder, name))) for name in names[:most]]
+    return [Photograph(name, binarise(_fit(image, size))) for name, image in images]
+
+
+def _carried(most: int) -> list[tuple[str, FloatArray]]:
+    data = require("skimage.data", extra="image", purpose="photographs")
+    found = []
+    for name in _CARRIED:
+        try:
+            found.append((name, as_grey(getattr(data, name)())))
+        except (AttributeError, OSError, ModuleNotFoundError, ValueError):  # not in this version: it would be fetched
+            continue
+        if len(found) == most:
+            break
+    if not found:
+        raise FormatError("scikit-image carries none of the photographs: give a folder of images")
+    return found
+
+
+def _fit(image: FloatArray, size: tuple[int, int]) -> FloatArray:
+    rows, cols = image.shape
+    width, height = (max(size), min(size)) if cols >= rows else (min(size), max(size))
+    # The largest part in the middle with the proportions asked for.
+    part_cols = min(cols, round(rows * width / height))
+    part_rows = min(rows, round(cols * height / width))
+    top, left = (rows - part_rows) // 2, (cols - part_cols) // 2
+    return resize(image[top : top + part_rows, left : left + part_cols], height, width)
+
+
+def photograph_instance(case: Case) -> Instance:
+    """The posterior of a noisy photograph, and its marginals by annealed populations of Swendsen-Wang chains.
+
+    Chains of Swendsen-Wang from different starts do not meet on these posteriors, however long they run, so the truth
+    comes from population annealing with the same sweeps; how far two independent populations differ says how far it
+    can be trusted, and is in the facts as ``truth_error``.
+    """
+    p = case.parameters
+    rows, cols = p["rows"], p["cols"]
+    bits = np.unpackbits(np.frombuffer(case.payload, dtype=np.uint8), count=rows * cols)
+    clean = bits.reshape(rows, cols).astype(bool)
+    observed = add_noise(clean, seed=derive_seed(case.seed, "noise", p["image"], case.trial))
+    model = denoising_model(observed)
+    truth = anneal(model, seed=case.derive_seed("truth"), num_threads=1, **p["truth"])
+    facts: dict[str, Any] = {
+        "truth_error": truth.stats["mean_std_error"],
+        "truth_status": str(truth.status),
+        "maps": {
+            "clean": encode_map(clean),
+            "observed": encode_map(observed),
+            "truth": encode_map(truth.node_marginals[1::2].reshape(rows, cols)),
+        },
+    }
+    return Instance(model, truth.node_marginals, facts)
+
+
+def encode_map(values: NDArray[Any]) -> str:
+    """Grey values (rows, cols) from 0 to 1 as text: 16 shades, compressed.
+
+    Examples
+    --------
+    >>> decode_map(encode_map(np.array([[0.0, 1.0]])), 1, 2).tolist()
+    [[0.0, 1.0]]
+    """
+    shades = np.round(15.0 * np.asarray(values, dtype=np.float64)).astype(np.uint8).reshape(-1)
+    return base64.b64encode(zlib.compress(shades.tobytes(), 9)).decode()
+
+
+def decode_map(text: str, rows: int, cols: int) -> FloatArray:
+    """Grey values from text of :func:`encode_map`."""
+    shades = np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.uint8)
+    return shades.reshape(rows, cols) / 15.0

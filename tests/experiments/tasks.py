@@ -1,0 +1,35 @@
+"""Functions for worker processes, which must be importable by name."""
+
+from __future__ import annotations
+
+import os
+import time
+
+
+def double(x: float) -> float:
+    time.sleep(0.02 * (x % 3))  # later ones finish first
+    return 2 * x
+
+
+def fail_on_three(x: int) -> int:
+    if x == 3:
+        raise RuntimeError("three")
+    return x
+
+
+def die_on_three(x: int) -> int:
+    if x == 3:
+        os._exit(9)
+    return x
+
+
+def die_once(task: tuple[int, str]) -> int:
+    x, marker = task
+    if x == 2 and not os.path.exists(marker):
+        open(marker, "w").close()
+        os._exit(9)
+    return x
+
+
+def threads(_: int) -> str | None:
+    return os.environ.get("OMP_NUM_THREADS")
