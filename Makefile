@@ -6,7 +6,7 @@ STAMP := $(VENV)/.dev
 BENCH_STAMP := $(VENV)/.bench
 DOCS_STAMP := $(VENV)/.docs
 
-.PHONY: demo test lint docs bench verify clean
+.PHONY: demo test lint docs bench verify gpu-check clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -31,6 +31,13 @@ bench: $(BENCH_STAMP)
 	$(BIN)/python benchmarks/projection.py --paper
 	$(BIN)/python benchmarks/sampling.py
 	$(BIN)/python benchmarks/cold_start.py
+	$(BIN)/python benchmarks/loopy_bp.py
+	$(BIN)/python benchmarks/divergences.py
+	$(BIN)/python benchmarks/accuracy.py --quick
+
+# On a machine with an NVIDIA GPU: all tests on the device, then the benchmark, and one table.
+gpu-check: $(STAMP)
+	$(BIN)/python benchmarks/gpu_check.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

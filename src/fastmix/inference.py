@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from fastmix.errors import FastmixError, ModelError, ResourceError, UnfitMethodError
 from fastmix.exact import ExactPlan, infer_exact, plan_exact
@@ -184,7 +184,7 @@ def choose_method(
             return Choice("exact", f"treewidth {plan.tree.treewidth} is small enough for exact inference", {}, plan)
         too_much = f"exact inference would take about {plan.seconds:.2g} s (treewidth {plan.tree.treewidth})"
     except ResourceError as error:
-        too_much = f"exact inference would need {format_bytes(error.required_bytes)}"
+        too_much = f"exact inference would need {format_bytes(error.required_bytes or 0)}"
     from fastmix.reduction import reduce_model
 
     small = reduce_model(model, evidence).model
@@ -238,7 +238,7 @@ def _method(name: str) -> Callable[..., InferenceResult]:
         return infer_projected
     from fastmix.sampling import sample
 
-    return partial(sample, method=name)
+    return partial(sample, method=cast("Literal['gibbs', 'swendsen-wang']", name))
 
 
 def _exact(

@@ -28,6 +28,7 @@ __all__ = [
 IntArray = NDArray[np.int64]
 Arrays = dict[str, NDArray[Any]]
 
+_CHUNK_SITES = 1 << 16  # sites whose masks are made at once: 32 MiB a temporary
 _MOST_CODES = 1 << 16  # different surroundings of a site for which a 16-bit code pays
 
 
@@ -108,9 +109,13 @@ def packed_tables(models: Sequence[PairwiseMRF], order: Order, *, stride: int, l
         around[here, 4 - d :] = order.neighbors[order.indptr[here][:, None] + np.arange(d)]
         for k, values in enumerate(tables):
             table[k, here, : 2**d] = values.table[values.starts[order.sites[here]][:, None] + np.arange(2**d)]
-    bits = (table[:, :, None, :] >> np.arange(24, 32, dtype=np.uint32)[:, None]) & np.uint32(1)
-    pairs = bits.astype(np.int8).reshape(len(models), n, 8, 8, 2)
-    masks = np.stack([pairs[..., 1] - pairs[..., 0], -pairs[..., 0]], axis=-1)
+    masks = np.empty((len(models), n, 8, 8, 2), dtype=np.int8)
+    shifts = np.arange(24, 32, dtype=np.uint32)[:, None]
+    for k, first in np.ndindex(len(models), -(-n // _CHUNK_SITES)):
+        part = slice(first * _CHUNK_SITES, (first + 1) * _CHUNK_SITES)
+        pairs = ((table[k, part, None, :] >> shifts) & np.uint32(1)).astype(np.int8).reshape(-1, 8, 8, 2)
+        masks[k, part, ..., 0] = pairs[..., 1] - pairs[..., 0]
+        masks[k, part, ..., 1] = -pairs[..., 0]
     terms = ((table >> np.uint32(8)) + ((table >> np.uint32(7)) & np.uint32(1))).reshape(-1, 2, 2, 2, 2)
     for axis in range(1, 5):
         low, high = np.moveaxis(terms, axis, 0)

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -506,20 +506,27 @@ class _Run:
             self.trace.append((done, summarise(self.statistics, self.engine.model).mean))
         wants_draw = self.draw_every and done % self.draw_every == 0 and len(self.draws) < self.num_draws
         wants_pairs = self.pairs is not None and done % self.pair_every == 0
-        if wants_draw or wants_pairs:
+        counts_itself = self.engine.device != "cpu"  # configurations stay on the device unless they are wanted
+        states = None
+        if wants_draw or (wants_pairs and not counts_itself):
             states = self.engine.get_states()
-            if wants_draw:
-                self.draws.append(states.astype(np.uint8 if states.max(initial=0) < 256 else np.uint16))
-            if wants_pairs:
-                self._add_pairs(states)
+        if wants_draw and states is not None:
+            self.draws.append(states.astype(np.uint8 if states.max(initial=0) < 256 else np.uint16))
+        if wants_pairs:
+            self._add_pairs(states if not counts_itself else None)
         return since_batch
 
-    def _add_pairs(self, states: IntArray) -> None:
+    def _add_pairs(self, states: IntArray | None) -> None:
         from fastmix.sampling import gibbs_kernels
 
         kernels: Any = gibbs_kernels
-        model = self.engine.model
-        if self.pair_arrays is not None:
+        model, engine = self.engine.model, cast("Any", self.engine)
+        assert self.pairs is not None
+        if states is None:
+            counts = np.zeros(len(model.log_pairwise), dtype=np.int64)
+            engine.count_pairs(counts)
+            self.pairs += counts
+        elif self.pair_arrays is not None:
             kernels.average_pairs(states, *self.pair_arrays, self.pairs)
         else:
             kernels.count_pairs(states, model.edges, model.num_states, model.pairwise_offsets, self.pairs)
