@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,21 @@ class InThisProcess(Executor):
         return future
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_report() -> Iterator[None]:
+    """No figures: drawing them takes longer than everything else here, and they have tests of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        for experiment in ("strength-random", "samples-random"):
+            patch.setitem(EXPERIMENTS, experiment, replace(EXPERIMENTS[experiment], figures=lambda settings, rows: []))
+        yield
+
+
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reference")
     result = run_experiment("strength-random", folder, executor=InThisProcess(), **OPTIONS)
     assert (result.num_rows, result.num_run, result.num_failed) == (NUM_ROWS, NUM_ROWS, 0)
-    yield folder
+    return folder
 
 
 def test_rows_say_how_to_run_them_again(reference: Path) -> None:

@@ -97,12 +97,13 @@ def project_divergence(
             theta = objective.first(theta, feasible, trace)
         theta = step.descend(objective, theta, feasible, trace)
         value = objective.value(theta)
+        trace.values.append(value)
     except KeyboardInterrupt:
         interrupted = True
         trace.reason = "interrupted"
         theta, value = trace.theta, trace.values[-1] if trace.values else math.nan
     counts = {"num_steps": max(0, len(trace.values) - 1), "num_projections": feasible.num_projections}
-    counts["num_inexact"] = feasible.num_inexact
+    counts |= {"num_inexact": feasible.num_inexact, **objective.facts()}
     result = build(feasible.settle(theta), value, objective.constant, counts)
     if interrupted:
         raise NotConvergedError(

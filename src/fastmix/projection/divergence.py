@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,10 @@ class Objective(ABC):
     def value(self, theta: PairwiseMRF) -> float:
         """The value alone, with more care than :meth:`evaluate` takes where it is an estimate."""
         return self.evaluate(theta)[0]
+
+    def facts(self) -> Mapping[str, Any]:
+        """What else is worth telling about the model evaluated last; it goes into ``stats`` of the result."""
+        return {}
 
     def first(self, theta: PairwiseMRF, feasible: FeasibleSet, trace: Trace) -> PairwiseMRF:
         """Where the descent begins, given the Euclidean projection: that, unless the objective knows better."""

@@ -149,6 +149,7 @@ def _name(solver: Literal["fast"] | PaperDual) -> str:
 
 
 def check_arguments(norm_bound: float, norm: str, bound: str, solver: object, tol: float, max_iter: int) -> None:
+    """Refuse arguments of a projection that are out of range, by name."""
     if not (isinstance(norm_bound, int | float | np.number) and np.isfinite(norm_bound) and norm_bound > 0):
         raise ValueError(f"norm_bound must be positive, got {norm_bound}")
     if norm not in SOLVERS:

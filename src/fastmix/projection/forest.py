@@ -99,7 +99,7 @@ class Forest:
         beliefs, messages = np.empty(int(self.states.sum())), np.empty(len(potentials))
         log_z = np.empty(self.num_pieces)
         kernels.pass_up(
-            potentials, self.states, self.node_at, self.parent, self.link_at, self.node_at, self.piece_of, beliefs,
+            potentials, self.states, self.node_at, self.parent, self.link_at, self.piece_of, beliefs,
             messages, log_z,
         )  # fmt: skip
         return log_z, (beliefs, messages)
@@ -113,7 +113,7 @@ class Forest:
         first, last = (0, len(self.states)) if piece is None else self.piece_starts[piece : piece + 2].tolist()
         marginals = np.zeros(len(potentials))
         kernels.pass_down(
-            potentials, self.states, self.node_at, self.parent, self.link_at, self.node_at, first, last, *passed,
+            potentials, self.states, self.node_at, self.parent, self.link_at, first, last, *passed,
             marginals,
         )  # fmt: skip
         return marginals
@@ -159,9 +159,7 @@ def split_trees(model: PairwiseMRF, pieces: list[IntArray]) -> Forest | None:
     local_place = np.where(i < j, row * model.num_states[j] + col, col * model.num_states[i] + row)
     second = len(model.log_unary) + model.pairwise_offsets[link[linked][table]] + local_place
     parameter = np.concatenate([first, second])
-    return Forest(
-        len(pieces), model.num_parameters, states, parent, piece_of, np.arange(len(parameter)), parameter
-    )
+    return Forest(len(pieces), model.num_parameters, states, parent, piece_of, np.arange(len(parameter)), parameter)
 
 
 def merge_lines(model: PairwiseMRF, ladders: list[IntArray]) -> Forest:

@@ -14,15 +14,15 @@ __all__ = ["pass_down", "pass_up"]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def pass_up(potentials, states, node_at, parent, link_at, message_at, piece_of, beliefs, messages, log_z):  # type: ignore[no-untyped-def]
+def pass_up(potentials, states, node_at, parent, link_at, piece_of, beliefs, messages, log_z):  # type: ignore[no-untyped-def]
     """Log Z of every piece; ``beliefs`` (like the node entries) and ``messages`` are left for the way down."""
     log_z[:] = 0.0
     for k in range(len(states)):
         for s in range(states[k]):
-            beliefs[message_at[k] + s] = potentials[node_at[k] + s]
+            beliefs[node_at[k] + s] = potentials[node_at[k] + s]
     work = np.empty(states.max() if len(states) else 1)
     for k in range(len(states)):
-        own, count = message_at[k], states[k]
+        own, count = node_at[k], states[k]
         if parent[k] < 0:
             top = beliefs[own]
             for s in range(1, count):
@@ -42,28 +42,28 @@ def pass_up(potentials, states, node_at, parent, link_at, message_at, piece_of, 
             for s in range(count):
                 total += np.exp(work[s] - top)
             value = top + np.log(total)
-            # One message per node, in the place of its parent's states.
+            # The message takes the first row of the place that the table has among the potentials.
             messages[base + t] = value
-            beliefs[message_at[parent[k]] + t] += value
+            beliefs[node_at[parent[k]] + t] += value
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def pass_down(  # type: ignore[no-untyped-def]
-    potentials, states, node_at, parent, link_at, message_at, first, last, beliefs, messages, marginals
+    potentials, states, node_at, parent, link_at, first, last, beliefs, messages, marginals
 ):
     """Marginals of the nodes ``first`` to ``last - 1`` and of their links, laid out as the potentials."""
     for k in range(last - 1, first - 1, -1):
-        own, count, at = message_at[k], states[k], node_at[k]
+        own, count = node_at[k], states[k]
         if parent[k] < 0:
             top = beliefs[own]
             for s in range(1, count):
                 top = max(top, beliefs[own + s])
             total = 0.0
             for s in range(count):
-                marginals[at + s] = np.exp(beliefs[own + s] - top)
-                total += marginals[at + s]
+                marginals[own + s] = np.exp(beliefs[own + s] - top)
+                total += marginals[own + s]
             for s in range(count):
-                marginals[at + s] /= total
+                marginals[own + s] /= total
             continue
         width, base, above = states[parent[k]], link_at[k], node_at[parent[k]]
         for s in range(count):
@@ -74,4 +74,4 @@ def pass_down(  # type: ignore[no-untyped-def]
                 value *= marginals[above + t]
                 marginals[base + s * width + t] = value
                 total += value
-            marginals[at + s] = total
+            marginals[own + s] = total

@@ -41,8 +41,8 @@ class Pool:
     --------
     >>> model = PairwiseMRF.ising([(0, 1)], coupling=0.5, field=[0.3, 0.0])
     >>> pool = Pool(model, num_chains=1000, seed=0)
-    >>> pool.start(model)
-    >>> pool.sweep(model, 20)
+    >>> pool.start(model.parameters)
+    >>> pool.sweep(model.parameters, 20)
     >>> bool(abs(pool.moments()[1] - 0.632) < 0.05)
     True
     """
@@ -50,8 +50,8 @@ class Pool:
     def __init__(self, model: PairwiseMRF, *, num_chains: int, seed: int) -> None:
         self.graph = model
         self.num_chains = num_chains
-        self.numbers = np.random.PCG64(seed)
-        self._rng = np.random.Generator(np.random.PCG64([seed, 1]))
+        self._numbers = np.random.SFC64([seed, 0])
+        self._rng = np.random.default_rng([seed, 1])
         most = int(model.num_states.max(initial=1))
         self.x = np.zeros((model.num_variables, num_chains), dtype=np.uint8 if most <= 256 else np.uint16)
         self.order, _ = visit_order(model)
@@ -80,23 +80,24 @@ class Pool:
 
     # -- moving -----------------------------------------------------------------------------------------------------
 
-    def start(self, theta: PairwiseMRF) -> None:
+    def start(self, parameters: FloatArray) -> None:
         """Forget the states and draw every variable of every chain from its unary alone."""
-        offsets = theta.unary_offsets.tolist()
-        for i in range(theta.num_variables):
-            weights = np.exp(theta.log_unary[offsets[i] : offsets[i + 1]] - theta.unary(i).max())
-            cumulative = np.cumsum(weights)
+        offsets = self.graph.unary_offsets.tolist()
+        for i in range(self.graph.num_variables):
+            unary = parameters[offsets[i] : offsets[i + 1]]
+            cumulative = np.cumsum(np.exp(unary - unary.max()))
             draws = self._rng.random(self.num_chains) * cumulative[-1]
-            self.x[i] = np.minimum(np.searchsorted(cumulative, draws, side="right"), len(weights) - 1)
+            self.x[i] = np.minimum(np.searchsorted(cumulative, draws, side="right"), len(unary) - 1)
 
-    def sweep(self, theta: PairwiseMRF, num_sweeps: int = 1) -> None:
-        """Gibbs sweeps of all chains on a model."""
+    def sweep(self, parameters: FloatArray, num_sweeps: int = 1) -> None:
+        """Gibbs sweeps of all chains on the model with these parameters."""
         if not self._tabulated:
-            self._sweep_engine(theta, num_sweeps)
+            self._sweep_engine(parameters, num_sweeps)
             return
         from fastmix.projection import pool_kernels as kernels
 
-        kernels.fill_thresholds(*self._links, theta.log_unary, theta.log_pairwise, self._starts, self._table)
+        split = len(self.graph.log_unary)
+        kernels.fill_thresholds(*self._links, parameters[:split], parameters[split:], self._starts, self._table)
         states, indptr, neighbors = self._links[:3]
         block = max(1, _BLOCK_NUMBERS // max(1, self.num_chains))
         for _ in range(num_sweeps):
@@ -109,11 +110,13 @@ class Pool:
 
     def _draw_numbers(self, rows: int) -> NDArray[np.uint32]:
         count = rows * self.num_chains
-        raw = self.numbers.random_raw((count + 1) // 2)
+        raw = self._numbers.random_raw((count + 1) // 2)
         return np.asarray(raw).view(np.uint32)[:count].reshape(rows, self.num_chains)
 
-    def _sweep_engine(self, theta: PairwiseMRF, num_sweeps: int) -> None:
-        engine = Gibbs(theta, num_chains=self.num_chains, seed=self._seed, num_threads=1)
+    def _sweep_engine(self, parameters: FloatArray, num_sweeps: int) -> None:
+        engine = Gibbs(
+            self.graph.replace(parameters=parameters), num_chains=self.num_chains, seed=self._seed, num_threads=1
+        )
         engine.set_states(self.x.T.astype(np.int64))
         if self._streams is not None:
             engine.set_random_state(self._streams)
@@ -167,7 +170,7 @@ class Pool:
 
     # -- log Z ------------------------------------------------------------------------------------------------------
 
-    def anneal(self, theta: PairwiseMRF, num_sweeps: int) -> float:
+    def anneal(self, parameters: FloatArray, num_sweeps: int) -> float:
         """Bring fresh chains to a model, its tables growing with every sweep; an estimate of its log Z.
 
         Annealed importance sampling: from exact draws of the model without tables, whose log Z is a sum over
@@ -179,17 +182,19 @@ class Pool:
         ----------
         R. M. Neal, "Annealed importance sampling", Statistics and Computing 11, 2001.
         """
-        self.start(theta)
-        tables = theta.parameters
-        tables[: len(theta.log_unary)] = 0.0
+        self.start(parameters)
+        split, starts = len(self.graph.log_unary), self.graph.unary_offsets[:-1]
+        tables, partial = parameters.copy(), parameters.copy()
+        tables[:split] = 0.0
         log_weights = np.zeros(self.num_chains)
         for k in range(1, num_sweeps + 1):
             log_weights += self.energies(tables) / num_sweeps
-            self.sweep(theta.replace(log_pairwise=theta.log_pairwise * (k / num_sweeps)))
-        alone = np.logaddexp.reduceat(theta.log_unary, theta.unary_offsets[:-1]).sum() if theta.num_variables else 0.0
+            partial[split:] = parameters[split:] * (k / num_sweeps)
+            self.sweep(partial)
+        alone = np.logaddexp.reduceat(parameters[:split], starts).sum() if len(starts) else 0.0
         return float(alone + np.logaddexp.reduce(log_weights)) - math.log(self.num_chains)
 
-    def anneal_population(self, psi: PairwiseMRF, num_sweeps: int) -> float:
+    def anneal_population(self, parameters: FloatArray, num_sweeps: int) -> float:
         """Bring fresh chains to a model that may mix slowly, as far as that goes; an estimate of its log Z.
 
         Population annealing: all parameters grow from 0 with every sweep, and the chains are resampled by the weights
@@ -200,10 +205,9 @@ class Pool:
         K. Hukushima and Y. Iba, "Population annealing and its application to a spin glass", AIP Conference
         Proceedings 690, 2003.
         """
-        parameters = psi.parameters
-        self.start(psi.replace(parameters=np.zeros(len(parameters))))
-        log_z = float(np.log(psi.num_states).sum())
+        self.start(np.zeros(len(parameters)))
+        log_z = float(np.log(self.graph.num_states).sum())
         for k in range(1, num_sweeps + 1):
             log_z += self._resample(self.energies(parameters) / num_sweeps)
-            self.sweep(psi.replace(parameters=parameters * (k / num_sweeps)))
+            self.sweep(parameters * (k / num_sweeps))
         return log_z

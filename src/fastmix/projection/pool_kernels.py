@@ -93,17 +93,40 @@ def sweep(x, order, states, indptr, neighbors, strides, starts, table, numbers):
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def add_energies(x, states, edges, unary_at, unary, pairwise_at, pairwise, out):  # type: ignore[no-untyped-def]
-    """Add the log-weight of every chain's configuration to ``out`` (chains,)."""
+    """Add the log-weight of every chain's configuration to ``out`` (chains,).
+
+    Between binary variables a table is ``t00 + (t10 - t00) x_i + (t01 - t00) x_j + (t11 - t10 - t01 + t00) x_i x_j``:
+    the linear terms are collected by variable, and what is left is a product that needs no lookup.
+    """
     num_chains = x.shape[1]
-    for i in range(len(states)):
-        own, values = x[i], unary[unary_at[i] : unary_at[i + 1]]
-        for c in range(num_chains):
-            out[c] += values[own[c]]
+    slope, constant = np.zeros(len(states)), 0.0
     for e in range(len(edges)):
-        one, two, step = x[edges[e, 0]], x[edges[e, 1]], states[edges[e, 1]]
-        values = pairwise[pairwise_at[e] : pairwise_at[e + 1]]
-        for c in range(num_chains):
-            out[c] += values[one[c] * step + two[c]]
+        i, j = edges[e, 0], edges[e, 1]
+        one, two, base, step = x[i], x[j], pairwise_at[e], states[j]
+        if states[i] == 2 and step == 2:
+            constant += pairwise[base]
+            slope[i] += pairwise[base + 2] - pairwise[base]
+            slope[j] += pairwise[base + 1] - pairwise[base]
+            weight = pairwise[base + 3] - pairwise[base + 2] - pairwise[base + 1] + pairwise[base]
+            for c in range(num_chains):
+                out[c] += weight * (one[c] & two[c])
+        else:
+            values = pairwise[base : pairwise_at[e + 1]]
+            for c in range(num_chains):
+                out[c] += values[one[c] * step + two[c]]
+    for i in range(len(states)):
+        own, base = x[i], unary_at[i]
+        if states[i] == 2:
+            constant += unary[base]
+            weight = slope[i] + unary[base + 1] - unary[base]
+            for c in range(num_chains):
+                out[c] += weight * own[c]
+        else:
+            values = unary[base : unary_at[i + 1]]
+            for c in range(num_chains):
+                out[c] += values[own[c]]
+    for c in range(num_chains):
+        out[c] += constant
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})

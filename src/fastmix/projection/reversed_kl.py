@@ -16,29 +16,71 @@ from fastmix.projection.pool import Pool
 from fastmix.projection.steps import DecreasingStep, StepRule, Trace
 from fastmix.validation import check_count
 
-__all__ = ["ReversedKL"]
+__all__ = ["PoolObjective", "ReversedKL"]
 
 FloatArray = NDArray[np.float64]
 
 _START_SIZE = 0.1
+_LEAST_MARGINAL = 0.01  # of a population: a state that no chain is in is rare, not impossible
 
 
 @dataclass(frozen=True)
 class ReversedKL(Divergence):
-    """``KL(theta || psi)``, by sampling from theta, which mixes fast."""
+    """``KL(theta || psi) = sum_x p(x; theta) log(p(x; theta) / p(x; psi))``, by sampling from theta, which mixes fast.
+
+    The gradient is ``Cov_theta(f(x), (theta - psi) . f(x))`` with the indicators f, estimated over a pool of chains
+    that make a few Gibbs sweeps on every new theta (Liu and Domke, 2014, section 6.2.3). The divergence is not convex:
+    it prefers one valley of psi to a mixture of several, and a descent keeps to the valley it finds itself in. Several
+    starts are therefore tried for a few steps, and the descent goes on from the one with the lowest estimate of the
+    divergence: the Euclidean projection, and models whose marginals are those of a population of chains annealed
+    towards psi.
+
+    Parameters
+    ----------
+    pool_size : int
+        Chains of the pool, at least 2.
+    sweeps_per_step : int
+        Gibbs sweeps of every chain between two gradients.
+    num_starts : int
+        Starts that are compared; 1 takes the Euclidean projection without any trial, as the paper does.
+    start_steps : int
+        Steps of every trial.
+    annealing_sweeps : int
+        Sweeps that bring fresh chains to a model, for every estimate of log Z.
+    population_sweeps : int
+        Sweeps that bring a population to psi.
+
+    Notes
+    -----
+    Values are estimates of ``F(theta) + log Z(psi)`` with the free energy ``F = E_theta[(theta - psi) . f] - log Z``.
+    Log Z(theta) comes from annealed importance sampling at the start and follows theta by ``d log Z = mu . d theta``;
+    log Z(psi) is the largest of the estimates that populations and fresh pools give, each of them too small in the
+    mean, so that values of strong models tend to be too small too, all by the same amount. ``stats["log_z_bound"]`` of
+    the result is -F: an estimate of a lower bound on log Z(psi).
+
+    A step takes about 2 ms on a 16x16 grid of binary variables with 500 chains. Time and memory are linear in the
+    number of chains times the number of edges.
+
+    Examples
+    --------
+    >>> import fastmix
+    >>> model = fastmix.instances.ising_grid(4, 4, coupling_max=2.0, seed=0)
+    >>> result = fastmix.project(model, norm_bound=2.0, divergence=ReversedKL(), seed=1)
+    >>> result.norm_after <= 2.0, result.history[-1][1] < 1.0
+    (True, True)
+    """
 
     pool_size: int = 500
     sweeps_per_step: int = 1
     num_starts: int = 4
     start_steps: int = 20
     annealing_sweeps: int = 40
-    population: int = 500
-    pop_sweeps: int = 40
+    population_sweeps: int = 80
 
     def __post_init__(self) -> None:
         check_count("pool_size", self.pool_size, least=2)
-        check_count("sweeps_per_step", self.sweeps_per_step, least=1)
-        check_count("annealing_sweeps", self.annealing_sweeps, least=1)
+        for name in ("sweeps_per_step", "num_starts", "start_steps", "annealing_sweeps", "population_sweeps"):
+            check_count(name, getattr(self, name), least=1)
 
     def start(self, model: PairwiseMRF, *, seed: int) -> Objective:
         """Estimates for one model, with chains of their own."""
@@ -46,80 +88,100 @@ class ReversedKL(Divergence):
 
     @property
     def default_step(self) -> StepRule:
-        """Decreasing steps."""
+        """Decreasing steps with averaging, scaled by the variances that the pool sees."""
         return DecreasingStep(coordinates="fisher")
 
 
 class PoolObjective(Objective):
-    """Free energy and gradient estimated over chains that follow theta."""
+    """Free energy and gradient over chains that follow theta."""
 
     exact = False
 
     def __init__(self, model: PairwiseMRF, settings: ReversedKL, seed: int) -> None:
-        self.psi = model
-        self.seed = seed
         self.settings = settings
         self.pool = Pool(model, num_chains=settings.pool_size, seed=seed)
-        self.target = model.parameters
-        self._log_z = math.nan
-        self._theta: FloatArray | None = None
+        self.psi = model.parameters
+        self.psi_constant = model.log_constant
         self.constant = -math.inf
-
-    def first(self, theta: PairwiseMRF, feasible: FeasibleSet, trace: Trace) -> PairwiseMRF:
-        best, lowest, chains = theta, math.inf, None
-        for k in range(self.settings.num_starts):
-            if k:
-                big = Pool(self.psi, num_chains=self.settings.population, seed=self.seed + k)
-                self.constant = max(self.constant, big.anneal_population(self.psi, self.settings.pop_sweeps))
-                candidate = _match_marginals(theta, big.moments())
-                self.pool.x[...] = big.x[:, np.random.default_rng(self.seed + k).permutation(self.settings.population)[:self.settings.pool_size]]
-            else:
-                candidate = theta
-                self.pool.start(theta)
-                self.pool.sweep(theta,10)
-            for _ in range(self.settings.start_steps):
-                self.pool.sweep(candidate)
-                gradient = self._gradient(candidate)[1]
-                candidate = feasible.step(candidate, gradient, _START_SIZE, "fisher", self.pool.moments())
-            free_energy = self.value(candidate)
-            if free_energy < lowest:
-                best, lowest, chains = candidate, free_energy, (self.pool.x.copy(), self._theta, self._log_z, self.moments)
-        if chains is not None:
-            self.pool.x, self._theta, self._log_z, self.moments = chains
-        return best
-
-    def _gradient(self, theta):
-        energies = self.pool.energies(theta.parameters - self.target)
-        mean = float(energies.mean())
-        gradient = self.pool.moments(energies - mean) * (len(energies) / (len(energies) - 1))
-        return energies, gradient
+        self._log_z = math.nan
+        self._theta: FloatArray | None = None  # what the pool has followed so far; None for fresh chains
+        self._free_energy = math.nan
 
     def evaluate(self, theta: PairwiseMRF) -> tuple[float, FloatArray]:
-        """Estimates of the free energy and of the gradient ``Cov(f, (theta - psi) . f)``, after a sweep of the pool."""
+        """Estimates of the free energy and of the gradient, after the pool has moved to theta."""
         parameters = theta.parameters
-        if self._theta is None:
-            self._log_z = self.pool.anneal(theta, self.settings.annealing_sweeps)
+        fresh = self._theta is None or self.moments is None
+        if self._theta is None or self.moments is None:
+            self._log_z = self.pool.anneal(parameters, self.settings.annealing_sweeps)
+            self.moments = self.pool.moments()
         else:
-            self.pool.sweep(theta, self.settings.sweeps_per_step)
-        moments = self.pool.moments()
-        if self._theta is not None:
+            before = self.moments
+            self.pool.sweep(parameters, self.settings.sweeps_per_step)
+            self.moments = self.pool.moments()
             # d log Z = mu . d theta, by the trapezium rule.
-            self._log_z += 0.5 * float((parameters - self._theta) @ (moments + self.moments))
-        self._theta, self.moments = parameters, moments
-        energies, gradient = self._gradient(theta)
-        self.constant = max(self.constant, self._log_z + float(np.logaddexp.reduce(-energies)) - math.log(len(energies)))
-        return float(energies.mean()) - self._log_z, gradient
+            self._log_z += 0.5 * float((parameters - self._theta) @ (self.moments + before))
+        self._theta = parameters
+        energies, gradient = self._covariances(parameters)
+        if fresh:
+            # By importance sampling. Only from fresh chains: the largest of a hundred estimates would be an outlier.
+            psi_log_z = self._log_z + float(np.logaddexp.reduce(-energies)) - math.log(len(energies))
+            self.constant = max(self.constant, psi_log_z)
+        self._free_energy = float(energies.mean()) - self._log_z
+        return self._free_energy, gradient
 
     def value(self, theta: PairwiseMRF) -> float:
-        """The free energy again, over fresh chains."""
+        """The free energy over fresh chains."""
         self._theta = None
         return self.evaluate(theta)[0]
 
+    def facts(self) -> dict[str, float]:
+        """The lower bound on log Z of the model, at the theta evaluated last."""
+        return {"log_z_bound": self.psi_constant - self._free_energy}
 
-def _match_marginals(theta: PairwiseMRF, moments: FloatArray, least: float = 0.01) -> PairwiseMRF:
-    """The model with other unaries, which mean-field theory expects to have the given marginals."""
+    def first(self, theta: PairwiseMRF, feasible: FeasibleSet, trace: Trace) -> PairwiseMRF:
+        """The best of several starts, each after a few steps, with the pool that goes with it."""
+        settings = self.settings
+        if settings.num_starts == 1:
+            return theta
+        best, lowest, kept = theta, math.inf, None
+        for k in range(settings.num_starts):
+            if trace.out_of_time():
+                break
+            candidate = theta
+            if k == 0:
+                self.pool.anneal(theta.parameters, settings.annealing_sweeps)
+            else:
+                self.constant = max(self.constant, self.pool.anneal_population(self.psi, settings.population_sweeps))
+                candidate = match_marginals(theta, self.pool.moments())
+            for _ in range(settings.start_steps):
+                self.pool.sweep(candidate.parameters, settings.sweeps_per_step)
+                gradient = self._covariances(candidate.parameters)[1]
+                candidate = feasible.step(candidate, gradient, _START_SIZE, "fisher", self.pool.moments())
+            free_energy = self.value(candidate)
+            if free_energy < lowest:
+                best, lowest, kept = (
+                    candidate,
+                    free_energy,
+                    (self.pool.x.copy(), self._theta, self._log_z, self.moments),
+                )
+        if kept is not None:
+            self.pool.x, self._theta, self._log_z, self.moments = kept
+        return best
+
+    def _covariances(self, parameters: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """``(theta - psi) . f`` of every chain, and its covariance with every indicator."""
+        energies = self.pool.energies(parameters - self.psi)
+        scale = len(energies) / (len(energies) - 1)  # unbiased: the mean is estimated too
+        return energies, self.pool.moments((energies - energies.mean()) * scale)
+
+
+def match_marginals(theta: PairwiseMRF, moments: FloatArray) -> PairwiseMRF:
+    """The model with other unaries, those that have the given marginals in mean-field theory.
+
+    ``u_i(a) = log p_i(a) - sum over neighbours j of sum_b T_ij(a, b) p_j(b)``.
+    """
     split = len(theta.log_unary)
-    marginals = np.maximum(moments[:split], least)
+    marginals = np.maximum(moments[:split], _LEAST_MARGINAL)
     table, row, col = table_positions(theta.num_states, theta.edges)
     first = theta.unary_offsets[theta.edges[table, 0]] + row
     second = theta.unary_offsets[theta.edges[table, 1]] + col

@@ -48,10 +48,14 @@ class Trace:
             raise ValueError(f"the divergence must be finite at every feasible model, got {value}")
         self.values.append(float(value))
         self.theta = theta
+        return not self.out_of_time()
+
+    def out_of_time(self) -> bool:
+        """Whether the deadline has passed, which is then the reason to stop."""
         if time.perf_counter() < self.deadline:
-            return True
+            return False
         self.reason = "time_limit"
-        return False
+        return True
 
     def stalled(self, window: int) -> bool:
         """Whether the mean of the last ``window`` values is not below that of as many before, beyond their noise."""
@@ -243,5 +247,6 @@ def _check_common(size: float, num_steps: int, coordinates: str, tol: float, siz
     check_choice("coordinates", coordinates, COORDINATES)
     if not (isinstance(tol, int | float | np.number) and 0.0 <= tol < math.inf):
         raise ValueError(f"tol must be at least 0, got {tol!r}")
+
 
 PAPER_STEP = FixedStep(size=0.1, num_steps=60, coordinates="indicator")

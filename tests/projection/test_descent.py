@@ -1,0 +1,474 @@
+"""The descent: coordinates, step rules, feasibility, warm starts, seeds, limits, divergences of one's own."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass
+
+import naive_divergences as naive
+import numpy as np
+import pytest
+
+import oracle
+from fastmix import NotConvergedError, PairwiseMRF, Status, UnfitMethodError, project
+from fastmix.dependency import edge_dependencies
+from fastmix.graphs import complete_edges, cycle_edges, grid_edges
+from fastmix.instances import ising_grid, potts_grid, random_tables
+from fastmix.norms import matrix_norm
+from fastmix.projection import (
+    KL,
+    PAPER_STEP,
+    DecreasingStep,
+    Divergence,
+    Euclidean,
+    FixedStep,
+    LineSearch,
+    Objective,
+    PaperDual,
+    PiecewiseKL,
+    ReversedKL,
+    Trace,
+)
+from fastmix.projection.coordinates import Metric
+from fastmix.projection.euclidean import project_euclidean
+from fastmix.projection.fast import symmetric
+from fastmix.projection.feasible import FeasibleSet
+
+QUICK = ReversedKL(pool_size=60, num_starts=2, start_steps=3, annealing_sweeps=5, population_sweeps=5)
+DIVERGENCES = [KL(), PiecewiseKL("spanning-trees"), QUICK]
+
+
+def feasible_set(model, norm_bound, norm="inf", bound="range"):
+    settings = {
+        "norm_bound": norm_bound,
+        "norm": norm,
+        "bound": bound,
+        "solver": "fast",
+        "tol": 1e-9,
+        "max_iter": 10**5,
+    }
+    nearest = project_euclidean(model, **settings)
+    return FeasibleSet(model, nearest=nearest, **settings)
+
+
+def safe_norm(model, norm, bound):
+    z = edge_dependencies(model, bound=bound).max(axis=1, initial=0.0)
+    return matrix_norm(symmetric(model.edges, z, model.num_variables), norm)
+
+
+# -- coordinates ----------------------------------------------------------------------------------------------------
+
+
+def test_centred_coordinates_are_field_and_coupling_of_ising_models():
+    """A step of 0.1 by (h, J), computed by hand from the derivatives by h and J, is a centred step of 0.1."""
+    psi = PairwiseMRF.ising(cycle_edges(4), [0.3, -0.2, 0.5, 0.1], [0.2, -0.4, 0.1, 0.0])
+    h, j = np.array([0.1, 0.0, -0.2, 0.3]), np.array([0.1, 0.1, -0.1, 0.2])
+
+    def build(h, j):
+        return PairwiseMRF.ising(cycle_edges(4), j, h)
+
+    gradient = KL().start(psi, seed=0).evaluate(build(h, j))[1]
+    new = build(h, j).parameters - 0.1 * Metric(psi, "centred").steepest(gradient)
+    eps, eye = 1e-5, np.eye(4)
+    by_h = [(naive.kl(psi, build(h + eps * e, j)) - naive.kl(psi, build(h - eps * e, j))) / (2 * eps) for e in eye]
+    by_j = [(naive.kl(psi, build(h, j + eps * e)) - naive.kl(psi, build(h, j - eps * e))) / (2 * eps) for e in eye]
+    expected = build(h - 0.1 * np.array(by_h), j - 0.1 * np.array(by_j))
+    np.testing.assert_allclose(new, expected.parameters, atol=1e-8)
+
+
+def test_indicator_steps_move_fields_and_couplings_as_the_docs_say():
+    """Against centred steps: fields (1/2 + degree/4) times, couplings 1/4 times as far."""
+    psi = ising_grid(3, 3, coupling_max=1.0, seed=0)
+    theta = ising_grid(3, 3, coupling_max=1.0, seed=1)
+    gradient = KL().start(psi, seed=0).evaluate(theta)[1]
+
+    def effective(change):
+        """Changes of h and J that a change of all entries amounts to."""
+        unary, tables = change[:18].reshape(-1, 2), change[18:].reshape(-1, 2, 2)
+        h = (unary[:, 1] - unary[:, 0]) / 2
+        for (i, k), t in zip(psi.edges, tables, strict=True):
+            h[i] += (t[1].mean() - t[0].mean()) / 2
+            h[k] += (t[:, 1].mean() - t[:, 0].mean()) / 2
+        return h, (tables[:, 0, 0] - tables[:, 0, 1] - tables[:, 1, 0] + tables[:, 1, 1]) / 4
+
+    one, two = (
+        effective(Metric(psi, "indicator").steepest(gradient)),
+        effective(Metric(psi, "centred").steepest(gradient)),
+    )
+    np.testing.assert_allclose(one[0], two[0] * (0.5 + psi.adjacency.degree / 4), atol=1e-12)
+    np.testing.assert_allclose(one[1], two[1] / 4, atol=1e-12)
+
+
+def enumerated_metric(model, change):
+    """Variance over all configurations, equally weighted, of what a change adds to the log-weight."""
+    zero = model.replace(parameters=change, log_constant=0.0)
+    return float(np.var([oracle.log_weight(zero, x) for x in oracle.all_configurations(model)]))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_centred_length_is_the_standard_deviation_of_the_change(seed):
+    rng = np.random.default_rng(seed)
+    model = oracle.random_model(rng, 4, 3)
+    change = rng.standard_normal(model.num_parameters)
+    metric = Metric(model, "centred")
+    assert metric.squared_norm(change) == pytest.approx(enumerated_metric(model, change), rel=1e-10, abs=1e-12)
+    # The steepest direction d of a gradient g has <d, v> = g . v for all v that are changes of a distribution.
+    p, f = naive.features(model)
+    gradient = (p * rng.standard_normal(len(p))) @ (f - p @ f)
+    d = metric.steepest(gradient)
+    plus, minus = metric.squared_norm(d + change), metric.squared_norm(d - change)
+    assert (plus - minus) / 4 == pytest.approx(float(gradient @ change), rel=1e-8, abs=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_fisher_coordinates_scale_by_variances(seed):
+    rng = np.random.default_rng(seed)
+    model = oracle.random_entries(rng, [2, 2, 3], [(0, 1), (1, 2)])
+    moments = naive.moments(model)
+    metric, centred = Metric(model, "fisher"), Metric(model, "centred")
+    gradient = rng.standard_normal(model.num_parameters)
+    metric.adapt(np.concatenate([np.full(k, 1 / k) for k in (2, 2, 3)] + [np.full(k, 1 / k) for k in (4, 6)]))
+    np.testing.assert_allclose(metric.steepest(gradient), centred.steepest(gradient), atol=1e-12)
+    metric.adapt(moments)
+    m = moments[1] - moments[0]
+    np.testing.assert_allclose(metric.steepest(gradient)[:2], centred.steepest(gradient)[:2] / (1 - m**2), rtol=1e-10)
+    q = moments[7:11]
+    c = q[0] + q[3] - q[1] - q[2]
+    np.testing.assert_allclose(
+        metric.steepest(gradient)[7:11], centred.steepest(gradient)[7:11] / (1 - c**2), rtol=1e-10
+    )
+    with pytest.raises(ValueError, match="needs a divergence that knows the marginals"):
+        metric.adapt(None)
+
+
+def test_projection_of_a_step_measures_tables_as_the_step_does():
+    """With mixed state counts the tables of many states count less: the projection is optimal in its own metric."""
+    model = random_tables([(0, 1), (1, 2)], [2, 2, 5], scale=2.0, seed=0)
+    feasible = feasible_set(model, 0.8)
+    metric = feasible.metric("centred")
+    assert metric.edge_weights == pytest.approx([1.0, 0.4])
+    best = feasible.project(model.parameters, "centred")
+    plain = feasible.project(model.parameters, "indicator")
+    for other in (plain, best):
+        assert safe_norm(other, "inf", "range") <= 0.8 * (1 + 1e-12)
+
+    def distance(theta, weights):
+        change = (theta.log_pairwise - model.log_pairwise) ** 2
+        return float(weights @ np.add.reduceat(change, model.pairwise_offsets[:-1]))
+
+    assert distance(best, metric.edge_weights) < distance(plain, metric.edge_weights) * (1 - 1e-3)
+    assert distance(plain, np.ones(2)) < distance(best, np.ones(2)) * (1 - 1e-3)
+
+
+# -- feasibility ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("divergence", DIVERGENCES, ids=repr)
+@pytest.mark.parametrize(("norm", "bound"), list(itertools.product(["inf", "spectral"], ["range", "linf"])))
+def test_every_descent_ends_within_the_bound(divergence, norm, bound):
+    model = random_tables(grid_edges(3, 3), [2, 3, 1, 2, 4, 2, 3, 2, 2], scale=1.0, seed=1)
+    steps = [FixedStep(num_steps=4, coordinates=c) for c in ("indicator", "centred")] + [DecreasingStep(num_steps=6)]
+    steps += [LineSearch(num_steps=4)] if divergence is not QUICK else [FixedStep(num_steps=4, coordinates="fisher")]
+    for step in steps:
+        for norm_bound in (0.9, 2.5):
+            result = project(
+                model, norm_bound=norm_bound, norm=norm, bound=bound, divergence=divergence, step=step, seed=0
+            )
+            assert result.status == Status.OK
+            assert result.norm_after <= norm_bound
+            assert safe_norm(result.model, norm, bound) <= norm_bound
+            assert result.certified == (norm_bound < 1)
+
+
+def test_1_and_frobenius_norms_and_other_graphs():
+    model = PairwiseMRF.potts(complete_edges(5), 1.5, 3)
+    for norm in ("1", "frobenius"):
+        for divergence in DIVERGENCES:
+            assert project(model, norm_bound=0.7, norm=norm, divergence=divergence, seed=0).norm_after <= 0.7
+
+
+def test_feasible_models_come_back_unchanged():
+    model = ising_grid(3, 3, coupling_max=0.1, seed=0)
+    for divergence in DIVERGENCES:
+        result = project(model, norm_bound=2.5, divergence=divergence)
+        assert result.model is model
+        assert (result.divergence_value, result.duality_gap, result.stats["num_steps"]) == (0.0, 0.0, 0)
+
+
+def test_forbidden_states_are_left_alone_and_forbidden_pairs_refused():
+    unary = [[0.0, -np.inf, 0.3], [0.0, 0.5], [0.1, 0.2]]
+    strong = np.array([[3.0, -3.0], [-np.inf, 7.0], [-3.0, 3.0]])
+    model = PairwiseMRF.from_tables(unary, [(0, 1), (1, 2)], [strong, [[2.0, -2.0], [-2.0, 2.0]]])
+    for divergence in DIVERGENCES:
+        result = project(model, norm_bound=0.5, divergence=divergence, seed=0)
+        assert result.norm_after <= 0.5
+        assert result.model.unary(0)[1] == -np.inf
+        assert result.model.table(0, 1)[1].tolist() == [-np.inf, 7.0]
+        hard = PairwiseMRF.from_tables(np.zeros((2, 2)), [(0, 1)], [[[0.0, 1.0], [-np.inf, 2.0]]])
+        with pytest.raises(UnfitMethodError, match=r"edge \(0, 1\) forbids"):
+            project(hard, norm_bound=0.5, divergence=divergence)
+
+
+# -- step rules -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("divergence", [KL(), PiecewiseKL(), PiecewiseKL("rows-and-columns")], ids=repr)
+@pytest.mark.parametrize("coordinates", ["indicator", "centred"])
+def test_line_search_never_goes_up(divergence, coordinates):
+    for model in (ising_grid(4, 4, coupling_max=3.0, seed=0), potts_grid(3, 3, num_states=3, coupling_max=3.0, seed=0)):
+        result = project(model, norm_bound=0.9, divergence=divergence, step=LineSearch(coordinates=coordinates), seed=0)
+        values = [value for _, value, _ in result.history]
+        assert len(values) > 3
+        assert (np.diff(values) <= 1e-12).all()
+        assert values[-1] < 0.95 * values[0]
+        assert result.divergence_value == values[-1]
+
+
+@pytest.mark.parametrize("norm", ["inf", "spectral"])
+def test_kl_descent_reaches_the_minimum(norm):
+    """At the minimum single-variable marginals agree, and no small feasible step goes down."""
+    model = random_tables(cycle_edges(5), [2, 3, 2, 3, 2], scale=1.0, seed=2)
+    rule = LineSearch(num_steps=500, tol=1e-12)
+    result = project(model, norm_bound=0.8, norm=norm, divergence=KL(), step=rule, tol=1e-10, max_iter=10**5)
+    split = len(model.log_unary)
+    np.testing.assert_allclose(naive.moments(result.model)[:split], naive.moments(model)[:split], atol=1e-5)
+    gradient = naive.moments(result.model) - naive.moments(model)
+    feasible = feasible_set(model, 0.8, norm)
+    for coordinates in ("indicator", "centred"):
+        moved = feasible.step(result.model, gradient, 0.1, coordinates)
+        assert naive.kl(model, moved) >= result.divergence_value - 1e-7
+
+
+def test_coordinates_reach_the_same_minimum_of_a_convex_divergence():
+    model = random_tables(cycle_edges(4), [2, 3, 2, 4], scale=1.0, seed=4)
+    values = []
+    for coordinates in ("indicator", "centred", "fisher"):
+        rule = LineSearch(num_steps=300, tol=1e-9, coordinates=coordinates)
+        values.append(project(model, norm_bound=0.7, divergence=KL(), step=rule, tol=1e-8).divergence_value)
+    assert values == pytest.approx([values[0]] * 3, rel=1e-4)
+
+
+def test_fixed_steps_are_algorithm_one():
+    """Two steps of the paper by hand: gradient step in all entries, then the Euclidean projection of the tables."""
+    model = ising_grid(3, 3, coupling_max=2.0, seed=0)
+    result = project(model, norm_bound=0.9, divergence=KL(), step=FixedStep(0.1, 2, "indicator"), tol=1e-10)
+    theta = project(model, norm_bound=0.9, tol=1e-10).model
+    for _ in range(2):
+        gradient = naive.moments(theta) - naive.moments(model)
+        theta = project(theta.replace(parameters=theta.parameters - 0.1 * gradient), norm_bound=0.9, tol=1e-10).model
+    np.testing.assert_allclose(result.model.parameters, theta.parameters, atol=1e-4)
+    assert len(result.history) == 3
+    assert result.history[1][1] < result.history[0][1]
+    assert FixedStep(size=0.1, num_steps=60, coordinates="indicator") == PAPER_STEP
+
+
+def test_warm_projections_equal_cold_ones():
+    model = potts_grid(3, 3, num_states=3, coupling_max=3.0, seed=1)
+    for norm in ("inf", "spectral"):
+        feasible, rng = feasible_set(model, 0.9, norm), np.random.default_rng(0)
+        parameters = model.parameters
+        for _ in range(5):
+            parameters = parameters + 0.05 * rng.standard_normal(len(parameters))
+            warm = feasible.project(parameters, "centred")
+            cold = project(model.replace(parameters=parameters), norm_bound=0.9, norm=norm, tol=1e-9, max_iter=10**5)
+            np.testing.assert_allclose(warm.log_pairwise, cold.model.log_pairwise, atol=2e-4)
+            assert np.array_equal(warm.log_unary, cold.model.log_unary)
+
+
+def test_warm_start_goes_on_where_another_run_ended():
+    model = ising_grid(4, 4, coupling_max=3.0, seed=0)
+    rule = LineSearch(num_steps=5, tol=0.0)
+    one = project(model, norm_bound=0.9, divergence=KL(), step=rule)
+    two = project(model, norm_bound=0.9, divergence=KL(), step=rule, warm_start=one)
+    assert two.history[0][1] == pytest.approx(one.divergence_value, rel=1e-6)
+    assert two.divergence_value < one.divergence_value
+
+
+def test_stopping_rules():
+    model = ising_grid(4, 4, coupling_max=3.0, seed=0)
+    loose = project(model, norm_bound=0.9, divergence=KL(), step=FixedStep(num_steps=500, tol=1e-2))
+    assert loose.stats["stopped"] == "tol"
+    assert 1 < loose.stats["num_steps"] < 500
+    window = project(model, norm_bound=0.9, divergence=QUICK, step=FixedStep(num_steps=400, window=20), seed=0)
+    assert window.stats["stopped"] == "stationary"
+    assert 40 <= window.stats["num_steps"] < 400
+    full = project(model, norm_bound=0.9, divergence=KL(), step=FixedStep(num_steps=7))
+    assert (full.stats["stopped"], full.stats["num_steps"]) == ("num_steps", 7)
+
+
+def test_a_trend_is_not_stationary_and_noise_is():
+    rng = np.random.default_rng(0)
+    falling, flat = Trace(), Trace()
+    model = PairwiseMRF.from_factors([2], [])
+    for k in range(40):
+        falling.record(-0.5 * k + 0.1 * rng.standard_normal(), model)
+        flat.record(0.1 * rng.standard_normal(), model)
+    assert not falling.stalled(20)
+    assert flat.stalled(20)
+    assert not flat.stalled(0)
+    with pytest.raises(ValueError, match="must be finite"):
+        flat.record(np.nan, model)
+
+
+# -- limits ---------------------------------------------------------------------------------------------------------
+
+
+def test_time_limit_returns_a_feasible_model():
+    model = ising_grid(5, 5, coupling_max=3.0, seed=0)
+    for divergence in DIVERGENCES:
+        result = project(model, norm_bound=0.9, divergence=divergence, time_limit=0.0, seed=0)
+        assert result.status == Status.TIME_LIMIT
+        assert result.norm_after <= 0.9
+        assert np.isfinite(result.divergence_value)
+    with pytest.raises(ValueError, match="time_limit must be a number of seconds"):
+        project(model, norm_bound=0.9, divergence=KL(), time_limit=-1.0)
+
+
+def test_interrupt_raises_with_a_feasible_model(monkeypatch):
+    from fastmix.projection import kl
+
+    original, calls = kl.ExactKL.evaluate, []
+
+    def interrupt(self, theta):
+        calls.append(1)
+        if len(calls) > 4:
+            raise KeyboardInterrupt
+        return original(self, theta)
+
+    monkeypatch.setattr(kl.ExactKL, "evaluate", interrupt)
+    with pytest.raises(NotConvergedError, match="interrupted after") as info:
+        project(ising_grid(4, 4, coupling_max=3.0, seed=0), norm_bound=0.95, divergence=KL(), step=FixedStep())
+    assert info.value.result.status == Status.INTERRUPTED
+    assert info.value.result.norm_after <= 0.95
+    assert len(info.value.result.history) == 4
+
+
+def test_seed_is_the_only_randomness_of_spanning_trees():
+    model = PairwiseMRF.ising(complete_edges(7), np.linspace(-2.0, 2.0, 21))
+    one, two, other = (project(model, norm_bound=0.9, divergence=PiecewiseKL(), seed=s) for s in (3, 3, 4))
+    assert one.model == two.model
+    assert one.model != other.model
+
+
+# -- divergences of one's own, the paper's operator, results --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Blurred(Divergence):
+    """KL with a gradient that is a little wrong, and known to be."""
+
+    noise: float = 0.01
+
+    def start(self, model, *, seed):
+        return BlurredObjective(model, self.noise, seed)
+
+
+class BlurredObjective(Objective):
+    exact = False
+
+    def __init__(self, model, noise, seed):
+        self.inner, self.noise = KL().start(model, seed=seed), noise
+        self.rng = np.random.default_rng(seed)
+
+    def evaluate(self, theta):
+        value, gradient = self.inner.evaluate(theta)
+        return value, gradient + self.noise * self.rng.standard_normal(len(gradient))
+
+    def facts(self):
+        return {"blur": self.noise}
+
+
+def test_divergences_of_ones_own():
+    model = ising_grid(4, 4, coupling_max=2.0, seed=0)
+    result = project(model, norm_bound=0.9, divergence=Blurred(), step=DecreasingStep(), seed=1)
+    assert result.norm_after <= 0.9
+    assert result.divergence_value < 0.7 * result.history[0][1]
+    assert result.stats["blur"] == 0.01
+    with pytest.raises(ValueError, match="LineSearch compares values"):
+        project(model, norm_bound=0.9, divergence=Blurred(), step=LineSearch(), seed=1)
+    with pytest.raises(ValueError, match="needs a divergence that knows the marginals"):
+        project(model, norm_bound=0.9, divergence=Blurred(), step=FixedStep(coordinates="fisher"), seed=1)
+
+
+def test_averages_lie_in_the_set_and_are_less_noisy():
+    """Independent noise in every gradient: the mean of the last models, after smaller steps, has far less of it."""
+    model = ising_grid(3, 3, coupling_max=1.0, seed=0)
+    spread = {}
+    for rule in (FixedStep(0.3, 80), DecreasingStep(0.3, 80)):
+        results = [project(model, norm_bound=0.9, divergence=Blurred(0.3), step=rule, seed=s) for s in range(6)]
+        assert max(result.norm_after for result in results) <= 0.9
+        spread[type(rule)] = np.std([result.model.log_unary for result in results], axis=0).mean()
+    assert spread[DecreasingStep] < 0.6 * spread[FixedStep]
+
+
+def test_the_squared_distance_as_an_objective_stays_at_its_minimum():
+    model = ising_grid(4, 4, coupling_max=3.0, seed=0)
+    nearest = project(model, norm_bound=0.9, tol=1e-9)
+    feasible = feasible_set(model, 0.9)
+    objective = Euclidean().start(model, seed=0)
+    value, gradient = objective.evaluate(nearest.model)
+    assert value == pytest.approx(nearest.squared_distance, rel=1e-12)
+    moved = feasible.step(nearest.model, gradient, 0.3, "indicator")
+    np.testing.assert_allclose(moved.parameters, nearest.model.parameters, atol=1e-3)
+
+
+def test_the_operator_of_the_paper_gives_the_same_descent():
+    model = ising_grid(2, 3, coupling_max=3.0, seed=0)
+    step = FixedStep(0.1, 3, "indicator")
+    fast = project(model, norm_bound=0.9, divergence=KL(), step=step, tol=1e-8)
+    paper = project(model, norm_bound=0.9, divergence=KL(), step=step, solver=PaperDual(), tol=1e-8)
+    assert paper.norm_after <= 0.9
+    np.testing.assert_allclose(paper.model.parameters, fast.model.parameters, atol=1e-3)
+    smooth = project(model, norm_bound=0.9, divergence=KL(), step=step, solver=PaperDual(exact=False), tol=1e-8)
+    assert smooth.norm_after <= 0.9
+    with pytest.raises(ValueError, match="must bound both directions"):
+        project(model, norm_bound=0.9, divergence=KL(), solver=PaperDual(both_directions=False))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"divergence": "kl"}, "divergence must be a Divergence such as ReversedKL"),
+        ({"divergence": KL(), "step": 0.1}, "step must be a StepRule"),
+        ({"step": FixedStep()}, "step must be left out for the Euclidean divergence"),
+        ({"divergence": KL(), "seed": -1}, "seed must be a whole number of at least 0, got -1"),
+        ({"divergence": KL(), "norm_bound": 0.0}, "norm_bound must be positive"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        project(ising_grid(2, 2, coupling_max=1.0, seed=0), **{"norm_bound": 0.5, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: FixedStep(size=0.0), "size must be a positive number, got 0.0"),
+        (lambda: FixedStep(num_steps=0), "num_steps must be a whole number of at least 1"),
+        (lambda: FixedStep(coordinates="polar"), "coordinates must be one of indicator, centred, fisher"),
+        (lambda: FixedStep(tol=-1.0), "tol must be at least 0"),
+        (lambda: FixedStep(window=-1), "window must be"),
+        (lambda: DecreasingStep(hold=1.5), "hold must be from 0 to 1, got 1.5"),
+        (lambda: LineSearch(first_size=np.inf), "first_size must be a positive number"),
+    ],
+)
+def test_step_rules_check_themselves(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_results_as_plain_data():
+    model = ising_grid(3, 3, coupling_max=2.0, seed=0)
+    result = project(model, norm_bound=0.9, divergence=PiecewiseKL(), seed=7)
+    facts = json.loads(json.dumps(result.to_dict()))
+    assert facts["divergence"].startswith("PiecewiseKL(")
+    assert facts["seed"] == result.provenance["seed"] == 7
+    assert facts["duality_gap"] is None
+    assert facts["divergence_value"] == pytest.approx(result.divergence_value)
+    assert facts["certified"] is True
+    assert "PiecewiseKL" in repr(result)
+    plain = project(model, norm_bound=0.9)
+    assert plain.divergence == Euclidean()
+    assert plain.divergence_value == plain.squared_distance
+    assert plain.seed is None

@@ -1,0 +1,265 @@
+"""The pool of chains and the reversed KL-divergence: first without randomness, then against exact numbers."""
+
+from __future__ import annotations
+
+import naive_divergences as naive
+import numpy as np
+import pytest
+
+import oracle
+from fastmix import PairwiseMRF, project
+from fastmix.exact import draw_exact
+from fastmix.graphs import grid_edges
+from fastmix.instances import ising_grid, random_tables
+from fastmix.projection import FixedStep, ReversedKL
+from fastmix.projection.pool import Pool
+from fastmix.projection.reversed_kl import PoolObjective, match_marginals
+from fastmix.sampling.generator import thresholds
+
+# Two-sided tail of a normal variable beyond 6.5 standard errors: 8e-11, times at most 2,000 comparisons in this file.
+SIGMAS = 6.5
+
+
+def lopsided(seed, states=(2, 3, 1, 4, 2, 2), scale=0.8):
+    """Unequal state counts, asymmetric tables, a cycle and a variable of one state."""
+    edges = [(0, 1), (0, 3), (1, 2), (1, 4), (2, 5), (3, 4), (4, 5)]
+    return random_tables(edges, list(states), scale=scale, seed=seed)
+
+
+# -- without randomness ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_sweep_follows_the_given_numbers(seed, monkeypatch):
+    model = lopsided(seed)
+    pool = Pool(model, num_chains=7, seed=0)
+    pool.start(model.parameters)
+    x = pool.x.T.astype(int).copy()
+    numbers = np.random.default_rng(seed).integers(0, 2**32, size=(model.num_variables, 7), dtype=np.uint32)
+    monkeypatch.setattr(pool, "_draw_numbers", lambda rows: numbers)
+    pool.sweep(model.parameters)
+    for place, i in enumerate(pool.order.tolist()):
+        for c in range(7):
+            cumulative = np.cumsum(oracle.conditional(model, i, x[c].tolist()))[:-1]
+            x[c, i] = int((numbers[place, c] >= thresholds(cumulative)).sum())
+    np.testing.assert_array_equal(pool.x.T, x)
+
+
+@pytest.mark.parametrize("states", [(2,) * 6, (2, 3, 1, 4, 2, 2), (6,) * 6])
+def test_energies_and_moments_are_plain_sums(states):
+    model = lopsided(1, states, scale=0.2)
+    pool = Pool(model, num_chains=60, seed=3)
+    pool.start(model.parameters)
+    x = pool.x.T.astype(int)
+    np.testing.assert_allclose(
+        pool.energies(model.parameters), [oracle.log_weight(model, row) - model.log_constant for row in x], atol=1e-12
+    )
+    weights = np.random.default_rng(0).standard_normal(60)
+    unary, pairwise = model.entry_positions(x)
+    expected = np.zeros(model.num_parameters)
+    for c in range(60):
+        expected[unary[c]] += weights[c] / 60
+        expected[len(model.log_unary) + pairwise[c]] += weights[c] / 60
+    np.testing.assert_allclose(pool.moments(weights), expected, atol=1e-14)
+    assert pool.moments()[: len(model.log_unary)].sum() == pytest.approx(model.num_variables)
+
+
+def test_covariance_is_that_of_the_chains():
+    psi, theta = lopsided(0), lopsided(1)
+    objective = PoolObjective(psi, ReversedKL(pool_size=40), 0)
+    objective.pool.start(theta.parameters)
+    _, gradient = objective._covariances(theta.parameters)
+    rows = []
+    for x in objective.pool.x.T.astype(int):
+        unary, pairwise = theta.entry_positions(x[None, :])
+        row = np.zeros(theta.num_parameters)
+        row[unary[0]] = 1.0
+        row[len(theta.log_unary) + pairwise[0]] = 1.0
+        rows.append(row)
+    f = np.array(rows)
+    expected = np.cov(f.T, f @ (theta.parameters - psi.parameters))[-1, :-1]
+    np.testing.assert_allclose(gradient, expected, atol=1e-12)
+
+
+def test_the_naive_gradient_is_the_derivative():
+    psi, theta = lopsided(0), lopsided(1)
+    numeric = naive.numeric_gradient(lambda t: naive.kl(t, psi), theta)
+    np.testing.assert_allclose(naive.reversed_gradient(theta, psi), numeric, atol=1e-6)
+
+
+def test_matched_marginals_are_exact_without_tables():
+    theta = lopsided(0).replace(log_pairwise=np.zeros(len(lopsided(0).log_pairwise)))
+    wanted = naive.moments(lopsided(1))
+    matched = match_marginals(theta, wanted)
+    split = len(theta.log_unary)
+    np.testing.assert_allclose(naive.moments(matched)[:split], wanted[:split], atol=1e-12)
+
+
+# -- statistical ----------------------------------------------------------------------------------------------------
+
+
+def gradient_deviation(seed, *, sabotage=None, num_chains=20_000):
+    """Largest deviation of the pool's gradient from the exact one, in standard errors of the exact distribution.
+
+    The chains start from exact draws of theta, so that they are independent draws of it after a sweep too.
+    """
+    psi, theta = lopsided(seed), lopsided(seed + 50)
+    pool_model = psi if sabotage == "wrong model" else theta
+    objective = PoolObjective(psi, ReversedKL(pool_size=num_chains), seed)
+    pool = objective.pool
+    pool.x[...] = draw_exact(theta, num_draws=num_chains, seed=seed).T
+    if sabotage == "wrong order":
+        pool._strides = pool._strides[::-1].copy()
+    pool.sweep(pool_model.parameters, 2)
+    if sabotage == "not centred":
+        energies = pool.energies(theta.parameters - psi.parameters)
+        gradient = pool.moments(energies)
+    elif sabotage == "sign":
+        gradient = -objective._covariances(theta.parameters)[1]
+    else:
+        gradient = objective._covariances(theta.parameters)[1]
+    p, f = naive.features(theta)
+    energy = f @ (theta.parameters - psi.parameters)
+    products = (energy - p @ energy)[:, None] * (f - p @ f)
+    exact = p @ products
+    error = np.sqrt(np.maximum(p @ products**2 - exact**2, 0.0) / num_chains)
+    return float(np.max(np.abs(gradient - exact) / (error + 1e-10)))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_pool_estimates_the_gradient(seed):
+    assert gradient_deviation(seed) < SIGMAS
+
+
+@pytest.mark.parametrize("sabotage", ["wrong model", "wrong order", "not centred", "sign"])
+def test_the_test_of_the_gradient_can_fail(sabotage):
+    assert gradient_deviation(0, sabotage=sabotage) > SIGMAS
+
+
+def weight_deviation(method, *, shift=0.0, repeats=60):
+    """Deviation of the mean of Z / exact Z over independent pools from 1, in its own standard errors."""
+    model = lopsided(2)
+    exact = oracle.log_z(model) - model.log_constant
+    values = []
+    for seed in range(repeats):
+        pool = Pool(model, num_chains=300, seed=seed)
+        values.append(np.exp(getattr(pool, method)(model.parameters, 4) - exact + shift))
+    return abs(np.mean(values) - 1.0) / (np.std(values, ddof=1) / np.sqrt(repeats))
+
+
+@pytest.mark.parametrize("method", ["anneal", "anneal_population"])
+def test_estimates_of_z_are_unbiased(method):
+    # Student's t with 59 degrees of freedom is beyond 6.5 with probability 2e-8.
+    assert weight_deviation(method) < SIGMAS
+    assert weight_deviation(method, shift=0.2) > SIGMAS
+
+
+def test_annealed_chains_are_draws_of_the_model():
+    """After annealing and many sweeps the marginals agree; a population is near them at once."""
+    model = lopsided(3)
+    exact = naive.moments(model)
+    error = np.sqrt(exact * (1.0 - exact) / 20_000) + 1e-9
+    pool = Pool(model, num_chains=20_000, seed=1)
+    pool.anneal(model.parameters, 10)
+    pool.sweep(model.parameters, 30)
+    assert np.max(np.abs(pool.moments() - exact) / error) < SIGMAS
+    pool.anneal_population(model.parameters, 20)
+    assert np.max(np.abs(pool.moments() - exact)) < 0.05
+
+
+def test_values_are_near_the_divergence():
+    """On tiny models all the estimates behind a value are good: 20,000 chains leave a standard error below 0.02."""
+    for seed in range(3):
+        psi, theta = lopsided(seed, scale=0.5), lopsided(seed + 9, scale=0.5)
+        objective = PoolObjective(psi, ReversedKL(pool_size=20_000, annealing_sweeps=20), seed)
+        value = objective.value(theta)
+        assert value + objective.constant == pytest.approx(naive.kl(theta, psi), abs=0.1)
+        assert objective.facts()["log_z_bound"] <= oracle.log_z(psi) + 0.1
+        # The path from there to another model, and the value there.
+        for t in np.linspace(0.1, 1.0, 10):
+            between = theta.replace(parameters=(1 - t) * theta.parameters + t * psi.parameters)
+            followed = objective.evaluate(between)[0]
+        assert followed + objective.constant == pytest.approx(0.0, abs=0.1)
+
+
+def test_many_neighbours_go_through_the_sampling_engine():
+    star = PairwiseMRF.ising([(0, k) for k in range(1, 31)], 0.2, 0.1)
+    pool = Pool(star, num_chains=4000, seed=0)
+    assert not pool._tabulated
+    pool.start(star.parameters)
+    for _ in range(8):
+        pool.sweep(star.parameters, 2)
+    from fastmix.exact import infer_exact
+
+    exact = infer_exact(star).node_marginals
+    error = np.sqrt(exact * (1 - exact) / 4000)
+    assert np.max(np.abs(pool.moments()[: len(exact)] - exact) / error) < SIGMAS
+    result = project(star, norm_bound=0.9, divergence=ReversedKL(pool_size=50, num_starts=2, start_steps=2), seed=0)
+    assert result.norm_after <= 0.9
+
+
+def test_many_states_need_two_bytes():
+    model = random_tables([(0, 1)], [300, 2], scale=0.5, seed=0)
+    pool = Pool(model, num_chains=50, seed=0)
+    pool.start(model.parameters)
+    pool.sweep(model.parameters, 3)
+    assert pool.x.dtype == np.uint16
+    assert 255 < pool.x.max() < 300
+
+
+# -- the descent ----------------------------------------------------------------------------------------------------
+
+
+def test_descent_lowers_the_exact_divergence():
+    for seed in range(4):
+        model = ising_grid(3, 3, coupling_max=2.0, seed=seed)
+        nearest = project(model, norm_bound=1.0)
+        result = project(model, norm_bound=1.0, divergence=ReversedKL(), seed=seed)
+        assert naive.kl(result.model, model) < 0.7 * naive.kl(nearest.model, model)
+        assert result.divergence_value == pytest.approx(naive.kl(result.model, model), abs=0.3)
+
+
+def test_starts_find_the_lower_valley():
+    """A ring of strong couplings with fields that pull one way: the descent from the nearest model splits it."""
+    model = ising_grid(16, 16, coupling_max=4.0, attractive=True, seed=2)
+    one = project(model, norm_bound=2.5, divergence=ReversedKL(num_starts=1), seed=0)
+    several = project(model, norm_bound=2.5, divergence=ReversedKL(), seed=0)
+    # Minus the free energy bounds log Z from below: tens of nats more are another valley, not noise.
+    assert several.stats["log_z_bound"] > one.stats["log_z_bound"] + 10.0
+
+
+def test_seeds_and_settings_reproduce():
+    model = ising_grid(4, 4, coupling_max=2.0, seed=0)
+    options = {"norm_bound": 1.5, "divergence": ReversedKL(pool_size=100, num_starts=2), "step": FixedStep(num_steps=8)}
+    one, two, other = (project(model, seed=s, **options) for s in (5, 5, 6))
+    assert one.model == two.model
+    assert one.history == two.history
+    assert one.model != other.model
+    drawn = project(model, **options)
+    assert drawn.seed is not None
+    again = project(model, seed=drawn.seed, **options)
+    assert again.model == drawn.model
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"pool_size": 1}, "pool_size must be a whole number of at least 2, got 1"),
+        ({"sweeps_per_step": 0}, "sweeps_per_step must be"),
+        ({"num_starts": 0}, "num_starts must be"),
+        ({"start_steps": 1.5}, "start_steps must be"),
+        ({"annealing_sweeps": 0}, "annealing_sweeps must be"),
+        ({"population_sweeps": -1}, "population_sweeps must be"),
+    ],
+)
+def test_settings_check_themselves(settings, message):
+    with pytest.raises(ValueError, match=message):
+        ReversedKL(**settings)
+
+
+def test_strong_models_stay_finite():
+    model = random_tables(grid_edges(3, 3), [2, 3, 2, 3, 2, 3, 2, 3, 2], scale=1e3, seed=0)
+    result = project(model, norm_bound=2.0, divergence=ReversedKL(pool_size=50), step=FixedStep(num_steps=5), seed=0)
+    assert result.norm_after <= 2.0
+    assert np.isfinite(result.model.parameters).all()
+    assert np.isfinite([value for _, value, _ in result.history]).all()
