@@ -20,6 +20,8 @@ SHORT = {"num_chains": 32, "num_sweeps": 2000}
 def options_for(method: str) -> dict:
     if method in ("gibbs", "swendsen-wang", "projected"):
         return {"seed": 3, **SHORT}
+    if method == "tempered":
+        return {"seed": 3, "num_sweeps": 1000}
     return {"seed": 3} if method in ("mean-field", "auto") else {}
 
 
@@ -48,7 +50,7 @@ def test_conformance(method):
         try:
             result = infer(model, method=method, **options_for(method))
         except FastmixError:
-            assert method in ("gibbs", "swendsen-wang", "projected"), f"{method} on {name}"
+            assert method in ("gibbs", "swendsen-wang", "projected", "tempered"), f"{method} on {name}"
             continue
         assert np.isfinite(result.node_marginals).all(), f"{method} on {name}"
         assert_distributions(model, result.node_marginals, None)
@@ -143,7 +145,7 @@ def test_certified_models_are_sampled_with_the_certified_burn_in():
 def test_hard_models_are_sampled_or_passed_to_belief_propagation():
     soft = np.array([[0.0, 0.0, -np.inf], [0.0, 0.0, 0.0], [-np.inf, 0.0, 0.0]])
     equal = np.where(np.eye(3, dtype=bool), 0.0, -np.inf)
-    for table, method in ((soft, "gibbs"), (equal, "loopy-bp")):
+    for table, method in ((soft, "tempered"), (equal, "loopy-bp")):
         edges = fastmix.graphs.grid_edges(4, 4)
         model = PairwiseMRF.from_tables(np.zeros((16, 3)), edges, [table] * len(edges))
         assert choose_method(model, memory_limit=NOTHING).method == method
@@ -158,11 +160,27 @@ def test_a_time_limit_rules_out_what_takes_longer():
     assert infer(TINY, method="exact", time_limit=0.001).status == "ok"  # needs no compiler
 
 
-@pytest.mark.parametrize("method", ["gibbs", "swendsen-wang", "projected", "mean-field", "loopy-bp", "auto"])
+def test_strong_couplings_are_tempered_unless_the_model_is_too_large():
+    model = ising_grid(12, 12, coupling_max=3.0, seed=0)
+    choice = choose_method(model, memory_limit=NOTHING)
+    assert choice.method == "tempered"
+    assert "not certified to mix" in choice.reason
+    result = infer(model, memory_limit=NOTHING, time_limit=4.0, seed=1)
+    assert result.method == "tempered"
+    exact = infer(model, method="exact")
+    assert (np.abs(result.node_marginals - exact.node_marginals) <= 8 * result.std_error + 0.01).all()
+    assert abs(result.log_z - exact.log_z) <= 8 * result.log_z_std_error
+    large = ising_grid(300, 300, coupling_max=2.0, seed=0)
+    assert choose_method(large, time_limit=60.0).method == "projected"
+
+
+@pytest.mark.parametrize(
+    "method", ["gibbs", "swendsen-wang", "tempered", "projected", "mean-field", "loopy-bp", "auto"]
+)
 def test_time_limits_are_kept(method):
     model = ising_grid(60, 60, coupling_max=1.0, attractive=True, seed=0)
     seeded = {} if method == "loopy-bp" else {"seed": 1}
-    long = {"num_sweeps": 10_000_000} if method in ("gibbs", "swendsen-wang", "projected") else {}
+    long = {"num_sweeps": 10_000_000} if method in ("gibbs", "swendsen-wang", "tempered", "projected") else {}
     infer(model, method=method, time_limit=0.5, **seeded)  # compiles what there is to compile
     begin = time.perf_counter()
     result = infer(model, method=method, time_limit=3.0, **seeded, **long)

@@ -19,6 +19,7 @@ from fastmix.model import PairwiseMRF
 from fastmix.projection import KL, Divergence, Euclidean, PaperDual, PiecewiseKL, ProjectionResult, ReversedKL, project
 from fastmix.results import InferenceResult, Status
 from fastmix.sampling import PerfectSamples, SampleResult, perfect_sample, sample
+from fastmix.tempering import TemperResult, temper
 from fastmix.variational import LoopyBPResult, MeanFieldResult, loopy_bp, mean_field
 
 __version__ = "0.1.0"
@@ -45,6 +46,7 @@ __all__ = [
     "ReversedKL",
     "SampleResult",
     "Status",
+    "TemperResult",
     "UnfitMethodError",
     "__version__",
     "certify",
@@ -57,4 +59,5 @@ __all__ = [
     "perfect_sample",
     "project",
     "sample",
+    "temper",
 ]

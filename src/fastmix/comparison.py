@@ -24,7 +24,7 @@ __all__ = ["Comparison", "Row", "compare", "marginal_errors"]
 FloatArray = NDArray[np.float64]
 
 # Who is believed when exact inference is not feasible, the first that ran and is satisfied with itself.
-_REFERENCES = ("gibbs", "swendsen-wang", "projected", "loopy-bp", "mean-field")
+_REFERENCES = ("tempered", "gibbs", "swendsen-wang", "projected", "loopy-bp", "mean-field")
 _REFUSED = "refused"
 
 
@@ -175,8 +175,8 @@ def compare(
     """Run several methods on a model and measure their errors.
 
     Errors are against the exact marginals when these are feasible, otherwise against ``reference``, otherwise against
-    the method that is first in the order gibbs, swendsen-wang, projected, loopy-bp, mean-field among those that
-    finished with status ``ok``; the comparison names it.
+    the method that is first in the order tempered, gibbs, swendsen-wang, projected, loopy-bp, mean-field among those
+    that finished with status ``ok``; the comparison names it.
 
     Parameters
     ----------

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["METHODS", "Choice", "choose_method", "infer"]
 
 _SAMPLER = ("num_chains", "num_sweeps", "burn_in", "seed", "num_threads", "time_limit", "edge_marginals", "progress")
+_TEMPERED = tuple(name for name in _SAMPLER if name != "num_chains")
 _PROJECTION = ("divergence", "norm", "norm_bound")
 # The options that each method takes, besides the model and the evidence.
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
@@ -31,6 +32,7 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "loopy-bp": ("time_limit", "edge_marginals"),
     "gibbs": (*_SAMPLER, "accuracy", "checkpoint", "backend"),
     "swendsen-wang": (*_SAMPLER, "checkpoint"),
+    "tempered": (*_TEMPERED, "accuracy"),
     "projected": (*_SAMPLER, *_PROJECTION, "checkpoint"),
 }
 METHODS = tuple(_OPTIONS)
@@ -38,6 +40,9 @@ METHODS = tuple(_OPTIONS)
 _EXACT_SECONDS = 60.0  # what the automatic choice spends on exact inference when there is no time limit
 _EXACT_SHARE = 0.5  # of the time limit that the estimate may take
 _BIAS = 1e-3  # of every marginal after the burn-in, for certified models
+_TEMPERED_SECONDS = 300.0  # of replica exchange at least, beyond which projected sampling is tried instead
+_MOST_TEMPERED_STATES = 256
+_UPDATES_PER_SECOND = 3e8
 _MOST_BURN_IN = 5000  # sweeps: half of the sweeps that are averaged by default
 
 
@@ -69,8 +74,8 @@ def infer(
     model : PairwiseMRF
     method : str
         ``auto`` (see Notes), ``exact`` (junction tree, for small treewidth), ``mean-field``, ``loopy-bp``, ``gibbs``,
-        ``swendsen-wang`` (attractive Ising and Potts models) or ``projected`` (project the model onto one that mixes
-        fast, then sample that).
+        ``swendsen-wang`` (attractive Ising and Potts models), ``tempered`` (replica exchange, for strong couplings, see
+        :func:`fastmix.temper`) or ``projected`` (project the model onto one that mixes fast, then sample that).
     evidence : mapping, optional
         Observed states by variable, numbers or names. The answer still lists every variable.
     edge_marginals : bool, optional
@@ -106,9 +111,9 @@ def infer(
     Notes
     -----
     The automatic choice: exact inference when the treewidth fits the memory limit and the time; otherwise Gibbs
-    sampling when the model is certified to mix; otherwise projected sampling; models with forbidden pairs, which
-    cannot be projected, are sampled as they are, or handed to loopy belief propagation where single updates provably
-    cannot reach everything.
+    sampling when the model is certified to mix; otherwise replica exchange, which answers for the model itself and says
+    when it did not mix; projected sampling for models so large that replicas would not make their round trips in the
+    time there is; loopy belief propagation where updates of single variables provably cannot reach everything.
 
     Examples
     --------
@@ -193,15 +198,28 @@ def choose_method(
         reason = f"{too_much}, and Gibbs sampling provably mixes (dependency norm {certificate.norm_value:.3g})"
         return Choice("gibbs", reason, {"burn_in": certificate.num_sweeps})
     slow = f"{too_much}, and Gibbs sampling is not certified to mix (dependency norm {certificate.norm_value:.3g})"
-    if not small.has_forbidden:
-        return Choice("projected", slow, {})
     from fastmix.sampling.gibbs import check_conditionals
 
     try:
         check_conditionals(small)
     except (UnfitMethodError, ModelError) as error:
         return Choice("loopy-bp", f"{too_much}, and {error}", {})
-    return Choice("gibbs", f"{slow}; forbidden pairs rule out a projection", {})
+    large = _ladder_seconds(small) > (_TEMPERED_SECONDS if time_limit is None else _EXACT_SHARE * time_limit)
+    if not large and small.num_states.max(initial=1) <= _MOST_TEMPERED_STATES:
+        return Choice("tempered", slow, {})
+    if small.has_forbidden:
+        return Choice("gibbs", f"{slow}; forbidden pairs rule out a projection", {})
+    return Choice("projected", f"{slow}; it is too large for replica exchange", {})
+
+
+def _ladder_seconds(model: PairwiseMRF) -> float:
+    """Least time for replica exchange to make its round trips, by the size of the model: a rough guess.
+
+    A ladder needs about 2 sqrt(n) rungs, some round trips of as many sweeps each, and four ensembles or more.
+    """
+    rungs = 2.0 * model.num_variables**0.5 + 1.0
+    sweeps = 20.0 * rungs
+    return 4.0 * rungs * sweeps * model.num_variables / _UPDATES_PER_SECOND
 
 
 def _quick(plan: ExactPlan, allowed: float) -> bool:
@@ -232,6 +250,10 @@ def _method(name: str) -> Callable[..., InferenceResult]:
         from fastmix.variational import loopy_bp
 
         return loopy_bp
+    if name == "tempered":
+        from fastmix.tempering import temper
+
+        return temper
     if name == "projected":
         from fastmix.projected import infer_projected
 
@@ -270,6 +292,7 @@ _GUARANTEES = {
     "loopy-bp": "none, except on forests, where a converged answer is exact",
     "swendsen-wang": "exact in the limit of many sweeps; the standard errors are estimates",
     "gibbs": "exact in the limit of many sweeps; the standard errors are estimates",
+    "tempered": "exact in the limit of many sweeps; standard errors are estimates, the lower bound on log Z is proven",
 }
 
 

@@ -32,7 +32,7 @@ def infer(
     model: Model,
     method: Annotated[
         str,
-        typer.Option(help="auto, exact, mean-field, loopy-bp, gibbs, swendsen-wang or projected."),
+        typer.Option(help="auto, exact, mean-field, loopy-bp, gibbs, swendsen-wang, tempered or projected."),
     ] = "auto",
     evidence: Evidence = None,
     output: Annotated[

@@ -127,7 +127,7 @@ def denoising_model(
     Examples
     --------
     >>> denoising_model(np.full((80, 120), 0.5))
-    PairwiseMRF(9600 variables of 2 states, 19000 edges)
+    PairwiseMRF(9,600 variables of 2 states, 19,000 edges)
     """
     x = as_grey(observed)
     if x.min() < 0.0 or x.max() > 1.0:

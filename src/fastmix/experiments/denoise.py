@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -68,11 +69,10 @@ def figures(settings: Settings, rows: Sequence[Row]) -> list[Figure]:
         "annealed populations of Swendsen-Wang chains."
     )
     found = [Figure("denoise", "Denoising: error against sweeps", caption, [panel], columns=1)]
-    pictures = _pictures(rows, methods)
-    if pictures:
-        caption = "Black-and-white original, with noise, true probability of white, and what each method makes of it."
-        columns = len(pictures) // _shown(rows)
-        found.append(Figure("denoise-pictures", "Denoising: pictures", caption, pictures, columns=columns))
+    for name, pictures in _pictures(rows, methods):
+        caption = f"{name}: black and white, with noise, true probability of white, and what each method makes of it."
+        file = re.sub(r"[^A-Za-z0-9-]+", "-", name)
+        found.append(Figure(f"denoise-{file}", f"Denoising: {name}", caption, pictures, columns=len(pictures)))
     return found
 
 
@@ -109,24 +109,20 @@ def findings(settings: Settings, rows: Sequence[Row]) -> list[Finding]:
     return [*projected_sampling_converges_on_photographs(rows), swendsen_wang_mixes_on_photographs(rows)]
 
 
-def _shown(rows: Sequence[Row]) -> int:
-    return min(_SHOWN, len({row["trial"] for row in select(rows)}))
-
-
-def _pictures(rows: Sequence[Row], methods: Sequence[str]) -> list[Picture]:
+def _pictures(rows: Sequence[Row], methods: Sequence[str]) -> list[tuple[str, list[Picture]]]:
+    """The first photographs, each with the answers of all methods."""
     found = []
     for trial in sorted({row["trial"] for row in select(rows)})[:_SHOWN]:
         here = [row for row in select(rows) if row["trial"] == trial]
-        shape = here[0]["parameters"]["rows"], here[0]["parameters"]["cols"]
-        maps = here[0]["facts"]["maps"]
-        name = here[0]["parameters"]["image"]
-        found += [
-            Picture(f"{name}: {label}", decode_map(maps[key], *shape))
-            for key, label in (("clean", "original"), ("observed", "noisy"), ("truth", "truth"))
+        facts, parameters = here[0]["facts"], here[0]["parameters"]
+        shape = parameters["rows"], parameters["cols"]
+        pictures = [
+            Picture(label, decode_map(facts["maps"][key], *shape))
+            for key, label in (("clean", "Original"), ("observed", "Noisy"), ("truth", "Truth"))
         ]
-        for method in methods:
-            for row in select(here, method):
-                found.append(Picture(style(method).label, decode_map(row["facts"]["map"], *shape)))
+        answers = [row for method in methods for row in select(here, method)]
+        pictures += [Picture(style(row["method"]).label, decode_map(row["facts"]["map"], *shape)) for row in answers]
+        found.append((parameters["image"], pictures))
     return found
 
 
@@ -134,8 +130,8 @@ EXPERIMENT = Experiment(
     name="denoise",
     title="Denoising photographs",
     summary=(
-        "Photographs scaled to 120x80 pixels and made black and white, with the paper's noise and model. How fast do "
-        "samplers find the posterior marginals, and what does the projection before cost?"
+        "Photographs scaled to 120x80 pixels (60x40 in a quick run) and made black and white, with the paper's noise "
+        "and model. How fast do samplers find the posterior marginals, and what does the projection before cost?"
     ),
     calls=calls,
     tasks=tasks,

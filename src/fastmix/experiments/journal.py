@@ -36,7 +36,7 @@ class Journal:
     ...     journal = Journal(folder, "example")
     ...     journal.append([({"key": "a", "error": 0.5}, {"total": 1.0})])
     ...     journal.read()
-    [{'key': 'a', 'error': 0.5, 'seconds': {'total': 1.0}}]
+    [{'error': 0.5, 'key': 'a', 'seconds': {'total': 1.0}}]
     """
 
     def __init__(self, folder: str | os.PathLike[str], name: str) -> None:

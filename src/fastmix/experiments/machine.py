@@ -21,7 +21,7 @@ def describe_machine() -> dict[str, str]:
     Examples
     --------
     >>> sorted(describe_machine())[:3]
-    ['Processor', 'Processors', 'Python']
+    ['Memory', 'Processor', 'Processors']
     """
     facts = {
         "fastmix": __version__,

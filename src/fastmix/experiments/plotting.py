@@ -28,6 +28,8 @@ __all__ = [
 ]
 
 _PANEL = 4.3, 3.1  # inches
+_LEAST_ERROR = 1e-4  # shown on a logarithmic axis
+_SHORT_AXIS = 50.0  # times from end to end, below which powers of ten are too few marks
 _MARGINS = 0.62, 0.5, 0.12, 0.32  # left, bottom, right, top, in inches
 _RC = {
     "font.family": "sans-serif",
@@ -154,16 +156,20 @@ def _draw(ax: Any, panel: Panel) -> dict[str, Any]:
             markevery=_marked(len(x)),
             markerfacecolor="none" if look.hollow else look.light,
             linestyle=(0, look.dash) if look.dash else "-",
+            errorevery=_marked(len(x)),
             elinewidth=0.9,
         )
         for bars in handles[line.method].lines[2]:
             bars.set_linestyle("-")
     if panel.x_log:
         ax.set_xscale("log")
-        _label_powers(ax.xaxis)
+        _label_powers(ax.xaxis, *ax.get_xlim())
     if panel.y_log:
         ax.set_yscale("log")
-        _label_powers(ax.yaxis)
+        low, high = ax.get_ylim()
+        # A method that is exact would squeeze all others into a corner.
+        ax.set_ylim(bottom=max(low, min(_LEAST_ERROR, high / 10.0)))
+        _label_powers(ax.yaxis, *ax.get_ylim())
     else:
         ax.set_ylim(bottom=0.0)
     ax.set_title(panel.title)
@@ -172,17 +178,18 @@ def _draw(ax: Any, panel: Panel) -> dict[str, Any]:
     return handles
 
 
-def _label_powers(axis: Any) -> None:
-    """Powers of ten as plain text, and no marks between them: typeset formulas take most of the time of a figure."""
+def _label_powers(axis: Any, low: float, high: float) -> None:
+    """Powers of ten as plain text: typeset formulas take most of the time of a figure; more marks on a short axis."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    axis.set_major_locator(LogLocator(base=10.0, numticks=8))
+    between = (1.0, 2.0, 5.0) if high < _SHORT_AXIS * low else (1.0,)
+    axis.set_major_locator(LogLocator(base=10.0, subs=between, numticks=12))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: format_power(value)))
 
 
 def format_power(value: float) -> str:
-    """A power of ten for an axis: as a number while that is short.
+    """A mark of a logarithmic axis: as a number while that is short, else as a power of ten.
 
     Examples
     --------
@@ -191,10 +198,15 @@ def format_power(value: float) -> str:
     """
     if not value > 0:
         return ""
-    exponent = round(math.log10(value))
-    if -3 <= exponent <= 3:
+    exponent = math.floor(math.log10(value) + 1e-9)
+    if -4 < exponent < 4:
         return f"{value:,.0f}" if exponent >= 0 else f"{value:g}"
-    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    factor = round(value / 10.0**exponent)
+    return (
+        ("" if factor == 1 else f"{factor}·")
+        + "10"
+        + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    )
 
 
 def _bars(y: Any, error: Any, log: bool) -> Any:
@@ -226,6 +238,9 @@ def _adapt(svg: str, description: str) -> str:
     head = re.sub(r'\s(?:width|height)="[^"]*"', "", head)
     head += f' role="img" aria-label="{_escape(description)}"'
     body = re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui, sans-serif", body)
+    # Parts that nothing refers to need no name; the same names in every drawing would clash on the page.
+    used = set(re.findall(r"(?:href=\"#|url\(#)([^\")]+)", body))
+    body = re.sub(r' id="([^"]*)"', lambda match: match[0] if match[1] in used else "", body)
     for colour, name in _page_colours().items():
         body = body.replace(colour, f"var(--{name}, {colour})")
     return f"{head}>{body}".replace(INK, "currentColor").strip()

@@ -11,7 +11,7 @@ from fastmix.experiments.findings import (
     piecewise_wins_on_attractive_potts,
 )
 from fastmix.experiments.plan import Experiment, MethodCall, Row, Settings, Task
-from fastmix.experiments.synthetic import KINDS, all_tasks, compared_methods, strength_panel
+from fastmix.experiments.synthetic import KINDS, all_tasks, compared_methods, strength_panel, sweeps_note
 from fastmix.experiments.tables import strength_table
 
 __all__ = ["EXPERIMENT"]
@@ -43,7 +43,8 @@ def figures(settings: Settings, rows: Sequence[Row]) -> list[Figure]:
     caption = (
         "Potts models of 3 states on 8x8 grids; log-potentials of the states uniform on [-1, 1], couplings as for the "
         "Ising grids. The error is the mean total variation distance. The true KL needs exact inference, and is here "
-        "for reference only."
+        "for reference only. "
+        f"{sweeps_note(settings)}"
     )
     return [Figure("potts", "Potts models", caption, panels)]
 

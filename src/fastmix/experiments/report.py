@@ -138,8 +138,8 @@ def _findings_html(findings: Sequence[tuple[Experiment, Finding]]) -> str:
     summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     return (
         '<section id="findings"><h2>What the paper found</h2>'
-        f'<p class="quiet">{summary}. Verdicts are computed from the rows by fixed rules; a difference counts when it '
-        f'exceeds two standard errors.</p><ul class="findings">{"".join(cards)}</ul></section>'
+        f'<p class="quiet">{summary}. Verdicts are computed from the rows by fixed rules.</p>'
+        f'<ul class="findings">{"".join(cards)}</ul></section>'
     )
 
 

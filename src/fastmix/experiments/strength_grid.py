@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fastmix.experiments.figures import Figure, Table
 from fastmix.experiments.findings import Finding, projection_is_competitive
 from fastmix.experiments.plan import Experiment, MethodCall, Row, Settings, Task
-from fastmix.experiments.synthetic import KINDS, all_tasks, compared_methods, strength_panel
+from fastmix.experiments.synthetic import KINDS, all_tasks, compared_methods, strength_panel, sweeps_note
 from fastmix.experiments.tables import strength_table
 
 __all__ = ["EXPERIMENT", "SHAPE"]
@@ -39,7 +39,8 @@ def figures(settings: Settings, rows: Sequence[Row]) -> list[Figure]:
     caption = (
         "Ising models on 16x16 grids, fields uniform on [-1, 1], couplings uniform on [0, d] (attractive) or [-d, d] "
         "(mixed) for strength d. Mean over trials, bars of one standard error. Projected: onto the infinity-norm ball "
-        "of radius 2.5, then 30,000 sweeps of one chain."
+        "of radius 2.5, then 30,000 sweeps of one chain. "
+        f"{sweeps_note(settings)}"
     )
     return [Figure("strength-grid", "Error against interaction strength, grids", caption, panels)]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fastmix.experiments.figures import Figure, Table
 from fastmix.experiments.findings import Finding, projection_is_competitive
 from fastmix.experiments.plan import Experiment, MethodCall, Row, Settings, Task
-from fastmix.experiments.synthetic import KINDS, all_tasks, compared_methods, strength_panel
+from fastmix.experiments.synthetic import KINDS, all_tasks, compared_methods, strength_panel, sweeps_note
 from fastmix.experiments.tables import strength_table
 
 __all__ = ["DENSITIES", "EXPERIMENT", "SHAPES"]
@@ -38,7 +38,8 @@ def figures(settings: Settings, rows: Sequence[Row]) -> list[Figure]:
             panels.append(strength_panel(f"Edge density {density:g}, {kind}", here, methods))
     caption = (
         "Ising models on random graphs of 10 variables, each edge present with the given probability; fields and "
-        "couplings as for the grids. Mean over trials, bars of one standard error."
+        "couplings as for the grids. Mean over trials, bars of one standard error. "
+        f"{sweeps_note(settings)}"
     )
     return [Figure("strength-random", "Error against interaction strength, random graphs", caption, panels)]
 

@@ -26,6 +26,7 @@ __all__ = [
     "samples_panel",
     "strength_panel",
     "strengths",
+    "sweeps_note",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -68,6 +69,12 @@ def compared_methods(settings: Settings, *, pieces: str, true_kl: bool = False) 
     if true_kl:
         calls.append(MethodCall("kl", projected("kl", NUM_SWEEPS)))
     return calls
+
+
+def sweeps_note(settings: Settings) -> str:
+    """How long the chains on the original parameters are, for captions."""
+    long_run = _QUICK_LONG_SWEEPS if settings.quick else LONG_SWEEPS
+    return f"Gibbs sampling: {NUM_SWEEPS:,} sweeps of one chain; long run: {long_run:,}."
 
 
 def all_tasks(

@@ -109,7 +109,10 @@ def _label(method: str) -> str:
     if method == "gibbs-long":
         return f"Gibbs, {LONG_SWEEPS:,} sweeps"
     label = style(method).label
-    return label if method.endswith("-spectral") else f"{label.removeprefix('Projected, ').capitalize()}, infinity norm"
+    if method.endswith("-spectral"):
+        return label
+    short = label.removeprefix("Projected, ")
+    return f"{short[0].upper()}{short[1:]}, infinity norm"
 
 
 EXPERIMENT = Experiment(

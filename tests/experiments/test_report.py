@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastmix.experiments import EXPERIMENTS, Settings, write_report
+from fastmix.experiments.journal import Journal
+from fastmix.experiments.machine import describe_machine
+from fastmix.experiments.photographs import encode_map
+from fastmix.experiments.styles import STYLES
+
+sys.path.insert(0, str(Path(__file__).parent))
+from made_up import made_up_rows
+
+pytest.importorskip("matplotlib")
+
+SETTINGS = Settings(trials=2, quick=True)
+SHOWN = ("strength-grid", "samples-grid", "timing", "denoise")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as runs leave it, with made-up rows, one of them a failure with a message that needs escaping."""
+    root = tmp_path_factory.mktemp("report")
+    for name in SHOWN:
+        if name == "denoise":
+            pytest.importorskip("skimage")
+        rows = made_up_rows(name, SETTINGS, inner_iterations=5)
+        for row in rows:
+            if name == "denoise":
+                shape = row["parameters"]["rows"], row["parameters"]["cols"]
+                picture = encode_map(np.random.default_rng(0).random(shape))
+                row["facts"] |= {"maps": dict.fromkeys(("clean", "observed", "truth"), picture), "map": picture}
+        if name == "strength-grid":
+            rows[3]["failure"] = "ValueError: <script>alert(1)</script> & co"
+        Journal(root, name).append([(row, row.pop("seconds")) for row in rows])
+        facts = {"settings": asdict(SETTINGS), "machine": describe_machine(), "started": "2014-12-08 09:00 UTC"}
+        (root / f"{name}.settings.json").write_text(json.dumps(facts))
+    write_report(root)
+    return root
+
+
+class Page(HTMLParser):
+    """What a page holds: its tags, where it points to, and whether all that opens is closed."""
+
+    VOID = frozenset({"meta", "link", "img", "br"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.tags: list[str] = []
+        self.stack: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in self.VOID:
+            self.stack.append(tag)
+        self._note(attrs)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self._note(attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack.pop() == tag
+
+    def _note(self, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name == "id" and value:
+                self.ids.append(value)
+            if name in ("href", "src", "xlink:href", "action", "srcset") and value:
+                self.links.append(value)
+
+
+def test_page_is_whole_and_needs_nothing_else(folder: Path) -> None:
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.stack == []
+    assert "script" not in page.tags
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; co" in text
+    assert all(link.startswith(("#", "data:")) for link in page.links)
+    assert len(set(page.ids)) == len(page.ids), "drawings share the names of their parts"
+    assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
+    assert not re.search(r"url\((?!#)", text)
+    assert "@import" not in text
+    assert str(folder) not in text
+
+
+def test_every_figure_is_a_file_and_on_the_page(folder: Path) -> None:
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    names = [
+        figure.name for name in SHOWN for figure in EXPERIMENTS[name].figures(SETTINGS, Journal(folder, name).read())
+    ]
+    assert len(names) == 1 + 2 + 0 + 1 + 2
+    for name in names:
+        assert f'id="figure-{name}"' in text
+        svg, png = folder / f"{name}.svg", folder / f"{name}.png"
+        assert "<svg" in svg.read_text(encoding="utf-8")
+        assert png.read_bytes().startswith(b"\x89PNG")
+        assert png.stat().st_size > 5000
+
+
+def test_the_paper_s_seconds_are_beside_ours(folder: Path) -> None:
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    for seconds in ("22.42 s", "254.25 s", "164.34 s", "1.50 s"):
+        assert f"<td>{seconds}</td>" in text
+    assert "<td>100,000</td>" in text  # the paper's cost of the Euclidean projection, in sweeps
+    assert "<td>480,000</td>" in text
+
+
+def test_settings_and_machine_are_told(folder: Path) -> None:
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    for fact in ("Seed", "2014-12-08 09:00 UTC", "norm_bound=2.5", "Processor", "numba"):
+        assert fact in text
+
+
+def test_same_rows_same_figures(folder: Path) -> None:
+    before = (folder / "strength-grid.svg").read_bytes()
+    figure = EXPERIMENTS["strength-grid"].figures(SETTINGS, Journal(folder, "strength-grid").read())[0]
+    from fastmix.experiments.plotting import save_figure
+
+    save_figure(figure, folder)
+    assert (folder / "strength-grid.svg").read_bytes() == before
+
+
+def test_nothing_to_report_on(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="output must be the folder of an experiment"):
+        write_report(tmp_path)
+
+
+def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from fastmix.experiments import run_experiment
+
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"figures need matplotlib: pip install 'fastmix\[plot\]'"):
+        run_experiment("timing", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+# -- colours --------------------------------------------------------------------------------------------------------
+
+
+def linear(colour: str) -> np.ndarray:
+    values = np.array([int(colour[k : k + 2], 16) for k in (1, 3, 5)]) / 255.0
+    return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+
+
+def contrast(first: str, second: str) -> float:
+    light = sorted(float(linear(c) @ [0.2126, 0.7152, 0.0722]) for c in (first, second))
+    return (light[1] + 0.05) / (light[0] + 0.05)
+
+
+def test_curves_stand_out_from_the_page() -> None:
+    for look in STYLES.values():
+        assert contrast(look.light, "#ffffff") >= 3.0  # what the accessibility guidelines ask of graphics
+        assert contrast(look.dark, "#14181d") >= 3.0
+
+
+def test_curves_differ_without_colour() -> None:
+    """Colours, or else marker, dash or filling: whoever sees no colours tells all curves apart."""
+    for a, b in itertools.combinations(STYLES.values(), 2):
+        assert (a.marker, a.dash, a.hollow) != (b.marker, b.dash, b.hollow), f"{a.label} looks like {b.label}"
+
+
+# -- in a browser ---------------------------------------------------------------------------------------------------
+
+Browser = Callable[[int, bool], Any]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """Opens a headless browser of a given width, with a light or a dark page."""
+    webdriver = pytest.importorskip("selenium.webdriver")
+    from selenium.webdriver.chrome.service import Service
+
+    program, driver = (shutil.which(name) for name in ("chromium", "chromedriver"))
+    if program is None or driver is None:
+        pytest.skip("needs chromium and chromedriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for switch in (
+        "headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking",
+        "disable-component-update", "disable-sync", f"user-data-dir={tmp_path_factory.mktemp('profile')}",
+    ):  # fmt: skip
+        options.add_argument(f"--{switch}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    window = webdriver.Chrome(options=options, service=Service(driver))
+
+    def prepare(width: int, dark: bool) -> Any:
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+        window.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        window.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        return window
+
+    try:
+        yield prepare
+    finally:
+        window.quit()
+
+
+@pytest.mark.filterwarnings("ignore")  # of the browser driver, about its own pipes
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (360, False), (360, True)])
+def test_page_in_a_browser(browser: Browser, folder: Path, width: int, dark: bool) -> None:
+    window = browser(width, dark)
+    window.get((folder / "report.html").as_uri())
+    deadline = time.monotonic() + 20
+    while window.execute_script("return document.readyState") != "complete":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert window.get_log("browser") == []
+    assert "fast mixing" in window.title
+    facts = window.execute_script(
+        """
+        const panels = [...document.querySelectorAll('figure .panel > *:first-child')];
+        const boxes = panels.map(e => e.getBoundingClientRect());
+        const style = getComputedStyle(document.body);
+        const ink = document.querySelector('figure svg text');
+        const line = [...document.querySelectorAll('figure .panel svg path')].find(p => p.style.stroke.includes('var'));
+        return {figures: document.querySelectorAll('figure').length, boxes: boxes.map(b => [b.left, b.right, b.height]),
+                scroll: document.documentElement.scrollWidth, width: window.innerWidth, page: style.backgroundColor,
+                text: style.color, ink: getComputedStyle(ink).fill, stroke: getComputedStyle(line).stroke,
+                pictures: [...document.images].every(i => i.complete && i.naturalWidth > 0),
+                size: ink.getBoundingClientRect().height, requests: performance.getEntriesByType('resource')
+                  .filter(r => !r.name.startsWith('data:')).length};
+        """
+    )
+    assert facts["figures"] == 1 + 2 + 1 + 2
+    assert facts["scroll"] <= facts["width"] == width, "the page is wider than the window"
+    assert all(left >= 0 and right <= width and height > 40 for left, right, height in facts["boxes"])
+    assert facts["pictures"]
+    assert facts["requests"] == 0
+    shade = [int(part) for part in re.findall(r"\d+", facts["page"])[:3]]
+    assert (max(shade) < 60) == dark
+    assert facts["ink"] == facts["text"]  # the drawings take the colour of the text
+    assert facts["size"] >= 8  # pixels: labels can be read on a phone

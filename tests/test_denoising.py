@@ -1,0 +1,340 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fastmix.denoising import (
+    METHODS,
+    add_noise,
+    anneal,
+    binarise,
+    denoise,
+    denoising_model,
+    load_image,
+    parse_size,
+    write_comparison,
+)
+from fastmix.denoising import annealing as annealing_module
+from fastmix.denoising.images import resize
+from fastmix.denoising.posterior import as_grey
+from fastmix.errors import FormatError, ResourceError, UnfitMethodError
+from fastmix.exact.enumeration import enumerate_model
+from fastmix.instances import ising_grid, potts_grid
+from fastmix.model import PairwiseMRF
+from fastmix.results import Status
+
+PIL = pytest.importorskip("PIL.Image")
+
+
+def half(rows: int = 12, cols: int = 16) -> np.ndarray:
+    image = np.zeros((rows, cols))
+    image[:, cols // 2 :] = 1.0
+    return image
+
+
+# -- the model ------------------------------------------------------------------------------------------------------
+
+
+def test_model_is_that_of_the_formula() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.random((3, 4))
+    model = denoising_model(x, coupling=0.7, data_weight=0.25)
+    for _ in range(20):
+        labels = rng.integers(0, 2, size=(3, 4))
+        y = 2 * labels - 1
+        pairs = (y[1:] * y[:-1]).sum() + (y[:, 1:] * y[:, :-1]).sum()
+        expected = 0.7 * pairs + 0.25 * ((2 * x - 1) * y).sum()
+        assert model.log_weight(labels.reshape(-1)) == pytest.approx(expected)
+
+
+def test_noise_is_that_of_the_formula() -> None:
+    clean = binarise(half(200, 200))
+    t = np.random.default_rng(5).random((200, 200)) ** 1.25
+    np.testing.assert_array_equal(add_noise(clean, seed=5), np.where(clean, 1 - t, t))
+    x = add_noise(clean, seed=6)
+    assert x.min() >= 0
+    assert x.max() <= 1
+    # Mean of t^1.25 is 1/2.25, its standard deviation below 0.32: 20,000 pixels a side, six standard errors.
+    assert abs(x[clean].mean() - (1 - 1 / 2.25)) < 6 * 0.32 / np.sqrt(20_000)
+    assert abs(x[~clean].mean() - 1 / 2.25) < 6 * 0.32 / np.sqrt(20_000)
+
+
+def test_grey_values_of_every_kind_of_array() -> None:
+    assert as_grey(np.array([[0, 65535], [0, 0]], dtype=np.uint16)).max() == 1.0
+    assert as_grey(np.array([[True, False], [True, True]])).tolist() == [[1, 0], [1, 1]]
+    colour = np.zeros((2, 2, 3), dtype=np.uint8)
+    colour[..., 1] = 255
+    assert as_grey(colour)[0, 0] == pytest.approx(0.587)
+    assert as_grey(np.dstack([colour, np.full((2, 2), 9, dtype=np.uint8)]))[0, 0] == pytest.approx(0.587)
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (np.zeros((1, 5)), "at least 2 rows"),
+        (np.zeros((5, 1)), "at least 2 rows"),
+        (np.zeros(5), "must have shape"),
+        (np.zeros((2, 2, 5)), "must have shape"),
+        (np.full((3, 3), np.nan), "finite"),
+        (np.array([["a", "b"], ["c", "d"]]), "array of numbers"),
+    ],
+)
+def test_what_is_not_an_image_is_refused(image: np.ndarray, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        denoise(image, seed=0)
+
+
+def test_bad_options_are_named() -> None:
+    for options, message in (
+        ({"noise": 0}, "noise must be a positive number, got 0"),
+        ({"noise": float("nan")}, "noise must be"),
+        ({"coupling": -1.0}, "coupling must be a number of at least 0"),
+        ({"data_weight": float("inf")}, "data_weight must be"),
+        ({"method": "magic"}, "method must be"),
+        ({"method": "annealed", "burn_in": 5}, "burn_in must not be given"),
+        ({"num_chains": 1}, "num_chains must be"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            denoise(half(), seed=0, **options)
+    with pytest.raises(ValueError, match="grey values from 0 to 1, got 0 to 7"):
+        denoise(7 * half(), noise=None)
+
+
+def test_a_picture_too_large_for_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fastmix.denoising import posterior
+
+    monkeypatch.setattr(posterior, "available_memory", lambda: 10_000)
+    with pytest.raises(ResourceError, match=r"16x12 pixels needs .* give a size"):
+        denoising_model(half())
+
+
+# -- denoise() ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_finds_the_halves(method: str) -> None:
+    result = denoise(half(), noise=4.0, data_weight=1.0, method=method, seed=1)
+    assert result.error_rate is not None
+    assert result.error_rate < 0.05
+    assert result.labels.shape == result.marginals.shape == result.observed.shape == (12, 16)
+    np.testing.assert_array_equal(result.labels, result.marginals > 0.5)
+    facts = result.to_dict()
+    assert (facts["width"], facts["height"], facts["provenance"]["seed"]) == (16, 12, 1)
+    assert "error_rate" in repr(result)
+
+
+def test_marginals_are_those_of_the_posterior() -> None:
+    # Coupling 0.4: the samplers mix, and what is left is their noise.
+    exact = denoise(half(6, 6), coupling=0.4, method="exact", seed=2)
+    annealed = denoise(half(6, 6), coupling=0.4, seed=2)
+    np.testing.assert_array_equal(exact.observed, annealed.observed)
+    assert np.abs(exact.marginals - annealed.marginals).max() < 0.05
+    assert np.abs(exact.marginals - annealed.marginals).mean() < 0.02
+
+
+def test_a_noisy_picture_is_taken_as_it_is() -> None:
+    x = add_noise(half() > 0.5, noise=4.0, seed=0)
+    result = denoise(x, noise=None, data_weight=1.0, seed=0)
+    np.testing.assert_array_equal(result.observed, x)
+    assert result.clean is None
+    assert result.error_rate is None
+    assert "error_rate" not in repr(result)
+
+
+def test_same_seed_same_picture_whatever_the_threads() -> None:
+    one = denoise(half(), seed=3, num_threads=1)
+    two = denoise(half(), seed=3, num_threads=2)
+    np.testing.assert_array_equal(one.marginals, two.marginals)
+    drawn = denoise(half(), num_chains=2)
+    np.testing.assert_array_equal(denoise(half(), num_chains=2, seed=drawn.seed).marginals, drawn.marginals)
+
+
+def test_progress_rises_to_one() -> None:
+    for method in ("annealed", "gibbs"):
+        seen: list[float] = []
+        denoise(half(), method=method, num_sweeps=50, seed=0, progress=seen.append)
+        assert seen == sorted(seen)
+        assert seen[-1] == pytest.approx(1.0)
+
+
+# -- annealing ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("resample", [True, False])
+def test_annealing_agrees_with_enumeration(resample: bool) -> None:
+    models = [ising_grid(3, 4, coupling_max=1.5, attractive=True, seed=s) for s in range(3)]
+    models.append(potts_grid(2, 4, coupling_max=2.0, attractive=True, seed=0))
+    for model in models:
+        result = anneal(model, num_populations=4, num_chains=50, num_steps=40, seed=1, resample=resample)
+        exact = enumerate_model(model).node_marginals
+        assert np.abs(result.node_marginals - exact).max() < 0.04
+        assert result.status == Status.OK
+        assert result.states.shape == (200, model.num_variables)
+
+
+def test_a_sabotaged_annealing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Resampling by the inverse weights prefers the wrong chains; few sweeps cannot make up for it.
+    model = ising_grid(3, 4, coupling_max=2.5, attractive=True, seed=1)
+    exact = enumerate_model(model).node_marginals
+
+    def error() -> float:
+        result = anneal(model, num_populations=4, num_chains=200, num_steps=10, sweeps_per_step=1, num_sweeps=1, seed=1)
+        return float(np.abs(result.node_marginals - exact).max())
+
+    good = error()
+    resample = annealing_module._resample
+    monkeypatch.setattr(annealing_module, "_resample", lambda w, rng: resample((1 / w) / (1 / w).sum(1)[:, None], rng))
+    assert good < 0.06
+    assert error() > 2 * good
+
+
+def test_resampling_keeps_shares() -> None:
+    weights = np.array([[0.5, 0.25, 0.25, 0.0], [0.1, 0.2, 0.3, 0.4]])
+    counts = np.zeros((2, 4))
+    rng = np.random.default_rng(0)
+    for _ in range(4000):
+        chosen = annealing_module._resample(weights, rng)
+        counts[0] += np.bincount(chosen[0], minlength=4)
+        counts[1] += np.bincount(chosen[1] - 4, minlength=4)
+        assert sorted(chosen[0].tolist()) == [0, 0, 1, 2]
+    # A count is floor or ceil of the share: standard deviation of a mean at most 0.5 / sqrt(4000), six of them.
+    np.testing.assert_allclose(counts / 4000, 4 * weights, atol=6 * 0.5 / np.sqrt(4000))
+
+
+def test_annealing_of_models_at_the_edge() -> None:
+    free = PairwiseMRF.from_tables([[0.0, 1.0], [0.3, -0.3]], [], [])
+    result = anneal(free, seed=0, num_sweeps=5)
+    np.testing.assert_allclose(result.node_marginals, enumerate_model(free).node_marginals, atol=1e-12)
+    strong = PairwiseMRF.ising([(0, 1), (1, 2)], coupling=1e3, field=[0.1, 0.0, 0.0])
+    result = anneal(strong, num_chains=100, num_steps=20, sweeps_per_step=1, seed=0)
+    assert np.abs(result.node_marginals - enumerate_model(strong).node_marginals).max() < 0.05
+    with pytest.raises(UnfitMethodError):
+        anneal(PairwiseMRF.ising([(0, 1), (1, 2), (0, 2)], coupling=-1.0), seed=0)
+
+
+def test_populations_that_disagree_are_reported() -> None:
+    # Two regions that the fields pull apart: too few chains and steps to agree.
+    x = add_noise(binarise(half(40, 60)), seed=0)
+    result = anneal(
+        denoising_model(x, coupling=1.5), num_populations=2, num_chains=2, num_steps=2, sweeps_per_step=1, seed=0
+    )
+    assert result.status == Status.NOT_MIXED
+    assert result.stats["mean_std_error"] > 0.02
+
+
+def test_time_limit_stops_the_averaging() -> None:
+    result = anneal(denoising_model(half(20, 20)), num_chains=2, num_steps=5, num_sweeps=10**7, seed=0, time_limit=0.2)
+    assert result.status == Status.TIME_LIMIT
+    assert np.isfinite(result.node_marginals).all()
+
+
+# -- files ----------------------------------------------------------------------------------------------------------
+
+
+def test_images_of_all_modes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    grey = rng.integers(0, 256, size=(20, 30), dtype=np.uint8)
+    for mode in ("L", "RGB", "RGBA", "P", "1", "LA"):
+        path = tmp_path / f"{mode}.png"
+        PIL.fromarray(grey).convert(mode).save(path)
+        image = load_image(path)
+        assert image.shape == (20, 30)
+        if mode in ("L", "RGB", "RGBA", "LA"):
+            np.testing.assert_allclose(image, grey / 255.0, atol=2 / 255)
+    PIL.fromarray(grey.astype(np.uint16) * 257).save(tmp_path / "deep.png")
+    np.testing.assert_allclose(load_image(tmp_path / "deep.png"), grey / 255.0, atol=1e-6)
+
+
+def test_orientation_of_the_camera_is_applied(tmp_path: Path) -> None:
+    image = PIL.new("L", (30, 20))
+    exif = image.getexif()
+    exif[0x0112] = 6  # turned by 90 degrees
+    image.save(tmp_path / "turned.jpg", exif=exif)
+    assert load_image(tmp_path / "turned.jpg").shape == (30, 20)
+    assert load_image(tmp_path / "turned.jpg", size=(15, 10)).shape == (15, 10)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"), [((481, 321), (80, 120)), ((321, 481), (120, 80)), ((60, 40), (40, 60))]
+)
+def test_size_is_a_box_that_turns(tmp_path: Path, shape: tuple[int, int], expected: tuple[int, int]) -> None:
+    PIL.new("RGB", shape, "grey").save(tmp_path / "a.jpg")
+    assert load_image(tmp_path / "a.jpg", size=(120, 80)).shape == expected
+
+
+def test_scaling_averages_areas() -> None:
+    image = np.kron(np.array([[0.0, 1.0], [0.25, 0.5]]), np.ones((5, 7)))
+    np.testing.assert_allclose(resize(image, 2, 2), [[0.0, 1.0], [0.25, 0.5]], atol=1e-6)
+    assert resize(image, 10, 14) is image
+
+
+def test_bad_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"none\.png: no such file"):
+        load_image(tmp_path / "none.png")
+    (tmp_path / "text.png").write_text("this is no image")
+    with pytest.raises(FormatError, match=r"text\.png: not an image"):
+        load_image(tmp_path / "text.png")
+    PIL.new("L", (50, 50)).save(tmp_path / "whole.png")
+    (tmp_path / "cut.png").write_bytes((tmp_path / "whole.png").read_bytes()[:60])
+    with pytest.raises(FormatError, match=r"cut\.png: "):
+        load_image(tmp_path / "cut.png")
+    PIL.new("L", (1, 1)).save(tmp_path / "dot.png")
+    with pytest.raises(FormatError, match=r"dot\.png: image must have at least 2 rows"):
+        load_image(tmp_path / "dot.png")
+    with pytest.raises(FormatError):
+        load_image(tmp_path)
+
+
+def test_huge_files_are_refused_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fastmix.denoising import images, posterior
+
+    PIL.new("1", (400, 300)).save(tmp_path / "large.png")
+    monkeypatch.setattr(posterior, "available_memory", lambda: 2e7)
+    with pytest.raises(ResourceError, match="400x300 pixels needs"):
+        load_image(tmp_path / "large.png")
+    assert load_image(tmp_path / "large.png", size=(40, 30)).shape == (30, 40)  # small enough when scaled down
+    monkeypatch.setattr(images, "_MOST_PIXELS", 1000)
+    with pytest.raises(ResourceError, match="too many to read"):
+        load_image(tmp_path / "large.png", size=(40, 30))
+
+
+def test_sizes_from_text() -> None:
+    assert parse_size(" 481 X 321 ") == (481, 321)
+    for text in ("", "120", "120x", "1x5", "-3x4", "axb"):
+        with pytest.raises(ValueError, match="size must be WIDTHxHEIGHT"):
+            parse_size(text)
+    with pytest.raises(ValueError, match="size must be two whole numbers"):
+        load_image("any.png", size=(1, 5))
+
+
+def test_comparison_shows_all_panels(tmp_path: Path) -> None:
+    result = denoise(half(), noise=4.0, data_weight=1.0, seed=1)
+    write_comparison(result, tmp_path / "out.png")
+    sheet = np.asarray(PIL.open(tmp_path / "out.png"))
+    factor = 240 // 16
+    assert sheet.shape == (12 * factor + 12 + 22 + 12, 4 * (16 * factor + 12) + 12)
+    clean = sheet[12 : 12 + 12 * factor, 12 : 12 + 16 * factor][::factor, ::factor]
+    np.testing.assert_array_equal(clean > 127, result.clean)
+    write_comparison(denoise(half(), noise=None, seed=1), tmp_path / "three.jpg")
+    assert np.asarray(PIL.open(tmp_path / "three.jpg")).shape[1] == 3 * (16 * factor + 12) + 12
+    with pytest.raises(ValueError, match=r"output must end in \.png"):
+        write_comparison(result, tmp_path / "out.text")
+
+
+def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(ImportError, match=r"pictures need Pillow: pip install 'fastmix\[image\]'"):
+        load_image("any.png")
+
+
+@pytest.mark.slow
+def test_a_photograph_in_seconds(shared_data: Path) -> None:
+    path = sorted((shared_data / "bsds").glob("*.jpg"))[5]
+    result = denoise(load_image(path), seed=0)
+    assert max(result.observed.shape) == 481
+    assert result.error_rate is not None
+    assert result.error_rate < 0.25
+    assert result.stats["seconds"] < 120  # about 10 on two idle cores
