@@ -39,7 +39,7 @@ _MOST_RUNGS = 10_000
 # rest is for the bound on log Z. Without a limit the bound takes as many updates beyond the run as this leaves.
 _LADDER_SHARE, _ADAPT_SHARE, _BURN_SHARE, _RUN_SHARE = 0.1, 0.15, 0.25, 0.92
 _BOUND_SHARE = 0.08
-_ACCURACY_BATCHES = 8  # before an accuracy can be believed
+_ACCURACY_BATCHES, _ACCURACY_BATCH = 8, 64  # batches before an accuracy can be believed, and their least length
 _CONFIDENCE = 0.95
 
 
@@ -48,7 +48,17 @@ class Clock:
 
     def __init__(self, limit: float | None) -> None:
         self.limit = limit
+        self._called = self._begin = time.perf_counter()
+
+    def start_again(self) -> None:
+        """Share out only what is left of the limit from now on."""
+        if self.limit is not None:
+            self.limit = max(0.0, self.limit - self.used())
         self._begin = time.perf_counter()
+
+    def seconds(self) -> float:
+        """Seconds since the call."""
+        return time.perf_counter() - self._called
 
     def used(self) -> float:
         """Seconds since the start."""
@@ -252,7 +262,10 @@ class Run:
         every = max(1, planned // _EDGE_COUNTS)
         share = _RUN_SHARE if plan.num_sweeps is None else 1.0
         while plan.num_sweeps is None or self.statistics.num_sweeps < plan.num_sweeps:
-            wanted = batch if plan.num_sweeps is None else min(batch, plan.num_sweeps - self.statistics.num_sweeps)
+            collected = self.statistics.num_sweeps
+            if plan.accuracy is not None:  # looked at when an eighth has been added
+                batch = max(_ACCURACY_BATCH, collected // 8)
+            wanted = batch if plan.num_sweeps is None else min(batch, plan.num_sweeps - collected)
             done = self._batch(wanted, every, share)
             if done:
                 sums = self.ladder.take_sums()
