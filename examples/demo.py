@@ -41,7 +41,7 @@ def main() -> None:
     )
 
     print("compare    all methods on the original model:")
-    comparison = fastmix.compare(model, seed=1, time_limit=5.0)
+    comparison = fastmix.compare(model, seed=1)
     for row in comparison.rows:
         error = "-" if row.mean_error is None else f"{row.mean_error:.4f}"
         print(f"             {row.method:14} mean error {error:>7}  {row.status:13} {row.seconds:6.2f} s")

@@ -55,6 +55,18 @@ def test_piecewise_on_potts() -> None:
     assert piecewise_wins_on_attractive_potts(rows).verdict == "undecided"  # a draw
 
 
+def test_a_method_that_fails_where_it_is_hard_gains_nothing() -> None:
+    rows = made_up_rows("potts", SETTINGS)
+    for row in rows:
+        hard = row["parameters"]["strength"] == 4.0
+        row["error"] = (0.5 if hard else 0.1) * (0.9 if row["method"] == "gibbs" else 1.0)
+        if hard and row["method"] == "piecewise":
+            row["failure"], row["error"] = "ResourceError: too hard", None
+    found = piecewise_wins_on_attractive_potts(rows)
+    assert found.verdict == "not reproduced"  # on what both have answered, Gibbs is the better one
+    assert "Gibbs 0.090" in found.evidence
+
+
 def test_gibbs_and_loopy_bp_on_potts() -> None:
     rows = made_up_rows("potts", SETTINGS, {"gibbs": 0.01, "loopy-bp": 0.02})
     assert gibbs_and_loopy_bp_excel_on_mixed_potts(rows).verdict == "reproduced"

@@ -67,7 +67,7 @@ def projection_is_competitive(rows: Sequence[Row], where: str) -> list[Finding]:
             f"On {where} with {kind} interactions, sampling after projection is competitive with simple variational "
             "methods and with Gibbs sampling for as many sweeps."
         )
-        means = {name: _trial_means(rows, name, kind) for name in (*_TRACTABLE, *_BASELINES)}
+        means = _trial_means(rows, (*_TRACTABLE, *_BASELINES), kind)
         ours = {name: means[name].mean() for name in _TRACTABLE if len(means[name])}
         theirs = {name: means[name].mean() for name in _BASELINES if len(means[name])}
         if not ours or not theirs or _trials(means) < _LEAST_TRIALS:
@@ -123,7 +123,7 @@ def piecewise_wins_on_attractive_potts(rows: Sequence[Row]) -> Finding:
     """Caption of the Potts figure, attractive interactions."""
     claim = "On Potts models with attractive interactions the piecewise divergence is the best tractable method."
     rivals = (*_BASELINES, "euclidean", "reversed-kl")
-    means = {name: _trial_means(rows, name, "attractive") for name in ("piecewise", *rivals)}
+    means = _trial_means(rows, ("piecewise", *rivals), "attractive")
     known = {name: values.mean() for name, values in means.items() if len(values)}
     others = {name: value for name, value in known.items() if name != "piecewise"}
     if "piecewise" not in known or not others or _trials(means) < _LEAST_TRIALS:
@@ -135,7 +135,7 @@ def piecewise_wins_on_attractive_potts(rows: Sequence[Row]) -> Finding:
 def gibbs_and_loopy_bp_excel_on_mixed_potts(rows: Sequence[Row]) -> Finding:
     """Caption of the Potts figure, mixed interactions."""
     claim = "On Potts models with mixed interactions loopy BP and sampling with the original parameters do very well."
-    means = {name: _trial_means(rows, name, "mixed") for name in ("loopy-bp", "gibbs", *_TRACTABLE, "mean-field")}
+    means = _trial_means(rows, ("loopy-bp", "gibbs", *_TRACTABLE, "mean-field"), "mixed")
     known = {name: values.mean() for name, values in means.items() if len(values)}
     pair = [name for name in ("loopy-bp", "gibbs") if name in known]
     others = {name: value for name, value in known.items() if name not in pair}
@@ -189,23 +189,33 @@ def swendsen_wang_mixes_on_photographs(rows: Sequence[Row]) -> Finding:
     return Finding(claim, "reproduced" if settled else "not reproduced", evidence)
 
 
-def _trial_means(rows: Sequence[Row], method: str, kind: str) -> FloatArray:
-    """Error of a method averaged over strengths, one number a trial: trials are independent, strengths are not."""
-    by_trial: dict[int, list[float]] = {}
-    for row in select(rows, method, kind=kind):
-        if row["parameters"]["strength"] >= _STRONG:
-            by_trial.setdefault(row["trial"], []).append(row["error"])
-    return np.array([np.mean(errors) for _, errors in sorted(by_trial.items())])
+def _trial_means(rows: Sequence[Row], methods: Sequence[str], kind: str) -> dict[str, FloatArray]:
+    """Errors averaged over strengths, one number a trial: trials are independent, strengths are not.
+
+    Only instances that every one of the methods has answered count: one that fails where it is hard must not look good.
+    """
+    answers = {name: _by_case(select(rows, name, kind=kind)) for name in methods}
+    answers = {name: found for name, found in answers.items() if found}
+    common = set.intersection(*(set(found) for found in answers.values())) if answers else set()
+    means = {name: np.zeros(0) for name in methods}
+    for name, found in answers.items():
+        by_trial: dict[int, list[float]] = {}
+        for case in sorted(common):
+            row = found[case]
+            if row["parameters"]["strength"] >= _STRONG:
+                by_trial.setdefault(row["trial"], []).append(row["error"])
+        means[name] = np.array([np.mean(errors) for _, errors in sorted(by_trial.items())])
+    return means
+
+
+def _by_case(rows: Sequence[Row]) -> dict[tuple[str, int], Row]:
+    return {(str(sorted(row["parameters"].items())), row["trial"]): row for row in rows}
 
 
 def _paired(rows: Sequence[Row], first: str, second: str) -> FloatArray:
     """Differences of error between two methods on the same instances."""
-
-    def by_case(method: str) -> dict[tuple[str, int], float]:
-        return {(str(sorted(row["parameters"].items())), row["trial"]): row["error"] for row in select(rows, method)}
-
-    a, b = by_case(first), by_case(second)
-    return np.array([a[case] - b[case] for case in a if case in b])
+    a, b = _by_case(select(rows, first)), _by_case(select(rows, second))
+    return np.array([a[case]["error"] - b[case]["error"] for case in a if case in b])
 
 
 def _below(first: FloatArray, second: FloatArray) -> Verdict:

@@ -199,7 +199,8 @@ def _failures_html(rows: Iterable[Row]) -> str:
         f"<li>{_text(row['method'])}, trial {row['trial']}: {_text(row['failure'])}</li>"
         for row in failed[:_MOST_FAILURES]
     )
-    return f'<div class="note"><p>{format_count(len(failed), "row")} failed:</p><ul>{lines}</ul></div>'
+    message = f"{format_count(len(failed), 'row')} failed, and averages are over the others:"
+    return f'<div class="note"><p>{message}</p><ul>{lines}</ul></div>'
 
 
 def _settings_html(section: _Section) -> str:

@@ -53,23 +53,21 @@ class PiecewiseKL(Divergence):
     Notes
     -----
     The maximum has kinks where two pieces are equal, at which subgradient steps of one piece at a time get stuck: 60 of
-    them hardly change a grid of 30 pieces. Over four attractive 16x16 Ising grids with couplings up to 1, 2 and 4
-    (norm bound 2.5, infinity norm), mean errors of the marginals after 60 steps were
+    them hardly change a grid of 30 pieces. Mean errors of the marginals over 20 attractive (and 20 mixed) 16x16 Ising
+    grids with couplings up to 1, 2 and 4, norm bound 2.5, infinity norm (``benchmarks/divergences.py --accuracy``):
 
-    ================================================  =======  =======  =======
-    pieces, smoothing, steps                          up to 1  up to 2  up to 4
-    ================================================  =======  =======  =======
-    Euclidean projection                              0.020    0.292    0.367
-    rows and columns, 0, :data:`PAPER_STEP`           0.019    0.275    0.358
-    rows and columns, 0.1, line search                0.016    0.254    0.301
-    adjacent pairs, 0, :data:`PAPER_STEP`             0.015    0.251    0.313
-    adjacent pairs, 0.1, line search                  0.009    0.185    0.289
-    adjacent pairs, 1, line search                    0.009    0.183    0.290
-    spanning trees, 0.1, line search                  0.016    0.249    0.346
-    ================================================  =======  =======  =======
+    =================================================  ===============  ===============  ===============
+    pieces, smoothing, at most 60 steps                up to 1          up to 2          up to 4
+    =================================================  ===============  ===============  ===============
+    Euclidean projection                               0.018 (0.013)    0.275 (0.134)    0.399 (0.269)
+    rows and columns, 0, fixed 0.1 indicator           0.017 (0.012)    0.264 (0.126)    0.370 (0.259)
+    rows and columns, 0.1, line search                 0.014 (0.010)    0.233 (0.116)    0.307 (0.252)
+    adjacent pairs, 0, fixed 0.1 indicator             0.014 (0.010)    0.220 (0.101)    0.327 (0.236)
+    adjacent pairs, 0.1, line search (default)         0.008 (0.005)    0.164 (0.075)    0.244 (0.194)
+    spanning trees, 0.1, line search                   0.015 (0.011)    0.237 (0.114)    0.316 (0.234)
+    =================================================  ===============  ===============  ===============
 
-    and the largest piece was smallest with adjacent pairs (rows and columns) and smoothing for couplings above 1. An
-    evaluation takes 0.2 to 0.4 ms there.
+    An evaluation takes 0.2 to 0.4 ms there. Smoothing of 1 does as well as 0.1.
 
     Examples
     --------
