@@ -336,3 +336,18 @@ def test_safe_side_after_rounding():
         result = project(model, norm_bound=norm_bound)
         z = edge_dependencies(result.model, bound="range").max(axis=1)
         assert matrix_norm(symmetric(model.edges, z, 25), "inf") <= norm_bound
+
+
+def test_nearly_tied_contrasts_do_not_lose_the_path():
+    """Potts tables with rounding errors on them, as gradient steps leave behind."""
+    rng = np.random.default_rng(0)
+    for trial in range(200):
+        size = 10.0 ** rng.uniform(-16, -6)
+        table = rng.uniform(0.5, 4.0) * np.eye(3) + size * rng.normal(size=(3, 3))
+        if trial % 2:
+            table = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
+        model = PairwiseMRF.from_tables(np.zeros((2, 3)), [(0, 1)], [table])
+        result = project(model, norm_bound=0.1, tol=1e-9)
+        assert result.norm_after <= 0.1
+        exact = project(PairwiseMRF.potts([(0, 1)], coupling=table[0, 0] - table[0, 1], num_states=3), norm_bound=0.1)
+        assert result.squared_distance == pytest.approx(exact.squared_distance, abs=1e-4 + 100 * size)

@@ -75,19 +75,15 @@ class EdgeCosts:
             change = np.copysign(np.maximum(self.rho - z, 0.0), contrast)
             tables -= np.multiply.outer(change, _ISING)
             return result
-        from fastmix.projection import edge_kernels
-
         scale = _scale(self.bound)
         for e in np.flatnonzero(z < self.rho).tolist():
             i, j = model.edges[e].tolist()
             position, sign = contrasts(int(model.num_states[i]), int(model.num_states[j]), self.bound)
             part = slice(model.pairwise_offsets[e], model.pairwise_offsets[e + 1])
-            room = int(self.start[e + 1] - self.start[e]) + 8
-            table = np.empty(part.stop - part.start)
-            edge_kernels.table_path(
-                model.log_pairwise[part].copy(), position, sign, scale * z[e], np.empty(room), np.empty(room), table
-            )
-            result[part] = table
+            followed = _follow(model.log_pairwise[part].copy(), position, sign, scale * z[e])
+            if followed is None:
+                raise ResourceError(_lost(i, j))
+            result[part] = followed[2]
         return result
 
 
@@ -113,8 +109,6 @@ def edge_costs(model: PairwiseMRF, bound: str) -> EdgeCosts:
         knots[0, :, 1], knots[1, :, 0], knots[2, :, 1] = 8.0 * rho, rho, 4.0 * rho**2
         mu, z, f = knots.reshape(3, -1)
         return EdgeCosts(model, bound, rho, 2 * np.arange(m + 1), mu, z, f, quadratic=True)
-    from fastmix.projection import edge_kernels
-
     scale = _scale(bound)
     mus, zs = [], []
     counts = np.zeros(m, dtype=np.int64)
@@ -126,11 +120,11 @@ def edge_costs(model: PairwiseMRF, bound: str) -> EdgeCosts:
             zs.append(np.zeros(1))
             counts[e] = 1
             continue
-        room = 8 * len(values) + 4 * len(position) + 50
-        knot_t, knot_weight, table = np.empty(room), np.empty(room), np.empty(len(values))
-        count = edge_kernels.table_path(values, position, sign, 0.0, knot_t, knot_weight, table)
-        if count < 0:
-            raise ResourceError(f"the path of the table of edge ({i}, {j}) could not be followed; use the paper's dual")
+        followed = _follow(values, position, sign, 0.0)
+        if followed is None:
+            raise ResourceError(_lost(i, j))
+        knot_t, knot_weight, _ = followed
+        count = len(knot_t)
         knot_t[count - 1] = 0.0 if count > 1 else knot_t[count - 1]
         mus.append(2.0 * scale * knot_weight[:count])
         zs.append(knot_t[:count] / scale)
@@ -144,6 +138,31 @@ def edge_costs(model: PairwiseMRF, bound: str) -> EdgeCosts:
     total = np.cumsum(pieces)
     f = total - np.repeat(total[start[:-1]] if m else np.zeros(0), counts)
     return EdgeCosts(model, bound, z[start[:-1]] if m else np.zeros(0), start, mu, z, f, quadratic=False)
+
+
+def _follow(
+    values: FloatArray, position: IntArray, sign: FloatArray, t_stop: float
+) -> tuple[FloatArray, FloatArray, FloatArray] | None:
+    """Knots, weights and the table at ``t_stop`` of the path of one table; None if it was lost.
+
+    Rounding can make contrasts that are nearly tied enter and leave in turn for ever. The path is then followed for a
+    table that differs by as little as breaks the ties: by at most 1e-7 of its largest entry, and as a rule by 1e-11.
+    """
+    from fastmix.projection import edge_kernels
+
+    room = 8 * len(values) + 4 * len(position) + 50
+    knot_t, knot_weight, table = np.empty(room), np.empty(room), np.empty(len(values))
+    for size in (0.0, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7):
+        noise = np.random.default_rng(1).uniform(-1.0, 1.0, len(values)) if size else 0.0
+        moved = values + size * np.abs(values).max(initial=0.0) * noise
+        count = edge_kernels.table_path(moved, position, sign, t_stop, knot_t, knot_weight, table)
+        if count >= 0:
+            return knot_t[:count], knot_weight[:count], table
+    return None
+
+
+def _lost(i: int, j: int) -> str:
+    return f"the path of the table of edge ({i}, {j}) could not be followed; use the paper's dual"
 
 
 def _scale(bound: str) -> float:
