@@ -123,9 +123,7 @@ class ExactPlan:
         )
 
 
-def plan_exact(
-    model: PairwiseMRF, *, evidence: Evidence | None = None, memory_limit: float | None = None
-) -> ExactPlan:
+def plan_exact(model: PairwiseMRF, *, evidence: Evidence | None = None, memory_limit: float | None = None) -> ExactPlan:
     """What exact inference would do and cost, before any table is allocated.
 
     Parameters and errors as for :func:`infer_exact`.
