@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.construction import offsets_of
 from fastmix.model import PairwiseMRF
+from fastmix.projection.patches import Patch, whole_patch
 from fastmix.sampling.gibbs import Gibbs
 from fastmix.sampling.pattern_tables import pattern_entries, visit_order
 
@@ -50,6 +52,7 @@ class Pool:
     def __init__(self, model: PairwiseMRF, *, num_chains: int, seed: int) -> None:
         self.graph = model
         self.num_chains = num_chains
+        self._whole = whole_patch(model)
         self._numbers = np.random.SFC64([seed, 0])
         self._rng = np.random.default_rng([seed, 1])
         most = int(model.num_states.max(initial=1))
@@ -140,33 +143,56 @@ class Pool:
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
-    def energies(self, parameters: FloatArray) -> FloatArray:
-        """``parameters . f(x)`` of every chain, where f are the indicators of all states and pairs of states."""
+    def energies(self, parameters: FloatArray, patch: Patch | None = None) -> FloatArray:
+        """``parameters . f(x)`` of every chain, where f are the indicators of all states and pairs of states.
+
+        With a patch, only the terms of its variables and edges are added up.
+        """
         from fastmix.projection import pool_kernels as kernels
 
-        graph, result = self.graph, np.zeros(self.num_chains)
+        graph, result, part = self.graph, np.zeros(self.num_chains), patch or self._whole
         split = len(graph.log_unary)
         kernels.add_energies(
             self.x, graph.num_states, graph.edges, graph.unary_offsets, parameters[:split], graph.pairwise_offsets,
-            parameters[split:], result,
+            parameters[split:], part.variables, part.edges, result,
         )  # fmt: skip
         return result
 
     def moments(self, weights: FloatArray | None = None) -> FloatArray:
         """Mean over the chains of ``weight * f(x)``, aligned with ``model.parameters``; plain means without weights."""
+        result, split = np.empty(self.graph.num_parameters), len(self.graph.log_unary)
+        self._count(
+            self._whole, np.ones(self.num_chains) if weights is None else weights, result[:split], result[split:]
+        )
+        result /= self.num_chains
+        return result
+
+    def covariances(self, parameters: FloatArray, patches: Sequence[Patch]) -> FloatArray:
+        """Covariance over the chains of every indicator with ``parameters . f(x)``.
+
+        For the indicators in the core of a patch the energy is that of the patch only.
+        """
+        split, offsets = len(self.graph.log_unary), self.graph.unary_offsets
+        result, sums = np.empty(self.graph.num_parameters), np.empty(split)
+        for patch in patches:
+            energies = self.energies(parameters, patch)
+            energies -= energies.mean()
+            self._count(patch, energies, sums, result[split:])
+            core = patch.core_variables
+            counts = self.graph.num_states[core]
+            entries = np.repeat(offsets[core] - offsets_of(counts)[:-1], counts) + np.arange(counts.sum())
+            result[entries] = sums[entries]
+        result /= self.num_chains - 1  # unbiased: the mean is estimated too
+        return result
+
+    def _count(self, patch: Patch, weights: FloatArray, unary: FloatArray, pairwise: FloatArray) -> None:
         from fastmix.projection import pool_kernels as kernels
 
         graph = self.graph
-        if weights is None:
-            weights = np.ones(self.num_chains)
-        result = np.empty(graph.num_parameters)
-        split = len(graph.log_unary)
         kernels.weighted_counts(
-            self.x, graph.num_states, graph.edges, graph.unary_offsets, graph.pairwise_offsets, weights,
-            result[:split], result[split:],
+            self.x, graph.num_states, graph.edges, graph.unary_offsets, graph.pairwise_offsets, patch.ends,
+            patch.core_edges, weights, unary, pairwise,
         )  # fmt: skip
-        result /= self.num_chains
-        return result
 
     # -- log Z ------------------------------------------------------------------------------------------------------
 

@@ -92,15 +92,17 @@ def sweep(x, order, states, indptr, neighbors, strides, starts, table, numbers):
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def add_energies(x, states, edges, unary_at, unary, pairwise_at, pairwise, out):  # type: ignore[no-untyped-def]
-    """Add the log-weight of every chain's configuration to ``out`` (chains,).
+def add_energies(x, states, edges, unary_at, unary, pairwise_at, pairwise, variables, chosen, out):  # type: ignore[no-untyped-def]
+    """Add the log-weight of every chain's configuration to ``out`` (chains,), of some variables and edges only.
+
+    ``chosen`` are rows of ``edges``, which join these variables.
 
     Between binary variables a table is ``t00 + (t10 - t00) x_i + (t01 - t00) x_j + (t11 - t10 - t01 + t00) x_i x_j``:
     the linear terms are collected by variable, and what is left is a product that needs no lookup.
     """
     num_chains = x.shape[1]
     slope, constant = np.zeros(len(states)), 0.0
-    for e in range(len(edges)):
+    for e in chosen:
         i, j = edges[e, 0], edges[e, 1]
         one, two, base, step = x[i], x[j], pairwise_at[e], states[j]
         if states[i] == 2 and step == 2:
@@ -114,7 +116,7 @@ def add_energies(x, states, edges, unary_at, unary, pairwise_at, pairwise, out):
             values = pairwise[base : pairwise_at[e + 1]]
             for c in range(num_chains):
                 out[c] += values[one[c] * step + two[c]]
-    for i in range(len(states)):
+    for i in variables:
         own, base = x[i], unary_at[i]
         if states[i] == 2:
             constant += unary[base]
@@ -130,13 +132,16 @@ def add_energies(x, states, edges, unary_at, unary, pairwise_at, pairwise, out):
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-def weighted_counts(x, states, edges, unary_at, pairwise_at, weights, unary, pairwise):  # type: ignore[no-untyped-def]
-    """Sum of the weights of the chains in every state of every variable and edge; weights (chains,)."""
+def weighted_counts(x, states, edges, unary_at, pairwise_at, variables, chosen, weights, unary, pairwise):  # type: ignore[no-untyped-def]
+    """Sum of the weights (chains,) of the chains in every state of some variables and edges.
+
+    ``chosen`` are rows of ``edges``, which join these variables.
+    """
     num_chains = x.shape[1]
     whole = 0.0
     for c in range(num_chains):
         whole += weights[c]
-    for i in range(len(states)):
+    for i in variables:
         own, rest = x[i], whole
         for s in range(1, states[i]):
             total = 0.0
@@ -145,7 +150,7 @@ def weighted_counts(x, states, edges, unary_at, pairwise_at, weights, unary, pai
             unary[unary_at[i] + s] = total
             rest -= total
         unary[unary_at[i]] = rest
-    for e in range(len(edges)):
+    for e in chosen:
         i, j = edges[e, 0], edges[e, 1]
         one, two, base, step = x[i], x[j], pairwise_at[e], states[j]
         if (states[i] - 1) * (states[j] - 1) > _SCATTERED:

@@ -2,7 +2,8 @@
 
 The constraint ``lambda_max(Z) <= c`` has one positive semidefinite multiplier W = V V^T. Only its entries on the edges
 matter, so the dual ``sum_e h_e(2 v_i . v_j) - c ||V||^2`` needs no decomposition; its negative is minimised here by
-limited-memory BFGS (Nocedal, 1980).
+limited-memory BFGS (Nocedal, 1980). A step may overshoot beyond the range of numbers; division follows IEEE rules here
+and in the functions called, so that its value is NaN and the step is shortened.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from fastmix.projection.kernels import _bound_at, _cost_at
 __all__ = ["ascend", "edge_bounds"]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def _value_and_gradient(edges, start, mus, zs, fs, v, limit, gradient):  # type: ignore[no-untyped-def]
     rank = v.shape[1]
     value = 0.0
@@ -39,7 +40,7 @@ def _value_and_gradient(edges, start, mus, zs, fs, v, limit, gradient):  # type:
     return value
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def edge_bounds(edges, start, mus, zs, v):  # type: ignore[no-untyped-def]
     """z_e(2 v_i . v_j) of every edge."""
     z = np.empty(edges.shape[0])
@@ -52,7 +53,7 @@ def edge_bounds(edges, start, mus, zs, v):  # type: ignore[no-untyped-def]
     return z
 
 
-@numba.njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
+@numba.njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 def _dot(x, y):  # type: ignore[no-untyped-def]
     total = 0.0
     for k in range(len(x)):
@@ -60,13 +61,13 @@ def _dot(x, y):  # type: ignore[no-untyped-def]
     return total
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def _add(x, factor, y):  # type: ignore[no-untyped-def]
     for k in range(len(x)):
         x[k] += factor * y[k]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def ascend(edges, start, mus, zs, fs, v, limit, num_steps, steps, changes, products, used):  # type: ignore[no-untyped-def]
     """At most ``num_steps`` steps of L-BFGS from v, in place.
 

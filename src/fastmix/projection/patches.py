@@ -1,0 +1,89 @@
+"""Patches of a graph: small parts with their surroundings, for covariances that are local."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.model import PairwiseMRF
+
+__all__ = ["Patch", "make_patches", "whole_patch"]
+
+IntArray = NDArray[np.int64]
+
+_MOST_WORK = 16  # times the work on the whole graph, beyond which patches do not pay
+
+
+@dataclass(frozen=True, eq=False)
+class Patch:
+    """Some variables and edges, the core, and what lies around them.
+
+    Attributes
+    ----------
+    core_variables, core_edges : int array
+        Every variable and every edge of the graph is in the core of one patch.
+    ends : int array
+        The core variables and the ends of the core edges.
+    variables, edges : int array
+        All variables within reach of the core, and the edges between them.
+    """
+
+    core_variables: IntArray
+    core_edges: IntArray
+    ends: IntArray
+    variables: IntArray
+    edges: IntArray
+
+
+def whole_patch(model: PairwiseMRF) -> Patch:
+    """The whole graph as one patch."""
+    variables, edges = np.arange(model.num_variables), np.arange(model.num_edges)
+    return Patch(variables, edges, variables, variables, edges)
+
+
+def make_patches(model: PairwiseMRF, *, core_size: int, reach: int) -> list[Patch]:
+    """Patches with cores of about ``core_size`` variables and everything within ``reach`` edges (1 at least) of them.
+
+    Cores are grown by breadth-first search. A graph whose patches would overlap so much that they are more work than
+    they save, such as a dense one, is one patch.
+
+    Examples
+    --------
+    >>> from fastmix.graphs import path_edges
+    >>> patches = make_patches(PairwiseMRF.ising(path_edges(9), 1.0), core_size=3, reach=2)
+    >>> [(p.core_variables.tolist(), p.variables.tolist()) for p in patches][1]
+    ([3, 4, 5], [1, 2, 3, 4, 5, 6, 7])
+    """
+    graph, n = model.adjacency, model.num_variables
+    start, neighbors, edge_ids = graph.indptr.tolist(), graph.neighbors.tolist(), graph.edge_ids.tolist()
+    owner = [-1] * n
+    patches: list[Patch] = []
+    work = 0
+    for root in range(n):
+        if owner[root] >= 0:
+            continue
+        number, core = len(patches), [root]
+        owner[root] = number
+        for v in core:  # grows while it is read
+            for u in neighbors[start[v] : start[v + 1]]:
+                if owner[u] < 0 and len(core) < core_size:
+                    owner[u] = number
+                    core.append(u)
+        around, ring = set(core), core
+        for _ in range(reach):
+            ring = [u for v in ring for u in neighbors[start[v] : start[v + 1]] if u not in around]
+            around.update(ring)
+        larger = [
+            (edge_ids[k], neighbors[k], v) for v in around for k in range(start[v], start[v + 1]) if v < neighbors[k]
+        ]
+        inside = [e for e, u, _ in larger if u in around]
+        # An edge goes with its first end; its other end is within reach.
+        own = [e for e, _, v in larger if owner[v] == number]
+        ends = set(core).union(model.edges[own].reshape(-1).tolist())
+        patches.append(Patch(*(np.array(sorted(part), dtype=np.int64) for part in (core, own, ends, around, inside))))
+        work += len(around) + len(inside)
+        if work > _MOST_WORK * (n + model.num_edges):
+            return [whole_patch(model)]
+    return patches
