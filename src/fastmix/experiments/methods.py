@@ -64,8 +64,8 @@ def projected(
 ) -> dict[str, Any]:
     """Options of sampling after a projection.
 
-    ``step="paper"`` is the paper's: 60 steps of 0.1 (in indicator coordinates); ``"default"`` is the step rule that the
-    divergence has by default.
+    ``step="paper"`` is the paper's: 60 steps of 0.1 (in indicator coordinates) from one start, the largest piece of the
+    piecewise divergence as it is; ``"default"`` is what the divergences do by default.
     """
     chosen = {"divergence": divergence, "norm": norm, "norm_bound": NORM_BOUND, **sampled(num_sweeps), **options}
     return chosen if divergence == "euclidean" else {**chosen, "step": step}
@@ -191,10 +191,12 @@ def _project(model: PairwiseMRF, options: Mapping[str, Any], seed: int) -> Proje
 def _divergence(kind: str, options: Mapping[str, Any]) -> Divergence:
     if kind == "euclidean":
         return Euclidean()
+    as_in_paper = options.get("step") == "paper"
     if kind == "piecewise":
-        return PiecewiseKL(pieces=options.get("pieces", "auto"))
+        pieces = options.get("pieces", "auto")
+        return PiecewiseKL(pieces=pieces, smoothing=0.0) if as_in_paper else PiecewiseKL(pieces=pieces)
     if kind == "reversed-kl":
-        return ReversedKL()
+        return ReversedKL(num_starts=1) if as_in_paper else ReversedKL()
     if kind == "kl":
         return KL()
     raise ValueError(f"divergence must be euclidean, piecewise, reversed-kl or kl, got {kind!r}")

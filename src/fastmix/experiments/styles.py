@@ -62,8 +62,8 @@ STYLES: dict[str, Style] = {
     "euclidean-spectral": Style("Euclidean, spectral norm", *_BLUE, marker="^", dash=(1, 1.5), hollow=True),
     "piecewise-spectral": Style("Piecewise KL, spectral norm", *_GREEN, marker="D", dash=(1, 1.5), hollow=True),
     "reversed-kl-spectral": Style("Reversed KL, spectral norm", *_RED, marker="P", dash=(1, 1.5), hollow=True),
-    "piecewise-default": Style("Piecewise KL, our steps", *_GREEN, marker="o", dash=(3, 1), hollow=True),
-    "reversed-kl-default": Style("Reversed KL, our steps", *_RED, marker="s", dash=(3, 1), hollow=True),
+    "piecewise-default": Style("Piecewise KL, our default", *_GREEN, marker="o", dash=(3, 1), hollow=True),
+    "reversed-kl-default": Style("Reversed KL, our default", *_RED, marker="s", dash=(3, 1), hollow=True),
     "euclidean-dual": Style("Euclidean, the paper's dual", *_INDIGO, marker="s"),
     "euclidean-dual-spectral": Style("Euclidean, the paper's dual, spectral norm", *_INDIGO, marker="s", hollow=True),
 }

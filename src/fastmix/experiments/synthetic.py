@@ -44,7 +44,7 @@ def strengths(settings: Settings) -> tuple[float, ...]:
 
 
 def compared_methods(settings: Settings, *, pieces: str, true_kl: bool = False) -> list[MethodCall]:
-    """Methods of the paper's figures, and the projections with our own step rules.
+    """Methods of the paper's figures, and the projections with our own defaults.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def compared_methods(settings: Settings, *, pieces: str, true_kl: bool = False) 
         MethodCall("euclidean", projected("euclidean", NUM_SWEEPS)),
         MethodCall("piecewise", projected("piecewise", NUM_SWEEPS, pieces=pieces)),
         MethodCall("reversed-kl", projected("reversed-kl", NUM_SWEEPS)),
-        MethodCall("piecewise-default", projected("piecewise", NUM_SWEEPS, pieces=pieces, step="default")),
+        MethodCall("piecewise-default", projected("piecewise", NUM_SWEEPS, step="default")),
         MethodCall("reversed-kl-default", projected("reversed-kl", NUM_SWEEPS, step="default")),
     ]
     if true_kl:
