@@ -32,7 +32,7 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "loopy-bp": ("time_limit", "edge_marginals"),
     "gibbs": (*_SAMPLER, "accuracy", "checkpoint", "backend"),
     "swendsen-wang": (*_SAMPLER, "checkpoint"),
-    "tempered": (*_TEMPERED, "accuracy"),
+    "tempered": (*_TEMPERED, "accuracy", "backend"),
     "projected": (*_SAMPLER, *_PROJECTION, "checkpoint"),
 }
 METHODS = tuple(_OPTIONS)

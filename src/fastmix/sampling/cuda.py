@@ -121,7 +121,7 @@ class CudaGibbs(Engine):
         self._num_rows = int((model.num_states - 1).sum())
         self._tables: dict[str, Any] = {}
         self._together: dict[int, tuple[Any, int]] = {}
-        self._degree = 0
+        self._degree, self._num_models = 0, 1
         self._small = self.kernel == "table" and cuda_tables.most_patterns(model) <= 256
         self._chunks = max(1, -(-int(np.diff(self._order.indptr).max(initial=0)) // 4))
         if model.num_variables:
@@ -155,8 +155,8 @@ class CudaGibbs(Engine):
         self._key = np.uint32(state[0]), np.uint32(state[1])
         self._sweep = int(state[2])
 
-    def advance(self, num_sweeps: int, *, collect: bool) -> None:
-        """Run sweeps; wait for the device at the end."""
+    def advance(self, num_sweeps: int, *, collect: bool, wait: bool = True) -> None:
+        """Run sweeps; wait for the device at the end, unless more is to follow that it can begin with at once."""
         while num_sweeps > 0 and self._n:
             count = num_sweeps
             if collect and self._per_chain:
@@ -166,7 +166,8 @@ class CudaGibbs(Engine):
             self._run(count, self.mode if collect else 0)
             self._collected += count if collect else 0
             num_sweeps -= count
-        self._cuda.synchronize()
+        if wait:
+            self._cuda.synchronize()
 
     def take_sums(self) -> FloatArray:
         """Sums of the states since the last call, added up over the chains of every group, (entries, num_groups)."""
@@ -207,42 +208,53 @@ class CudaGibbs(Engine):
         ----------
         models : sequence of PairwiseMRF
         model_of_chain : int array (num_chains,), optional
-            Number of the model of every chain; chains 32 k to 32 k + 31 must have the same. Not needed for one model.
+            Number of the model of every chain; the chains that a thread updates together must have the same: 32 k to
+            32 k + 31 with the kernel ``packed``, 4 k to 4 k + 3 with ``table``. Not needed for one model.
 
         Raises
         ------
         ModelError
             If the variables, states or edges are others.
         UnfitMethodError
-            For several models, unless the kernel is ``packed`` (binary, at most four neighbours, several chains).
+            For several models, unless the kernel is ``packed`` (binary, at most four neighbours, several chains) or
+            ``table`` (any states, few neighbours).
         ValueError
-            If the chains of a word have different models.
+            If chains that are updated together have different models.
         """
         for model in models:
             same = np.array_equal(model.num_states, self.model.num_states)
             if not same or not np.array_equal(model.edges, self.model.edges):
                 raise ModelError("model must have the variables, states and edges that the sampler was made for")
-        if len(models) > 1 and self.kernel != "packed":
+        if len(models) > 1 and self.kernel not in ("packed", "table"):
             raise UnfitMethodError(
-                f"several models at once need the kernel packed, and this is {self.kernel}: use a sampler for each"
+                f"several models at once need the kernel packed or table, and this is {self.kernel}: use a sampler for "
+                "each"
             )
         if not self._n:
             return
         words = np.zeros(self._units, dtype=np.int32)
         if len(models) > 1:
-            given = np.zeros(self._units * 32, dtype=np.int32)
+            width = self._width
+            given = np.zeros(self._units * width, dtype=np.int32)
             given[: self.num_chains] = np.asarray(model_of_chain, dtype=np.int32)
             given[self.num_chains :] = given[self.num_chains - 1]
-            grouped = given.reshape(-1, 32)
+            grouped = given.reshape(-1, width)
             if (grouped != grouped[:, :1]).any() or given.min() < 0 or given.max() >= len(models):
                 raise ValueError(
-                    f"model_of_chain must be from 0 to {len(models) - 1} and equal for chains 32 k to 32 k + 31"
+                    f"model_of_chain must be from 0 to {len(models) - 1} and equal for chains {width} k to {width} k + "
+                    f"{width - 1}"
                 )
             words = grouped[:, 0].copy()
             # Words side by side in a thread would read the same tables.
             self._launch = Launch(1, self._launch.block_x, self._launch.block_y, self._launch.grid_y)
-        self._set_tables(self._host_tables(models))
+        tables = self._host_tables(models)
+        if self.kernel == "table" and tables["table"].size >= _MOST_STATES:
+            raise ResourceError(
+                f"the GPU sampler takes tables of fewer than 2^32 entries, got {tables['table'].size:,}"
+            )
+        self._set_tables(tables)
         self._models.copy_to_device(words)
+        self._num_models = len(models)
         self.model = models[0]
 
     def exchange_chains(self, first: ArrayLike, second: ArrayLike) -> None:
@@ -277,6 +289,23 @@ class CudaGibbs(Engine):
             offsets = self._cuda.to_device(model.pairwise_offsets[:-1].copy())
             _start(_kernels().count_state_pairs, shape, self._x, ends, sizes, offsets, stride, chains, counts)
         out += counts.copy_to_host().astype(np.int64)
+
+    def words(self) -> tuple[Any, int, int]:
+        """The states on the device as words of 32 bits, the words of a row, and the bits of a state.
+
+        There is a row for every variable, at its number in :attr:`places`. For kernels that read or change states
+        beside the sweeps.
+        """
+        return self._x if self._packed else self._x.view(np.uint32), self._row, 1 if self._packed else 8
+
+    @property
+    def places(self) -> IntArray:
+        """The row of every variable: its place in the order of a sweep."""
+        return self._order.places
+
+    def launch(self, kernel: Any, shape: Any, *arguments: Any) -> None:
+        """Start a kernel of another module between the sweeps, on the same stream."""
+        _start(kernel, shape, *arguments)
 
     # -- sizes ------------------------------------------------------------------------------------------------------
 
@@ -384,11 +413,13 @@ class CudaGibbs(Engine):
         launch = self._launch
         shape = (self._units // (launch.block_x * launch.wide), launch.grid_y), (launch.block_x, launch.block_y)
         arrays: tuple[Any, ...] = (self._x.view(np.uint32) if self._bytewise else self._x, *self._tables.values())
-        arrays += (self._starts, self._models) if self.kernel == "packed" else (self._starts,)
+        arrays += (self._starts, self._models) if self.kernel in ("packed", "table") else (self._starts,)
         arrays += (self._sums, *map(np.uint64, self._sum_steps)) if self._packed else (self._sums,)
         arrays += (np.uint32(self._row),)
         if self.kernel == "packed":
             arrays += (np.uint32(self._n), np.uint64(self._tables["table"].size // 16))
+        elif self.kernel == "table":
+            arrays += (np.uint32(self._tables["table"].size // self._num_models),)
         elif self.kernel == "packed-field":
             arrays += (np.uint32(self._chunks),)
         elif self.kernel == "field":

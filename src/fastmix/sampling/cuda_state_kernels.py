@@ -43,18 +43,20 @@ def table_kernel(width: int, bytewise: bool, small: bool, mode: int, per_chain: 
     callable
         Kernel of ``x``; ``rows`` uint32, the neighbours, with ``indptr`` and ``strides`` (of their states in the number
         of a pattern); ``cuts``, ``entries`` and ``table`` as in
-        :class:`fastmix.sampling.pattern_tables.PatternTables`, by place; ``sum_rows``, the first row of every site in
-        the sums; ``starts``, ``sums``, stride and so on.
+        :class:`fastmix.sampling.pattern_tables.PatternTables`, by place, with the tables of all models one after the
+        other; ``sum_rows``, the first row of every site in the sums; ``starts``; ``models`` int32, which tables the
+        chains of a thread use; ``sums``, stride, the size of the tables of a model, and so on.
     """
 
     @cuda.jit(cache=True)
     def kernel(
-        x, indptr, rows, strides, cuts, entries, table, sum_rows, starts, sums,
-        stride, first, last, num_sweeps, sweep_begin, key0, key1,
+        x, indptr, rows, strides, cuts, entries, table, sum_rows, starts, models, sums,
+        stride, model_size, first, last, num_sweeps, sweep_begin, key0, key1,
     ):  # fmt: skip
         unit = uint32(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
         units = uint64(cuda.gridDim.x * cuda.blockDim.x)
         chain = uint32(unit * uint32(width))
+        base = uint32(uint32(models[unit]) * model_size)
         slot = uint32(cuda.blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y)
         num_slots = uint32(cuda.gridDim.y * cuda.blockDim.y)
         index, state = cuda.local.array(width, uint32), cuda.local.array(width, uint32)
@@ -91,7 +93,7 @@ def table_kernel(width: int, bytewise: bool, small: bool, mode: int, per_chain: 
                     u[0], u[1], u[2], u[3] = philox(
                         uint32(chain >> uint32(2)), site, uint32(sweep), counter_top(sweep, uint32(0)), key0, key1
                     )
-                    count, entry = uint32(cuts[site]), uint32(entries[site])
+                    count, entry = uint32(cuts[site]), uint32(base + uint32(entries[site]))
                     for j in range(width):
                         index[j] = uint32(entry + index[j] * count)
                     k = uint32(0)

@@ -71,7 +71,7 @@ def make_tables(
     kernel : str
         See :func:`fastmix.sampling.cuda_device.choose_cuda_kernel`.
     models : sequence of PairwiseMRF
-        Several for ``packed`` only.
+        Several for ``packed`` and ``table`` only.
     order : Order
     stride : int
         Elements of a row of states.
@@ -83,7 +83,7 @@ def make_tables(
     if kernel == "packed-field":
         return packed_field_tables(models[0], order, stride=stride), 0
     if kernel == "table":
-        return pattern_arrays(models[0], order, stride=stride), 0
+        return pattern_arrays(models, order, stride=stride), 0
     if kernel == "logit":
         return logit_tables(models[0], order, stride=stride), 0
     return field_tables(models[0], order)
@@ -223,13 +223,14 @@ def _codes(order: Order) -> tuple[NDArray[np.uint16], NDArray[np.int32], IntArra
     return codes.astype(np.uint16), steps, slot * n + owner
 
 
-def pattern_arrays(model: PairwiseMRF, order: Order, *, stride: int) -> Arrays:
-    """Arrays for :func:`fastmix.sampling.cuda_state_kernels.table_kernel`."""
-    tables = pattern_tables(model)
-    cuts = (model.num_states - 1)[order.sites]
+def pattern_arrays(models: Sequence[PairwiseMRF], order: Order, *, stride: int) -> Arrays:
+    """Arrays for :func:`fastmix.sampling.cuda_state_kernels.table_kernel`, of models on the same graph."""
+    tables = pattern_tables(models[0])
+    cuts = (models[0].num_states - 1)[order.sites]
+    values = np.concatenate([tables.table, *[pattern_tables(model).table for model in models[1:]]])
     return {
         "indptr": order.indptr, "rows": _rows(order.neighbors, stride), "strides": tables.strides[order.entries],
-        "cuts": cuts.astype(np.int32), "entries": tables.starts[:-1][order.sites], "table": tables.table,
+        "cuts": cuts.astype(np.int32), "entries": tables.starts[:-1][order.sites], "table": values,
         "sum_rows": offsets_of(cuts)[:-1],
     }  # fmt: skip
 

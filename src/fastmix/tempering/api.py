@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,10 +15,12 @@ from fastmix.mixing import certify
 from fastmix.model import Evidence, PairwiseMRF
 from fastmix.reduction import Reduction, reduce_model
 from fastmix.results import Status, provenance
+from fastmix.sampling.cuda_device import cuda_available, require_cuda
 from fastmix.sampling.diagnostics import Summary, certain_entries, summarise
 from fastmix.sampling.generator import fresh_seed
 from fastmix.sampling.gibbs import check_conditionals
 from fastmix.tempering.clusters import check_cluster_moves, fits_cluster_moves
+from fastmix.tempering.cuda_ladder import CudaLadder, ladders_together
 from fastmix.tempering.ladder import Ladder
 from fastmix.tempering.path import Path, make_path
 from fastmix.tempering.result import TemperResult
@@ -55,6 +57,7 @@ def temper(
     confidence: float = 0.95,
     seed: int | None = None,
     num_threads: int | None = None,
+    backend: Literal["cpu", "cuda", "auto"] = "cpu",
     time_limit: float | None = None,
     progress: Callable[[int, int, float], None] | None = None,
 ) -> TemperResult:
@@ -102,6 +105,10 @@ def temper(
         a time limit ends the run.
     num_threads : int, optional
         All cores by default.
+    backend : {"cpu", "cuda", "auto"}
+        ``cuda`` runs the replicas on an NVIDIA GPU (extra ``gpu``): without cluster moves, with up to 1,024 ladders, of
+        which 32 (binary variables with at most four neighbours) or 4 make an ensemble. ``auto`` takes the GPU if there
+        is one that fits, and says in ``stats["backend"]`` what it took and why.
     time_limit : float, optional
         Seconds. Without ``num_sweeps`` they are the plan: a quarter for the burn-in, the rest for the average. With it,
         a run that they end has the status ``time_limit``.
@@ -117,7 +124,7 @@ def temper(
     Raises
     ------
     UnfitMethodError
-        If a variable has too many states, or a move does not fit the model.
+        If a variable has too many states, a move does not fit the model, or there is no GPU that could be used.
     ModelError
         If some conditional distribution is undefined, or the evidence is impossible.
     NotConvergedError
@@ -162,8 +169,10 @@ def temper(
     small = reduction.model
     _check_model(small)
     path = make_path(small, norm_bound=norm_bound)
-    pairs, clusters = _choose_moves(moves, path)
-    plan = _make_plan(num_replicas, num_ensembles, num_sweeps, burn_in, accuracy, pairs, clock.limit)
+    device, place = _choose_device(backend, path, moves)
+    pairs, clusters = _choose_moves(() if device == "cuda" else moves, path)
+    per_ensemble = ladders_together(path) if device == "cuda" else 2 if pairs else 1
+    plan = _make_plan(num_replicas, num_ensembles, num_sweeps, burn_in, accuracy, per_ensemble, clock.limit)
     certified = _certified_sweeps(path, norm_bound)
     if certified is not None and plan.burn_in is not None:
         plan = plan.with_burn_in(max(plan.burn_in, certified))
@@ -172,17 +181,23 @@ def temper(
         "num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "accuracy": accuracy, "confidence": confidence,
         "moves": [name for name, active in zip(MOVES, (pairs, clusters), strict=True) if active],
         "evidence": None if evidence is None else {str(k): v for k, v in evidence.items()}, "time_limit": time_limit,
+        "backend": backend,
     }  # fmt: skip
     if clock.limit is not None:
-        _compile_first(small, pairs, clusters)
+        _compile_first(small, pairs, clusters, device)
         clock.start_again()
-    ladder = Ladder(path, seed=seed, pairs=pairs, clusters=clusters, num_threads=num_threads)
+    ladder: Ladder
+    if device == "cuda":
+        ladder = CudaLadder(path, seed=seed)
+    else:
+        ladder = Ladder(path, seed=seed, pairs=pairs, clusters=clusters, num_threads=num_threads)
     run = Run(ladder, plan, clock, edge_marginals=edge_marginals, progress=progress)
     status = run.go()
     if not run.statistics.num_batches:
         raise NotConvergedError(f"tempering stopped ({status}) before the first batch was complete: nothing to report")
     bound = run.bound(confidence) if status != Status.INTERRUPTED else None
-    return _result(model, reduction, status, run, bound, confidence, certified, seed, options)
+    result = _result(model, reduction, status, run, bound, confidence, certified, seed, options)
+    return replace(result, stats={**result.stats, "backend": place})
 
 
 # -- what is asked for ------------------------------------------------------------------------------------------------
@@ -204,22 +219,43 @@ def _check_bound(norm_bound: float | None) -> None:
         raise ValueError(f"norm_bound must be a number of at least 0, or None, got {norm_bound!r}")
 
 
-_COMPILED: set[tuple[bool, bool, bool]] = set()
+def _choose_device(backend: str, path: Path, moves: Literal["auto"] | Sequence[str]) -> tuple[str, str]:
+    """Where to run, ``cpu`` or ``cuda``, and that in words."""
+    if backend not in ("cpu", "cuda", "auto"):
+        raise ValueError(f"backend must be cpu, cuda or auto, got {backend!r}")
+    if backend == "cpu":
+        return "cpu", "cpu"
+    try:
+        if moves != "auto" and moves:
+            raise UnfitMethodError(f"backend must be cpu for tempering with {', '.join(moves)}, got cuda")
+        require_cuda()
+        ladders_together(path)
+        if not path.model.num_edges:
+            raise UnfitMethodError("backend must be cpu for tempering a model without edges, got cuda")
+    except UnfitMethodError as error:
+        if backend == "cuda":
+            raise
+        return "cpu", f"cpu ({error})"
+    return "cuda", f"cuda ({cuda_available()[1]})"
 
 
-def _compile_first(model: PairwiseMRF, pairs: bool, clusters: bool) -> None:
+_COMPILED: set[tuple[bool, bool, bool, str]] = set()
+
+
+def _compile_first(model: PairwiseMRF, pairs: bool, clusters: bool, device: str) -> None:
     """Run a tiny model of the same kind once in a process, so that compiling takes no part of the time to share out.
 
     Compiling can take seconds, which would leave nothing of the part of a short limit in which the ladder is adapted.
     """
     binary = bool((model.num_states == 2).all())
-    if (binary, pairs, clusters) in _COMPILED:
+    if (binary, pairs, clusters, device) in _COMPILED:
         return
-    _COMPILED.add((binary, pairs, clusters))
+    _COMPILED.add((binary, pairs, clusters, device))
     ring = [(0, 1), (1, 2), (2, 3), (0, 3)]
     tiny = PairwiseMRF.potts(ring, coupling=0.5, num_states=2 if binary else 3)
     moves = [name for name, active in zip(MOVES, (pairs, clusters), strict=True) if active]
-    temper(tiny, num_ensembles=2, num_sweeps=20, burn_in=20, moves=moves, seed=0, num_threads=1)
+    place: Any = device
+    temper(tiny, num_ensembles=2, num_sweeps=20, burn_in=20, moves=moves, seed=0, num_threads=1, backend=place)
 
 
 def _check_model(model: PairwiseMRF) -> None:
@@ -252,7 +288,7 @@ def _make_plan(
     num_sweeps: int | None,
     burn_in: int | None,
     accuracy: float | None,
-    pairs: bool,
+    per_ensemble: int,
     limit: float | None,
 ) -> Plan:
     given = {"num_replicas": (num_replicas, 2), "num_ensembles": (num_ensembles, 2)}
@@ -262,7 +298,6 @@ def _make_plan(
             check_count(name, value, least=least)
     if accuracy is not None:
         check_accuracy(accuracy)
-    per_ensemble = 2 if pairs else 1
     sweeps = num_sweeps
     if sweeps is None and accuracy is not None:
         sweeps = _MOST_SWEEPS

@@ -98,7 +98,12 @@ class Ladder:
         Of the rungs on the path.
     sweeps, energies : Sweeps, Energies
         Of the path.
+    device : str
+        Where the rounds run: ``cpu`` or ``cuda``.
     """
+
+    device = "cpu"
+    shifts: FloatArray
 
     def __init__(
         self,

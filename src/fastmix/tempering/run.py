@@ -31,6 +31,7 @@ _EDGE_COUNTS = 1000  # configurations a ladder that edge marginals are averaged 
 _POPULATION = 64  # configurations that place the first ladder
 _LEAST_ENSEMBLES, _MOST_ENSEMBLES = 4, 16
 _ROUND_UPDATES = 2_000_000  # of a round, that more ensembles than the fewest may take
+_DEVICE_LADDERS, _DEVICE_STATES = 1024, 1 << 28  # ladders on a GPU, and the states of all their replicas
 _ANNEALED = 128  # independent runs behind the bound on log Z
 _ANNEAL_SWEEPS = 3
 _TRIAL_STEPS = 64
@@ -146,7 +147,9 @@ class Run:
 
     def _first_ladder(self) -> None:
         ladder, plan = self.ladder, self.plan
-        size = max(_POPULATION, self.num_ensembles * plan.per_ensemble)
+        size = max(_POPULATION, (plan.num_ensembles or _MOST_ENSEMBLES) * plan.per_ensemble)
+        if plan.num_ensembles is None and ladder.device != "cpu":
+            size = _DEVICE_LADDERS
         seed = derive_seed(ladder.seed, 0, 1)
         population = Population(ladder.path, ladder.sweeps, ladder.energies, size=size, seed=seed)
         positions, states = anneal(
@@ -156,7 +159,10 @@ class Run:
         if plan.num_ensembles is None:
             # Large models get fewer ensembles, which can then run for long enough to mix.
             updates = (plan.num_replicas or len(positions)) * ladder.path.model.num_variables * plan.per_ensemble
-            self.num_ensembles = int(np.clip(_ROUND_UPDATES // max(1, updates), _LEAST_ENSEMBLES, _MOST_ENSEMBLES))
+            most, wanted = _MOST_ENSEMBLES, _ROUND_UPDATES
+            if ladder.device != "cpu":
+                most, wanted = size // plan.per_ensemble, _DEVICE_STATES
+            self.num_ensembles = int(np.clip(wanted // max(1, updates), _LEAST_ENSEMBLES, most))
         stacked = np.stack([x[:, : self.num_ensembles * plan.per_ensemble].T for x in states])
         if plan.num_replicas is not None and plan.num_replicas != len(positions):
             equal = np.full(len(positions) - 1, REJECTION)
@@ -328,7 +334,9 @@ class Run:
         try:
             steps = int(_BOUND_SHARE * self.updates / max(1, ladder.path.model.num_variables) / _ANNEALED)
             if self.clock.limit is not None:
-                steps = min(steps, self._affordable_steps())
+                steps = min(steps, self._affordable_steps((self.clock.limit or 0.0) - self.clock.used()))
+            elif ladder.device != "cpu":  # whose updates cannot be compared with those of annealing
+                steps = min(steps, self._affordable_steps(_BOUND_SHARE * self._seconds))
             positions, _, _ = respace(ladder.positions, ladder.counts().rejection, max(2 * ladder.num_rungs, steps))
             weights = annealed_weights(self._population(seed), positions, stop=lambda: self.clock.past(1.0))
         except KeyboardInterrupt:
@@ -340,11 +348,11 @@ class Run:
         ladder = self.ladder
         return Population(ladder.path, ladder.sweeps, ladder.energies, size=_ANNEALED, seed=seed)
 
-    def _affordable_steps(self) -> int:
-        """Steps of annealing in what is left of the time, by a trial of a few."""
+    def _affordable_steps(self, seconds: float) -> int:
+        """Steps of annealing in some time, by a trial of a few."""
         trial = np.linspace(0.0, 1.0, _TRIAL_STEPS)
         population = self._population(0)
         start = time.perf_counter()
         annealed_weights(population, trial)
         each = (time.perf_counter() - start) / _TRIAL_STEPS
-        return int(max(0.0, (self.clock.limit or 0.0) - self.clock.used()) / each)
+        return int(max(0.0, seconds) / each)

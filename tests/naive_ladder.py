@@ -69,6 +69,9 @@ class NaiveLadder:
         for k in range(number % 2, self.num_rungs - 1, 2):
             for c in range(self.num_ladders):
                 self.exchange(k, c, draws[k][c])
+        self.count_trips()
+
+    def count_trips(self) -> None:
         for c in range(self.num_ladders):
             bottom, top = self.replica[0][c], self.replica[-1][c]
             if self.visited[c].get(bottom) == "top":
