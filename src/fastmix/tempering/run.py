@@ -40,6 +40,7 @@ _MOST_RUNGS = 10_000
 # rest is for the bound on log Z. Without a limit the bound takes as many updates beyond the run as this leaves.
 _LADDER_SHARE, _ADAPT_SHARE, _BURN_SHARE, _RUN_SHARE = 0.1, 0.15, 0.25, 0.92
 _BOUND_SHARE = 0.08
+_DEVICE_BURN_SHARE = 0.5  # on a GPU, whose many ladders leave little noise for what is left of the start to hide in
 _ACCURACY_BATCHES, _ACCURACY_BATCH = 8, 64  # batches before an accuracy can be believed, and their least length
 _CONFIDENCE = 0.95
 
@@ -127,6 +128,7 @@ class Run:
         self.statistics = BatchStatistics(len(model.log_unary), self.num_ensembles, plan.num_sweeps or 0)
         self.pairs = np.zeros(len(model.log_pairwise)) if edge_marginals else None
         self.burned = self.updates = 0
+        self._burn_share = _BURN_SHARE if ladder.device == "cpu" else _DEVICE_BURN_SHARE
         self._seconds = 0.0  # of the rounds
         self._round_seconds = 0.0  # of the latest rounds, each
 
@@ -197,12 +199,12 @@ class Run:
             if self.plan.burn_in is None and self.clock.limit and expected > _ADAPT_SHARE * self.clock.limit:
                 break
             self._advance(length, collect=False)
-            if self.clock.past(_BURN_SHARE if self.plan.burn_in is None else 1.0):
+            if self.clock.past(self._burn_share if self.plan.burn_in is None else 1.0):
                 break
             self._adapt()
         rest = None if self.plan.burn_in is None else self.plan.burn_in - self.burned
         self.ladder.clear()
-        self._advance(rest, collect=False, share=_BURN_SHARE if rest is None else 1.0)
+        self._advance(rest, collect=False, share=self._burn_share if rest is None else 1.0)
         if self.ladder.counts().sums[0].all():
             self._set_shifts(self.ladder.positions, guess_steps(self.ladder.counts().sums, self.ladder.shifts))
         if self.ladder.pairs:
