@@ -185,19 +185,22 @@ class Gibbs(Engine):
     def take_sums(self) -> FloatArray:
         """Sums of the states since the last call, (entries of log_unary, num_chains)."""
         self._empty_sums()
-        totals, self._totals = self._totals, np.zeros_like(self._totals)
         sweeps, self._swept = self._swept, 0
         # The sums are cumulative over states: differences, with the number of sweeps at the end.
         model = self.model
         result = np.empty((len(model.log_unary), self.num_chains))
-        inner = np.ones(len(result), dtype=bool)
-        inner[model.unary_offsets[1:] - 1] = False
-        result[inner] = totals / _FULL
-        result[~inner] = sweeps
-        starts = model.unary_offsets[:-1]
-        later = np.ones(len(result), dtype=bool)
-        later[starts] = False
-        result[later] -= result[np.flatnonzero(later) - 1].copy()
+        if (model.num_states == 2).all():  # the same with slices, which take a third of the time
+            np.multiply(self._totals, 1.0 / _FULL, out=result[::2])
+            np.subtract(float(sweeps), result[::2], out=result[1::2])
+        else:
+            inner = np.ones(len(result), dtype=bool)
+            inner[model.unary_offsets[1:] - 1] = False
+            result[inner] = self._totals / _FULL
+            result[~inner] = sweeps
+            later = np.ones(len(result), dtype=bool)
+            later[model.unary_offsets[:-1]] = False
+            result[later] -= result[np.flatnonzero(later) - 1].copy()
+        self._totals[...] = 0
         return result
 
     # -- inside -----------------------------------------------------------------------------------------------------
