@@ -16,7 +16,20 @@ from fastmix.exact import draw_exact
 from fastmix.inference import infer
 from fastmix.mixing import Certificate, certify
 from fastmix.model import PairwiseMRF
-from fastmix.projection import KL, Divergence, Euclidean, PaperDual, PiecewiseKL, ProjectionResult, ReversedKL, project
+from fastmix.projection import (
+    KL,
+    PAPER_STEP,
+    DecreasingStep,
+    Divergence,
+    Euclidean,
+    FixedStep,
+    LineSearch,
+    PaperDual,
+    PiecewiseKL,
+    ProjectionResult,
+    ReversedKL,
+    project,
+)
 from fastmix.results import InferenceResult, Status
 from fastmix.sampling import PerfectSamples, SampleResult, perfect_sample, sample
 from fastmix.tempering import TemperResult, temper
@@ -26,13 +39,17 @@ __version__ = "0.1.0"
 
 __all__ = [
     "KL",
+    "PAPER_STEP",
     "Certificate",
     "Comparison",
+    "DecreasingStep",
     "Divergence",
     "Euclidean",
     "FastmixError",
+    "FixedStep",
     "FormatError",
     "InferenceResult",
+    "LineSearch",
     "LoopyBPResult",
     "MeanFieldResult",
     "ModelError",
