@@ -45,7 +45,7 @@ _SMALL = 8  # states of all variables up to which vectors are held in registers
 _WIDTHS = (8, 16, 32, 64)
 _MOST_NUMBERS = 1 << 32  # of a set of messages: their places have 32 bits
 _MOST_EDGES = 1 << 30  # of tables: the codes of edges have two bits more
-_SIMULATED = 4  # threads of a block in the simulator, each of which is one of Python's
+_SIMULATED = 2  # threads of a block in the simulator, each of which is one of Python's
 
 
 def why_not_cuda(model: PairwiseMRF) -> str | None:
