@@ -33,6 +33,7 @@ _ODDS_LOG_RANGE = 300.0
 _TAME_LOG_RANGE = 300.0
 _MOST_HALVINGS = 4
 _CHUNK_WORK = 2e7
+_BLOCK = 1 << 13  # edges whose beliefs are computed at once: their numbers stay in a cache
 
 
 class Messages(Protocol):
@@ -148,17 +149,25 @@ def binary_beliefs(model: PairwiseMRF, form: IsingForm, messages: FloatArray) ->
     nodes = np.empty((n, 2))
     nodes[:, 0] = np.where(total >= 0.0, low, 1.0) / (1.0 + low)
     nodes[:, 1] = np.where(total >= 0.0, 1.0, low) / (1.0 + low)
-    first, second = 0.5 * (total[i] - downward), 0.5 * (total[j] - upward)
-    logs = np.empty((m, 4))
-    logs[:, 0] = -first - second + form.coupling
-    logs[:, 1] = second - first - form.coupling
-    logs[:, 2] = first - second - form.coupling
-    logs[:, 3] = first + second + form.coupling
-    top = logs.max(axis=1, keepdims=True)
-    pairs = np.exp(logs - top)
-    sums = pairs.sum(axis=1, keepdims=True)
-    pairs /= sums
-    log_z = form.constant + float((top + np.log(sums)).sum() + ((1.0 - model.adjacency.degree) * node_log_z).sum())
+    pairs, edge_log_z = np.empty((m, 4)), np.empty(m)
+    for begin in range(0, m, _BLOCK):
+        part = slice(begin, begin + _BLOCK)
+        first, second = 0.5 * (total[i[part]] - downward[part]), 0.5 * (total[j[part]] - upward[part])
+        coupling = form.coupling[part]
+        logs = np.stack(
+            [
+                -first - second + coupling,
+                second - first - coupling,
+                first - second - coupling,
+                first + second + coupling,
+            ]
+        )
+        top = logs.max(axis=0)
+        weights = np.exp(logs - top)
+        sums = weights.sum(axis=0)
+        pairs[part] = (weights / sums).T
+        edge_log_z[part] = top + np.log(sums)
+    log_z = form.constant + float(edge_log_z.sum() + ((1.0 - model.adjacency.degree) * node_log_z).sum())
     return nodes.ravel(), pairs.ravel(), log_z
 
 
