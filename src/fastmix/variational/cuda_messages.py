@@ -128,9 +128,7 @@ class _CudaMessages:
         if self._launch is None:
             self._launch = self._plan(arguments)
         kernel, blocks, threads = self._launch
-        with warnings.catch_warnings():  # that few blocks do not fill the device is known
-            warnings.filterwarnings("ignore", message=".*will likely result in GPU under-utilization")
-            kernel[blocks, threads](*arguments)
+        _start(kernel, blocks, threads, arguments)
         changes: FloatArray = self._changes.copy_to_host()[:num_iterations]
         within = np.flatnonzero(changes <= tol)
         made = int(within[0]) + 1 if len(within) else num_iterations
@@ -144,7 +142,7 @@ class _CudaMessages:
         kernel = self._find_kernel()
         if not hasattr(self._cuda.get_current_device(), "MULTIPROCESSOR_COUNT"):  # the simulator
             return kernel, 1, _SIMULATED
-        kernel = kernel.specialize(*arguments)
+        _start(kernel, 1, THREADS, (*arguments[:-1], np.uint64(0)))  # no round: compiles, or finds the code on disk
         room = next(iter(kernel.overloads.values())).max_cooperative_grid_blocks(THREADS)
         return kernel, max(1, min(room, -(-len(self._layout.order) // THREADS))), THREADS
 
@@ -247,6 +245,13 @@ class _CudaTableMessages(_CudaMessages):
         if len(counts):
             messages = self._numbers()[np.repeat(self._layout.entries, counts) + SLICE * within]
         return tabled_beliefs(self.model, starts, messages)
+
+
+def _start(kernel: Any, blocks: int, threads: int, arguments: tuple[Any, ...]) -> None:
+    """Launch a kernel; that few blocks do not fill the device is known, and no reason for a warning."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*will likely result in GPU under-utilization")
+        kernel[blocks, threads](*arguments)
 
 
 def _check_sizes(layout: MessageLayout, num_tables: int) -> None:
