@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cuda_checks import dense_binary, lopsided, lopsided_binary
 
-from fastmix import PairwiseMRF, ResourceError, Status, UnfitMethodError, cli, infer
+from fastmix import PairwiseMRF, ResourceError, Status, UnfitMethodError, infer
 from fastmix.exact import infer_exact
 from fastmix.graphs import complete_edges
 from fastmix.instances import ising_grid, potts_grid
@@ -99,12 +99,12 @@ def check_iterations(model: PairwiseMRF, calls: list[int], damping: float = 0.0,
 
 @pytest.mark.parametrize("name", MODELS)
 def test_iterations_are_those_of_the_cpu(name):
-    check_iterations(MODELS[name], [1, 1, 3, 1])
+    check_iterations(MODELS[name], [1, 2, 1])
     if name in KERNELS:
         assert make_cuda_messages(MODELS[name], damping=None).kernel == KERNELS[name]
 
 
-@pytest.mark.parametrize("damping", [0.5, 0.75, 0.3])
+@pytest.mark.parametrize("damping", [0.75, 0.3])
 @pytest.mark.parametrize("name", ["binary", "mixed states and a zero", "three states"])
 def test_damped_iterations_are_those_of_the_cpu(name, damping):
     check_iterations(MODELS[name], [1, 2], damping)
@@ -112,12 +112,12 @@ def test_damped_iterations_are_those_of_the_cpu(name, damping):
 
 def test_many_blocks():
     for model in (ising_grid(SIDE, SIDE, coupling_max=1.0, seed=1), potts_grid(SIDE, SIDE, coupling_max=1.0, seed=1)):
-        check_iterations(model, [1, 4])
+        check_iterations(model, [1, 2])
 
 
 @pytest.mark.parametrize("name", [name for name, _ in conformance_models()])
 def test_conformance(name):
-    check_iterations(dict(conformance_models())[name], [1, 3])
+    check_iterations(dict(conformance_models())[name], [3])
 
 
 def test_a_wrong_weight_is_noticed():
@@ -222,6 +222,7 @@ def test_too_little_memory_is_refused_before_anything_is_allocated(monkeypatch):
 
 
 def test_command_line(tmp_path, capsys):
+    cli = pytest.importorskip("fastmix.cli", reason="needs the packages of the command line")
     path = tmp_path / "model.npz"
     write_model(MODELS["three states"], path)
     capsys.readouterr()

@@ -222,7 +222,7 @@ def table_kernel(width: int, uniform: bool) -> Any:
     ):  # fmt: skip
         best = cuda.shared.array(THREADS, float64)
         totals, cavity = cuda.local.array(width, float64), cuda.local.array(width, float64)
-        out = cuda.local.array(width, float64)
+        out, befores = cuda.local.array(width, float64), cuda.local.array(width, float64)
         start = uint64(cuda.blockIdx.x) * uint64(cuda.blockDim.x) + uint64(cuda.threadIdx.x)
         step = uint64(cuda.gridDim.x) * uint64(cuda.blockDim.x)
         for t in range(num_rounds):
@@ -236,9 +236,15 @@ def table_kernel(width: int, uniform: bool) -> Any:
                 row = uint64(32) * (
                     uint64(width) if uniform else uint64(widths[which])
                 )  # from one message of the variable to the next
-                entry, slot = old + uint64(entry_bases[which]) + lane, uint64(slot_bases[which]) + lane
+                slot = uint64(slot_bases[which]) + lane
+                # Where all have as many states, a place follows from a number, and need not be waited for.
+                if uniform:
+                    entry = old + (slot - lane) * uint64(width) + lane
+                    at = which * uint64(32 * width) + lane
+                else:
+                    entry = old + uint64(entry_bases[which]) + lane
+                    at = uint64(unary_bases[which]) + lane
                 end = slot + uint64(32) * uint64(degrees[i])
-                at = uint64(unary_bases[which]) + lane
                 for a in range(num_in):
                     totals[a] = unary[at + uint64(32) * a]
                 back, place = entry, slot
@@ -252,19 +258,23 @@ def table_kernel(width: int, uniform: bool) -> Any:
                     code, target = uint64(codes[place]), uint64(reverse[place])
                     num_out = uint64(width) if uniform else uint64(sizes[place])
                     edge = code >> uint64(2)
-                    first = uint64(table_bases[edge >> uint64(5)]) + (edge & uint64(31))
+                    if uniform:
+                        first = (edge >> uint64(5)) * uint64(32 * width * width) + (edge & uint64(31))
+                    else:
+                        first = uint64(table_bases[edge >> uint64(5)]) + (edge & uint64(31))
                     step_in, step_out = uint64(32) * num_out, uint64(32)
                     if code & uint64(1):
                         step_in, step_out = uint64(32), uint64(32) * num_in
                     for a in range(num_in):
                         cavity[a] = totals[a] - messages[back + uint64(32) * a]
+                    for b in range(num_out):  # asked for before they are needed
+                        befores[b] = messages[old + target + uint64(32) * b]
                     hard = (code & uint64(2)) != uint64(0)
                     sum_out(cavity, num_in, num_out, tables, first, step_in, step_out, hard, out)
                     move_top_to_zero(out, num_out)
                     for b in range(num_out):
-                        before = messages[old + target + uint64(32) * b]
-                        largest = max(largest, abs(out[b] - before))
-                        out[b] += damping * (before - out[b])
+                        largest = max(largest, abs(out[b] - befores[b]))
+                        out[b] += damping * (befores[b] - out[b])
                     if damping > float64(0.0):
                         move_top_to_zero(out, num_out)
                     for b in range(num_out):
