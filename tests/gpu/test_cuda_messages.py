@@ -115,6 +115,15 @@ def test_many_blocks():
         check_iterations(model, [1, 2])
 
 
+@pytest.mark.parametrize("counts", [(2, 2, 2), (3, 3, 3), (2, 4, 3)])
+def test_several_slices(counts):
+    rng = np.random.default_rng(5)
+    states = [counts[i % 3] for i in range(45)]
+    pairs = [(i, (i + 1) % 45) for i in range(45)] + [(0, 20), (10, 44)]
+    tables = [rng.normal(size=(states[i], states[j])) for i, j in pairs]
+    check_iterations(PairwiseMRF.from_tables([rng.normal(size=k) for k in states], pairs, tables), [2])
+
+
 @pytest.mark.parametrize("name", [name for name, _ in conformance_models()])
 def test_conformance(name):
     check_iterations(dict(conformance_models())[name], [3])
