@@ -29,7 +29,7 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "auto": ("memory_limit", "seed", "num_threads", "time_limit", "edge_marginals", "progress"),
     "exact": ("memory_limit", "edge_marginals", "time_limit"),
     "mean-field": ("seed", "time_limit", "edge_marginals"),
-    "loopy-bp": ("time_limit", "edge_marginals"),
+    "loopy-bp": ("time_limit", "edge_marginals", "backend"),
     "gibbs": (*_SAMPLER, "accuracy", "checkpoint", "backend"),
     "swendsen-wang": (*_SAMPLER, "checkpoint"),
     "tempered": (*_TEMPERED, "accuracy", "backend"),
@@ -82,8 +82,11 @@ def infer(
         Whether joint probabilities of neighbours are wanted; exact inference has them anyway.
     memory_limit : float, optional
         Bytes; half of the memory that is free by default. Exact inference only.
-    num_chains, num_sweeps, burn_in, accuracy, num_threads, checkpoint, backend
+    num_chains, num_sweeps, burn_in, accuracy, num_threads, checkpoint
         As for :func:`fastmix.sample`. Samplers only.
+    backend : {"cpu", "cuda", "auto"}, optional
+        Where Gibbs sampling or loopy belief propagation runs: see :func:`fastmix.sample` and
+        :func:`fastmix.variational.loopy_bp`.
     divergence, norm, norm_bound
         As for :func:`fastmix.projected.infer_projected`. Projected sampling only.
     seed : int, optional

@@ -34,7 +34,8 @@ TimeLimit = Annotated[
     float | None, typer.Option(metavar="SECONDS", help="From the start of the command; return what there is then.")
 ]
 Backend = Annotated[
-    str | None, typer.Option(help="Where Gibbs sampling runs: cpu (default), cuda, or auto for a GPU if there is one.")
+    str | None,
+    typer.Option(help="Where Gibbs and loopy-bp run: cpu (default), cuda, or auto for a GPU if there is one."),
 ]
 NumThreads = Annotated[int | None, typer.Option(help="All cores by default; does not change the answer.")]
 MemoryLimit = Annotated[

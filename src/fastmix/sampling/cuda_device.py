@@ -41,7 +41,7 @@ _GROUPED_ENTRIES = 1 << 26  # sums of all chains together from which on chains a
 
 
 def cuda_available() -> tuple[bool, str]:
-    """Whether Gibbs sampling can run on a CUDA device here, and the name of the device or the reason why not.
+    """Whether kernels can run on a CUDA device here, and the name of the device or the reason why not.
 
     Examples
     --------
@@ -86,8 +86,15 @@ def num_multiprocessors(cuda: Any) -> int:
     return int(getattr(cuda.get_current_device(), "MULTIPROCESSOR_COUNT", _SIMULATED))
 
 
-def check_memory(cuda: Any, required: float, limit: float | None = None) -> None:
-    """Refuse to allocate more than the device has free, or than a limit in bytes.
+def check_memory(
+    cuda: Any,
+    required: float,
+    limit: float | None = None,
+    *,
+    work: str = "sampling on the GPU",
+    advice: str = "run fewer chains, add them up in groups (group_size), or use the CPU",
+) -> None:
+    """Refuse to allocate more than the device has free, or than a limit in bytes, for some work and with some advice.
 
     Raises
     ------
@@ -98,8 +105,7 @@ def check_memory(cuda: Any, required: float, limit: float | None = None) -> None
     allowed = free if limit is None else min(free, limit)
     if required > allowed:
         raise ResourceError(
-            f"sampling on the GPU needs {format_bytes(required)} of its memory, over the limit of "
-            f"{format_bytes(allowed)}; run fewer chains, add them up in groups (group_size), or use the CPU",
+            f"{work} needs {format_bytes(required)} of its memory, over the limit of {format_bytes(allowed)}; {advice}",
             required_bytes=int(required),
             limit_bytes=int(allowed),
         )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
+from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.graphs import connected_components
 from fastmix.model import Evidence, PairwiseMRF
 from fastmix.results import InferenceResult, Status, jsonable, provenance
@@ -29,7 +30,8 @@ _DAMPINGS = (0.0, 0.5, 0.75)
 _WINDOW = 50  # iterations undamped without progress that end a stage; a damped one takes 1 / (1 - damping) times more
 _PROGRESS = 0.8  # the smallest change of a window, as a fraction of the smallest before, that counts as progress
 _CHUNK = 25  # iterations between two looks at the progress
-_CHUNK_WORK = 2e7  # table entries between two looks at the clock and the keyboard: a fraction of a second
+
+Backend = Literal["cpu", "cuda", "auto"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,6 +73,7 @@ def loopy_bp(
     tol: float = 1e-9,
     edge_marginals: bool = False,
     time_limit: float | None = None,
+    backend: Backend = "cpu",
 ) -> LoopyBPResult:
     """Marginals by loopy belief propagation (sum-product), exact on trees.
 
@@ -99,18 +102,27 @@ def loopy_bp(
         Also give the beliefs of the edges.
     time_limit : float, optional
         Seconds after which the messages as they stand are used, with status ``time_limit``.
+    backend : {"cpu", "cuda", "auto"}
+        Where the messages are renewed. A CUDA device takes the parallel schedule and variables of at most 64 states;
+        iterations and fixed points are those of the CPU, to rounding. ``auto`` takes one for large models where there
+        is one, and says in ``stats["backend"]`` what it took and why.
 
     Returns
     -------
     LoopyBPResult
         ``status`` is ``not_converged`` when the messages still moved after ``max_iter`` iterations: the marginals are
         those of the last messages, and those of edges need not agree with those of variables. ``stats`` holds the
-        iterations, the damping at the end, the history of changes (iterations, change), the kernel and the seconds.
+        iterations, the damping at the end, the history of changes (iterations, change), the kernel, the backend and the
+        seconds.
 
     Raises
     ------
     ModelError
         If the evidence is impossible, or the model has no configuration, as far as a search can show.
+    UnfitMethodError
+        For ``backend="cuda"`` without a usable device, with the residual schedule, or with more than 64 states.
+    ResourceError
+        For ``backend="cuda"`` if the device has too little free memory.
 
     Notes
     -----
@@ -137,8 +149,9 @@ def loopy_bp(
         damping = check_fraction("damping", damping)
     max_iter, tol = check_count("max_iter", max_iter, least=1), check_tolerance("tol", tol)
     time_limit = check_time_limit(time_limit)
+    _check_backend(backend, schedule)
     reduction = reduce_to_supported(model, evidence)
-    messages = make_messages(reduction.model, schedule=schedule, damping=damping)
+    messages, place = _place_messages(reduction.model, schedule, damping, backend)
     run = _iterate(messages, reduction.model, damping, max_iter, tol, begin, time_limit)
     nodes, pairs, log_z = messages.beliefs()
     return LoopyBPResult(
@@ -151,14 +164,47 @@ def loopy_bp(
         stats={
             "iterations": run.iterations, "updates": run.iterations * 2 * reduction.model.num_edges,
             "largest_change": run.change, "damping": run.damping, "history": run.history, "kernel": messages.kernel,
-            "log_z_kind": "bethe", "seconds": time.perf_counter() - begin,
+            "backend": place, "log_z_kind": "bethe", "seconds": time.perf_counter() - begin,
         },
         provenance=provenance(
-            model, evidence=plain_evidence(evidence), schedule=schedule, damping=damping, max_iter=max_iter, tol=tol,
-            time_limit=time_limit,
+            model, device="cpu" if place.startswith("cpu") else place, evidence=plain_evidence(evidence),
+            schedule=schedule, damping=damping, max_iter=max_iter, tol=tol, time_limit=time_limit,
         ),
         largest_change=run.change,
     )  # fmt: skip
+
+
+def _check_backend(backend: str, schedule: str) -> None:
+    check_choice("backend", backend, get_args(Backend))
+    if backend == "cuda":
+        from fastmix.sampling.cuda_device import require_cuda
+
+        if schedule != "parallel":
+            raise UnfitMethodError(f"schedule must be parallel on the GPU, got {schedule!r}; use backend='cpu'")
+        require_cuda()
+
+
+def _place_messages(
+    model: PairwiseMRF, schedule: Schedule, damping: float | None, backend: str
+) -> tuple[Messages, str]:
+    """The messages, and where they are renewed in words."""
+    place = "cpu"
+    if backend != "cpu":
+        from fastmix.sampling.cuda_device import cuda_available
+        from fastmix.variational.cuda_messages import make_cuda_messages, why_not_cuda
+
+        reason = None
+        if backend == "auto":
+            reason = "the residual schedule runs there" if schedule != "parallel" else why_not_cuda(model)
+        if reason is None:
+            try:
+                return make_cuda_messages(model, damping=damping), cuda_available()[1]
+            except (UnfitMethodError, ResourceError) as error:
+                if backend == "cuda":
+                    raise
+                reason = str(error)
+        place = f"cpu, because {reason}"
+    return make_messages(model, schedule=schedule, damping=damping), place
 
 
 @dataclass(frozen=True)
@@ -181,7 +227,7 @@ def _iterate(
 ) -> _Run:
     """Renew the messages until they stand still or a limit is met, with more damping when they make no progress."""
     stages = list(_DAMPINGS) if damping is None else [damping]
-    chunk = int(min(_CHUNK, max(1.0, _CHUNK_WORK / (1 + len(model.log_pairwise)))))
+    chunk = int(min(_CHUNK, max(1.0, messages.chunk_work / (1 + len(model.log_pairwise)))))
     stage, done, change = 0, 0, float("inf")
     window_end, lowest, reference = float(_WINDOW), float("inf"), float("inf")
     history: list[tuple[int, float]] = []

@@ -18,7 +18,10 @@ from fastmix.construction import offsets_of
 from fastmix.model import PairwiseMRF
 from fastmix.variational.ising_form import IsingForm, ising_form
 
-__all__ = ["Messages", "Schedule", "make_messages"]
+__all__ = [
+    "Messages", "Schedule", "binary_beliefs", "exponentials", "fit_odds", "halvings_of", "incoming_messages",
+    "make_messages", "message_starts", "tabled_beliefs",
+]  # fmt: skip
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -29,12 +32,15 @@ _ODDS_LOG_RANGE = 300.0
 # Exponentials of a table are used where none is below exp(-300) of the largest, see table_message_kernels.
 _TAME_LOG_RANGE = 300.0
 _MOST_HALVINGS = 4
+_CHUNK_WORK = 2e7
+_BLOCK = 1 << 13  # edges whose beliefs are computed at once: their numbers stay in a cache
 
 
 class Messages(Protocol):
     """What the loop of :func:`fastmix.variational.loopy_bp` works with."""
 
     kernel: str
+    chunk_work: float  # table entries between two looks at the clock and the keyboard: a fraction of a second
 
     def advance(self, num_iterations: int, damping: float, tol: float) -> tuple[int, float, bool]:
         """Renew the messages; iterations made, largest change, whether it is within tol."""
@@ -52,21 +58,24 @@ def make_messages(model: PairwiseMRF, *, schedule: Schedule, damping: float | No
     form = ising_form(model)
     if form is None:
         return _TableMessages(model)
+    return _OddsMessages(model, form) if fit_odds(model, form, damping) else _LogOddsMessages(model, form)
+
+
+def fit_odds(model: PairwiseMRF, form: IsingForm, damping: float | None) -> bool:
+    """Whether messages can be odds: none leaves the range of doubles, and damping is a matter of square roots."""
     reach = 2.0 * np.abs(form.field)
     for end in model.edges.T:
         reach += np.bincount(end, 2.0 * np.abs(form.coupling), minlength=model.num_variables)
     # Edges add 2 |J| to the log-odds at most, so this bounds every product of odds.
-    if reach.max(initial=0.0) <= _ODDS_LOG_RANGE and (damping is None or _halvings(damping) is not None):
-        return _OddsMessages(model, form)
-    return _LogOddsMessages(model, form)
+    return bool(reach.max(initial=0.0) <= _ODDS_LOG_RANGE) and (damping is None or halvings_of(damping) is not None)
 
 
-def _halvings(damping: float) -> int | None:
+def halvings_of(damping: float) -> int | None:
     """The k of a damping of 1 - 2^-k: then the weighted mean of logs is a matter of square roots."""
     return next((k for k in range(_MOST_HALVINGS + 1) if damping == 1.0 - 0.5**k), None)
 
 
-def _incoming(model: PairwiseMRF) -> IntArray:
+def incoming_messages(model: PairwiseMRF) -> IntArray:
     """Numbers of the messages that variables receive, in the order of the adjacency: e goes up, m + e down."""
     graph = model.adjacency
     owner = np.repeat(np.arange(model.num_variables), graph.degree)
@@ -78,11 +87,12 @@ def _incoming(model: PairwiseMRF) -> IntArray:
 
 class _OddsMessages:
     kernel = "odds"
+    chunk_work = _CHUNK_WORK
 
     def __init__(self, model: PairwiseMRF, form: IsingForm) -> None:
         self.model, self.form = model, form
         kind = np.uint32 if 2 * model.num_edges < 2**32 else np.uint64
-        self._indptr, self._incoming = model.adjacency.indptr.astype(kind), _incoming(model).astype(kind)
+        self._indptr, self._incoming = model.adjacency.indptr.astype(kind), incoming_messages(model).astype(kind)
         self._odds, self._weights = np.exp(2.0 * form.field), np.exp(2.0 * form.coupling)
         self._messages = np.ones(2 * model.num_edges)
         self._spare, self._products = np.ones_like(self._messages), np.ones_like(self._messages)
@@ -90,7 +100,7 @@ class _OddsMessages:
     def advance(self, num_iterations: int, damping: float, tol: float) -> tuple[int, float, bool]:
         from fastmix.variational.loopy_bp_kernels import odds_rounds
 
-        halvings = _halvings(damping)
+        halvings = halvings_of(damping)
         assert halvings is not None
         rounds, change, converged = odds_rounds(
             self._odds, self._indptr, self._incoming, self._weights, self._messages, self._spare, self._products,
@@ -99,11 +109,12 @@ class _OddsMessages:
         return int(rounds), float(change), bool(converged)
 
     def beliefs(self) -> tuple[FloatArray, FloatArray, float]:
-        return _binary_beliefs(self.model, self.form, np.log(self._messages))
+        return binary_beliefs(self.model, self.form, np.log(self._messages))
 
 
 class _LogOddsMessages:
     kernel = "log-odds"
+    chunk_work = _CHUNK_WORK
 
     def __init__(self, model: PairwiseMRF, form: IsingForm) -> None:
         self.model, self.form = model, form
@@ -122,10 +133,10 @@ class _LogOddsMessages:
         return int(rounds), float(change), bool(converged)
 
     def beliefs(self) -> tuple[FloatArray, FloatArray, float]:
-        return _binary_beliefs(self.model, self.form, self._messages)
+        return binary_beliefs(self.model, self.form, self._messages)
 
 
-def _binary_beliefs(model: PairwiseMRF, form: IsingForm, messages: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+def binary_beliefs(model: PairwiseMRF, form: IsingForm, messages: FloatArray) -> tuple[FloatArray, FloatArray, float]:
     """Beliefs and Bethe log Z in spins, where a message is exp(+-log-odds / 2)."""
     n, m = model.num_variables, model.num_edges
     i, j = model.edges.T
@@ -138,17 +149,25 @@ def _binary_beliefs(model: PairwiseMRF, form: IsingForm, messages: FloatArray) -
     nodes = np.empty((n, 2))
     nodes[:, 0] = np.where(total >= 0.0, low, 1.0) / (1.0 + low)
     nodes[:, 1] = np.where(total >= 0.0, 1.0, low) / (1.0 + low)
-    first, second = 0.5 * (total[i] - downward), 0.5 * (total[j] - upward)
-    logs = np.empty((m, 4))
-    logs[:, 0] = -first - second + form.coupling
-    logs[:, 1] = second - first - form.coupling
-    logs[:, 2] = first - second - form.coupling
-    logs[:, 3] = first + second + form.coupling
-    top = logs.max(axis=1, keepdims=True)
-    pairs = np.exp(logs - top)
-    sums = pairs.sum(axis=1, keepdims=True)
-    pairs /= sums
-    log_z = form.constant + float((top + np.log(sums)).sum() + ((1.0 - model.adjacency.degree) * node_log_z).sum())
+    pairs, edge_log_z = np.empty((m, 4)), np.empty(m)
+    for begin in range(0, m, _BLOCK):
+        part = slice(begin, begin + _BLOCK)
+        first, second = 0.5 * (total[i[part]] - downward[part]), 0.5 * (total[j[part]] - upward[part])
+        coupling = form.coupling[part]
+        logs = np.stack(
+            [
+                -first - second + coupling,
+                second - first - coupling,
+                first - second - coupling,
+                first + second + coupling,
+            ]
+        )
+        top = logs.max(axis=0)
+        weights = np.exp(logs - top)
+        sums = weights.sum(axis=0)
+        pairs[part] = (weights / sums).T
+        edge_log_z[part] = top + np.log(sums)
+    log_z = form.constant + float(edge_log_z.sum() + ((1.0 - model.adjacency.degree) * node_log_z).sum())
     return nodes.ravel(), pairs.ravel(), log_z
 
 
@@ -157,17 +176,17 @@ def _binary_beliefs(model: PairwiseMRF, form: IsingForm, messages: FloatArray) -
 
 class _TableMessages:
     kernel = "tables"
+    chunk_work = _CHUNK_WORK
 
     def __init__(self, model: PairwiseMRF) -> None:
         self.model = model
-        self._incoming = _incoming(model)
-        i, j = model.edges.T
-        self._starts = offsets_of(np.concatenate([model.num_states[j], model.num_states[i]]))
+        self._incoming = incoming_messages(model)
+        self._starts = message_starts(model)
         self._messages = np.zeros(int(self._starts[-1]))
         widest = int(model.num_states.max(initial=0))
         self._state: tuple[NDArray[Any], ...] = (
             model.log_unary, model.unary_offsets, model.adjacency.indptr, self._incoming, model.edges,
-            model.pairwise_offsets, model.log_pairwise, *_exponentials(model), self._starts, self._messages,
+            model.pairwise_offsets, model.log_pairwise, *exponentials(model), self._starts, self._messages,
             np.zeros_like(self._messages), np.empty(len(model.log_unary)), np.empty(widest), np.empty(widest),
         )  # fmt: skip
 
@@ -179,15 +198,25 @@ class _TableMessages:
         return int(rounds), float(change), bool(converged)
 
     def beliefs(self) -> tuple[FloatArray, FloatArray, float]:
-        from fastmix.variational.table_message_kernels import table_beliefs
+        return tabled_beliefs(self.model, self._starts, self._messages)
 
-        model = self.model
-        nodes, pairs = np.empty(len(model.log_unary)), np.empty(len(model.log_pairwise))
-        log_z = table_beliefs(
-            model.log_unary, model.unary_offsets, model.adjacency.indptr, self._incoming, model.edges,
-            model.pairwise_offsets, model.log_pairwise, self._starts, self._messages, nodes, pairs,
-        )  # fmt: skip
-        return nodes, pairs, model.log_constant + float(log_z)
+
+def message_starts(model: PairwiseMRF) -> IntArray:
+    """Where the vector of each message begins, (2 m + 1,)."""
+    i, j = model.edges.T
+    return offsets_of(np.concatenate([model.num_states[j], model.num_states[i]]))
+
+
+def tabled_beliefs(model: PairwiseMRF, starts: IntArray, messages: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    """Beliefs and Bethe log Z from messages that are vectors of logs."""
+    from fastmix.variational.table_message_kernels import table_beliefs
+
+    nodes, pairs = np.empty(len(model.log_unary)), np.empty(len(model.log_pairwise))
+    log_z = table_beliefs(
+        model.log_unary, model.unary_offsets, model.adjacency.indptr, incoming_messages(model), model.edges,
+        model.pairwise_offsets, model.log_pairwise, starts, messages, nodes, pairs,
+    )  # fmt: skip
+    return nodes, pairs, model.log_constant + float(log_z)
 
 
 class _ResidualMessages(_TableMessages):
@@ -213,7 +242,7 @@ class _ResidualMessages(_TableMessages):
         return -(-int(updates) // size), float(change), bool(converged)
 
 
-def _exponentials(model: PairwiseMRF) -> tuple[FloatArray, NDArray[np.bool_]]:
+def exponentials(model: PairwiseMRF) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Exponentials of the tables, each divided by its largest, and the tables for which none vanishes."""
     if not model.num_edges:
         return np.zeros(0), np.zeros(0, dtype=np.bool_)
