@@ -196,10 +196,11 @@ class PoolObjective(Objective):
                 best, lowest, kept = (
                     candidate,
                     free_energy,
-                    (self.pool.x.copy(), self._theta, self._log_z, self.moments),
+                    (self.pool.save(), self._theta, self._log_z, self.moments),
                 )
         if kept is not None:
-            self.pool.x, self._theta, self._log_z, self.moments = kept
+            saved, self._theta, self._log_z, self.moments = kept
+            self.pool.restore(saved)
         return best
 
 
