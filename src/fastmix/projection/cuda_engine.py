@@ -25,7 +25,7 @@ _LEAST_TERMS = 64  # of a piece
 _MOST_THREADS = 1 << 20  # that share the terms of a batch, about
 _BATCH_NUMBERS = 1 << 25  # energies of all patches of a batch and all chains: 256 MiB
 _TERM_BYTES = 400.0  # of a term in the lists of patches, which are up to 16 times as long as the model
-_MOST_ROWS = 1 << 15  # blocks along an axis of which the device takes 2^16 - 1
+_MOST_BLOCKS = 1 << 15  # along any axis; the device takes 2^16 - 1 along y
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +160,7 @@ class PoolEngine(CudaGibbs):
         for batch in batches:
             energies = self._buffer("energies", batch.num_patches * self.used)
             self._add_up(batch, energies)
-            shape = min(batch.num_patches, _MOST_ROWS), self._shape(self.used)[1]
+            shape = min(batch.num_patches, _MOST_BLOCKS), self._shape(self.used)[1]
             rows, chains = np.uint64(batch.num_patches), np.uint64(self.used)
             start_kernel(_kernels().centre_rows, shape, energies, rows, chains)
             self._count(batch, energies)
@@ -171,13 +171,13 @@ class PoolEngine(CudaGibbs):
         kernels, chains = _kernels(), np.uint64(self.used)
         parts = self._buffer("parts", batch.num_pieces * self.used)
         threads = self._shape(self.used)[1]
-        shape = (-(-self.used // threads), min(batch.num_pieces, _MOST_ROWS)), threads
+        shape = (-(-self.used // threads), min(batch.num_pieces, _MOST_BLOCKS)), threads
         run = kernels.energy_kernel(self._packed)
         start_kernel(run, shape, self._x, *batch.terms, self._values, batch.pieces, chains, parts)
         start_kernel(kernels.sum_pieces, self._shape(batch.num_patches * self.used), parts, batch.starts, chains, out)
 
     def _count(self, batch: Batch, weights: Any) -> None:
-        shape = max(1, batch.num_core), self._shape(self.used)[1]
+        shape = min(batch.num_core, _MOST_BLOCKS), self._shape(self.used)[1]
         run = _kernels().count_kernel(self._packed)
         start_kernel(run, shape, self._x, *batch.core, weights, np.uint64(self.used), self._results)
 
