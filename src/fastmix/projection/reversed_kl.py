@@ -63,8 +63,8 @@ class ReversedKL(Divergence):
         edges. None correlates with the energy of the whole model, without that bias.
     backend : {"cpu", "cuda", "auto"}
         Where the pool is: in the memory of the host, or on an NVIDIA GPU, which pays for many chains and for large
-        models (:doc:`gpu`). ``auto`` takes a GPU if there is one with enough memory, and ``stats["backend"]`` of the
-        result says what it took and why. Results for a seed differ between the two, hence the default.
+        models. ``auto`` takes a GPU if there is one with enough memory, and ``stats["backend"]`` of the result says
+        what it took and why. Results for a seed differ between the two, hence the default.
 
     Raises
     ------
