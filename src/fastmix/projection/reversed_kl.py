@@ -62,7 +62,7 @@ class ReversedKL(Divergence):
         and a descent with 500 chains on 10,000 variables goes up. What is left out are correlations over more than 4
         edges. None correlates with the energy of the whole model, without that bias.
     backend : {"cpu", "cuda", "auto"}
-        Where the pool is: in the memory of the host, or on an NVIDIA GPU, which pays for many chains and for large
+        Where the pool is: in the memory of the host, or on an NVIDIA GPU, which is for many chains and for large
         models. ``auto`` takes a GPU if there is one with enough memory, and ``stats["backend"]`` of the result says
         what it took and why. Results for a seed differ between the two, hence the default.
 
