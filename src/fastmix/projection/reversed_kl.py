@@ -222,7 +222,7 @@ class PoolObjective(Objective):
 def make_pool(model: PairwiseMRF, backend: str, *, num_chains: int, seed: int) -> tuple[ChainPool, str]:
     """A pool, and what it runs on in words."""
     place = "cpu"
-    if backend != "cpu":
+    if backend != "cpu" and model.num_variables:
         from fastmix.projection.cuda_pool import CudaPool
 
         try:
