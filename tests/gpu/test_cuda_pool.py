@@ -123,11 +123,13 @@ def test_sweeps_follow_the_new_parameters(kernel, monkeypatch):
     assert pool._engine.kernel == kernel
     pool.set_states(random_states(model, CHAINS))
     naive = NaiveCuda(model, pool.get_states(), kernel, key_of(pool._engine))
-    for seed in range(2):
+    for seed in range(2 if kernel in LAYOUTS else 1):
         naive.model = model.replace(parameters=other_parameters(model, seed))
         naive.sweep()
         pool.sweep(naive.model.parameters)
         assert pool.get_states().tolist() == naive.x
+    if kernel not in LAYOUTS:
+        return
     # A start draws from the unaries alone, whatever the states.
     alone = other_parameters(model, 9)
     alone[len(model.log_unary) :] = 0.0
