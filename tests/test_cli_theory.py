@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import signal
 import subprocess
@@ -110,6 +111,20 @@ def test_project_with_the_dual_of_the_paper(run):
     assert distances[0] == pytest.approx(distances[1], rel=1e-5)
 
 
+def test_project_on_a_backend(run, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "numba_cuda" else find(name))
+    arguments = ("project", "strong.uai", "--norm-bound", "2", "--divergence", "reversed-kl", "--seed", "1", "--json")
+    code, out, err = run(*arguments, "--backend", "cuda")
+    assert (code, out) == (2, "")
+    assert err == (
+        "fastmix: backend must be cpu here, got cuda: the package numba-cuda is not installed: install fastmix[gpu]\n"
+    )
+    answers = [json.loads(run(*arguments, *more)[1]) for more in ((), ("--backend", "cpu"), ("--backend", "auto"))]
+    assert answers[0]["divergence_value"] == answers[1]["divergence_value"] == answers[2]["divergence_value"]
+    assert [answer["stats"]["backend"][:12] for answer in answers] == ["cpu", "cpu", "cpu, because"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -118,6 +133,11 @@ def test_project_with_the_dual_of_the_paper(run):
         ("project strong.uai --norm-bound 1 --norm max", "norm must be one of"),
         ("project strong.uai --norm-bound 1 --solver slow", "--solver must be fast or paper"),
         ("project strong.uai --norm-bound 1 --json -o -", "must not both write to stdout"),
+        ("project strong.uai --norm-bound 1 --backend cuda", "--backend needs --divergence reversed-kl"),
+        (
+            "project strong.uai --norm-bound 1 --divergence reversed-kl --backend gpu",
+            "--backend must be cpu, cuda or auto",
+        ),
         ("project hard.npz --norm-bound 1", "edge (0, 1) forbids"),
         ("project strong.uai --norm-bound 1 -o out.txt", ".uai"),
         ("certify weak.uai --accuracy 2", "accuracy"),

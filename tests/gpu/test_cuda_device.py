@@ -12,7 +12,9 @@ from scipy import stats
 
 from fastmix import PairwiseMRF, draw_exact, infer
 from fastmix.exact.enumeration import enumerate_model
-from fastmix.instances import ising_grid, potts_grid
+from fastmix.instances import ising_grid, potts_grid, random_tables
+from fastmix.projection.cuda_pool import CudaPool
+from fastmix.projection.patches import whole_patch
 from fastmix.reduction import reduce_model
 from fastmix.sampling.cuda import CudaGibbs, choose_group_size, cuda_available
 
@@ -124,3 +126,61 @@ def test_one_chain_of_a_large_model():
     means = (engine.take_sums()[1::2, 0] / 50).reshape(copies, 256)
     error = means.std(axis=0, ddof=1) / np.sqrt(copies)
     assert (np.abs(means.mean(axis=0) - exact) <= 6.3 * error).all()  # two-sided 3e-10 a variable
+
+
+# -- the pool of the reversed KL projection ---------------------------------------------------------------------------
+
+
+def pool_models(kernel: str) -> tuple[PairwiseMRF, PairwiseMRF]:
+    """A model to project and one that chains are on."""
+    if kernel == "packed":
+        return lopsided_binary(1), lopsided_binary(2)
+    edges = [(0, 1), (0, 3), (1, 2), (1, 4), (2, 5), (3, 4), (4, 5)]
+    psi, theta = (random_tables(edges, [2, 3, 1, 4, 2, 2], scale=0.8, seed=seed) for seed in (1, 2))
+    return psi, theta
+
+
+def gradient_deviation(kernel: str, *, wrong: bool = False) -> float:
+    """Largest deviation of the pool's covariances from the exact ones, in standard errors.
+
+    The chains start from exact draws, and are independent draws after sweeps too.
+    """
+    psi, theta = pool_models(kernel)
+    change = theta.parameters - psi.parameters
+    pool = CudaPool(theta, num_chains=CHAINS, seed=7)
+    assert pool._engine.kernel == kernel
+    pool.set_states(draw_exact(theta, num_draws=CHAINS, seed=8))
+    pool.sweep((psi if wrong else theta).parameters, 2)
+    found = pool.covariances(change, [whole_patch(theta)])
+    size = int(np.prod(theta.num_states))
+    grid = np.stack(np.unravel_index(np.arange(size), tuple(theta.num_states)), axis=1)
+    p = joint_counts(theta, grid)[1]
+    unary, pairwise = theta.entry_positions(grid)
+    f = np.zeros((size, theta.num_parameters))
+    np.put_along_axis(f, unary, 1.0, axis=1)
+    np.put_along_axis(f, len(theta.log_unary) + pairwise, 1.0, axis=1)
+    energy = f @ change
+    products = (energy - p @ energy)[:, None] * (f - p @ f)
+    exact = p @ products
+    error = np.sqrt(np.maximum(p @ products**2 - exact**2, 0.0) / CHAINS)
+    return float(np.max(np.abs(found - exact) / (error + 1e-10)))
+
+
+@pytest.mark.parametrize("kernel", ["packed", "table"])
+def test_the_pool_estimates_the_gradient(kernel):
+    assert gradient_deviation(kernel) < 6.5  # two-sided 8e-11 an entry, of fewer than 100
+    assert gradient_deviation(kernel, wrong=True) > 6.5
+
+
+@pytest.mark.parametrize("kernel", ["packed", "table"])
+@pytest.mark.parametrize("method", ["anneal", "anneal_population"])
+def test_the_pool_estimates_z_without_bias(kernel, method):
+    model = pool_models(kernel)[0]
+    exact = enumerate_model(model).log_z - model.log_constant
+    values = []
+    for seed in range(60):
+        pool = CudaPool(model, num_chains=300, seed=seed)
+        values.append(np.exp(getattr(pool, method)(model.parameters, 4) - exact))
+    error = np.std(values, ddof=1) / np.sqrt(len(values))
+    assert abs(np.mean(values) - 1.0) < 6.5 * error  # Student with 59 degrees of freedom: 2e-8
+    assert abs(np.exp(0.2) * np.mean(values) - 1.0) > 6.5 * error

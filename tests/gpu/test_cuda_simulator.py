@@ -13,7 +13,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 
 
-@pytest.mark.parametrize(("name", "least"), [("kernels", 60), ("ladder", 6), ("messages", 50)])
+@pytest.mark.parametrize(("name", "least"), [("kernels", 60), ("ladder", 6), ("messages", 50), ("pool", 20)])
 def test_kernels_in_the_simulator(name, least):
     pytest.importorskip("numba_cuda", reason="needs the package numba-cuda")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(HERE / f"test_cuda_{name}.py")]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+from dataclasses import replace
+
 import naive_divergences as naive
 import numpy as np
 import pytest
 
 import oracle
-from fastmix import PairwiseMRF, project
+from fastmix import PairwiseMRF, UnfitMethodError, project, sample
 from fastmix.exact import draw_exact
 from fastmix.graphs import complete_edges, grid_edges
 from fastmix.instances import ising_grid, random_tables
@@ -154,7 +157,7 @@ def gradient_deviation(seed, *, sabotage=None, num_chains=20_000):
     pool = objective.pool
     pool.x[...] = draw_exact(theta, num_draws=num_chains, seed=seed).T
     if sabotage == "wrong order":
-        pool._strides = pool._strides[::-1].copy()
+        pool._links = replace(pool._links, strides=pool._links.strides[::-1].copy())
     pool.sweep(pool_model.parameters, 2)
     if sabotage == "not centred":
         energies = pool.energies(theta.parameters - psi.parameters)
@@ -251,6 +254,22 @@ def test_many_states_need_two_bytes():
     assert 255 < pool.x.max() < 300
 
 
+def test_saved_configurations_come_back():
+    model = lopsided(0)
+    pool = Pool(model, num_chains=20, seed=0)
+    pool.start(model.parameters)
+    states = pool.get_states()
+    assert states.shape == (20, model.num_variables)
+    saved = pool.save()
+    for _ in range(2):
+        pool.sweep(model.parameters)
+        assert not np.array_equal(pool.get_states(), states)
+        pool.restore(saved)
+        np.testing.assert_array_equal(pool.get_states(), states)
+    pool.set_states(states[::-1])
+    np.testing.assert_array_equal(pool.get_states(), states[::-1])
+
+
 # -- the descent ----------------------------------------------------------------------------------------------------
 
 
@@ -306,11 +325,31 @@ def test_seeds_and_settings_reproduce():
         ({"annealing_sweeps": 0}, "annealing_sweeps must be"),
         ({"population_sweeps": -1}, "population_sweeps must be"),
         ({"patch_size": 0}, "patch_size must be"),
+        ({"backend": "gpu"}, "backend must be cpu, cuda or auto, got 'gpu'"),
     ],
 )
 def test_settings_check_themselves(settings, message):
     with pytest.raises(ValueError, match=message):
         ReversedKL(**settings)
+
+
+def test_without_a_device_the_backend_is_refused_or_avoided(monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "numba_cuda" else find(name))
+    model = ising_grid(3, 3, coupling_max=2.0, seed=0)
+    options = {"norm_bound": 1.0, "step": FixedStep(num_steps=2), "seed": 0}
+    settings = {"pool_size": 20, "num_starts": 1, "annealing_sweeps": 3}
+    sentence = "backend must be cpu here, got cuda: the package numba-cuda is not installed: install fastmix[gpu]"
+    with pytest.raises(UnfitMethodError) as caught:
+        project(model, divergence=ReversedKL(backend="cuda", **settings), **options)
+    assert str(caught.value) == sentence
+    with pytest.raises(UnfitMethodError) as caught:
+        sample(model, num_sweeps=1, backend="cuda")
+    assert str(caught.value) == sentence
+    auto = project(model, divergence=ReversedKL(backend="auto", **settings), **options)
+    cpu = project(model, divergence=ReversedKL(**settings), **options)
+    assert auto.model == cpu.model
+    assert (cpu.stats["backend"], auto.stats["backend"]) == ("cpu", f"cpu, because {sentence}")
 
 
 def test_strong_models_stay_finite():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -49,10 +49,16 @@ CheckpointFile = Annotated[
 ]
 
 
-def parse_divergence(name: str | None) -> Divergence | None:
-    """The divergence with this name, with its default settings; None stays None."""
+def parse_divergence(name: str | None, backend: str | None = None) -> Divergence | None:
+    """The divergence with this name, with its default settings but for the backend; None stays None."""
     from fastmix.projection import KL, Euclidean, PiecewiseKL, ReversedKL
 
+    if backend is not None:
+        if name != "reversed-kl":
+            raise ValueError(f"--backend needs --divergence reversed-kl, whose chains it is for, got {name or 'none'}")
+        if backend not in ("cpu", "cuda", "auto"):
+            raise ValueError(f"--backend must be cpu, cuda or auto, got {backend!r}")
+        return ReversedKL(backend=cast("Any", backend))
     if name is None:
         return None
     known: dict[str, type[Divergence]] = {

@@ -71,6 +71,12 @@ def project(
     max_iter: Annotated[int, typer.Option(help="Iterations allowed.")] = 10_000,
     seed: AnySeed = None,
     time_limit: TimeLimit = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            help="Where the chains of reversed-kl run: cpu (default), cuda, or auto for a GPU if there is one."
+        ),
+    ] = None,
     evidence: Evidence = None,
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Where the projected model goes.")
@@ -86,7 +92,7 @@ def project(
         raise ValueError("--json and -o - must not both write to stdout")
     if solver not in ("fast", "paper"):
         raise ValueError(f"--solver must be fast or paper, got {solver!r}")
-    chosen = parse_divergence(divergence)
+    chosen = parse_divergence(divergence, backend)
     loaded, observed = console.load(model, evidence)
     code = 0
     with console.working("projecting"):

@@ -1,15 +1,17 @@
-"""A pool of chains that follows a changing model: sweeps, energies, moments and estimates of log Z."""
+"""A pool of chains on the CPU that follows a changing model."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.construction import offsets_of
 from fastmix.model import PairwiseMRF
+from fastmix.projection.chain_pool import ChainPool
+from fastmix.projection.links import find_links
 from fastmix.projection.patches import Patch, whole_patch
 from fastmix.sampling.gibbs import Gibbs
 from fastmix.sampling.pattern_tables import pattern_entries, visit_order
@@ -23,7 +25,7 @@ _TABLE_ENTRIES = 1 << 22  # thresholds that are filled anew for every step; beyo
 _BLOCK_NUMBERS = 1 << 22  # random numbers drawn at once: 16 MiB
 
 
-class Pool:
+class Pool(ChainPool):
     """Chains side by side on models that share a graph; the model can change between sweeps.
 
     Parameters
@@ -50,11 +52,9 @@ class Pool:
     """
 
     def __init__(self, model: PairwiseMRF, *, num_chains: int, seed: int) -> None:
-        self.graph = model
-        self.num_chains = num_chains
+        super().__init__(model, num_chains=num_chains, seed=seed)
         self._whole = whole_patch(model)
         self._numbers = np.random.SFC64([seed, 0])
-        self._rng = np.random.default_rng([seed, 1])
         most = int(model.num_states.max(initial=1))
         self.x = np.zeros((model.num_variables, num_chains), dtype=np.uint8 if most <= 256 else np.uint16)
         self.order, _ = visit_order(model)
@@ -63,23 +63,29 @@ class Pool:
         self._streams: NDArray[np.uint64] | None = None
         if not self._tabulated:
             return
-        adjacency, states = model.adjacency, model.num_states
-        owner = np.repeat(np.arange(model.num_variables), adjacency.degree)
-        first, theirs = owner < adjacency.neighbors, states[adjacency.neighbors]
-        self._links = (
-            states, adjacency.indptr, adjacency.neighbors, model.pairwise_offsets[adjacency.edge_ids],
-            np.where(first, theirs, 1), np.where(first, 1, states[owner]), model.unary_offsets,
-        )  # fmt: skip
-        sizes, self._strides = np.zeros(model.num_variables, dtype=np.int64), np.ones(len(theirs), dtype=np.int64)
-        indptr, counts = adjacency.indptr.tolist(), theirs.tolist()
-        for i in range(model.num_variables):
-            stride = 1
-            for k in range(indptr[i + 1] - 1, indptr[i] - 1, -1):
-                self._strides[k] = stride
-                stride *= counts[k]
-            sizes[i] = stride * (int(states[i]) - 1)
-        self._starts = offsets_of(sizes)
-        self._table = np.empty(int(self._starts[-1]) + 1, dtype=np.uint32)
+        self._links = find_links(model)
+        self._table = np.empty(int(self._links.starts[-1]) + 1, dtype=np.uint32)
+
+    # -- configurations ---------------------------------------------------------------------------------------------
+
+    def get_states(self) -> IntArray:
+        """Current configurations (num_chains, n)."""
+        return self.x.T.astype(np.int64)
+
+    def set_states(self, states: NDArray[Any]) -> None:
+        """Go on from these configurations (num_chains, n)."""
+        self.x[...] = np.asarray(states).T
+
+    def save(self) -> NDArray[Any]:
+        """A copy of the configurations for :meth:`restore`."""
+        return self.x.copy()
+
+    def restore(self, saved: NDArray[Any]) -> None:
+        """Go back to the configurations that :meth:`save` returned."""
+        self.x[...] = saved
+
+    def _take(self, chosen: IntArray) -> None:
+        self.x = np.ascontiguousarray(self.x[:, chosen])
 
     # -- moving -----------------------------------------------------------------------------------------------------
 
@@ -100,15 +106,18 @@ class Pool:
         from fastmix.projection import pool_kernels as kernels
 
         split = len(self.graph.log_unary)
-        kernels.fill_thresholds(*self._links, parameters[:split], parameters[split:], self._starts, self._table)
-        states, indptr, neighbors = self._links[:3]
+        links = self._links
+        kernels.fill_thresholds(
+            links.states, links.indptr, links.neighbors, links.tables_at, links.own_steps, links.their_steps,
+            links.unary_at, parameters[:split], parameters[split:], links.starts, self._table,
+        )  # fmt: skip
         block = max(1, _BLOCK_NUMBERS // max(1, self.num_chains))
         for _ in range(num_sweeps):
             for first in range(0, len(self.order), block):
                 order = self.order[first : first + block]
                 kernels.sweep(
-                    self.x, order, states, indptr, neighbors, self._strides, self._starts, self._table,
-                    self._draw_numbers(len(order)),
+                    self.x, order, links.states, links.indptr, links.neighbors, links.strides, links.starts,
+                    self._table, self._draw_numbers(len(order)),
                 )  # fmt: skip
 
     def _draw_numbers(self, rows: int) -> NDArray[np.uint32]:
@@ -127,20 +136,6 @@ class Pool:
         self.x[...] = engine.get_states().T
         self._streams = engine.get_random_state()
 
-    def _resample(self, log_weights: FloatArray) -> float:
-        """Replace the chains by copies of themselves in proportion to weights; the log of the mean weight.
-
-        Systematic resampling: the number of copies is the expected number, rounded up or down.
-        """
-        top = float(log_weights.max())
-        weights = np.exp(log_weights - top)
-        total = float(weights.sum())
-        cumulative = np.cumsum(weights / total)
-        places = (self._rng.random() + np.arange(self.num_chains)) / self.num_chains
-        chosen = np.minimum(np.searchsorted(cumulative, places, side="right"), self.num_chains - 1)
-        self.x = np.ascontiguousarray(self.x[:, chosen])
-        return top + math.log(total / self.num_chains)
-
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def energies(self, parameters: FloatArray, patch: Patch | None = None) -> FloatArray:
@@ -158,20 +153,12 @@ class Pool:
         )  # fmt: skip
         return result
 
-    def moments(self, weights: FloatArray | None = None) -> FloatArray:
-        """Mean over the chains of ``weight * f(x)``, aligned with ``model.parameters``; plain means without weights."""
+    def _sums(self, weights: FloatArray) -> FloatArray:
         result, split = np.empty(self.graph.num_parameters), len(self.graph.log_unary)
-        self._count(
-            self._whole, np.ones(self.num_chains) if weights is None else weights, result[:split], result[split:]
-        )
-        result /= self.num_chains
+        self._count(self._whole, weights, result[:split], result[split:])
         return result
 
-    def covariances(self, parameters: FloatArray, patches: Sequence[Patch]) -> FloatArray:
-        """Covariance over the chains of every indicator with ``parameters . f(x)``.
-
-        For the indicators in the core of a patch the energy is that of the patch only.
-        """
+    def _products(self, parameters: FloatArray, patches: Sequence[Patch]) -> FloatArray:
         split, offsets = len(self.graph.log_unary), self.graph.unary_offsets
         result, sums = np.empty(self.graph.num_parameters), np.empty(split)
         for patch in patches:
@@ -182,7 +169,6 @@ class Pool:
             counts = self.graph.num_states[core]
             entries = np.repeat(offsets[core] - offsets_of(counts)[:-1], counts) + np.arange(counts.sum())
             result[entries] = sums[entries]
-        result /= self.num_chains - 1  # unbiased: the mean is estimated too
         return result
 
     def _count(self, patch: Patch, weights: FloatArray, unary: FloatArray, pairwise: FloatArray) -> None:
@@ -193,47 +179,3 @@ class Pool:
             self.x, graph.num_states, graph.edges, graph.unary_offsets, graph.pairwise_offsets, patch.ends,
             patch.core_edges, weights, unary, pairwise,
         )  # fmt: skip
-
-    # -- log Z ------------------------------------------------------------------------------------------------------
-
-    def anneal(self, parameters: FloatArray, num_sweeps: int) -> float:
-        """Bring fresh chains to a model, its tables growing with every sweep; an estimate of its log Z.
-
-        Annealed importance sampling: from exact draws of the model without tables, whose log Z is a sum over
-        variables, through ``num_sweeps`` models on the way. The estimate of Z is unbiased, so that of log Z is too
-        small in the mean, by about half the variance of the log-weights over the number of chains. The constant of the
-        model is left out.
-
-        References
-        ----------
-        R. M. Neal, "Annealed importance sampling", Statistics and Computing 11, 2001.
-        """
-        self.start(parameters)
-        split, starts = len(self.graph.log_unary), self.graph.unary_offsets[:-1]
-        tables, partial = parameters.copy(), parameters.copy()
-        tables[:split] = 0.0
-        log_weights = np.zeros(self.num_chains)
-        for k in range(1, num_sweeps + 1):
-            log_weights += self.energies(tables) / num_sweeps
-            partial[split:] = parameters[split:] * (k / num_sweeps)
-            self.sweep(partial)
-        alone = np.logaddexp.reduceat(parameters[:split], starts).sum() if len(starts) else 0.0
-        return float(alone + np.logaddexp.reduce(log_weights)) - math.log(self.num_chains)
-
-    def anneal_population(self, parameters: FloatArray, num_sweeps: int) -> float:
-        """Bring fresh chains to a model that may mix slowly, as far as that goes; an estimate of its log Z.
-
-        Population annealing: all parameters grow from 0 with every sweep, and the chains are resampled by the weights
-        of the change, so that those in unlikely valleys die out. As for :meth:`anneal` the estimate of Z is unbiased.
-
-        References
-        ----------
-        K. Hukushima and Y. Iba, "Population annealing and its application to a spin glass", AIP Conference
-        Proceedings 690, 2003.
-        """
-        self.start(np.zeros(len(parameters)))
-        log_z = float(np.log(self.graph.num_states).sum())
-        for k in range(1, num_sweeps + 1):
-            log_z += self._resample(self.energies(parameters) / num_sweeps)
-            self.sweep(parameters * (k / num_sweeps))
-        return log_z

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.construction import table_positions
+from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model import PairwiseMRF
+from fastmix.projection.chain_pool import ChainPool
 from fastmix.projection.divergence import Divergence, Objective
 from fastmix.projection.feasible import FeasibleSet
 from fastmix.projection.patches import make_patches, whole_patch
@@ -17,7 +20,7 @@ from fastmix.projection.pool import Pool
 from fastmix.projection.steps import DecreasingStep, StepRule, Trace
 from fastmix.validation import check_count
 
-__all__ = ["PoolObjective", "ReversedKL"]
+__all__ = ["PoolObjective", "ReversedKL", "make_pool", "match_marginals"]
 
 FloatArray = NDArray[np.float64]
 
@@ -58,6 +61,15 @@ class ReversedKL(Divergence):
         the patch. Without this the noise of every covariance grows with the square root of the number of variables,
         and a descent with 500 chains on 10,000 variables goes up. What is left out are correlations over more than 4
         edges. None correlates with the energy of the whole model, without that bias.
+    backend : {"cpu", "cuda", "auto"}
+        Where the pool is: in the memory of the host, or on an NVIDIA GPU, which is for many chains and for large
+        models. ``auto`` takes a GPU if there is one with enough memory, and ``stats["backend"]`` of the result says
+        what it took and why. Results for a seed differ between the two, hence the default.
+
+    Raises
+    ------
+    UnfitMethodError
+        By :meth:`start`, for the backend ``cuda`` without a usable device.
 
     Notes
     -----
@@ -104,8 +116,11 @@ class ReversedKL(Divergence):
     annealing_sweeps: int = 40
     population_sweeps: int = 80
     patch_size: int | None = 64
+    backend: Literal["cpu", "cuda", "auto"] = "cpu"
 
     def __post_init__(self) -> None:
+        if self.backend not in ("cpu", "cuda", "auto"):
+            raise ValueError(f"backend must be cpu, cuda or auto, got {self.backend!r}")
         if self.patch_size is not None:
             check_count("patch_size", self.patch_size, least=1)
         check_count("pool_size", self.pool_size, least=2)
@@ -129,7 +144,7 @@ class PoolObjective(Objective):
 
     def __init__(self, model: PairwiseMRF, settings: ReversedKL, seed: int) -> None:
         self.settings = settings
-        self.pool = Pool(model, num_chains=settings.pool_size, seed=seed)
+        self.pool, self.place = make_pool(model, settings.backend, num_chains=settings.pool_size, seed=seed)
         self.patches = [whole_patch(model)]
         if settings.patch_size is not None and model.num_variables > _WHOLE:
             self.patches = make_patches(model, core_size=settings.patch_size, reach=_REACH)
@@ -168,9 +183,9 @@ class PoolObjective(Objective):
         self._theta = None
         return self.evaluate(theta)[0]
 
-    def facts(self) -> dict[str, float]:
-        """The lower bound on log Z of the model, at the theta evaluated last."""
-        return {"log_z_bound": self.psi_constant - self._free_energy}
+    def facts(self) -> dict[str, Any]:
+        """The lower bound on log Z of the model, at the theta evaluated last, and where the pool is."""
+        return {"log_z_bound": self.psi_constant - self._free_energy, "backend": self.place}
 
     def first(self, theta: PairwiseMRF, feasible: FeasibleSet, trace: Trace) -> PairwiseMRF:
         """The best of several starts, each after a few steps, with the pool that goes with it."""
@@ -196,11 +211,28 @@ class PoolObjective(Objective):
                 best, lowest, kept = (
                     candidate,
                     free_energy,
-                    (self.pool.x.copy(), self._theta, self._log_z, self.moments),
+                    (self.pool.save(), self._theta, self._log_z, self.moments),
                 )
         if kept is not None:
-            self.pool.x, self._theta, self._log_z, self.moments = kept
+            saved, self._theta, self._log_z, self.moments = kept
+            self.pool.restore(saved)
         return best
+
+
+def make_pool(model: PairwiseMRF, backend: str, *, num_chains: int, seed: int) -> tuple[ChainPool, str]:
+    """A pool, and what it runs on in words."""
+    place = "cpu"
+    if backend != "cpu" and model.num_variables:
+        from fastmix.projection.cuda_pool import CudaPool
+
+        try:
+            pool = CudaPool(model, num_chains=num_chains, seed=seed)
+            return pool, pool.device
+        except (UnfitMethodError, ResourceError) as error:
+            if backend == "cuda":
+                raise
+            place = f"cpu, because {error}"
+    return Pool(model, num_chains=num_chains, seed=seed), place
 
 
 def match_marginals(theta: PairwiseMRF, moments: FloatArray) -> PairwiseMRF:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -23,6 +22,7 @@ from fastmix.sampling.cuda_device import (
     num_multiprocessors,
     plan_launch,
     require_cuda,
+    start_kernel,
 )
 from fastmix.sampling.cuda_host import pack_states, sums_by_entry, unpack_states
 from fastmix.sampling.engine import Engine
@@ -269,7 +269,7 @@ class CudaGibbs(Engine):
             run = _kernels().exchange_packed if self._packed else _kernels().exchange_states
             shape = self._support_shape(len(pairs[0]) * self._n)
             sizes = np.uint64(self._stride), np.uint64(self._n)
-            _start(run, shape, self._x, *map(self._cuda.to_device, pairs), *sizes)
+            start_kernel(run, shape, self._x, *map(self._cuda.to_device, pairs), *sizes)
 
     def count_pairs(self, out: IntArray) -> None:
         """Add the pairs of states on every edge, over all chains, to ``out`` (aligned with ``model.log_pairwise``)."""
@@ -283,11 +283,11 @@ class CudaGibbs(Engine):
         if self._packed:
             words = -(-self.num_chains // 32)
             last = np.uint32((1 << (self.num_chains - 32 * (words - 1))) - 1)
-            _start(_kernels().count_packed_pairs, shape, self._x, ends, stride, np.uint64(words), last, counts)
+            start_kernel(_kernels().count_packed_pairs, shape, self._x, ends, stride, np.uint64(words), last, counts)
         else:
             sizes = self._cuda.to_device(model.num_states[model.edges].reshape(-1))
             offsets = self._cuda.to_device(model.pairwise_offsets[:-1].copy())
-            _start(_kernels().count_state_pairs, shape, self._x, ends, sizes, offsets, stride, chains, counts)
+            start_kernel(_kernels().count_state_pairs, shape, self._x, ends, sizes, offsets, stride, chains, counts)
         out += counts.copy_to_host().astype(np.int64)
 
     def words(self) -> tuple[Any, int, int]:
@@ -302,10 +302,6 @@ class CudaGibbs(Engine):
     def places(self) -> IntArray:
         """The row of every variable: its place in the order of a sweep."""
         return self._order.places
-
-    def launch(self, kernel: Any, shape: Any, *arguments: Any) -> None:
-        """Start a kernel of another module between the sweeps, on the same stream."""
-        _start(kernel, shape, *arguments)
 
     # -- sizes ------------------------------------------------------------------------------------------------------
 
@@ -427,12 +423,12 @@ class CudaGibbs(Engine):
         colours = len(self._order.starts) - 1
         if launch.grid_y == 1:
             sizes = 0, colours, num_sweeps, np.uint64(self._sweep)
-            _start(self._find_kernel(mode, False), shape, *arrays, *sizes, *self._key)
+            start_kernel(self._find_kernel(mode, False), shape, *arrays, *sizes, *self._key)
         elif not self._run_together(arrays, shape, num_sweeps, mode):
             kernel = self._find_kernel(mode, False)
             for sweep in range(self._sweep, self._sweep + num_sweeps):
                 for colour in range(colours):
-                    _start(kernel, shape, *arrays, colour, colour + 1, 1, np.uint64(sweep), *self._key)
+                    start_kernel(kernel, shape, *arrays, colour, colour + 1, 1, np.uint64(sweep), *self._key)
         self._sweep += num_sweeps
 
     def _run_together(self, arrays: tuple[Any, ...], shape: Any, num_sweeps: int, mode: int) -> bool:
@@ -448,7 +444,7 @@ class CudaGibbs(Engine):
         kernel, grid_y = self._together[mode]
         if grid_y < 1:
             return False
-        _start(kernel, ((grid_x, grid_y), block), *arguments)
+        start_kernel(kernel, ((grid_x, grid_y), block), *arguments)
         return True
 
     def _support_shape(self, count: int) -> tuple[int, int]:
@@ -460,16 +456,9 @@ class CudaGibbs(Engine):
             per_group = 1 if self._per_chain else self.group_size // self._width
             shape = self._support_shape(self._num_rows * (self._lanes // per_group))
             sizes = (np.uint64(self._num_rows), np.uint64(self._lanes), np.uint64(per_group))
-            _start(_kernels().empty_sums, shape, self._sums, self._totals, *sizes)
+            start_kernel(_kernels().empty_sums, shape, self._sums, self._totals, *sizes)
         self._swept += self._collected
         self._collected = 0
-
-
-def _start(kernel: Any, shape: Any, *arguments: Any) -> None:
-    """Launch a kernel; that few blocks do not fill the device is known, and no reason for a warning."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*will likely result in GPU under-utilization")
-        kernel[shape](*arguments)
 
 
 def _kernels() -> Any:

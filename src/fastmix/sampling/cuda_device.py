@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ __all__ = [
     "num_multiprocessors",
     "plan_launch",
     "require_cuda",
+    "start_kernel",
 ]
 
 CudaKernel = Literal["packed", "packed-field", "field", "table", "logit"]
@@ -79,6 +81,13 @@ def require_cuda() -> Any:
     from numba import cuda
 
     return cuda
+
+
+def start_kernel(kernel: Any, shape: Any, *arguments: Any) -> None:
+    """Launch a kernel; that few blocks do not fill the device is known, and no reason for a warning."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*will likely result in GPU under-utilization")
+        kernel[shape](*arguments)
 
 
 def num_multiprocessors(cuda: Any) -> int:

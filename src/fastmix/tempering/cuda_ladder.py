@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix.errors import UnfitMethodError
 from fastmix.sampling.cuda import CudaGibbs, choose_cuda_kernel
-from fastmix.sampling.cuda_device import CudaKernel, Launch, require_cuda
+from fastmix.sampling.cuda_device import CudaKernel, Launch, require_cuda, start_kernel
 from fastmix.sampling.generator import make_streams
 from fastmix.sampling.pattern_tables import pattern_entries, visit_order
 from fastmix.tempering.ladder import Counts, Ladder, derive_seed
@@ -179,18 +179,18 @@ class CudaLadder(Ladder):
         size = np.uint64(len(self.path.tables[0]))
         for r in range(self._round, self._round + num_rounds):
             engine.advance(1, collect=collect, wait=False)
-            engine.launch(
+            start_kernel(
                 add, add_shape, x, np.uint64(row), per_word, bits, *self._on_device, size, np.uint32(num_chains),
                 self._energies,
             )  # fmt: skip
-            engine.launch(
+            start_kernel(
                 device.decide, decide_shape, self._energies, self._device_gaps, self._device_shifts, np.uint32(count),
                 np.uint32(self.num_rungs), np.uint32(self.num_ladders), np.uint64(r), *self._key, per_word, bits,
                 self._masks, self._sums, self._carrier, self._heading, self._trips,
             )  # fmt: skip
             pairs = (self.num_rungs - r % 2) // 2
             blocks = min(_MOST_BLOCKS, max(1, -(-pairs * words * n // threads)))
-            engine.launch(
+            start_kernel(
                 device.exchange_words, (blocks, threads), x, np.uint64(row), self._masks, np.uint32(self.num_rungs),
                 np.uint32(words), np.uint32(r % 2), np.uint32(n),
             )  # fmt: skip
