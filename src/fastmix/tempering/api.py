@@ -118,8 +118,8 @@ def temper(
     Returns
     -------
     TemperResult
-        Status ``not_mixed`` when an ensemble made fewer than 10 round trips on average, bottom to top and back, or when
-        R-hat over the ensembles is above 1.1 for some variable; ``interrupted`` after Ctrl-C.
+        Status ``not_mixed`` when an ensemble (on a GPU, a ladder) made fewer than 10 round trips on average, bottom to
+        top and back, or when R-hat over the ensembles is above 1.1 for some variable; ``interrupted`` after Ctrl-C.
 
     Raises
     ------
@@ -333,19 +333,23 @@ class _Verdict:
 
 def _assess(run: Run, summary: Summary, trips: NDArray[np.int64]) -> _Verdict:
     mean = float(trips.mean())
+    whose = "an ensemble"
+    if run.ladder.device != "cpu":
+        # Many ladders make many trips together: what counts is whether each of them has forgotten its start.
+        mean, whose = mean / run.plan.per_ensemble, "a ladder"
     worst = int(summary.r_hat.argmax()) if len(summary.r_hat) else 0
     if mean < _MIN_TRIPS:
         return _Verdict(
             Status.NOT_MIXED,
-            f"Not mixed: {mean:.3g} round trips an ensemble on average, fewer than {_MIN_TRIPS:g}; run longer.",
+            f"Not mixed: {mean:.3g} round trips {whose} on average, fewer than {_MIN_TRIPS:g}; run longer.",
         )
     if len(summary.r_hat) and summary.r_hat[worst] > _MAX_R_HAT:
         return _Verdict(
             Status.NOT_MIXED,
             f"Not mixed: R-hat over the ensembles is {summary.r_hat[worst]:.4g} for variable {worst}, above "
-            f"{_MAX_R_HAT:g}, in spite of {mean:.3g} round trips an ensemble; run longer.",
+            f"{_MAX_R_HAT:g}, in spite of {mean:.3g} round trips {whose}; run longer.",
         )
-    return _Verdict(Status.OK, f"{mean:.3g} round trips an ensemble on average; the ensembles agree.")
+    return _Verdict(Status.OK, f"{mean:.3g} round trips {whose} on average; the ensembles agree.")
 
 
 def _result(
