@@ -23,13 +23,14 @@ from fastmix.tempering.ladder import Ladder
 from fastmix.tempering.path import Path, make_path
 from fastmix.tempering.result import TemperResult
 from fastmix.tempering.run import Clock, Plan, Run
+from fastmix.tempering.trees import check_tree_moves
 from fastmix.validation import check_accuracy, check_count
 
 __all__ = ["MOVES", "temper"]
 
 FloatArray = NDArray[np.float64]
 
-MOVES = ("houdayer", "swendsen-wang")
+MOVES = ("houdayer", "swendsen-wang", "tree-block")
 _NUM_SWEEPS = 5_000
 _MOST_SWEEPS = 1_000_000  # where an accuracy decides
 _LEAST_BURN_IN = 200
@@ -162,7 +163,8 @@ def temper(
     small = reduction.model
     _check_model(small)
     path = make_path(small, norm_bound=norm_bound)
-    pairs, clusters = _choose_moves(moves, path)
+    chosen = _choose_moves(moves, path)
+    pairs = "houdayer" in chosen
     plan = _make_plan(num_replicas, num_ensembles, num_sweeps, burn_in, accuracy, pairs, clock.limit)
     certified = _certified_sweeps(path, norm_bound)
     if certified is not None and plan.burn_in is not None:
@@ -170,13 +172,20 @@ def temper(
     options: dict[str, Any] = {
         "norm_bound": norm_bound, "num_replicas": num_replicas, "num_ensembles": num_ensembles,
         "num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "accuracy": accuracy, "confidence": confidence,
-        "moves": [name for name, active in zip(MOVES, (pairs, clusters), strict=True) if active],
+        "moves": list(chosen),
         "evidence": None if evidence is None else {str(k): v for k, v in evidence.items()}, "time_limit": time_limit,
     }  # fmt: skip
     if clock.limit is not None:
-        _compile_first(small, pairs, clusters)
+        _compile_first(small, chosen)
         clock.start_again()
-    ladder = Ladder(path, seed=seed, pairs=pairs, clusters=clusters, num_threads=num_threads)
+    ladder = Ladder(
+        path,
+        seed=seed,
+        pairs=pairs,
+        clusters="swendsen-wang" in chosen,
+        trees="tree-block" in chosen,
+        num_threads=num_threads,
+    )
     run = Run(ladder, plan, clock, edge_marginals=edge_marginals, progress=progress)
     status = run.go()
     if not run.statistics.num_batches:
@@ -204,21 +213,20 @@ def _check_bound(norm_bound: float | None) -> None:
         raise ValueError(f"norm_bound must be a number of at least 0, or None, got {norm_bound!r}")
 
 
-_COMPILED: set[tuple[bool, bool, bool]] = set()
+_COMPILED: set[tuple[bool, tuple[str, ...]]] = set()
 
 
-def _compile_first(model: PairwiseMRF, pairs: bool, clusters: bool) -> None:
+def _compile_first(model: PairwiseMRF, moves: tuple[str, ...]) -> None:
     """Run a tiny model of the same kind once in a process, so that compiling takes no part of the time to share out.
 
     Compiling can take seconds, which would leave nothing of the part of a short limit in which the ladder is adapted.
     """
     binary = bool((model.num_states == 2).all())
-    if (binary, pairs, clusters) in _COMPILED:
+    if (binary, moves) in _COMPILED:
         return
-    _COMPILED.add((binary, pairs, clusters))
+    _COMPILED.add((binary, moves))
     ring = [(0, 1), (1, 2), (2, 3), (0, 3)]
     tiny = PairwiseMRF.potts(ring, coupling=0.5, num_states=2 if binary else 3)
-    moves = [name for name, active in zip(MOVES, (pairs, clusters), strict=True) if active]
     temper(tiny, num_ensembles=2, num_sweeps=20, burn_in=20, moves=moves, seed=0, num_threads=1)
 
 
@@ -231,19 +239,22 @@ def _check_model(model: PairwiseMRF) -> None:
     check_conditionals(model)
 
 
-def _choose_moves(moves: Literal["auto"] | Sequence[str], path: Path) -> tuple[bool, bool]:
-    """Whether pairs of ladders exchange clusters, and whether there are Swendsen-Wang sweeps."""
+def _choose_moves(moves: Literal["auto"] | Sequence[str], path: Path) -> tuple[str, ...]:
+    """The moves to make, in the order of ``MOVES``."""
     model = path.model
     if isinstance(moves, str):
         if moves != "auto":
             raise ValueError(f"moves must be 'auto' or a list of {', '.join(MOVES)}, got {moves!r}")
         sparse = 0 < 2 * model.num_edges <= _SPARSE * model.num_variables
-        return sparse, path.forbidden is None and model.num_edges > 0 and fits_cluster_moves(path)
+        attractive = path.forbidden is None and model.num_edges > 0 and fits_cluster_moves(path)
+        return tuple(name for name, fits in zip(MOVES, (sparse, attractive), strict=False) if fits)
     if unknown := [name for name in moves if name not in MOVES]:
         raise ValueError(f"moves must be 'auto' or a list of {', '.join(MOVES)}, got {unknown[0]!r}")
     if "swendsen-wang" in moves:
         check_cluster_moves(path)
-    return "houdayer" in moves, "swendsen-wang" in moves
+    if "tree-block" in moves:
+        check_tree_moves(path)
+    return tuple(name for name in MOVES if name in moves)
 
 
 def _make_plan(
