@@ -88,10 +88,11 @@ def temper(
     accuracy : float, optional
         Stop as soon as all probabilities are within this, by intervals of 95 % confidence each; ``num_sweeps``, a
         million by default, and ``time_limit`` still hold.
-    moves : "auto" or sequence of {"houdayer", "swendsen-wang"}
+    moves : "auto" or sequence of {"houdayer", "swendsen-wang", "tree-block"}
         What is done beside Gibbs sweeps. With ``houdayer`` an ensemble is two ladders, which exchange clusters of
         variables in which they differ, for graphs of few edges. ``swendsen-wang`` is for attractive Ising and Potts
-        models. ``auto`` takes both where they fit.
+        models. ``tree-block`` draws induced forests of variables at once, for models without forbidden pairs. ``auto``
+        takes the first two where they fit, see Notes.
     evidence : mapping, optional
         Observed states by variable, numbers or names.
     edge_marginals : bool
@@ -137,6 +138,11 @@ def temper(
 
     *Cost.* A sweep takes K times the ladders times n updates, at about 1.5 ns each on one core. Lambda grows like the
     square root of n, and the memory is a byte an update of a sweep plus 4 K times the patterns of all neighbourhoods.
+
+    *Moves.* At equal CPU time (``benchmarks/moves.py``), Houdayer moves changed the mean error on mixed 16x16 Ising
+    grids with couplings up to 4 from 0.0101 to 0.0045. Tree-block moves changed it to 0.0072 there, and to 0.0046
+    beside Houdayer moves; nowhere was their error beside those smaller beyond noise, and on attractive grids up to 2
+    the standard error grew by a factor of 1.19, so that ``auto`` leaves them out.
 
     References
     ----------

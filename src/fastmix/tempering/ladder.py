@@ -27,7 +27,7 @@ IntArray = NDArray[np.int64]
 
 PAIRS_EVERY = 20  # rounds between two exchanges of clusters between ladders
 CLUSTERS_EVERY = 100  # rounds between two Swendsen-Wang sweeps
-TREES_EVERY = 4  # rounds between two draws of forests
+TREES_EVERY = 8  # rounds between two draws of forests
 _FULL = float(1 << 24)  # the sums' unit: one sweep
 _MOST_COLLECTED = 255  # sweeps whose full units fit into 32 bits
 _PERCOLATING = 0.9  # share of the largest cluster beyond which exchanging clusters only exchanges the ladders
@@ -90,7 +90,7 @@ class Ladder:
     clusters : bool
         Every 100 rounds, a Swendsen-Wang sweep of every replica; the path must be one for it.
     trees : bool
-        Every 4 rounds, a forest of variables is drawn at once in every replica
+        Every 8 rounds, a forest of variables is drawn at once in every replica
         (:class:`fastmix.tempering.trees.TreeMoves`); the path must be one for it.
     num_threads : int, optional
         All cores by default; the numbers drawn do not depend on it.
