@@ -12,6 +12,7 @@ from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid, ising_random, potts_grid
 from fastmix.results import Status
 from fastmix.tempering import TemperResult, temper
+from fastmix.tempering.api import MOVES
 from fastmix.tempering.path import make_path
 from fastmix.tempering.sweeps import SummedSweeps, make_sweeps
 from fastmix.testing import assert_conforms
@@ -63,7 +64,9 @@ def test_other_paths_give_the_same_answer(hard, norm_bound):
         assert answer.stats["certified_sweeps"] is None
 
 
-@pytest.mark.parametrize("moves", [(), ("houdayer",), ("swendsen-wang",), ("houdayer", "swendsen-wang")])
+@pytest.mark.parametrize(
+    "moves", [(), ("houdayer",), ("swendsen-wang",), ("houdayer", "swendsen-wang"), ("tree-block",), MOVES[::-1]]
+)
 def test_every_combination_of_moves_is_right(moves):
     model = ising_grid(3, 4, coupling_max=1.0, attractive=True, seed=2)
     exact = infer(model, method="exact")
@@ -71,6 +74,7 @@ def test_every_combination_of_moves_is_right(moves):
     assert (np.abs(answer.node_marginals - exact.node_marginals) <= 5 * answer.std_error).all()
     assert abs(answer.log_z - exact.log_z) < 5 * answer.log_z_std_error
     assert answer.stats["num_ladders"] == 16 * (2 if "houdayer" in moves else 1)
+    assert answer.provenance["options"]["moves"] == [name for name in MOVES if name in moves]
 
 
 def test_three_states():

@@ -178,7 +178,7 @@ class Run:
         ladder = self.ladder
         # Configurations twice, while the ladder changes, with their generators; tables.
         lanes = (self.plan.num_ensembles or _LEAST_ENSEMBLES) * self.plan.per_ensemble
-        bytes_each = 2.0 * lanes * (ladder.path.model.num_variables + 20.0) + ladder.sweeps.bytes_per_rung
+        bytes_each = lanes * ladder.bytes_per_lane + ladder.bytes_per_rung
         limit = available_memory() / 2
         most = int(min(_MOST_RUNGS, limit / bytes_each))
         required = bytes_each * (self.plan.num_replicas or 3)

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from fastmix.construction import offsets_of
 from fastmix.errors import UnfitMethodError
+from fastmix.model import PairwiseMRF
 from fastmix.sampling.generator import thresholds
 from fastmix.sampling.pattern_tables import pattern_entries, visit_order
 from fastmix.tempering.path import Path
 
-__all__ = ["SummedSweeps", "Sweeps", "TabulatedSweeps", "make_sweeps"]
+__all__ = ["SummedSweeps", "Sweeps", "TabulatedSweeps", "contrast_places", "make_sweeps"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -123,18 +124,7 @@ class SummedSweeps:
     def __init__(self, path: Path) -> None:
         model, graph = path.model, path.model.adjacency
         order, _ = visit_order(model)
-        owner = np.repeat(np.arange(model.num_variables), graph.degree)
-        mine, theirs = model.num_states[owner], model.num_states[graph.neighbors]
-        starts = offsets_of((mine - 1) * theirs)
-        # For every entry T(s, t) - T(0, t): the place of its table, and the steps that s and t make in it.
-        place = np.repeat(model.pairwise_offsets[graph.edge_ids], (mine - 1) * theirs)
-        width = np.repeat(theirs, (mine - 1) * theirs)
-        local = np.arange(int(starts[-1])) - np.repeat(starts[:-1], (mine - 1) * theirs)
-        own, other = local // np.maximum(width, 1) + 1, local % np.maximum(width, 1)
-        first = np.repeat(owner < graph.neighbors, (mine - 1) * theirs)
-        rows = np.repeat(mine, (mine - 1) * theirs)
-        here = place + np.where(first, own * width + other, other * rows + own)
-        zero = place + np.where(first, other, other * rows)
+        starts, here, zero = contrast_places(model)
         tables = np.array([t[here] - t[zero] for t in path.tables])
         self.bytes_per_rung = 8.0 * (1 + len(path.tables))
         self._arrays = (
@@ -182,6 +172,30 @@ def make_sweeps(path: Path) -> Sweeps:
             f"one would have {entries:.2g} entries, more than {_MOST_ENTRIES:.2g}; soften the forbidden pairs"
         )
     return SummedSweeps(path)
+
+
+def contrast_places(model: PairwiseMRF) -> tuple[IntArray, IntArray, IntArray]:
+    """Where ``T(s, t)`` and ``T(0, t)`` are in the tables of a model, for every variable, neighbour, s > 0 and t.
+
+    Returns
+    -------
+    starts : int array (2 m + 1,)
+        Where the places of an entry of the adjacency begin; t, the state of the neighbour, changes fastest.
+    here, zero : int arrays
+        Places of T(s, t) and of T(0, t).
+    """
+    graph = model.adjacency
+    owner = np.repeat(np.arange(model.num_variables), graph.degree)
+    mine, theirs = model.num_states[owner], model.num_states[graph.neighbors]
+    sizes = (mine - 1) * theirs
+    starts = offsets_of(sizes)
+    place = np.repeat(model.pairwise_offsets[graph.edge_ids], sizes)
+    width, rows = np.repeat(theirs, sizes), np.repeat(mine, sizes)
+    local = np.arange(int(starts[-1])) - np.repeat(starts[:-1], sizes)
+    own, other = local // np.maximum(width, 1) + 1, local % np.maximum(width, 1)
+    first = np.repeat(owner < graph.neighbors, sizes)
+    here = place + np.where(first, own * width + other, other * rows + own)
+    return starts, here, place + np.where(first, other, other * rows)
 
 
 def _pattern_sums(path: Path, flat: FloatArray, sites: IntArray, shape: tuple[int, ...]) -> FloatArray:
