@@ -34,9 +34,8 @@ __all__ = ["LEAST_MESSAGES", "MOST_STATES", "make_cuda_messages", "why_not_cuda"
 
 FloatArray = NDArray[np.float64]
 
-# Messages, two an edge, from which backend="auto" takes the device. To be set from benchmarks/gpu_loopy_bp.py: by the
-# time of an iteration alone a few ten thousand would do, but starting a device takes a second or so, in which a core
-# renews some hundred million messages.
+# Messages, two an edge, from which backend="auto" takes the device. On an H200 whole runs are faster from 260,000 on
+# (benchmarks/gpu_loopy_bp.py), but starting a device takes a second or so, once.
 LEAST_MESSAGES = 1 << 20
 MOST_STATES = 64  # vectors of a thread that a cache holds
 _MOST_NEIGHBOURS = 1024  # a thread goes through all neighbours of its variable alone: beyond, "auto" stays on the CPU
