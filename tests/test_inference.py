@@ -184,7 +184,7 @@ def test_time_limits_are_kept(method):
     infer(model, method=method, time_limit=0.5, **seeded)  # compiles what there is to compile
     begin = time.perf_counter()
     result = infer(model, method=method, time_limit=3.0, **seeded, **long)
-    assert time.perf_counter() - begin < 5.0 + 3.0  # and 3 s for a machine that is busy with something else
+    assert time.perf_counter() - begin < 30.0  # hours without a limit; much more than 3 s only on a busy machine
     assert result.status in ("ok", "time_limit", "not_mixed", "not_converged")
     assert np.isfinite(result.node_marginals).all()
 
