@@ -233,9 +233,10 @@ def peer_pygms(path: Path, repeat: int) -> dict[str, Any]:
     seconds = []
     for _ in range(repeat):
         start = time.process_time()
-        bound, _ = NMF(model, maxIter=SWEEPS)
+        bound, beliefs = NMF(model, maxIter=SWEEPS)
         seconds.append(time.process_time() - start)
-    return {"seconds": min(seconds), "bound": float(bound)}
+    marginals = np.concatenate([np.asarray(beliefs[name].table).ravel() for name in names]).tolist()
+    return {"seconds": min(seconds), "bound": float(bound), "marginals": marginals}
 
 
 PEERS: dict[str, Callable[[Path, int], dict[str, Any]]] = {"pgmax": peer_pgmax, "pygms": peer_pygms}

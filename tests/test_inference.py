@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import fastmix
-from fastmix import Euclidean, FastmixError, ModelError, PairwiseMRF, ResourceError, UnfitMethodError, infer
+from fastmix import Euclidean, FastmixError, ModelError, PairwiseMRF, ResourceError, ReversedKL, UnfitMethodError, infer
 from fastmix.inference import METHODS, choose_method
 from fastmix.instances import ising_grid, potts_grid
-from fastmix.projected import ProjectedResult
+from fastmix.projected import ProjectedResult, _default_divergence
 from fastmix.testing import assert_distributions, conformance_models
 
 TINY = PairwiseMRF.ising([(0, 1), (1, 2), (0, 2)], coupling=0.3, field=[0.5, 0.0, -0.2])
@@ -187,6 +187,35 @@ def test_time_limits_are_kept(method):
     assert time.perf_counter() - begin < 30.0  # hours without a limit; much more than 3 s only on a busy machine
     assert result.status in ("ok", "time_limit", "not_mixed", "not_converged")
     assert np.isfinite(result.node_marginals).all()
+
+
+def test_short_limits_leave_no_time_to_compile(monkeypatch):
+    model = ising_grid(12, 12, coupling_max=2.0, seed=0)
+
+    def chosen(seconds):
+        return choose_method(model, memory_limit=NOTHING, time_limit=seconds)
+
+    monkeypatch.setattr("fastmix.inference.is_compiled", lambda kernel: True)
+    assert chosen(8.0).method == chosen(4.0).method == "tempered"
+    monkeypatch.setattr("fastmix.inference.is_compiled", lambda kernel: False)
+    assert chosen(20.0).method == "tempered"
+    assert chosen(8.0).method == "projected"
+    assert "not compiled yet" in chosen(8.0).reason
+    assert chosen(4.0).method == "loopy-bp"
+
+
+def test_exact_inference_is_quick_once_it_is_compiled(monkeypatch):
+    model = ising_grid(14, 14, coupling_max=1.0, seed=0)
+    infer(model, method="exact")
+    assert choose_method(model, time_limit=2.0).method == "exact"
+
+
+@pytest.mark.parametrize(("compiled", "limit", "expected"), [
+    (True, 3.0, ReversedKL), (False, 3.0, Euclidean), (False, 60.0, ReversedKL), (False, None, ReversedKL),
+])  # fmt: skip
+def test_divergence_of_projected_sampling_fits_the_limit(monkeypatch, compiled, limit, expected):
+    monkeypatch.setattr("fastmix.projected.is_compiled", lambda kernel: compiled)
+    assert isinstance(_default_divergence(limit), expected)
 
 
 def test_edge_marginals_when_asked():

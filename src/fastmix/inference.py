@@ -12,7 +12,7 @@ from fastmix.errors import FastmixError, ModelError, ResourceError, UnfitMethodE
 from fastmix.exact import ExactPlan, infer_exact, plan_exact
 from fastmix.model import Evidence, PairwiseMRF
 from fastmix.norms import Norm
-from fastmix.resources import format_bytes
+from fastmix.resources import format_bytes, is_compiled
 from fastmix.results import InferenceResult
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ _EXACT_SHARE = 0.5  # of the time limit that the estimate may take
 _BIAS = 1e-3  # of every marginal after the burn-in, for certified models
 _TEMPERED_SECONDS = 300.0  # of replica exchange at least, beyond which projected sampling is tried instead
 _MOST_TEMPERED_STATES = 256
+# Seconds of a limit below which there is no time to compile replica exchange, or a projection and a sampler.
+_TEMPERED_COMPILING, _PROJECTED_COMPILING = 9.0, 5.0
 _UPDATES_PER_SECOND = 3e8
 _MOST_BURN_IN = 5000  # sweeps: half of the sweeps that are averaged by default
 
@@ -208,11 +210,31 @@ def choose_method(
     except (UnfitMethodError, ModelError) as error:
         return Choice("loopy-bp", f"{too_much}, and {error}", {})
     large = _ladder_seconds(small) > (_TEMPERED_SECONDS if time_limit is None else _EXACT_SHARE * time_limit)
-    if not large and small.num_states.max(initial=1) <= _MOST_TEMPERED_STATES:
+    unprepared = time_limit is not None and time_limit < _TEMPERED_COMPILING and not _can_temper_at_once()
+    if not large and not unprepared and small.num_states.max(initial=1) <= _MOST_TEMPERED_STATES:
         return Choice("tempered", slow, {})
+    why_not = "it is too large for replica exchange"
+    if unprepared and not large:
+        why_not = f"replica exchange is not compiled yet, which takes longer than {time_limit:g} s, once"
     if small.has_forbidden:
-        return Choice("gibbs", f"{slow}; forbidden pairs rule out a projection", {})
-    return Choice("projected", f"{slow}; it is too large for replica exchange", {})
+        return Choice("gibbs", f"{slow}; {why_not}, and forbidden pairs rule out a projection", {})
+    if time_limit is not None and time_limit < _PROJECTED_COMPILING and not _can_project_at_once():
+        return Choice(
+            "loopy-bp", f"{slow}; samplers are not compiled yet, which takes longer than {time_limit:g} s", {}
+        )
+    return Choice("projected", f"{slow}; {why_not}", {})
+
+
+def _can_temper_at_once() -> bool:
+    from fastmix.tempering import kernels
+
+    return is_compiled(kernels.table_sweeps)
+
+
+def _can_project_at_once() -> bool:
+    from fastmix.projection import kernels
+
+    return is_compiled(kernels.dual_and_primal) or is_compiled(kernels.quadratic_sweep)
 
 
 def _ladder_seconds(model: PairwiseMRF) -> float:
@@ -227,7 +249,7 @@ def _ladder_seconds(model: PairwiseMRF) -> float:
 
 def _quick(plan: ExactPlan, allowed: float) -> bool:
     """Whether an exact answer comes in time; small tables need no compiler, which the estimate allows for."""
-    return plan.seconds <= allowed or plan.tree.order.total_entries < 1e5
+    return plan.tree.order.total_entries < 1e5 or plan.seconds <= allowed
 
 
 def _check_options(method: str, given: Mapping[str, Any]) -> None:

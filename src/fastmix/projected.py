@@ -10,8 +10,9 @@ from typing import Any
 from fastmix.mixing import Certificate, certify
 from fastmix.model import Evidence, PairwiseMRF
 from fastmix.norms import Norm
-from fastmix.projection import Divergence, ProjectionResult, ReversedKL, project
+from fastmix.projection import Divergence, Euclidean, ProjectionResult, ReversedKL, project
 from fastmix.reduction import Reduction, reduce_model
+from fastmix.resources import is_compiled
 from fastmix.results import Status, jsonable
 from fastmix.sampling import SampleResult, sample
 from fastmix.sampling.generator import fresh_seed
@@ -19,6 +20,7 @@ from fastmix.sampling.generator import fresh_seed
 __all__ = ["ProjectedResult", "infer_projected"]
 
 _NORM_BOUND = 2.5  # the paper's practical choice
+_COMPILING = 16.0  # seconds of a limit below which there is no time to compile what reversed KL needs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,7 +75,9 @@ def infer_projected(
     model : PairwiseMRF
         Without forbidden pairs; states forbidden by a unary are fine.
     divergence : Divergence, optional
-        What "closest" means; :class:`fastmix.ReversedKL` by default, the most accurate by measurement.
+        What "closest" means; :class:`fastmix.ReversedKL` by default, the most accurate by measurement. Where its
+        kernels are not compiled yet and a time limit leaves no time for that, the default is
+        :class:`fastmix.Euclidean`.
     norm : {"inf", "spectral", "1", "frobenius"}
     norm_bound : float
         2.5 by default, as in the paper. Below 1 the projected model provably mixes.
@@ -100,7 +104,7 @@ def infer_projected(
     ('projected', True)
     """
     begin = time.perf_counter()
-    chosen = ReversedKL() if divergence is None else divergence
+    chosen = _default_divergence(time_limit) if divergence is None else divergence
     seed = fresh_seed() if seed is None else int(seed)
     reduction = reduce_model(model, evidence)
     projection = project(
@@ -144,6 +148,14 @@ def infer_projected(
     options = {**run.provenance["options"], "norm": norm, "norm_bound": norm_bound, "divergence": repr(chosen)}
     values["provenance"] = {**run.provenance, "options": options, "model_hash": model.content_hash}
     return ProjectedResult(**values, projection=projection, sampled=run, certificate=certificate)
+
+
+def _default_divergence(time_limit: float | None) -> Divergence:
+    if time_limit is None or time_limit >= _COMPILING:
+        return ReversedKL()
+    from fastmix.projection import pool_kernels
+
+    return ReversedKL() if is_compiled(pool_kernels.sweep) else Euclidean()
 
 
 def _with_changes(reduction: Reduction, projected: PairwiseMRF) -> PairwiseMRF:

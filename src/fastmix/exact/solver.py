@@ -13,7 +13,7 @@ from fastmix.exact.junction_tree import JunctionTree, plan_junction_tree
 from fastmix.exact.twins import TwinReduction, count_twins
 from fastmix.model import Evidence, PairwiseMRF
 from fastmix.reduction import Reduction, reduce_model
-from fastmix.resources import available_memory
+from fastmix.resources import available_memory, is_compiled
 from fastmix.results import InferenceResult, Status, provenance
 
 __all__ = ["ExactPlan", "draw_exact", "infer_exact", "plan_exact"]
@@ -22,7 +22,8 @@ IntArray = NDArray[np.int64]
 
 # Clique entries worked off in a second: 3e7 to 1.4e8 were seen on one core, from the widest tables to the narrowest.
 _ENTRIES_PER_SECOND = 3e7
-_COMPILE_SECONDS = 2.0  # in a process that has nothing compiled or cached
+_COMPILE_SECONDS = 6.0  # where nothing is compiled or cached
+_LOAD_SECONDS = 0.5  # of compiled kernels from disk
 
 
 def infer_exact(
@@ -92,7 +93,12 @@ class ExactPlan:
     @property
     def seconds(self) -> float:
         """Estimate of the time that :meth:`run` takes, on the safe side by a factor of about two."""
-        return self.tree.order.total_entries / _ENTRIES_PER_SECOND + _COMPILE_SECONDS
+        from fastmix.exact import kernels
+
+        work = self.tree.order.total_entries / _ENTRIES_PER_SECOND
+        if getattr(kernels.run, "signatures", True):  # loaded in this process already
+            return work
+        return work + (_LOAD_SECONDS if is_compiled(kernels.run) else _COMPILE_SECONDS)
 
     def run(self) -> InferenceResult:
         """The answer, as :func:`infer_exact` gives it."""

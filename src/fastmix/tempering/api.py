@@ -39,6 +39,7 @@ _LEAST_BURN_IN = 200
 _SPARSE = 6.0  # neighbours a variable on average, up to which clusters of differing variables are worth a try
 _MOST_STATES = 256
 _MIN_TRIPS = 10.0
+_THREE_SIGMA = 0.9986501019683699  # probability below three standard deviations of a normal distribution
 _MAX_R_HAT = 1.1
 _BASE_ACCURACY = 0.01
 
@@ -337,6 +338,13 @@ def _certified_sweeps(path: Path, norm_bound: float | None) -> int | None:
 # -- what comes back --------------------------------------------------------------------------------------------------
 
 
+def _few(num_ensembles: int) -> float:
+    """Factor for a standard error from few ensembles, such that three of them cover as much as of a known one."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(num_ensembles - 1, _THREE_SIGMA)) / 3.0
+
+
 @dataclass(frozen=True)
 class _Verdict:
     status: Status
@@ -396,6 +404,8 @@ def _result(
         total = run.pairs[: small.pairwise_offsets[1]].sum() if len(run.pairs) else 1.0
         edges = reduction.expand_edge_marginals(summary.mean, run.pairs / max(total, 1.0))
     ratio, start = run.log_z(), ladder.path.log_z
+    if not math.isfinite(ratio.value):  # some rungs have not been compared yet
+        start = None
     rejection = counts.rejection
     stats: dict[str, Any] = {
         "num_ensembles": run.num_ensembles, "num_ladders": ladder.num_ladders, "num_replicas": ladder.num_rungs,
@@ -417,7 +427,7 @@ def _result(
         std_error=std_error,
         ess=ess,
         r_hat=r_hat,
-        log_z_std_error=None if start is None else math.hypot(ratio.std_error, overlooked),
+        log_z_std_error=None if start is None else math.hypot(ratio.std_error * _few(run.num_ensembles), overlooked),
         log_z_lower=None if start is None or bound is None else start + bound[0],
         log_z_confidence=None if start is None or bound is None else confidence,
         positions=ladder.positions,

@@ -28,7 +28,8 @@ class TemperResult(InferenceResult):
     ess, r_hat : float array (n,)
         Effective sample size and split R-hat of every variable over the ensembles; observed ones have the best values.
     log_z_std_error : float or None
-        By the jackknife over the ensembles, with one over the number of round trips as for ``std_error``.
+        By the jackknife over the ensembles, enlarged for their small number so that three standard errors cover
+        99.73 %, with one over the number of round trips as for ``std_error``.
     log_z_lower, log_z_confidence : float or None
         ``log_z_lower <= log Z`` with probability at least ``log_z_confidence``, however badly anything mixed.
     positions, rejection : float array (K,) and (K - 1,)

@@ -38,7 +38,7 @@ _TRIAL_STEPS = 64
 _MOST_RUNGS = 10_000
 # Shares of a time limit: up to where the first ladder, its adaptation, the burn-in and the averages may go on; the
 # rest is for the bound on log Z. Without a limit the bound takes as many updates beyond the run as this leaves.
-_LADDER_SHARE, _ADAPT_SHARE, _BURN_SHARE, _RUN_SHARE = 0.1, 0.15, 0.25, 0.92
+_LADDER_SHARE, _ADAPT_SHARE, _BURN_SHARE, _RUN_SHARE = 0.1, 0.15, 0.4, 0.92
 _BOUND_SHARE = 0.08
 _DEVICE_BURN_SHARE = 0.5  # on a GPU, whose many ladders leave little noise for what is left of the start to hide in
 _ACCURACY_BATCHES, _ACCURACY_BATCH = 8, 64  # batches before an accuracy can be believed, and their least length
