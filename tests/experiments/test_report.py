@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import itertools
 import json
 import re
@@ -136,6 +137,15 @@ def test_same_rows_same_figures(folder: Path) -> None:
 
     save_figure(figure, folder)
     assert (folder / "strength-grid.svg").read_bytes() == before
+
+
+def test_numbers_behind_the_curves_are_written(folder: Path) -> None:
+    figure = EXPERIMENTS["strength-grid"].figures(SETTINGS, Journal(folder, "strength-grid").read())[0]
+    with (folder / "strength-grid.csv").open(encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    lines = [line for panel in figure.panels for line in panel.lines]
+    assert len(rows) == sum(len(line.x) for line in lines)
+    assert [float(row["mean"]) for row in rows] == pytest.approx([y for line in lines for y in line.y], rel=1e-5)
 
 
 def test_nothing_to_report_on(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import html
 import io
 import math
@@ -63,7 +64,10 @@ def require_matplotlib() -> Any:
 
 
 def save_figure(figure: Figure, folder: Path) -> list[Path]:
-    """Write a figure as ``NAME.svg`` and ``NAME.png``, on white, with its legend; the paths come back."""
+    """Write a figure as ``NAME.svg`` and ``NAME.png``, on white, with its legend; the paths come back.
+
+    The numbers behind its curves go to ``NAME.csv``.
+    """
     matplotlib = require_matplotlib()
     with matplotlib.rc_context({**_RC, "svg.hashsalt": figure.name}):
         canvas = _compose(figure)
@@ -75,7 +79,24 @@ def save_figure(figure: Figure, folder: Path) -> list[Path]:
                 metadata = {"Date": None} if kind == "svg" else {"Software": None}
                 canvas.savefig(stream, format=kind, dpi=160, facecolor="white", metadata=metadata)
             paths.append(path)
+    if figure.methods:
+        paths.append(folder / f"{figure.name}.csv")
+        with atomic_write(paths[-1]) as stream:
+            stream.write(_numbers(figure))
     return paths
+
+
+def _numbers(figure: Figure) -> str:
+    """The points of all curves as comma-separated values."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["panel", "method", "x", "mean", "std_error"])
+    for panel in figure.panels:
+        for line in panel.lines if isinstance(panel, Panel) else ():
+            errors = line.error if len(line.error) else [math.nan] * len(line.x)
+            for x, y, error in zip(line.x, line.y, errors, strict=True):
+                writer.writerow([panel.title, line.method, f"{x:g}", f"{y:.6g}", f"{error:.3g}"])
+    return text.getvalue()
 
 
 def inline_graphics(figure: Figure) -> list[str]:

@@ -173,8 +173,12 @@ def _figure_html(figure: Figure) -> str:
         f'<figure id="figure-{figure.name}"><h3>{_text(figure.title)}</h3>'
         + (f'<ul class="legend">{legend}</ul>' if legend else "")
         + f'<div class="{kind}">{"".join(cells)}</div><figcaption>{_text(figure.caption)} '
-        f'<span class="quiet">Files: {figure.name}.svg, {figure.name}.png.</span></figcaption></figure>'
+        f'<span class="quiet">Files: {", ".join(_files_of(figure))}.</span></figcaption></figure>'
     )
+
+
+def _files_of(figure: Figure) -> list[str]:
+    return [f"{figure.name}.{kind}" for kind in ("svg", "png", *(["csv"] if figure.methods else []))]
 
 
 def _table_html(table: Table, *, folded: bool) -> str:
