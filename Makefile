@@ -12,7 +12,7 @@ demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
 test: lint $(STAMP)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n auto --dist worksteal
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

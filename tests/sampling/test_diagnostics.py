@@ -709,3 +709,12 @@ def test_memory_stays_at_two_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
         tracemalloc.stop()
     # Two arrays, and twenty of one number an entry.
     assert peak < 8 * num_entries * (2 * num_chains + 20) + 2_000_000
+
+
+@pytest.mark.parametrize("above", [1, 20, 200, 999, 5000])
+@pytest.mark.parametrize("below", [40, 200, 24_000, 10**6])
+@pytest.mark.parametrize("level", [1e-2, 1e-5, 1e-8])
+def test_ratios_of_variances_have_the_quantiles_of_snedecor(above, below, level):
+    from scipy.special import fdtri
+
+    assert diagnostics._variance_ratio(above, below, level) == pytest.approx(fdtri(above, below, 1.0 - level), rel=0.01)

@@ -12,6 +12,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ _CHUNK_ENTRIES = 1 << 18  # numbers worked on at once: 2 MiB a temporary, which 
 _LOOSE = 1e-3  # sums may miss what they must add up to by this fraction: conditional probabilities are rounded
 _NO_VARIATION = 1e-12  # batch means that differ by less than this differ by rounding
 _DISAGREEMENT_LEVEL = 0.01  # false alarms among all states, for chains that disagree more than their batches tell
+_MANY_FREEDOMS = 200
 
 _STATE = ("num_chains", "expected_sweeps", "num_batches", "num_sweeps", "num_first_sweeps")
 _ARRAYS = ("first_sums", "second_sums", "reference", "squares")
@@ -549,15 +551,34 @@ def _standard_errors(
         return np.full(len(mean), np.inf), constant
     variance = squares / (num_chains * num_batches - 1) / total
     if num_chains > 1 and num_batches > 1 and len(mean):
-        from scipy.special import fdtri
-
         inner = num_chains * (num_batches - 1)
         within = np.maximum(squares - s.num_sweeps * moments.spread, 0.0) / inner / total
         between = moments.spread / (num_chains * (num_chains - 1))
-        limit = float(fdtri(num_chains - 1, inner, 1.0 - _DISAGREEMENT_LEVEL / len(mean)))
+        limit = _variance_ratio(num_chains - 1, inner, _DISAGREEMENT_LEVEL / len(mean))
         variance = np.where(between > limit * within, np.maximum(between, variance), variance)
     smoothed = (total * mean + 1.0) / (total + 2.0)
     return np.sqrt(np.where(constant, smoothed * (1.0 - smoothed) / total, variance)), constant
+
+
+def _variance_ratio(above: int, below: int, level: float) -> float:
+    """What a ratio of variances (Snedecor's F) with these degrees of freedom exceeds with a small probability.
+
+    From 200 degrees of freedom on by the normal approximation of its cube root (E. Paulson, 1942), which is off by less
+    than one in a hundred and does without loading SciPy.
+
+    Examples
+    --------
+    >>> round(_variance_ratio(999, 24000, 1e-6), 2)
+    1.23
+    """
+    if min(above, below) < _MANY_FREEDOMS:
+        from scipy.special import fdtri
+
+        return float(fdtri(above, below, 1.0 - level))
+    z = NormalDist().inv_cdf(1.0 - level)
+    a, b = 2.0 / (9.0 * above), 2.0 / (9.0 * below)
+    square, linear, constant = (1.0 - b) ** 2 - z * z * b, (1.0 - a) * (1.0 - b), (1.0 - a) ** 2 - z * z * a
+    return ((linear + math.sqrt(linear * linear - square * constant)) / square) ** 3
 
 
 def _number(count: int, n: int) -> str:

@@ -113,7 +113,7 @@ def temper(
         which 32 (binary variables with at most four neighbours) or 4 make an ensemble. ``auto`` takes the GPU if there
         is one that fits, and says in ``stats["backend"]`` what it took and why.
     time_limit : float, optional
-        Seconds. Without ``num_sweeps`` they are the plan: a quarter for the burn-in, the rest for the average. With it,
+        Seconds. Without ``num_sweeps`` they are the plan: 40 % for the burn-in, the rest for the average. With it,
         a run that they end has the status ``time_limit``.
     progress : callable, optional
         Called with sweeps done, sweeps in all and updates per second.
