@@ -170,8 +170,12 @@ def test_strong_couplings_are_tempered_unless_the_model_is_too_large():
     exact = infer(model, method="exact")
     assert (np.abs(result.node_marginals - exact.node_marginals) <= 8 * result.std_error + 0.01).all()
     assert abs(result.log_z - exact.log_z) <= 8 * result.log_z_std_error
-    large = ising_grid(300, 300, coupling_max=2.0, seed=0)
-    assert choose_method(large, time_limit=60.0).method == "projected"
+    chosen = {}
+    for kind, strength in (("mixed", 0.6), ("mixed", 4.0), ("attractive", 2.0)):
+        large = ising_grid(300, 300, coupling_max=strength, attractive=kind == "attractive", seed=0)
+        chosen[kind, strength] = choose_method(large, time_limit=60.0).method
+    assert chosen == {("mixed", 0.6): "gibbs", ("mixed", 4.0): "projected", ("attractive", 2.0): "swendsen-wang"}
+    assert choose_method(ising_grid(40, 40, coupling_max=4.0, seed=0), time_limit=4.0).method == "tempered"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +194,7 @@ def test_time_limits_are_kept(method):
 
 
 def test_short_limits_leave_no_time_to_compile(monkeypatch):
-    model = ising_grid(12, 12, coupling_max=2.0, seed=0)
+    model = ising_grid(12, 12, coupling_max=6.0, seed=0)
 
     def chosen(seconds):
         return choose_method(model, memory_limit=NOTHING, time_limit=seconds)

@@ -42,6 +42,8 @@ _EXACT_SHARE = 0.5  # of the time limit that the estimate may take
 _BIAS = 1e-3  # of every marginal after the burn-in, for certified models
 _TEMPERED_SECONDS = 300.0  # of replica exchange at least, beyond which projected sampling is tried instead
 _MOST_TEMPERED_STATES = 256
+_STRONG = 3.0  # dependencies a variable on average, up to which plain Gibbs sampling is more accurate than a projection
+_LATE = 4.0  # times too large for replica exchange, up to which it is still more accurate than the others
 # Seconds of a limit below which there is no time to compile replica exchange, or a projection and a sampler.
 _TEMPERED_COMPILING, _PROJECTED_COMPILING = 9.0, 5.0
 _UPDATES_PER_SECOND = 3e8
@@ -117,8 +119,9 @@ def infer(
     -----
     The automatic choice: exact inference when the treewidth fits the memory limit and the time; otherwise Gibbs
     sampling when the model is certified to mix; otherwise replica exchange, which answers for the model itself and says
-    when it did not mix; projected sampling for models so large that replicas would not make their round trips in the
-    time there is; loopy belief propagation where updates of single variables provably cannot reach everything.
+    when it did not mix. For models so large that replicas would not make their round trips in the time there is:
+    Swendsen-Wang if they are attractive, Gibbs sampling if dependencies are weak, and projected sampling if not. Loopy
+    belief propagation where updates of single variables provably cannot reach everything.
 
     Examples
     --------
@@ -209,19 +212,35 @@ def choose_method(
         check_conditionals(small)
     except (UnfitMethodError, ModelError) as error:
         return Choice("loopy-bp", f"{too_much}, and {error}", {})
-    large = _ladder_seconds(small) > (_TEMPERED_SECONDS if time_limit is None else _EXACT_SHARE * time_limit)
+    return _choose_sampler(small, slow, time_limit)
+
+
+def _choose_sampler(model: PairwiseMRF, slow: str, time_limit: float | None) -> Choice:
+    """For models that Gibbs sampling is not certified for; the thresholds are measured, see docs/choosing.md."""
+    from fastmix.dependency import edge_dependencies
+    from fastmix.sampling.swendsen_wang import is_swendsen_wang
+
+    times = _ladder_seconds(model) / (_TEMPERED_SECONDS if time_limit is None else _EXACT_SHARE * time_limit)
     unprepared = time_limit is not None and time_limit < _TEMPERED_COMPILING and not _can_temper_at_once()
-    if not large and not unprepared and small.num_states.max(initial=1) <= _MOST_TEMPERED_STATES:
+    fits = not unprepared and bool(model.num_states.max(initial=1) <= _MOST_TEMPERED_STATES)
+    if times <= 1.0 and fits:
         return Choice("tempered", slow, {})
-    why_not = "it is too large for replica exchange"
-    if unprepared and not large:
+    why_not = "it is large for replica exchange"
+    if unprepared and times <= 1.0:
         why_not = f"replica exchange is not compiled yet, which takes longer than {time_limit:g} s, once"
-    if small.has_forbidden:
-        return Choice("gibbs", f"{slow}; {why_not}, and forbidden pairs rule out a projection", {})
     if time_limit is not None and time_limit < _PROJECTED_COMPILING and not _can_project_at_once():
-        return Choice(
-            "loopy-bp", f"{slow}; samplers are not compiled yet, which takes longer than {time_limit:g} s", {}
-        )
+        late = f"samplers are not compiled yet, which takes longer than {time_limit:g} s, once"
+        return Choice("loopy-bp", f"{slow}; {late}", {})
+    if is_swendsen_wang(model):
+        return Choice("swendsen-wang", f"{slow}; {why_not}, and cluster moves fit this attractive model", {})
+    if model.has_forbidden:
+        return Choice("gibbs", f"{slow}; {why_not}, and forbidden pairs rule out a projection", {})
+    total = 2.0 * float(edge_dependencies(model).max(axis=1, initial=0.0).sum()) / max(1, model.num_variables)
+    if total <= _STRONG:
+        reason = f"{slow}; {why_not}, but its dependencies, {total:.2g} a variable, are weak enough for Gibbs sampling"
+        return Choice("gibbs", reason, {})
+    if times <= _LATE and fits:
+        return Choice("tempered", f"{slow}; {why_not}, but the most accurate even if it does not mix", {})
     return Choice("projected", f"{slow}; {why_not}", {})
 
 
