@@ -32,7 +32,7 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "loopy-bp": ("time_limit", "edge_marginals", "backend"),
     "gibbs": (*_SAMPLER, "accuracy", "checkpoint", "backend"),
     "swendsen-wang": (*_SAMPLER, "checkpoint"),
-    "tempered": (*_TEMPERED, "accuracy", "backend"),
+    "tempered": (*_TEMPERED, "accuracy", "backend", "norm_bound"),
     "projected": (*_SAMPLER, *_PROJECTION, "checkpoint"),
 }
 METHODS = tuple(_OPTIONS)
@@ -89,10 +89,11 @@ def infer(
     num_chains, num_sweeps, burn_in, accuracy, num_threads, checkpoint
         As for :func:`fastmix.sample`. Samplers only.
     backend : {"cpu", "cuda", "auto"}, optional
-        Where Gibbs sampling or loopy belief propagation runs: see :func:`fastmix.sample` and
-        :func:`fastmix.variational.loopy_bp`.
+        Where Gibbs sampling, replica exchange or loopy belief propagation runs: see :func:`fastmix.sample`,
+        :func:`fastmix.temper` and :func:`fastmix.loopy_bp`.
     divergence, norm, norm_bound
-        As for :func:`fastmix.projected.infer_projected`. Projected sampling only.
+        As for :func:`fastmix.projected.infer_projected`. Projected sampling only, except that ``norm_bound`` also says
+        where the path of replica exchange begins.
     seed : int, optional
         Drawn and returned when not given.
     time_limit : float, optional

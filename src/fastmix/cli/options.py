@@ -35,7 +35,7 @@ TimeLimit = Annotated[
 ]
 Backend = Annotated[
     str | None,
-    typer.Option(help="Where Gibbs and loopy-bp run: cpu (default), cuda, or auto for a GPU if there is one."),
+    typer.Option(help="Where gibbs, tempered, loopy-bp run: cpu (default), cuda, or auto for a GPU if any."),
 ]
 NumThreads = Annotated[int | None, typer.Option(help="All cores by default; does not change the answer.")]
 MemoryLimit = Annotated[
