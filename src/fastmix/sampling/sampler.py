@@ -34,7 +34,8 @@ IntArray = NDArray[np.int64]
 
 _BATCHES = 64
 _BATCH_UPDATES = 2e8
-_LEAST_BATCH = 4  # sweeps; taking the sums of shorter ones would cost more than the sweeps
+_LEAST_BATCH, _LEAST_OF_MANY = 4, 10  # sweeps, of few chains and of many: taking sums costs more than some sweeps
+_MANY_CHAINS = 64
 _EDGE_COUNTS = 1000  # configurations a chain that edge marginals are counted from
 _CONFIDENCE = 0.95
 # Probabilities are met to 4e-10 by the thresholds and averages to 3e-8 by the 24-bit sums: widened by more than both.
@@ -428,7 +429,8 @@ class _Run:
         self.pair_every = max(1, plan.num_sweeps // _EDGE_COUNTS)
         # Long runs have more batches, so that an interrupt loses a second of work at most.
         most = int(_BATCH_UPDATES / max(1, engine.updates_per_sweep * engine.num_chains))
-        self.batch = min(plan.num_sweeps, max(_LEAST_BATCH, min(most, math.ceil(plan.num_sweeps / _BATCHES))))
+        least = _LEAST_OF_MANY if engine.num_chains >= _MANY_CHAINS else _LEAST_BATCH
+        self.batch = min(plan.num_sweeps, max(least, min(most, math.ceil(plan.num_sweeps / _BATCHES))))
         self.seconds = 0.0
 
     def next_stop(self) -> int:
