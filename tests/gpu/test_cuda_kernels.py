@@ -305,51 +305,39 @@ def test_another_model_on_the_same_graph(kernel):
         engine.set_model(PairwiseMRF.ising([(0, 1)], 1.0))
 
 
-@pytest.mark.parametrize("launch", [SMALL, Launch(1, 2, 2)])
-def test_a_model_for_every_four_chains(launch):
-    base = lopsided()
+@pytest.mark.parametrize(
+    ("kernel", "width", "launch"),
+    [
+        ("packed", 32, Launch(2, 1, 2)),
+        ("packed", 32, Launch(1, 2, 1)),
+        ("table", 4, SMALL),
+        ("table", 4, Launch(1, 2, 2)),
+    ],
+)
+def test_a_model_for_chains_that_are_updated_together(kernel, width, launch):
+    base = lopsided_binary() if kernel == "packed" else lopsided()
     models = [base.replace(log_unary=t * base.log_unary, log_pairwise=t * base.log_pairwise) for t in (0.2, 1.0, 3.0)]
-    which = np.repeat([2, 0, 1], 4)[:10]
-    engine = CudaGibbs(base, num_chains=10, seed=3, kernel="table", launch=launch)
-    states = random_states(base, 10)
+    count = 2 * width + min(6, width // 2)
+    which = np.repeat([2, 0, 1], width)[:count]
+    engine = CudaGibbs(base, num_chains=count, seed=3, kernel=kernel, launch=launch)
+    states = random_states(base, count)
     engine.set_states(states)
     engine.set_models(models, which)
     engine.advance(2, collect=True)
     sums = engine.take_sums()
     for k, model in enumerate(models):
-        naive = NaiveCuda(model, states, "table", key_of(engine))
+        naive = NaiveCuda(model, states, kernel, key_of(engine))
         naive.sweep()
         naive.sweep()
         assert np.array_equal(engine.get_states()[which == k], np.array(naive.x)[which == k])
         np.testing.assert_allclose(sums[:, which == k], naive.conditionals[:, which == k], atol=2e-7)
-    with pytest.raises(ValueError, match=r"equal for chains 4 k to 4 k \+ 3"):
-        engine.set_models([base, base], np.arange(10) % 2)
-
-
-@pytest.mark.parametrize("launch", [Launch(2, 1, 2), Launch(1, 2, 1)])
-def test_a_model_for_every_word_of_chains(launch):
-    base = lopsided_binary()
-    models = [base.replace(log_unary=t * base.log_unary, log_pairwise=t * base.log_pairwise) for t in (0.2, 1.0, 3.0)]
-    which = np.repeat([2, 0, 1], 32)[:70]
-    engine = CudaGibbs(base, num_chains=70, seed=3, kernel="packed", launch=launch)
-    states = random_states(base, 70)
-    engine.set_states(states)
-    engine.set_models(models, which)
-    engine.advance(2, collect=True)
-    sums = engine.take_sums()
-    for k, model in enumerate(models):
-        naive = NaiveCuda(model, states, "packed", key_of(engine))
-        naive.sweep()
-        naive.sweep()
-        assert np.array_equal(engine.get_states()[which == k], np.array(naive.x)[which == k])
-        np.testing.assert_allclose(sums[:, which == k], naive.conditionals[:, which == k], atol=2e-7)
+    with pytest.raises(ValueError, match=rf"equal for chains {width} k to {width} k \+ {width - 1}"):
+        engine.set_models([base, base], np.arange(count) % 2)
 
 
 def test_models_that_cannot_go_together_are_refused():
     base = lopsided_binary()
     engine = CudaGibbs(base, num_chains=64, seed=3, kernel="packed", launch=SMALL)
-    with pytest.raises(ValueError, match="equal for chains 32 k to 32 k"):
-        engine.set_models([base, base], np.arange(64) % 2)
     with pytest.raises(ValueError, match="from 0 to 1"):
         engine.set_models([base, base], np.full(64, 2))
     other = CudaGibbs(base, num_chains=2, seed=3, kernel="field", launch=SMALL)
