@@ -42,7 +42,9 @@ _EXACT_SHARE = 0.5  # of the time limit that the estimate may take
 _BIAS = 1e-3  # of every marginal after the burn-in, for certified models
 _TEMPERED_SECONDS = 300.0  # of replica exchange at least, beyond which projected sampling is tried instead
 _MOST_TEMPERED_STATES = 256
-_STRONG = 3.0  # dependencies a variable on average, up to which plain Gibbs sampling is more accurate than a projection
+# Dependencies a variable on average, up to which plain Gibbs sampling is more accurate than replica exchange, and than
+# a projection.
+_WEAK, _STRONG = 2.3, 3.0
 _LATE = 4.0  # times too large for replica exchange, up to which it is still more accurate than the others
 # Seconds of a limit below which there is no time to compile replica exchange, or a projection and a sampler.
 _TEMPERED_COMPILING, _PROJECTED_COMPILING = 9.0, 5.0
@@ -119,10 +121,11 @@ def infer(
     Notes
     -----
     The automatic choice: exact inference when the treewidth fits the memory limit and the time; otherwise Gibbs
-    sampling when the model is certified to mix; otherwise replica exchange, which answers for the model itself and says
-    when it did not mix. For models so large that replicas would not make their round trips in the time there is:
-    Swendsen-Wang if they are attractive, Gibbs sampling if dependencies are weak, and projected sampling if not. Loopy
-    belief propagation where updates of single variables provably cannot reach everything.
+    sampling when the model is certified to mix, or when dependencies are weak and not all attractive; otherwise replica
+    exchange, which answers for the model itself and says when it did not mix. For models so large that replicas would
+    not make their round trips in the time there is: Swendsen-Wang if they are attractive, Gibbs sampling if
+    dependencies are moderate, and projected sampling if not. Loopy belief propagation where updates of single variables
+    provably cannot reach everything.
 
     Examples
     --------
@@ -224,6 +227,10 @@ def _choose_sampler(model: PairwiseMRF, slow: str, time_limit: float | None) -> 
     times = _ladder_seconds(model) / (_TEMPERED_SECONDS if time_limit is None else _EXACT_SHARE * time_limit)
     unprepared = time_limit is not None and time_limit < _TEMPERED_COMPILING and not _can_temper_at_once()
     fits = not unprepared and bool(model.num_states.max(initial=1) <= _MOST_TEMPERED_STATES)
+    attractive = is_swendsen_wang(model)
+    total = 2.0 * float(edge_dependencies(model).max(axis=1, initial=0.0).sum()) / max(1, model.num_variables)
+    if total <= _WEAK and not attractive:
+        return Choice("gibbs", f"{slow}, but dependencies are weak, {total:.2g} a variable on average", {})
     if times <= 1.0 and fits:
         return Choice("tempered", slow, {})
     why_not = "it is large for replica exchange"
@@ -232,11 +239,10 @@ def _choose_sampler(model: PairwiseMRF, slow: str, time_limit: float | None) -> 
     if time_limit is not None and time_limit < _PROJECTED_COMPILING and not _can_project_at_once():
         late = f"samplers are not compiled yet, which takes longer than {time_limit:g} s, once"
         return Choice("loopy-bp", f"{slow}; {late}", {})
-    if is_swendsen_wang(model):
+    if attractive:
         return Choice("swendsen-wang", f"{slow}; {why_not}, and cluster moves fit this attractive model", {})
     if model.has_forbidden:
         return Choice("gibbs", f"{slow}; {why_not}, and forbidden pairs rule out a projection", {})
-    total = 2.0 * float(edge_dependencies(model).max(axis=1, initial=0.0).sum()) / max(1, model.num_variables)
     if total <= _STRONG:
         reason = f"{slow}; {why_not}, but its dependencies, {total:.2g} a variable, are weak enough for Gibbs sampling"
         return Choice("gibbs", reason, {})
