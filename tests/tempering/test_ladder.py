@@ -8,7 +8,6 @@ import sys
 
 import numpy as np
 import pytest
-from naive_ladder import NaiveLadder
 from scipy import stats
 
 import oracle
@@ -22,6 +21,7 @@ from fastmix.tempering.energies import Energies
 from fastmix.tempering.ladder import Ladder
 from fastmix.tempering.path import Path, make_path, split_tables
 from fastmix.tempering.sweeps import SummedSweeps, TabulatedSweeps
+from naive_ladder import NaiveLadder
 
 FALSE_ALARM = 1e-7  # each test; a few dozen of them
 
