@@ -7,7 +7,7 @@ import pytest
 
 import fastmix
 from fastmix import Euclidean, FastmixError, ModelError, PairwiseMRF, ResourceError, ReversedKL, UnfitMethodError, infer
-from fastmix.inference import METHODS, choose_method
+from fastmix.inference import METHODS, check_time_to_compile, choose_method
 from fastmix.instances import ising_grid, potts_grid
 from fastmix.projected import ProjectedResult, _default_divergence
 from fastmix.testing import assert_distributions, conformance_models
@@ -208,7 +208,19 @@ def test_short_limits_leave_no_time_to_compile(monkeypatch):
     assert chosen(4.0).method == "loopy-bp"
 
 
-def test_exact_inference_is_quick_once_it_is_compiled(monkeypatch):
+def test_the_command_line_refuses_limits_that_compiling_would_exceed(monkeypatch):
+    monkeypatch.setattr("fastmix.inference.is_compiled", lambda kernel: False)
+    for method in ("tempered", "projected"):
+        with pytest.raises(UnfitMethodError, match=f"at least 5 s for method {method} while it is not compiled"):
+            check_time_to_compile(method, 3.0)
+        check_time_to_compile(method, 5.0)
+        check_time_to_compile(method, None)
+    check_time_to_compile("gibbs", 1.0)
+    monkeypatch.setattr("fastmix.inference.is_compiled", lambda kernel: True)
+    check_time_to_compile("tempered", 1.0)
+
+
+def test_exact_inference_is_quick_once_it_is_compiled():
     model = ising_grid(14, 14, coupling_max=1.0, seed=0)
     infer(model, method="exact")
     assert choose_method(model, time_limit=2.0).method == "exact"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fastmix.mixing import Certificate
     from fastmix.projection import Divergence
 
-__all__ = ["METHODS", "Choice", "choose_method", "infer"]
+__all__ = ["METHODS", "Choice", "check_time_to_compile", "choose_method", "infer"]
 
 _SAMPLER = ("num_chains", "num_sweeps", "burn_in", "seed", "num_threads", "time_limit", "edge_marginals", "progress")
 _TEMPERED = tuple(name for name in _SAMPLER if name != "num_chains")
@@ -249,6 +249,27 @@ def _choose_sampler(model: PairwiseMRF, slow: str, time_limit: float | None) -> 
     if times <= _LATE and fits:
         return Choice("tempered", f"{slow}; {why_not}, but the most accurate even if it does not mix", {})
     return Choice("projected", f"{slow}; {why_not}", {})
+
+
+def check_time_to_compile(method: str, time_limit: float | None) -> None:
+    """Refuse a limit that compiling a method for the first time would exceed by far; for the command line.
+
+    Raises
+    ------
+    UnfitMethodError
+        If nothing is compiled yet and the limit is below 5 s for ``tempered`` or ``projected``.
+
+    Examples
+    --------
+    >>> check_time_to_compile("tempered", 60.0)
+    """
+    if time_limit is None or time_limit >= _PROJECTED_COMPILING or method not in ("tempered", "projected"):
+        return
+    if not (_can_temper_at_once() if method == "tempered" else _can_project_at_once()):
+        raise UnfitMethodError(
+            f"time_limit must be at least {_PROJECTED_COMPILING:g} s for method {method} while it is not compiled, "
+            f"which takes some seconds once, got {time_limit:g}; run it once with more, or let auto choose"
+        )
 
 
 def _can_temper_at_once() -> bool:

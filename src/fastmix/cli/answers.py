@@ -57,7 +57,7 @@ def infer(
     """Marginals of every variable, and log Z where the method has it."""
     import fastmix
     from fastmix import console
-    from fastmix.inference import METHODS
+    from fastmix.inference import METHODS, check_time_to_compile
     from fastmix.resources import parse_bytes
 
     if method not in METHODS:
@@ -68,6 +68,7 @@ def infer(
         console.check_answer_name(output)
     limit = None if memory_limit is None else parse_bytes(memory_limit)
     chosen = parse_divergence(divergence)
+    check_time_to_compile(method, time_limit)
     loaded, observed = console.load(model, evidence)
     with console.blaming_input(model, evidence), console.working(f"{method} inference") as progress:
         result = fastmix.infer(
