@@ -9,10 +9,38 @@ from numpy.typing import NDArray
 
 from fastmix.model import PairwiseMRF
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "sums_by_state"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+_FULL = float(1 << 24)  # the unit of the kernels' sums: one sweep
+
+
+def sums_by_state(model: PairwiseMRF, totals: FloatArray, sweeps: int) -> FloatArray:
+    """Sums of every state (entries of log_unary, columns) from those of the kernels.
+
+    These have a row for every state of a variable but the last, are cumulative over the states, and count 2^24 a sweep.
+
+    Examples
+    --------
+    >>> model = PairwiseMRF.ising([(0, 1)], 1.0)
+    >>> sums_by_state(model, np.array([[3.0], [1.0]]) * 2**24, 4).ravel().tolist()
+    [3.0, 1.0, 1.0, 3.0]
+    """
+    result = np.empty((len(model.log_unary), totals.shape[1]))
+    if (model.num_states == 2).all():  # the same with slices, which take a third of the time
+        np.multiply(totals, 1.0 / _FULL, out=result[::2])
+        np.subtract(float(sweeps), result[::2], out=result[1::2])
+        return result
+    inner = np.ones(len(result), dtype=bool)
+    inner[model.unary_offsets[1:] - 1] = False
+    result[inner] = totals / _FULL
+    result[~inner] = sweeps
+    later = np.ones(len(result), dtype=bool)
+    later[model.unary_offsets[:-1]] = False
+    result[later] -= result[np.flatnonzero(later) - 1].copy()
+    return result
 
 
 class Engine(ABC):

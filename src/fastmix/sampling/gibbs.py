@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.model import PairwiseMRF
-from fastmix.sampling.engine import Engine
+from fastmix.sampling.engine import Engine, sums_by_state
 from fastmix.sampling.generator import make_streams
 from fastmix.sampling.pattern_tables import PatternTables, pattern_entries, pattern_tables, visit_order
 
@@ -31,7 +31,6 @@ _FIELD_CHAINS = 8  # the same for binary variables with many neighbours
 _BLOCK = 512  # chains of one block: their numbers and thresholds for one site stay in the first cache
 _CHUNK = 8192  # sites that share a stream in a large model
 _CHUNKED_SITES = 1 << 16  # from here on the chunks of a colour can be shared between threads
-_FULL = float(1 << 24)  # the sums' unit: one sweep
 _MOST_COLLECTED = 255  # sweeps whose full units fit into 32 bits: 256 of them would be 2^32, that is 0
 
 
@@ -186,20 +185,7 @@ class Gibbs(Engine):
         """Sums of the states since the last call, (entries of log_unary, num_chains)."""
         self._empty_sums()
         sweeps, self._swept = self._swept, 0
-        # The sums are cumulative over states: differences, with the number of sweeps at the end.
-        model = self.model
-        result = np.empty((len(model.log_unary), self.num_chains))
-        if (model.num_states == 2).all():  # the same with slices, which take a third of the time
-            np.multiply(self._totals, 1.0 / _FULL, out=result[::2])
-            np.subtract(float(sweeps), result[::2], out=result[1::2])
-        else:
-            inner = np.ones(len(result), dtype=bool)
-            inner[model.unary_offsets[1:] - 1] = False
-            result[inner] = self._totals / _FULL
-            result[~inner] = sweeps
-            later = np.ones(len(result), dtype=bool)
-            later[model.unary_offsets[:-1]] = False
-            result[later] -= result[np.flatnonzero(later) - 1].copy()
+        result = sums_by_state(self.model, self._totals, sweeps)
         self._totals[...] = 0
         return result
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix.sampling.engine import sums_by_state
 from fastmix.sampling.generator import make_streams
 from fastmix.tempering.clusters import SwendsenWangMoves
 from fastmix.tempering.energies import Energies
@@ -28,7 +29,6 @@ IntArray = NDArray[np.int64]
 PAIRS_EVERY = 20  # rounds between two exchanges of clusters between ladders
 CLUSTERS_EVERY = 100  # rounds between two Swendsen-Wang sweeps
 TREES_EVERY = 8  # rounds between two draws of forests
-_FULL = float(1 << 24)  # the sums' unit: one sweep
 _MOST_COLLECTED = 255  # sweeps whose full units fit into 32 bits
 _PERCOLATING = 0.9  # share of the largest cluster beyond which exchanging clusters only exchanges the ladders
 
@@ -293,18 +293,9 @@ class Ladder:
         they add up to the rounds collected.
         """
         self._empty_sums()
-        model = self.path.model
-        totals, self._totals = self._totals, np.zeros_like(self._totals)
         sweeps, self._swept = self._swept, 0
-        # The sums are cumulative over states: differences, with the number of sweeps at the end.
-        result = np.empty((len(model.log_unary), self.num_ladders))
-        inner = np.ones(len(result), dtype=bool)
-        inner[model.unary_offsets[1:] - 1] = False
-        result[inner] = totals / _FULL
-        result[~inner] = sweeps
-        later = np.ones(len(result), dtype=bool)
-        later[model.unary_offsets[:-1]] = False
-        result[later] -= result[np.flatnonzero(later) - 1].copy()
+        result = sums_by_state(self.path.model, self._totals, sweeps)
+        self._totals[...] = 0.0
         return result
 
     def _empty_sums(self) -> None:
