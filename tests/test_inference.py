@@ -220,6 +220,11 @@ def test_the_command_line_refuses_limits_that_compiling_would_exceed(monkeypatch
     check_time_to_compile("tempered", 1.0)
 
 
+def test_an_answer_comes_even_if_choosing_took_all_the_time():
+    result = infer(ising_grid(12, 12, coupling_max=1.0, seed=0), memory_limit=NOTHING, time_limit=1e-6, seed=1)
+    assert np.isfinite(result.node_marginals).all()
+
+
 def test_exact_inference_is_quick_once_it_is_compiled():
     model = ising_grid(14, 14, coupling_max=1.0, seed=0)
     infer(model, method="exact")

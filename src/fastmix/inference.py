@@ -42,6 +42,7 @@ _EXACT_SHARE = 0.5  # of the time limit that the estimate may take
 _BIAS = 1e-3  # of every marginal after the burn-in, for certified models
 _TEMPERED_SECONDS = 300.0  # of replica exchange at least, beyond which projected sampling is tried instead
 _MOST_TEMPERED_STATES = 256
+_LEAST_SECONDS = 0.01  # that are left for a method when choosing it took the whole time: it must answer all the same
 # Dependencies a variable on average, up to which plain Gibbs sampling is more accurate than replica exchange, and than
 # a projection.
 _WEAK, _STRONG = 2.3, 3.0
@@ -152,7 +153,7 @@ def infer(
     choice = choose_method(model, evidence=evidence, memory_limit=memory_limit, time_limit=time_limit)
     given.update(choice.options)
     if time_limit is not None:
-        given["time_limit"] = max(0.0, time_limit - (time.perf_counter() - begin))
+        given["time_limit"] = max(_LEAST_SECONDS, time_limit - (time.perf_counter() - begin))
     result = _run(model, choice.method, evidence, given) if choice.plan is None else _stated(choice.plan.run())
     stats = {**result.stats, "reason": choice.reason, "seconds": time.perf_counter() - begin}
     return replace(result, stats=stats)
