@@ -1,17 +1,20 @@
 """Errors of marginals at equal CPU time: every method of fastmix, and the peers that have one, on the same models.
 
-    python benchmarks/accuracy.py [--budgets 1 3 10 30] [--trials 20] [--other-trials 20] [--long-trials 20]
+    python benchmarks/accuracy.py [--budgets 1 3 10 30] [--trials 20] [--long-trials 20]
         [--families attractive-4 potts ...] [--methods tempered ...] [--data FOLDER] [--rows FILE]
 
 Every method gets the same number of CPU seconds on one thread, after everything has been compiled by a first short
 call: the clock that time limits are kept by is that of the process. Errors are total variation distances of marginals
 from exact ones: the mean over variables and trials, and the largest of all.
 
+Gibbs sampling and Swendsen-Wang are looked at after each budget in one run that goes on. Projected sampling stops when
+its sweeps are done, mostly within 3 s: larger budgets get the same answer.
+
 Peers: dwave-samplers (Gibbs sampling by simulated annealing at a constant temperature, 1,000 chains), PGMax (loopy
 belief propagation until nothing changes) and pyGMs (mean field) for binary models, pyAgrum (exact inference). What they
 do not stop by a time limit is run to its end, once.
 
-Rows go to a file one by one; the same command goes on where it stopped. The last table checks log Z: how often it is
+Rows go to a file as they come; the same command goes on where it stopped. The last table checks log Z: how often it is
 within three of its stated standard errors.
 """
 
@@ -39,7 +42,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix import FastmixError, PairwiseMRF, infer
+from fastmix import FastmixError, PairwiseMRF, infer, sample
 from fastmix.comparison import marginal_errors
 from fastmix.instances import ising_grid, ising_random, potts_grid
 from fastmix.io import read_evidence, read_model
@@ -47,21 +50,20 @@ from fastmix.io import read_evidence, read_model
 FloatArray = NDArray[np.float64]
 
 FIRST = ("auto", "tempered")  # what the figures to reach are about
-OTHERS = ("swendsen-wang", "gibbs", "projected", "dwave-samplers")
-UNTIMED = ("loopy-bp", "mean-field")  # they stop when they are done, long before any budget
-UNTIMED_PEERS = ("PGMax", "pyGMs", "pyAgrum")
-METHODS = (*FIRST, *OTHERS, *UNTIMED, *UNTIMED_PEERS)
+CHAINS = ("gibbs", "swendsen-wang", "dwave-samplers")  # runs that go on from one budget to the next
+UNTIMED = ("loopy-bp", "mean-field", "PGMax", "pyAgrum", "pyGMs")  # they stop when they are done
+METHODS = (*FIRST, "projected", *CHAINS, *UNTIMED)
 LONG = 10.0  # seconds beyond which there may be fewer trials
 MEAN_GOAL, WORST_GOAL = 0.02, 0.1  # of tempering on the grids, at 10 s
 
 
 class Task(NamedTuple):
-    """A method on a model."""
+    """A method on a model, to be looked at after each budget."""
 
     family: str
     case: str
     method: str
-    budget: float
+    budgets: tuple[float, ...]
     data: str | None
 
 
@@ -78,9 +80,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budgets", type=float, nargs="+", default=[1.0, 3.0, 10.0, 30.0], metavar="SECONDS")
     parser.add_argument("--trials", type=int, default=20, metavar="N", help="models of each family (default 20)")
-    parser.add_argument(
-        "--other-trials", type=int, metavar="N", help=f"fewer for methods other than {' and '.join(FIRST)}"
-    )
     parser.add_argument("--long-trials", type=int, metavar="N", help=f"fewer for budgets over {LONG:g} s")
     parser.add_argument("--families", nargs="+", metavar="NAME", help=f"among {', '.join(FAMILIES)}; all by default")
     parser.add_argument("--methods", nargs="+", metavar="NAME", help=f"among {', '.join(METHODS)}; all by default")
@@ -108,42 +107,51 @@ def has_rows(path: Path | None) -> bool:
     return path is not None and path.exists()
 
 
-def plan(options: argparse.Namespace) -> list[Task]:
-    """All tasks, the most important ones first: a run that is stopped early has them."""
-    stages: list[list[Task]] = [[], [], [], []]
+def plan(options: argparse.Namespace, done: set[tuple[str, str, str, float]]) -> list[Task]:
+    """What is not done yet, the most important first and model by model: a run that is stopped early says something."""
+    tasks = []
     data = None if options.data is None else str(options.data)
-    for family in options.families or FAMILIES:
+    for place, family in enumerate(options.families or FAMILIES):
         cases = list(FAMILIES[family](options))
         if not cases:
             print(f"{family}: left out, give the folder of the UAI files with --data", file=sys.stderr)
         for number, case in enumerate(cases):
-            few = family != "uai" and options.other_trials is not None and number >= options.other_trials
+            few = family != "uai" and options.long_trials is not None and number >= options.long_trials
+            budgets = tuple(b for b in sorted(options.budgets) if b <= LONG or not few)
             for method in options.methods or METHODS:
-                if method in UNTIMED + UNTIMED_PEERS:
-                    if method in UNTIMED or not few:
-                        stages[1].append(Task(family, case, method, options.budgets[0], data))
+                wanted = budgets[:1] if method in UNTIMED else budgets
+                missing = tuple(b for b in wanted if (family, case, method, b) not in done)
+                if not missing:
                     continue
-                for budget in options.budgets:
-                    long = budget > LONG
-                    if long and options.long_trials is not None and number >= options.long_trials:
-                        continue
-                    if method in OTHERS and few:
-                        continue
-                    stages[3 if long else 0 if method in FIRST else 2].append(Task(family, case, method, budget, data))
-    return [task for stage in stages for task in stage]
+                if method in CHAINS:
+                    tasks.append(((2, number, place), Task(family, case, method, wanted, data)))
+                elif method in FIRST:
+                    tasks += [
+                        (
+                            (3 if b > LONG and method == "tempered" else 0, number, place),
+                            Task(family, case, method, (b,), data),
+                        )
+                        for b in missing
+                    ]
+                else:
+                    tasks.append(
+                        ((4 if method == "pyGMs" else 1, number, place), Task(family, case, method, missing, data))
+                    )
+    return [task for _, task in sorted(tasks, key=lambda pair: pair[0])]
 
 
 def run_all(options: argparse.Namespace, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     done = {(r["family"], r["case"], r["method"], r["budget"]) for r in rows}
-    tasks = [t for t in plan(options) if (t.family, t.case, t.method, t.budget) not in done]
+    tasks = plan(options, done)
     start = time.monotonic()
     with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
         futures = [pool.submit(run_task, task) for task in tasks]
         for count, future in enumerate(as_completed(futures), start=1):
-            rows.append(future.result())
+            new = [r for r in future.result() if (r["family"], r["case"], r["method"], r["budget"]) not in done]
+            rows += new
             if options.rows is not None:
                 with options.rows.open("a") as file:
-                    file.write(json.dumps(rows[-1]) + "\n")
+                    file.writelines(json.dumps(row) + "\n" for row in new)
             if sys.stderr.isatty() or count % 50 == 0:
                 print(f"{count} of {len(tasks)} runs, {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
     return rows
@@ -188,47 +196,86 @@ def report(rows: list[dict[str, Any]], options: argparse.Namespace) -> int:
 # -- one run --------------------------------------------------------------------------------------------------------
 
 
-def run_task(task: Task) -> dict[str, Any]:
+class Answer(NamedTuple):
+    """Marginals after a budget, and what else a row says."""
+
+    budget: float
+    marginals: FloatArray
+    facts: dict[str, Any]
+
+
+def run_task(task: Task) -> list[dict[str, Any]]:
     warnings.simplefilter("ignore")
     case = load(task.family, task.case, task.data)
-    row: dict[str, Any] = {**task._asdict(), "mean": None, "worst": None, "note": "", "status": None}
-    row |= {"log_z_off": None, "log_z_error": None, "seconds": None}
-    del row["data"]
+    empty: dict[str, Any] = {"mean": None, "worst": None, "note": "", "status": None}
+    empty |= {"log_z_off": None, "log_z_error": None, "seconds": None}
+    rows = {
+        b: {"family": task.family, "case": task.case, "method": task.method, "budget": b, **empty} for b in task.budgets
+    }
     seed = int(task.case) if task.case.isdigit() else 0
     try:
-        marginals = run_method(task.method, case, task.budget, seed, row)
+        for answer in answers(task.method, case, task.budgets, seed):
+            row = rows[answer.budget]
+            row |= answer.facts
+            if not np.isfinite(answer.marginals).all():
+                row["note"] = "not finite"
+                continue
+            error = marginal_errors(case.model, answer.marginals, case.exact)
+            row |= {"mean": float(error.mean()), "worst": float(error.max())}
     except (FastmixError, ImportError, RuntimeError) as error:
-        row["note"] = f"refused: {' '.join(str(error).split())[:60]}"
-        return row
-    if not np.isfinite(marginals).all():
-        row["note"] = "not finite"
-        return row
-    error = marginal_errors(case.model, marginals, case.exact)
-    row |= {"mean": float(error.mean()), "worst": float(error.max())}
-    return row
+        for row in rows.values():
+            if row["mean"] is None:
+                row["note"] = f"refused: {' '.join(str(error).split())[:60]}"
+    return list(rows.values())
 
 
-def run_method(method: str, case: Case, budget: float, seed: int, row: dict[str, Any]) -> FloatArray:
+def answers(method: str, case: Case, budgets: tuple[float, ...], seed: int) -> Iterator[Answer]:
     if method in PEERS:
-        return PEERS[method](case, budget, seed)
-    options: dict[str, Any] = {"time_limit": budget} if method not in UNTIMED else {}
-    if method != "loopy-bp":
-        options["seed"] = seed
-    if method in ("auto", "tempered", "swendsen-wang", "gibbs", "projected"):
+        yield Answer(budgets[0], PEERS[method](case), {})
+    elif method == "dwave-samplers":
+        yield from dwave_answers(case, budgets, seed)
+    elif method in CHAINS:
+        warm(method, case)
+        yield from chain_answers(method, case, budgets, seed)
+    else:
+        warm(method, case)
+        yield from method_answers(method, case, budgets, seed)
+
+
+def method_answers(method: str, case: Case, budgets: tuple[float, ...], seed: int) -> Iterator[Answer]:
+    """A run for each budget, except that one that ended by itself is the answer for larger budgets too."""
+    options: dict[str, Any] = {} if method == "loopy-bp" else {"seed": seed}
+    if method not in UNTIMED:
         options["num_threads"] = 1
-    if method in ("gibbs", "swendsen-wang", "projected"):
-        options |= {"num_chains": 64, "num_sweeps": 10**9, "burn_in": 1000}
-    warm(method, case)
-    begin = time.process_time()
-    result = infer(case.model, method=method, evidence=case.evidence, **options)
-    row["seconds"] = time.process_time() - begin
-    row["status"] = str(result.status)
-    error = getattr(result, "log_z_std_error", None)
-    if error is not None and result.log_z is not None:
-        row |= {"log_z_off": result.log_z - case.log_z, "log_z_error": error}
-    if method == "auto":
-        row["note"] = result.method
-    return result.node_marginals
+    answer = None
+    for budget in budgets:
+        if answer is None or answer.facts["status"] == "time_limit" or method != "projected":
+            limit = {} if method in UNTIMED else {"time_limit": budget}
+            begin = time.process_time()
+            result = infer(case.model, method=method, evidence=case.evidence, **options, **limit)
+            facts = {"seconds": time.process_time() - begin, "status": str(result.status)}
+            error = getattr(result, "log_z_std_error", None)
+            if error is not None and result.log_z is not None:
+                facts |= {"log_z_off": result.log_z - case.log_z, "log_z_error": error}
+            if method == "auto":
+                facts["note"] = result.method
+            answer = Answer(budget, result.node_marginals, facts)
+        yield answer._replace(budget=budget)
+
+
+def chain_answers(method: str, case: Case, budgets: tuple[float, ...], seed: int) -> Iterator[Answer]:
+    """One run of 64 chains, its averages after each budget; the first of its parts has the burn-in."""
+    options: dict[str, Any] = {"method": method, "num_sweeps": 10**9, "seed": seed, "num_threads": 1}
+    total, sweeps, spent = np.zeros(len(case.model.log_unary)), 0, 0.0
+    start: dict[str, Any] = {"num_chains": 64, "burn_in": 1000}
+    for budget in budgets:
+        begin = time.process_time()
+        result = sample(case.model, evidence=case.evidence, time_limit=budget - spent, **start, **options)
+        spent += time.process_time() - begin
+        count = int(result.stats["num_sweeps"])
+        total, sweeps = total + count * result.node_marginals, sweeps + count
+        yield Answer(budget, total / sweeps, {"seconds": spent, "status": str(result.status)})
+        start = {"start": result}
 
 
 _WARM: set[tuple[str, bool]] = set()
@@ -245,25 +292,29 @@ def warm(method: str, case: Case) -> None:
 # -- the peers ------------------------------------------------------------------------------------------------------
 
 
-def run_dwave(case: Case, budget: float, seed: int) -> FloatArray:
-    """As many sweeps of 1,000 chains as fit into the time, estimated from a short run."""
-    from sampling import Dwave  # the benchmark beside this one
+def dwave_answers(case: Case, budgets: tuple[float, ...], seed: int) -> Iterator[Answer]:
+    """As many sweeps of 1,000 chains as fit into each budget, estimated from a short run; their last states count."""
+    from sampling import Dwave, LastStates  # the benchmark beside this one
 
     check_binary(case)
-    trial = Dwave(case.model, 1000, 20)
-    trial.prepare()
-    begin = time.process_time()
-    trial.run()
-    sweeps = max(1, int(20 * budget / max(1e-4, time.process_time() - begin)))
-    sampler = Dwave(case.model, 1000, sweeps)
-    sampler.seed = seed
+    sampler, spent = Dwave(case.model, 1000, 100), 0.0
+    sampler.seed = 1000 * seed
     sampler.prepare()
-    sampler.run()
-    sampler.keep()
-    return sampler.answer()[0]
+    for budget in (0.0, *budgets):  # the first run is only for the speed
+        begin = time.process_time()
+        sampler.run()
+        seconds = time.process_time() - begin
+        if budget:
+            spent += seconds
+            sampler.start, sampler.last = sampler.result, LastStates(case.model.num_variables)
+            sampler.keep()
+            yield Answer(budget, sampler.answer()[0], {"seconds": spent})
+        later = [b for b in budgets if b > budget]
+        sampler.num_sweeps = max(1, int(sampler.num_sweeps * (min(later, default=0.0) - spent) / max(1e-4, seconds)))
+        sampler.prepare()
 
 
-def run_pgmax(case: Case, budget: float, seed: int) -> FloatArray:
+def run_pgmax(case: Case) -> FloatArray:
     import loopy_bp  # the benchmark beside this one
 
     check_binary(case)
@@ -272,7 +323,7 @@ def run_pgmax(case: Case, budget: float, seed: int) -> FloatArray:
     return np.array(loopy_bp.ask_peer("pgmax", case.model, 1)["marginals"])
 
 
-def run_pygms(case: Case, budget: float, seed: int) -> FloatArray:
+def run_pygms(case: Case) -> FloatArray:
     import loopy_bp
 
     check_binary(case)
@@ -281,7 +332,7 @@ def run_pygms(case: Case, budget: float, seed: int) -> FloatArray:
     return np.array(loopy_bp.ask_peer("pygms", case.model, 1)["marginals"])
 
 
-def run_pyagrum(case: Case, budget: float, seed: int) -> FloatArray:
+def run_pyagrum(case: Case) -> FloatArray:
     import pyagrum
 
     from exact import pyagrum_model, pyagrum_posteriors
@@ -291,8 +342,8 @@ def run_pyagrum(case: Case, budget: float, seed: int) -> FloatArray:
     return np.array(pyagrum_posteriors(pyagrum_model(case.model), case.model)).reshape(-1)
 
 
-PEERS: dict[str, Callable[[Case, float, int], FloatArray]] = {
-    "dwave-samplers": run_dwave, "PGMax": run_pgmax, "pyGMs": run_pygms, "pyAgrum": run_pyagrum,
+PEERS: dict[str, Callable[[Case], FloatArray]] = {
+    "PGMax": run_pgmax, "pyGMs": run_pygms, "pyAgrum": run_pyagrum,
 }  # fmt: skip
 
 

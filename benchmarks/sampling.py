@@ -264,6 +264,7 @@ class Dwave:
         self.num_chains, self.num_sweeps = num_chains, num_sweeps
         self.sampler = SimulatedAnnealingSampler()
         self.seed = 0
+        self.start: Any = None  # an earlier result to go on from
         self.last = LastStates(model.num_variables)
 
     def prepare(self) -> None:
@@ -281,6 +282,7 @@ class Dwave:
             num_reads=num_chains,
             proposal_acceptance_criteria="Gibbs",
             randomize_order=False,
+            initial_states=self.start,
             seed=self.seed,
         )
 
