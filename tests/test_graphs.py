@@ -257,6 +257,19 @@ def test_connected_components_equal_naive(graph: tuple[int, Pairs]) -> None:
     assert [sorted(set(naive)).index(label) for label in naive] == labels.tolist()
 
 
+def test_components_of_stars_and_paths_are_found_at_once() -> None:
+    """Where hanging trees onto any smaller neighbour instead of the smallest would take a round for every variable."""
+    n = 200_000
+    others = np.arange(n - 1)
+    star = np.stack([others, np.full(n - 1, n - 1)], axis=1)
+    path = np.stack([others, others + 1], axis=1)
+    for edges in (star, path, star[::2]):
+        count, labels = graphs.connected_components(n, edges)
+        assert count == n - len(edges)
+        assert (np.flatnonzero(np.diff(np.maximum.accumulate(labels))) < n - 2).all()
+        assert labels[edges[0, 0]] == labels[edges[-1, 1]] == 0
+
+
 @given(small_graphs(max_variables=9))
 def test_degeneracy_equals_naive(graph: tuple[int, Pairs]) -> None:
     assert graphs.degeneracy(*graph) == naive_degeneracy(*graph)

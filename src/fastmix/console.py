@@ -179,7 +179,13 @@ def show_marginals(result: InferenceResult) -> None:
         if result.stats.get(name):
             message(f"{name}: {result.stats[name]}")
     if result.status != Status.OK:
-        message(result.status.advice)
+        message(explain_status(result))
+
+
+def explain_status(result: InferenceResult) -> str:
+    """What the status means, and what the diagnostics say beyond it."""
+    note = str(result.stats.get("note") or "")
+    return f"{result.status.advice} {note[:1].upper()}{note[1:]}".strip()
 
 
 def _marginal_table(result: InferenceResult) -> None:

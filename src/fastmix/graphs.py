@@ -491,21 +491,22 @@ def connected_components(num_variables: int, edges: npt.ArrayLike) -> tuple[int,
 
 
 def _components(n: int, edges: IntArray) -> tuple[int, IntArray]:
-    if n == 0:
-        return 0, np.zeros(0, dtype=np.int64)
-    return _matrix_components(_sparse(n, edges))
+    """Roots of trees that grow together, the smallest variable of each; scipy would take half a second to load.
 
-
-def _matrix_components(matrix: Any) -> tuple[int, IntArray]:
-    from scipy.sparse.csgraph import connected_components as components
-
-    n = matrix.shape[0]
-    count, labels = components(matrix, directed=False)
-    first = np.empty(count, dtype=np.int64)
-    first[labels[::-1]] = np.arange(n - 1, -1, -1)  # the last write wins, that of the smallest variable
-    rank = np.empty(count, dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(count)
-    return int(count), rank[labels]
+    In every round each root with smaller ones beside it is hung onto the smallest, and all paths are cut short. Two
+    rounds leave at most half of the roots: one that nothing was hung onto has smaller ones beside it in the second.
+    """
+    root = np.arange(n, dtype=np.int64)
+    i, j = edges[:, 0], edges[:, 1]
+    while len(i):
+        first, second = root[i], root[j]
+        apart = np.flatnonzero(first != second)
+        i, j, first, second = i[apart], j[apart], first[apart], second[apart]
+        np.minimum.at(root, np.maximum(first, second), np.minimum(first, second))
+        while not np.array_equal(higher := root[root], root):
+            root = higher
+    is_root = root == np.arange(n)
+    return int(is_root.sum()), (np.cumsum(is_root) - 1)[root]
 
 
 def _peel(graph: Adjacency) -> tuple[int, list[int]]:
@@ -615,12 +616,9 @@ def _cover_two_colours(graph: Adjacency) -> tuple[IntArray, npt.NDArray[np.bool_
     Double cover: nodes v and v + n, edges (i, j + n) and (j, i + n). A bipartite component falls into two parts that
     separate its colour classes; any other stays connected.
     """
-    from scipy.sparse import csr_array
-
     n = graph.num_variables
-    indptr = np.concatenate([graph.indptr, np.full(n, len(graph.neighbors))]).astype(np.int32)
-    indices = (graph.neighbors + n).astype(np.int32)
-    _, labels = _matrix_components(csr_array((np.ones(len(indices)), indices, indptr), shape=(2 * n, 2 * n)))
+    owner = np.repeat(np.arange(n), graph.degree)
+    _, labels = _components(2 * n, np.stack([owner, graph.neighbors + n], axis=1))
     # Labels are numbered by smallest node, so the part with the smallest variable v itself comes first: colour 0.
     return (labels[:n] > labels[n:]).astype(np.int64), labels[:n] == labels[n:]
 

@@ -13,7 +13,7 @@ from fastmix.exact import ExactPlan, infer_exact, plan_exact
 from fastmix.model import Evidence, PairwiseMRF
 from fastmix.norms import Norm
 from fastmix.resources import format_bytes, is_compiled
-from fastmix.results import InferenceResult
+from fastmix.results import InferenceResult, Status
 
 if TYPE_CHECKING:
     from fastmix.mixing import Certificate
@@ -47,8 +47,8 @@ _LEAST_SECONDS = 0.01  # that are left for a method when choosing it took the wh
 # a projection.
 _WEAK, _STRONG = 2.3, 3.0
 _LATE = 4.0  # times too large for replica exchange, up to which it is still more accurate than the others
-# Seconds of a limit below which there is no time to compile replica exchange, or a projection and a sampler.
-_TEMPERED_COMPILING, _PROJECTED_COMPILING = 9.0, 5.0
+# Seconds of a limit below which there is no time to compile replica exchange, a projection and sampler, or a sampler.
+_TEMPERED_COMPILING, _PROJECTED_COMPILING, _GIBBS_COMPILING = 9.0, 5.0, 2.5
 _UPDATES_PER_SECOND = 3e8
 _MOST_BURN_IN = 5000  # sweeps: half of the sweeps that are averaged by default
 
@@ -203,6 +203,8 @@ def choose_method(
         too_much = f"exact inference would take about {plan.seconds:.2g} s (treewidth {plan.tree.treewidth})"
     except ResourceError as error:
         too_much = f"exact inference would need {format_bytes(error.required_bytes or 0)}"
+    if time_limit is not None and time_limit < _GIBBS_COMPILING and not _can_sample_at_once():
+        return Choice("loopy-bp", f"{too_much}; {_not_compiled('samplers are', time_limit)}", {})
     from fastmix.reduction import reduce_model
 
     small = reduce_model(model, evidence).model
@@ -236,10 +238,9 @@ def _choose_sampler(model: PairwiseMRF, slow: str, time_limit: float | None) -> 
         return Choice("tempered", slow, {})
     why_not = "it is large for replica exchange"
     if unprepared and times <= 1.0:
-        why_not = f"replica exchange is not compiled yet, which takes longer than {time_limit:g} s, once"
+        why_not = _not_compiled("replica exchange is", cast("float", time_limit))
     if time_limit is not None and time_limit < _PROJECTED_COMPILING and not _can_project_at_once():
-        late = f"samplers are not compiled yet, which takes longer than {time_limit:g} s, once"
-        return Choice("loopy-bp", f"{slow}; {late}", {})
+        return Choice("loopy-bp", f"{slow}; {_not_compiled('samplers are', time_limit)}", {})
     if attractive:
         return Choice("swendsen-wang", f"{slow}; {why_not}, and cluster moves fit this attractive model", {})
     if model.has_forbidden:
@@ -250,6 +251,10 @@ def _choose_sampler(model: PairwiseMRF, slow: str, time_limit: float | None) -> 
     if times <= _LATE and fits:
         return Choice("tempered", f"{slow}; {why_not}, but the most accurate even if it does not mix", {})
     return Choice("projected", f"{slow}; {why_not}", {})
+
+
+def _not_compiled(what: str, time_limit: float) -> str:
+    return f"{what} not compiled yet, which takes longer than {time_limit:.2g} s, once"
 
 
 def check_time_to_compile(method: str, time_limit: float | None) -> None:
@@ -283,6 +288,18 @@ def _can_project_at_once() -> bool:
     from fastmix.projection import kernels
 
     return is_compiled(kernels.dual_and_primal) or is_compiled(kernels.quadratic_sweep)
+
+
+def _can_sample_at_once() -> bool:
+    from fastmix.sampling import gibbs_kernels as kernels
+
+    return is_compiled(kernels.table_many) or is_compiled(kernels.table_one) or is_compiled(kernels.four_one)
+
+
+def _can_certify_at_once() -> bool:
+    from fastmix._mixing_kernels import sweep_in_place
+
+    return is_compiled(sweep_in_place)
 
 
 def _ladder_seconds(model: PairwiseMRF) -> float:
@@ -392,6 +409,8 @@ def _certified_text(result: InferenceResult) -> str | None:
     from fastmix.sampling import SampleResult
 
     if not isinstance(result, SampleResult) or result.reduction is None:
+        return None
+    if result.status == Status.TIME_LIMIT and not _can_certify_at_once():
         return None
     try:
         certificate = _certify_sweeps(result.reduction.model)

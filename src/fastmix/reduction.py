@@ -89,6 +89,8 @@ class Reduction:
     def expand_states(self, states: ArrayLike) -> IntArray:
         """Configurations (..., n) of the original model from configurations of the reduced one."""
         x, shape = self.model._as_states(states)
+        if self.model is self.original:
+            return x.reshape((*shape, self.original.num_variables))
         result = np.repeat(self.fixed[None, :], len(x), axis=0)
         flat = self.unary_positions[self.model.unary_offsets[:-1] + x]
         result[:, self.variables] = flat - self.original.unary_offsets[self.variables]

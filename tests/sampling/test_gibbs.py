@@ -207,6 +207,10 @@ def test_kernels_are_chosen_for_the_model(monkeypatch):
     assert choose_kernel(mixed, 1, "systematic") == choose_kernel(dense, 1, "systematic") == "table-one"
     assert choose_kernel(binary, 16, "systematic") == choose_kernel(mixed, 100, "systematic") == "table-many"
     assert choose_kernel(mixed, 100, "random") == "random-one"
+    for compiled, expected in ((True, "table-many"), (False, "four-one")):
+        monkeypatch.setattr(gibbs, "is_compiled", lambda kernel, answer=compiled: answer)
+        assert choose_kernel(binary, 100, "systematic", hurried=True) == expected
+        assert choose_kernel(binary, 100, "systematic") == "table-many"
     monkeypatch.setattr(gibbs, "_TABLE_ENTRIES", 3)
     assert choose_kernel(mixed, 100, "systematic") == choose_kernel(binary, 1, "systematic") == "logit-one"
     assert choose_kernel(mixed, 100, "random") == "logit-random"

@@ -469,6 +469,7 @@ def test_time_limit(monkeypatch):
     # A batch would be 156,250 sweeps: what has been collected of the first one counts.
     assert 0 < result.stats["num_sweeps"] < 10_000_000
     assert result.stats["num_sweeps"] % 50 == 0
+    assert "R-hat" in result.stats["note"]
     assert_distributions(WEAK, result.node_marginals, None)
     assert result.stats["seconds"] < 30
     finished = sample(WEAK, num_chains=4, num_sweeps=50, burn_in=0, time_limit=1e-9, seed=1)
@@ -479,6 +480,14 @@ def test_time_limit(monkeypatch):
     assert cut.stats["burn_in"] == 50
     assert cut.stats["num_sweeps"] > 0
     assert sample(WEAK, num_chains=4, num_sweeps=50, time_limit=1e9, seed=1).status != Status.TIME_LIMIT
+
+
+def test_short_time_limits_draw_the_same_with_kernels_that_compile_fast(monkeypatch):
+    usual = sample(WEAK, num_chains=64, num_sweeps=200, time_limit=100.0, seed=1)
+    monkeypatch.setattr("fastmix.sampling.gibbs.is_compiled", lambda kernel: False)
+    hurried = sample(WEAK, num_chains=64, num_sweeps=200, time_limit=3.0, seed=1)
+    assert np.array_equal(usual.states, hurried.states)
+    assert np.array_equal(usual.node_marginals, hurried.node_marginals)
 
 
 def test_progress_is_told(monkeypatch):

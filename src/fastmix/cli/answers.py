@@ -85,7 +85,7 @@ def infer(
         console.show_marginals(result)
     if result.status != "ok":
         if output is not None or as_json:
-            console.message(f"status {result.status}: {result.status.advice}")
+            console.message(f"status {result.status}: {console.explain_status(result)}")
         raise typer.Exit(1)
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.model import PairwiseMRF
+from fastmix.resources import is_compiled
 from fastmix.sampling.engine import Engine, sums_by_state
 from fastmix.sampling.generator import make_streams
 from fastmix.sampling.pattern_tables import PatternTables, pattern_entries, pattern_tables, visit_order
@@ -34,8 +35,10 @@ _CHUNKED_SITES = 1 << 16  # from here on the chunks of a colour can be shared be
 _MOST_COLLECTED = 255  # sweeps whose full units fit into 32 bits: 256 of them would be 2^32, that is 0
 
 
-def choose_kernel(model: PairwiseMRF, num_chains: int, schedule: str) -> Kernel:
+def choose_kernel(model: PairwiseMRF, num_chains: int, schedule: str, *, hurried: bool = False) -> Kernel:
     """The kernel for a model and a number of chains; all give the same configurations where several apply.
+
+    With ``hurried`` a kernel that is slower, but compiled in half the time, unless the best one is compiled already.
 
     Examples
     --------
@@ -50,7 +53,8 @@ def choose_kernel(model: PairwiseMRF, num_chains: int, schedule: str) -> Kernel:
     if not tables:
         soft_binary = bool((model.num_states == 2).all()) and not model.has_forbidden
         return "field-many" if soft_binary and num_chains >= _FIELD_CHAINS else "logit-one"
-    if num_chains >= _MANY_CHAINS and model.num_variables < _CHUNKED_SITES:
+    late = hurried and not is_compiled(_kernels().table_many)
+    if num_chains >= _MANY_CHAINS and model.num_variables < _CHUNKED_SITES and not late:
         return "table-many"
     binary = bool((model.num_states == 2).all()) and model.adjacency.max_degree <= 4
     return "four-one" if binary else "table-one"
@@ -74,6 +78,8 @@ class Gibbs(Engine):
         All cores by default; the numbers drawn do not depend on it.
     kernel : str, optional
         Chosen by :func:`choose_kernel`; for tests and benchmarks.
+    hurried : bool
+        Whether a kernel that compiles fast is better than a fast one.
     """
 
     def __init__(
@@ -86,10 +92,11 @@ class Gibbs(Engine):
         estimator: Literal["rao-blackwell", "counts"] = "rao-blackwell",
         num_threads: int | None = None,
         kernel: Kernel | None = None,
+        hurried: bool = False,
     ) -> None:
         self.model = model
         self.num_chains = num_chains
-        self.kernel: Kernel = choose_kernel(model, num_chains, schedule) if kernel is None else kernel
+        self.kernel: Kernel = kernel or choose_kernel(model, num_chains, schedule, hurried=hurried)
         counts = estimator == "counts" or schedule == "random"
         self.mode = 2 if counts else 1
         self.num_threads = max(1, num_threads or os.cpu_count() or 1)

@@ -19,6 +19,7 @@ from fastmix import dependency, norms
 from fastmix.construction import table_positions
 from fastmix.dependency import Bound
 from fastmix.errors import ModelError
+from fastmix.graphs import connected_components
 from fastmix.mixing import safe_matrix
 from fastmix.model import PairwiseMRF
 from fastmix.sampling.diagnostics import certain_entries
@@ -501,9 +502,6 @@ def _range(high: FloatArray, low: FloatArray) -> FloatArray:
 
 def _equal_parts(model: PairwiseMRF, b: FloatArray) -> BoolArray:
     """Variables in connected parts of the graph where b = 0 and no table forbids a pair of allowed states."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import connected_components
-
     n = model.num_variables
     differs = b > 0.0
     if differs.all():
@@ -511,9 +509,7 @@ def _equal_parts(model: PairwiseMRF, b: FloatArray) -> BoolArray:
     if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
         hard = np.minimum.reduceat(model.log_pairwise, model.pairwise_offsets[:-1]) == -np.inf
         differs[model.edges[hard].ravel()] = True
-    i, j = model.edges.T
-    graph = csr_array((np.ones(len(i), dtype=np.int8), (i, j)), shape=(n, n))
-    count, part = connected_components(graph, directed=False)
+    count, part = connected_components(n, model.edges)
     touched = np.zeros(count, dtype=bool)
     touched[part[differs]] = True
     return ~touched[part]

@@ -36,6 +36,7 @@ _BATCHES = 64
 _BATCH_UPDATES = 2e8
 _LEAST_BATCH, _LEAST_OF_MANY = 4, 10  # sweeps, of few chains and of many: taking sums costs more than some sweeps
 _MANY_CHAINS = 64
+_HURRY = 4.0  # seconds of a time limit, below which compiling must be fast
 _EDGE_COUNTS = 1000  # configurations a chain that edge marginals are counted from
 _CONFIDENCE = 0.95
 # Probabilities are met to 4e-10 by the thresholds and averages to 3e-8 by the 24-bit sums: widened by more than both.
@@ -231,7 +232,10 @@ def sample(
     key_seed = seed
     if isinstance(start, SampleResult):  # going on with the same seed must not draw the same numbers again
         key_seed = int.from_bytes(hashlib.sha256(f"{seed} ".encode() + states.tobytes()).digest()[:8], "little")
-    engine, place = _engine(small, method, plan.num_chains, key_seed, schedule, estimator, num_threads, backend)
+    hurried = time_limit is not None and time_limit < _HURRY
+    engine, place = _engine(
+        small, method, plan.num_chains, key_seed, schedule, estimator, num_threads, backend, hurried
+    )
     engine.set_states(states)
     average = estimator == "rao-blackwell"
     run = _Run(engine, plan, num_draws, sorted(set(trace_at)), edge_marginals, average)
@@ -247,8 +251,9 @@ def sample(
         raise NotConvergedError(f"sampling stopped ({status}) before the first batch was complete: nothing to report")
     summary = summarise(run.statistics, small)
     note = "the certificate sets the burn-in and the number of chains"
-    if status == Status.OK and accuracy is None:
-        status, note = assess_mixing(summary)
+    if accuracy is None:
+        verdict, note = assess_mixing(summary)
+        status = verdict if status == Status.OK else status
     if saved is not None and status not in (Status.INTERRUPTED, Status.TIME_LIMIT):
         saved.remove()
     seconds = time.perf_counter() - begin
@@ -328,6 +333,7 @@ def _engine(
     estimator: Any,
     num_threads: int | None,
     backend: str,
+    hurried: bool,
 ) -> tuple[Engine, str]:
     """The sampler, and what it runs on in words."""
     if backend not in ("cpu", "cuda", "auto"):
@@ -361,8 +367,9 @@ def _engine(
                 raise
             place = f"cpu, because {error}"
     cpu = Gibbs(
-        model, num_chains=num_chains, seed=seed, schedule=schedule, estimator=estimator, num_threads=num_threads
-    )
+        model, num_chains=num_chains, seed=seed, schedule=schedule, estimator=estimator, num_threads=num_threads,
+        hurried=hurried,
+    )  # fmt: skip
     return cpu, place
 
 
