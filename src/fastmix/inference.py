@@ -47,8 +47,8 @@ _LEAST_SECONDS = 0.01  # that are left for a method when choosing it took the wh
 # a projection.
 _WEAK, _STRONG = 2.3, 3.0
 _LATE = 4.0  # times too large for replica exchange, up to which it is still more accurate than the others
-# Seconds of a limit below which there is no time to compile replica exchange, a projection and sampler, or a sampler.
-_TEMPERED_COMPILING, _PROJECTED_COMPILING, _GIBBS_COMPILING = 9.0, 5.0, 2.5
+# Seconds of a limit below which there is no time to compile replica exchange, or a projection and a sampler.
+_TEMPERED_COMPILING, _PROJECTED_COMPILING = 9.0, 5.0
 _UPDATES_PER_SECOND = 3e8
 _MOST_BURN_IN = 5000  # sweeps: half of the sweeps that are averaged by default
 
@@ -203,23 +203,34 @@ def choose_method(
         too_much = f"exact inference would take about {plan.seconds:.2g} s (treewidth {plan.tree.treewidth})"
     except ResourceError as error:
         too_much = f"exact inference would need {format_bytes(error.required_bytes or 0)}"
-    if time_limit is not None and time_limit < _GIBBS_COMPILING and not _can_sample_at_once():
-        return Choice("loopy-bp", f"{too_much}; {_not_compiled('samplers are', time_limit)}", {})
     from fastmix.reduction import reduce_model
 
     small = reduce_model(model, evidence).model
+    if time_limit is not None and time_limit < _PROJECTED_COMPILING and not _can_sample_at_once():
+        return _choose_in_a_hurry(small, too_much, time_limit)
     certificate = _certify_sweeps(small)
     if certificate.certified and certificate.num_sweeps is not None and certificate.num_sweeps <= _MOST_BURN_IN:
         reason = f"{too_much}, and Gibbs sampling provably mixes (dependency norm {certificate.norm_value:.3g})"
         return Choice("gibbs", reason, {"burn_in": certificate.num_sweeps})
     slow = f"{too_much}, and Gibbs sampling is not certified to mix (dependency norm {certificate.norm_value:.3g})"
+    return _choose_without_updates(small, too_much) or _choose_sampler(small, slow, time_limit)
+
+
+def _choose_without_updates(model: PairwiseMRF, too_much: str) -> Choice | None:
+    """The choice where updates of single variables cannot do; None where they can."""
     from fastmix.sampling.gibbs import check_conditionals
 
     try:
-        check_conditionals(small)
+        check_conditionals(model)
     except (UnfitMethodError, ModelError) as error:
         return Choice("loopy-bp", f"{too_much}, and {error}", {})
-    return _choose_sampler(small, slow, time_limit)
+    return None
+
+
+def _choose_in_a_hurry(model: PairwiseMRF, too_much: str, time_limit: float) -> Choice:
+    """With nothing compiled and next to no time: what compiles fastest, and says itself when it did not mix."""
+    reason = f"{too_much}; {_not_compiled('other samplers are', time_limit)}"
+    return _choose_without_updates(model, too_much) or Choice("gibbs", reason, {})
 
 
 def _choose_sampler(model: PairwiseMRF, slow: str, time_limit: float | None) -> Choice:
@@ -239,8 +250,6 @@ def _choose_sampler(model: PairwiseMRF, slow: str, time_limit: float | None) -> 
     why_not = "it is large for replica exchange"
     if unprepared and times <= 1.0:
         why_not = _not_compiled("replica exchange is", cast("float", time_limit))
-    if time_limit is not None and time_limit < _PROJECTED_COMPILING and not _can_project_at_once():
-        return Choice("loopy-bp", f"{slow}; {_not_compiled('samplers are', time_limit)}", {})
     if attractive:
         return Choice("swendsen-wang", f"{slow}; {why_not}, and cluster moves fit this attractive model", {})
     if model.has_forbidden:
@@ -250,6 +259,8 @@ def _choose_sampler(model: PairwiseMRF, slow: str, time_limit: float | None) -> 
         return Choice("gibbs", reason, {})
     if times <= _LATE and fits:
         return Choice("tempered", f"{slow}; {why_not}, but the most accurate even if it does not mix", {})
+    if time_limit is not None and time_limit < _PROJECTED_COMPILING and not _can_project_at_once():
+        return Choice("gibbs", f"{slow}; {_not_compiled('other samplers are', time_limit)}", {})
     return Choice("projected", f"{slow}; {why_not}", {})
 
 
@@ -293,7 +304,7 @@ def _can_project_at_once() -> bool:
 def _can_sample_at_once() -> bool:
     from fastmix.sampling import gibbs_kernels as kernels
 
-    return is_compiled(kernels.table_many) or is_compiled(kernels.table_one) or is_compiled(kernels.four_one)
+    return any(is_compiled(k) for k in (kernels.table_many, kernels.table_one, kernels.four_one, kernels.logit_one))
 
 
 def _can_certify_at_once() -> bool:

@@ -51,6 +51,8 @@ CheckpointFile = Annotated[
 
 def parse_divergence(name: str | None, backend: str | None = None) -> Divergence | None:
     """The divergence with this name, with its default settings but for the backend; None stays None."""
+    if name is backend is None:
+        return None
     from fastmix.projection import KL, Euclidean, PiecewiseKL, ReversedKL
 
     if backend is not None:
@@ -59,8 +61,6 @@ def parse_divergence(name: str | None, backend: str | None = None) -> Divergence
         if backend not in ("cpu", "cuda", "auto"):
             raise ValueError(f"--backend must be cpu, cuda or auto, got {backend!r}")
         return ReversedKL(backend=cast("Any", backend))
-    if name is None:
-        return None
     known: dict[str, type[Divergence]] = {
         "euclidean": Euclidean, "kl": KL, "piecewise-kl": PiecewiseKL, "reversed-kl": ReversedKL
     }  # fmt: skip
@@ -70,9 +70,9 @@ def parse_divergence(name: str | None, backend: str | None = None) -> Divergence
 
 
 def time_left(limit: float | None) -> float | None:
-    """What is left of a time limit that counts from the start of the command."""
+    """What is left of a time limit that counts from the start of the command; never nothing: an answer must come."""
     if limit is None:
         return None
     if not limit > 0:
         raise ValueError(f"--time-limit must be positive, got {limit:g}")
-    return max(0.0, limit - (time.monotonic() - _BEGIN) - _STARTUP)
+    return max(0.01, limit - (time.monotonic() - _BEGIN) - _STARTUP)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+from fastmix.sampling.gibbs_kernels import largest
+
 __all__ = ["pass_down", "pass_up"]
 
 
@@ -20,7 +22,7 @@ def pass_up(potentials, states, node_at, parent, link_at, piece_of, beliefs, mes
     for k in range(len(states)):
         for s in range(states[k]):
             beliefs[node_at[k] + s] = potentials[node_at[k] + s]
-    work = np.empty(states.max() if len(states) else 1)
+    work = np.empty(largest(states))
     for k in range(len(states)):
         own, count = node_at[k], states[k]
         if parent[k] < 0:

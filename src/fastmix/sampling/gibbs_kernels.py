@@ -21,6 +21,7 @@ __all__ = [
     "count_pairs",
     "field_many",
     "four_one",
+    "largest",
     "logit_one",
     "random_one",
     "table_many",
@@ -72,6 +73,16 @@ def _random_site(n, a, b, d, e):  # type: ignore[no-untyped-def]
     low, a, b, d, e = _next(a, b, d, e)
     carry = uint64(uint64(low) * uint64(n)) >> uint64(32)
     return np.int64(uint64(uint64(high) * uint64(n) + carry) >> uint64(32)), a, b, d, e
+
+
+@_inner
+def largest(counts):  # type: ignore[no-untyped-def]
+    """The largest count, at least 1; the method ``max`` of arrays takes most of a second to compile."""
+    most = 1
+    for count in counts:
+        if count > most:
+            most = count
+    return most
 
 
 @_inner
@@ -410,7 +421,7 @@ def logit_one(  # type: ignore[no-untyped-def]
     of its k-th neighbour. With ``scan`` 1 the site of every update is drawn at random, and only mode 2 is collected.
     """
     n = len(order)
-    work = np.empty(states.max() if n else 1)
+    work = np.empty(largest(states))
     a, b, d, e = streams[0, 0], streams[1, 0], streams[2, 0], streams[3, 0]
     for _ in range(num_sweeps):
         for place in range(n):
@@ -482,7 +493,7 @@ def average_pairs(  # type: ignore[no-untyped-def]
     other. Arguments as in :func:`logit_one`; ``out`` is laid out as ``tables``.
     """
     n = len(states)
-    work = np.empty(states.max() if n else 1)
+    work = np.empty(largest(states))
     for c in range(x.shape[0]):
         row = x[c]
         for i in range(n):

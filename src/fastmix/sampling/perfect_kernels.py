@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from numba import uint64
 
-from fastmix.sampling.gibbs_kernels import _inner, _next
+from fastmix.sampling.gibbs_kernels import _inner, _next, largest
 
 __all__ = ["bound_binary", "bound_general"]
 
@@ -81,8 +81,7 @@ def bound_general(  # type: ignore[no-untyped-def]
     A variable takes the state with the largest sum of its log-weight and a Gumbel number. State s stays in the set
     unless some state t beats it for every choice from the neighbours' sets. Tables as in ``logit_one``.
     """
-    n = len(order)
-    most = states.max() if n else 1
+    most = largest(states)
     noise = np.empty(most)
     a, b, d, e = stream[0], stream[1], stream[2], stream[3]
     for _ in range(num_sweeps):

@@ -8,7 +8,7 @@ import numba
 import numpy as np
 from numba import uint8, uint32
 
-from fastmix.sampling.gibbs_kernels import _fill, _shorten
+from fastmix.sampling.gibbs_kernels import _fill, _shorten, largest
 
 __all__ = ["dense_sweeps"]
 
@@ -70,8 +70,10 @@ def dense_sweeps(  # type: ignore[no-untyped-def]
     """
     width = x.shape[1]
     top = width - sums.shape[1]
-    num_states = unary_starts[1:] - unary_starts[:-1]
-    most = num_states.max() if len(num_states) else 1
+    num_states = np.empty(len(unary_starts) - 1, np.int64)
+    for k in range(len(num_states)):
+        num_states[k] = unary_starts[k + 1] - unary_starts[k]
+    most = largest(num_states)
     u, total, logits = np.empty(width, np.uint32), np.zeros(width), np.zeros((most, width))
     for _ in range(num_sweeps):
         for i in order:
@@ -89,18 +91,18 @@ def dense_sweeps(  # type: ignore[no-untyped-def]
                         _add_entry(total, x[j], tables[d - 1, begin : begin + num_states[j]])
                     _add_scaled(row, total, rung, weights[d])
             for c in range(width):
-                largest = 0.0
+                highest = 0.0
                 for s in range(1, states):
-                    largest = max(largest, logits[s, c])
-                norm = math.exp(-largest)
+                    highest = max(highest, logits[s, c])
+                norm = math.exp(-highest)
                 for s in range(1, states):
-                    norm += math.exp(logits[s, c] - largest)
-                below, state = math.exp(-largest), 0
+                    norm += math.exp(logits[s, c] - highest)
+                below, state = math.exp(-highest), 0
                 for s in range(1, states):
                     threshold = uint32(int(min(below / norm * 4294967296.0 + 0.5, _MOST)))
                     state += u[c] >= threshold
                     if c >= top:
                         place = sum_starts[i] + s - 1
                         sums[place, c - top] = uint32(sums[place, c - top] + _shorten(threshold))
-                    below += math.exp(logits[s, c] - largest)
+                    below += math.exp(logits[s, c] - highest)
                 x[i, c] = uint8(state)
