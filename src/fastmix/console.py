@@ -8,12 +8,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.comparison import Comparison
 from fastmix.errors import BadFileError, FormatError, ModelError
 from fastmix.io import read_evidence, read_mar, read_model, write_mar, write_model, write_pr
 from fastmix.io.files import atomic_write
@@ -21,6 +20,9 @@ from fastmix.mixing import Certificate
 from fastmix.model import PairwiseMRF
 from fastmix.results import InferenceResult, Status, jsonable
 from fastmix.sampling import PerfectSamples, SampleResult
+
+if TYPE_CHECKING:
+    from fastmix.comparison import Comparison
 
 __all__ = [
     "blaming_input",

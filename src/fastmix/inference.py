@@ -49,6 +49,7 @@ _WEAK, _STRONG = 2.3, 3.0
 _LATE = 4.0  # times too large for replica exchange, up to which it is still more accurate than the others
 # Seconds of a limit below which there is no time to compile replica exchange, or a projection and a sampler.
 _TEMPERED_COMPILING, _PROJECTED_COMPILING = 9.0, 5.0
+_NOT_COMPILED = "other samplers are not compiled yet, which takes longer than there is, once"
 _UPDATES_PER_SECOND = 3e8
 _MOST_BURN_IN = 5000  # sweeps: half of the sweeps that are averaged by default
 
@@ -207,7 +208,7 @@ def choose_method(
 
     small = reduce_model(model, evidence).model
     if time_limit is not None and time_limit < _PROJECTED_COMPILING and not _can_sample_at_once():
-        return _choose_in_a_hurry(small, too_much, time_limit)
+        return _choose_in_a_hurry(small, too_much)
     certificate = _certify_sweeps(small)
     if certificate.certified and certificate.num_sweeps is not None and certificate.num_sweeps <= _MOST_BURN_IN:
         reason = f"{too_much}, and Gibbs sampling provably mixes (dependency norm {certificate.norm_value:.3g})"
@@ -227,10 +228,9 @@ def _choose_without_updates(model: PairwiseMRF, too_much: str) -> Choice | None:
     return None
 
 
-def _choose_in_a_hurry(model: PairwiseMRF, too_much: str, time_limit: float) -> Choice:
+def _choose_in_a_hurry(model: PairwiseMRF, too_much: str) -> Choice:
     """With nothing compiled and next to no time: what compiles fastest, and says itself when it did not mix."""
-    reason = f"{too_much}; {_not_compiled('other samplers are', time_limit)}"
-    return _choose_without_updates(model, too_much) or Choice("gibbs", reason, {})
+    return _choose_without_updates(model, too_much) or Choice("gibbs", f"{too_much}; {_NOT_COMPILED}", {})
 
 
 def _choose_sampler(model: PairwiseMRF, slow: str, time_limit: float | None) -> Choice:
@@ -249,7 +249,7 @@ def _choose_sampler(model: PairwiseMRF, slow: str, time_limit: float | None) -> 
         return Choice("tempered", slow, {})
     why_not = "it is large for replica exchange"
     if unprepared and times <= 1.0:
-        why_not = _not_compiled("replica exchange is", cast("float", time_limit))
+        why_not = "replica exchange is not compiled yet, which takes longer than there is, once"
     if attractive:
         return Choice("swendsen-wang", f"{slow}; {why_not}, and cluster moves fit this attractive model", {})
     if model.has_forbidden:
@@ -260,33 +260,58 @@ def _choose_sampler(model: PairwiseMRF, slow: str, time_limit: float | None) -> 
     if times <= _LATE and fits:
         return Choice("tempered", f"{slow}; {why_not}, but the most accurate even if it does not mix", {})
     if time_limit is not None and time_limit < _PROJECTED_COMPILING and not _can_project_at_once():
-        return Choice("gibbs", f"{slow}; {_not_compiled('other samplers are', time_limit)}", {})
+        return Choice("gibbs", f"{slow}; {_NOT_COMPILED}", {})
     return Choice("projected", f"{slow}; {why_not}", {})
 
 
-def _not_compiled(what: str, time_limit: float) -> str:
-    return f"{what} not compiled yet, which takes longer than {time_limit:.2g} s, once"
-
-
-def check_time_to_compile(method: str, time_limit: float | None) -> None:
+def check_time_to_compile(model: PairwiseMRF, method: str, time_limit: float | None) -> None:
     """Refuse a limit that compiling a method for the first time would exceed by far; for the command line.
 
     Raises
     ------
     UnfitMethodError
-        If nothing is compiled yet and the limit is below 5 s for ``tempered`` or ``projected``.
+        If the method is not compiled yet and the limit is below 5 s for ``tempered`` or ``projected``, 4 s for
+        ``loopy-bp`` on variables of more than two states, 3 s for ``swendsen-wang``, 2 s for ``mean-field`` and
+        ``loopy-bp`` on binary ones.
 
     Examples
     --------
-    >>> check_time_to_compile("tempered", 60.0)
+    >>> from fastmix.instances import ising_grid
+    >>> check_time_to_compile(ising_grid(4, 4, coupling_max=1.0, seed=0), "tempered", 60.0)
     """
-    if time_limit is None or time_limit >= _PROJECTED_COMPILING or method not in ("tempered", "projected"):
-        return
-    if not (_can_temper_at_once() if method == "tempered" else _can_project_at_once()):
+    least = _seconds_to_compile(model, method)
+    if time_limit is not None and time_limit < least:
         raise UnfitMethodError(
-            f"time_limit must be at least {_PROJECTED_COMPILING:g} s for method {method} while it is not compiled, "
+            f"time_limit must be at least {least:g} s for method {method} while it is not compiled, "
             f"which takes some seconds once, got {time_limit:g}; run it once with more, or let auto choose"
         )
+
+
+def _seconds_to_compile(model: PairwiseMRF, method: str) -> float:
+    """The shortest limit for a method by name; 0 if it is compiled, or can do without."""
+    binary = bool((model.num_states == 2).all())
+    ready, least = True, 0.0
+    if method == "tempered":
+        ready, least = _can_temper_at_once(), _PROJECTED_COMPILING
+    elif method == "projected":
+        ready, least = _can_project_at_once(), _PROJECTED_COMPILING
+    elif method == "swendsen-wang":
+        from fastmix.sampling.swendsen_wang_kernels import run_binary, run_general
+
+        ready, least = is_compiled(run_binary if binary else run_general), 3.0
+    elif method == "loopy-bp" and binary:
+        from fastmix.variational.loopy_bp_kernels import odds_rounds
+
+        ready, least = is_compiled(odds_rounds), 2.0
+    elif method == "loopy-bp":
+        from fastmix.variational.table_message_kernels import table_rounds
+
+        ready, least = is_compiled(table_rounds), 4.0
+    elif method == "mean-field":
+        from fastmix.variational.mean_field_kernels import spin_sweeps, table_sweeps
+
+        ready, least = is_compiled(spin_sweeps if binary else table_sweeps), 2.0
+    return 0.0 if ready else least
 
 
 def _can_temper_at_once() -> bool:

@@ -468,7 +468,6 @@ def test_time_limit(monkeypatch):
     assert result.status == Status.TIME_LIMIT
     # A batch would be 156,250 sweeps: what has been collected of the first one counts.
     assert 0 < result.stats["num_sweeps"] < 10_000_000
-    assert result.stats["num_sweeps"] % 50 == 0
     assert "R-hat" in result.stats["note"]
     assert_distributions(WEAK, result.node_marginals, None)
     assert result.stats["seconds"] < 30
@@ -477,7 +476,7 @@ def test_time_limit(monkeypatch):
     # A burn-in is cut short, and said to be as long as it was, so that something is left to report.
     cut = sample(WEAK, num_chains=4, num_sweeps=1000, burn_in=1000, time_limit=1e-9, seed=1)
     assert cut.status == Status.TIME_LIMIT
-    assert cut.stats["burn_in"] == 50
+    assert cut.stats["burn_in"] == 1
     assert cut.stats["num_sweeps"] > 0
     assert sample(WEAK, num_chains=4, num_sweeps=50, time_limit=1e9, seed=1).status != Status.TIME_LIMIT
 
@@ -485,9 +484,10 @@ def test_time_limit(monkeypatch):
 def test_short_time_limits_draw_the_same_with_kernels_that_compile_fast(monkeypatch):
     usual = sample(WEAK, num_chains=64, num_sweeps=200, time_limit=100.0, seed=1)
     monkeypatch.setattr("fastmix.sampling.gibbs.is_compiled", lambda kernel: False)
-    hurried = sample(WEAK, num_chains=64, num_sweeps=200, time_limit=3.0, seed=1)
-    assert np.array_equal(usual.states, hurried.states)
-    assert np.array_equal(usual.node_marginals, hurried.node_marginals)
+    for seconds in (3.9, 2.4):  # one chain after the other, and without a compiler
+        hurried = sample(WEAK, num_chains=64, num_sweeps=200, time_limit=seconds, seed=1)
+        assert np.array_equal(usual.states, hurried.states)
+        assert np.array_equal(usual.node_marginals, hurried.node_marginals)
 
 
 def test_progress_is_told(monkeypatch):
@@ -578,7 +578,7 @@ def test_runs_over_their_time_go_on_to_the_same_bits(tmp_path, monkeypatch):
     for _ in range(3):
         limited = sample(lopsided(), checkpoint=path, time_limit=1e-9, **options)
         assert limited.status == Status.TIME_LIMIT
-    assert limited.stats["num_sweeps"] == 30
+    assert limited.stats["num_sweeps"] == 1  # less than a batch: a run that goes on begins after the last whole one
     same(sample(lopsided(), checkpoint=path, **options), expected)
 
 

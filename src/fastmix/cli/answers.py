@@ -68,8 +68,9 @@ def infer(
         console.check_answer_name(output)
     limit = None if memory_limit is None else parse_bytes(memory_limit)
     chosen = parse_divergence(divergence)
-    check_time_to_compile(method, time_limit)
     loaded, observed = console.load(model, evidence)
+    if time_limit is not None:
+        check_time_to_compile(loaded, method, time_limit)
     with console.blaming_input(model, evidence), console.working(f"{method} inference") as progress:
         result = fastmix.infer(
             loaded, method=method, evidence=observed, memory_limit=limit, num_chains=num_chains, num_sweeps=num_sweeps,

@@ -36,7 +36,8 @@ _BATCHES = 64
 _BATCH_UPDATES = 2e8
 _LEAST_BATCH, _LEAST_OF_MANY = 4, 10  # sweeps, of few chains and of many: taking sums costs more than some sweeps
 _MANY_CHAINS = 64
-_HURRY = 4.0  # seconds of a time limit, below which compiling must be fast
+# A time limit is looked at after every step: sweeps that take about as long as this, beginning with a small part.
+_STEP_SECONDS, _FIRST_STEP = 0.1, 64
 _EDGE_COUNTS = 1000  # configurations a chain that edge marginals are counted from
 _CONFIDENCE = 0.95
 # Probabilities are met to 4e-10 by the thresholds and averages to 3e-8 by the 24-bit sums: widened by more than both.
@@ -232,9 +233,8 @@ def sample(
     key_seed = seed
     if isinstance(start, SampleResult):  # going on with the same seed must not draw the same numbers again
         key_seed = int.from_bytes(hashlib.sha256(f"{seed} ".encode() + states.tobytes()).digest()[:8], "little")
-    hurried = time_limit is not None and time_limit < _HURRY
     engine, place = _engine(
-        small, method, plan.num_chains, key_seed, schedule, estimator, num_threads, backend, hurried
+        small, method, plan.num_chains, key_seed, schedule, estimator, num_threads, backend, time_limit
     )
     engine.set_states(states)
     average = estimator == "rao-blackwell"
@@ -333,7 +333,7 @@ def _engine(
     estimator: Any,
     num_threads: int | None,
     backend: str,
-    hurried: bool,
+    time_limit: float | None,
 ) -> tuple[Engine, str]:
     """The sampler, and what it runs on in words."""
     if backend not in ("cpu", "cuda", "auto"):
@@ -368,7 +368,7 @@ def _engine(
             place = f"cpu, because {error}"
     cpu = Gibbs(
         model, num_chains=num_chains, seed=seed, schedule=schedule, estimator=estimator, num_threads=num_threads,
-        hurried=hurried,
+        seconds=time_limit,
     )  # fmt: skip
     return cpu, place
 
@@ -458,9 +458,10 @@ class _Run:
         checkpoint: Checkpoint | None,
     ) -> Status:
         """Run to the end, the time limit or an interrupt."""
-        step = max(
+        most = max(
             1, int(self.engine.updates_per_step / max(1, self.engine.updates_per_sweep * self.engine.num_chains))
         )
+        step = most if time_limit is None else max(1, most // _FIRST_STEP)
         since_batch = self.done  # sums are taken at batches and trace points only
         snapshot: dict[str, NDArray[Any]] | None = None  # where a later process can go on
         try:
@@ -470,7 +471,10 @@ class _Run:
                 count = min(step, target - self.done)
                 self.engine.advance(count, collect=self.done >= 0)
                 self.done += count
-                self.seconds += time.perf_counter() - start
+                seconds = time.perf_counter() - start
+                self.seconds += seconds
+                if time_limit is not None:
+                    step = max(1, step // 2) if seconds > _STEP_SECONDS else min(most, 2 * step)
                 if self.done == 0:
                     since_batch = 0
                 if self.done == target and self.done > 0:
