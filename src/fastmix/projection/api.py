@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Literal
 
 import numpy as np
@@ -76,8 +77,8 @@ def project(
     seed : int, optional
         Of descents with random parts; drawn and returned when not given.
     time_limit : float, optional
-        Seconds for a descent, which then returns the model it has reached with the status ``time_limit``. The
-        Euclidean projection at its start is always finished.
+        Seconds after which the model that was reached is returned with the status ``time_limit``: within the bound, if
+        not the closest. Tables that there was no time for are scaled.
 
     Returns
     -------
@@ -111,6 +112,7 @@ def project(
     >>> result.norm_after <= 2.5, result.certified
     (True, False)
     """
+    begin = time.perf_counter()
     check_arguments(norm_bound, norm, bound, solver, tol, max_iter)
     if not isinstance(divergence, Divergence):
         raise ValueError(f"divergence must be a Divergence such as ReversedKL(), got {divergence!r}")
@@ -125,7 +127,7 @@ def project(
             raise ValueError("step must be left out for the Euclidean divergence, which is solved without a descent")
         return project_euclidean(
             model, norm_bound=norm_bound, norm=norm, bound=bound, solver=solver, tol=tol, max_iter=max_iter,
-            warm_start=warm_start,
+            warm_start=warm_start, deadline=math.inf if time_limit is None else begin + time_limit,
         )  # fmt: skip
     if isinstance(solver, PaperDual) and not solver.both_directions:
         raise ValueError("solver must bound both directions in a descent, got PaperDual(both_directions=False)")

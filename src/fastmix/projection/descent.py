@@ -53,8 +53,11 @@ def project_divergence(
     options |= {"solver": str(solver), "divergence": repr(divergence), "step": repr(step)}
     settings: dict[str, Any] = {"norm_bound": norm_bound, "norm": norm, "bound": bound, "solver": solver}
     settings |= {"tol": tol, "max_iter": max_iter}
-    nearest = project_euclidean(small, warm_start=warm_start, **settings)
-    trace = Trace(deadline=math.inf if time_limit is None else begin + time_limit)
+    deadline = math.inf if time_limit is None else begin + time_limit
+    trace = Trace(deadline=deadline)
+    # Half of the time for the start, if it takes as long.
+    first_deadline = math.inf if time_limit is None else begin + 0.5 * time_limit
+    nearest = project_euclidean(small, warm_start=warm_start, deadline=first_deadline, **settings)
 
     def build(theta: PairwiseMRF, value: float, constant: float, counts: dict[str, Any]) -> ProjectionResult:
         result = _expand(reduction, theta)
@@ -84,7 +87,7 @@ def project_divergence(
 
     if nearest.norm_before <= norm_bound:
         return build(small, 0.0, 0.0, {"num_steps": 0, "num_projections": 0, "num_inexact": 0})
-    feasible = FeasibleSet(small, nearest=nearest, **settings)
+    feasible = FeasibleSet(small, nearest=nearest, deadline=deadline, **settings)
     objective = divergence.start(small, seed=seed)
     theta = nearest.model
     if isinstance(warm_start, ProjectionResult) and _same_graph(warm_start.model, model):
@@ -93,11 +96,12 @@ def project_divergence(
     trace.theta = theta
     interrupted = False
     try:
-        if theta is nearest.model:
+        if theta is nearest.model and nearest.status == Status.OK:  # out of time, it is the only start
             theta = objective.first(theta, feasible, trace)
         theta = step.descend(objective, theta, feasible, trace)
-        value = objective.value(theta)
-        trace.values.append(value)
+        if objective.exact or not trace.values or trace.reason != "time_limit":
+            trace.values.append(objective.value(theta))
+        value = trace.values[-1]  # out of time, an estimate along the way
     except KeyboardInterrupt:
         interrupted = True
         trace.reason = "interrupted"

@@ -4,18 +4,26 @@ For edge e with table psi, ``f_e(z) = min ||T - psi||^2`` over tables with ``R_e
 quadratic and zero from ``rho_e = R_e(psi)`` on. Its slope ``mu = -f_e'(z)`` is piecewise linear, so a few knots
 (mu, z, f) describe it completely; they are found once per edge. For binary tables under ``range`` there is one piece:
 ``f(z) = 4 (rho - z)^2``.
+
+Tables of many states take seconds each. Where there is no time for that, the interaction of a table is only scaled: R
+shrinks in proportion, the cost is ``(1 - z / rho)^2 ||interaction||^2``, and what comes out is within the bound, if not
+the closest.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.construction import offsets_of
+from fastmix.dependency import edge_dependencies
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model import PairwiseMRF
 
@@ -46,6 +54,10 @@ class EdgeCosts:
         Slope, bound and cost at the knots.
     quadratic : bool
         Whether every edge is ``4 (rho - z)^2``.
+    scaled : bool array (m,), or None
+        Edges whose tables are only scaled; None if there are none.
+    deadline : float
+        When there is no more time to follow paths, by :func:`time.perf_counter`.
     """
 
     model: PairwiseMRF
@@ -56,6 +68,8 @@ class EdgeCosts:
     z: FloatArray
     f: FloatArray
     quadratic: bool
+    scaled: NDArray[np.bool_] | None = None
+    deadline: float = math.inf
 
     def cost(self, z: FloatArray) -> float:
         """Total squared distance when edge e is held to ``z[e]``."""
@@ -80,6 +94,9 @@ class EdgeCosts:
             i, j = model.edges[e].tolist()
             position, sign = contrasts(int(model.num_states[i]), int(model.num_states[j]), self.bound)
             part = slice(model.pairwise_offsets[e], model.pairwise_offsets[e + 1])
+            if (self.scaled is not None and self.scaled[e]) or time.perf_counter() > self.deadline:
+                result[part] -= (1.0 - z[e] / self.rho[e]) * _interaction(model, e, self.bound)
+                continue
             followed = _follow(model.log_pairwise[part].copy(), position, sign, scale * z[e])
             if followed is None:
                 raise ResourceError(_lost(i, j))
@@ -87,8 +104,11 @@ class EdgeCosts:
         return result
 
 
-def edge_costs(model: PairwiseMRF, bound: str) -> EdgeCosts:
+def edge_costs(model: PairwiseMRF, bound: Literal["range", "linf"], deadline: float = math.inf) -> EdgeCosts:
     """The cost functions of all edges of a model under ``range`` or ``linf``, both directions bounded.
+
+    After half of the time to the deadline the tables that are left are only scaled; the other half is for following the
+    paths once more, to the bounds that a projection finds.
 
     Raises
     ------
@@ -112,7 +132,19 @@ def edge_costs(model: PairwiseMRF, bound: str) -> EdgeCosts:
     scale = _scale(bound)
     mus, zs = [], []
     counts = np.zeros(m, dtype=np.int64)
+    scaled = np.zeros(m, dtype=bool)
+    rho_of: list[float] | None = None
+    halfway = deadline if deadline == math.inf else 0.5 * (time.perf_counter() + deadline)
     for e, (i, j) in enumerate(model.edges.tolist()):
+        if time.perf_counter() > halfway:
+            if rho_of is None:
+                rho_of = edge_dependencies(model, bound=bound).max(axis=1).tolist()
+            scaled[e] = True
+            knot_mu, knot_z = _scaled_knots(model, e, bound, rho_of[e])
+            mus.append(knot_mu)
+            zs.append(knot_z)
+            counts[e] = len(knot_z)
+            continue
         position, sign = contrasts(int(model.num_states[i]), int(model.num_states[j]), bound)
         values = model.log_pairwise[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]].copy()
         if not len(position):  # a variable with one state depends on nothing
@@ -137,7 +169,30 @@ def edge_costs(model: PairwiseMRF, bound: str) -> EdgeCosts:
     pieces[start[:-1]] = 0.0
     total = np.cumsum(pieces)
     f = total - np.repeat(total[start[:-1]] if m else np.zeros(0), counts)
-    return EdgeCosts(model, bound, z[start[:-1]] if m else np.zeros(0), start, mu, z, f, quadratic=False)
+    return EdgeCosts(
+        model, bound, z[start[:-1]] if m else np.zeros(0), start, mu, z, f, quadratic=False,
+        scaled=scaled if scaled.any() else None, deadline=deadline,
+    )  # fmt: skip
+
+
+def _interaction(model: PairwiseMRF, e: int, bound: str) -> FloatArray:
+    """What a bound limits of a table, flat: all but terms of one variable under ``range``, all but the mean else."""
+    i, j = model.edges[e].tolist()
+    part = slice(model.pairwise_offsets[e], model.pairwise_offsets[e + 1])
+    table = model.log_pairwise[part].reshape(model.num_states[i], model.num_states[j])
+    rest = table - table.mean()
+    if bound == "range":
+        rest -= rest.mean(axis=0)
+        rest -= rest.mean(axis=1, keepdims=True)
+    return rest.reshape(-1)
+
+
+def _scaled_knots(model: PairwiseMRF, e: int, bound: str, rho: float) -> tuple[FloatArray, FloatArray]:
+    """Slopes and bounds at both ends of ``(1 - z / rho)^2 ||interaction||^2``; one knot if there is nothing to do."""
+    if not rho > 0.0:
+        return np.zeros(1), np.zeros(1)
+    rest = _interaction(model, e, bound)
+    return np.array([0.0, 2.0 * float(rest @ rest) / rho]), np.array([rho, 0.0])
 
 
 def _follow(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any, Literal
 
@@ -37,8 +38,9 @@ def project_euclidean(
     tol: float = 1e-6,
     max_iter: int = 10_000,
     warm_start: ProjectionResult | FloatArray | None = None,
+    deadline: float = math.inf,
 ) -> ProjectionResult:
-    """The model with the closest tables, see :func:`fastmix.project`."""
+    """The model with the closest tables, see :func:`fastmix.project`; by the deadline, one that is close."""
     begin = time.perf_counter()
     check_arguments(norm_bound, norm, bound, solver, tol, max_iter)
     reduction = reduce_model(model)
@@ -54,6 +56,7 @@ def project_euclidean(
         z = edge_dependencies(result, bound=bound).max(axis=1, initial=0.0)
         distance = float(np.sum((tables - small.log_pairwise) ** 2))
         status = Status.OK if solution.converged else Status.NOT_CONVERGED
+        status = Status.TIME_LIMIT if solution.late else status
         return ProjectionResult(
             model=result,
             status=Status.INTERRUPTED if solution.interrupted else status,
@@ -83,10 +86,13 @@ def project_euclidean(
     start = warm_start.multipliers if isinstance(warm_start, ProjectionResult) else warm_start
 
     cap = norm_bound * (1.0 - MARGIN)
+    costs = None
     if solver == "fast":
-        costs = edge_costs(small, bound)
-        solution = SOLVERS[norm](costs, norm_bound, cap, tol, max_iter, start)
+        costs = edge_costs(small, bound, deadline)
+        solution = SOLVERS[norm](costs, norm_bound, cap, tol, max_iter, start, deadline)
         tables = costs.tables(solution.z)
+        if time.perf_counter() > deadline or costs.scaled is not None:
+            solution.late, solution.dual = True, -math.inf  # no bound for tables that are only scaled
     else:
         assert isinstance(solver, PaperDual)
         solution, tables = _solve_paper(small, norm_bound, norm, bound, solver, tol, max_iter, warm_start)
@@ -96,9 +102,9 @@ def project_euclidean(
         if result.norm_after <= norm_bound or one_direction:
             break
         solution.z *= 1.0 - 4.0 * MARGIN - max(0.0, result.norm_after / norm_bound - 1.0)
-        tables = edge_costs(small, bound).tables(solution.z)
+        tables = (edge_costs(small, bound) if costs is None else costs).tables(solution.z)
         result = build(tables, solution, before)
-    if result.status != Status.OK:
+    if result.status not in (Status.OK, Status.TIME_LIMIT):
         reason = "was interrupted" if solution.interrupted else f"did not converge in {solution.iterations} iterations"
         raise NotConvergedError(
             f"the projection {reason}: relative gap {result.relative_gap:.3g}, tol {tol:.3g}; the best point is in "

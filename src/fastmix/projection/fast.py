@@ -14,6 +14,8 @@ so their difference is an honest gap.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -38,7 +40,7 @@ _CHECK_EVERY = 10
 class Solution:
     """State of a solver: best feasible bounds, best lower bound, multipliers for a warm start.
 
-    ``history`` holds (iteration, cost of the best feasible point, best lower bound).
+    ``history`` holds (iteration, cost of the best feasible point, best lower bound); ``late``: ended by a deadline.
     """
 
     z: FloatArray
@@ -48,6 +50,7 @@ class Solution:
     iterations: int = 0
     converged: bool = False
     interrupted: bool = False
+    late: bool = False
     history: list[tuple[int, float, float]] = field(default_factory=list)
     state: object = None
 
@@ -62,7 +65,13 @@ class Solution:
 
 
 def solve_inf(
-    costs: EdgeCosts, limit: float, cap: float, tol: float, max_iter: int, start: FloatArray | None
+    costs: EdgeCosts,
+    limit: float,
+    cap: float,
+    tol: float,
+    max_iter: int,
+    start: FloatArray | None,
+    deadline: float = math.inf,
 ) -> Solution:
     """Projection onto ``max_i sum of z_e at i <= limit``; multipliers are one per variable."""
     from fastmix.projection import kernels
@@ -104,14 +113,20 @@ def solve_inf(
 
     dual, primal = judge()
     if not solution.update(primal, dual, z, tol):
-        _repeat(step, solution, max_iter)
+        _repeat(step, solution, max_iter, deadline)
     if costs.quadratic:
         solution.multipliers = 8.0 * tau
     return solution
 
 
 def solve_spectral(
-    costs: EdgeCosts, limit: float, cap: float, tol: float, max_iter: int, start: FloatArray | None
+    costs: EdgeCosts,
+    limit: float,
+    cap: float,
+    tol: float,
+    max_iter: int,
+    start: FloatArray | None,
+    deadline: float = math.inf,
 ) -> Solution:
     """Projection onto ``lambda_max(Z) <= limit``; the multipliers are the factor V (n, rank) of W = V V^T."""
     from fastmix.projection import spectral_kernels
@@ -140,12 +155,18 @@ def solve_spectral(
             z *= cap / norm
         return solution.update(costs.cost(z), dual, z, tol) or not moving
 
-    _repeat(step, solution, max_iter)
+    _repeat(step, solution, max_iter, deadline)
     return solution
 
 
 def solve_frobenius(
-    costs: EdgeCosts, limit: float, cap: float, tol: float, max_iter: int, start: FloatArray | None
+    costs: EdgeCosts,
+    limit: float,
+    cap: float,
+    tol: float,
+    max_iter: int,
+    start: FloatArray | None,
+    deadline: float = math.inf,
 ) -> Solution:
     """Projection onto ``2 sum z^2 <= limit^2``; the multiplier is one number."""
     from fastmix.projection import kernels
@@ -178,7 +199,7 @@ def solve_frobenius(
         solution.multipliers[0] = eta
         return solution.update(costs.cost(z), dual, z, tol)
 
-    _repeat(step, solution, max_iter)
+    _repeat(step, solution, max_iter, deadline)
     return solution
 
 
@@ -190,16 +211,18 @@ def symmetric(edges: NDArray[np.int64], values: FloatArray, n: int) -> object:
     return csr_array((np.concatenate([values, values]), (rows, cols)), shape=(n, n))
 
 
-def _repeat(step: Callable[[], bool], solution: Solution, max_iter: int) -> None:
-    """Repeat until done, out of iterations, or interrupted; the best point stays in the solution."""
+def _repeat(step: Callable[[], bool], solution: Solution, max_iter: int, deadline: float) -> None:
+    """Repeat until done, out of iterations or of time, or interrupted; the best point stays in the solution."""
     try:
         while solution.iterations < max_iter and not step():
-            pass
+            if time.perf_counter() > deadline:
+                solution.late = True
+                break
     except KeyboardInterrupt:
         solution.interrupted = True
 
 
-SOLVERS: dict[str, Callable[[EdgeCosts, float, float, float, int, FloatArray | None], Solution]] = {
+SOLVERS: dict[str, Callable[..., Solution]] = {
     "inf": solve_inf,
     "1": solve_inf,
     "spectral": solve_spectral,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Literal
 
@@ -35,6 +36,8 @@ class FeasibleSet:
         As for :func:`fastmix.project`.
     nearest : ProjectionResult
         The Euclidean projection of the model: its multipliers start the next projection.
+    deadline : float
+        After which projections must be fast rather than exact, by :func:`time.perf_counter`.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class FeasibleSet:
         tol: float,
         max_iter: int,
         nearest: ProjectionResult,
+        deadline: float = math.inf,
     ) -> None:
         self.model = model
         self.norm_bound, self.norm, self.bound = norm_bound, norm, bound
@@ -55,6 +59,7 @@ class FeasibleSet:
         self.num_projections = 0
         self.num_inexact = 0
         self._warm = nearest
+        self._deadline = deadline
         self._metrics: dict[Coordinates, Metric] = {}
         self._multipliers: dict[Coordinates, FloatArray | None] = {}
 
@@ -92,18 +97,18 @@ class FeasibleSet:
         # For the infinity norm the solver sees at once that there is nothing to do.
         if self.norm != "inf" and self._norm_of(model) <= self.norm_bound:
             return model
-        costs = edge_costs(model, self.bound)
+        costs = edge_costs(model, self.bound, self._deadline)
         weighted = costs
         if metric.edge_weights is not None:
             of_knot = np.repeat(metric.edge_weights, np.diff(costs.start))
             weighted = replace(costs, mu=costs.mu * of_knot, f=costs.f * of_knot, quadratic=False)
         cap = self.norm_bound * (1.0 - MARGIN)
         solution = SOLVERS[self.norm](
-            weighted, self.norm_bound, cap, self.tol, self.max_iter, self._multipliers[coordinates]
+            weighted, self.norm_bound, cap, self.tol, self.max_iter, self._multipliers[coordinates], self._deadline
         )
         if solution.interrupted:
             raise KeyboardInterrupt
-        self.num_inexact += not solution.converged
+        self.num_inexact += costs.scaled is not None or not solution.converged
         self._multipliers[coordinates] = solution.multipliers
         return model.replace(log_pairwise=costs.tables(solution.z))
 

@@ -203,9 +203,13 @@ class PoolObjective(Objective):
                 self.constant = max(self.constant, self.pool.anneal_population(self.psi, settings.population_sweeps))
                 candidate = match_marginals(theta, self.pool.moments())
             for _ in range(settings.start_steps):
+                if trace.out_of_time():
+                    break
                 self.pool.sweep(candidate.parameters, settings.sweeps_per_step)
                 gradient = self.pool.covariances(candidate.parameters - self.psi, self.patches)
                 candidate = feasible.step(candidate, gradient, _START_SIZE, "fisher", self.pool.moments())
+            if kept is None and trace.out_of_time():
+                return candidate  # the only one so far: nothing to compare it with
             free_energy = self.value(candidate)
             if free_energy < lowest:
                 best, lowest, kept = (

@@ -150,7 +150,8 @@ class Gibbs(Engine):
             count = len(self._chunks) - 1
             # One more site than the model has: padding neighbours point to it, and it stays 0.
             self._x = [np.zeros(n + 1, dtype=dtype) for _ in range(num_chains)]
-            self._streams = [make_streams(seed, c * count, count) for c in range(num_chains)]
+            streams = make_streams(seed, 0, num_chains * count).reshape(4, num_chains, count)
+            self._streams = list(np.ascontiguousarray(streams.transpose(1, 0, 2)))
             self._sums = [np.zeros(self._sums_width, dtype=np.uint32) for _ in range(num_chains)]
         self._totals = np.zeros((self._sums_width, num_chains))
         self._swept = 0
