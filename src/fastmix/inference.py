@@ -38,7 +38,8 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
 METHODS = tuple(_OPTIONS)
 
 _EXACT_SECONDS = 60.0  # what the automatic choice spends on exact inference when there is no time limit
-_EXACT_SHARE = 0.5  # of the time limit that the estimate may take
+_EXACT_SHARE = 0.8  # of the time limit that the estimate may take
+_TEMPERED_SHARE = 0.5  # of the time limit that round trips may take
 _BIAS = 1e-3  # of every marginal after the burn-in, for certified models
 _TEMPERED_SECONDS = 300.0  # of replica exchange at least, beyond which projected sampling is tried instead
 _MOST_TEMPERED_STATES = 256
@@ -238,7 +239,7 @@ def _choose_sampler(model: PairwiseMRF, slow: str, time_limit: float | None) -> 
     from fastmix.dependency import edge_dependencies
     from fastmix.sampling.swendsen_wang import is_swendsen_wang
 
-    times = _ladder_seconds(model) / (_TEMPERED_SECONDS if time_limit is None else _EXACT_SHARE * time_limit)
+    times = _ladder_seconds(model) / (_TEMPERED_SECONDS if time_limit is None else _TEMPERED_SHARE * time_limit)
     unprepared = time_limit is not None and time_limit < _TEMPERED_COMPILING and not _can_temper_at_once()
     fits = not unprepared and bool(model.num_states.max(initial=1) <= _MOST_TEMPERED_STATES)
     attractive = is_swendsen_wang(model)
