@@ -587,6 +587,23 @@ def test_threads_do_not_matter(kernel, chunked, estimator, monkeypatch):
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+def test_errors_in_a_thread_end_all_of_them(num_threads, monkeypatch):
+    engine = case_engine("four-one", True, monkeypatch, num_threads=num_threads)
+    calls = itertools.count()
+
+    class Broken:
+        @staticmethod
+        def four_one(*arguments):
+            if next(calls) == 7 * (num_threads > 1):
+                raise MemoryError("no more")
+
+    monkeypatch.setattr(gibbs, "_kernels", Broken)
+    with pytest.raises(MemoryError, match="no more"):
+        engine.advance(20, collect=True)
+    assert next(calls) < 20
+
+
 @pytest.mark.parametrize("kernel", ["table-many", "field-many"])
 def test_blocks_do_not_matter(kernel, monkeypatch):
     engine = case_engine(kernel, False, monkeypatch)

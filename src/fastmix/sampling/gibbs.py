@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -255,17 +258,52 @@ class Gibbs(Engine):
             run(x, self._order, self._chunks, 0, 1, *self._arrays, streams, sums, num_sweeps, mode)
 
     def _run_chunked(self, k: int, num_sweeps: int, mode: int) -> None:
+        """Sweeps of one large chain, the chunks of every colour shared out among the threads.
+
+        Threads take parts of the order by tickets that run through all sweeps, and wait only until the colours before
+        their part are done: large parts first, small ones last, so that nobody waits long for a slower core.
+        """
         kernels = _kernels()
 
         run = kernels.four_one if self.kernel == "four-one" else kernels.table_one
-        x, streams, sums = self._x[k], self._streams[k], self._sums[k]
-        bounds = np.searchsorted(self._chunks, self._classes)
-        for _ in range(num_sweeps):
-            for first, last in pairwise(bounds.tolist()):
-                shares = np.linspace(first, last, min(self.num_threads, max(1, last - first)) + 1).astype(int).tolist()
-                parts = pairwise(shares)
-                static = (*self._arrays, streams, sums, 1, mode)
-                self._parallel([partial(run, x, self._order, self._chunks, a, b, *static) for a, b in parts])
+        static = (*self._arrays, self._streams[k], self._sums[k])
+        x, last = self._x[k], len(self._chunks) - 1
+        if self.num_threads == 1:
+            run(x, self._order, self._chunks, 0, last, *static, num_sweeps, mode)
+            return
+        parts, before = self._parts
+        tickets, stopped = itertools.count(), False
+        done: list[None] = []  # as long as there are parts that were finished
+
+        def work() -> None:
+            nonlocal stopped
+            try:
+                while not stopped and (ticket := next(tickets)) < num_sweeps * len(parts):
+                    sweep, place = divmod(ticket, len(parts))
+                    while len(done) < sweep * len(parts) + before[place] and not stopped:
+                        time.sleep(0)  # a fraction of a millisecond: sleeping threads would take as long to wake up
+                    if not stopped:
+                        run(x, self._order, self._chunks, *parts[place], *static, 1, mode)
+                        done.append(None)
+            except BaseException:
+                stopped = True
+                raise
+
+        self._parallel([work] * self.num_threads)
+
+    @cached_property
+    def _parts(self) -> tuple[list[tuple[int, int]], list[int]]:
+        """Ranges of chunks that threads take at a time, for one sweep; and how many must be done before each."""
+        parts: list[tuple[int, int]] = []
+        before: list[int] = []
+        for first, last in pairwise(np.searchsorted(self._chunks, self._classes).tolist()):
+            earlier, begin = len(parts), first
+            while begin < last:
+                end = begin + max(1, math.ceil((last - begin) / (2 * self.num_threads)))
+                parts.append((begin, end))
+                before.append(earlier)
+                begin = end
+        return parts, before
 
     def _parallel(self, tasks: Sequence[Callable[[], object]]) -> None:
         if self.num_threads == 1 or len(tasks) == 1:

@@ -34,7 +34,7 @@ IntArray = NDArray[np.int64]
 
 _BATCHES = 64
 _BATCH_UPDATES = 2e8
-_LEAST_BATCH, _LEAST_OF_MANY = 4, 10  # sweeps, of few chains and of many: taking sums costs more than some sweeps
+_LEAST_BATCH, _LEAST_OF_MANY = 4, 25  # sweeps, of few chains and of many: taking sums costs more than some sweeps
 _MANY_CHAINS = 64
 # A time limit is looked at after every step: sweeps that take about as long as this, beginning with a small part.
 _STEP_SECONDS, _FIRST_STEP = 0.1, 64
