@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import convex_oracle
 import numpy as np
 import pytest
@@ -89,6 +91,40 @@ def test_paths_of_ordinary_and_degenerate_tables(seed, bound):
         h = 1e-4 * (costs.z[k] - costs.z[k + 1])
         slope = (costs.cost(middle - h) - costs.cost(middle + h)) / (2 * h)
         assert slope == pytest.approx(0.5 * (costs.mu[k] + costs.mu[k + 1]), rel=1e-5, abs=1e-8)
+
+
+@pytest.mark.parametrize("bound", ["range", "linf"])
+def test_tables_that_there_is_no_time_for_are_scaled(bound):
+    rng = np.random.default_rng(0)
+    states, pairs = [3, 4, 2, 1], [(0, 1), (0, 2), (1, 2), (0, 3)]
+    tables = [rng.normal(size=(states[i], states[j])) for i, j in pairs]
+    tables[1][:] = 0.7  # nothing to scale
+    model = PairwiseMRF.from_tables([np.zeros(k) for k in states], pairs, tables)
+    costs, exact = edge_costs(model, bound, deadline=time.perf_counter() - 1.0), edge_costs(model, bound)
+    assert costs.scaled is not None
+    assert costs.scaled.all()
+    np.testing.assert_allclose(costs.rho, exact.rho, rtol=1e-12)
+    for fraction in (1.0, 0.6, 0.0):
+        z = fraction * costs.rho
+        flat = costs.tables(z)
+        after = edge_dependencies(model.replace(log_pairwise=flat), bound=bound).max(axis=1)
+        np.testing.assert_allclose(after, z, rtol=1e-12, atol=1e-15)
+        assert costs.cost(z) == pytest.approx(np.sum((flat - model.log_pairwise) ** 2), rel=1e-12, abs=1e-15)
+        assert exact.cost(z) <= costs.cost(z) + 1e-12
+        if bound == "range":  # terms of one variable stay
+            np.testing.assert_allclose(flat[:12].reshape(3, 4).sum(axis=0), tables[0].sum(axis=0), atol=1e-12)
+
+
+@pytest.mark.parametrize("norm", ["inf", "spectral", "frobenius"])
+def test_out_of_time_the_projection_is_within_the_bound(norm):
+    rng, edges = np.random.default_rng(1), grid_edges(3, 3)
+    model = PairwiseMRF.from_tables(np.zeros((9, 4)), edges, 3.0 * rng.normal(size=(len(edges), 4, 4)))
+    best = project(model, norm_bound=0.9, norm=norm)
+    late = project(model, norm_bound=0.9, norm=norm, time_limit=0.0)
+    assert (best.status, late.status) == (Status.OK, Status.TIME_LIMIT)
+    assert late.norm_after <= 0.9
+    assert best.squared_distance < late.squared_distance < 2.0 * best.squared_distance
+    assert late.duality_gap == np.inf
 
 
 def test_ising_cost_has_a_formula():
