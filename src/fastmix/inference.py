@@ -271,9 +271,9 @@ def check_time_to_compile(model: PairwiseMRF, method: str, time_limit: float | N
     Raises
     ------
     UnfitMethodError
-        If the method is not compiled yet and the limit is below 5 s for ``tempered`` or ``projected``, 4 s for
-        ``loopy-bp`` on variables of more than two states, 3 s for ``swendsen-wang``, 2 s for ``mean-field`` and
-        ``loopy-bp`` on binary ones.
+        If the method is not compiled yet and the limit is below 5 s for ``tempered`` or ``projected``, 3 s for
+        ``swendsen-wang`` or ``loopy-bp``, 2 s for ``mean-field``; on variables of more than two states 8 s for
+        ``tempered``, 4 s for ``loopy-bp``.
 
     Examples
     --------
@@ -293,7 +293,7 @@ def _seconds_to_compile(model: PairwiseMRF, method: str) -> float:
     binary = bool((model.num_states == 2).all())
     ready, least = True, 0.0
     if method == "tempered":
-        ready, least = _can_temper_at_once(), _PROJECTED_COMPILING
+        ready, least = _can_temper_at_once(), _PROJECTED_COMPILING if binary else 8.0
     elif method == "projected":
         ready, least = _can_project_at_once(), _PROJECTED_COMPILING
     elif method == "swendsen-wang":
@@ -303,7 +303,7 @@ def _seconds_to_compile(model: PairwiseMRF, method: str) -> float:
     elif method == "loopy-bp" and binary:
         from fastmix.variational.loopy_bp_kernels import odds_rounds
 
-        ready, least = is_compiled(odds_rounds), 2.0
+        ready, least = is_compiled(odds_rounds), 3.0
     elif method == "loopy-bp":
         from fastmix.variational.table_message_kernels import table_rounds
 

@@ -26,6 +26,7 @@ from fastmix.construction import offsets_of
 from fastmix.dependency import edge_dependencies
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model import PairwiseMRF
+from fastmix.resources import is_compiled
 
 __all__ = ["EdgeCosts", "edge_costs"]
 
@@ -35,6 +36,7 @@ IntArray = NDArray[np.int64]
 # Contrasts of one table beyond which its path is not attempted: 25 x 25 states have 90,000 under range.
 _MAX_CONTRASTS = 100_000
 
+_COMPILE_SECONDS = 15.0  # what is too short a time to compile the following of paths in
 _ISING = np.array([1.0, -1.0, -1.0, 1.0])
 
 
@@ -134,7 +136,7 @@ def edge_costs(model: PairwiseMRF, bound: Literal["range", "linf"], deadline: fl
     counts = np.zeros(m, dtype=np.int64)
     scaled = np.zeros(m, dtype=bool)
     rho_of: list[float] | None = None
-    halfway = deadline if deadline == math.inf else 0.5 * (time.perf_counter() + deadline)
+    halfway = _half_way(deadline)
     for e, (i, j) in enumerate(model.edges.tolist()):
         if time.perf_counter() > halfway:
             if rho_of is None:
@@ -173,6 +175,18 @@ def edge_costs(model: PairwiseMRF, bound: Literal["range", "linf"], deadline: fl
         model, bound, z[start[:-1]] if m else np.zeros(0), start, mu, z, f, quadratic=False,
         scaled=scaled if scaled.any() else None, deadline=deadline,
     )  # fmt: skip
+
+
+def _half_way(deadline: float) -> float:
+    """Until when paths are followed for the first time; not at all where compiling that would take too long."""
+    if deadline == math.inf:
+        return deadline
+    from fastmix.projection import edge_kernels
+
+    now = time.perf_counter()
+    if deadline - now < _COMPILE_SECONDS and not is_compiled(edge_kernels.table_path):
+        return -math.inf
+    return 0.5 * (now + deadline)
 
 
 def _interaction(model: PairwiseMRF, e: int, bound: str) -> FloatArray:
