@@ -223,10 +223,11 @@ def run_task(task: Task) -> list[dict[str, Any]]:
                 continue
             error = marginal_errors(case.model, answer.marginals, case.exact)
             row |= {"mean": float(error.mean()), "worst": float(error.max())}
-    except (FastmixError, ImportError, RuntimeError) as error:
+    except Exception as error:  # one model less, not the end of hours of work
+        word = "refused" if isinstance(error, FastmixError | ImportError | RuntimeError) else "failed"
         for row in rows.values():
             if row["mean"] is None:
-                row["note"] = f"refused: {' '.join(str(error).split())[:60]}"
+                row["note"] = f"{word}: {' '.join(str(error).split())[:60]}"
     return list(rows.values())
 
 

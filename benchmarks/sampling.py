@@ -345,10 +345,12 @@ class Thrml:
 
 
 def ising_parameters(model: PairwiseMRF) -> tuple[FloatArray, FloatArray]:
-    """Fields h and couplings J of exp(sum h s + sum J s s), read off the tables and checked against them."""
-    fields, couplings = model.log_unary[1::2], model.log_pairwise[::4]
-    assert np.array_equal(model.log_unary, np.multiply.outer(fields, [-1.0, 1.0]).reshape(-1))
-    assert np.array_equal(model.log_pairwise, np.multiply.outer(couplings, [1.0, -1.0, -1.0, 1.0]).reshape(-1))
+    """Fields h and couplings J of exp(sum h s + sum J s s) for a binary model with finite tables."""
+    unary, tables = model.log_unary.reshape(-1, 2), model.log_pairwise.reshape(-1, 2, 2)
+    couplings = (tables[:, 0, 0] + tables[:, 1, 1] - tables[:, 0, 1] - tables[:, 1, 0]) / 4.0
+    fields = (unary[:, 1] - unary[:, 0]) / 2.0
+    np.add.at(fields, model.edges[:, 0], (tables[:, 1].sum(axis=1) - tables[:, 0].sum(axis=1)) / 4.0)
+    np.add.at(fields, model.edges[:, 1], (tables[:, :, 1].sum(axis=1) - tables[:, :, 0].sum(axis=1)) / 4.0)
     return fields, couplings
 
 
