@@ -91,7 +91,7 @@ def project_euclidean(
         costs = edge_costs(small, bound, deadline)
         solution = SOLVERS[norm](costs, norm_bound, cap, tol, max_iter, start, deadline)
         tables = costs.tables(solution.z)
-        if time.perf_counter() > deadline or costs.scaled is not None:
+        if costs.scaled is not None or (not costs.quadratic and time.perf_counter() > deadline):
             solution.late, solution.dual = True, -math.inf  # no bound for tables that are only scaled
     else:
         assert isinstance(solver, PaperDual)
