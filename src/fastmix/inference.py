@@ -50,7 +50,7 @@ _WEAK, _STRONG = 2.3, 3.0
 _LATE = 4.0  # times too large for replica exchange, up to which it is still more accurate than the others
 # Seconds of a limit below which there is no time to compile replica exchange, or a projection and a sampler.
 _TEMPERED_COMPILING, _PROJECTED_COMPILING = 9.0, 5.0
-_NOT_COMPILED = "other samplers are not compiled yet, which takes longer than there is, once"
+_NOT_COMPILED = "not compiled yet, for which there is no time: run it once without a limit"
 _UPDATES_PER_SECOND = 3e8
 _MOST_BURN_IN = 5000  # sweeps: half of the sweeps that are averaged by default
 
@@ -231,7 +231,9 @@ def _choose_without_updates(model: PairwiseMRF, too_much: str) -> Choice | None:
 
 def _choose_in_a_hurry(model: PairwiseMRF, too_much: str) -> Choice:
     """With nothing compiled and next to no time: what compiles fastest, and says itself when it did not mix."""
-    return _choose_without_updates(model, too_much) or Choice("gibbs", f"{too_much}; {_NOT_COMPILED}", {})
+    return _choose_without_updates(model, too_much) or Choice(
+        "gibbs", f"{too_much}; other samplers are {_NOT_COMPILED}", {}
+    )
 
 
 def _choose_sampler(model: PairwiseMRF, slow: str, time_limit: float | None) -> Choice:
@@ -250,7 +252,7 @@ def _choose_sampler(model: PairwiseMRF, slow: str, time_limit: float | None) -> 
         return Choice("tempered", slow, {})
     why_not = "it is large for replica exchange"
     if unprepared and times <= 1.0:
-        why_not = "replica exchange is not compiled yet, which takes longer than there is, once"
+        why_not = f"replica exchange is {_NOT_COMPILED}"
     if attractive:
         return Choice("swendsen-wang", f"{slow}; {why_not}, and cluster moves fit this attractive model", {})
     if model.has_forbidden:
@@ -261,7 +263,7 @@ def _choose_sampler(model: PairwiseMRF, slow: str, time_limit: float | None) -> 
     if times <= _LATE and fits:
         return Choice("tempered", f"{slow}; {why_not}, but the most accurate even if it does not mix", {})
     if time_limit is not None and time_limit < _PROJECTED_COMPILING and not _can_project_at_once():
-        return Choice("gibbs", f"{slow}; {_NOT_COMPILED}", {})
+        return Choice("gibbs", f"{slow}; other samplers are {_NOT_COMPILED}", {})
     return Choice("projected", f"{slow}; {why_not}", {})
 
 
