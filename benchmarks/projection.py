@@ -104,10 +104,10 @@ def fast_rows(repeat: int) -> dict[str, tuple[float, float]]:
 def solve(model: fastmix.PairwiseMRF, norm_bound: float, norm: str, tol: float) -> object:
     """The projection itself, without norms before and after and without the result object."""
     from fastmix.projection.edges import edge_costs
-    from fastmix.projection.fast import SOLVERS
+    from fastmix.projection.fast import SOLVERS, Target
 
     costs = edge_costs(model, "range")
-    solution = SOLVERS[norm](costs, norm_bound, norm_bound * (1 - 1e-12), tol, 10_000, None)
+    solution = SOLVERS[norm](costs, Target(norm_bound, norm_bound * (1 - 1e-12), tol, 10_000))
     return costs.tables(solution.z)
 
 

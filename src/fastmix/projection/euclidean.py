@@ -14,7 +14,7 @@ from fastmix.errors import NotConvergedError
 from fastmix.model import PairwiseMRF
 from fastmix.norms import Norm, matrix_norm
 from fastmix.projection.edges import edge_costs
-from fastmix.projection.fast import SOLVERS, Solution, symmetric
+from fastmix.projection.fast import SOLVERS, Solution, Target, symmetric
 from fastmix.projection.paper_dual import PaperDual, PaperDualSolution, project_paper
 from fastmix.projection.result import ProjectionResult
 from fastmix.reduction import reduce_model
@@ -89,7 +89,7 @@ def project_euclidean(
     costs = None
     if solver == "fast":
         costs = edge_costs(small, bound, deadline)
-        solution = SOLVERS[norm](costs, norm_bound, cap, tol, max_iter, start, deadline)
+        solution = SOLVERS[norm](costs, Target(norm_bound, cap, tol, max_iter, start, deadline))
         tables = costs.tables(solution.z)
         if costs.scaled is not None or (not costs.quadratic and time.perf_counter() > deadline):
             solution.late, solution.dual = True, -math.inf  # no bound for tables that are only scaled

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from fastmix.norms import matrix_norm
 from fastmix.projection.edges import EdgeCosts
 
-__all__ = ["SOLVERS", "Solution"]
+__all__ = ["SOLVERS", "Solution", "Target"]
 
 FloatArray = NDArray[np.float64]
 
@@ -34,6 +34,31 @@ _RELAXATION = 1.6
 _RANK = 8
 _MEMORY = 8
 _CHECK_EVERY = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """What a solver is to reach.
+
+    Attributes
+    ----------
+    limit, cap : float
+        The bound on the norm, and the one a little below that answers are scaled to.
+    tol : float
+        Relative gap.
+    max_iter : int
+    start : float array or None
+        Multipliers of an earlier solution.
+    deadline : float
+        On the clock of :func:`time.perf_counter`.
+    """
+
+    limit: float
+    cap: float
+    tol: float
+    max_iter: int
+    start: FloatArray | None = None
+    deadline: float = math.inf
 
 
 @dataclass
@@ -64,77 +89,61 @@ class Solution:
         return self.converged
 
 
-def solve_inf(
-    costs: EdgeCosts,
-    limit: float,
-    cap: float,
-    tol: float,
-    max_iter: int,
-    start: FloatArray | None,
-    deadline: float = math.inf,
-) -> Solution:
+def solve_inf(costs: EdgeCosts, target: Target) -> Solution:
     """Projection onto ``max_i sum of z_e at i <= limit``; multipliers are one per variable."""
     from fastmix.projection import kernels
 
     model = costs.model
     n, adjacency = model.num_variables, model.adjacency
-    lam = np.zeros(n) if start is None or start.shape != (n,) else np.maximum(start, 0.0)
+    lam = np.zeros(n) if target.start is None or target.start.shape != (n,) else np.maximum(target.start, 0.0)
     z, sums = np.empty(model.num_edges), np.empty(n)
     if costs.quadratic:
         tau, rho = lam / 8.0, costs.rho[adjacency.edge_ids]
         solution = Solution(np.zeros(model.num_edges), tau)
 
         def one_pass() -> None:
-            kernels.quadratic_sweep(adjacency.indptr, adjacency.neighbors, rho, tau, limit, _RELAXATION)
+            kernels.quadratic_sweep(adjacency.indptr, adjacency.neighbors, rho, tau, target.limit, _RELAXATION)
 
         def judge() -> tuple[float, float]:
-            return kernels.quadratic_dual_and_primal(model.edges, costs.rho, tau, limit, cap, z, sums)
+            return kernels.quadratic_dual_and_primal(model.edges, costs.rho, tau, target.limit, target.cap, z, sums)
     else:
         solution = Solution(np.zeros(model.num_edges), lam)
 
         def one_pass() -> None:
             kernels.sweep(
                 adjacency.indptr, adjacency.neighbors, adjacency.edge_ids, costs.start, costs.mu, costs.z, lam,
-                limit, _RELAXATION,
+                target.limit, _RELAXATION,
             )  # fmt: skip
 
         def judge() -> tuple[float, float]:
             return kernels.dual_and_primal(
-                model.edges, costs.start, costs.mu, costs.z, costs.f, lam, limit, cap, z, sums
+                model.edges, costs.start, costs.mu, costs.z, costs.f, lam, target.limit, target.cap, z, sums
             )
 
     def step() -> bool:
-        count = min(_CHECK_EVERY, max_iter - solution.iterations)
+        count = min(_CHECK_EVERY, target.max_iter - solution.iterations)
         for _ in range(count):
             one_pass()
         solution.iterations += count
         dual, primal = judge()
-        return solution.update(primal, dual, z, tol)
+        return solution.update(primal, dual, z, target.tol)
 
     dual, primal = judge()
-    if not solution.update(primal, dual, z, tol):
-        _repeat(step, solution, max_iter, deadline)
+    if not solution.update(primal, dual, z, target.tol):
+        _repeat(step, solution, target)
     if costs.quadratic:
         solution.multipliers = 8.0 * tau
     return solution
 
 
-def solve_spectral(
-    costs: EdgeCosts,
-    limit: float,
-    cap: float,
-    tol: float,
-    max_iter: int,
-    start: FloatArray | None,
-    deadline: float = math.inf,
-) -> Solution:
+def solve_spectral(costs: EdgeCosts, target: Target) -> Solution:
     """Projection onto ``lambda_max(Z) <= limit``; the multipliers are the factor V (n, rank) of W = V V^T."""
     from fastmix.projection import spectral_kernels
 
     model = costs.model
     n = model.num_variables
-    if start is not None and start.ndim == 2 and start.shape[0] == n:
-        v = np.ascontiguousarray(start, dtype=np.float64).copy()
+    if target.start is not None and target.start.ndim == 2 and target.start.shape[0] == n:
+        v = np.ascontiguousarray(target.start, dtype=np.float64).copy()
     else:
         # Any start off the saddle at 0 will do; a fixed generator keeps the answer the same in every run.
         v = np.random.default_rng(0).normal(scale=0.5 / np.sqrt(_RANK), size=(n, _RANK))
@@ -146,28 +155,20 @@ def solve_spectral(
 
     def step() -> bool:
         nonlocal used, scale
-        count = min(block, max_iter - solution.iterations)
-        dual, used, _, moving = spectral_kernels.ascend(*arrays, v, limit, count, steps, changes, products, used)
+        count = min(block, target.max_iter - solution.iterations)
+        dual, used, _, moving = spectral_kernels.ascend(*arrays, v, target.limit, count, steps, changes, products, used)
         solution.iterations += count
         z = spectral_kernels.edge_bounds(model.edges, costs.start, costs.mu, costs.z, v)
         norm = matrix_norm(symmetric(model.edges, z, n), "spectral")
-        if norm > cap:
-            z *= cap / norm
-        return solution.update(costs.cost(z), dual, z, tol) or not moving
+        if norm > target.cap:
+            z *= target.cap / norm
+        return solution.update(costs.cost(z), dual, z, target.tol) or not moving
 
-    _repeat(step, solution, max_iter, deadline)
+    _repeat(step, solution, target)
     return solution
 
 
-def solve_frobenius(
-    costs: EdgeCosts,
-    limit: float,
-    cap: float,
-    tol: float,
-    max_iter: int,
-    start: FloatArray | None,
-    deadline: float = math.inf,
-) -> Solution:
+def solve_frobenius(costs: EdgeCosts, target: Target) -> Solution:
     """Projection onto ``2 sum z^2 <= limit^2``; the multiplier is one number."""
     from fastmix.projection import kernels
 
@@ -175,31 +176,31 @@ def solve_frobenius(
     solution = Solution(np.zeros(len(costs.rho)), np.zeros(1))
     low, high = 0.0, 1.0
     size = np.sqrt(2.0) * float(np.linalg.norm(costs.rho))
-    while size > limit:  # the norm falls as the multiplier grows
+    while size > target.limit:  # the norm falls as the multiplier grows
         high *= 4.0
         size = np.sqrt(2.0) * float(np.linalg.norm(kernels.frobenius_bounds(*arrays, high)))
 
     def step() -> bool:
         nonlocal low, high
         eta = (
-            float(start[0])
-            if solution.iterations == 0 and start is not None and start.shape == (1,)
+            float(target.start[0])
+            if solution.iterations == 0 and target.start is not None and target.start.shape == (1,)
             else 0.5 * (low + high)
         )
         z = kernels.frobenius_bounds(*arrays, eta)
         size = float(np.linalg.norm(z))
-        dual = costs.cost(z) + eta * (2.0 * size**2 - limit**2)
-        if np.sqrt(2.0) * size > limit:
+        dual = costs.cost(z) + eta * (2.0 * size**2 - target.limit**2)
+        if np.sqrt(2.0) * size > target.limit:
             low = max(low, eta)
         else:
             high = min(high, eta)
-        if np.sqrt(2.0) * size > cap:
-            z *= cap / (np.sqrt(2.0) * size)
+        if np.sqrt(2.0) * size > target.cap:
+            z *= target.cap / (np.sqrt(2.0) * size)
         solution.iterations += 1
         solution.multipliers[0] = eta
-        return solution.update(costs.cost(z), dual, z, tol)
+        return solution.update(costs.cost(z), dual, z, target.tol)
 
-    _repeat(step, solution, max_iter, deadline)
+    _repeat(step, solution, target)
     return solution
 
 
@@ -211,18 +212,18 @@ def symmetric(edges: NDArray[np.int64], values: FloatArray, n: int) -> object:
     return csr_array((np.concatenate([values, values]), (rows, cols)), shape=(n, n))
 
 
-def _repeat(step: Callable[[], bool], solution: Solution, max_iter: int, deadline: float) -> None:
+def _repeat(step: Callable[[], bool], solution: Solution, target: Target) -> None:
     """Repeat until done, out of iterations or of time, or interrupted; the best point stays in the solution."""
     try:
-        while solution.iterations < max_iter and not step():
-            if time.perf_counter() > deadline:
+        while solution.iterations < target.max_iter and not step():
+            if time.perf_counter() > target.deadline:
                 solution.late = True
                 break
     except KeyboardInterrupt:
         solution.interrupted = True
 
 
-SOLVERS: dict[str, Callable[..., Solution]] = {
+SOLVERS: dict[str, Callable[[EdgeCosts, Target], Solution]] = {
     "inf": solve_inf,
     "1": solve_inf,
     "spectral": solve_spectral,

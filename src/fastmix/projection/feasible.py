@@ -16,7 +16,7 @@ from fastmix.norms import Norm, matrix_norm
 from fastmix.projection.coordinates import Coordinates, Metric
 from fastmix.projection.edges import edge_costs
 from fastmix.projection.euclidean import MARGIN, project_euclidean
-from fastmix.projection.fast import SOLVERS, symmetric
+from fastmix.projection.fast import SOLVERS, Target, symmetric
 from fastmix.projection.paper_dual import PaperDual
 from fastmix.projection.result import ProjectionResult
 
@@ -103,9 +103,9 @@ class FeasibleSet:
             of_knot = np.repeat(metric.edge_weights, np.diff(costs.start))
             weighted = replace(costs, mu=costs.mu * of_knot, f=costs.f * of_knot, quadratic=False)
         cap = self.norm_bound * (1.0 - MARGIN)
-        solution = SOLVERS[self.norm](
-            weighted, self.norm_bound, cap, self.tol, self.max_iter, self._multipliers[coordinates], self._deadline
-        )
+        start = self._multipliers[coordinates]
+        target = Target(self.norm_bound, cap, self.tol, self.max_iter, start, self._deadline)
+        solution = SOLVERS[self.norm](weighted, target)
         if solution.interrupted:
             raise KeyboardInterrupt
         self.num_inexact += costs.scaled is not None or not solution.converged
