@@ -846,7 +846,8 @@ def test_projected_inference(run: Run) -> None:
         assert "nothing is proven" in answer["stats"]["guarantee"]
     assert_refused(run("infer", "grid.npz", "--divergence", "magic"), 2, "--divergence must be one of")
     assert_refused(run("infer", "grid.npz", "--norm-bound", "2"), 2, "norm_bound must not be given with method 'auto'")
-    assert_refused(run("infer", "grid.npz", "--method", "gibbs", "--time-limit", "0"), 2, "--time-limit must be")
+    for limit in ("0", "-3"):
+        assert_refused(run("infer", "grid.npz", "--method", "gibbs", "--time-limit", limit), 2, "--time-limit must be")
 
 
 def test_names_of_answers_are_checked_before_the_work(run: Run, saved: str, tmp_path: Path) -> None:

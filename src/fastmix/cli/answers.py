@@ -69,7 +69,7 @@ def infer(
     limit = None if memory_limit is None else parse_bytes(memory_limit)
     chosen = parse_divergence(divergence)
     loaded, observed = console.load(model, evidence)
-    if time_limit is not None:
+    if time_left(time_limit) is not None:  # refuses what is not positive
         check_time_to_compile(loaded, method, time_limit)
     with console.blaming_input(model, evidence), console.working(f"{method} inference") as progress:
         result = fastmix.infer(
