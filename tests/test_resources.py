@@ -3,14 +3,28 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fastmix import resources
-from fastmix.resources import available_memory, format_bytes, parse_bytes
+from fastmix.resources import aligned_zeros, available_memory, format_bytes, parse_bytes
 
 GIB = 2**30
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (7,), (5, 1000), (44, 512)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint32, np.float64])
+def test_aligned_zeros(shape: tuple[int, ...], dtype: type) -> None:
+    arrays = [aligned_zeros(shape, dtype) for _ in range(20)]
+    for k, array in enumerate(arrays):
+        assert array.shape == shape
+        assert array.dtype == dtype
+        assert array.flags.c_contiguous
+        assert array.size == 0 or array.ctypes.data % 64 == 0
+        array[...] = k
+    assert all((array == k).all() for k, array in enumerate(arrays))
 
 
 @pytest.mark.parametrize(

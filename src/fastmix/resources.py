@@ -1,4 +1,4 @@
-"""What there is to plan with: memory, and kernels that are compiled already."""
+"""What there is to plan with: memory, also laid out for vector loops, and kernels that are compiled already."""
 
 from __future__ import annotations
 
@@ -9,14 +9,32 @@ import re
 from pathlib import Path
 from typing import Any
 
-__all__ = ["available_memory", "format_bytes", "is_compiled", "parse_bytes"]
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
+__all__ = ["aligned_zeros", "available_memory", "format_bytes", "is_compiled", "parse_bytes"]
+
+_LINE = 64  # bytes
 _MEMINFO = Path("/proc/meminfo")  # in KiB
 # Folder, limit, use, and the name in memory.stat of the part of the use that is cached files: both generations.
 _CGROUPS = (
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current", "inactive_file"),
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Zeros that begin with a cache line: vector loops over arrays that lie across two lines take up to twice as long.
+
+    Examples
+    --------
+    >>> aligned_zeros((3, 5), np.uint32).ctypes.data % 64
+    0
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + _LINE, dtype=np.uint8)
+    first = -raw.__array_interface__["data"][0] % _LINE
+    return raw[first : first + size].view(dtype).reshape(shape)
 
 
 def available_memory() -> int:

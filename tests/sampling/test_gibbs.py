@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -19,7 +20,7 @@ import oracle
 import strategies
 from fastmix import ModelError, PairwiseMRF, UnfitMethodError, draw_exact
 from fastmix.reduction import reduce_model
-from fastmix.sampling import gibbs, pattern_tables
+from fastmix.sampling import gibbs, gibbs_kernels, pattern_tables
 from fastmix.sampling.generator import MAX_THRESHOLD, make_streams
 from fastmix.sampling.gibbs import Gibbs, check_conditionals, choose_kernel
 
@@ -335,6 +336,19 @@ def states_for(model: PairwiseMRF, kernel: str, values: Sequence[int]) -> list[i
     engine.set_random_state((states.T if kernel.endswith("many") else states).reshape(-1))
     engine.advance(1, collect=False)
     return engine.get_states()[:, 0].tolist()
+
+
+def test_thresholds_of_log_odds():
+    odds = np.concatenate([np.linspace(-45.0, 45.0, 400_001), [-1e9, -701.0, -700.0, 700.0, 701.0, 1e9]])
+    rng = np.random.default_rng(0)
+    u = rng.integers(0, 2**32 - 1, size=odds.size, dtype=np.uint32)
+    x, found = np.full(odds.size, 0.5), np.zeros(odds.size, dtype=np.uint32)
+    numba.njit(lambda *arrays: gibbs_kernels._draw_by_odds(*arrays))(x, odds, u, found)
+    exact = np.rint(np.ldexp(1.0 / (1.0 + np.exp(odds.clip(-700.0, 700.0).astype(np.longdouble))), 32))
+    exact = np.minimum(exact, MAX_THRESHOLD).astype(np.int64)
+    assert np.abs(found - exact).max() <= 1
+    assert (found != exact).mean() < 1e-3  # only where rounding is a close call
+    np.testing.assert_array_equal(x, (u >= found).astype(float))
 
 
 # -- the transition matrix --------------------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix.resources import aligned_zeros
+
 __all__ = ["MAX_THRESHOLD", "fresh_seed", "make_streams", "thresholds"]
 
 MAX_THRESHOLD = 2**32 - 1
@@ -39,7 +41,7 @@ def make_streams(seed: int, first: int, count: int) -> NDArray[np.uint32]:
     numbers = np.arange(first, first + count, dtype=np.uint64)
     with np.errstate(over="ignore"):
         words = [_mix(base + (np.uint64(2) * numbers + np.uint64(j + 1)) * _GOLDEN) for j in range(2)]
-    streams = np.empty((4, count), dtype=np.uint32)
+    streams = aligned_zeros((4, count), np.uint32)
     for j, word in enumerate(words):
         streams[2 * j] = (word & np.uint64(0xFFFFFFFF)).astype(np.uint32)
         streams[2 * j + 1] = (word >> np.uint64(32)).astype(np.uint32)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.model import PairwiseMRF
-from fastmix.resources import is_compiled
+from fastmix.resources import aligned_zeros, is_compiled
 from fastmix.sampling import plain_sweeps
 from fastmix.sampling.engine import Engine, sums_by_state
 from fastmix.sampling.generator import make_streams
@@ -144,9 +144,9 @@ class Gibbs(Engine):
             cuts = range(0, num_chains, _BLOCK)
             self._blocks = [(first, min(_BLOCK, num_chains - first)) for first in cuts]
             side_dtype = np.float64 if self.kernel == "field-many" else dtype
-            self._x = [np.zeros((n, width), dtype=side_dtype) for _, width in self._blocks]
+            self._x = [aligned_zeros((n, width), side_dtype) for _, width in self._blocks]
             self._streams = [make_streams(seed, first, width) for first, width in self._blocks]
-            self._sums = [np.zeros((self._sums_width, width), dtype=np.uint32) for _, width in self._blocks]
+            self._sums = [aligned_zeros((self._sums_width, width), np.uint32) for _, width in self._blocks]
         else:
             self._blocks = [(c, 1) for c in range(num_chains)]
             self._chunks = self._make_chunks(n)
@@ -376,7 +376,10 @@ def logit_arrays(model: PairwiseMRF) -> tuple[Any, ...]:
 
 
 def _field_arrays(model: PairwiseMRF) -> tuple[Any, ...]:
-    """Neighbours, and the log-odds of state 1 as a linear function of their states, for binary models."""
+    """Neighbours, and the log-odds of state 1 as a linear function of their states, for binary models.
+
+    Variables have four neighbours or a multiple of it: some of weight 0 are added, so that one loop does for all.
+    """
     adjacency = model.adjacency
     owner = np.repeat(np.arange(model.num_variables), adjacency.degree)
     tables = model.log_pairwise.reshape(-1, 2, 2)[adjacency.edge_ids]
@@ -384,7 +387,12 @@ def _field_arrays(model: PairwiseMRF) -> tuple[Any, ...]:
     odds = tables[:, 1] - tables[:, 0]  # by the neighbour's state
     offsets = model.log_unary[1::2] - model.log_unary[::2]
     offsets = offsets + np.bincount(owner, odds[:, 0], minlength=model.num_variables)
-    return adjacency.indptr, adjacency.neighbors, odds[:, 1] - odds[:, 0], offsets
+    padded = 4 * np.maximum(1, -(-adjacency.degree // 4))
+    indptr = np.concatenate([[0], np.cumsum(padded)])
+    places = np.arange(owner.size) + (indptr[:-1] - adjacency.indptr[:-1])[owner]
+    neighbors, weights = np.zeros(indptr[-1], dtype=np.int64), np.zeros(indptr[-1])
+    neighbors[places], weights[places] = adjacency.neighbors, odds[:, 1] - odds[:, 0]
+    return indptr, neighbors, weights, offsets
 
 
 def check_conditionals(model: PairwiseMRF) -> None:
