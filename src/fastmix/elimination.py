@@ -18,17 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from fastmix.errors import ModelError
-from fastmix.graphs import (
+from fastmix.graphs.basics import (
     Adjacency,
     IntArray,
-    _adjacency,
-    _check_graph,
-    _check_seed,
-    _components,
-    _peel,
-    _sparse,
-    _strip_leaves,
+    build_adjacency,
+    check_graph,
+    check_seed,
+    label_components,
+    sparse_matrix,
 )
+from fastmix.graphs.colours import peel
+from fastmix.graphs.trees import strip_leaves
 
 __all__ = [
     "EliminationOrder",
@@ -163,12 +163,12 @@ def elimination_order(
     >>> elimination_order(12, grid_edges(3, 4), method="min-fill").width
     3
     """
-    n, edges = _check_graph(num_variables, edges)
+    n, edges = check_graph(num_variables, edges)
     states = _check_states(n, num_states)
     if method not in _METHODS:
         raise ModelError(f"method must be one of {', '.join(_METHODS)}, got {method!r}")
-    rng = random.Random(_check_seed(seed))
-    removed, neighbor, _ = _strip_leaves(n, edges)
+    rng = random.Random(check_seed(seed))
+    removed, neighbor, _ = strip_leaves(n, edges)
     orders, costs = [removed], [_strip_cost(removed, neighbor, states)]
     for nodes, part in _core_parts(n, edges, states, removed):
         if method == "min-fill":
@@ -203,7 +203,7 @@ def evaluate_elimination_order(
     >>> evaluate_elimination_order(3, path_edges(3), [1, 0, 2], num_states=[2, 3, 2]).width
     2
     """
-    n, edges = _check_graph(num_variables, edges)
+    n, edges = check_graph(num_variables, edges)
     permutation = _check_order(n, order)
     part = _Part(n, edges, _check_states(n, num_states).tolist())
     return _result(permutation, [_evaluate(part, permutation)])
@@ -235,7 +235,7 @@ def elimination_cliques(num_variables: int, edges: npt.ArrayLike, order: npt.Arr
     >>> [s.tolist() for s in elimination_cliques(4, cycle_edges(4), [0, 2, 1, 3])]
     [[1, 3], [3], [1, 3], []]
     """
-    n, edges = _check_graph(num_variables, edges)
+    n, edges = check_graph(num_variables, edges)
     permutation = _check_order(n, order)
     members, ends = array("q"), array("q", [0])
     for separator in _separators(n, edges, permutation):
@@ -268,15 +268,15 @@ def treewidth_bounds(num_variables: int, edges: npt.ArrayLike) -> tuple[int, int
     >>> treewidth_bounds(5, complete_edges(5)), treewidth_bounds(5, path_edges(5))
     ((4, 4), (1, 1))
     """
-    n, edges = _check_graph(num_variables, edges)
+    n, edges = check_graph(num_variables, edges)
     if not len(edges):
         return 0, 0
-    removed, _, _ = _strip_leaves(n, edges)
+    removed, _, _ = strip_leaves(n, edges)
     if len(removed) == n:
         return 1, 1
     core, nodes = _core(n, edges, removed)
     size = len(nodes)
-    lower = _peel(_adjacency(size, core))[0]
+    lower = peel(build_adjacency(size, core))[0]
     ones = np.ones(size)
     upper = size - 1
     for order in (_cuthill_mckee(size, core), np.arange(size)):
@@ -346,7 +346,7 @@ def _core_parts(
     if len(removed) == n:
         return
     core, nodes = _core(n, edges, removed)
-    count, labels = _components(len(nodes), core)
+    count, labels = label_components(len(nodes), core)
     big = np.bincount(labels, minlength=count) >= _SMALL_CORE
     labels = np.where(big, np.cumsum(big), 0)[labels]
     labels -= labels.min()
@@ -481,7 +481,7 @@ def _exp(x: float) -> float:
 def _cuthill_mckee(n: int, edges: IntArray) -> IntArray:
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-    upper = _sparse(n, edges)
+    upper = sparse_matrix(n, edges)
     return reverse_cuthill_mckee((upper + upper.T).tocsr(), symmetric_mode=True).astype(np.int64)
 
 
@@ -534,7 +534,7 @@ def _search(part: _Part, rng: random.Random) -> tuple[IntArray, _Cost]:
 
 
 def _neighbor_sets(part: _Part) -> list[set[int]]:
-    graph = _adjacency(part.n, part.edges)
+    graph = build_adjacency(part.n, part.edges)
     start, neighbors = graph.indptr.tolist(), graph.neighbors.tolist()
     return [set(neighbors[start[v] : start[v + 1]]) for v in range(part.n)]
 
@@ -623,5 +623,5 @@ def _is_hopeless(neighbors: list[set[int]], states: list[float]) -> bool:
     """Whether the degeneracy alone makes every order hopeless."""
     indptr = np.cumsum([0] + [len(a) for a in neighbors])
     flat = np.array([u for a in neighbors for u in a], dtype=np.int64)
-    lower = _peel(Adjacency(indptr, flat, flat))[0]
+    lower = peel(Adjacency(indptr, flat, flat))[0]
     return (lower + 1) * math.log(min(states)) > math.log(_HOPELESS)

@@ -1,0 +1,40 @@
+"""Undirected graphs as arrays of edges: adjacency, families, colourings, cores and spanning trees.
+
+Every graph is a number of variables ``n`` and an ``int64`` array of shape ``(m, 2)`` whose rows ``(i, j)`` have
+``i < j``, are sorted lexicographically and appear once; :func:`canonical_edges` brings any list of pairs to this
+form. Elimination orders are in :mod:`fastmix.elimination`.
+"""
+
+from fastmix.graphs.basics import Adjacency, adjacency, canonical_edges, connected_components
+from fastmix.graphs.colours import check_colouring, colouring, degeneracy
+from fastmix.graphs.families import (
+    complete_bipartite_edges,
+    complete_edges,
+    cycle_edges,
+    erdos_renyi_edges,
+    grid_edges,
+    path_edges,
+    random_regular_edges,
+    random_tree_edges,
+)
+from fastmix.graphs.trees import covering_spanning_trees, random_spanning_tree_edges
+
+__all__ = [
+    "Adjacency",
+    "adjacency",
+    "canonical_edges",
+    "check_colouring",
+    "colouring",
+    "complete_bipartite_edges",
+    "complete_edges",
+    "connected_components",
+    "covering_spanning_trees",
+    "cycle_edges",
+    "degeneracy",
+    "erdos_renyi_edges",
+    "grid_edges",
+    "path_edges",
+    "random_regular_edges",
+    "random_spanning_tree_edges",
+    "random_tree_edges",
+]

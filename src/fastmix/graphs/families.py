@@ -1,0 +1,258 @@
+"""Edges of grids, complete graphs, paths, cycles and random graphs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastmix.errors import ModelError
+from fastmix.graphs.basics import IntArray, canonical_edges, check_count, check_seed
+
+__all__ = [
+    "complete_bipartite_edges",
+    "complete_edges",
+    "cycle_edges",
+    "erdos_renyi_edges",
+    "grid_edges",
+    "path_edges",
+    "random_regular_edges",
+    "random_tree_edges",
+]
+
+
+def grid_edges(rows: int, cols: int, torus: bool = False) -> IntArray:
+    """Edges of a grid whose node in row ``r`` and column ``c`` is ``r * cols + c``.
+
+    Parameters
+    ----------
+    rows, cols : int
+        Sides of the grid.
+    torus : bool
+        Also join the last row to the first and the last column to the first. A side of 1 or 2 gets no wrapping
+        edge, which would be a self-edge or a repeated one.
+
+    Returns
+    -------
+    ndarray of int64, shape (m, 2)
+
+    Examples
+    --------
+    >>> grid_edges(2, 2).tolist()
+    [[0, 1], [0, 2], [1, 3], [2, 3]]
+    >>> len(grid_edges(3, 3, torus=True))
+    18
+    """
+    rows, cols = check_count("rows", rows), check_count("cols", cols)
+    check_count("rows * cols", rows * cols)
+    node = np.arange(rows * cols, dtype=np.int64)
+    row, col = np.divmod(node, max(cols, 1))
+    # In each node's row the four candidates ascend, so keeping some of them needs no sort.
+    offsets = np.array([1, cols - 1, cols, (rows - 1) * cols], dtype=np.int64)
+    wrap_cols, wrap_rows = torus and cols > 2, torus and rows > 2
+    keep = np.stack([col + 1 < cols, (col == 0) & wrap_cols, row + 1 < rows, (row == 0) & wrap_rows], axis=1)
+    tail, which = np.nonzero(keep)
+    return np.stack([tail, tail + offsets[which]], axis=1)
+
+
+def complete_edges(num_variables: int) -> IntArray:
+    """All pairs of variables.
+
+    Examples
+    --------
+    >>> complete_edges(3).tolist()
+    [[0, 1], [0, 2], [1, 2]]
+    """
+    n = check_count("num_variables", num_variables)
+    return _pairs_from_index(n, np.arange(n * (n - 1) // 2, dtype=np.int64))
+
+
+def complete_bipartite_edges(left: int, right: int) -> IntArray:
+    """All pairs of one of the first ``left`` variables with one of the following ``right``.
+
+    Examples
+    --------
+    >>> complete_bipartite_edges(2, 2).tolist()
+    [[0, 2], [0, 3], [1, 2], [1, 3]]
+    """
+    left, right = check_count("left", left), check_count("right", right)
+    first = np.repeat(np.arange(left, dtype=np.int64), right)
+    return np.stack([first, np.tile(np.arange(left, left + right, dtype=np.int64), left)], axis=1)
+
+
+def path_edges(num_variables: int) -> IntArray:
+    """Edges ``(v, v + 1)`` of a path.
+
+    Examples
+    --------
+    >>> path_edges(3).tolist()
+    [[0, 1], [1, 2]]
+    """
+    return grid_edges(1, check_count("num_variables", num_variables))
+
+
+def cycle_edges(num_variables: int) -> IntArray:
+    """Edges of a cycle through all variables in order; a path when there are fewer than three.
+
+    Examples
+    --------
+    >>> cycle_edges(3).tolist()
+    [[0, 1], [0, 2], [1, 2]]
+    """
+    return grid_edges(1, check_count("num_variables", num_variables), torus=True)
+
+
+def erdos_renyi_edges(num_variables: int, probability: float, seed: int) -> IntArray:
+    """Edges of a random graph in which each pair is joined independently with the same probability.
+
+    Parameters
+    ----------
+    num_variables : int
+        Number of variables ``n``.
+    probability : float
+        Probability of each edge, in [0, 1].
+    seed : int
+        Seed of the generator.
+
+    Returns
+    -------
+    ndarray of int64, shape (m, 2)
+
+    Notes
+    -----
+    The gaps between chosen pairs are geometric, so time and memory are ``O(n + m)``, never ``O(n^2)``.
+
+    Examples
+    --------
+    >>> len(erdos_renyi_edges(10, 1.0, seed=0)), len(erdos_renyi_edges(10, 0.0, seed=0))
+    (45, 0)
+    """
+    n = check_count("num_variables", num_variables)
+    p = float(probability)
+    if not 0.0 <= p <= 1.0:
+        raise ModelError(f"probability must be between 0 and 1, got {probability}")
+    rng = np.random.default_rng(check_seed(seed))
+    total = n * (n - 1) // 2
+    if total == 0 or p == 0.0:
+        return np.zeros((0, 2), dtype=np.int64)
+    chunks: list[IntArray] = []
+    last = -1
+    while last < total:
+        left = (total - last) * p
+        gaps = np.minimum(rng.geometric(p, size=int(left + 6 * left**0.5) + 16), total + 1)
+        places = last + np.cumsum(gaps)
+        # The sum may wrap around, but only after a first place beyond the end, where reading stops.
+        beyond = np.flatnonzero((places >= total) | (places < 0))
+        chunks.append(places[: beyond[0]] if beyond.size else places)
+        last = total if beyond.size else int(places[-1])
+    return _pairs_from_index(n, np.concatenate(chunks))
+
+
+def _pairs_from_index(n: int, index: IntArray) -> IntArray:
+    """Pairs ``i < j`` at the given places of the lexicographic list of all ``n (n - 1) / 2`` pairs."""
+    node = np.arange(n, dtype=np.int64)
+    starts = node * (2 * n - node - 1) // 2
+    low = np.searchsorted(starts, index, side="right") - 1
+    return np.stack([low, index - starts[low] + low + 1], axis=1)
+
+
+def random_tree_edges(num_variables: int, seed: int) -> IntArray:
+    """Edges of a tree drawn uniformly among the ``n^(n-2)`` labelled trees.
+
+    Notes
+    -----
+    Aldous (1990): join node ``i`` to ``min(U, i - 1)``, ``U`` uniform on all nodes, then shuffle the labels. The law
+    is that of a uniform Prüfer code, without its sequential decoding. ``O(n log n)``.
+
+    Examples
+    --------
+    >>> len(random_tree_edges(5, seed=1))
+    4
+    """
+    n = check_count("num_variables", num_variables)
+    rng = np.random.default_rng(check_seed(seed))
+    node = np.arange(1, max(n, 1), dtype=np.int64)
+    parent = np.minimum(rng.integers(0, max(n, 1), size=len(node)), node - 1)
+    label = rng.permutation(n)
+    return canonical_edges(n, np.stack([label[node], label[parent]], axis=1))
+
+
+def random_regular_edges(num_variables: int, degree: int, seed: int) -> IntArray:
+    """Edges of a random simple graph in which every variable has the same number of neighbours.
+
+    Parameters
+    ----------
+    num_variables, degree : int
+        Number of variables ``n`` and of neighbours of each; ``degree < n`` and ``n * degree`` even.
+    seed : int
+        Seed of the generator.
+
+    Returns
+    -------
+    ndarray of int64, shape (n * degree / 2, 2)
+
+    Notes
+    -----
+    Half-edges are paired at random; loops and repeated edges are then switched with random other edges until none is
+    left. The law is close to uniform for ``degree`` small against ``n``, not exactly uniform. Dense graphs are drawn
+    as complements.
+
+    Examples
+    --------
+    >>> from fastmix.graphs import adjacency
+    >>> edges = random_regular_edges(10, 3, seed=0)
+    >>> set(adjacency(10, edges).degree.tolist())
+    {3}
+    """
+    n, d = check_count("num_variables", num_variables), check_count("degree", degree)
+    rng = np.random.default_rng(check_seed(seed))
+    if d >= max(n, 1):
+        raise ModelError(f"degree must be less than num_variables = {n}, got {d}")
+    if n * d % 2:
+        raise ModelError(f"num_variables * degree must be even, got {n} * {d}; change one of them by 1")
+    if 2 * d > n - 1:
+        absent = _random_regular(n, n - 1 - d, rng)
+        everything = complete_edges(n)
+        keep = ~np.isin(everything[:, 0] * n + everything[:, 1], absent[:, 0] * n + absent[:, 1])
+        return everything[keep]
+    return _random_regular(n, d, rng)
+
+
+def _random_regular(n: int, d: int, rng: np.random.Generator) -> IntArray:
+    while True:
+        pairs = rng.permutation(np.repeat(np.arange(n, dtype=np.int64), d)).reshape(-1, 2)
+        if _switch_to_simple(n, pairs, rng):
+            return canonical_edges(n, pairs)
+
+
+def _switch_to_simple(n: int, pairs: IntArray, rng: np.random.Generator) -> bool:
+    """Rewire loops and repeated edges in place by random switches; False when stuck."""
+    keys = pairs.min(axis=1) * n + pairs.max(axis=1)
+    by_key = np.argsort(keys, kind="stable")
+    ordered = keys[by_key]
+    repeated = by_key[1:][ordered[1:] == ordered[:-1]]
+    loops = np.flatnonzero(pairs[:, 0] == pairs[:, 1])
+    change: dict[int, int] = {}  # copies of an edge now, less those in `ordered`
+
+    def key(i: int, j: int) -> int:
+        return i * n + j if i < j else j * n + i
+
+    def copies(k: int) -> int:
+        return int(ordered.searchsorted(k, "right") - ordered.searchsorted(k)) + change.get(k, 0)
+
+    for e in np.union1d(repeated, loops).tolist():
+        for _ in range(200):
+            i, j = pairs[e].tolist()
+            if i != j and copies(key(i, j)) == 1:
+                break
+            other = int(rng.integers(len(pairs)))
+            k, l = pairs[other].tolist()[:: 1 if rng.random() < 0.5 else -1]
+            new_first, new_second = key(i, k), key(j, l)
+            if other == e or i == k or j == l or new_first == new_second or copies(new_first) or copies(new_second):
+                continue
+            for old in (key(i, j), key(k, l)):
+                change[old] = change.get(old, 0) - 1
+            for new in (new_first, new_second):
+                change[new] = change.get(new, 0) + 1
+            pairs[e], pairs[other] = (i, k), (j, l)
+        else:
+            return False
+    return True
