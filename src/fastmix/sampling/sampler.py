@@ -24,7 +24,8 @@ from fastmix.sampling.diagnostics import BatchStatistics, Summary, assess_mixing
 from fastmix.sampling.engine import Engine
 from fastmix.sampling.generator import fresh_seed, make_streams
 from fastmix.sampling.gibbs import Gibbs, check_conditionals, logit_arrays
-from fastmix.sampling.intervals import Intervals, comparison_bounds, original_intervals, rigorous_intervals
+from fastmix.sampling.intervals import Intervals, rigorous_intervals
+from fastmix.sampling.original import comparison_bounds, original_intervals
 from fastmix.validation import check_accuracy, check_count
 
 __all__ = ["SampleResult", "sample"]
