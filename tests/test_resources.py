@@ -22,6 +22,7 @@ def test_aligned_zeros(shape: tuple[int, ...], dtype: type) -> None:
         assert array.shape == shape
         assert array.dtype == dtype
         assert array.flags.c_contiguous
+        assert not array.any()
         assert array.size == 0 or array.ctypes.data % 64 == 0
         array[...] = k
     assert all((array == k).all() for k, array in enumerate(arrays))

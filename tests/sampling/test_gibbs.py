@@ -308,6 +308,16 @@ def test_kernels_give_the_same_states(kernels):
         np.testing.assert_allclose(sums, results[0][1], rtol=0, atol=200 * 2.0**-24)
 
 
+@pytest.mark.parametrize("kernel", [k for k in SYSTEMATIC if k != "four-one"])
+def test_every_number_of_neighbours(kernel):
+    # Variables i and j are joined where i + j is at least 12: all numbers of neighbours from 0 to 10 occur.
+    rng, n = np.random.default_rng(2), 12
+    pairs = [(i, j) for i, j in itertools.combinations(range(n), 2) if i + j >= n]
+    model = PairwiseMRF.from_tables(rng.normal(size=(n, 2)), pairs, rng.normal(size=(len(pairs), 2, 2)))
+    assert set(model.adjacency.degree.tolist()) == set(range(n - 1))
+    check_against_naive(model, kernel, num_chains=9, num_sweeps=40, seed=6)
+
+
 def test_more_states_than_a_byte_holds():
     rng = np.random.default_rng(1)
     model = PairwiseMRF.from_tables(
