@@ -225,6 +225,36 @@ def random_entries(
 # -- assertions -----------------------------------------------------------------------------------------------------
 
 
+def first_order_model(
+    n: int, num_states: int, *, excess: float = 3.0, unary: float = -2.0, labels: Sequence[int] | None = None
+) -> tuple[PairwiseMRF, float, float]:
+    """A model with two phases that no sequence of small steps joins, with an exact marginal and log Z.
+
+    On the complete graph, pairs that are both in the state ``labels[i]`` of their variable (0 by default) have the
+    log-potential J, which is such that the weight of the configuration with all variables there exceeds that of all
+    others together by a factor of about ``exp(excess)``; the state itself has the log-potential ``unary``.
+
+    Returns
+    -------
+    model, average probability of the states labels[i], log Z
+    """
+    coupling = (n * (math.log(num_states) - unary) + excess) / (n * (n - 1) / 2)
+    label = list(labels) if labels is not None else [0] * n
+    unaries = [[unary if s == label[i] else 0.0 for s in range(num_states)] for i in range(n)]
+    pairs = list(itertools.combinations(range(n), 2))
+    tables = np.zeros((len(pairs), num_states, num_states))
+    for e, (i, j) in enumerate(pairs):
+        tables[e, label[i], label[j]] = coupling
+    # By the number k of variables in their labelled states.
+    weights = [
+        math.log(math.comb(n, k)) + k * unary + (n - k) * math.log(num_states - 1) + coupling * k * (k - 1) / 2
+        for k in range(n + 1)
+    ]
+    total = log_sum_exp(weights)
+    share = math.fsum(k / n * math.exp(w - total) for k, w in enumerate(weights))
+    return PairwiseMRF.from_tables(unaries, pairs, tables), share, total
+
+
 def assert_log_close(actual: object, expected: object, *, rtol: float = RTOL, atol: float = ATOL) -> None:
     """Log-values agree: -inf in the same places, the others to a tolerance; NaN and +inf never pass."""
     a, b = np.asarray(actual, dtype=np.float64), np.asarray(expected, dtype=np.float64)

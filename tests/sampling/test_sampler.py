@@ -356,7 +356,7 @@ def test_seeds_are_drawn_returned_and_repeatable():
             "accuracy must come with method='gibbs', .* got 'swendsen-wang'",
         ),
         ({"start": np.zeros((3, 9), dtype=int)}, r"start must have shape \(64, 9\), got \(3, 9\)"),
-        ({"start": "zeros"}, "start must be random, configurations or a SampleResult, got 'zeros'"),
+        ({"start": "zeros"}, "start must be dispersed, random, configurations or a SampleResult, got 'zeros'"),
         ({"num_chains": 1, "start": np.full((1, 9), 2)}, "states of variable 0 must be from 0 to 1, got 2"),
         ({"num_chains": 1, "start": np.full((1, 9), -1)}, "states of variable 0 must be from 0 to 1, got -1"),
         ({"num_chains": 1, "start": np.full((1, 9), 0.5)}, "states must hold whole numbers"),
@@ -432,6 +432,7 @@ def test_intervals_hold():
 def stop_after(monkeypatch, calls: int, *, torn: bool = False) -> None:
     """Ctrl-C in one of the calls of ``advance``; if torn, after half of its sweeps."""
     original, number = Gibbs.advance, itertools.count(1)
+    monkeypatch.setattr(sampler, "_SCOUTED", 0)  # whose calls would count
 
     def advance(self, num_sweeps, *, collect):
         if next(number) == calls:

@@ -20,12 +20,20 @@ from fastmix.reduction import Reduction, reduce_model
 from fastmix.resources import available_memory, format_bytes
 from fastmix.results import InferenceResult, Status, jsonable, provenance
 from fastmix.sampling.checkpoint import Checkpoint
-from fastmix.sampling.diagnostics import BatchStatistics, Summary, assess_mixing, summarise, to_arviz
+from fastmix.sampling.diagnostics import (
+    BatchStatistics,
+    Summary,
+    assess_mixing,
+    log_odds_swings,
+    summarise,
+    to_arviz,
+)
 from fastmix.sampling.engine import Engine
-from fastmix.sampling.generator import fresh_seed, make_streams
+from fastmix.sampling.generator import fresh_seed
 from fastmix.sampling.gibbs import Gibbs, check_conditionals, logit_arrays
 from fastmix.sampling.intervals import Intervals, rigorous_intervals
 from fastmix.sampling.original import comparison_bounds, original_intervals
+from fastmix.sampling.starts import dispersed_states, find_modes, remembered_sweeps
 from fastmix.validation import check_accuracy, check_count
 
 __all__ = ["SampleResult", "sample"]
@@ -39,8 +47,10 @@ _LEAST_BATCH, _LEAST_OF_MANY = 4, 25  # sweeps, of few chains and of many: takin
 _MANY_CHAINS = 64
 # A time limit is looked at after every step: sweeps that take about as long as this, beginning with a small part.
 _STEP_SECONDS, _FIRST_STEP = 0.1, 64
+_SCOUTED, _SCOUT_SHARE = 16, 0.1  # chains below which others look at the modes, and their share of a time limit
 _EDGE_COUNTS = 1000  # configurations a chain that edge marginals are counted from
 _CONFIDENCE = 0.95
+_CERTIFIED_BIAS = 0.01  # of every marginal, for one or two chains to be believed
 # Probabilities are met to 4e-10 by the thresholds and averages to 3e-8 by the 24-bit sums: widened by more than both.
 _ROUNDING = 1e-6
 _DRAW_BYTES = 34  # a state of a draw: one as kept, one stacked, and four 8-byte arrays in mapping it to the original
@@ -154,7 +164,7 @@ def sample(
     edge_marginals: bool = False,
     num_draws: int = 0,
     trace_at: Sequence[int] = (),
-    start: Literal["random"] | ArrayLike | SampleResult = "random",
+    start: Literal["dispersed", "random"] | ArrayLike | SampleResult = "dispersed",
     backend: Literal["cpu", "cuda", "auto"] = "cpu",
     seed: int | None = None,
     num_threads: int | None = None,
@@ -191,8 +201,11 @@ def sample(
         Configurations of every chain to keep, evenly spaced.
     trace_at : sequence of int
         Numbers of sweeps at which to note the running marginals.
-    start : "random", int array (num_chains, n) or SampleResult
-        A result goes on where its chains ended, with fresh random numbers also under its own seed.
+    start : "dispersed", "random", int array (num_chains, n) or SampleResult
+        ``dispersed`` starts half of the chains, 16 at most, from configurations of large weight, far from each other
+        (:func:`fastmix.sampling.starts.find_modes`), and the others at random: chains that could get stuck then do so
+        in different places, and disagree. A result goes on where its chains ended, with fresh random numbers also
+        under its own seed.
     backend : {"cpu", "cuda", "auto"}
         Where Gibbs sweeps run. ``cuda`` needs an NVIDIA GPU and the extra ``gpu``; ``auto`` takes the GPU where
         there is one that fits the run, and says in ``stats["backend"]`` what it took and why.
@@ -230,16 +243,28 @@ def sample(
     plan = _plan(small, method, num_chains, num_sweeps, burn_in, accuracy, schedule, start)
     seed = fresh_seed() if seed is None else int(seed)
     _check_draws(small, plan, num_draws)
-    states = _start_states(reduction, start, plan.num_chains, seed)
-    key_seed = seed
-    if isinstance(start, SampleResult):  # going on with the same seed must not draw the same numbers again
+    states, key_seed = None, seed
+    if not isinstance(start, str):
+        states = _start_states(reduction, start, plan.num_chains)
+    elif start not in ("dispersed", "random"):
+        raise ValueError(f"start must be dispersed, random, configurations or a SampleResult, got {start!r}")
+    if isinstance(start, SampleResult) and states is not None:
+        # Going on with the same seed must not draw the same numbers again.
         key_seed = int.from_bytes(hashlib.sha256(f"{seed} ".encode() + states.tobytes()).digest()[:8], "little")
     engine, place = _engine(
         small, method, plan.num_chains, key_seed, schedule, estimator, num_threads, backend, time_limit
     )
+    modes, at_modes = np.zeros((0, small.num_variables), dtype=np.int64), np.zeros(0, dtype=np.int64)
+    if states is None:
+        if start == "dispersed" and accuracy is None:
+            modes = find_modes(small, seed=seed)
+        # Chains that are added up together start together, or those at a mode would be lost among the others.
+        size, rng = engine.group_size, np.random.default_rng([seed, 5])
+        states, at_modes = dispersed_states(small, plan.num_chains // size, modes, rng)
+        states = np.repeat(states, size, axis=0)
     engine.set_states(states)
     average = estimator == "rao-blackwell"
-    run = _Run(engine, plan, num_draws, sorted(set(trace_at)), edge_marginals, average)
+    run = _Run(engine, plan, num_draws, sorted(set(trace_at)), edge_marginals, average, watch=bool(at_modes.size))
     saved = None
     if checkpoint is not None:
         begun = hashlib.sha256(states.tobytes()).hexdigest()
@@ -247,13 +272,25 @@ def sample(
         key += f"{edge_marginals} {begun}" + ("" if engine.device == "cpu" else " cuda")
         saved = Checkpoint(checkpoint, key, checkpoint_seconds)
         run.restore(saved.load())
-    status = run.go(begin, time_limit, progress, saved)
+    scouted: list[tuple[IntArray, FloatArray, int]] = []
+    try:
+        if 2 < plan.num_chains < _SCOUTED:
+            scouted = _scout(small, method, plan, modes[len(at_modes) :], seed, time_limit)
+        status = run.go(begin, time_limit, progress, saved)
+    except KeyboardInterrupt:
+        status = Status.INTERRUPTED
     if run.statistics.num_batches == 0:
         raise NotConvergedError(f"sampling stopped ({status}) before the first batch was complete: nothing to report")
-    summary = summarise(run.statistics, small)
+    swings = log_odds_swings(small) if method == "gibbs" and average and schedule == "systematic" else None
+    summary = summarise(run.statistics, small, swings=swings)
+    if run.burn_sums is not None and run.plan.burn_in:
+        own = (modes[: len(at_modes)], run.burn_sums[:, at_modes] / run.plan.burn_in, run.plan.burn_in)
+        memory = max(remembered_sweeps(small, *burned, summary.mean) for burned in (own, *scouted))
+        summary = summarise(run.statistics, small, swings=swings, memory=memory)
     note = "the certificate sets the burn-in and the number of chains"
     if accuracy is None:
-        verdict, note = assess_mixing(summary)
+        certified = method == "gibbs" and plan.num_chains < 3 and _is_certified(small, run.plan, schedule)
+        verdict, note = assess_mixing(summary, certified=certified)
         status = verdict if status == Status.OK else status
     if saved is not None and status not in (Status.INTERRUPTED, Status.TIME_LIMIT):
         saved.remove()
@@ -265,6 +302,23 @@ def sample(
     }  # fmt: skip
     result = _result(model, reduction, method, status, summary, run, seconds, seed, options, note)
     return replace(result, stats={**result.stats, "backend": place})
+
+
+def _scout(
+    model: PairwiseMRF, method: str, plan: _Plan, modes: IntArray, seed: int, time_limit: float | None
+) -> list[tuple[IntArray, FloatArray, int]]:
+    """Modes (K, n) that few chains have no room for, averages (E, K) of others that burn in from them, and sweeps."""
+    begin = time.perf_counter()
+    if not len(modes) or not plan.burn_in:
+        return []
+    engine, _ = _engine(model, method, len(modes), seed + 1, "systematic", "rao-blackwell", 1, "cpu", None)
+    engine.set_states(modes)
+    done = 0
+    while done < plan.burn_in and (time_limit is None or time.perf_counter() - begin < _SCOUT_SHARE * time_limit):
+        count = min(max(1, plan.burn_in // 16), plan.burn_in - done)
+        engine.advance(count, collect=True)
+        done += count
+    return [(modes, engine.take_sums() / done, done)] if done else []
 
 
 @dataclass(frozen=True)
@@ -317,6 +371,15 @@ def _plan(
             limit_bytes=int(limit),
         )
     return _Plan(chains, 1, max(0, certificate.num_sweeps - 1), certificate.max_bias)
+
+
+def _is_certified(model: PairwiseMRF, plan: _Plan, schedule: Literal["systematic", "random"]) -> bool:
+    """Whether the burn-in provably brings every marginal within 0.01."""
+    certificate = certify(
+        model, accuracy=_CERTIFIED_BIAS, schedule=schedule, per_variable=True, order=_order(model, schedule)
+    )
+    enough = certificate.num_sweeps is not None and certificate.num_sweeps <= plan.burn_in + 1
+    return certificate.certified and enough
 
 
 def _order(model: PairwiseMRF, schedule: str) -> IntArray | None:
@@ -374,16 +437,10 @@ def _engine(
     return cpu, place
 
 
-def _start_states(reduction: Reduction, start: object, num_chains: int, seed: int) -> IntArray:
+def _start_states(reduction: Reduction, start: object, num_chains: int) -> IntArray:
+    """Given configurations as states of the reduced model."""
     model, original = reduction.model, reduction.original
-    if isinstance(start, str) and start == "random":
-        # Streams of their own, far from those of the chains.
-        words = make_streams(seed ^ 0x5EED, 1 << 40, 1)[:, 0]
-        rng = np.random.default_rng(words)
-        return np.floor(rng.random((num_chains, model.num_variables)) * model.num_states).astype(np.int64)
     given = start.states if isinstance(start, SampleResult) else np.asarray(start)
-    if isinstance(start, str):
-        raise ValueError(f"start must be random, configurations or a SampleResult, got {start!r}")
     if given.shape != (num_chains, original.num_variables):
         raise ValueError(f"start must have shape ({num_chains}, {original.num_variables}), got {given.shape}")
     given, _ = original._as_states(given)
@@ -422,8 +479,12 @@ class _Run:
         trace_at: list[int],
         edge_marginals: bool,
         average_pairs: bool,
+        *,
+        watch: bool = False,
     ) -> None:
         model = engine.model
+        # Sums over the burn-in (entries of log_unary, groups of chains), if it is watched.
+        self.burn_sums = np.zeros((len(model.log_unary), engine.num_chains // engine.group_size)) if watch else None
         self.engine, self.plan = engine, plan
         self.done = -plan.burn_in  # sweeps, negative while burning in
         self.statistics = BatchStatistics(len(model.log_unary), engine.num_chains // engine.group_size, plan.num_sweeps)
@@ -470,12 +531,15 @@ class _Run:
                 target = 0 if self.done < 0 else self.next_stop()
                 start = time.perf_counter()
                 count = min(step, target - self.done)
-                self.engine.advance(count, collect=self.done >= 0)
+                watched = self.done < 0 and self.burn_sums is not None
+                self.engine.advance(count, collect=self.done >= 0 or watched)
                 self.done += count
                 seconds = time.perf_counter() - start
                 self.seconds += seconds
                 if time_limit is not None:
                     step = max(1, step // 2) if seconds > _STEP_SECONDS else min(most, 2 * step)
+                if watched and (checkpoint is not None or self.done == 0):
+                    self._take_burn_sums()
                 if self.done == 0:
                     since_batch = 0
                 if self.done == target and self.done > 0:
@@ -490,6 +554,8 @@ class _Run:
                 elapsed = time.perf_counter() - begin
                 if time_limit is not None and self.done < 0 and elapsed > time_limit / 2 and checkpoint is None:
                     # Half of the time must be left for what the answer is made of.
+                    if watched:
+                        self._take_burn_sums()
                     self.plan = replace(self.plan, burn_in=self.plan.burn_in + self.done)
                     self.done = since_batch = 0
                 elif time_limit is not None and elapsed > time_limit and (self.done > 0 or checkpoint is not None):
@@ -510,6 +576,10 @@ class _Run:
         """Sums of single chains, or means over the chains of a group, which count as one chain from here on."""
         sums = self.engine.take_sums()
         return sums / self.engine.group_size if self.engine.group_size > 1 else sums
+
+    def _take_burn_sums(self) -> None:
+        assert self.burn_sums is not None
+        self.burn_sums += self._take_sums()
 
     def _note(self, since_batch: int) -> int:
         done = self.done
@@ -560,6 +630,7 @@ class _Run:
             "draws": np.array(self.draws, dtype=np.uint16),
             "trace": np.array([m for _, m in self.trace]),
             "pairs": np.zeros(0) if self.pairs is None else self.pairs.copy(),
+            "burn_sums": np.zeros(0) if self.burn_sums is None else self.burn_sums.copy(),
         }
         return parts | {f"statistics_{k}": np.array(v) for k, v in self.statistics.to_arrays().items()}
 
@@ -574,6 +645,8 @@ class _Run:
         self.trace = list(zip(self.trace_at, parts["trace"], strict=False))
         if self.pairs is not None:
             self.pairs = parts["pairs"].copy()
+        if self.burn_sums is not None:
+            self.burn_sums = parts["burn_sums"].copy()
         prefix = "statistics_"
         self.statistics = BatchStatistics.from_arrays(
             {k.removeprefix(prefix): v for k, v in parts.items() if k.startswith(prefix)}

@@ -23,6 +23,7 @@ from fastmix.tempering.clusters import check_cluster_moves, fits_cluster_moves
 from fastmix.tempering.cuda_ladder import CudaLadder, ladders_together
 from fastmix.tempering.ladder import Ladder
 from fastmix.tempering.path import Path, make_path
+from fastmix.tempering.phases import outweighing
 from fastmix.tempering.result import TemperResult
 from fastmix.tempering.run import Clock, Plan, Run
 from fastmix.tempering.trees import check_tree_moves
@@ -39,6 +40,8 @@ _LEAST_BURN_IN = 200
 _SPARSE = 6.0  # neighbours a variable on average, up to which clusters of differing variables are worth a try
 _MOST_STATES = 256
 _MIN_TRIPS = 10.0
+_SIGMAS = 3.0  # by which a lower bound may exceed an estimate of log Z
+_SHOWN = 24  # states of a configuration that a note shows
 _THREE_SIGMA = 0.9986501019683699  # probability below three standard deviations of a normal distribution
 _MAX_R_HAT = 1.1
 _BASE_ACCURACY = 0.01
@@ -372,6 +375,26 @@ def _assess(run: Run, summary: Summary, trips: NDArray[np.int64]) -> _Verdict:
     return _Verdict(Status.OK, f"{mean:.3g} round trips {whose} on average; the ensembles agree.")
 
 
+def _compare_bounds(run: Run, log_z: float, std_error: float, lower: float | None) -> _Verdict | None:
+    """The verdict on an estimate of log Z that lies below what is known to be below log Z; None if it does not."""
+    margin = _SIGMAS * std_error
+    found = outweighing(run.ladder.path, run.phases, log_z, margin)
+    start = f"Not mixed: log Z is estimated at {log_z:.6g} with a standard error of {std_error:.2g}"
+    if found is not None:
+        phase, bound = found
+        mode = " ".join(str(state) for state in phase.mode[:_SHOWN].tolist()) + " ..." * (len(phase.mode) > _SHOWN)
+        return _Verdict(
+            Status.NOT_MIXED,
+            f"{start}, but configurations around {mode}, of log-weight {phase.log_weight:.6g}, show that it is at "
+            f"least {bound:.6g}; run longer, or with more replicas.",
+        )
+    if lower is not None and lower > log_z + margin:
+        return _Verdict(
+            Status.NOT_MIXED, f"{start}, below the bound {lower:.6g} from annealing; run longer, or with more replicas."
+        )
+    return None
+
+
 def _result(
     model: PairwiseMRF,
     reduction: Reduction,
@@ -387,10 +410,18 @@ def _result(
     summary = summarise(run.statistics, small)
     counts = ladder.counts()
     trips = counts.trips.reshape(run.num_ensembles, plan.per_ensemble).sum(axis=1)
+    overlooked = 1.0 / (float(trips.sum()) + 1.0)
+    ratio, start = run.log_z(), ladder.path.log_z
+    if not math.isfinite(ratio.value):  # some rungs have not been compared yet
+        start = None
+    log_z = None if start is None else start + ratio.value
+    log_z_error = None if start is None else math.hypot(ratio.std_error * _few(run.num_ensembles), overlooked)
+    lower = None if start is None or bound is None else start + bound[0]
     verdict = _assess(run, summary, trips)
+    if verdict.status == Status.OK and log_z is not None and log_z_error is not None:
+        verdict = _compare_bounds(run, log_z, log_z_error, lower) or verdict
     if status == Status.OK:
         status = verdict.status
-    overlooked = 1.0 / (float(trips.sum()) + 1.0)
     means = run.statistics.chain_means()
     spread = means.std(axis=1, ddof=1) / math.sqrt(run.num_ensembles)
     error = np.hypot(spread, overlooked)
@@ -403,9 +434,6 @@ def _result(
     if run.pairs is not None:
         total = run.pairs[: small.pairwise_offsets[1]].sum() if len(run.pairs) else 1.0
         edges = reduction.expand_edge_marginals(summary.mean, run.pairs / max(total, 1.0))
-    ratio, start = run.log_z(), ladder.path.log_z
-    if not math.isfinite(ratio.value):  # some rungs have not been compared yet
-        start = None
     rejection = counts.rejection
     stats: dict[str, Any] = {
         "num_ensembles": run.num_ensembles, "num_ladders": ladder.num_ladders, "num_replicas": ladder.num_rungs,
@@ -421,15 +449,15 @@ def _result(
         status=status,
         node_marginals=reduction.expand_node_marginals(summary.mean),
         edge_marginals=edges,
-        log_z=None if start is None else start + ratio.value,
+        log_z=log_z,
         stats=stats,
         provenance=provenance(model, seed=seed, **options),
         std_error=std_error,
         ess=ess,
         r_hat=r_hat,
-        log_z_std_error=None if start is None else math.hypot(ratio.std_error * _few(run.num_ensembles), overlooked),
-        log_z_lower=None if start is None or bound is None else start + bound[0],
-        log_z_confidence=None if start is None or bound is None else confidence,
+        log_z_std_error=log_z_error,
+        log_z_lower=lower,
+        log_z_confidence=None if lower is None else confidence,
         positions=ladder.positions,
         rejection=rejection,
         round_trips=trips,

@@ -18,6 +18,7 @@ from fastmix.sampling.diagnostics import BatchStatistics
 from fastmix.tempering.adaptation import REJECTION, phases, respace
 from fastmix.tempering.ladder import Ladder, derive_seed
 from fastmix.tempering.log_z import LogZ, annealed_weights, bridge, guess_steps, lower_bound
+from fastmix.tempering.phases import enter_phases, find_phases, spread_phases
 from fastmix.tempering.population import Population, anneal
 
 __all__ = ["Clock", "Plan", "Run"]
@@ -36,6 +37,7 @@ _ANNEALED = 128  # independent runs behind the bound on log Z
 _ANNEAL_SWEEPS = 3
 _TRIAL_STEPS = 64
 _MOST_RUNGS = 10_000
+_SETTLED = 100  # rounds after which replicas that have missed a phase have missed it for good
 # Shares of a time limit: up to where the first ladder, its adaptation, the burn-in and the averages may go on; the
 # rest is for the bound on log Z. Without a limit the bound takes as many updates beyond the run as this leaves.
 _LADDER_SHARE, _ADAPT_SHARE, _BURN_SHARE, _RUN_SHARE = 0.1, 0.15, 0.4, 0.92
@@ -109,6 +111,8 @@ class Run:
         One chain an ensemble.
     pairs : float array or None
         Sums over the pairs of states of every edge.
+    phases : list of Phase
+        Around configurations of large weight.
     burned, updates : int
         Rounds of the burn-in, and updates of single variables so far.
     """
@@ -125,6 +129,8 @@ class Run:
         model = ladder.path.model
         self.ladder, self.plan, self.clock, self._progress = ladder, plan, clock, progress
         self.num_ensembles = plan.num_ensembles or _MOST_ENSEMBLES
+        self.phases = find_phases(ladder.path, seed=ladder.seed)
+        self._rng = np.random.default_rng([ladder.seed, 4])
         self.statistics = BatchStatistics(len(model.log_unary), self.num_ensembles, plan.num_sweeps or 0)
         self.pairs = np.zeros(len(model.log_pairwise)) if edge_marginals else None
         self.burned = self.updates = 0
@@ -170,6 +176,7 @@ class Run:
             equal = np.full(len(positions) - 1, REJECTION)
             positions, source, _ = respace(positions, equal, plan.num_replicas)
             stacked = stacked[source]
+        spread_phases(stacked, ladder.path, self.phases, self._rng)
         ladder.set_rungs(positions, stacked)
         self.statistics = BatchStatistics(len(ladder.path.model.log_unary), self.num_ensembles, plan.num_sweeps or 0)
 
@@ -193,7 +200,7 @@ class Run:
 
     def _burn_in(self) -> None:
         lengths = phases(self.plan.burn_in) if self.plan.burn_in is not None else phases(1 << 30)
-        for length in lengths[:-1]:
+        for number, length in enumerate(lengths[:-1]):
             # Phases double: the next one takes twice the time of the last.
             expected = self.clock.used() + length * self._round_seconds
             if self.plan.burn_in is None and self.clock.limit and expected > _ADAPT_SHARE * self.clock.limit:
@@ -201,7 +208,7 @@ class Run:
             self._advance(length, collect=False)
             if self.clock.past(self._burn_share if self.plan.burn_in is None else 1.0):
                 break
-            self._adapt()
+            self._adapt(settled=self.burned >= _SETTLED or number == len(lengths) - 2)
         rest = None if self.plan.burn_in is None else self.plan.burn_in - self.burned
         self.ladder.clear()
         self._advance(rest, collect=False, share=self._burn_share if rest is None else 1.0)
@@ -211,12 +218,17 @@ class Run:
             self.ladder.limit_pairs()
         self.ladder.clear()
 
-    def _adapt(self) -> None:
+    def _adapt(self, *, settled: bool) -> None:
+        """Place the rungs anew; once the replicas have settled, also in phases that they have missed."""
         ladder = self.ladder
         positions, source, _ = respace(ladder.positions, ladder.counts().rejection, self.plan.num_replicas)
         positions, source = positions[:_MOST_RUNGS], source[:_MOST_RUNGS]
         old, steps = ladder.positions, guess_steps(ladder.counts().sums, ladder.shifts)
-        ladder.set_rungs(positions, ladder.get_states()[source])
+        states = ladder.get_states()[source]
+        if settled and ladder.path.log_z is not None:
+            log_z = ladder.path.log_z + np.concatenate([[0.0], np.cumsum(steps)])
+            enter_phases(states, ladder.path, positions, np.interp(positions, old, log_z), self.phases, self._rng)
+        ladder.set_rungs(positions, states)
         self._set_shifts(old, steps)
 
     def _set_shifts(self, positions: FloatArray, steps: FloatArray) -> None:

@@ -24,7 +24,7 @@ from fastmix.variational.preparation import (
     reduce_to_supported,
 )
 
-__all__ = ["MeanFieldResult", "mean_field"]
+__all__ = ["MeanFieldResult", "ascend", "expected_tables", "mean_field"]
 
 FloatArray = NDArray[np.float64]
 
@@ -162,6 +162,19 @@ def mean_field(
         log_z_bound=runs[best].bound,
         start_bounds=np.array([run.bound for run in runs]),
     )  # fmt: skip
+
+
+def ascend(model: PairwiseMRF, q: FloatArray, *, max_iter: int, tol: float = 1e-8) -> FloatArray:
+    """The product distribution that sweeps of mean field lead to from q; for models without forbidden pairs."""
+    start = _Start(q.copy())
+    _ascent(model, given=False)(start, max_iter, tol, max_iter, math.inf)
+    return start.q
+
+
+def expected_tables(model: PairwiseMRF, q: FloatArray, tables: FloatArray) -> float:
+    """The mean of the sum of tables, laid out as ``log_pairwise``, under the product distribution q."""
+    weights = _products(model, q)
+    return float(weights[weights > 0.0] @ tables[weights > 0.0])
 
 
 @dataclass
