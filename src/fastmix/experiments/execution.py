@@ -14,6 +14,7 @@ from multiprocessing.connection import wait
 from typing import Any, Protocol, TypeVar
 
 from fastmix.experiments.extras import require
+from fastmix.validation import check_count
 
 __all__ = ["CrashError", "LocalPool", "Pool", "SharedExecutor", "cluster", "run_in_order"]
 
@@ -77,8 +78,8 @@ class LocalPool:
     """
 
     def __init__(self, num_workers: int | None = None) -> None:
-        if num_workers is not None and (isinstance(num_workers, bool) or num_workers < 1):
-            raise ValueError(f"num_workers must be a whole number of at least 1, got {num_workers!r}")
+        if num_workers is not None:
+            check_count("num_workers", num_workers, least=1)
         self.num_workers = num_workers or _processors()
         self.ahead: int | None = _AHEAD * self.num_workers
         self._pool: ProcessPoolExecutor | None = None

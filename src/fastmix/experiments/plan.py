@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastmix.validation import check_count, check_seed
+
 if TYPE_CHECKING:
     from fastmix.experiments.figures import Figure, Table
     from fastmix.experiments.findings import Finding
@@ -47,10 +49,9 @@ class Settings:
     images: str | None = None
 
     def __post_init__(self) -> None:
-        if self.trials is not None and (isinstance(self.trials, bool) or self.trials < 1):
-            raise ValueError(f"trials must be a whole number of at least 1, got {self.trials!r}")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise ValueError(f"seed must be a whole number of at least 0, got {self.seed!r}")
+        if self.trials is not None:
+            check_count("trials", self.trials, least=1)
+        check_seed(self.seed)
 
     def num_trials(self, quick_trials: int) -> int:
         """How many trials to run, where a quick run takes ``quick_trials``."""
