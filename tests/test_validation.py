@@ -30,6 +30,7 @@ from fastmix import (
     projected,
 )
 from fastmix.description import describe_model
+from fastmix.experiments.execution import LocalPool
 from fastmix.reduction import reduce_model
 from fastmix.sampling import intervals, original
 from fastmix.validation import as_float_array, check_positive, choose_seed
@@ -268,6 +269,8 @@ TOO_LARGE: dict[str, Callable[[], object]] = {
     "regular": lambda: instances.ising_regular(10**6, 10**5, coupling_max=1.0, seed=0),
     "tree": lambda: instances.ising_tree(2**30 - 1, coupling_max=1.0, seed=0),
     "adjacency": lambda: graphs.adjacency(2**30 - 1, []),
+    "trials": lambda: experiments.run_experiment("potts", "/dev/null/folder", trials=HUGE),
+    "workers": lambda: LocalPool(HUGE),
     "random tables": lambda: instances.random_tables([(0, 10**9)], 2, scale=1.0, seed=0),
     "random tables of many states": lambda: instances.random_tables([(0, 1)], [2**31 - 1] * 2, scale=1.0, seed=0),
 }

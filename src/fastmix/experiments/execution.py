@@ -22,6 +22,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _THREAD_VARIABLES = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_MOST_WORKERS = 1024
 _AHEAD = 8  # tasks in hand for every worker: enough to keep all busy while an early one takes its time
 
 
@@ -79,7 +80,7 @@ class LocalPool:
 
     def __init__(self, num_workers: int | None = None) -> None:
         if num_workers is not None:
-            check_count("num_workers", num_workers, least=1)
+            check_count("num_workers", num_workers, least=1, most=_MOST_WORKERS)
         self.num_workers = num_workers or _processors()
         self.ahead: int | None = _AHEAD * self.num_workers
         self._pool: ProcessPoolExecutor | None = None

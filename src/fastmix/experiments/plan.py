@@ -22,6 +22,7 @@ Row = dict[str, Any]
 """One line of an experiment's file; ``row["seconds"]`` comes from the file of seconds beside it."""
 
 DEFAULT_TRIALS = 50
+_MOST_TRIALS = 1_000_000  # every one is planned before the first is run
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.trials is not None:
-            check_count("trials", self.trials, least=1)
+            check_count("trials", self.trials, least=1, most=_MOST_TRIALS)
         check_seed(self.seed)
 
     def num_trials(self, quick_trials: int) -> int:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fastmix.errors import FormatError
 from fastmix.io.files import atomic_write, read_bytes
+from fastmix.resources import available_memory
 
 __all__ = ["Checkpoint"]
 
@@ -104,7 +105,7 @@ class Checkpoint:
 
     def _read(self) -> dict[str, NDArray[Any]]:
         # What atomic_write compresses for the sake of its name is read back in the same way.
-        line, _, content = read_bytes(self.path).partition(b"\n")
+        line, _, content = read_bytes(self.path, max(1, available_memory() // 2)).partition(b"\n")
         words = line.removeprefix(_FORMAT).split()
         if not line.startswith(_FORMAT) or len(words) != 2:
             raise FormatError(f"{self.path}: not a checkpoint of fastmix")
