@@ -101,7 +101,7 @@ def test_content_is_limited(tmp_path, stdin, monkeypatch, pack):
     monkeypatch.delenv("FASTMIX_MAX_BYTES")
     monkeypatch.setattr("fastmix.io.files.available_memory", lambda: 200 * 2**20)
     with pytest.raises(
-        ResourceError, match=r"holds more than 50 MiB unpacked, the limit \(a quarter of the free memory"
+        ResourceError, match=r"holds more than 25 MiB unpacked, the limit \(an eighth of the free memory"
     ):
         read_model(path)
     monkeypatch.undo()

@@ -56,7 +56,7 @@ def read_model(
         pairwise, see :func:`read_uai`; the model still has every variable and is still to be conditioned.
     max_bytes : float, optional
         Refuse a file that holds more, unpacked: a few kilobytes of gzip can stand for gigabytes. By default what the
-        environment variable ``FASTMIX_MAX_BYTES`` says (such as ``8GiB``), or a quarter of the free memory.
+        environment variable ``FASTMIX_MAX_BYTES`` says (such as ``8GiB``), or an eighth of the free memory.
 
     Raises
     ------

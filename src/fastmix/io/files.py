@@ -106,7 +106,7 @@ def check_content_size(name: str, size: float, max_bytes: float | None) -> None:
     elif size <= _BLOCK:  # not worth the question
         return
     else:
-        limit, source = available_memory() / 4, "a quarter of the free memory"
+        limit, source = available_memory() / 8, "an eighth of the free memory"
     if size > limit:
         raise ResourceError(
             f"{name}: holds more than {format_bytes(limit)} unpacked, the limit ({source}); if that is right, raise it "
