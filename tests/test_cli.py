@@ -166,6 +166,12 @@ def test_main_leaves_with_the_code(capsys: pytest.CaptureFixture[str]) -> None:
         ("generate ising-grid -o grid.txt", "must end in .uai"),
         ("generate ising-grid --rows 0", "rows must be a whole number of at least 1, got 0"),
         ("generate ising-grid --rows x", "--rows"),
+        (
+            "generate ising-grid --rows 1000000 --cols 1000000",
+            "rows * cols must be a whole number from 0 to 1073741823",
+        ),
+        ("generate ising-grid --rows 30000 --cols 30000", "a graph of 900000000 variables"),
+        ("generate ising-grid --coupling-max 1e308", "sums of them would overflow"),
         ("generate ising-grid --rows 1.5", "--rows"),
         ("generate ising-grid --cols 99999999999999999999", "cols must be"),
         ("generate ising-grid --seed -1", "seed must be"),
@@ -213,7 +219,6 @@ class TestBadFiles:
             (b"MARKOV 1 2 1 1 0 2 1 -1", r"model:1: .*'-1'"),
             (b"MARKOV 1 2 1 1 0 2 nan 1", r"model:1: .*'nan'"),
             (b"MARKOV 1 2 1 1 0 2 0 0", r"model:1: "),
-            (TRIPLE.encode(), r"model:\d+: .*evidence"),
             (b"\xff\xfe\x00", r"model:1: expected ASCII or UTF-8"),
             (b"PK\x03\x04 no archive", r"model: "),
             (gzip.compress(TRIPLE.encode(), mtime=0)[:-9], r"model: the compressed file is damaged"),
@@ -255,6 +260,20 @@ class TestBadFiles:
 
     def test_stdin_holds_one_file(self, run: Run, words: list[str]) -> None:
         assert_refused(run(words[0], "-", *words[1:], "--evidence", "-", stdin=TRIPLE), 2, "must not both be -")
+
+
+@pytest.mark.parametrize("words", [["info"], ["infer"], ["convert", "out.npz"]], ids=lambda words: words[0])
+def test_larger_factors_are_refused_and_no_bad_file(run: Run, words: list[str]) -> None:
+    Path("model").write_text(TRIPLE)
+    assert_refused(run(words[0], "model", *words[1:]), 2, r"model:\d+: .* supported are pairwise models, and larger ")
+    Path("model").write_text(TRIPLE.rstrip()[:-1])  # one that is cut short as well is bad
+    assert_refused(run(words[0], "model", *words[1:]), 3, r"model:\d+: the file ends")
+
+
+def test_bombs_are_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("model.uai.gz").write_bytes(gzip.compress(b"MARKOV " + b" " * 10**7))
+    monkeypatch.setenv("FASTMIX_MAX_BYTES", "1MiB")
+    assert_refused(run("info", "model.uai.gz"), 2, r"model.uai.gz: holds more than 1 MiB .* FASTMIX_MAX_BYTES")
 
 
 def test_contradictory_model(run: Run) -> None:

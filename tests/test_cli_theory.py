@@ -128,7 +128,7 @@ def test_project_on_a_backend(run, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("project strong.uai --norm-bound -1", "norm_bound must be positive, got -1.0"),
+        ("project strong.uai --norm-bound -1", "norm_bound must be a positive number, got -1.0"),
         ("project strong.uai", "--norm-bound"),
         ("project strong.uai --norm-bound 1 --norm max", "norm must be one of"),
         ("project strong.uai --norm-bound 1 --solver slow", "--solver must be fast or paper"),

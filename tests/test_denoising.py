@@ -306,7 +306,7 @@ def test_sizes_from_text() -> None:
     for text in ("", "120", "120x", "1x5", "-3x4", "axb"):
         with pytest.raises(ValueError, match="size must be WIDTHxHEIGHT"):
             parse_size(text)
-    with pytest.raises(ValueError, match="size must be two whole numbers"):
+    with pytest.raises(ValueError, match="size must be a whole number of at least 2, got 1"):
         load_image("any.png", size=(1, 5))
 
 

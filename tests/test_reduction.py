@@ -264,17 +264,6 @@ class TestForcedStates:
         assert (reduce_model(model, {0: 1}, fold_single=True).fixed == 1).all()
         assert time.process_time() - begin < 5
 
-    def test_sums_that_overflow_forbid_as_before(self) -> None:
-        """Two finite entries whose sum is below any double leave variable 2 a single state; folding goes on from it."""
-        soft = [[0.0, -1e308], [0.0, 0.0]]
-        model = PairwiseMRF.from_tables(
-            [[0.0, 0.0], [0.0, 0.0], [0.0, -1e308], [0.0, 0.0]], path_edges(4), [EQUAL, soft, EQUAL]
-        )
-        with np.errstate(over="ignore"):
-            reduction = reduce_model(model, {0: 0}, fold_single=True)
-        assert reduction.fixed.tolist() == [0, 0, 0, 0]
-        assert reduce_model(model, {0: 1}, fold_single=True).fixed.tolist() == [1, 1, -1, -1]
-
 
 class TestNothingToDo:
     def test_the_same_object(self) -> None:

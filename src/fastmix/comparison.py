@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix.errors import FastmixError, ResourceError
 from fastmix.inference import METHODS, infer
 from fastmix.io.files import atomic_write
-from fastmix.model import Evidence, PairwiseMRF
+from fastmix.model import Evidence, PairwiseMRF, check_model
 from fastmix.results import InferenceResult, jsonable, provenance
-from fastmix.sampling.generator import fresh_seed
+from fastmix.validation import as_float_array, check_seconds, check_threads, choose_seed
 
 __all__ = ["Comparison", "Row", "compare", "marginal_errors"]
 
@@ -214,7 +214,10 @@ def compare(
     for name in chosen:
         if name not in METHODS:
             raise ValueError(f"methods must be among {', '.join(METHODS)}, got {name!r}")
-    seed = fresh_seed() if seed is None else int(seed)
+    check_model(model)
+    seed, time_limit = choose_seed(seed), check_seconds(time_limit)
+    if num_threads is not None:
+        check_threads(num_threads)
     results: dict[str, InferenceResult] = {}
     seconds: dict[str, float] = {}
     refused: dict[str, str] = {}
@@ -250,7 +253,7 @@ def _reference(
     model: PairwiseMRF, results: dict[str, InferenceResult], given: ArrayLike | None, name: str
 ) -> tuple[FloatArray | None, str | None]:
     if given is not None:
-        marginals = np.asarray(given, dtype=np.float64)
+        marginals = as_float_array("reference", given)
         if marginals.shape != model.log_unary.shape:
             raise ValueError(
                 f"reference must have {len(model.log_unary)} numbers, one per state, got shape {marginals.shape}"

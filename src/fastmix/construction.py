@@ -7,6 +7,7 @@ Everything is vectorised over edges, because models with millions of them are or
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Sequence
 
@@ -14,29 +15,54 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix.errors import ModelError
+from fastmix.resources import check_memory
 from fastmix.validation import as_float_array, check_log_values, describe
 
 __all__ = [
+    "check_model_memory",
     "flatten_tables",
     "flatten_unary",
     "merge_factors",
     "merge_pairs",
     "offsets_of",
+    "potts_tables",
     "table_positions",
 ]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+_MOST_ENTRIES = 2.0**62  # positions are 64-bit numbers
+
+
+def check_model_memory(num_variables: int, num_states: int, num_edges: int, num_table_entries: int) -> None:
+    """A :class:`fastmix.ResourceError` if a model of this size (states and table entries in all) cannot be built.
+
+    Counts 8 bytes an entry and 24 bytes a variable or edge, three times: as given, in order, and as stored.
+    """
+    required = 3.0 * 8.0 * (3 * num_variables + num_states + 3 * num_edges + num_table_entries)
+    check_memory(
+        required,
+        f"a model of {num_variables} variables with {num_states} states in all and {num_table_entries} table entries",
+        "build a smaller one",
+    )
+
 
 def offsets_of(sizes: IntArray) -> IntArray:
     """Start of each block when blocks of the given sizes lie one after another, with the total at the end.
+
+    Raises
+    ------
+    ModelError
+        If the total does not fit 64 bits.
 
     Examples
     --------
     >>> offsets_of(np.array([2, 3])).tolist()
     [0, 2, 5]
     """
+    if (total := sizes.sum(dtype=np.float64)) > _MOST_ENTRIES:
+        raise ModelError(f"the states and the table entries of a model must be fewer than 2^62 each, got {total:.3g}")
     offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
     np.cumsum(sizes, out=offsets[1:])
     return offsets
@@ -93,6 +119,20 @@ def flatten_tables(edges: IntArray, num_states: IntArray, log_pairwise: ArrayLik
     return np.concatenate([t.reshape(-1) for t in tables]) if tables else np.zeros(0)
 
 
+def potts_tables(couplings: FloatArray, num_states: int) -> FloatArray:
+    """Tables (m, num_states, num_states) with each coupling on a diagonal.
+
+    Examples
+    --------
+    >>> potts_tables(np.array([2.0]), 2).tolist()
+    [[[2.0, 0.0], [0.0, 2.0]]]
+    """
+    tables = np.zeros((len(couplings), num_states, num_states))
+    states = np.arange(num_states)
+    tables[:, states, states] = couplings[:, None]
+    return tables
+
+
 def table_positions(num_states: IntArray, pairs: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """For every entry of the tables of ``pairs`` in turn: the pair it belongs to, its row and its column."""
     cols = num_states[pairs[:, 1]]
@@ -129,6 +169,7 @@ def merge_factors(
     """Constant, flat unary entries, edges and flat tables of a list of ``(scope, log_table)`` factors."""
     n = len(num_states)
     unary_starts = offsets_of(num_states)
+    check_model_memory(n, int(unary_starts[-1]), 0, 0)
     constant = 0.0
     log_unary = np.zeros(int(unary_starts[-1]))
     pairs: list[tuple[int, int]] = []
@@ -147,7 +188,7 @@ def merge_factors(
         if bad := [v for v in variables if not 0 <= v < n]:
             raise ModelError(f"factors[{k}] must name variables from 0 to {n - 1}, got {bad[0]}")
         shape = tuple(int(num_states[v]) for v in variables)
-        if array.size != int(np.prod(shape, dtype=np.int64)) or (array.ndim > 1 and array.shape != shape):
+        if array.size != math.prod(shape) or (array.ndim > 1 and array.shape != shape):
             raise ModelError(f"factors[{k}] over variables {variables} must have shape {shape}, got {array.shape}")
         check_log_values(f"factors[{k}]", array)
         if len(variables) == 0:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.errors import ResourceError
-from fastmix.model import PairwiseMRF
+from fastmix.model import PairwiseMRF, check_model
 
 __all__ = ["BOUNDS", "Bound", "dependency_matrix", "edge_dependencies", "rounding_margins"]
 
@@ -93,6 +93,7 @@ def edge_dependencies(model: PairwiseMRF, *, bound: Bound = "sigmoid") -> FloatA
     >>> edge_dependencies(model, bound="exact").round(4).tolist()
     [[0.4621, 0.4585], [0.19, 0.0848]]
     """
+    check_model(model)
     if bound not in BOUNDS:
         raise ValueError(f"bound must be one of {', '.join(BOUNDS)}, got {bound!r}")
     if model.log_unary.size and model.log_unary.min() == -np.inf:

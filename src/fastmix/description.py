@@ -9,7 +9,7 @@ import numpy as np
 
 from fastmix.elimination import treewidth_bounds
 from fastmix.graphs import connected_components
-from fastmix.model import Evidence, PairwiseMRF
+from fastmix.model import Evidence, PairwiseMRF, check_model
 from fastmix.results import provenance
 
 __all__ = ["describe_model"]
@@ -27,6 +27,7 @@ def describe_model(model: PairwiseMRF, evidence: Evidence | None = None) -> dict
     (3, [2, 2])
     """
     start = time.perf_counter()
+    check_model(model)
     given = model.condition(evidence) if evidence else model
     lower, upper = treewidth_bounds(given.num_variables, given.edges)
     states, degrees = given.num_states, given.adjacency.degree

@@ -23,12 +23,12 @@ from fastmix.graphs.basics import (
     IntArray,
     build_adjacency,
     check_graph,
-    check_seed,
     label_components,
     sparse_matrix,
 )
 from fastmix.graphs.colours import peel
 from fastmix.graphs.trees import strip_leaves
+from fastmix.validation import check_seed
 
 __all__ = [
     "EliminationOrder",

@@ -57,7 +57,7 @@ class ResourceError(FastmixError, MemoryError):
 
 
 class UnfitMethodError(FastmixError, ValueError):
-    """The method cannot be used on this model; the message says why and what to use instead."""
+    """What was asked for cannot be done with this model; the message says why and what to use instead."""
 
 
 class NotConvergedError(FastmixError, RuntimeError):

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from fastmix.errors import FastmixError, ModelError, ResourceError, UnfitMethodError
 from fastmix.exact import ExactPlan, infer_exact, plan_exact
-from fastmix.model import Evidence, PairwiseMRF
+from fastmix.model import Evidence, PairwiseMRF, check_model
 from fastmix.norms import Norm
 from fastmix.resources import format_bytes, is_compiled
 from fastmix.results import InferenceResult, Status
+from fastmix.validation import check_seconds, check_seed, check_threads
 
 if TYPE_CHECKING:
     from fastmix.mixing import Certificate
@@ -138,6 +139,12 @@ def infer(
     ('exact', [0.1192, 0.8808])
     """
     begin = time.perf_counter()
+    check_model(model)
+    time_limit = check_seconds(time_limit)
+    if seed is not None:
+        check_seed(seed)
+    if num_threads is not None:
+        check_threads(num_threads)
     if method not in _OPTIONS:
         raise UnfitMethodError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
     options: dict[str, Any] = {
@@ -197,6 +204,7 @@ def choose_method(
     >>> choose_method(ising_grid(4, 4, coupling_max=1.0, seed=0)).method
     'exact'
     """
+    time_limit = check_seconds(time_limit)
     allowed = _EXACT_SECONDS if time_limit is None else _EXACT_SHARE * time_limit
     try:
         plan = plan_exact(model, evidence=evidence, memory_limit=memory_limit)

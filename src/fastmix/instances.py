@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix import graphs
+from fastmix.construction import check_model_memory, offsets_of
 from fastmix.model import PairwiseMRF
-from fastmix.validation import as_edges, as_state_counts
+from fastmix.validation import as_edges, as_state_counts, check_count, check_seed
 
 __all__ = [
     "ising_bipartite",
@@ -83,7 +84,7 @@ def ising_grid(
     >>> bool(abs(model.log_pairwise).max() <= 1.5)
     True
     """
-    r, c = _count("rows", rows), _count("cols", cols)
+    r, c = check_count("rows", rows, least=1), check_count("cols", cols, least=1)
     edges = graphs.grid_edges(r, c, torus=torus)
     return _random_ising(edges, r * c, coupling_max, attractive, field_max, seed)
 
@@ -130,8 +131,10 @@ def potts_grid(
     >>> potts_grid(8, 8, coupling_max=2.0, seed=0)
     PairwiseMRF(64 variables of 3 states, 112 edges)
     """
-    r, c, states = _count("rows", rows), _count("cols", cols), _count("num_states", num_states)
+    r, c = check_count("rows", rows, least=1), check_count("cols", cols, least=1)
+    states = check_count("num_states", num_states, least=1)
     edges = graphs.grid_edges(r, c, torus=torus)
+    check_model_memory(r * c, r * c * states, len(edges), len(edges) * states**2)
     rng = _generator(seed)
     fields = _uniform(rng, (r * c, states), "field_max", field_max)
     couplings = _uniform(rng, (len(edges),), "coupling_max", coupling_max, positive=attractive)
@@ -178,7 +181,7 @@ def ising_random(
     >>> model.num_variables, model.num_edges <= 45
     (10, True)
     """
-    n = _count("num_variables", num_variables)
+    n = check_count("num_variables", num_variables, least=1)
     probability = _number("edge_probability", edge_probability)
     if not 0.0 <= probability <= 1.0:
         raise ValueError(f"edge_probability must be from 0 to 1, got {edge_probability!r}")
@@ -219,7 +222,7 @@ def ising_bipartite(
     >>> ising_bipartite(4, 3, coupling_max=1.0, seed=0)
     PairwiseMRF(7 variables of 2 states, 12 edges)
     """
-    a, b = _count("left", left), _count("right", right)
+    a, b = check_count("left", left, least=1), check_count("right", right, least=1)
     edges = graphs.complete_bipartite_edges(a, b)
     return _random_ising(edges, a + b, coupling_max, attractive, field_max, seed)
 
@@ -259,8 +262,8 @@ def ising_regular(
     >>> ising_regular(10, 3, coupling_max=1.0, seed=0)
     PairwiseMRF(10 variables of 2 states, 15 edges)
     """
-    n = _count("num_variables", num_variables)
-    d = _count("degree", degree, least=0)
+    n = check_count("num_variables", num_variables, least=1)
+    d = check_count("degree", degree, least=0)
     if d >= n or n * d % 2:
         raise ValueError(f"degree must be below num_variables and their product even, got {degree} and {num_variables}")
     edges = graphs.random_regular_edges(n, d, seed=_graph_seed(seed))
@@ -299,7 +302,7 @@ def ising_tree(
     >>> ising_tree(10, coupling_max=1.0, seed=0)
     PairwiseMRF(10 variables of 2 states, 9 edges)
     """
-    n = _count("num_variables", num_variables)
+    n = check_count("num_variables", num_variables, least=1)
     edges = graphs.random_tree_edges(n, seed=_graph_seed(seed))
     return _random_ising(edges, n, coupling_max, attractive, field_max, seed)
 
@@ -335,22 +338,27 @@ def random_tables(edges: ArrayLike, num_states: int | Sequence[int], *, scale: f
     """
     pairs = as_edges(edges)
     if np.ndim(num_states) == 0:
+        states = check_count("num_states", num_states, least=1)
         count = int(pairs.max()) + 1 if len(pairs) else 0
-        counts = np.full(count, _count("num_states", num_states), dtype=np.int64)
+        check_model_memory(count, count * states, len(pairs), len(pairs) * states**2)
+        counts = np.full(count, states, dtype=np.int64)
     else:
         counts = as_state_counts(num_states)
         pairs = as_edges(pairs, len(counts))
     distinct = np.unique(np.sort(pairs, axis=1), axis=0)
+    num_entries = offsets_of(counts)[-1], offsets_of(counts[distinct[:, 0]] * counts[distinct[:, 1]])[-1]
+    check_model_memory(len(counts), int(num_entries[0]), len(distinct), int(num_entries[1]))
     deviation = _bound("scale", scale)
     rng = _generator(seed)
-    unary = deviation * rng.standard_normal(int(counts.sum()))
-    tables = deviation * rng.standard_normal(int((counts[distinct[:, 0]] * counts[distinct[:, 1]]).sum()))
+    unary = deviation * rng.standard_normal(num_entries[0])
+    tables = deviation * rng.standard_normal(num_entries[1])
     return PairwiseMRF(counts, unary, distinct, tables)
 
 
 def _random_ising(
     edges: IntArray, num_variables: int, coupling_max: float, attractive: bool, field_max: float, seed: int
 ) -> PairwiseMRF:
+    check_model_memory(num_variables, 2 * num_variables, len(edges), 4 * len(edges))
     rng = _generator(seed)
     fields = _uniform(rng, (num_variables,), "field_max", field_max)
     couplings = _uniform(rng, (len(edges),), "coupling_max", coupling_max, positive=attractive)
@@ -369,25 +377,13 @@ def _uniform(
     return values
 
 
-def _check_seed(seed: Any) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
-    return int(seed)
-
-
 def _generator(seed: int) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64(_check_seed(seed)))
+    return np.random.Generator(np.random.PCG64(check_seed(seed)))
 
 
 def _graph_seed(seed: int) -> int:
     # A stream of its own: with the plain seed the graph and the fields would be read off the same numbers.
-    return int(np.random.SeedSequence(_check_seed(seed), spawn_key=(1,)).generate_state(1, np.uint64)[0])
-
-
-def _count(name: str, value: Any, *, least: int = 1) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return int(value)
+    return int(np.random.SeedSequence(check_seed(seed), spawn_key=(1,)).generate_state(1, np.uint64)[0])
 
 
 def _number(name: str, value: Any) -> float:

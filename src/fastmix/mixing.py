@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix import dependency, norms
 from fastmix.dependency import Bound
-from fastmix.model import PairwiseMRF
+from fastmix.model import PairwiseMRF, check_model
 from fastmix.norms import Norm
 from fastmix.results import Status, jsonable, provenance
 from fastmix.validation import check_accuracy, check_choice, check_count
@@ -196,6 +196,7 @@ def certify(
     False
     """
     start = time.perf_counter()
+    check_model(model)
     level = check_accuracy(accuracy)
     check_choice("bound", bound, dependency.BOUNDS)
     if norm is not None:

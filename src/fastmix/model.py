@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix import construction, validation
 from fastmix.errors import ModelError
 from fastmix.graphs import Adjacency, adjacency
+from fastmix.resources import check_memory
 
-__all__ = ["Evidence", "PairwiseMRF"]
+__all__ = ["Evidence", "PairwiseMRF", "check_model"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -62,8 +63,9 @@ class PairwiseMRF:
     Raises
     ------
     ModelError
-        If an array has the wrong shape, holds NaN or +inf, names a variable that does not exist, joins a variable
-        to itself, or leaves a variable without any allowed state.
+        If an array has the wrong shape, holds NaN, +inf or finite numbers beyond 1e100 (sums of which would overflow),
+        names a variable that does not exist, joins a variable to itself, or leaves a variable without any allowed
+        state.
 
     Notes
     -----
@@ -211,9 +213,9 @@ class PairwiseMRF:
         """
         pairs = validation.as_edges(edges)
         fields = validation.as_float_array("field", field)
-        fields = validation.per_item(
-            "field", fields, validation.count_variables(pairs, fields, num_variables), "variable"
-        )
+        n = validation.count_variables(pairs, fields, num_variables)
+        construction.check_model_memory(n, 2 * n, len(pairs), 4 * len(pairs))
+        fields = validation.per_item("field", fields, n, "variable")
         couplings = validation.per_item("coupling", coupling, len(pairs), "edge")
         unary = np.multiply.outer(fields, [-1.0, 1.0])
         tables = np.multiply.outer(couplings, [[1.0, -1.0], [-1.0, 1.0]])
@@ -246,17 +248,17 @@ class PairwiseMRF:
         >>> PairwiseMRF.potts([(0, 1)], coupling=2.0, num_states=3).table(0, 1).tolist()
         [[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 2.0]]
         """
-        if isinstance(num_states, bool) or not isinstance(num_states, int | np.integer) or num_states < 1:
-            raise ModelError(f"num_states must be a whole number of at least 1, got {num_states!r}")
+        num_states = validation.check_count("num_states", num_states, least=1, error=ModelError)
         pairs = validation.as_edges(edges)
         unary = validation.as_float_array("field", field)
         n = validation.count_variables(pairs, unary, num_variables)
+        construction.check_model_memory(n, n * num_states, len(pairs), len(pairs) * num_states**2)
         if unary.ndim == 0:
             unary = np.full((n, num_states), float(unary))
         elif unary.shape != (n, num_states):
             raise ModelError(f"field must be a number or have shape ({n}, {num_states}), got shape {unary.shape}")
         couplings = validation.per_item("coupling", coupling, len(pairs), "edge")
-        tables = np.multiply.outer(couplings, np.eye(num_states))
+        tables = construction.potts_tables(couplings, num_states)
         return cls.from_tables(unary, pairs, tables, variable_names=variable_names)
 
     @classmethod
@@ -299,7 +301,8 @@ class PairwiseMRF:
                 tables.append(coupling * np.array([[1.0, -1.0], [-1.0, 1.0]]))
             elif shape[0] == shape[1]:
                 coupling = validation.as_number(f"coupling of edge {(u, v)!r}", data["coupling"])
-                tables.append(coupling * np.eye(shape[0]))
+                construction.check_model_memory(len(unary), 0, 1, shape[0] ** 2)
+                tables.append(construction.potts_tables(np.array([coupling]), shape[0])[0])
             else:
                 raise ModelError(f"edge {(u, v)!r} joins {shape[0]} and {shape[1]} states: give it log_pairwise")
         return cls.from_tables(unary, pairs, tables, variable_names=[str(node) for node in graph.nodes])
@@ -431,6 +434,8 @@ class PairwiseMRF:
         float array (..., num_parameters)
         """
         x, shape = self._as_states(states)
+        required = 8.0 * len(x) * (self.num_parameters + self.num_variables + self.num_edges)
+        check_memory(required, f"the array of statistics of {len(x)} configurations", "give fewer at a time")
         f = np.zeros((len(x), self.num_parameters))
         unary, pairwise = self.entry_positions(x)
         rows = np.arange(len(x))[:, None]
@@ -471,15 +476,8 @@ class PairwiseMRF:
         return weights.reshape((*shape, weights.shape[1]))
 
     def _as_states(self, states: ArrayLike) -> tuple[IntArray, tuple[int, ...]]:
-        try:
-            array = np.asarray(states)
-        except ValueError as error:
-            raise ModelError(
-                f"states must have shape (..., {self.num_variables}), got {validation.describe(states)} ({error})"
-            ) from None
-        # The limit keeps infinities and what int64 cannot hold away from the cast.
-        whole = array.dtype.kind == "f" and np.all((np.abs(array) < 2.0**62) & (array == np.floor(array)))
-        if array.size and array.dtype.kind not in "iub" and not whole:
+        array = validation.as_array("states", states, f"have shape (..., {self.num_variables})")
+        if array.size and not validation.is_whole(array):
             raise ModelError(f"states must hold whole numbers, got {validation.describe(states)}")
         if array.ndim == 0 or array.shape[-1] != self.num_variables:
             raise ModelError(f"states must have shape (..., {self.num_variables}), got shape {array.shape}")
@@ -590,6 +588,15 @@ class PairwiseMRF:
         of_states = f" of {states} {_plural(high, 'state', number=False)}" if n else ""
         constant = f", log_constant={self.log_constant:.6g}" if self.log_constant else ""
         return f"PairwiseMRF({_plural(n, 'variable')}{of_states}, {_plural(m, 'edge')}{constant})"
+
+
+def check_model(model: Any) -> None:
+    """A TypeError if ``model`` is no model, with what it is instead."""
+    if not isinstance(model, PairwiseMRF):
+        raise TypeError(
+            f"model must be a PairwiseMRF, got {validation.describe(model)}; build one with PairwiseMRF.from_tables, "
+            "or read one from a file with fastmix.io.read_model"
+        )
 
 
 def _plural(count: int, word: str, *, number: bool = True) -> str:

@@ -8,18 +8,20 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from fastmix.mixing import Certificate, certify
-from fastmix.model import Evidence, PairwiseMRF
+from fastmix.model import Evidence, PairwiseMRF, check_model
 from fastmix.norms import Norm
 from fastmix.projection import Divergence, Euclidean, ProjectionResult, ReversedKL, project
 from fastmix.reduction import Reduction, reduce_model
 from fastmix.resources import is_compiled
 from fastmix.results import Status, jsonable
 from fastmix.sampling import SampleResult, sample
-from fastmix.sampling.generator import fresh_seed
+from fastmix.sampling.checkpoint import Checkpoint
+from fastmix.validation import check_seconds, choose_seed
 
 __all__ = ["ProjectedResult", "infer_projected"]
 
 _NORM_BOUND = 2.5  # the paper's practical choice
+_LEAST_SECONDS = 1e-3  # of sampling, however long the projection took
 _COMPILING = 16.0  # seconds of a limit below which there is no time to compile what reversed KL needs
 
 
@@ -104,8 +106,12 @@ def infer_projected(
     ('projected', True)
     """
     begin = time.perf_counter()
+    check_model(model)
+    time_limit = check_seconds(time_limit)
     chosen = _default_divergence(time_limit) if divergence is None else divergence
-    seed = fresh_seed() if seed is None else int(seed)
+    if seed is None and checkpoint is not None:
+        seed = Checkpoint(checkpoint, 0.0).seed
+    seed = choose_seed(seed)
     reduction = reduce_model(model, evidence)
     projection = project(
         reduction.model,
@@ -117,7 +123,7 @@ def infer_projected(
     )
     projected = _with_changes(reduction, projection.model)
     certificate = certify(projection.model, accuracy=0.01)
-    left = None if time_limit is None else max(0.0, time_limit - (time.perf_counter() - begin))
+    left = None if time_limit is None else max(_LEAST_SECONDS, time_limit - (time.perf_counter() - begin))
     run = sample(
         projected,
         num_chains=num_chains,

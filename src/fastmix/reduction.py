@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix.construction import offsets_of, table_positions
 from fastmix.errors import ModelError
-from fastmix.model import Evidence, PairwiseMRF
+from fastmix.model import Evidence, PairwiseMRF, check_model
 from fastmix.validation import describe
 
 __all__ = ["Reduction", "reduce_model"]
@@ -136,6 +136,7 @@ def reduce_model(
     >>> reduction.expand_states([0, 1]).tolist()
     [0, 0, 1]
     """
+    check_model(model)
     fixed = _observed_states(model, evidence)
     if _nothing_to_do(model, fixed, drop_forbidden, fold_single):
         return Reduction(

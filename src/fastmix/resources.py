@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["aligned_zeros", "available_memory", "format_bytes", "is_compiled", "parse_bytes"]
+from fastmix.errors import ResourceError
+
+__all__ = ["aligned_zeros", "available_memory", "check_memory", "format_bytes", "is_compiled", "parse_bytes"]
 
 _LINE = 64  # bytes
+_SMALL = 1 << 24  # bytes that nobody need ask for
 _MEMINFO = Path("/proc/meminfo")  # in KiB
 # Folder, limit, use, and the name in memory.stat of the part of the use that is cached files: both generations.
 _CGROUPS = (
@@ -49,6 +52,30 @@ def available_memory() -> int:
         # What is used includes files kept in memory, which are dropped when the memory is needed.
         candidates.append(free + (_field(folder / "memory.stat", cache) or 0))
     return max(0, min(candidates))
+
+
+def check_memory(required: float, what: str, way_out: str) -> None:
+    """A :class:`ResourceError` if something needs more bytes than half of the free memory, before it is allocated.
+
+    ``required`` is computed in Python's numbers, which do not wrap.
+
+    Examples
+    --------
+    >>> check_memory(2.0**70, "num_chains 1000000000000", "run fewer chains")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    fastmix.errors.ResourceError: num_chains 1000000000000 needs 1.02e+03 EiB, over the limit of ...; run fewer chains
+    """
+    if required <= _SMALL:
+        return
+    limit = available_memory() / 2
+    if required > limit:
+        raise ResourceError(
+            f"{what} needs {format_bytes(required)}, over the limit of {format_bytes(limit)}, half of the free memory; "
+            f"{way_out}",
+            required_bytes=int(required),
+            limit_bytes=int(limit),
+        )
 
 
 def format_bytes(count: float) -> str:

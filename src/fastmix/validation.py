@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix.errors import ModelError
 
 __all__ = [
+    "as_array",
     "as_edges",
     "as_flat",
     "as_float_array",
@@ -24,6 +26,11 @@ __all__ = [
     "check_choice",
     "check_count",
     "check_log_values",
+    "check_positive",
+    "check_seconds",
+    "check_seed",
+    "check_threads",
+    "choose_seed",
     "count_variables",
     "describe",
     "is_whole",
@@ -33,32 +40,51 @@ __all__ = [
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+# Log-potentials beyond this are refused: sums of as many as fit any memory, their differences and the squares of these
+# are then all far inside the range of float64, 1.8e308.
+_LARGEST = 1e100
+_MOST_STATES = 2**31 - 1  # of a variable: the entries of a table, a product of two of these, fit 64 bits
+_MOST_THREADS = 1024
+_NOT_NUMBERS = {"M": "dates", "m": "durations", "U": "text", "S": "text", "c": "complex numbers, which have no order"}
+
+
+def as_array(name: str, values: ArrayLike, rule: str) -> NDArray[Any]:
+    """``values`` as an array; a :class:`ModelError` with the ``rule`` when they are ragged, or masked.
+
+    A mask would be dropped in silence.
+    """
+    try:
+        if np.ma.is_masked(values):
+            raise ValueError("some entries are masked: fill them in first")
+        return np.asarray(values)
+    except ValueError as error:
+        raise ModelError(f"{name} must {rule}, got {describe(values)} ({error})") from None
+
 
 def as_float_array(name: str, values: ArrayLike) -> FloatArray:
     """``values`` as a new float64 array; a :class:`ModelError` that names the argument when they are not numbers."""
+    array = as_array(name, values, "be an array of numbers")
     try:
-        if isinstance(values, np.ndarray | np.generic) and values.dtype.kind == "c":
-            raise TypeError("complex numbers have no order")
-        array = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        if array.dtype.kind in _NOT_NUMBERS:  # NumPy would convert most of these in silence
+            raise TypeError(f"these are {_NOT_NUMBERS[array.dtype.kind]}")
+        return np.array(array, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
         raise ModelError(f"{name} must be an array of numbers, got {describe(values)} ({error})") from None
-    return array
 
 
 def is_whole(array: NDArray[Any]) -> bool:
     """Whether every entry can become an int64 without loss."""
-    if array.dtype.kind in "iub":
+    if array.dtype.kind in "ib":
         return True
+    if array.dtype.kind == "u":
+        return array.size == 0 or int(array.max()) < 2**63
     # The limit keeps infinities and what int64 cannot hold away from a cast.
     return array.dtype.kind == "f" and bool(np.all((np.abs(array) < 2.0**62) & (array == np.floor(array))))
 
 
 def as_edges(edges: ArrayLike, num_variables: int | None = None) -> IntArray:
     """``edges`` as an int64 array of shape (m, 2), checked for shape, whole numbers, range and self-edges."""
-    try:
-        array = np.asarray(edges)
-    except ValueError as error:
-        raise ModelError(f"edges must have shape (m, 2), got {describe(edges)} ({error})") from None
+    array = as_array("edges", edges, "have shape (m, 2)")
     if array.shape in ((0,), (0, 2)):
         return np.zeros((0, 2), dtype=np.int64)
     if array.ndim != 2 or array.shape[1] != 2:
@@ -80,29 +106,40 @@ def as_edges(edges: ArrayLike, num_variables: int | None = None) -> IntArray:
 
 
 def check_log_values(name: str, values: FloatArray, where: str = "entry {}") -> None:
-    """A :class:`ModelError` if ``values`` holds NaN or +inf; ``where`` is filled with the flat index of the first."""
-    # max() is +inf or NaN exactly when some entry is: one pass, no temporary.
-    if values.size == 0 or values.max() < np.inf:
+    """A :class:`ModelError` if ``values`` holds NaN, +inf or finite numbers so large that sums would overflow.
+
+    ``where`` is filled with the flat index of the first.
+    """
+    # max() is +inf or NaN exactly when some entry is: two passes and no temporary unless something is forbidden.
+    if values.size == 0 or (values.max() <= _LARGEST and values.min() >= -_LARGEST):
         return
-    index = int(np.flatnonzero(np.isnan(values) | (values == np.inf))[0])
+    bad = ~((values >= -_LARGEST) & (values <= _LARGEST)) & (values != -np.inf)
+    if not bad.any():
+        return
+    index = int(np.flatnonzero(bad)[0])
+    value = values.flat[index]
+    reason = "+inf and nan have no meaning"
+    if np.isfinite(value):
+        reason = f"finite ones must be from {-_LARGEST:g} to {_LARGEST:g}, because sums of them would overflow"
     raise ModelError(
-        f"{name} must hold finite numbers or -inf, got {values.flat[index]} at {where.format(index)}; "
-        "-inf is the log of a forbidden state, +inf and nan have no meaning"
+        f"{name} must hold finite numbers or -inf, got {value} at {where.format(index)}; "
+        f"-inf is the log of a forbidden state, {reason}"
     )
 
 
 def as_state_counts(values: ArrayLike) -> IntArray:
     """State counts as a checked int64 vector."""
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise ModelError(f"num_states must be a vector of whole numbers, got {describe(values)} ({error})") from None
+    array = as_array("num_states", values, "be a vector of whole numbers")
     if array.size == 0:
         return np.zeros(0, dtype=np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ModelError(f"num_states must be a vector of whole numbers, got shape {array.shape}, {array.dtype}")
     if array.min() < 1:
         raise ModelError(f"num_states must be at least 1, got {array.min()} for variable {int(array.argmin())}")
+    if array.max() > _MOST_STATES:
+        raise ModelError(
+            f"num_states must be at most {_MOST_STATES}, got {array.max()} for variable {int(array.argmax())}"
+        )
     return array.astype(np.int64)
 
 
@@ -130,10 +167,11 @@ def per_item(name: str, values: ArrayLike, count: int, item: str) -> FloatArray:
 
 
 def as_number(name: str, value: Any) -> float:
-    """``value`` as a finite float."""
+    """``value`` as a finite float, no larger than a log-potential may be."""
     array = as_float_array(name, value)
     if array.ndim != 0 or not np.isfinite(array):
         raise ModelError(f"{name} must be a finite number, got {describe(value)}")
+    check_log_values(name, array, where="the only entry")
     return float(array)
 
 
@@ -154,17 +192,56 @@ def check_accuracy(accuracy: Any) -> float:
     return value
 
 
-def check_count(name: str, value: Any, *, least: int) -> int:
-    """``value`` as a whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+def check_count(
+    name: str, value: Any, *, least: int, most: int | None = None, error: type[ValueError] = ValueError
+) -> int:
+    """``value`` as a whole number of at least ``least``, and at most ``most``."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
+    if not whole or value < least or (most is not None and value > most):
+        limits = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise error(f"{name} must be a whole number {limits}, got {describe(value)}")
     return int(value)
+
+
+def check_positive(name: str, value: Any, what: str = "number", *, or_zero: bool = False) -> float:
+    """``value`` as a positive finite float, or 0 where that is allowed."""
+    number = math.nan
+    if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool | np.timedelta64):
+        number = float(value)
+    if not (0.0 < number < math.inf or (or_zero and number == 0.0)):
+        rule = f"a {what} of at least 0" if or_zero else f"a positive {what}"
+        raise ValueError(f"{name} must be {rule}, got {describe(value)}")
+    return number
+
+
+def check_seconds(time_limit: Any) -> float | None:
+    """``time_limit`` as a positive number of seconds; None is no limit."""
+    return None if time_limit is None else check_positive("time_limit", time_limit, "number of seconds")
+
+
+def check_seed(seed: Any) -> int:
+    """``seed`` as a whole number from 0."""
+    return check_count("seed", seed, least=0)
+
+
+def choose_seed(seed: Any) -> int:
+    """``seed``, checked, or one from the operating system for callers that gave none."""
+    if seed is None:
+        return int(np.random.SeedSequence().entropy) % 2**63  # type: ignore[arg-type]
+    return check_seed(seed)
+
+
+def check_threads(num_threads: Any) -> int:
+    """``num_threads`` as a whole number from 1; all cores where None is given."""
+    if num_threads is None:
+        return os.cpu_count() or 1
+    return check_count("num_threads", num_threads, least=1, most=_MOST_THREADS)
 
 
 def count_variables(pairs: IntArray, values: FloatArray, num_variables: int | None) -> int:
     """Number of variables that edges, per-variable values and the explicit argument imply."""
-    if num_variables is not None and (not isinstance(num_variables, int | np.integer) or num_variables < 0):
-        raise ModelError(f"num_variables must be a whole number of at least 0, got {num_variables!r}")
+    if num_variables is not None:
+        num_variables = check_count("num_variables", num_variables, least=0, error=ModelError)
     needed = int(pairs.max()) + 1 if len(pairs) else 0
     given = values.shape[0] if values.ndim else None
     count = num_variables if num_variables is not None else given if given is not None else needed
@@ -215,5 +292,8 @@ def _check_distinct(argument: str, names: tuple[str, ...]) -> None:
 
 def describe(value: Any) -> str:
     """A short description of any value for an error message."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of thousands of digits
+        return f"a {type(value).__name__}"
     return text if len(text) <= 60 else f"a {type(value).__name__}"

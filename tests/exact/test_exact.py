@@ -191,7 +191,7 @@ def test_memory_limit_is_kept_before_allocation():
         infer(model, method="exact", memory_limit=2**30)
     assert info.value.treewidth >= 30
     assert info.value.required_bytes > info.value.limit_bytes == 2**30
-    with pytest.raises(ValueError, match="memory_limit must be positive"):
+    with pytest.raises(ValueError, match="memory_limit must be a positive number of bytes, got 0"):
         infer(model, method="exact", memory_limit=0)
 
 
@@ -299,7 +299,7 @@ def test_draws_with_evidence_and_none():
     draws = draw_exact(model, num_draws=50, evidence={4: 1}, seed=0)
     assert (draws[:, 4] == 1).all()
     assert draw_exact(model, num_draws=0, seed=0).shape == (0, 9)
-    with pytest.raises(ValueError, match="num_draws must be at least 0, got -1"):
+    with pytest.raises(ValueError, match="num_draws must be a whole number of at least 0, got -1"):
         draw_exact(model, num_draws=-1)
 
 

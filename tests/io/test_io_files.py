@@ -7,11 +7,13 @@ import os
 import stat
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from fastmix.errors import FormatError
+from fastmix.errors import FormatError, ResourceError
 from fastmix.io import atomic_write, open_text, read_model
 from fastmix.io.files import read_bytes
 
@@ -76,6 +78,52 @@ def test_damaged_compression(tmp_path, pack, damage):
     path.write_bytes(data)
     with pytest.raises(FormatError, match=r"a\.uai\.gz: the compressed file is damaged or cut short"):
         read_bytes(path)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress], ids=["plain", "gzip", "xz"])
+def test_content_is_limited(tmp_path, stdin, monkeypatch, pack):
+    path = tmp_path / "bomb.uai.gz"
+    path.write_bytes(pack(bytes(10**8)))
+    for name in (path, "-"):
+        stdin(path.read_bytes())
+        tracemalloc.start()
+        with pytest.raises(
+            ResourceError, match=r": holds more than 20 MiB unpacked, the limit \(max_bytes\); if"
+        ) as caught:
+            read_model(name, max_bytes=20 * 2**20)
+        if pack is not bytes:  # as a stream: no more than the limit and a block or two beyond
+            assert tracemalloc.get_traced_memory()[1] < 8e7
+        tracemalloc.stop()
+        assert caught.value.limit_bytes == 20 * 2**20
+    monkeypatch.setenv("FASTMIX_MAX_BYTES", "1MB")
+    with pytest.raises(ResourceError, match=r"holds more than 977 KiB unpacked, the limit \(FASTMIX_MAX_BYTES\)"):
+        read_model(path)
+    monkeypatch.delenv("FASTMIX_MAX_BYTES")
+    monkeypatch.setattr("fastmix.io.files.available_memory", lambda: 200 * 2**20)
+    with pytest.raises(
+        ResourceError, match=r"holds more than 25 MiB unpacked, the limit \(an eighth of the free memory"
+    ):
+        read_model(path)
+    monkeypatch.undo()
+    assert len(read_bytes(path, 1e8)) == 10**8
+
+
+def test_bad_limits(tmp_path, monkeypatch):
+    (tmp_path / "a").write_bytes(b"MARKOV 0 0")
+    for limit in (0, -1, np.nan, "1GB", True):
+        with pytest.raises(ValueError, match="max_bytes must be a positive number of bytes, got"):
+            read_model(tmp_path / "a", max_bytes=limit)
+    monkeypatch.setenv("FASTMIX_MAX_BYTES", "lots")
+    with pytest.raises(ValueError, match="such as 500MB or 4GiB, got 'lots'"):
+        read_model(tmp_path / "a")
+
+
+def test_numbers_beyond_memory_are_refused(tmp_path, monkeypatch):
+    """A text of a digit and a blank each takes fifty times its size to read."""
+    (tmp_path / "a").write_bytes(b"MARKOV " + b"1 " * 10**6)
+    monkeypatch.setattr("fastmix.resources.available_memory", lambda: 10**8)
+    with pytest.raises(ResourceError, match=r"a: reading 1000000 numbers needs 95\.4 MiB, over the limit of 47\.7 MiB"):
+        read_model(tmp_path / "a")
 
 
 def test_directory_and_missing_file(tmp_path):

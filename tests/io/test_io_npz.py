@@ -8,13 +8,13 @@ import zipfile
 import numpy as np
 import pytest
 
-from fastmix.errors import FormatError, ModelError
+from fastmix.errors import FormatError, ModelError, ResourceError
 from fastmix.io import load_npz, read_model, save_npz
 from fastmix.io.npz import parse_npz
 from fastmix.model import PairwiseMRF
 
 MODEL = PairwiseMRF.from_tables(
-    [[0.1, -np.inf], [1 / 3, 0, -1e300]],
+    [[0.1, -np.inf], [1 / 3, 0, -1e99]],
     [(0, 1)],
     [[[1, 2, 3], [-np.inf, 5, 1e-300]]],
     log_constant=-1e4,
@@ -86,7 +86,6 @@ def test_evidence_is_checked_against_the_model(tmp_path):
         ({"header": np.frombuffer(b"[" * 100_000, np.uint8)}, "the header is not JSON"),
         ({"header": np.frombuffer(b"[1]", np.uint8)}, "the header does not name the format"),
         ({"header": header(format="other")}, "the header does not name the format 'fastmix pairwise mrf'"),
-        ({"header": header(version=2)}, "version 2 of the format is not known, this library reads 1"),
         ({"header": header(variable_names="ab")}, "variable_names in the header must be a list of strings"),
         ({"header": header(variable_names=[1, 2])}, "variable_names in the header must be a list of strings"),
         ({"header": header(variable_names=["a"])}, "variable_names must have one name per variable, 2, got 1"),
@@ -110,6 +109,28 @@ def test_wrong_content(tmp_path, changes, message):
         parse_npz(data, "m.npz")
     assert str(caught.value).startswith("m.npz: not a model file of fastmix: ")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("version", [2, 0, None, "one", 2**62])
+def test_other_versions_are_named(tmp_path, version):
+    """The version is told before anything else is looked at: another one may hold other arrays."""
+    arrays = {"header": header(version=version), "tables": np.zeros(3)}
+    with pytest.raises(
+        FormatError, match=rf"m\.npz: a model file of version {version!r}, this fastmix reads version 1"
+    ):
+        parse_npz(packed(arrays), "m.npz")
+
+
+def test_claimed_sizes_are_limited(tmp_path):
+    stream = io.BytesIO()
+    np.savez_compressed(stream, header=header(), log_unary=np.zeros(10**6))
+    (tmp_path / "bomb.npz").write_bytes(stream.getvalue())
+    assert len(stream.getvalue()) < 20_000
+    for read in (load_npz, read_model):
+        with pytest.raises(
+            ResourceError, match=r"bomb\.npz: holds more than 1 MiB unpacked, the limit \(max_bytes\); "
+        ):
+            read(tmp_path / "bomb.npz", max_bytes=2**20)
 
 
 def test_missing_member_and_pickles(tmp_path):

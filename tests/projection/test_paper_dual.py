@@ -426,12 +426,12 @@ def test_unfit_models() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"norm_bound": 0.0}, "norm_bound must be positive"),
-        ({"norm_bound": np.inf}, "norm_bound must be positive and finite"),
-        ({"norm_bound": "one"}, "norm_bound must be a number"),
+        ({"norm_bound": 0.0}, "norm_bound must be a positive number"),
+        ({"norm_bound": np.inf}, "norm_bound must be a positive number"),
+        ({"norm_bound": "one"}, "norm_bound must be a positive number"),
         ({"norm": "nuclear"}, "norm must be 'inf' or 'spectral'"),
         ({"bound": "l1"}, "bound must be 'linf' or 'range'"),
-        ({"tol": 0.0}, "tol must be positive"),
+        ({"tol": 0.0}, "tol must be a positive number"),
         ({"max_iter": 0}, "max_iter must be a whole number"),
         ({"settings": "fast"}, "settings must be a PaperDual"),
         ({"start": 3}, "start must be a PaperDualSolution"),

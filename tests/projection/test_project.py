@@ -120,7 +120,7 @@ def test_out_of_time_the_projection_is_within_the_bound(norm):
     rng, edges = np.random.default_rng(1), grid_edges(3, 3)
     model = PairwiseMRF.from_tables(np.zeros((9, 4)), edges, 3.0 * rng.normal(size=(len(edges), 4, 4)))
     best = project(model, norm_bound=0.9, norm=norm)
-    late = project(model, norm_bound=0.9, norm=norm, time_limit=0.0)
+    late = project(model, norm_bound=0.9, norm=norm, time_limit=1e-9)
     assert (best.status, late.status) == (Status.OK, Status.TIME_LIMIT)
     assert late.norm_after <= 0.9
     assert best.squared_distance < late.squared_distance < 2.0 * best.squared_distance
@@ -284,12 +284,12 @@ def test_forbidden_pairs_are_refused_by_name_and_forbidden_states_are_not():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"norm_bound": -1.0}, "norm_bound must be positive, got -1.0"),
-        ({"norm_bound": np.nan}, "norm_bound must be positive"),
+        ({"norm_bound": -1.0}, "norm_bound must be a positive number, got -1.0"),
+        ({"norm_bound": np.nan}, "norm_bound must be a positive number"),
         ({"norm_bound": 1.0, "norm": "max"}, "norm must be one of"),
         ({"norm_bound": 1.0, "bound": "sigmoid"}, "bound must be range or linf"),
-        ({"norm_bound": 1.0, "tol": 0.0}, "tol must be positive"),
-        ({"norm_bound": 1.0, "max_iter": 0}, "max_iter must be at least 1"),
+        ({"norm_bound": 1.0, "tol": 0.0}, "tol must be a positive number"),
+        ({"norm_bound": 1.0, "max_iter": 0}, "max_iter must be a whole number of at least 1"),
         ({"norm_bound": 1.0, "solver": "slow"}, "solver must be"),
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fastmix.sampling.generator import MAX_THRESHOLD, fresh_seed, make_streams, thresholds
+from fastmix.sampling.generator import MAX_THRESHOLD, make_streams, thresholds
 from fastmix.sampling.gibbs_kernels import _fill, _next, _random_site
 
 MASK32, MASK64 = 2**32 - 1, 2**64 - 1
@@ -195,12 +195,6 @@ def test_streams_differ_between_numbers_and_seeds():
 def test_no_stream_is_all_zero():
     # SplitMix64 gives every number once, so two words in a row that are zero do not occur; the guard is for safety.
     assert (make_streams(0, 0, 10_000) != 0).any(axis=0).all()
-
-
-def test_fresh_seeds_differ_and_fit():
-    seeds = {fresh_seed() for _ in range(50)}
-    assert len(seeds) == 50  # a repetition among 50 of 2^63: 1e-16
-    assert all(0 <= seed < 2**63 for seed in seeds)
 
 
 # -- quality ----------------------------------------------------------------------------------------------------------

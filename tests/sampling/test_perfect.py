@@ -211,7 +211,7 @@ def test_refusals():
         perfect_sample(potts_grid(3, 3, num_states=3, coupling_max=4.0, seed=0))
     with pytest.raises(UnfitMethodError, match="at most 64 states"):
         perfect_sample(PairwiseMRF.from_tables([np.zeros(65)], [], []))
-    with pytest.raises(ValueError, match="num_samples must be an integer of at least 0"):
+    with pytest.raises(ValueError, match="num_samples must be a whole number of at least 0"):
         perfect_sample(MIXED, num_samples=-1)
     with pytest.raises(NotConvergedError, match="not met its past after"):
         perfect_sample(ising_grid(6, 6, coupling_max=3.0, attractive=True, seed=0), num_samples=4, max_sweeps=2, seed=0)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
 import json
 import math
@@ -17,9 +18,19 @@ from hypothesis import strategies as st
 import fastmix
 import oracle
 import strategies
-from fastmix import FormatError, ModelError, NotConvergedError, PairwiseMRF, ResourceError, UnfitMethodError, certify
+from fastmix import (
+    FormatError,
+    ModelError,
+    NotConvergedError,
+    PairwiseMRF,
+    ResourceError,
+    UnfitMethodError,
+    certify,
+    resources,
+)
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid
+from fastmix.projected import infer_projected
 from fastmix.results import Status
 from fastmix.sampling import SampleResult, sample, sampler
 from fastmix.sampling.gibbs import Gibbs
@@ -252,11 +263,11 @@ def test_draws_are_evenly_spaced_states_of_the_chains():
 
 
 def test_draws_beyond_memory_are_refused(monkeypatch):
-    monkeypatch.setattr(sampler, "available_memory", lambda: 1000)
-    with pytest.raises(ResourceError, match=r"50 draws of 64 chains need .* over the limit of 500 B") as caught:
-        sample(WEAK, num_sweeps=100, num_draws=50)
-    assert caught.value.required_bytes >= 50 * 64 * 9
-    assert caught.value.limit_bytes == 500
+    monkeypatch.setattr(resources, "available_memory", lambda: 2**25)
+    with pytest.raises(ResourceError, match=r"num_draws 1000 of 64 chains needs .* over the limit of 16 MiB") as caught:
+        sample(WEAK, num_sweeps=1000, num_draws=1000)
+    assert caught.value.required_bytes >= 1000 * 64 * 9
+    assert caught.value.limit_bytes == 2**24
     sample(WEAK, num_sweeps=10, num_chains=2)
 
 
@@ -540,7 +551,7 @@ def test_killed_runs_go_on_to_the_same_bits(tmp_path):
         digests.append(hashlib.sha256(path.read_bytes()).hexdigest())
         assert os.listdir(tmp_path) == ["run.npz"]
     assert len(set(digests)) == 3
-    assert np.load(path)["done"][0] > 100
+    assert np.load(io.BytesIO(path.read_bytes().partition(b"\n")[2]))["done"][0] > 100
     told = []
     result = sample(lopsided(), checkpoint=str(path), progress=lambda *a: told.append(a[0]), **RUN)
     assert told[0] > 160  # it went on, it did not start anew
@@ -591,7 +602,6 @@ def test_checkpoints_of_other_runs_are_refused(tmp_path, monkeypatch):
     options = {"num_chains": 3, "num_sweeps": 64, "burn_in": 0, "seed": 5}
     sample(WEAK, checkpoint=path, checkpoint_seconds=0.0, time_limit=1e-9, **options)
     others = [
-        {"seed": 6},
         {"num_sweeps": 65},
         {"num_chains": 4},
         {"burn_in": 1},
@@ -604,38 +614,90 @@ def test_checkpoints_of_other_runs_are_refused(tmp_path, monkeypatch):
         {"evidence": {0: 1}},
     ]
     for other in others:
-        with pytest.raises(FormatError, match="belongs to a run with another model, seed or options"):
+        with pytest.raises(FormatError, match="belongs to a run with another model or other options"):
             sample(WEAK, checkpoint=path, **(options | other))
     with pytest.raises(FormatError, match="another model"):
         sample(ising_grid(3, 3, coupling_max=0.5, seed=1), checkpoint=path, **options)
     assert sample(WEAK, checkpoint=path, **options).stats["num_sweeps"] == 64
 
 
-def test_damaged_checkpoints_are_refused(tmp_path):
+def test_the_seed_of_a_checkpoint_is_taken(tmp_path):
+    path = str(tmp_path / "run.npz")
+    options = {"num_chains": 3, "num_sweeps": 64, "burn_in": 0}
+    begun = sample(WEAK, checkpoint=path, checkpoint_seconds=0.0, time_limit=1e-9, **options)
+    seed = begun.provenance["seed"]
+    with pytest.raises(FormatError, match=rf"a run with seed {seed}, got seed {seed + 1}; leave the seed out to go on"):
+        sample(WEAK, checkpoint=path, seed=seed + 1, **options)
+    result = sample(WEAK, checkpoint=path, **options)
+    assert result.provenance["seed"] == seed
+    same(result, sample(WEAK, seed=seed, **options))
+
+
+def test_projected_runs_take_the_seed_of_their_checkpoint(tmp_path, monkeypatch):
     path = tmp_path / "run.npz"
+    options = {"divergence": fastmix.Euclidean(), "num_chains": 3, "num_sweeps": 640, "burn_in": 0}
+    monkeypatch.setattr(sampler.Engine, "updates_per_step", 3 * 9 * 10)
+    stop_after(monkeypatch, 30, torn=False)
+    begun = infer_projected(WEAK, checkpoint=str(path), **options)
+    monkeypatch.undo()
+    assert path.exists()
+    result = infer_projected(WEAK, checkpoint=str(path), **options)
+    assert result.provenance["seed"] == begun.provenance["seed"]
+    same(result, infer_projected(WEAK, seed=begun.provenance["seed"], **options))
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".npz.gz", ".npz.xz"])
+def test_damaged_checkpoints_are_refused(tmp_path, suffix):
+    path = tmp_path / f"run{suffix}"
     options = {"num_chains": 3, "num_sweeps": 64, "burn_in": 0, "seed": 5}
     sample(WEAK, checkpoint=str(path), checkpoint_seconds=0.0, time_limit=1e-9, **options)
     whole = path.read_bytes()
     rng = np.random.default_rng(0)
     expected = sample(WEAK, **options)
     refused = 0
-    for place in rng.integers(0, len(whole), size=60).tolist():
+    for place in rng.integers(0, len(whole), size=100).tolist():
         path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << rng.integers(8))]) + whole[place + 1 :])
         try:
-            same(sample(WEAK, checkpoint=str(path), **options), expected)  # some bytes carry nothing
+            same(sample(WEAK, checkpoint=str(path), **options), expected)  # some bytes of gzip's header carry nothing
         except FormatError:
             refused += 1
-    assert refused > 30
-    for content in (b"", b"not a checkpoint", whole[: len(whole) // 2], whole[:-1]):
-        path.write_bytes(content)
-        with pytest.raises(FormatError, match=r"run\.npz: not a checkpoint"):
+    assert refused == 100 if suffix == ".npz" else refused > 90
+    for length in [0, *rng.integers(1, len(whole), size=30).tolist(), len(whole) - 1]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(FormatError, match=r"run\.npz.*(damaged|not a checkpoint of fastmix)"):
             sample(WEAK, checkpoint=str(path), **options)
-    np.savez(path, format="something else")
-    with pytest.raises(FormatError, match="not a checkpoint of this version"):
-        sample(WEAK, checkpoint=str(path), **options)
-    np.save(path.with_suffix(".npy"), np.zeros(3))
-    with pytest.raises(FormatError, match="not a checkpoint"):
-        sample(WEAK, checkpoint=str(path.with_suffix(".npy")), **options)
+    for other in (np.save, np.savez):
+        with path.open("wb") as file:
+            other(file, np.zeros(3))
+        with pytest.raises(FormatError, match="not a checkpoint of fastmix"):
+            sample(WEAK, checkpoint=str(path), **options)
+
+
+def test_altered_checkpoints_are_refused(tmp_path):
+    path = tmp_path / "run.npz"
+    options = {"num_chains": 3, "num_sweeps": 64, "burn_in": 0, "seed": 5}
+    sample(WEAK, checkpoint=str(path), checkpoint_seconds=0.0, time_limit=1e-9, **options)
+    head, _, content = path.read_bytes().partition(b"\n")
+    arrays = dict(np.load(io.BytesIO(content)))
+    for name, array in arrays.items():  # whole archives, each with one array that is not what was saved
+        altered = io.BytesIO()
+        np.savez(altered, **(arrays | {name: np.append(array, array.dtype.type(1)) if array.ndim else np.array("7")}))
+        path.write_bytes(head + b"\n" + altered.getvalue())
+        with pytest.raises(FormatError, match="the checkpoint is damaged; remove the file to begin anew"):
+            sample(WEAK, checkpoint=str(path), **options)
+    bomb = io.BytesIO()
+    np.savez_compressed(bomb, **arrays, zeros=np.zeros(1 << 20))
+    for crafted in (b"", b"PK", bomb.getvalue()):  # with a sum that is right
+        path.write_bytes(b"fastmix checkpoint 2 %s\n" % hashlib.sha256(crafted).hexdigest().encode() + crafted)
+        with pytest.raises(FormatError, match="the checkpoint is damaged"):
+            sample(WEAK, checkpoint=str(path), **options)
+
+
+def test_checkpoints_of_other_versions_are_named(tmp_path):
+    path = tmp_path / "run.npz"
+    path.write_bytes(b"fastmix checkpoint 3 0123\nwhatever it holds")
+    with pytest.raises(FormatError, match=r"run\.npz: a checkpoint of version 3, this fastmix reads version 2; remove"):
+        sample(WEAK, checkpoint=str(path))
 
 
 # -- what comes back --------------------------------------------------------------------------------------------------

@@ -312,7 +312,7 @@ def test_an_interrupt_returns_what_was_collected(hard):
     [
         ({"norm_bound": -1.0}, "norm_bound must be"),
         ({"norm_bound": float("nan")}, "norm_bound must be"),
-        ({"num_replicas": 1}, "num_replicas must be a whole number of at least 2"),
+        ({"num_replicas": 1}, "num_replicas must be a whole number from 2 to 10000"),
         ({"num_ensembles": 1}, "num_ensembles must be"),
         ({"num_sweeps": 0}, "num_sweeps must be"),
         ({"burn_in": -1}, "burn_in must be"),

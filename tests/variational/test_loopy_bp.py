@@ -427,7 +427,7 @@ def test_result():
         ({"max_iter": 0}, "max_iter must be a whole number of at least 1, got 0"),
         ({"tol": 0.0}, "tol must be a positive number, got 0.0"),
         ({"tol": math.nan}, "tol must be a positive number"),
-        ({"time_limit": -1}, "time_limit must be a positive number, got -1"),
+        ({"time_limit": -1}, "time_limit must be a positive number of seconds, got -1"),
         ({"evidence": {9: 0}}, "variable must be from 0 to 3, got 9"),
     ],
 )

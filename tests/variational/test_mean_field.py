@@ -285,7 +285,7 @@ def test_result():
         ({"max_iter": 1.5}, "max_iter must be a whole number"),
         ({"tol": -1.0}, "tol must be a positive number, got -1.0"),
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
-        ({"time_limit": "soon"}, "time_limit must be a positive number, got 'soon'"),
+        ({"time_limit": "soon"}, "time_limit must be a positive number of seconds, got 'soon'"),
         ({"evidence": [1]}, "evidence must be a mapping"),
     ],
 )

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.dependency import edge_dependencies
-from fastmix.model import PairwiseMRF
+from fastmix.model import PairwiseMRF, check_model
+from fastmix.resources import check_memory
 from fastmix.results import InferenceResult, Status, provenance
-from fastmix.sampling.generator import fresh_seed
 from fastmix.sampling.swendsen_wang import SwendsenWang, check_swendsen_wang
+from fastmix.validation import check_count, check_seconds, check_threads, choose_seed
 
 __all__ = ["AnnealedResult", "anneal"]
 
@@ -143,10 +144,13 @@ def anneal(
         ("sweeps_per_step", sweeps_per_step, 1),
         ("num_sweeps", 1 if num_sweeps is None else num_sweeps, 1),
     ):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        check_count(name, value, least=least)
+    check_model(model)
+    time_limit, seed, num_threads = check_seconds(time_limit), choose_seed(seed), check_threads(num_threads)
     check_swendsen_wang(model)
-    seed = fresh_seed() if seed is None else int(seed)
+    chains = num_populations * num_chains
+    required = 48.0 * chains * max(1, model.num_variables)
+    check_memory(required, f"num_populations times num_chains, {chains},", "run fewer or smaller populations")
     run = _Populations(model, num_populations, num_chains, seed, num_threads)
     step = (1.0 - run.scale) * run.spread() / num_steps
     resampled = step <= _INFORMATIVE if resample is None else bool(resample)
@@ -164,7 +168,6 @@ def anneal(
         status = Status.TIME_LIMIT
     sweeps = run.steps * sweeps_per_step + done
     seconds = time.perf_counter() - begin
-    chains = num_populations * num_chains
     options: dict[str, Any] = {
         "num_populations": num_populations, "num_chains": num_chains, "num_steps": num_steps,
         "sweeps_per_step": sweeps_per_step, "resample": resampled, "num_sweeps": num_sweeps,

@@ -15,8 +15,7 @@ from fastmix.denoising.posterior import COUPLING, DATA_WEIGHT, NOISE, add_noise,
 from fastmix.inference import infer
 from fastmix.model import PairwiseMRF
 from fastmix.results import InferenceResult, jsonable
-from fastmix.sampling.generator import fresh_seed
-from fastmix.validation import check_choice
+from fastmix.validation import check_choice, check_seconds, check_threads, choose_seed
 
 __all__ = ["DEFAULT_METHOD", "METHODS", "DenoiseResult", "denoise"]
 
@@ -155,7 +154,9 @@ def denoise(
     begin = time.perf_counter()
     check_choice("method", method, METHODS)
     grey = as_grey(image)
-    seed = fresh_seed() if seed is None else int(seed)
+    seed, time_limit = choose_seed(seed), check_seconds(time_limit)
+    if num_threads is not None:
+        check_threads(num_threads)
     clean = None if noise is None else binarise(grey)
     observed = grey if clean is None or noise is None else add_noise(clean, noise=noise, seed=seed)
     model = denoising_model(observed, coupling=coupling, data_weight=data_weight)

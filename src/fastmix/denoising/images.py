@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fastmix.denoising.posterior import as_grey, check_size
 from fastmix.errors import FormatError, ResourceError
 from fastmix.io.files import atomic_write
+from fastmix.validation import check_count
 
 if TYPE_CHECKING:
     from fastmix.denoising.denoise import DenoiseResult
@@ -189,5 +190,7 @@ def _turned(size: tuple[int, int], width: int, height: int) -> tuple[int, int]:
 
 
 def _check_box(size: tuple[int, int]) -> None:
-    if len(size) != 2 or not all(isinstance(side, int | np.integer) and side >= 2 for side in size):
-        raise ValueError(f"size must be two whole numbers of at least 2, got {size!r}")
+    if len(size) != 2:
+        raise ValueError(f"size must be a width and a height, got {size!r}")
+    for side in size:
+        check_count("size", side, least=2)

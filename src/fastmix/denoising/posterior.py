@@ -18,6 +18,7 @@ from fastmix import graphs
 from fastmix.errors import ResourceError
 from fastmix.model import PairwiseMRF
 from fastmix.resources import available_memory, format_bytes
+from fastmix.validation import check_positive, check_seed
 
 __all__ = ["COUPLING", "DATA_WEIGHT", "NOISE", "add_noise", "as_grey", "binarise", "denoising_model"]
 
@@ -92,9 +93,9 @@ def add_noise(clean: ArrayLike, *, noise: float = NOISE, seed: int) -> FloatArra
     >>> bool(abs(x.mean() - (1 - 1 / 2.25)) < 0.01)
     True
     """
-    exponent = _positive("noise", noise)
+    exponent = check_positive("noise", noise)
     y = np.asarray(clean, dtype=bool)
-    t = np.random.default_rng(seed).random(y.shape) ** exponent
+    t = np.random.default_rng(check_seed(seed)).random(y.shape) ** exponent
     return np.where(y, 1.0 - t, t)
 
 
@@ -135,8 +136,9 @@ def denoising_model(
     check_size(*x.shape)
     rows, cols = x.shape
     edges = graphs.grid_edges(rows, cols)
-    weight = _not_negative("data_weight", data_weight)
-    return PairwiseMRF.ising(edges, _not_negative("coupling", coupling), weight * (2.0 * x.reshape(-1) - 1.0))
+    weight = check_positive("data_weight", data_weight, or_zero=True)
+    strength = check_positive("coupling", coupling, or_zero=True)
+    return PairwiseMRF.ising(edges, strength, weight * (2.0 * x.reshape(-1) - 1.0))
 
 
 def check_size(rows: int, cols: int) -> None:
@@ -154,15 +156,3 @@ def check_size(rows: int, cols: int) -> None:
 
 def _scale(dtype: np.dtype[Any]) -> float:
     return float(np.iinfo(dtype).max) if dtype in (np.uint8, np.uint16) else 1.0
-
-
-def _positive(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value < math.inf:
-        raise ValueError(f"{name} must be a positive number, got {value!r}")
-    return float(value)
-
-
-def _not_negative(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 <= value < math.inf:
-        raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
-    return float(value)

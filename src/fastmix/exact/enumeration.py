@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.errors import ModelError, ResourceError
-from fastmix.model import PairwiseMRF
+from fastmix.model import PairwiseMRF, check_model
+from fastmix.resources import check_memory
 
 __all__ = ["Enumeration", "enumerate_model"]
 
@@ -50,12 +51,15 @@ def enumerate_model(model: PairwiseMRF, *, max_configurations: int = 1 << 20) ->
     >>> enumerate_model(model).probabilities.round(3).tolist()
     [0.134, 0.366, 0.134, 0.366]
     """
+    check_model(model)
     total = float(np.prod(model.num_states, dtype=float))
     if total > max_configurations:
         raise ResourceError(
             f"enumeration must list at most max_configurations = {max_configurations:,}, the model has {total:.4g}; "
             "use the junction tree"
         )
+    each = 16.0 * (2 + model.num_variables + model.num_edges)
+    check_memory(each * total, f"enumeration of {total:.4g} configurations", "use the junction tree")
     shape = tuple(model.num_states.tolist())
     grid = np.indices(shape).reshape(len(shape), int(total)).T if shape else np.zeros((1, 0), dtype=np.int64)
     configurations = np.ascontiguousarray(grid, dtype=np.int64)

@@ -23,7 +23,7 @@ from fastmix.elimination import EliminationOrder, elimination_cliques, eliminati
 from fastmix.errors import ModelError, ResourceError
 from fastmix.exact.propagation import LocalFactor, Messages, UnderflowError
 from fastmix.graphs import degeneracy
-from fastmix.model import PairwiseMRF
+from fastmix.model import PairwiseMRF, check_model
 from fastmix.resources import format_bytes
 
 __all__ = ["Calibration", "JunctionTree", "plan_junction_tree"]
@@ -161,6 +161,7 @@ def plan_junction_tree(model: PairwiseMRF, *, memory_limit: float, method: str =
     ResourceError
         If the memory needed is over the limit; it carries the treewidth and the bytes.
     """
+    check_model(model)
     n = model.num_variables
     least = int(model.num_states.min()) if n else 1
     lower = degeneracy(n, model.edges)

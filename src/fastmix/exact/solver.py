@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from fastmix.errors import ResourceError
 from fastmix.exact.junction_tree import JunctionTree, plan_junction_tree
 from fastmix.exact.twins import TwinReduction, count_twins
-from fastmix.model import Evidence, PairwiseMRF
+from fastmix.model import Evidence, PairwiseMRF, check_model
 from fastmix.reduction import Reduction, reduce_model
-from fastmix.resources import available_memory, is_compiled
+from fastmix.resources import available_memory, check_memory, is_compiled
 from fastmix.results import InferenceResult, Status, provenance
+from fastmix.validation import check_count, check_positive, choose_seed
 
 __all__ = ["ExactPlan", "draw_exact", "infer_exact", "plan_exact"]
 
@@ -24,6 +25,7 @@ IntArray = NDArray[np.int64]
 _ENTRIES_PER_SECOND = 6e7
 _COMPILE_SECONDS = 6.0  # where nothing is compiled or cached
 _LOAD_SECONDS = 0.5  # of compiled kernels from disk
+_DRAW_BYTES = 48  # a state of a draw: as drawn, and five 8-byte arrays in mapping it to the original
 
 
 def infer_exact(
@@ -165,8 +167,11 @@ def draw_exact(
     >>> bool((draws[:, 0] == draws[:, 1]).all())
     True
     """
-    if num_draws < 0:
-        raise ValueError(f"num_draws must be at least 0, got {num_draws}")
+    check_model(model)
+    num_draws = check_count("num_draws", num_draws, least=0)
+    seed = choose_seed(seed)
+    required = float(num_draws) * _DRAW_BYTES * max(1, model.num_variables)
+    check_memory(required, f"num_draws {num_draws}", "draw fewer at a time, each time with another seed")
     reduction, twins, tree = _plan(model, evidence, memory_limit)
     rng = np.random.default_rng(seed)
     draws = tree.draw(num_draws, rng)
@@ -178,9 +183,9 @@ def draw_exact(
 def _plan(
     model: PairwiseMRF, evidence: Evidence | None, memory_limit: float | None
 ) -> tuple[Reduction, TwinReduction | None, JunctionTree]:
-    limit = available_memory() / 2 if memory_limit is None else float(memory_limit)
-    if not limit > 0:
-        raise ValueError(f"memory_limit must be positive, got {memory_limit}")
+    check_model(model)
+    half = available_memory() / 2
+    limit = half if memory_limit is None else check_positive("memory_limit", memory_limit, "number of bytes")
     reduction = reduce_model(model, evidence, fold_single=True)
     try:
         return reduction, None, plan_junction_tree(reduction.model, memory_limit=limit)

@@ -14,6 +14,7 @@ from multiprocessing.connection import wait
 from typing import Any, Protocol, TypeVar
 
 from fastmix.experiments.extras import require
+from fastmix.validation import check_count
 
 __all__ = ["CrashError", "LocalPool", "Pool", "SharedExecutor", "cluster", "run_in_order"]
 
@@ -21,6 +22,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _THREAD_VARIABLES = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_MOST_WORKERS = 1024
 _AHEAD = 8  # tasks in hand for every worker: enough to keep all busy while an early one takes its time
 
 
@@ -77,8 +79,8 @@ class LocalPool:
     """
 
     def __init__(self, num_workers: int | None = None) -> None:
-        if num_workers is not None and (isinstance(num_workers, bool) or num_workers < 1):
-            raise ValueError(f"num_workers must be a whole number of at least 1, got {num_workers!r}")
+        if num_workers is not None:
+            check_count("num_workers", num_workers, least=1, most=_MOST_WORKERS)
         self.num_workers = num_workers or _processors()
         self.ahead: int | None = _AHEAD * self.num_workers
         self._pool: ProcessPoolExecutor | None = None

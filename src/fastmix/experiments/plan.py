@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastmix.validation import check_count, check_seed
+
 if TYPE_CHECKING:
     from fastmix.experiments.figures import Figure, Table
     from fastmix.experiments.findings import Finding
@@ -20,6 +22,7 @@ Row = dict[str, Any]
 """One line of an experiment's file; ``row["seconds"]`` comes from the file of seconds beside it."""
 
 DEFAULT_TRIALS = 50
+_MOST_TRIALS = 1_000_000  # every one is planned before the first is run
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,9 @@ class Settings:
     images: str | None = None
 
     def __post_init__(self) -> None:
-        if self.trials is not None and (isinstance(self.trials, bool) or self.trials < 1):
-            raise ValueError(f"trials must be a whole number of at least 1, got {self.trials!r}")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise ValueError(f"seed must be a whole number of at least 0, got {self.seed!r}")
+        if self.trials is not None:
+            check_count("trials", self.trials, least=1, most=_MOST_TRIALS)
+        check_seed(self.seed)
 
     def num_trials(self, quick_trials: int) -> int:
         """How many trials to run, where a quick run takes ``quick_trials``."""

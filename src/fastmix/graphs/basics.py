@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fastmix.errors import ModelError
+from fastmix.resources import check_memory
+from fastmix.validation import check_count
 
 __all__ = [
     "Adjacency",
@@ -17,9 +19,9 @@ __all__ = [
     "as_pairs",
     "build_adjacency",
     "canonical_edges",
-    "check_count",
     "check_graph",
-    "check_seed",
+    "check_graph_memory",
+    "check_size",
     "connected_components",
     "label_components",
     "sparse_matrix",
@@ -31,20 +33,18 @@ IntArray = npt.NDArray[np.int64]
 _MAX_VARIABLES = 2**30 - 1
 
 
-def check_count(name: str, value: object, minimum: int = 0) -> int:
-    """A count that was checked; ``name`` is for the message."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ModelError(f"{name} must be an integer, got {value!r}")
-    if not minimum <= value <= _MAX_VARIABLES:
-        raise ModelError(f"{name} must be between {minimum} and {_MAX_VARIABLES}, got {value}")
-    return int(value)
+def check_size(name: str, value: object) -> int:
+    """A number of variables, rows or neighbours that was checked; ``name`` is for the message."""
+    return check_count(name, value, least=0, most=_MAX_VARIABLES, error=ModelError)
 
 
-def check_seed(seed: object) -> int:
-    """A seed that was checked."""
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise ModelError(f"seed must be a non-negative integer, got {seed!r}")
-    return int(seed)
+def check_graph_memory(num_variables: int, num_edges: float) -> None:
+    """A :class:`fastmix.ResourceError` if a graph of this size cannot be built: 64 bytes a variable and an edge."""
+    check_memory(
+        64.0 * (num_variables + num_edges),
+        f"a graph of {num_variables} variables and {num_edges:.0f} edges",
+        "build a smaller one",
+    )
 
 
 def as_pairs(num_variables: int, edges: npt.ArrayLike) -> IntArray:
@@ -68,8 +68,9 @@ def as_pairs(num_variables: int, edges: npt.ArrayLike) -> IntArray:
 
 def check_graph(num_variables: object, edges: npt.ArrayLike) -> tuple[int, IntArray]:
     """The number of variables and the edges, if these are canonical."""
-    n = check_count("num_variables", num_variables)
+    n = check_size("num_variables", num_variables)
     pairs = as_pairs(n, edges)
+    check_graph_memory(n, len(pairs))
     bad = np.flatnonzero(pairs[:, 0] > pairs[:, 1])
     if bad.size:
         raise ModelError(
@@ -109,7 +110,7 @@ def canonical_edges(num_variables: int, pairs: npt.ArrayLike) -> IntArray:
     >>> canonical_edges(3, [(2, 0), (0, 1), (0, 2)]).tolist()
     [[0, 1], [0, 2]]
     """
-    n = check_count("num_variables", num_variables)
+    n = check_size("num_variables", num_variables)
     ends = as_pairs(n, pairs)
     keys = np.sort(np.minimum(ends[:, 0], ends[:, 1]) * n + np.maximum(ends[:, 0], ends[:, 1]))
     keys = keys[np.diff(keys, prepend=-1) > 0]  # several times faster than np.unique

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fastmix.errors import ModelError
-from fastmix.graphs.basics import IntArray, canonical_edges, check_count, check_seed
+from fastmix.graphs.basics import IntArray, canonical_edges, check_graph_memory, check_size
+from fastmix.validation import check_seed
 
 __all__ = [
     "complete_bipartite_edges",
@@ -41,9 +42,10 @@ def grid_edges(rows: int, cols: int, torus: bool = False) -> IntArray:
     >>> len(grid_edges(3, 3, torus=True))
     18
     """
-    rows, cols = check_count("rows", rows), check_count("cols", cols)
-    check_count("rows * cols", rows * cols)
-    node = np.arange(rows * cols, dtype=np.int64)
+    rows, cols = check_size("rows", rows), check_size("cols", cols)
+    n = check_size("rows * cols", rows * cols)
+    check_graph_memory(n, 2 * n)
+    node = np.arange(n, dtype=np.int64)
     row, col = np.divmod(node, max(cols, 1))
     # In each node's row the four candidates ascend, so keeping some of them needs no sort.
     offsets = np.array([1, cols - 1, cols, (rows - 1) * cols], dtype=np.int64)
@@ -61,7 +63,8 @@ def complete_edges(num_variables: int) -> IntArray:
     >>> complete_edges(3).tolist()
     [[0, 1], [0, 2], [1, 2]]
     """
-    n = check_count("num_variables", num_variables)
+    n = check_size("num_variables", num_variables)
+    check_graph_memory(n, n * (n - 1) / 2)
     return _pairs_from_index(n, np.arange(n * (n - 1) // 2, dtype=np.int64))
 
 
@@ -73,7 +76,8 @@ def complete_bipartite_edges(left: int, right: int) -> IntArray:
     >>> complete_bipartite_edges(2, 2).tolist()
     [[0, 2], [0, 3], [1, 2], [1, 3]]
     """
-    left, right = check_count("left", left), check_count("right", right)
+    left, right = check_size("left", left), check_size("right", right)
+    check_graph_memory(left + right, left * right)
     first = np.repeat(np.arange(left, dtype=np.int64), right)
     return np.stack([first, np.tile(np.arange(left, left + right, dtype=np.int64), left)], axis=1)
 
@@ -86,7 +90,7 @@ def path_edges(num_variables: int) -> IntArray:
     >>> path_edges(3).tolist()
     [[0, 1], [1, 2]]
     """
-    return grid_edges(1, check_count("num_variables", num_variables))
+    return grid_edges(1, check_size("num_variables", num_variables))
 
 
 def cycle_edges(num_variables: int) -> IntArray:
@@ -97,7 +101,7 @@ def cycle_edges(num_variables: int) -> IntArray:
     >>> cycle_edges(3).tolist()
     [[0, 1], [0, 2], [1, 2]]
     """
-    return grid_edges(1, check_count("num_variables", num_variables), torus=True)
+    return grid_edges(1, check_size("num_variables", num_variables), torus=True)
 
 
 def erdos_renyi_edges(num_variables: int, probability: float, seed: int) -> IntArray:
@@ -125,12 +129,13 @@ def erdos_renyi_edges(num_variables: int, probability: float, seed: int) -> IntA
     >>> len(erdos_renyi_edges(10, 1.0, seed=0)), len(erdos_renyi_edges(10, 0.0, seed=0))
     (45, 0)
     """
-    n = check_count("num_variables", num_variables)
+    n = check_size("num_variables", num_variables)
     p = float(probability)
     if not 0.0 <= p <= 1.0:
         raise ModelError(f"probability must be between 0 and 1, got {probability}")
     rng = np.random.default_rng(check_seed(seed))
     total = n * (n - 1) // 2
+    check_graph_memory(n, total * p)
     if total == 0 or p == 0.0:
         return np.zeros((0, 2), dtype=np.int64)
     chunks: list[IntArray] = []
@@ -167,8 +172,9 @@ def random_tree_edges(num_variables: int, seed: int) -> IntArray:
     >>> len(random_tree_edges(5, seed=1))
     4
     """
-    n = check_count("num_variables", num_variables)
+    n = check_size("num_variables", num_variables)
     rng = np.random.default_rng(check_seed(seed))
+    check_graph_memory(n, n)
     node = np.arange(1, max(n, 1), dtype=np.int64)
     parent = np.minimum(rng.integers(0, max(n, 1), size=len(node)), node - 1)
     label = rng.permutation(n)
@@ -202,12 +208,13 @@ def random_regular_edges(num_variables: int, degree: int, seed: int) -> IntArray
     >>> set(adjacency(10, edges).degree.tolist())
     {3}
     """
-    n, d = check_count("num_variables", num_variables), check_count("degree", degree)
+    n, d = check_size("num_variables", num_variables), check_size("degree", degree)
     rng = np.random.default_rng(check_seed(seed))
     if d >= max(n, 1):
         raise ModelError(f"degree must be less than num_variables = {n}, got {d}")
     if n * d % 2:
         raise ModelError(f"num_variables * degree must be even, got {n} * {d}; change one of them by 1")
+    check_graph_memory(n, n * d / 2)
     if 2 * d > n - 1:
         absent = _random_regular(n, n - 1 - d, rng)
         everything = complete_edges(n)

@@ -9,10 +9,10 @@ from fastmix.graphs.basics import (
     IntArray,
     build_adjacency,
     check_graph,
-    check_seed,
     label_components,
     sparse_matrix,
 )
+from fastmix.validation import check_seed
 
 __all__ = ["covering_spanning_trees", "random_spanning_tree_edges", "strip_leaves"]
 

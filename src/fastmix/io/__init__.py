@@ -42,7 +42,9 @@ __all__ = [
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
-def read_model(path: PathLike, evidence: Mapping[int, int] | None = None) -> PairwiseMRF:
+def read_model(
+    path: PathLike, evidence: Mapping[int, int] | None = None, *, max_bytes: float | None = None
+) -> PairwiseMRF:
     """The model in a UAI or npz file, told apart by content.
 
     Parameters
@@ -52,6 +54,9 @@ def read_model(path: PathLike, evidence: Mapping[int, int] | None = None) -> Pai
     evidence : mapping, optional
         Observed state by variable. It is used only to make factors of a UAI file over more than two variables
         pairwise, see :func:`read_uai`; the model still has every variable and is still to be conditioned.
+    max_bytes : float, optional
+        Refuse a file that holds more, unpacked: a few kilobytes of gzip can stand for gigabytes. By default what the
+        environment variable ``FASTMIX_MAX_BYTES`` says (such as ``8GiB``), or an eighth of the free memory.
 
     Raises
     ------
@@ -59,6 +64,10 @@ def read_model(path: PathLike, evidence: Mapping[int, int] | None = None) -> Pai
         If the file is in neither format.
     ModelError
         If the evidence does not fit the model.
+    UnfitMethodError
+        If a UAI file has factors over more than two variables that the evidence leaves free.
+    ResourceError
+        If the file holds more than ``max_bytes``, or more than there is memory for.
     OSError
         If the file cannot be read.
 
@@ -71,10 +80,10 @@ def read_model(path: PathLike, evidence: Mapping[int, int] | None = None) -> Pai
     ...     read_model(path)
     PairwiseMRF(2 variables of 2 states, 1 edge)
     """
-    data, name = read_bytes(path), display_name(path)
+    data, name = read_bytes(path, max_bytes), display_name(path)
     if not is_npz(data):
         return parse_uai(data, name, evidence)
-    model = parse_npz(data, name)
+    model = parse_npz(data, name, max_bytes)
     for variable, state in (evidence or {}).items():
         model.state_index(variable, state)
     return model

@@ -15,16 +15,28 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import IO, BinaryIO, Literal, TextIO, cast, overload
+from typing import IO, Any, BinaryIO, Literal, TextIO, cast, overload
 
-from fastmix.errors import FormatError
+from fastmix.errors import FormatError, ResourceError
+from fastmix.resources import available_memory, format_bytes, parse_bytes
+from fastmix.validation import check_positive
 
-__all__ = ["PathLike", "atomic_write", "decode_text", "display_name", "open_text", "read_bytes"]
+__all__ = [
+    "PathLike",
+    "atomic_write",
+    "check_content_size",
+    "decode_text",
+    "display_name",
+    "open_text",
+    "read_bytes",
+]
 
 PathLike = str | os.PathLike[str]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _XZ_MAGIC = b"\xfd7zXZ\x00"
+_BLOCK = 1 << 24  # bytes read at a time
+_LIMIT_VARIABLE = "FASTMIX_MAX_BYTES"
 _SPOOL_BYTES = 1 << 26  # output for a stream is held in memory up to this size, on disk beyond it
 
 
@@ -40,18 +52,22 @@ def display_name(path: PathLike) -> str:
     return "<stdin>" if name == "-" else name
 
 
-def read_bytes(path: PathLike) -> bytes:
+def read_bytes(path: PathLike, max_bytes: float | None = None) -> bytes:
     """Everything in a file, decompressed when its first bytes are those of gzip or xz.
 
     Parameters
     ----------
     path : str or path-like
         ``-`` reads the standard input, which may be compressed too.
+    max_bytes : float, optional
+        Most bytes of content, as for :func:`fastmix.io.read_model`.
 
     Raises
     ------
     FormatError
         If the path is a directory or the compressed data are damaged.
+    ResourceError
+        If there is more content; no more than that has been unpacked then.
     OSError
         If the file cannot be opened or read.
 
@@ -62,33 +78,67 @@ def read_bytes(path: PathLike) -> bytes:
     name = display_name(path)
     if os.fspath(path) == "-":
         stream = getattr(sys.stdin, "buffer", None)
-        data = sys.stdin.read().encode() if stream is None else stream.read()
+        data = sys.stdin.read().encode() if stream is None else _join(_blocks(stream), name, max_bytes)
     else:
         if os.path.isdir(path):
             raise FormatError(f"{name}: is a directory, expected a file")
         with open(path, "rb") as file:
-            data = file.read()
+            data = _join(_blocks(file), name, max_bytes)
     try:
         if data.startswith(_GZIP_MAGIC):
-            return gzip.decompress(data)
+            with gzip.GzipFile(fileobj=io.BytesIO(data)) as unpacked:
+                return _join(_blocks(unpacked), name, max_bytes)
         if data.startswith(_XZ_MAGIC):
-            return _unpack_xz(data)
+            return _join(_xz_blocks(data), name, max_bytes)
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
         # Nothing is read from disk here: an OSError is gzip's own complaint about the data.
         raise FormatError(f"{name}: the compressed file is damaged or cut short ({error})") from None
     return data
 
 
-def _unpack_xz(data: bytes) -> bytes:
-    # lzma.decompress passes over whatever follows the first stream, also a second one that is cut short.
-    parts = []
+def check_content_size(name: str, size: float, max_bytes: float | None) -> None:
+    """A :class:`ResourceError` if a file holds more bytes than ``max_bytes``, by default than there is room for."""
+    text = os.environ.get(_LIMIT_VARIABLE)
+    if max_bytes is not None:
+        limit, source = check_positive("max_bytes", max_bytes, "number of bytes"), "max_bytes"
+    elif text:
+        limit, source = float(parse_bytes(text)), _LIMIT_VARIABLE
+    elif size <= _BLOCK:  # not worth the question
+        return
+    else:
+        limit, source = available_memory() / 8, "an eighth of the free memory"
+    if size > limit:
+        raise ResourceError(
+            f"{name}: holds more than {format_bytes(limit)} unpacked, the limit ({source}); if that is right, raise it "
+            f"by max_bytes or the environment variable {_LIMIT_VARIABLE}, such as 8GiB",
+            required_bytes=int(size),
+            limit_bytes=int(limit),
+        )
+
+
+def _join(blocks: Iterator[bytes], name: str, max_bytes: float | None) -> bytes:
+    content = io.BytesIO()  # which gives up what it holds without a copy
+    for block in blocks:
+        content.write(block)
+        check_content_size(name, content.tell(), max_bytes)
+    return content.getvalue()
+
+
+def _blocks(stream: Any) -> Iterator[bytes]:
+    while block := stream.read(_BLOCK):
+        yield block
+
+
+def _xz_blocks(data: bytes) -> Iterator[bytes]:
+    # LZMAFile passes over what follows the last stream and is none.
     while data:
         stream = lzma.LZMADecompressor(lzma.FORMAT_XZ)
-        parts.append(stream.decompress(data))
-        if not stream.eof:
-            raise EOFError("the file ends within an xz stream")
+        while not stream.eof:
+            if not (block := stream.decompress(data, _BLOCK)) and stream.needs_input:
+                raise EOFError("the file ends within an xz stream")
+            yield block
+            data = b""
         data = stream.unused_data.lstrip(b"\0")
-    return b"".join(parts)
 
 
 def decode_text(data: bytes, name: str) -> str:

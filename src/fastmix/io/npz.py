@@ -14,9 +14,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from fastmix.errors import FormatError, ModelError
-from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes
-from fastmix.model import PairwiseMRF
+from fastmix.errors import FormatError, ModelError, ResourceError
+from fastmix.io.files import PathLike, atomic_write, check_content_size, display_name, read_bytes
+from fastmix.model import PairwiseMRF, check_model
+from fastmix.validation import describe
 
 __all__ = ["is_npz", "load_npz", "parse_npz", "save_npz"]
 
@@ -67,6 +68,7 @@ def save_npz(model: PairwiseMRF, path: PathLike) -> None:
     ...     load_npz(path) == model
     True
     """
+    check_model(model)
     header = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -84,13 +86,21 @@ def save_npz(model: PairwiseMRF, path: PathLike) -> None:
                 np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
 
 
-def load_npz(path: PathLike) -> PairwiseMRF:
+def load_npz(path: PathLike, *, max_bytes: float | None = None) -> PairwiseMRF:
     """The model in an npz file written by :func:`save_npz`.
+
+    Parameters
+    ----------
+    path : str or path-like
+    max_bytes : float, optional
+        As for :func:`fastmix.io.read_model`.
 
     Raises
     ------
     FormatError
         If the file is no such archive, is damaged, has another version, or holds arrays that are no model.
+    ResourceError
+        If its arrays hold more than ``max_bytes``.
     OSError
         If the file cannot be read.
 
@@ -98,20 +108,12 @@ def load_npz(path: PathLike) -> PairwiseMRF:
     -----
     Memory: the file and the model. No object is unpickled.
     """
-    return parse_npz(read_bytes(path), display_name(path))
+    return parse_npz(read_bytes(path, max_bytes), display_name(path), max_bytes)
 
 
-def parse_npz(data: bytes, name: str = "<bytes>") -> PairwiseMRF:
+def parse_npz(data: bytes, name: str = "<bytes>", max_bytes: float | None = None) -> PairwiseMRF:
     """The model in the content of an npz file, see :func:`load_npz`."""
-    arrays = _read_members(data, name)
-    try:
-        header = json.loads(arrays["header"].tobytes())
-    except (ValueError, RecursionError) as error:
-        _fail(name, f"the header is not JSON ({error})")
-    if not isinstance(header, dict) or header.get("format") != _FORMAT:
-        _fail(name, f"the header does not name the format {_FORMAT!r}")
-    if header.get("version") != _VERSION:
-        _fail(name, f"version {header.get('version')!r} of the format is not known, this library reads {_VERSION}")
+    header, arrays = _read_archive(data, name, max_bytes)
     variable_names, state_names = header.get("variable_names"), header.get("state_names")
     if not (variable_names is None or _is_names(variable_names)):
         _fail(name, "variable_names in the header must be a list of strings")
@@ -131,22 +133,46 @@ def parse_npz(data: bytes, name: str = "<bytes>") -> PairwiseMRF:
         _fail(name, str(error))
 
 
-def _read_members(data: bytes, name: str) -> dict[str, np.ndarray[Any, Any]]:
-    arrays = {}
+def _read_archive(
+    data: bytes, name: str, max_bytes: float | None
+) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+    """The header, whose version says what else there is to find, and the arrays."""
     # Reading is from memory, so that whatever goes wrong, in zipfile, zlib or the array headers, is a damaged file.
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             found = sorted(archive.namelist())
+            # What a member claims is what zipfile reads of it at most.
+            check_content_size(name, sum(member.file_size for member in archive.infolist()), max_bytes)
+            header = _parse_header(_read_member(archive, name, "header"), name) if "header.npy" in found else {}
             if found != sorted(f"{member}.npy" for member in _MEMBERS):
                 _fail(name, f"the arrays must be {', '.join(_MEMBERS)}, got {', '.join(found)[:200] or 'none'}")
-            for member, (dtype, ndim) in _MEMBERS.items():
-                with archive.open(f"{member}.npy") as stream:
-                    arrays[member] = _read_array(stream.read(), name, member, np.dtype(dtype), ndim)
-    except FormatError:
+            arrays = {member: _read_member(archive, name, member) for member in _MEMBERS}
+    except (FormatError, ResourceError):
         raise
     except Exception as error:
         _fail(name, f"the archive is damaged ({type(error).__name__}: {error})")
-    return arrays
+    return header, arrays
+
+
+def _parse_header(content: np.ndarray[Any, Any], name: str) -> dict[str, Any]:
+    try:
+        header = json.loads(content.tobytes())
+    except (ValueError, RecursionError) as error:
+        _fail(name, f"the header is not JSON ({error})")
+    if not isinstance(header, dict) or header.get("format") != _FORMAT:
+        _fail(name, f"the header does not name the format {_FORMAT!r}")
+    if (version := header.get("version")) != _VERSION:
+        raise FormatError(
+            f"{name}: a model file of version {describe(version)}, this fastmix reads version {_VERSION}; write it "
+            "again with the fastmix that reads it, as UAI for instance"
+        )
+    return header
+
+
+def _read_member(archive: zipfile.ZipFile, name: str, member: str) -> np.ndarray[Any, Any]:
+    dtype, ndim = _MEMBERS[member]
+    with archive.open(f"{member}.npy") as stream:
+        return _read_array(stream.read(), name, member, np.dtype(dtype), ndim)
 
 
 def _read_array(data: bytes, name: str, member: str, dtype: np.dtype[Any], ndim: int) -> np.ndarray[Any, Any]:

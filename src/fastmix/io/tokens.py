@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fastmix.errors import FormatError
 from fastmix.io.files import decode_text
+from fastmix.resources import check_memory
 
 __all__ = ["NumberText", "cut_header", "strip_comments"]
 
@@ -29,6 +30,7 @@ _CLASSES = bytes(
 _HASH_COMMENT = re.compile(rb"#[^\n]*")
 _C_COMMENT = re.compile(rb"^[ \t\v\f]*c(?:[ \t\v\f][^\n]*)?$", re.MULTILINE)
 _WORD = re.compile(rb"[^ \t\n\r\v\f]+")
+_TOKEN_BYTES = 100.0  # of memory at the peak, in reading and using a number
 _CHUNK_TOKENS = 1 << 17  # words turned into Python objects at a time: about 10 MiB
 
 
@@ -119,10 +121,13 @@ class NumberText:
         classes = np.frombuffer(data.translate(_CLASSES), dtype=np.uint8)
         inside = classes != _WHITE
         first = np.zeros(int(len(data) > 0 and inside[0]), dtype=np.int64)
-        later = np.flatnonzero(inside[1:] & ~inside[:-1]) + 1
+        begins = inside[1:] & ~inside[:-1]
+        count = len(first) + int(np.count_nonzero(begins))
+        check_memory(_TOKEN_BYTES * count, f"{name}: reading {count} numbers", "use npz, or a smaller file")
+        later = np.flatnonzero(begins) + 1
         self._bounds: IntArray = np.concatenate([first, later, np.array([len(data)], dtype=np.int64)])
         self.starts: IntArray = self._bounds[:-1]
-        del inside, later
+        del inside, begins, later
         if len(data) and classes.max() == _ILLEGAL:
             where = int(np.argmax(classes == _ILLEGAL))
             self.fail(int(np.searchsorted(self.starts, where, side="right")) - 1, "expected a number")

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.construction import merge_pairs, offsets_of
-from fastmix.errors import FormatError, ModelError
+from fastmix.errors import FormatError, ModelError, UnfitMethodError
 from fastmix.io.files import PathLike, display_name, read_bytes
 from fastmix.io.tokens import NumberText, cut_header, strip_comments
 from fastmix.io.uai_writer import format_uai, write_uai
@@ -49,7 +49,9 @@ _SHORTEST_EXTREME = len("2e308")  # no shorter word is outside the range of norm
 _NONZERO_MANTISSA = re.compile(rb"[^eE]*[1-9]")
 
 
-def read_uai(path: PathLike, evidence: Mapping[int, int] | None = None) -> PairwiseMRF:
+def read_uai(
+    path: PathLike, evidence: Mapping[int, int] | None = None, *, max_bytes: float | None = None
+) -> PairwiseMRF:
     """The model in a UAI file.
 
     Parameters
@@ -58,6 +60,8 @@ def read_uai(path: PathLike, evidence: Mapping[int, int] | None = None) -> Pairw
         Plain text, gzip or xz; ``-`` is the standard input.
     evidence : mapping, optional
         Observed state by variable, used only to make factors over more than two variables pairwise.
+    max_bytes : float, optional
+        As for :func:`fastmix.io.read_model`.
 
     Returns
     -------
@@ -72,6 +76,10 @@ def read_uai(path: PathLike, evidence: Mapping[int, int] | None = None) -> Pairw
         If the file is not in the format; the message starts with ``path:line`` and holds the word that is wrong.
     ModelError
         If the evidence names a variable or state that the model does not have, or is impossible.
+    UnfitMethodError
+        If the file is right, but has factors over more than two variables that the evidence leaves free.
+    ResourceError
+        If it holds more than ``max_bytes``, or more numbers than there is memory for.
     OSError
         If the file cannot be read.
 
@@ -88,7 +96,7 @@ def read_uai(path: PathLike, evidence: Mapping[int, int] | None = None) -> Pairw
     ...     read_uai(path)
     PairwiseMRF(2 variables of 2 states, 1 edge, log_constant=0.5)
     """
-    return parse_uai(read_bytes(path), display_name(path), evidence)
+    return parse_uai(read_bytes(path, max_bytes), display_name(path), evidence)
 
 
 def parse_uai(text: str | bytes, name: str = "<string>", evidence: Mapping[int, int] | None = None) -> PairwiseMRF:
@@ -107,9 +115,10 @@ def parse_uai(text: str | bytes, name: str = "<string>", evidence: Mapping[int, 
     _, data = cut_header(strip_comments(text, name), name, ("MARKOV", "BAYES"))
     numbers = NumberText(data, name)
     preamble = _read_preamble(numbers)
-    slices = _slices(numbers, preamble, _observed_states(preamble.num_states, evidence))
+    fixed = _observed_states(preamble.num_states, evidence)
     table_starts, sizes = _locate_tables(numbers, preamble)
     entries, entry_starts = _log_entries(numbers, preamble, table_starts, sizes)
+    slices = _slices(numbers, preamble, fixed)
     return _build_model(numbers, preamble, slices, table_starts, sizes, entries, entry_starts)
 
 
@@ -213,7 +222,7 @@ def _observed_states(num_states: IntArray, evidence: Mapping[int, int] | None) -
 
 
 def _slices(numbers: NumberText, preamble: _Preamble, fixed: IntArray) -> list[_Slice]:
-    """What the evidence leaves of the factors over more than two variables; a FormatError if it leaves too much."""
+    """What the evidence leaves of the factors over more than two variables; an UnfitMethodError if it is too much."""
     large = np.flatnonzero(preamble.scope_sizes > 2).tolist()
     scopes = [preamble.scope(numbers, k) for k in large]
     num_free = [sum(bool(fixed[v] < 0) for v in scope) for scope in scopes]
@@ -222,7 +231,7 @@ def _slices(numbers: NumberText, preamble: _Preamble, fixed: IntArray) -> list[_
         k, scope = large[worst], scopes[worst]
         line = numbers.line(int(preamble.scope_words[k]))
         listed = " ".join(str(v) for v in scope[:12]) + (" ..." if len(scope) > 12 else "")
-        raise FormatError(
+        raise UnfitMethodError(
             f"{numbers.name}:{line}: {sum(f > 2 for f in num_free)} of {len(preamble.scope_sizes)} factors join more "
             f"than two free variables, the largest is factor {k} with {num_free[worst]} (scope {listed}); supported "
             "are pairwise models, and larger factors that evidence reduces to at most two free variables"
@@ -236,10 +245,6 @@ def _slices(numbers: NumberText, preamble: _Preamble, fixed: IntArray) -> list[_
             else:
                 base += int(fixed[v]) * stride
             stride *= int(preamble.num_states[v])
-            if stride > len(numbers):
-                break
-        if stride > len(numbers):
-            continue  # the table does not fit into the file, which is reported when the tables are located
         entries = np.array([base], dtype=np.int64)
         for v, step in reversed(axes):
             entries = (entries[:, None] + step * np.arange(preamble.num_states[v])).reshape(-1)

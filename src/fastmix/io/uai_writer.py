@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastmix.errors import ModelError
 from fastmix.io.files import PathLike, atomic_write
-from fastmix.model import PairwiseMRF
+from fastmix.model import PairwiseMRF, check_model
 
 __all__ = ["format_uai", "write_uai"]
 
@@ -121,6 +121,7 @@ def format_uai(model: PairwiseMRF) -> str:
 
 
 def _uai_chunks(model: PairwiseMRF) -> tuple[Iterator[str], list[str]]:
+    check_model(model)
     variables, unary_source, unary_sizes = _written_unaries(model)
     unary, unary_shift = _scaled(unary_source, unary_sizes)
     pairwise_sizes = np.diff(model.pairwise_offsets)
@@ -171,8 +172,7 @@ def _scaled(values: FloatArray, sizes: IntArray) -> tuple[FloatArray, float]:
     if not len(values):
         return values, 0.0
     shift = np.maximum.reduceat(values, _starts(sizes))
-    with np.errstate(over="ignore"):  # a difference beyond 1e308 ends as -inf, which the notes count
-        return values - np.repeat(shift, sizes), _total(shift.tolist())
+    return values - np.repeat(shift, sizes), _total(shift.tolist())
 
 
 def _constant_words(constant: float) -> list[str]:

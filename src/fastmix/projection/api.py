@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.model import PairwiseMRF
+from fastmix.model import PairwiseMRF, check_model
 from fastmix.norms import Norm
 from fastmix.projection.descent import project_divergence
 from fastmix.projection.divergence import Divergence, Euclidean
@@ -17,7 +17,7 @@ from fastmix.projection.euclidean import check_arguments, project_euclidean
 from fastmix.projection.paper_dual import PaperDual
 from fastmix.projection.result import ProjectionResult
 from fastmix.projection.steps import StepRule
-from fastmix.sampling.generator import fresh_seed
+from fastmix.validation import check_seconds, choose_seed
 
 __all__ = ["project"]
 
@@ -113,15 +113,13 @@ def project(
     (True, False)
     """
     begin = time.perf_counter()
+    check_model(model)
     check_arguments(norm_bound, norm, bound, solver, tol, max_iter)
     if not isinstance(divergence, Divergence):
         raise ValueError(f"divergence must be a Divergence such as ReversedKL(), got {divergence!r}")
     if step is not None and not isinstance(step, StepRule):
         raise ValueError(f"step must be a StepRule such as FixedStep(), got {step!r}")
-    if time_limit is not None and not (isinstance(time_limit, int | float | np.number) and 0 <= time_limit < math.inf):
-        raise ValueError(f"time_limit must be a number of seconds, at least 0, got {time_limit!r}")
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
-        raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
+    time_limit, seed = check_seconds(time_limit), choose_seed(seed)
     if isinstance(divergence, Euclidean):
         if step is not None:
             raise ValueError("step must be left out for the Euclidean divergence, which is solved without a descent")
@@ -134,5 +132,5 @@ def project(
     return project_divergence(
         model, divergence=divergence, step=divergence.default_step if step is None else step, norm_bound=norm_bound,
         norm=norm, bound=bound, solver=solver, tol=tol, max_iter=max_iter, warm_start=warm_start,
-        seed=fresh_seed() if seed is None else int(seed), time_limit=time_limit,
+        seed=seed, time_limit=time_limit,
     )  # fmt: skip

@@ -19,6 +19,7 @@ from fastmix.projection.paper_dual import PaperDual, PaperDualSolution, project_
 from fastmix.projection.result import ProjectionResult
 from fastmix.reduction import reduce_model
 from fastmix.results import Status, provenance
+from fastmix.validation import check_count, check_positive
 
 __all__ = ["MARGIN", "check_arguments", "project_euclidean"]
 
@@ -156,8 +157,7 @@ def _name(solver: Literal["fast"] | PaperDual) -> str:
 
 def check_arguments(norm_bound: float, norm: str, bound: str, solver: object, tol: float, max_iter: int) -> None:
     """Refuse arguments of a projection that are out of range, by name."""
-    if not (isinstance(norm_bound, int | float | np.number) and np.isfinite(norm_bound) and norm_bound > 0):
-        raise ValueError(f"norm_bound must be positive, got {norm_bound}")
+    check_positive("norm_bound", norm_bound)
     if norm not in SOLVERS:
         raise ValueError(f"norm must be one of {', '.join(SOLVERS)}, got {norm!r}")
     if bound not in ("range", "linf"):
@@ -166,7 +166,5 @@ def check_arguments(norm_bound: float, norm: str, bound: str, solver: object, to
         raise ValueError(f"solver must be 'fast' or a PaperDual, got {solver!r}")
     if isinstance(solver, PaperDual) and norm == "frobenius":
         raise ValueError("norm must be inf, 1 or spectral with the paper's dual, got 'frobenius'")
-    if not tol > 0:
-        raise ValueError(f"tol must be positive, got {tol}")
-    if max_iter < 1:
-        raise ValueError(f"max_iter must be at least 1, got {max_iter}")
+    check_positive("tol", tol)
+    check_count("max_iter", max_iter, least=1)

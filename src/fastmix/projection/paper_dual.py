@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,7 @@ from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model import PairwiseMRF
 from fastmix.projection.paper_problem import Dual, Norm, Problem
 from fastmix.resources import available_memory, format_bytes
+from fastmix.validation import check_count, check_positive
 
 __all__ = ["PaperDual", "PaperDualSolution", "project_paper"]
 
@@ -109,12 +110,12 @@ class PaperDual:
 
     def __post_init__(self) -> None:
         for name in ("alpha", "inner_tol"):
-            object.__setattr__(self, name, _positive(name, getattr(self, name)))
+            object.__setattr__(self, name, check_positive(name, getattr(self, name)))
         for name in ("exact", "both_directions"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
         for name in ("max_inner", "max_outer"):
-            object.__setattr__(self, name, _count(name, getattr(self, name)))
+            object.__setattr__(self, name, check_count(name, getattr(self, name), least=1))
 
 
 @dataclass(frozen=True)
@@ -245,8 +246,8 @@ def project_paper(
     settings = PaperDual() if settings is None else settings
     if not isinstance(settings, PaperDual):
         raise ValueError(f"settings must be a PaperDual, got {settings!r}")
-    limit, tolerance = _positive("norm_bound", norm_bound), _positive("tol", tol)
-    max_steps = min(settings.max_outer, _count("max_iter", max_iter))
+    limit, tolerance = check_positive("norm_bound", norm_bound), check_positive("tol", tol)
+    max_steps = min(settings.max_outer, check_count("max_iter", max_iter, least=1))
     if norm not in ("inf", "spectral"):
         raise ValueError(f"norm must be 'inf' or 'spectral', got {norm!r}")
     _check_fits(model, bound)
@@ -406,19 +407,3 @@ def _checked_start(start: PaperDualSolution, size: int, num_edges: int) -> tuple
             f"{size} multipliers, got {start.z.shape} and {start.multipliers.size}"
         )
     return start.z, start.multipliers
-
-
-def _positive(name: str, value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a number, got {value!r}") from None
-    if not 0.0 < number < np.inf:
-        raise ValueError(f"{name} must be positive and finite, got {value!r}")
-    return number
-
-
-def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return int(value)

@@ -18,6 +18,7 @@ from fastmix.projection.feasible import FeasibleSet
 from fastmix.projection.patches import make_patches, whole_patch
 from fastmix.projection.pool import Pool
 from fastmix.projection.steps import DecreasingStep, StepRule, Trace
+from fastmix.resources import check_memory
 from fastmix.validation import check_count
 
 __all__ = ["PoolObjective", "ReversedKL", "make_pool", "match_marginals"]
@@ -129,6 +130,8 @@ class ReversedKL(Divergence):
 
     def start(self, model: PairwiseMRF, *, seed: int) -> Objective:
         """Estimates for one model, with chains of their own."""
+        required = 4.0 * self.pool_size * (1 + model.num_variables)
+        check_memory(required, f"pool_size {self.pool_size}", "take a smaller pool")
         return PoolObjective(model, self, seed)
 
     @property

@@ -14,7 +14,7 @@ from fastmix.model import PairwiseMRF
 from fastmix.projection.coordinates import COORDINATES, Coordinates
 from fastmix.projection.divergence import Objective
 from fastmix.projection.feasible import FeasibleSet
-from fastmix.validation import check_choice, check_count
+from fastmix.validation import check_choice, check_count, check_positive
 
 __all__ = ["PAPER_STEP", "DecreasingStep", "FixedStep", "LineSearch", "StepRule", "Trace"]
 
@@ -241,12 +241,10 @@ def _largest_change(new: PairwiseMRF, old: PairwiseMRF) -> float:
 
 
 def _check_common(size: float, num_steps: int, coordinates: str, tol: float, size_name: str = "size") -> None:
-    if not (isinstance(size, int | float | np.number) and 0.0 < size < math.inf):
-        raise ValueError(f"{size_name} must be a positive number, got {size!r}")
+    check_positive(size_name, size)
     check_count("num_steps", num_steps, least=1)
     check_choice("coordinates", coordinates, COORDINATES)
-    if not (isinstance(tol, int | float | np.number) and 0.0 <= tol < math.inf):
-        raise ValueError(f"tol must be at least 0, got {tol!r}")
+    check_positive("tol", tol, or_zero=True)
 
 
 PAPER_STEP = FixedStep(size=0.1, num_steps=60, coordinates="indicator")

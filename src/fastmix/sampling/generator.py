@@ -17,16 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix.resources import aligned_zeros
 
-__all__ = ["MAX_THRESHOLD", "fresh_seed", "make_streams", "thresholds"]
+__all__ = ["MAX_THRESHOLD", "make_streams", "thresholds"]
 
 MAX_THRESHOLD = 2**32 - 1
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-
-
-def fresh_seed() -> int:
-    """A seed from the operating system, for callers that gave none."""
-    return int(np.random.SeedSequence().entropy) % 2**63  # type: ignore[arg-type]
 
 
 def make_streams(seed: int, first: int, count: int) -> NDArray[np.uint32]:

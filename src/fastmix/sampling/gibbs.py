@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from fastmix.sampling import plain_sweeps
 from fastmix.sampling.engine import Engine, sums_by_state
 from fastmix.sampling.generator import make_streams
 from fastmix.sampling.pattern_tables import PatternTables, pattern_entries, pattern_tables, visit_order
+from fastmix.validation import check_threads
 
 __all__ = ["Gibbs", "check_conditionals", "choose_kernel", "logit_arrays"]
 
@@ -122,7 +122,7 @@ class Gibbs(Engine):
             self.updates_per_step = _PLAIN_UPDATES
         counts = estimator == "counts" or schedule == "random"
         self.mode = 2 if counts else 1
-        self.num_threads = max(1, num_threads or os.cpu_count() or 1)
+        self.num_threads = check_threads(num_threads)
         n = model.num_variables
         dtype = np.uint8 if not n or model.num_states.max() <= 256 else np.uint16
         self._collected = 0

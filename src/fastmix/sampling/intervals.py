@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastmix.model import PairwiseMRF
+from fastmix.model import PairwiseMRF, check_model
 from fastmix.sampling.diagnostics import certain_entries
 from fastmix.validation import check_choice, check_count
 
@@ -133,6 +133,7 @@ def rigorous_intervals(
     >>> rigorous_intervals(model, mean, num_chains=1, bias=0.001).vacuous.tolist()
     [False, False, True, True]
     """
+    check_model(model)
     size = len(model.log_unary)
     center = _as_unit_interval("mean", mean, (size,), slack=1e-6)
     count = check_count("num_chains", num_chains, least=1)

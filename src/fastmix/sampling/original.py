@@ -15,7 +15,7 @@ from fastmix.dependency import Bound
 from fastmix.errors import ModelError
 from fastmix.graphs import connected_components
 from fastmix.mixing import safe_matrix
-from fastmix.model import PairwiseMRF
+from fastmix.model import PairwiseMRF, check_model
 from fastmix.sampling.intervals import Intervals, finish_intervals
 from fastmix.validation import check_choice
 
@@ -110,6 +110,8 @@ def comparison_bounds(projected: PairwiseMRF, original: PairwiseMRF, *, bound: B
     [0.049, 0.052, 0.015]
     """
     check_choice("bound", bound, dependency.BOUNDS)
+    for model in (projected, original):
+        check_model(model)
     if not np.array_equal(projected.num_states, original.num_states):
         raise ModelError(f"original must have the state counts of projected, got {original!r} and {projected!r}")
     if not np.array_equal(projected.edges, original.edges):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,14 +14,15 @@ from numpy.typing import NDArray
 
 from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.mixing import certify
-from fastmix.model import Evidence, PairwiseMRF
+from fastmix.model import Evidence, PairwiseMRF, check_model
 from fastmix.reduction import reduce_model
-from fastmix.resources import available_memory, format_bytes
+from fastmix.resources import check_memory
 from fastmix.results import Status, jsonable, provenance
-from fastmix.sampling.generator import fresh_seed, make_streams
+from fastmix.sampling.generator import make_streams
 from fastmix.sampling.gibbs import check_conditionals, logit_arrays
 from fastmix.sampling.pattern_tables import visit_order
 from fastmix.sampling.swendsen_wang import is_swendsen_wang
+from fastmix.validation import check_count, check_threads, choose_seed
 
 __all__ = ["PerfectSamples", "perfect_sample"]
 
@@ -146,24 +146,18 @@ def perfect_sample(
     ((1000, 3), 'ok')
     """
     begin = time.perf_counter()
-    for name, value, least in (("num_samples", num_samples, 0), ("max_sweeps", max_sweeps, 1)):
-        if not isinstance(value, int | np.integer) or value < least:
-            raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    check_model(model)
+    num_samples = check_count("num_samples", num_samples, least=0)
+    max_sweeps = check_count("max_sweeps", max_sweeps, least=1)
+    seed, threads = choose_seed(seed), check_threads(num_threads)
     required = 24.0 * num_samples * max(1, model.num_variables)
-    if required > (limit := available_memory() / 2):
-        raise ResourceError(
-            f"num_samples {num_samples} need {format_bytes(required)}, over the limit of {format_bytes(limit)}",
-            required_bytes=int(required),
-            limit_bytes=int(limit),
-        )
+    check_memory(required, f"num_samples {num_samples}", "draw fewer at a time, each time with another seed")
     reduction = reduce_model(model, evidence)
     small = reduction.model
     reason = _reason(small)
-    seed = fresh_seed() if seed is None else int(seed)
-    past = _Past(small, seed, int(max_sweeps))
+    past = _Past(small, seed, max_sweeps)
     states = np.empty((num_samples, small.num_variables), dtype=np.int64)
     sweeps = np.zeros(num_samples, dtype=np.int64)
-    threads = max(1, num_threads or os.cpu_count() or 1)
     share = max(1, min(256, -(-num_samples // (8 * threads))))
 
     def work(first: int) -> int:

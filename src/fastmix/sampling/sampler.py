@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix.dependency import Bound
 from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.mixing import bias_after, certify
-from fastmix.model import Evidence, PairwiseMRF
+from fastmix.model import Evidence, PairwiseMRF, check_model
 from fastmix.reduction import Reduction, reduce_model
-from fastmix.resources import available_memory, format_bytes
+from fastmix.resources import check_memory
 from fastmix.results import InferenceResult, Status, jsonable, provenance
 from fastmix.sampling.checkpoint import Checkpoint
 from fastmix.sampling.diagnostics import (
@@ -29,12 +29,18 @@ from fastmix.sampling.diagnostics import (
     to_arviz,
 )
 from fastmix.sampling.engine import Engine
-from fastmix.sampling.generator import fresh_seed
 from fastmix.sampling.gibbs import Gibbs, check_conditionals, logit_arrays
 from fastmix.sampling.intervals import Intervals, rigorous_intervals
 from fastmix.sampling.original import comparison_bounds, original_intervals
 from fastmix.sampling.starts import dispersed_states, find_modes, remembered_sweeps
-from fastmix.validation import check_accuracy, check_count
+from fastmix.validation import (
+    check_accuracy,
+    check_count,
+    check_positive,
+    check_seconds,
+    check_threads,
+    choose_seed,
+)
 
 __all__ = ["SampleResult", "sample"]
 
@@ -53,6 +59,7 @@ _CONFIDENCE = 0.95
 _CERTIFIED_BIAS = 0.01  # of every marginal, for one or two chains to be believed
 # Probabilities are met to 4e-10 by the thresholds and averages to 3e-8 by the 24-bit sums: widened by more than both.
 _ROUNDING = 1e-6
+_CHAIN_BYTES = 48  # beside its states and sums
 _DRAW_BYTES = 34  # a state of a draw: one as kept, one stacked, and four 8-byte arrays in mapping it to the original
 
 
@@ -218,8 +225,8 @@ def sample(
         Seconds after which what has been collected is returned, with status ``time_limit``. Burning in takes half of
         them at most (but not with a checkpoint, from which it can go on).
     checkpoint : str, optional
-        A file to which the run is saved every ``checkpoint_seconds``, and from which it goes on if it exists; the
-        answer is the same, bit by bit, as that of an uninterrupted run.
+        A file to which the run is saved every ``checkpoint_seconds``, and from which it goes on if it exists, with its
+        seed when none is given; the answer is the same, bit by bit, as that of an uninterrupted run.
     progress : callable, optional
         Called with sweeps done, sweeps in all and updates per second.
 
@@ -237,11 +244,16 @@ def sample(
     ('ok', True)
     """
     begin = time.perf_counter()
+    check_model(model)
+    time_limit, num_threads = check_seconds(time_limit), check_threads(num_threads)
+    check_positive("checkpoint_seconds", checkpoint_seconds, "number of seconds", or_zero=True)
+    saved = None if checkpoint is None else Checkpoint(checkpoint, checkpoint_seconds)
+    seed = choose_seed(saved.seed if saved is not None and seed is None else seed)
     # Cluster moves need equal state counts at both ends of an edge, so forbidden states stay; they are never drawn.
     reduction = reduce_model(model, evidence, drop_forbidden=method != "swendsen-wang")
     small = reduction.model
     plan = _plan(small, method, num_chains, num_sweeps, burn_in, accuracy, schedule, start)
-    seed = fresh_seed() if seed is None else int(seed)
+    _check_chains(small, plan, accuracy, backend)
     _check_draws(small, plan, num_draws)
     states, key_seed = None, seed
     if not isinstance(start, str):
@@ -265,13 +277,11 @@ def sample(
     engine.set_states(states)
     average = estimator == "rao-blackwell"
     run = _Run(engine, plan, num_draws, sorted(set(trace_at)), edge_marginals, average, watch=bool(at_modes.size))
-    saved = None
-    if checkpoint is not None:
+    if saved is not None:
         begun = hashlib.sha256(states.tobytes()).hexdigest()
         key = f"{small.content_hash} {method} {plan} {schedule} {estimator} {num_draws} {run.trace_at} {key_seed} "
         key += f"{edge_marginals} {begun}" + ("" if engine.device == "cpu" else " cuda")
-        saved = Checkpoint(checkpoint, key, checkpoint_seconds)
-        run.restore(saved.load())
+        run.restore(saved.resume(key, seed))
     scouted: list[tuple[IntArray, FloatArray, int]] = []
     try:
         if 2 < plan.num_chains < _SCOUTED:
@@ -362,14 +372,6 @@ def _plan(
         )
     # Hoeffding: exp(-2 C (accuracy / 2)^2) * 2 <= 1 - confidence.
     chains = math.ceil(math.log(2.0 / (1.0 - _CONFIDENCE)) / (2.0 * (accuracy / 2) ** 2))
-    required = float(chains) * (40.0 * len(model.log_unary) + 16.0 * model.num_variables)
-    if required > (limit := available_memory() / 2):
-        raise ResourceError(
-            f"accuracy {accuracy:g} needs {chains:,} chains and {format_bytes(required)}, over the limit of "
-            f"{format_bytes(limit)}; ask for less accuracy",
-            required_bytes=int(required),
-            limit_bytes=int(limit),
-        )
     return _Plan(chains, 1, max(0, certificate.num_sweeps - 1), certificate.max_bias)
 
 
@@ -452,20 +454,24 @@ def _start_states(reduction: Reduction, start: object, num_chains: int) -> IntAr
     return flat - model.unary_offsets[:-1]
 
 
+def _check_chains(model: PairwiseMRF, plan: _Plan, accuracy: float | None, backend: str) -> None:
+    """Refuse chains whose configurations and, but for groups of chains on a GPU, sums do not fit the memory."""
+    each = _CHAIN_BYTES + 24.0 * model.num_variables
+    if backend == "cpu":
+        each += 24.0 * len(model.log_unary)
+    what, way_out = f"num_chains {plan.num_chains}", "run fewer chains"
+    if accuracy is not None:
+        what, way_out = f"accuracy {accuracy:g}, which takes {plan.num_chains} chains,", "ask for less accuracy"
+    check_memory(plan.num_chains * each, what, way_out)
+
+
 def _check_draws(model: PairwiseMRF, plan: _Plan, num_draws: int) -> None:
     num_chains = plan.num_chains
     check_count("num_draws", num_draws, least=0)
     if num_draws > plan.num_sweeps:
         raise ValueError(f"num_draws must be at most num_sweeps, {plan.num_sweeps}, got {num_draws}")
     required = float(num_chains) * num_draws * model.num_variables * _DRAW_BYTES
-    limit = available_memory() / 2
-    if required > limit:
-        raise ResourceError(
-            f"{num_draws} draws of {num_chains} chains need {format_bytes(required)}, over the limit of "
-            f"{format_bytes(limit)}; keep fewer, or run fewer chains",
-            required_bytes=int(required),
-            limit_bytes=int(limit),
-        )
+    check_memory(required, f"num_draws {num_draws} of {num_chains} chains", "keep fewer, or run fewer chains")
 
 
 class _Run:

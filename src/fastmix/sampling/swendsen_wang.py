@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -15,6 +13,7 @@ from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.graphs import canonical_edges, connected_components
 from fastmix.model import PairwiseMRF
 from fastmix.sampling.engine import Engine
+from fastmix.validation import check_count, check_threads, choose_seed
 
 __all__ = ["SwendsenWang", "check_swendsen_wang", "is_swendsen_wang"]
 
@@ -120,10 +119,8 @@ class SwendsenWang(Engine):
         self, model: PairwiseMRF, *, num_chains: int, seed: int | None, num_threads: int | None = None
     ) -> None:
         self.model = model
-        self.num_chains = _whole("num_chains", num_chains, least=1)
-        self.seed = secrets.randbits(63) if seed is None else _whole("seed", seed, least=0)
-        limit = (os.cpu_count() or 1) if num_threads is None else _whole("num_threads", num_threads, least=1)
-        self.num_threads = min(limit, self.num_chains)
+        self.num_chains, self.seed = check_count("num_chains", num_chains, least=1), choose_seed(seed)
+        self.num_threads = min(check_threads(num_threads), self.num_chains)
         form = _normal_form(model)
         from fastmix.sampling.swendsen_wang_kernels import start_generators
 
@@ -166,7 +163,7 @@ class SwendsenWang(Engine):
 
     def advance(self, num_sweeps: int, *, collect: bool) -> None:
         """Run sweeps; with ``collect`` add to the sums, at each, the distributions that states are drawn from."""
-        count = _whole("num_sweeps", num_sweeps, least=0)
+        count = check_count("num_sweeps", num_sweeps, least=0)
         if collect:
             if self._sums is None:
                 self._sums = np.zeros((self.num_chains, len(self._log_unary)))
@@ -409,9 +406,3 @@ def _unfit(model: PairwiseMRF, edge: int, reason: str) -> UnfitMethodError:
         f"Swendsen-Wang needs attractive Ising or Potts couplings, but edge ({i}, {j}) {reason}; "
         "use Gibbs sampling instead"
     )
-
-
-def _whole(name: str, value: Any, *, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return int(value)

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from fastmix.errors import NotConvergedError, UnfitMethodError
 from fastmix.mixing import certify
-from fastmix.model import Evidence, PairwiseMRF
+from fastmix.model import Evidence, PairwiseMRF, check_model
 from fastmix.reduction import Reduction, reduce_model
+from fastmix.resources import check_memory
 from fastmix.results import Status, provenance
 from fastmix.sampling.cuda_device import cuda_available, require_cuda
 from fastmix.sampling.diagnostics import Summary, certain_entries, summarise
-from fastmix.sampling.generator import fresh_seed
 from fastmix.sampling.gibbs import check_conditionals
 from fastmix.tempering.clusters import check_cluster_moves, fits_cluster_moves
 from fastmix.tempering.cuda_ladder import CudaLadder, ladders_together
@@ -27,7 +27,14 @@ from fastmix.tempering.phases import outweighing
 from fastmix.tempering.result import TemperResult
 from fastmix.tempering.run import Clock, Plan, Run
 from fastmix.tempering.trees import check_tree_moves
-from fastmix.validation import check_accuracy, check_count
+from fastmix.validation import (
+    check_accuracy,
+    check_count,
+    check_positive,
+    check_seconds,
+    check_threads,
+    choose_seed,
+)
 
 __all__ = ["MOVES", "temper"]
 
@@ -39,6 +46,7 @@ _MOST_SWEEPS = 1_000_000  # where an accuracy decides
 _LEAST_BURN_IN = 200
 _SPARSE = 6.0  # neighbours a variable on average, up to which clusters of differing variables are worth a try
 _MOST_STATES = 256
+_MOST_REPLICAS = 10_000
 _MIN_TRIPS = 10.0
 _SIGMAS = 3.0  # by which a lower bound may exceed an estimate of log Z
 _SHOWN = 24  # states of a configuration that a note shows
@@ -84,7 +92,7 @@ def temper(
         from which unaries and couplings grow together, which is the best by measurement. 0 starts at independent
         variables; a positive number goes through the projection of the model onto that dependency norm.
     num_replicas : int, optional
-        Rungs K of a ladder, at least 2; 2 Lambda + 1 by default.
+        Rungs K of a ladder, from 2 to 10,000; 2 Lambda + 1 by default.
     num_ensembles : int, optional
         Independent runs side by side, at least 2, whose spread gives the error bars; 16 by default, fewer (down to 4)
         for large models.
@@ -172,11 +180,13 @@ def temper(
     >>> bool(abs(result.log_z - infer(model, method="exact").log_z) < 4 * result.log_z_std_error)
     True
     """
-    clock = Clock(_check_seconds(time_limit))
-    _check_bound(norm_bound)
+    check_model(model)
+    clock = Clock(check_seconds(time_limit))
+    if norm_bound is not None:
+        check_positive("norm_bound", norm_bound, or_zero=True)
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}")
-    seed = fresh_seed() if seed is None else check_count("seed", seed, least=0)
+    seed, num_threads = choose_seed(seed), check_threads(num_threads)
     reduction = reduce_model(model, evidence)
     small = reduction.model
     _check_model(small)
@@ -186,6 +196,7 @@ def temper(
     pairs = "houdayer" in chosen
     per_ensemble = ladders_together(path) if device == "cuda" else 2 if pairs else 1
     plan = _make_plan(num_replicas, num_ensembles, num_sweeps, burn_in, accuracy, per_ensemble, clock.limit)
+    _check_plan_memory(small, plan)
     certified = _certified_sweeps(path, norm_bound)
     if certified is not None and plan.burn_in is not None:
         plan = plan.with_burn_in(max(plan.burn_in, certified))
@@ -215,22 +226,6 @@ def temper(
 
 
 # -- what is asked for ------------------------------------------------------------------------------------------------
-
-
-def _check_seconds(time_limit: float | None) -> float | None:
-    if time_limit is None:
-        return None
-    if isinstance(time_limit, bool) or not isinstance(time_limit, int | float | np.number) or not time_limit > 0.0:
-        raise ValueError(f"time_limit must be a positive number of seconds, got {time_limit!r}")
-    return float(time_limit)
-
-
-def _check_bound(norm_bound: float | None) -> None:
-    if norm_bound is None:
-        return
-    number = isinstance(norm_bound, int | float | np.number) and not isinstance(norm_bound, bool)
-    if not number or not 0.0 <= norm_bound < math.inf:
-        raise ValueError(f"norm_bound must be a number of at least 0, or None, got {norm_bound!r}")
 
 
 def _choose_device(backend: str, path: Path, moves: Literal["auto"] | Sequence[str]) -> tuple[str, str]:
@@ -307,11 +302,11 @@ def _make_plan(
     per_ensemble: int,
     limit: float | None,
 ) -> Plan:
-    given = {"num_replicas": (num_replicas, 2), "num_ensembles": (num_ensembles, 2)}
-    given |= {"num_sweeps": (num_sweeps, 1), "burn_in": (burn_in, 0)}
-    for name, (value, least) in given.items():
+    given = {"num_replicas": (num_replicas, 2, _MOST_REPLICAS), "num_ensembles": (num_ensembles, 2, None)}
+    given |= {"num_sweeps": (num_sweeps, 1, None), "burn_in": (burn_in, 0, None)}
+    for name, (value, least, most) in given.items():
         if value is not None:
-            check_count(name, value, least=least)
+            check_count(name, value, least=least, most=most)
     if accuracy is not None:
         check_accuracy(accuracy)
     sweeps = num_sweeps
@@ -328,6 +323,17 @@ def _make_plan(
         num_sweeps=sweeps,
         burn_in=burn_in,
         accuracy=accuracy,
+    )
+
+
+def _check_plan_memory(model: PairwiseMRF, plan: Plan) -> None:
+    """Refuse ensembles whose configurations (twice) and sums would not fit, before the first of them is drawn."""
+    if plan.num_ensembles is None:
+        return
+    replicas = plan.per_ensemble * (plan.num_replicas or 3)
+    each = 2.0 * replicas * (model.num_variables + 20.0) + 100.0 * len(model.log_unary)
+    check_memory(
+        plan.num_ensembles * each, f"num_ensembles {plan.num_ensembles}", "run fewer ensembles, or fewer replicas"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from fastmix.tempering.energies import Energies
 from fastmix.tempering.path import Path
 from fastmix.tempering.sweeps import Sweeps, make_sweeps
 from fastmix.tempering.trees import TreeMoves
+from fastmix.validation import check_threads
 
 __all__ = ["Counts", "Ladder", "derive_seed"]
 
@@ -124,7 +124,7 @@ class Ladder:
         self.path, self.seed = path, seed
         self.pairs, self.clusters = pairs, clusters
         self.num_ladders = 0
-        self.num_threads = max(1, num_threads or os.cpu_count() or 1)
+        self.num_threads = check_threads(num_threads)
         self.sweeps: Sweeps = make_sweeps(path)
         self.energies = Energies(path)
         self.positions = np.zeros(0)

@@ -10,12 +10,10 @@ from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.graphs import connected_components
 from fastmix.model import Evidence, PairwiseMRF
 from fastmix.results import InferenceResult, Status, jsonable, provenance
-from fastmix.validation import check_choice, check_count
+from fastmix.validation import check_choice, check_count, check_positive, check_seconds
 from fastmix.variational.messages import Messages, Schedule, make_messages
 from fastmix.variational.preparation import (
     check_fraction,
-    check_time_limit,
-    check_tolerance,
     plain_evidence,
     reduce_to_supported,
 )
@@ -147,8 +145,8 @@ def loopy_bp(
     check_choice("schedule", schedule, get_args(Schedule))
     if damping is not None:
         damping = check_fraction("damping", damping)
-    max_iter, tol = check_count("max_iter", max_iter, least=1), check_tolerance("tol", tol)
-    time_limit = check_time_limit(time_limit)
+    max_iter, tol = check_count("max_iter", max_iter, least=1), check_positive("tol", tol)
+    time_limit = check_seconds(time_limit)
     _check_backend(backend, schedule)
     reduction = reduce_to_supported(model, evidence)
     messages, place = _place_messages(reduction.model, schedule, damping, backend)

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from fastmix.construction import table_positions
 from fastmix.model import Evidence, PairwiseMRF
+from fastmix.resources import check_memory
 from fastmix.results import InferenceResult, Status, jsonable, provenance
-from fastmix.validation import check_count
+from fastmix.validation import check_count, check_positive, check_seconds, choose_seed
 from fastmix.variational.ising_form import ising_form
 from fastmix.variational.preparation import (
-    check_time_limit,
-    check_tolerance,
     find_allowed,
     plain_evidence,
     reduce_to_supported,
@@ -126,14 +125,11 @@ def mean_field(
     """
     begin = time.perf_counter()
     num_starts = check_count("num_starts", num_starts, least=1)
-    max_iter, tol = check_count("max_iter", max_iter, least=1), check_tolerance("tol", tol)
-    time_limit = check_time_limit(time_limit)
-    if seed is not None:
-        seed = check_count("seed", seed, least=0)
+    max_iter, tol = check_count("max_iter", max_iter, least=1), check_positive("tol", tol)
+    time_limit, seed = check_seconds(time_limit), choose_seed(seed)
     reduction = reduce_to_supported(model, evidence)
     small = reduction.model
-    if seed is None:
-        seed = int(np.random.SeedSequence().entropy) % 2**63  # type: ignore[arg-type]
+    check_memory(num_starts * (8.0 * len(small.log_unary) + 1000.0), f"num_starts {num_starts}", "make fewer starts")
     deadline = math.inf if time_limit is None else begin + time_limit
     status, runs = _run_starts(small, bool(evidence), num_starts, max_iter, tol, np.random.default_rng(seed), deadline)
     best = max(range(len(runs)), key=lambda k: (runs[k].bound, runs[k].penalised))

@@ -9,14 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.errors import ModelError
-from fastmix.model import Evidence, PairwiseMRF
+from fastmix.model import Evidence, PairwiseMRF, check_model
 from fastmix.reduction import Reduction, reduce_model
-from fastmix.validation import describe
 
 __all__ = [
     "check_fraction",
-    "check_time_limit",
-    "check_tolerance",
     "find_allowed",
     "plain_evidence",
     "reduce_to_supported",
@@ -57,8 +54,7 @@ def reduce_to_supported(model: PairwiseMRF, evidence: Evidence | None) -> Reduct
     >>> reduction.model, reduction.fixed.tolist()
     (PairwiseMRF(1 variable of 2 states, 0 edges), [0, 0, -1])
     """
-    if not isinstance(model, PairwiseMRF):
-        raise TypeError(f"model must be a PairwiseMRF, got {describe(model)}")
+    check_model(model)
     reduction = reduce_model(model, evidence, fold_single=True)
     small = reduction.model
     if not small.log_pairwise.size or small.log_pairwise.min() > -np.inf:
@@ -137,34 +133,17 @@ def _impossible(given: bool) -> str:
     return "the model has no configuration of positive probability"
 
 
-def check_tolerance(name: str, value: Any) -> float:
-    """``value`` as a positive finite float."""
-    number = _as_float(value)
-    if not 0.0 < number < math.inf:
-        raise ValueError(f"{name} must be a positive number, got {value!r}")
-    return number
-
-
 def check_fraction(name: str, value: Any) -> float:
     """``value`` as a float from 0 to below 1."""
-    number = _as_float(value)
+    try:
+        number = math.nan if isinstance(value, bool | str) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
     if not 0.0 <= number < 1.0:
         raise ValueError(f"{name} must be a number from 0 to below 1, got {value!r}")
     return number
 
 
-def check_time_limit(value: Any) -> float | None:
-    """``value`` as positive seconds, or None for no limit."""
-    return None if value is None else check_tolerance("time_limit", value)
-
-
 def plain_evidence(evidence: Evidence | None) -> dict[str, int | str] | None:
     """Evidence as it is noted in the provenance."""
     return None if evidence is None else {str(k): v for k, v in evidence.items()}
-
-
-def _as_float(value: Any) -> float:
-    try:
-        return math.nan if isinstance(value, bool | str) else float(value)
-    except (TypeError, ValueError):
-        return math.nan
