@@ -56,6 +56,20 @@ def test_conformance(method):
         assert_distributions(model, result.node_marginals, None)
 
 
+def test_auto_passes_over_a_chain_that_is_undefined():
+    grid = ising_grid(40, 40, coupling_max=0.1, seed=0)
+    tables = [*grid.log_pairwise.reshape(-1, 2, 2), np.array([[0.0, 0.0], [-np.inf, -np.inf]])]
+    edges = [*map(tuple, grid.edges.tolist()), (1600, 1601)]
+    model = PairwiseMRF.from_tables([*grid.log_unary.reshape(-1, 2), *np.zeros((2, 2))], edges, tables)
+    assert fastmix.certify(grid, accuracy=0.001).certified
+    result = infer(model, seed=1)
+    assert (result.method, result.status) == ("loopy-bp", "ok")
+    assert "variable 1601 has no allowed state for some states of its neighbours" in result.stats["reason"]
+    np.testing.assert_allclose(result.node_marginals[-4:], [1.0, 0.0, 0.5, 0.5], atol=1e-9)
+    with pytest.raises(ModelError, match="variable 1601 has no allowed state"):
+        infer(model, method="gibbs", accuracy=0.1, seed=1)
+
+
 def test_unknown_methods_and_options_of_others_are_refused():
     with pytest.raises(UnfitMethodError, match="method must be one of auto, exact"):
         infer(TINY, method="magic")

@@ -302,6 +302,7 @@ def _plan(
         model, accuracy=accuracy / 2, schedule=schedule, per_variable=True, order=_order(model, schedule)
     )
     if not certificate.certified or certificate.num_sweeps is None:
+        check_conditionals(model)  # where the chain is undefined, num_sweeps or a projection would not help
         raise UnfitMethodError(
             f"accuracy needs a certified model, and this one has a dependency norm of {certificate.norm_value:.3g}: "
             "give num_sweeps instead, or project the model first"
