@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import fastmix
+import oracle_theory
 from fastmix import Euclidean, FastmixError, ModelError, PairwiseMRF, ResourceError, ReversedKL, UnfitMethodError, infer
 from fastmix.inference import METHODS, check_time_to_compile, choose_method
 from fastmix.instances import ising_grid, potts_grid
 from fastmix.projected import ProjectedResult, _default_divergence
+from fastmix.sampling.pattern_tables import visit_order
 from fastmix.testing import assert_distributions, conformance_models
 
 TINY = PairwiseMRF.ising([(0, 1), (1, 2), (0, 2)], coupling=0.3, field=[0.5, 0.0, -0.2])
@@ -68,6 +70,22 @@ def test_auto_passes_over_a_chain_that_is_undefined():
     np.testing.assert_allclose(result.node_marginals[-4:], [1.0, 0.0, 0.5, 0.5], atol=1e-9)
     with pytest.raises(ModelError, match="variable 1601 has no allowed state"):
         infer(model, method="gibbs", accuracy=0.1, seed=1)
+
+
+@pytest.mark.parametrize("coupling", [0.0, 0.01, 0.03, 0.1, -0.2])
+def test_the_guarantee_is_not_a_sweep_early(coupling):
+    promised = []
+    for edges in ([(0, 1)], [(0, 1), (1, 2), (0, 2)]):
+        model = PairwiseMRF.ising(edges, coupling=coupling, field=0.2)
+        chain = oracle_theory.Chain(model)
+        kernel = chain.sweep("systematic", visit_order(model)[0].tolist())
+        for burn_in in range(8):
+            text = infer(model, method="gibbs", num_sweeps=50, burn_in=burn_in, seed=1).stats["guarantee"]
+            bias = max(chain.distances(np.linalg.matrix_power(kernel, burn_in))[1])
+            promised.append(f"after {burn_in} sweeps no marginal is off by more than 0.001" in text)
+            assert not promised[-1] or bias <= 0.001
+            assert promised[-1] or "0.001" not in text
+    assert {True, False} == set(promised)
 
 
 def test_unknown_methods_and_options_of_others_are_refused():

@@ -456,6 +456,6 @@ def _certified_text(result: InferenceResult) -> str | None:
     except FastmixError:  # too large for a certificate: nothing to promise
         return None
     burn_in = int(result.stats["burn_in"])
-    if not certificate.certified or certificate.num_sweeps is None or certificate.num_sweeps > burn_in + 1:
+    if not certificate.certified or certificate.num_sweeps is None or certificate.num_sweeps > burn_in:
         return None
     return f"after {burn_in} sweeps no marginal is off by more than {_BIAS:g} but for chance; intervals() are proven"
