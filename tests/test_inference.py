@@ -88,6 +88,15 @@ def test_the_guarantee_is_not_a_sweep_early(coupling):
     assert {True, False} == set(promised)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_edge_marginals_come_when_they_are_wanted(method):
+    for wanted in (True, False):
+        result = infer(TINY, method=method, edge_marginals=wanted, **options_for(method))
+        assert (result.edge_marginals is not None) == wanted
+    default = infer(TINY, method=method, **options_for(method))
+    assert (default.edge_marginals is not None) == (method in ("auto", "exact"))
+
+
 def test_unknown_methods_and_options_of_others_are_refused():
     with pytest.raises(UnfitMethodError, match="method must be one of auto, exact"):
         infer(TINY, method="magic")
