@@ -6,8 +6,19 @@ import numpy as np
 import pytest
 
 import fastmix
+import oracle
 import oracle_theory
-from fastmix import Euclidean, FastmixError, ModelError, PairwiseMRF, ResourceError, ReversedKL, UnfitMethodError, infer
+from fastmix import (
+    Euclidean,
+    FastmixError,
+    ModelError,
+    PairwiseMRF,
+    ResourceError,
+    ReversedKL,
+    UnfitMethodError,
+    infer,
+    projected,
+)
 from fastmix.inference import METHODS, check_time_to_compile, choose_method
 from fastmix.instances import ising_grid, potts_grid
 from fastmix.projected import ProjectedResult, _default_divergence
@@ -126,9 +137,51 @@ def test_projected_sampling_is_sampling_of_the_projection():
     assert result.model is model
     assert result.projection.norm_after <= 1.5
     exact = infer(result.sampled.model, method="exact").node_marginals
-    assert (np.abs(result.node_marginals - exact) <= 6 * result.std_error + 1e-3).all()
+    assert (np.abs(result.node_marginals - exact) <= 6 * result.projected_std_error + 1e-3).all()
     assert "1.5, not below 1" in result.stats["guarantee"]
     assert result.to_dict()["projection"]["norm_after"] <= 1.5
+
+
+def test_errors_of_a_projection_are_not_those_of_the_model():
+    model = ising_grid(4, 4, coupling_max=2.0, seed=0)
+    result = infer(model, method="projected", divergence=Euclidean(), norm_bound=0.5, seed=1, **SHORT)
+    exact = infer(model, method="exact").node_marginals
+    assert result.status == "ok"
+    assert np.abs(result.node_marginals - exact).max() > 0.3
+    assert result.std_error is None
+    assert result.projected_std_error.max() < 0.01
+    data = result.to_dict()
+    assert data["std_error"] is None
+    assert np.array(data["projected_std_error"]).shape == (16, 2)
+    assert result.stats["num_weights"] == 1024
+    assert result.stats["effective_weights"] < 10
+    assert "its errors are not known" in result.stats["guarantee"]
+    assert "1,024 draws are worth" in result.stats["guarantee"]
+    assert "hardly draws of it" in result.stats["guarantee"]
+    assert result.draws is None
+    # Where the model changes little, most of the draws could be its own.
+    weak = ising_grid(4, 4, coupling_max=0.5, seed=0)
+    near = infer(weak, method="projected", divergence=Euclidean(), norm_bound=1.1, seed=1, **SHORT)
+    assert near.std_error is None
+    assert near.stats["effective_weights"] > 500
+    assert "hardly" not in near.stats["guarantee"]
+
+
+def test_weights_of_draws_are_those_of_all_configurations():
+    # Draws of q have weights p / q of mean 1 and mean square sum p^2 / q: that is the share that they are worth.
+    model = PairwiseMRF.ising([(0, 1), (1, 2), (0, 2)], coupling=[0.9, -0.3, 0.2], field=[0.5, 0.0, -0.2])
+    options = {"norm_bound": 0.5, "divergence": Euclidean(), "num_chains": 1000, "num_sweeps": 100}
+    result = infer(model, method="projected", seed=3, **options)
+    p, q = oracle.joint(model), oracle.joint(result.sampled.model)
+    share = result.stats["effective_weights"] / result.stats["num_weights"]
+    assert result.stats["num_weights"] == 2000
+    assert share == pytest.approx(1.0 / (p**2 / q).sum(), rel=0.1)
+
+
+def test_a_large_model_is_weighed_at_its_last_states(monkeypatch):
+    monkeypatch.setattr(projected, "_MOST_STATES", 100)
+    result = infer(TINY, method="projected", norm_bound=0.2, divergence=Euclidean(), seed=1, **SHORT)
+    assert result.stats["num_weights"] == 32
 
 
 def test_projected_sampling_with_evidence_and_forbidden_states():
@@ -154,6 +207,9 @@ def test_a_model_within_the_bound_is_sampled_as_it_is():
     result = infer(TINY, method="projected", norm_bound=2.5, seed=1, **SHORT)
     assert "was not changed" in result.stats["guarantee"]
     assert result.sampled.model.log_pairwise.tolist() == TINY.log_pairwise.tolist()
+    assert result.stats["effective_weights"] == result.stats["num_weights"]
+    assert result.std_error is result.projected_std_error
+    assert result.to_dict()["std_error"] == result.to_dict()["projected_std_error"]
 
 
 def test_forbidden_pairs_cannot_be_projected():

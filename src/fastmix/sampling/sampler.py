@@ -129,15 +129,19 @@ class SampleResult(InferenceResult):
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data; adds ``std_error``, ``r_hat_max``, ``ess_min`` and ``updates_per_second``."""
-        offsets = self.model.unary_offsets[1:-1]
-        errors = np.split(self.std_error, offsets) if self.model.num_variables else []
         return {
             **super().to_dict(),
-            "std_error": [jsonable(vector) for vector in errors],
+            "std_error": self._by_variable(self.std_error),
             "r_hat_max": jsonable(float(self.r_hat.max(initial=1.0))),
             "ess_min": jsonable(float(self.ess.min(initial=np.inf))),
             "updates_per_second": self.stats.get("updates_per_second"),
         }
+
+    def _by_variable(self, values: FloatArray | None) -> list[Any] | None:
+        """Numbers of every state as plain data, a list for every variable; None for None."""
+        if values is None or not self.model.num_variables:
+            return None if values is None else []
+        return [jsonable(vector) for vector in np.split(values, self.model.unary_offsets[1:-1])]
 
 
 def sample(
