@@ -216,6 +216,9 @@ def test_edge_marginals_of_spaced_configurations(estimator):
     # independent but for that: 64,000 configurations, and 6 standard errors are at most 6 sqrt(1/4 / 64000) = 0.012.
     assert certify(model, accuracy=1e-4).num_sweeps <= 20
     result = sample(model, num_sweeps=20_000, seed=3, edge_marginals=True, estimator=estimator)
+    named = "conditional averages" if estimator == "rao-blackwell" else "counts of pairs"
+    assert result.stats["edge_marginals"] == named
+    assert "edge_marginals" not in sample(model, num_sweeps=10, seed=3).stats
     exact = enumerate_model(model).edge_marginals
     error = np.abs(result.edge_marginals - exact)
     assert (error <= SIGMAS * np.sqrt(exact * (1 - exact) / 64_000) + 1e-4).all()

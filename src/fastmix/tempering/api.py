@@ -210,6 +210,8 @@ def temper(
     result = _result(model, reduction, status, run, bound, confidence, certified, seed, options)
     named = cuda_available()[1] if device == "cuda" else "cpu"
     stats, origin = {**result.stats, "backend": place}, {**result.provenance, "device": named}
+    if edge_marginals:
+        stats["edge_marginals"] = "counts of pairs"
     return replace(result, stats=stats, provenance=origin)
 
 
