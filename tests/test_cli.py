@@ -863,6 +863,11 @@ def test_projected_inference(run: Run) -> None:
         assert answer["method"] == "projected"
         assert answer["projection"]["norm_after"] <= 1.5
         assert "nothing is proven" in answer["stats"]["guarantee"]
+        assert answer["std_error"] is None
+        assert len(answer["projected_std_error"]) == 16
+    shown = run("compare", "grid.npz", "--methods", "projected", "--seed", "1")
+    assert "fastmix: projected: standard errors of the projected model are up to 0.0" in shown.err
+    assert "its errors are not known" in shown.err
     assert_refused(run("infer", "grid.npz", "--divergence", "magic"), 2, "--divergence must be one of")
     assert_refused(run("infer", "grid.npz", "--norm-bound", "2"), 2, "norm_bound must not be given with method 'auto'")
     for limit in ("0", "-3"):

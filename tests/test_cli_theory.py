@@ -81,6 +81,18 @@ def test_project_writes_model_and_facts(run):
     assert "norm" in err
 
 
+def test_certify_says_where_a_chain_is_undefined(run):
+    model = fastmix.PairwiseMRF.from_tables(np.zeros((2, 2)), [(0, 1)], [[[0.0, 0.0], [-np.inf, -np.inf]]])
+    write_model(model, "undefined.npz")
+    code, out, _ = run("certify", "undefined.npz", "--json")
+    facts = json.loads(out)
+    assert (code, facts["certified"], facts["norm_value"]) == (1, False, None)
+    assert "variable 1 has no allowed state for some states of its neighbours" in facts["advice"]
+    code, out, _ = run("certify", "undefined.npz")
+    assert code == 1
+    assert "variable 1 has no allowed state" in " ".join(out.split())
+
+
 def test_project_pipes_into_certify(tmp_path):
     model = tmp_path / "strong.uai"
     write_model(ising_grid(6, 6, coupling_max=3.0, attractive=True, seed=0), model)

@@ -54,6 +54,17 @@ def test_reference_without_exact_inference():
         compare(model, reference=[0.5])
 
 
+def test_the_error_of_a_projection_has_a_column_of_its_own():
+    model = ising_grid(4, 4, coupling_max=3.0, seed=0)
+    result = compare(model, methods=["gibbs", "projected"], seed=1)
+    gibbs, projected = result.to_dict()["rows"]
+    assert gibbs["std_error"] > 0
+    assert gibbs["projected_std_error"] is None
+    assert projected["std_error"] is None
+    assert projected["projected_std_error"] > 0
+    assert "its errors are not known" in projected["note"]
+
+
 def test_bad_methods_and_bad_models():
     with pytest.raises(ValueError, match="methods must be among"):
         compare(MODEL, methods=["magic"])

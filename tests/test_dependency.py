@@ -9,10 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import oracle
 import oracle_theory
 import strategies
 from fastmix import dependency, instances
-from fastmix.dependency import BOUNDS, dependency_matrix, edge_dependencies, rounding_margins
+from fastmix.dependency import (
+    BOUNDS,
+    dependency_matrix,
+    edge_dependencies,
+    rounding_margins,
+    undefined_conditional,
+)
 from fastmix.errors import ResourceError
 from fastmix.model import PairwiseMRF
 
@@ -253,3 +260,30 @@ def test_an_unknown_bound_is_named_with_the_known_ones() -> None:
 def test_importing_the_theory_loads_neither_scipy_nor_numba() -> None:
     code = "import fastmix.mixing, sys; sys.exit(sum(name in sys.modules for name in ('scipy', 'numba')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# -- conditionals without an allowed state --------------------------------------------------------------------------
+
+
+@settings(max_examples=200)
+@given(model=strategies.models(max_variables=4, max_states=4))
+def test_undefined_conditionals_are_found(model):
+    small = model.drop_forbidden_states()
+    patterns = [(i, x) for x in oracle.all_configurations(small) for i in range(small.num_variables)]
+    undefined = [i for i, x in patterns if oracle.conditional(small, i, x) is None]
+    found = undefined_conditional(model)
+    assert found == undefined_conditional(small)
+    if undefined:
+        i = min(undefined)
+        assert found == (i, f"variable {i} has no allowed state for some states of its neighbours")
+    else:
+        assert found is None
+
+
+@pytest.mark.parametrize(("num_neighbors", "undefined"), [(39, False), (40, True)])
+def test_colourings_of_many_states_are_checked_by_counting(num_neighbors, undefined):
+    # Each neighbour takes one colour away: with more colours than neighbours one is always left.
+    table = np.where(np.eye(40, dtype=bool), -np.inf, 0.0)
+    edges = [(0, k + 1) for k in range(num_neighbors)]
+    star = PairwiseMRF.from_tables(np.zeros((num_neighbors + 1, 40)), edges, [table] * num_neighbors)
+    assert (undefined_conditional(star) is not None) == undefined

@@ -6,10 +6,23 @@ import numpy as np
 import pytest
 
 import fastmix
-from fastmix import Euclidean, FastmixError, ModelError, PairwiseMRF, ResourceError, ReversedKL, UnfitMethodError, infer
+import oracle
+import oracle_theory
+from fastmix import (
+    Euclidean,
+    FastmixError,
+    ModelError,
+    PairwiseMRF,
+    ResourceError,
+    ReversedKL,
+    UnfitMethodError,
+    infer,
+    projected,
+)
 from fastmix.inference import METHODS, check_time_to_compile, choose_method
 from fastmix.instances import ising_grid, potts_grid
 from fastmix.projected import ProjectedResult, _default_divergence
+from fastmix.sampling.pattern_tables import visit_order
 from fastmix.testing import assert_distributions, conformance_models
 
 TINY = PairwiseMRF.ising([(0, 1), (1, 2), (0, 2)], coupling=0.3, field=[0.5, 0.0, -0.2])
@@ -56,6 +69,45 @@ def test_conformance(method):
         assert_distributions(model, result.node_marginals, None)
 
 
+def test_auto_passes_over_a_chain_that_is_undefined():
+    grid = ising_grid(40, 40, coupling_max=0.1, seed=0)
+    tables = [*grid.log_pairwise.reshape(-1, 2, 2), np.array([[0.0, 0.0], [-np.inf, -np.inf]])]
+    edges = [*map(tuple, grid.edges.tolist()), (1600, 1601)]
+    model = PairwiseMRF.from_tables([*grid.log_unary.reshape(-1, 2), *np.zeros((2, 2))], edges, tables)
+    assert fastmix.certify(grid, accuracy=0.001).certified
+    result = infer(model, seed=1)
+    assert (result.method, result.status) == ("loopy-bp", "ok")
+    assert "variable 1601 has no allowed state for some states of its neighbours" in result.stats["reason"]
+    np.testing.assert_allclose(result.node_marginals[-4:], [1.0, 0.0, 0.5, 0.5], atol=1e-9)
+    with pytest.raises(ModelError, match="variable 1601 has no allowed state"):
+        infer(model, method="gibbs", accuracy=0.1, seed=1)
+
+
+@pytest.mark.parametrize("coupling", [0.0, 0.01, 0.03, 0.1, -0.2])
+def test_the_guarantee_is_not_a_sweep_early(coupling):
+    promised = []
+    for edges in ([(0, 1)], [(0, 1), (1, 2), (0, 2)]):
+        model = PairwiseMRF.ising(edges, coupling=coupling, field=0.2)
+        chain = oracle_theory.Chain(model)
+        kernel = chain.sweep("systematic", visit_order(model)[0].tolist())
+        for burn_in in range(8):
+            text = infer(model, method="gibbs", num_sweeps=50, burn_in=burn_in, seed=1).stats["guarantee"]
+            bias = max(chain.distances(np.linalg.matrix_power(kernel, burn_in))[1])
+            promised.append(f"after {burn_in} sweeps no marginal is off by more than 0.001" in text)
+            assert not promised[-1] or bias <= 0.001
+            assert promised[-1] or "0.001" not in text
+    assert {True, False} == set(promised)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_edge_marginals_come_when_they_are_wanted(method):
+    for wanted in (True, False):
+        result = infer(TINY, method=method, edge_marginals=wanted, **options_for(method))
+        assert (result.edge_marginals is not None) == wanted
+    default = infer(TINY, method=method, **options_for(method))
+    assert (default.edge_marginals is not None) == (method in ("auto", "exact"))
+
+
 def test_unknown_methods_and_options_of_others_are_refused():
     with pytest.raises(UnfitMethodError, match="method must be one of auto, exact"):
         infer(TINY, method="magic")
@@ -85,9 +137,51 @@ def test_projected_sampling_is_sampling_of_the_projection():
     assert result.model is model
     assert result.projection.norm_after <= 1.5
     exact = infer(result.sampled.model, method="exact").node_marginals
-    assert (np.abs(result.node_marginals - exact) <= 6 * result.std_error + 1e-3).all()
+    assert (np.abs(result.node_marginals - exact) <= 6 * result.projected_std_error + 1e-3).all()
     assert "1.5, not below 1" in result.stats["guarantee"]
     assert result.to_dict()["projection"]["norm_after"] <= 1.5
+
+
+def test_errors_of_a_projection_are_not_those_of_the_model():
+    model = ising_grid(4, 4, coupling_max=2.0, seed=0)
+    result = infer(model, method="projected", divergence=Euclidean(), norm_bound=0.5, seed=1, **SHORT)
+    exact = infer(model, method="exact").node_marginals
+    assert result.status == "ok"
+    assert np.abs(result.node_marginals - exact).max() > 0.3
+    assert result.std_error is None
+    assert result.projected_std_error.max() < 0.01
+    data = result.to_dict()
+    assert data["std_error"] is None
+    assert np.array(data["projected_std_error"]).shape == (16, 2)
+    assert result.stats["num_weights"] == 1024
+    assert result.stats["effective_weights"] < 10
+    assert "its errors are not known" in result.stats["guarantee"]
+    assert "1,024 draws are worth" in result.stats["guarantee"]
+    assert "hardly draws of it" in result.stats["guarantee"]
+    assert result.draws is None
+    # Where the model changes little, most of the draws could be its own.
+    weak = ising_grid(4, 4, coupling_max=0.5, seed=0)
+    near = infer(weak, method="projected", divergence=Euclidean(), norm_bound=1.1, seed=1, **SHORT)
+    assert near.std_error is None
+    assert near.stats["effective_weights"] > 500
+    assert "hardly" not in near.stats["guarantee"]
+
+
+def test_weights_of_draws_are_those_of_all_configurations():
+    # Draws of q have weights p / q of mean 1 and mean square sum p^2 / q: that is the share that they are worth.
+    model = PairwiseMRF.ising([(0, 1), (1, 2), (0, 2)], coupling=[0.9, -0.3, 0.2], field=[0.5, 0.0, -0.2])
+    options = {"norm_bound": 0.5, "divergence": Euclidean(), "num_chains": 1000, "num_sweeps": 100}
+    result = infer(model, method="projected", seed=3, **options)
+    p, q = oracle.joint(model), oracle.joint(result.sampled.model)
+    share = result.stats["effective_weights"] / result.stats["num_weights"]
+    assert result.stats["num_weights"] == 2000
+    assert share == pytest.approx(1.0 / (p**2 / q).sum(), rel=0.1)
+
+
+def test_a_large_model_is_weighed_at_its_last_states(monkeypatch):
+    monkeypatch.setattr(projected, "_MOST_STATES", 100)
+    result = infer(TINY, method="projected", norm_bound=0.2, divergence=Euclidean(), seed=1, **SHORT)
+    assert result.stats["num_weights"] == 32
 
 
 def test_projected_sampling_with_evidence_and_forbidden_states():
@@ -113,6 +207,9 @@ def test_a_model_within_the_bound_is_sampled_as_it_is():
     result = infer(TINY, method="projected", norm_bound=2.5, seed=1, **SHORT)
     assert "was not changed" in result.stats["guarantee"]
     assert result.sampled.model.log_pairwise.tolist() == TINY.log_pairwise.tolist()
+    assert result.stats["effective_weights"] == result.stats["num_weights"]
+    assert result.std_error is result.projected_std_error
+    assert result.to_dict()["std_error"] == result.to_dict()["projected_std_error"]
 
 
 def test_forbidden_pairs_cannot_be_projected():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from fastmix.mixing import Certificate, bias_after, certify
 from fastmix.model import PairwiseMRF
 from fastmix.norms import NORMS, matrix_norm
 from fastmix.results import Status
+from fastmix.sampling import sample
+from fastmix.sampling.pattern_tables import visit_order
 
 INF = math.inf
 ROUNDING = 1e-12  # of transition matrices multiplied up by floating point
@@ -141,8 +144,9 @@ def assert_consistent(c: Certificate, model: PairwiseMRF) -> None:
         assert (c.max_bias if c.per_variable else c.total_bias) <= c.accuracy
     else:
         assert c.offending
-        assert "fastmix.project" in c.advice
-        assert "fastmix project" in c.advice
+        way_out = "project" if dependency.undefined_conditional(model) is None else "infer"
+        assert f"fastmix.{way_out}" in c.advice
+        assert f"fastmix {way_out}" in c.advice
     sums = [value for _, value in c.offending]
     assert sums == sorted(sums, reverse=True)
     assert len(sums) <= 10
@@ -368,6 +372,60 @@ def test_forbidden_pairs_are_certified_through_sigmoid_and_exact_only() -> None:
         assert_consistent(c, model)
     assert not certify(model, accuracy=0.1).certified
     assert certify(model, accuracy=0.1, bound="exact").certified
+
+
+# -- conditionals without an allowed state --------------------------------------------------------------------------
+
+
+def is_defined(model: PairwiseMRF) -> bool:
+    """Whether every conditional of a tiny model is defined, whatever the states of the others."""
+    everywhere = itertools.product(oracle.all_configurations(model), range(model.num_variables))
+    return all(oracle.conditional(model, i, x) is not None for x, i in everywhere)
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+@pytest.mark.parametrize("norm", [None, *NORMS])
+@pytest.mark.parametrize("schedule", ["systematic", "random"])
+def test_an_undefined_chain_is_not_certified(bound: Any, norm: Any, schedule: Any) -> None:
+    model = PairwiseMRF.from_tables(np.zeros((2, 2)), [(0, 1)], [[[0.0, 0.0], [-INF, -INF]]])
+    for per_variable in (False, True):
+        c = certify(model, accuracy=0.9, bound=bound, norm=norm, schedule=schedule, per_variable=per_variable)
+        assert not c.certified
+        assert c.norm_value == INF
+        assert c.offending == ((1, INF),)
+        assert "variable 1 has no allowed state for some states of its neighbours" in c.advice
+        assert c.to_dict()["norm_value"] is None
+        assert_consistent(c, model)
+    assert bias_after(model, 50, bound=bound, schedule=schedule).tolist() == [1.0, 1.0]
+    # Where the unary forbids the state at fault, the sampler drops it, and the chain is fine.
+    assert certify(model.replace(log_unary=[0.0, -INF, 0.0, 0.0]), accuracy=0.9, bound=bound).certified
+
+
+@settings(max_examples=400)
+@given(
+    model=strategies.models(min_variables=1, max_variables=4, max_states=3, scales=(0.0, 0.1, 0.5)),
+    bound=st.sampled_from(["exact", "sigmoid"]),
+    schedule=st.sampled_from(["systematic", "random"]),
+)
+def test_certified_chains_are_defined_and_meet_the_certificate(model: PairwiseMRF, bound: Any, schedule: Any) -> None:
+    small = model.drop_forbidden_states()
+    order = None if schedule == "random" else visit_order(small)[0].astype(np.int64)
+    c = certify(model, accuracy=0.05, bound=bound, schedule=schedule, order=order)
+    assert_consistent(c, model)
+    if not is_defined(small):
+        assert not c.certified
+        assert "variable" in c.advice
+        assert (bias_after(model, 5, bound=bound, schedule=schedule, order=order) == 1.0).all()
+    if not c.certified:
+        return
+    assert c.num_sweeps is not None
+    chain = oracle_theory.Chain(small)
+    kernel = chain.sweep(schedule, None if order is None else order.tolist())
+    joint, marginals = chain.distances(np.linalg.matrix_power(kernel, c.num_sweeps))
+    assert joint <= 0.05 + ROUNDING
+    assert all(distance <= bias + ROUNDING for distance, bias in zip(marginals, c.bias.tolist(), strict=True))
+    result = sample(model, num_chains=2, num_sweeps=4, schedule=schedule, seed=0)
+    assert np.isfinite(result.node_marginals).all()
 
 
 def test_states_forbidden_by_a_unary_make_no_difference() -> None:

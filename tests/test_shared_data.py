@@ -11,6 +11,7 @@ from scipy.special import gammaln, logsumexp
 
 from fastmix import InferenceResult, infer
 from fastmix.io import read_evidence, read_mar, read_model, read_pr
+from fastmix.projected import ProjectedResult
 from fastmix.testing import assert_distributions
 
 NAMES = [
@@ -59,6 +60,22 @@ def test_exact_answers(folder: Path, name: str) -> None:
     half_unit = 0.5 * 10.0 ** (math.floor(math.log10(abs(printed))) - 5)
     assert result.log_z is not None
     assert result.log_z / math.log(10) == pytest.approx(printed, rel=0, abs=1.01 * half_unit)
+
+
+@pytest.mark.parametrize("name", ["DBN_11", "Grids_14"])
+def test_projected_sampling_claims_no_errors_for_the_model(folder: Path, name: str) -> None:
+    path = folder / f"{name}.uai"
+    model = read_model(path)
+    evidence = read_evidence(f"{path}.evid", model.num_states)
+    result = infer(model, method="projected", evidence=evidence, num_sweeps=2000, seed=1)
+    assert isinstance(result, ProjectedResult)
+    error = np.abs(result.node_marginals - np.concatenate(read_mar(f"{path}.MAR"))).max()
+    assert result.status == "ok"
+    assert error > 0.2
+    assert result.projected_std_error.max() < 0.005
+    assert result.std_error is None
+    assert result.to_dict()["std_error"] is None
+    assert "its errors are not known" in result.stats["guarantee"]
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,9 @@ class Row:
     mean_error, max_error : float or None
         Mean and largest total variation distance of a variable's marginal from the reference.
     std_error : float or None
-        Largest standard error that the method states.
+        Largest standard error that the method states for the model asked about.
+    projected_std_error : float or None
+        The same for the projected model, of the method ``projected``.
     log_z : float or None
     seconds : float
         Wall clock, compilation included where it was the first use of the method.
@@ -53,6 +55,7 @@ class Row:
     mean_error: float | None
     max_error: float | None
     std_error: float | None
+    projected_std_error: float | None
     log_z: float | None
     seconds: float
     note: str
@@ -277,16 +280,20 @@ def _row(
     seconds: float,
 ) -> Row:
     if result is None:
-        return Row(name, _REFUSED, None, None, None, None, seconds, reason or "")
+        return Row(name, _REFUSED, None, None, None, None, None, seconds, reason or "")
     error = None if trusted is None else marginal_errors(model, result.node_marginals, trusted)
-    spread = getattr(result, "std_error", None)
     return Row(
         method=name,
         status=str(result.status),
         mean_error=None if error is None else float(error.mean()) if len(error) else 0.0,
         max_error=None if error is None else float(error.max(initial=0.0)),
-        std_error=None if spread is None else float(spread.max(initial=0.0)),
+        std_error=_largest(getattr(result, "std_error", None)),
+        projected_std_error=_largest(getattr(result, "projected_std_error", None)),
         log_z=result.log_z,
         seconds=seconds,
         note=str(result.stats.get("reason") or result.stats.get("guarantee", "")),
     )
+
+
+def _largest(errors: FloatArray | None) -> float | None:
+    return None if errors is None else float(errors.max(initial=0.0))

@@ -289,6 +289,9 @@ def show_comparison(title: str, comparison: Comparison) -> None:
     for row in comparison.rows:
         if row.status == "refused":
             message(f"{row.method} refused: {row.note}")
+        elif row.projected_std_error is not None and row.std_error is None:
+            own = f"standard errors of the projected model are up to {_short(row.projected_std_error)}"
+            message(f"{row.method}: {own}; {row.note}")
 
 
 def _short(value: float | None) -> str:

@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from fastmix.errors import ResourceError
 from fastmix.model import PairwiseMRF, check_model
 
-__all__ = ["BOUNDS", "Bound", "dependency_matrix", "edge_dependencies", "rounding_margins"]
+__all__ = [
+    "BOUNDS",
+    "Bound",
+    "dependency_matrix",
+    "edge_dependencies",
+    "rounding_margins",
+    "undefined_conditional",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -32,6 +39,7 @@ _MAX_EVALUATIONS = 20_000_000  # conditional distributions
 _MAX_COMPARISONS = 4_000_000_000  # entries of pairs of conditional distributions
 _BATCHED_EVALUATIONS = 4096  # up to this many an entry of R are enumerated side by side, without merging
 _MERGE_WIDTH = 64 * _EPS  # summed effects closer than this (relative to their scale) count as one
+_MAX_COVERS = 1 << 16  # sets of states that neighbours forbid together: all there are for up to 16 states
 
 
 def edge_dependencies(model: PairwiseMRF, *, bound: Bound = "sigmoid") -> FloatArray:
@@ -166,6 +174,63 @@ def rounding_margins(model: PairwiseMRF, *, bound: Bound = "sigmoid") -> FloatAr
     # range of that, twice for the two conditionals; exp, sum and quotient add a few eps per state.
     logits = (_MERGE_WIDTH + (graph.degree + 4) * _EPS) * scale
     return (2.0 * logits + (model.num_states + 8) * _EPS)[model.edges]
+
+
+def undefined_conditional(model: PairwiseMRF) -> tuple[int, str] | None:
+    """A variable for which some states of its neighbours leave no state, and that in words; None if there is none.
+
+    There Gibbs sampling is undefined, and so is R. Whether chains reach such states of the neighbours is not asked:
+    they may start from them. A variable of more than 16 states with too many sets of states that its neighbours can
+    forbid together is named, too, in other words.
+
+    Parameters
+    ----------
+    model : PairwiseMRF
+        States that a unary forbids are dropped first, as the sampler does.
+
+    Examples
+    --------
+    >>> model = PairwiseMRF.from_tables([[0.0, 0.0]] * 2, [(0, 1)], [[[0.0, 0.0], [-np.inf, -np.inf]]])
+    >>> undefined_conditional(model)
+    (1, 'variable 1 has no allowed state for some states of its neighbours')
+    >>> undefined_conditional(PairwiseMRF.ising([(0, 1)], coupling=9.0)) is None
+    True
+    """
+    if not model.has_forbidden:
+        return None
+    model = model.drop_forbidden_states()
+    starts, n = model.unary_offsets[:-1], model.num_variables
+    at_risk = np.zeros(len(model.log_unary), dtype=bool)  # states that some neighbour can forbid
+    most = np.zeros(n, dtype=np.int64)  # states that all neighbours together can forbid, or more
+    for places, tables in _table_groups(model):
+        for end, table in enumerate((tables, tables.transpose(1, 0, 2))):
+            forbidden, owner = table == -np.inf, model.edges[places, end]
+            np.logical_or.at(at_risk, starts[owner] + np.arange(len(table))[:, None], forbidden.any(axis=1))
+            np.add.at(most, owner, forbidden.sum(axis=0).max(axis=0))
+    doubtful = np.logical_and.reduceat(at_risk, starts) & (most >= model.num_states) if n else at_risk
+    for i in np.flatnonzero(doubtful).tolist():
+        if (defined := _always_defined(model, i)) is None:
+            return i, f"variable {i} has forbidden pairs and too many neighbours to check that it always has a state"
+        if not defined:
+            return i, f"variable {i} has no allowed state for some states of its neighbours"
+    return None
+
+
+def _always_defined(model: PairwiseMRF, i: int) -> bool | None:
+    """Whether neighbours always leave variable i a state, by the sets of states (bits) that they forbid together."""
+    everything = (1 << int(model.num_states[i])) - 1
+    covers = {0}
+    for p in range(int(model.adjacency.indptr[i]), int(model.adjacency.indptr[i + 1])):
+        forbidden = _columns(model, np.array([p]))[:, :, 0] == -np.inf
+        sets = {sum(1 << s for s in np.flatnonzero(column).tolist()) for column in forbidden.T}
+        # A smaller set than another of the same neighbour covers nothing more.
+        sets = {a for a in sets if not any(a != b and a & b == a for b in sets)}
+        covers = {a | b for a in covers for b in sets}
+        if everything in covers:
+            return False
+        if len(covers) > _MAX_COVERS:
+            return None
+    return True
 
 
 def _largest_finite(values: FloatArray, offsets: IntArray) -> FloatArray:

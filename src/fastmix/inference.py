@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from fastmix.errors import FastmixError, ModelError, ResourceError, UnfitMethodError
-from fastmix.exact import ExactPlan, infer_exact, plan_exact
+from fastmix.exact import ExactPlan, plan_exact
 from fastmix.model import Evidence, PairwiseMRF, check_model
 from fastmix.norms import Norm
 from fastmix.resources import format_bytes, is_compiled
@@ -89,7 +89,7 @@ def infer(
     evidence : mapping, optional
         Observed states by variable, numbers or names. The answer still lists every variable.
     edge_marginals : bool, optional
-        Whether joint probabilities of neighbours are wanted; exact inference has them anyway.
+        Whether joint probabilities of neighbours are wanted; by default exact inference alone gives them.
     memory_limit : float, optional
         Bytes; half of the memory that is free by default. Exact inference only.
     num_chains, num_sweeps, burn_in, accuracy, num_threads, checkpoint
@@ -163,7 +163,10 @@ def infer(
     given.update(choice.options)
     if time_limit is not None:
         given["time_limit"] = max(_LEAST_SECONDS, time_limit - (time.perf_counter() - begin))
-    result = _run(model, choice.method, evidence, given) if choice.plan is None else _stated(choice.plan.run())
+    if choice.plan is None:
+        result = _run(model, choice.method, evidence, given)
+    else:
+        result = _stated(_answer(choice.plan, edge_marginals is not False))
     stats = {**result.stats, "reason": choice.reason, "seconds": time.perf_counter() - begin}
     return replace(result, stats=stats)
 
@@ -408,11 +411,9 @@ def _exact(
     edge_marginals: bool = True,
     time_limit: float | None = None,
 ) -> InferenceResult:
-    """Exact inference; edge marginals come without being asked for, and a time limit is met by refusing."""
-    if time_limit is None:
-        return infer_exact(model, evidence=evidence, memory_limit=memory_limit)
+    """Exact inference; edge marginals come unless they are not wanted, and a time limit is met by refusing."""
     plan = plan_exact(model, evidence=evidence, memory_limit=memory_limit)
-    if not _quick(plan, time_limit):
+    if time_limit is not None and not _quick(plan, time_limit):
         raise ResourceError(
             f"exact inference takes about {plan.seconds:.2g} s, over the time limit of {time_limit:g} s; give it more "
             "time, or use an approximate method",
@@ -420,7 +421,13 @@ def _exact(
             limit_bytes=plan.tree.required_bytes,
             treewidth=plan.tree.treewidth,
         )
-    return plan.run()
+    return _answer(plan, edge_marginals)
+
+
+def _answer(plan: ExactPlan, edge_marginals: bool) -> InferenceResult:
+    """The answer of a plan, with edge marginals (which cost next to nothing) or without."""
+    result = plan.run()
+    return result if edge_marginals else replace(result, edge_marginals=None)
 
 
 _GUARANTEES = {
@@ -464,6 +471,6 @@ def _certified_text(result: InferenceResult) -> str | None:
     except FastmixError:  # too large for a certificate: nothing to promise
         return None
     burn_in = int(result.stats["burn_in"])
-    if not certificate.certified or certificate.num_sweeps is None or certificate.num_sweeps > burn_in + 1:
+    if not certificate.certified or certificate.num_sweeps is None or certificate.num_sweeps > burn_in:
         return None
     return f"after {burn_in} sweeps no marginal is off by more than {_BIAS:g} but for chance; intervals() are proven"

@@ -38,6 +38,7 @@ _SMALLEST_ENTRY = 1e-50  # positive entries of R are raised to this, so that pro
 _LARGEST_ENTRY = 1e300  # infinite ones are cut to this: any positive delta times it is still above 1
 _BLOCK_SWEEPS = 50  # without a norm below 1, the sum of delta must fall by a thousandth in this many sweeps
 _NUM_OFFENDING = 10
+_INSTEAD = "The way out is exact inference or loopy belief propagation: fastmix.infer or `fastmix infer` chooses."
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +64,8 @@ class Certificate:
     bound : str
         The bound on R.
     norm, norm_value : str, float
-        A norm of the bound on R, from above.
+        A norm of the bound on R, from above; infinite where some states of the neighbours of a variable forbid every
+        state of it, so that Gibbs sampling is undefined.
     bias : float array (n,)
         Bounds on the total variation distance of every marginal after ``num_sweeps`` (if not certified, after the
         ``num_iterated`` sweeps in ``stats``).
@@ -206,7 +208,10 @@ def certify(
     limit = check_count("max_sweeps", max_sweeps, least=1)
 
     matrix = safe_matrix(model, bound)
+    undefined = dependency.undefined_conditional(model)
     name, value = norms.smallest_norm(matrix) if norm is None else (norm, norms.matrix_norm(matrix, norm))
+    if undefined is not None:
+        value = math.inf
     run = _Iteration(matrix, schedule, order_array, _MAX_VISITS)
     target = _Target(n, level, per_variable)
     decay = _Decay(n, name, value, schedule) if value < 1.0 else None
@@ -254,7 +259,7 @@ def certify(
         bias=bias,
         max_bias=float(bias.max(initial=0.0)),
         total_bias=min(1.0, total),
-        offending=_offending(matrix),
+        offending=_offending(matrix) if undefined is None else ((undefined[0], math.inf),),
         advice="",
         stats={
             "method": "iteration" if reached else "geometric" if certified else None,
@@ -264,7 +269,11 @@ def certify(
         },
         provenance=provenance(model, **options),
     )
-    return replace(certificate, advice=_advice(certificate, run.exhausted or run.num_sweeps == limit))
+    if undefined is not None:
+        advice = f"Not certified: {undefined[1]}, so Gibbs sampling is undefined. {_INSTEAD}"
+    else:
+        advice = _advice(certificate, run.exhausted or run.num_sweeps == limit)
+    return replace(certificate, advice=advice)
 
 
 def bias_after(
@@ -344,14 +353,23 @@ def _check_schedule(schedule: object, order: ArrayLike | None, n: int) -> IntArr
 
 
 def safe_matrix(model: PairwiseMRF, bound: Bound) -> Any:
-    """The bound on R with all rounding on the safe side, that of the sums ``R delta`` to come included."""
+    """The bound on R with all rounding on the safe side, that of the sums ``R delta`` to come included.
+
+    Where a conditional is undefined, so is the chain, and nothing is known about it: ones on the diagonal keep every
+    bias at 1.
+    """
     values = dependency.edge_dependencies(model, bound=bound)
     values += dependency.rounding_margins(model, bound=bound)
     if bound == "exact":  # its margin is the wider one, so that weak dependencies may be known better from the formula
         formula = dependency.edge_dependencies(model, bound="sigmoid")
         formula += dependency.rounding_margins(model, bound="sigmoid")
         np.minimum(values, formula, out=values)
-    return _inflate(dependency._to_matrix(model, values))
+    matrix = dependency._to_matrix(model, values)
+    if dependency.undefined_conditional(model) is not None:
+        from scipy.sparse import csr_array, eye
+
+        matrix = csr_array(matrix + eye(model.num_variables))
+    return _inflate(matrix)
 
 
 def _inflate(matrix: Any) -> Any:

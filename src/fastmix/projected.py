@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fastmix.mixing import Certificate, certify
 from fastmix.model import Evidence, PairwiseMRF, check_model
@@ -16,24 +19,35 @@ from fastmix.resources import is_compiled
 from fastmix.results import Status, jsonable
 from fastmix.sampling import SampleResult, sample
 from fastmix.sampling.checkpoint import Checkpoint
+from fastmix.sampling.pattern_tables import visit_order
 from fastmix.validation import check_seconds, choose_seed
 
 __all__ = ["ProjectedResult", "infer_projected"]
 
+FloatArray = NDArray[np.float64]
+
 _NORM_BOUND = 2.5  # the paper's practical choice
 _LEAST_SECONDS = 1e-3  # of sampling, however long the projection took
 _COMPILING = 16.0  # seconds of a limit below which there is no time to compile what reversed KL needs
+_NUM_WEIGHTS = 1024  # draws of the projected model that are weighed by the original one
+_MOST_STATES = 1 << 21  # of those draws together
+_FEW_WEIGHTS = 0.1  # share of the weights, below which draws of the projected model are hardly ones of the original
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ProjectedResult(SampleResult):
     """Marginals of the projected model as an answer for the original one.
 
-    The error bars and the verdict on mixing are about the projected model; how far its marginals are from those of the
-    original model they do not say.
+    The verdict on mixing, ``ess`` and ``r_hat`` are about the chains of the projected model; how far its marginals are
+    from those of the original model they do not say.
 
     Attributes
     ----------
+    std_error : float array, aligned with ``model.log_unary``, or None
+        None: the error for the model asked about is not known. Where that model met the bound and was not changed,
+        ``projected_std_error``.
+    projected_std_error : float array, aligned with ``model.log_unary``
+        Monte Carlo standard error of every probability of the projected model.
     projection : ProjectionResult
         Of what evidence and forbidden states leave of the model.
     sampled : SampleResult
@@ -41,16 +55,24 @@ class ProjectedResult(SampleResult):
         the original model where the comparison theorem has something to say.
     certificate : Certificate
         Of the projected model.
+    stats : mapping
+        Beside what sampling gives: ``num_weights`` draws x of the projected model q were weighed by the model p asked
+        about, w = p(x) / q(x), and ``effective_weights`` is (sum w)^2 / sum w^2. A small number says that they are
+        hardly draws of p (in large models also where the marginals are close); a large one says nothing about parts of
+        p that q never visits, and reversed KL prefers one valley of p to several.
     """
 
+    std_error: FloatArray | None = None  # type: ignore[assignment]  # unlike that of a run on the model itself
+    projected_std_error: FloatArray = field(default_factory=lambda: np.zeros(0))
     projection: ProjectionResult | None = None
     sampled: SampleResult | None = None
     certificate: Certificate | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as plain data, with the facts of the projection."""
+        """The result as plain data, with the facts of the projection; an error that is not known is None."""
         facts = {} if self.projection is None else self.projection.to_dict()
-        return {**super().to_dict(), "projection": jsonable(facts)}
+        own = self._by_variable(self.projected_std_error)
+        return {**super().to_dict(), "projected_std_error": own, "projection": jsonable(facts)}
 
 
 def infer_projected(
@@ -122,7 +144,7 @@ def infer_projected(
         time_limit=None if time_limit is None else time_limit / 2,
     )
     projected = _with_changes(reduction, projection.model)
-    certificate = certify(projection.model, accuracy=0.01)
+    certificate = certify(projection.model, accuracy=0.01, order=visit_order(projection.model)[0])
     left = None if time_limit is None else max(_LEAST_SECONDS, time_limit - (time.perf_counter() - begin))
     run = sample(
         projected,
@@ -135,10 +157,15 @@ def infer_projected(
         num_threads=num_threads,
         time_limit=left,
         checkpoint=checkpoint,
+        num_draws=_draws_to_weigh(reduction.model, num_chains, num_sweeps),
         progress=progress,
     )
+    weights = _weigh(model, projected, run)
+    run = replace(run, draws=None)
+    unchanged = projection.norm_before <= projection.norm_bound
     values = {f.name: getattr(run, f.name) for f in fields(run)}
-    values |= {"model": model, "method": "projected"}
+    values |= {"model": model, "method": "projected", "projected_std_error": run.std_error}
+    values["std_error"] = run.std_error if unchanged else None
     if run.status == Status.OK and projection.status != Status.OK:
         values["status"] = projection.status
     values["stats"] = {
@@ -149,10 +176,13 @@ def infer_projected(
         "norm_after": projection.norm_after,
         "divergence": repr(chosen),
         "certified": certificate.certified,
-        "guarantee": _guarantee(projection, certificate),
+        **weights,
+        "guarantee": _guarantee(projection, certificate, weights),
     }
     options = {**run.provenance["options"], "norm": norm, "norm_bound": norm_bound, "divergence": repr(chosen)}
     values["provenance"] = {**run.provenance, "options": options, "model_hash": model.content_hash}
+    if (place := projection.provenance["device"]) != run.provenance["device"]:
+        values["provenance"]["device"] = f"{place} (projection), {run.provenance['device']} (sampling)"
     return ProjectedResult(**values, projection=projection, sampled=run, certificate=certificate)
 
 
@@ -177,10 +207,33 @@ def _with_changes(reduction: Reduction, projected: PairwiseMRF) -> PairwiseMRF:
     return original.replace(log_unary=unary, log_pairwise=pairwise)
 
 
-def _guarantee(projection: ProjectionResult, certificate: Certificate) -> str:
-    distance = "nothing is proven about the distance to the original model"
+def _draws_to_weigh(model: PairwiseMRF, num_chains: int | None, num_sweeps: int | None) -> int:
+    """Draws of every chain, none for models so large that the states at the end must do."""
+    chains = num_chains or 64
+    most = _MOST_STATES // (chains * max(1, model.num_variables))
+    return min(-(-_NUM_WEIGHTS // chains), most, num_sweeps or _NUM_WEIGHTS)
+
+
+def _weigh(model: PairwiseMRF, projected: PairwiseMRF, run: SampleResult) -> dict[str, Any]:
+    """What the weights p / q of draws of q say about its distance from p, see :class:`ProjectedResult`."""
+    states = run.states if run.draws is None else run.draws
+    log_weights = np.ravel(model.log_weight(states) - projected.log_weight(states))
+    weights = np.exp(log_weights - log_weights.max())
+    effective = float(weights.sum() ** 2 / (weights @ weights))
+    return {"num_weights": len(weights), "effective_weights": effective}
+
+
+def _guarantee(projection: ProjectionResult, certificate: Certificate, weights: dict[str, Any]) -> str:
     if projection.norm_before <= projection.norm_bound:
         distance = "the model met the bound already and was not changed"
+    else:
+        count, effective = weights["num_weights"], weights["effective_weights"]
+        few = effective < _FEW_WEIGHTS * count
+        meaning = "they are hardly draws of it" if few else "but what they never visit has no weight"
+        distance = (
+            "nothing is proven about the distance to the original model, and its errors are not known: weighed by it, "
+            f"{count:,} draws are worth {effective:.3g}, {meaning}"
+        )
     if certificate.certified:
         return f"sampling of the projected model provably mixes ({certificate.num_sweeps} sweeps); {distance}"
     return f"the projected model has a dependency norm of {projection.norm_after:.3g}, not below 1: {distance}"

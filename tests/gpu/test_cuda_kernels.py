@@ -22,8 +22,9 @@ from cuda_checks import (
 from naive_cuda import NaiveCuda, philox, uniform
 
 import oracle
-from fastmix import ModelError, PairwiseMRF, ResourceError, UnfitMethodError
+from fastmix import ModelError, PairwiseMRF, ResourceError, UnfitMethodError, sample
 from fastmix.reduction import reduce_model
+from fastmix.sampling import cuda_device
 from fastmix.sampling.cuda import CudaGibbs, cuda_available
 from fastmix.sampling.cuda_device import Launch
 from fastmix.testing import conformance_models
@@ -357,6 +358,20 @@ def test_pairs_of_states_are_counted(kernel):
     for e, (i, j) in enumerate(model.edges.tolist()):
         np.add.at(expected, model.pairwise_offsets[e] + states[:, i] * model.num_states[j] + states[:, j], 1)
     assert np.array_equal(out, expected)
+
+
+def test_edge_marginals_say_that_they_are_counts(monkeypatch):
+    monkeypatch.setattr(cuda_device, "_THREADS", dict.fromkeys(cuda_device._THREADS, 1))  # see SMALL
+    result = sample(
+        lopsided(), num_chains=4, num_sweeps=2, burn_in=0, num_draws=2, edge_marginals=True, backend="cuda", seed=1
+    )
+    assert result.stats["edge_marginals"] == "counts of pairs"
+    assert result.provenance["device"] == cuda_available()[1]
+    i, j = result.model.edges[0].tolist()
+    draws = result.draws.reshape(-1, result.model.num_variables)
+    expected = np.zeros((result.model.num_states[i], result.model.num_states[j]))
+    np.add.at(expected, (draws[:, i], draws[:, j]), 1.0 / len(draws))
+    np.testing.assert_allclose(result.edge_marginal(i, j), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("kernel", ["packed", "table"])

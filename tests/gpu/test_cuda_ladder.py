@@ -13,6 +13,7 @@ from fastmix.instances import random_tables
 from fastmix.model import PairwiseMRF
 from fastmix.sampling.cuda_device import Launch, cuda_available
 from fastmix.sampling.generator import MAX_THRESHOLD, make_streams
+from fastmix.tempering import api
 from fastmix.tempering.cuda_ladder import CudaLadder, ladders_together
 from fastmix.tempering.cuda_ladder_kernels import EXCHANGE_TAG
 from fastmix.tempering.ladder import derive_seed
@@ -110,6 +111,17 @@ def test_energies_are_log_weights():
     host = ladder.energies(np.ascontiguousarray(ladder.get_states().reshape(12, 3).T))
     assert sorted(after[0]) == pytest.approx(sorted(host[0]), abs=1e-4)
     assert sorted(after[2]) == pytest.approx(sorted(host[2]), abs=1e-4)
+
+
+def test_the_result_names_the_device(monkeypatch):
+    monkeypatch.setattr(api, "CudaLadder", small_ladder)
+    result = temper(
+        mixed_model(), num_replicas=2, num_ensembles=2, num_sweeps=2, burn_in=2, backend="cuda", seed=0,
+        edge_marginals=True,
+    )  # fmt: skip
+    assert result.stats["edge_marginals"] == "counts of pairs"
+    assert result.provenance["device"] == cuda_available()[1]
+    assert temper(mixed_model(), num_sweeps=20, burn_in=20, seed=0).provenance["device"] == "cpu"
 
 
 def test_ladders_must_fill_words():

@@ -212,7 +212,7 @@ def test_a_short_descent_ends_within_the_bound(monkeypatch):
     one = project(model, seed=4, **options)
     assert one.norm_after <= 1.0
     assert one.model != model
-    assert one.stats["backend"] == cuda_available()[1]
+    assert one.stats["backend"] == one.provenance["device"] == cuda_available()[1]
     assert np.isfinite(one.model.parameters).all()
     if not SIMULATED:
         two = project(model, seed=4, **options)

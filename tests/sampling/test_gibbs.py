@@ -18,7 +18,7 @@ from test_generator import Stream, chance_below, rotate
 
 import oracle
 import strategies
-from fastmix import ModelError, PairwiseMRF, UnfitMethodError, draw_exact
+from fastmix import ModelError, PairwiseMRF, UnfitMethodError, dependency, draw_exact
 from fastmix.reduction import reduce_model
 from fastmix.sampling import gibbs, gibbs_kernels, pattern_tables
 from fastmix.sampling.generator import MAX_THRESHOLD, make_streams
@@ -195,9 +195,12 @@ def table_row(tables: pattern_tables.PatternTables, i: int, x: Sequence[int]) ->
 
 
 def test_conditionals_that_cannot_be_checked_are_refused(monkeypatch):
-    monkeypatch.setattr(gibbs, "_TABLE_ENTRIES", 1)
-    with pytest.raises(ModelError, match="too many neighbours to check"):
-        check_conditionals(lopsided())
+    unequal = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
+    model = PairwiseMRF.from_tables(np.zeros((4, 3)), [(0, 1), (0, 2), (0, 3)], [unequal] * 3)
+    monkeypatch.setattr(dependency, "_MAX_COVERS", 1)
+    with pytest.raises(ModelError, match="variable 0 has forbidden pairs and too many neighbours to check"):
+        check_conditionals(model)
+    check_conditionals(lopsided())  # too few states are ever forbidden
     check_conditionals(lopsided_binary())  # nothing is forbidden
 
 

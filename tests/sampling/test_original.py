@@ -345,3 +345,10 @@ def test_original_intervals_of_another_model() -> None:
     two = Intervals(np.zeros(4), np.ones(4), np.ones(4, dtype=bool), 0.95, False)
     with pytest.raises(ValueError, match="comparison must be of 2 variables"):
         original_intervals(PairwiseMRF.from_tables(np.zeros((2, 2)), [], []), two, comparison)
+
+
+def test_nothing_is_said_where_a_conditional_of_the_projected_model_is_undefined():
+    model = PairwiseMRF.from_tables(np.zeros((3, 2)), [(0, 1)], [[[0.0, 0.0], [-math.inf, -math.inf]]])
+    comparison = comparison_bounds(model, model.replace(log_unary=[0.1, 0.0] * 3))
+    assert comparison.vacuous.all()
+    assert "variable 1 has no allowed state" in comparison.advice

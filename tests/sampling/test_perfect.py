@@ -15,7 +15,7 @@ from scipy import stats
 import fastmix
 import oracle
 import strategies
-from fastmix import FastmixError, NotConvergedError, PairwiseMRF, UnfitMethodError, perfect_sample
+from fastmix import FastmixError, ModelError, NotConvergedError, PairwiseMRF, UnfitMethodError, perfect_sample
 from fastmix.instances import ising_grid, potts_grid
 from fastmix.sampling import perfect
 from fastmix.sampling.generator import make_streams
@@ -241,3 +241,9 @@ def test_without_the_compiler():
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == small_results()
+
+
+def test_an_undefined_chain_is_refused():
+    model = PairwiseMRF.from_tables(np.zeros((2, 2)), [(0, 1)], [[[0.0, 0.0], [-np.inf, -np.inf]]])
+    with pytest.raises(ModelError, match="variable 1 has no allowed state"):
+        perfect_sample(model, seed=0)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import fastmix
 import oracle
+import oracle_theory
 import strategies
 from fastmix import (
     FormatError,
@@ -30,6 +31,7 @@ from fastmix import (
 )
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid
+from fastmix.mixing import bias_after
 from fastmix.projected import infer_projected
 from fastmix.results import Status
 from fastmix.sampling import SampleResult, sample, sampler
@@ -225,6 +227,9 @@ def test_edge_marginals_of_spaced_configurations(estimator):
     # independent but for that: 64,000 configurations, and 6 standard errors are at most 6 sqrt(1/4 / 64000) = 0.012.
     assert certify(model, accuracy=1e-4).num_sweeps <= 20
     result = sample(model, num_sweeps=20_000, seed=3, edge_marginals=True, estimator=estimator)
+    named = "conditional averages" if estimator == "rao-blackwell" else "counts of pairs"
+    assert result.stats["edge_marginals"] == named
+    assert "edge_marginals" not in sample(model, num_sweeps=10, seed=3).stats
     exact = enumerate_model(model).edge_marginals
     error = np.abs(result.edge_marginals - exact)
     assert (error <= SIGMAS * np.sqrt(exact * (1 - exact) / 64_000) + 1e-4).all()
@@ -401,6 +406,39 @@ def test_accuracy_is_met(schedule):
     assert result.stats["burn_in"] + result.stats["num_sweeps"] == certificate.num_sweeps
     assert result.stats["bias"] <= 0.05
     assert result.provenance["options"]["accuracy"] == 0.1
+
+
+@pytest.mark.parametrize("schedule", ["systematic", "random"])
+@pytest.mark.parametrize("estimator", ["rao-blackwell", "counts"])
+def test_the_first_sweep_averaged_comes_after_the_burn_in(schedule, estimator):
+    # Intervals and ``bias`` rest on it: the law of what is averaged is that after burn_in + 1 sweeps.
+    model = PairwiseMRF.from_tables([[0.0, 1.0], [0.5, 0.0, -0.5]], [(0, 1)], [[[1.5, 0.0, -1.0], [0.0, 0.0, 1.5]]])
+    chain = oracle_theory.Chain(model)
+    order = None if schedule == "random" else visit_order(model)[0].tolist()
+    kernel = chain.sweep(schedule, order)
+    num_chains = 40_000
+    at = {x: k for k, x in enumerate(chain.configurations)}
+    for burn_in, first in ((0, (0, 0)), (1, (1, 2)), (2, (0, 2))):
+        start = np.tile(first, (num_chains, 1))
+        result = sample(
+            model, num_chains=num_chains, num_sweeps=1, burn_in=burn_in, schedule=schedule, estimator=estimator,
+            start=start, seed=burn_in,
+        )  # fmt: skip
+        before, after = (
+            marginals_of(chain, np.linalg.matrix_power(kernel, t)[at[first]]) for t in (burn_in, burn_in + 1)
+        )
+        slack = SIGMAS * 0.5 / math.sqrt(num_chains)
+        assert np.abs(result.node_marginals - after).max() < slack
+        if burn_in == 0:
+            assert np.abs(result.node_marginals - before).max() > 5 * slack  # the test would see a sweep more or less
+        bias = bias_after(model, burn_in + 1, schedule=schedule, order=order, bound="exact")
+        assert (np.abs(after - marginals_of(chain, chain.target)) <= np.repeat(bias, [2, 3])).all()
+
+
+def marginals_of(chain: oracle_theory.Chain, law: np.ndarray) -> np.ndarray:
+    """Flat node marginals of a distribution over the configurations of a chain."""
+    states, counts = np.array(chain.configurations), chain.model.num_states.tolist()
+    return np.concatenate([np.bincount(states[:, i], law, minlength=k) for i, k in enumerate(counts)])
 
 
 def test_accuracy_without_a_certificate_is_refused():

@@ -64,6 +64,7 @@ def project_divergence(
         z = edge_dependencies(result, bound=bound).max(axis=1, initial=0.0)
         unchanged = result is model
         stats = {"stopped": trace.reason, **counts, "seconds": time.perf_counter() - begin}
+        place = str(counts.get("backend", "cpu"))
         return ProjectionResult(
             model=result,
             status=_STATUS.get(trace.reason, Status.OK),
@@ -82,7 +83,7 @@ def project_divergence(
             history=[(k, v + constant, -math.inf) for k, v in enumerate(trace.values)],
             stats=stats,
             solver_state=nearest.solver_state,
-            provenance=provenance(model, seed=seed, **options),
+            provenance=provenance(model, seed=seed, device="cpu" if place.startswith("cpu") else place, **options),
         )
 
     if nearest.norm_before <= norm_bound:

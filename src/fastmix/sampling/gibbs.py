@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix.dependency import undefined_conditional
 from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.model import PairwiseMRF
 from fastmix.resources import aligned_zeros, is_compiled
@@ -398,10 +399,10 @@ def _field_arrays(model: PairwiseMRF) -> tuple[Any, ...]:
 def check_conditionals(model: PairwiseMRF) -> None:
     """Refuse a model on which updates of single variables are undefined, or provably cannot reach everything.
 
-    Undefined: some states of the neighbours forbid every state of a variable. Whether such a pattern can be reached is
-    not decided: the test is per variable, and exact where pattern tables are. Out of reach: the allowed pairs of an
-    edge fall into groups without a common row or column, so that no single update leads from one to another. Groups
-    that only several edges together keep apart are not found.
+    Undefined: some states of the neighbours forbid every state of a variable, reached or not, see
+    :func:`fastmix.dependency.undefined_conditional`. Out of reach: the allowed pairs of an edge fall into groups
+    without a common row or column, so that no single update leads from one to another. Groups that only several edges
+    together keep apart are not found.
 
     Raises
     ------
@@ -413,10 +414,8 @@ def check_conditionals(model: PairwiseMRF) -> None:
     if not model.has_forbidden:
         return
     _check_groups(model)
-    if pattern_entries(model) <= _TABLE_ENTRIES:
-        pattern_tables(model)
-        return
-    raise ModelError("the model has forbidden pairs and too many neighbours to check that every conditional is defined")
+    if (undefined := undefined_conditional(model)) is not None:
+        raise ModelError(undefined[1])
 
 
 def _check_groups(model: PairwiseMRF) -> None:

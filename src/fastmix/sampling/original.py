@@ -126,7 +126,10 @@ def comparison_bounds(projected: PairwiseMRF, original: PairwiseMRF, *, bound: B
     vacuous = bounds >= 1.0
     for array in (bounds, b, vacuous):
         array.setflags(write=False)
-    return Comparison(bounds, b, vacuous, _advice(matrix, bounds, vacuous, contracting, bound))
+    advice = _advice(matrix, bounds, vacuous, contracting, bound)
+    if vacuous.any() and (undefined := dependency.undefined_conditional(projected)) is not None:
+        advice = f"Nothing is known: in the projected model {undefined[1]}."
+    return Comparison(bounds, b, vacuous, advice)
 
 
 def original_intervals(original: PairwiseMRF, intervals: Intervals, comparison: Comparison) -> Intervals:

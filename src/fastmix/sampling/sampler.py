@@ -146,15 +146,19 @@ class SampleResult(InferenceResult):
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data; adds ``std_error``, ``r_hat_max``, ``ess_min`` and ``updates_per_second``."""
-        offsets = self.model.unary_offsets[1:-1]
-        errors = np.split(self.std_error, offsets) if self.model.num_variables else []
         return {
             **super().to_dict(),
-            "std_error": [jsonable(vector) for vector in errors],
+            "std_error": self._by_variable(self.std_error),
             "r_hat_max": jsonable(float(self.r_hat.max(initial=1.0))),
             "ess_min": jsonable(float(self.ess.min(initial=np.inf))),
             "updates_per_second": self.stats.get("updates_per_second"),
         }
+
+    def _by_variable(self, values: FloatArray | None) -> list[Any] | None:
+        """Numbers of every state as plain data, a list for every variable; None for None."""
+        if values is None or not self.model.num_variables:
+            return None if values is None else []
+        return [jsonable(vector) for vector in np.split(values, self.model.unary_offsets[1:-1])]
 
 
 def sample(
@@ -203,7 +207,9 @@ def sample(
     evidence : mapping, optional
     edge_marginals : bool
         Average over about 1,000 configurations of every chain: the conditional probabilities of either end of an edge
-        beside the state of the other, or with the estimator ``counts`` the pairs of states themselves.
+        beside the state of the other, or on a GPU, and with the estimator ``counts``, the pairs of states themselves,
+        whose errors are larger; ``stats["edge_marginals"]`` says which, ``conditional averages`` or
+        ``counts of pairs``.
     num_draws : int
         Configurations of every chain to keep, evenly spaced.
     trace_at : sequence of int
@@ -366,6 +372,7 @@ def _plan(
         model, accuracy=accuracy / 2, schedule=schedule, per_variable=True, order=_order(model, schedule)
     )
     if not certificate.certified or certificate.num_sweeps is None:
+        check_conditionals(model)  # where the chain is undefined, num_sweeps or a projection would not help
         raise UnfitMethodError(
             f"accuracy needs a certified model, and this one has a dependency norm of {certificate.norm_value:.3g}: "
             "give num_sweeps instead, or project the model first"
@@ -500,7 +507,9 @@ class _Run:
         self.draw_every = plan.num_sweeps // num_draws if num_draws else 0
         self.num_draws = num_draws
         self.pairs = np.zeros(len(model.log_pairwise)) if edge_marginals else None
-        self.pair_arrays = logit_arrays(model)[:-1] if edge_marginals and average_pairs else None
+        # On a device configurations stay there unless they are wanted: it counts pairs itself.
+        self.averages_pairs = average_pairs and engine.device == "cpu"
+        self.pair_arrays = logit_arrays(model)[:-1] if edge_marginals and self.averages_pairs else None
         self.pair_every = max(1, plan.num_sweeps // _EDGE_COUNTS)
         # Long runs have more batches, so that an interrupt loses a second of work at most.
         most = int(_BATCH_UPDATES / max(1, engine.updates_per_sweep * engine.num_chains))
@@ -596,7 +605,7 @@ class _Run:
             self.trace.append((done, summarise(self.statistics, self.engine.model).mean))
         wants_draw = self.draw_every and done % self.draw_every == 0 and len(self.draws) < self.num_draws
         wants_pairs = self.pairs is not None and done % self.pair_every == 0
-        counts_itself = self.engine.device != "cpu"  # configurations stay on the device unless they are wanted
+        counts_itself = self.engine.device != "cpu"
         states = None
         if wants_draw or (wants_pairs and not counts_itself):
             states = self.engine.get_states()
@@ -620,6 +629,11 @@ class _Run:
             kernels.average_pairs(states, *self.pair_arrays, self.pairs)
         else:
             kernels.count_pairs(states, model.edges, model.num_states, model.pairwise_offsets, self.pairs)
+
+    @property
+    def how_pairs(self) -> str:
+        """What edge marginals are made of."""
+        return "conditional averages" if self.averages_pairs else "counts of pairs"
 
     def updates_per_second(self) -> float:
         sweeps = self.done + self.plan.burn_in
@@ -693,6 +707,7 @@ def _result(
             "num_chains": plan.num_chains, "num_sweeps": sweeps, "burn_in": plan.burn_in, "seconds": seconds,
             "updates": (run.done + plan.burn_in) * run.engine.updates_per_sweep * plan.num_chains,
             "updates_per_second": run.updates_per_second(), "bias": plan.bias, "note": note,
+            **({} if edges is None else {"edge_marginals": run.how_pairs}),
         },
         provenance=provenance(model, seed=seed, device=run.engine.device, **options),
         std_error=std_error,

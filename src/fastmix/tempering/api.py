@@ -222,7 +222,11 @@ def temper(
         raise NotConvergedError(f"tempering stopped ({status}) before the first batch was complete: nothing to report")
     bound = run.bound(confidence) if status != Status.INTERRUPTED else None
     result = _result(model, reduction, status, run, bound, confidence, certified, seed, options)
-    return replace(result, stats={**result.stats, "backend": place})
+    named = cuda_available()[1] if device == "cuda" else "cpu"
+    stats, origin = {**result.stats, "backend": place}, {**result.provenance, "device": named}
+    if edge_marginals:
+        stats["edge_marginals"] = "counts of pairs"
+    return replace(result, stats=stats, provenance=origin)
 
 
 # -- what is asked for ------------------------------------------------------------------------------------------------
