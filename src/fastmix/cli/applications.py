@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import Annotated
 
 import typer
@@ -75,6 +76,9 @@ def experiment(
 
     chosen = None if methods is None else [word.strip() for word in methods.split(",") if word.strip()]
     with contextlib.ExitStack() as stack:
+        if cluster is not None:  # Dask logs tracebacks when a scheduler dies: what that means is said below
+            stack.callback(logging.disable, logging.root.manager.disable)
+            logging.disable(logging.CRITICAL)
         executor = None if cluster is None else stack.enter_context(experiments.cluster(cluster))
         progress = stack.enter_context(console.working_rows(name))
         result = experiments.run_experiment(
@@ -87,6 +91,8 @@ def experiment(
         failed = f", {result.num_failed} failed" if result.num_failed else ""
         console.message(f"{result.num_rows} rows, {result.num_run} of them new{failed}, {result.seconds:.0f} s")
         print(result.report)
+    if result.note:
+        console.message(result.note)
     if result.status != "ok" or result.num_failed:
         raise typer.Exit(1)
 
