@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
@@ -47,8 +48,12 @@ def test_a_process_killed_from_outside_is_replaced(pool: LocalPool, tmp_path: Pa
 
 def test_workers_have_one_thread_and_leave_the_environment_alone(pool: LocalPool) -> None:
     before = dict(os.environ)
-    assert set(run_in_order(tasks.threads, range(4), pool)) == {"1"}
+    results = list(run_in_order(tasks.threads, range(20), pool))
+    assert {threads for _, threads, _ in results} == {"1"}
+    assert len({process for process, _, _ in results}) == 2
+    assert all(deaf for _, _, deaf in results)  # to Ctrl-C, which is for the process that collects the results
     assert dict(os.environ) == before
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_any_executor_will_do() -> None:

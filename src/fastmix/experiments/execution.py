@@ -89,16 +89,15 @@ class LocalPool:
         self._workers: list[Any] = []
 
     def submit(self, function: Callable[..., Any], argument: Any) -> Future[Any]:
-        """Hand over one task; the first one starts the workers."""
-        if self._pool is not None:
-            return self._pool.submit(function, argument)
-        self._pool = ProcessPoolExecutor(
-            self.num_workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
-        )
+        """Hand over one task; any of the first may start a worker."""
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                self.num_workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
+            )
         before = set(multiprocessing.active_children())
-        with _single_threaded():
+        with _quiet_and_single_threaded():
             future = self._pool.submit(function, argument)
-        self._workers = [child for child in multiprocessing.active_children() if child not in before]
+        self._workers += [child for child in multiprocessing.active_children() if child not in before]
         return future
 
     def renew(self) -> bool:
@@ -228,6 +227,8 @@ def cluster(address: str) -> Iterator[Executor]:
     """
     distributed = require("distributed", extra="cluster", purpose="a cluster")
     try:
+        # A client of an address that is none is closed only when the process ends, with a traceback.
+        distributed.comm.get_address_host_port(address if "://" in address else f"tcp://{address}", strict=True)
         client = distributed.Client(address, set_as_default=False, timeout=10)
     except (OSError, ValueError) as error:
         raise ValueError(
@@ -273,13 +274,19 @@ def _follow_parent() -> None:
 
 
 @contextlib.contextmanager
-def _single_threaded() -> Iterator[None]:
-    """Processes started within use one thread for linear algebra: there is a process for every core already."""
+def _quiet_and_single_threaded() -> Iterator[None]:
+    """Processes started within use one thread for linear algebra: there is a process for every core already.
+
+    They do not hear Ctrl-C from the start, and a Ctrl-C meanwhile reaches this process afterwards.
+    """
     before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(_THREAD_VARIABLES, "1"))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if hasattr(signal, "pthread_sigmask") else None
     try:
         yield
     finally:
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for name, value in before.items():
             if value is None:
                 del os.environ[name]

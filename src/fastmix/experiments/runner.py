@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fastmix.errors import FormatError
 from fastmix.experiments.execution import CrashError, LocalPool, LostError, Pool, SharedExecutor, run_in_order
 from fastmix.experiments.journal import Journal
 from fastmix.experiments.machine import describe_machine
@@ -19,10 +20,10 @@ from fastmix.experiments.plan import Experiment, Row, Settings, Task
 from fastmix.experiments.plotting import require_matplotlib
 from fastmix.experiments.registry import EXPERIMENTS, find_experiment
 from fastmix.experiments.trials import failed_rows, run_task, was_lost
-from fastmix.io.files import atomic_write
+from fastmix.io.files import atomic_write, display_name
 from fastmix.results import Status
 
-__all__ = ["ExperimentResult", "Progress", "completed_rows", "run_experiment"]
+__all__ = ["ExperimentResult", "Progress", "completed_rows", "read_settings", "run_experiment"]
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,8 @@ def run_experiment(
     ------
     ValueError
         If an argument is not valid, or another run is writing to the folder.
+    FormatError
+        If the folder holds files with the names of ours that are not ours.
     ImportError
         If Matplotlib, or for ``denoise`` scikit-image, is not installed; the message names the extra.
 
@@ -158,6 +161,9 @@ def run_experiment(
         plans.append((experiment, own, experiment.tasks(own)))
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
+    for experiment in EXPERIMENTS.values():  # what the report will need, before the hours
+        if read_settings(folder, experiment) is not None:
+            Journal(folder, experiment.name).read()
     status, num_run, note = Status.OK, 0, ""
     local = LocalPool(num_workers)
     pool: Pool = local if executor is None else SharedExecutor(executor)
@@ -207,8 +213,8 @@ def _run(
     """Run what is missing of a plan; yields the number of rows made whenever some are on disk."""
     journal = Journal(folder, experiment.name)
     with journal.lock():
-        journal.repair()
         known = {row["key"] for row in journal.read() if not was_lost(row)}
+        journal.repair()
         total = sum(len(task.calls) for task in tasks)
         shared = _rows_elsewhere(folder, experiment)
         missing = [_without(task, known) for task in tasks]
@@ -281,6 +287,31 @@ def _rows_elsewhere(folder: Path, experiment: Experiment) -> dict[str, Row]:
         if other.name != experiment.name and not other.alone:
             found |= {row["key"]: row for row in Journal(folder, other.name).read() if not was_lost(row)}
     return found
+
+
+def read_settings(folder: Path, experiment: Experiment) -> tuple[Settings, dict[str, str], str] | None:
+    """Settings of the last run of an experiment in a folder, its machine and when it began; None without a run.
+
+    Raises
+    ------
+    FormatError
+        If the file of that name is not ours.
+    """
+    path = folder / f"{experiment.name}.settings.json"
+    if not path.exists():
+        return None
+    try:
+        facts = json.loads(path.read_bytes())
+        values = dict(facts["settings"])
+        values["methods"] = None if values["methods"] is None else tuple(values["methods"])
+        settings = Settings(**values)
+        settings.chosen(experiment.calls(settings))
+        if not isinstance(settings.images, str | None):
+            raise TypeError(f"images must be a name, got {settings.images!r}")
+        return settings, {str(name): str(value) for name, value in facts["machine"].items()}, str(facts["started"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise FormatError(f"{display_name(path)}: not the settings of an experiment ({reason})") from error
 
 
 def _write_settings(folder: Path, experiment: Experiment, settings: Settings) -> None:
