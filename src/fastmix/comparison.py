@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastmix.errors import FastmixError, ResourceError
+from fastmix.errors import FastmixError, ResourceError, printable
 from fastmix.inference import METHODS, infer
 from fastmix.io.files import atomic_write
 from fastmix.model import Evidence, PairwiseMRF
@@ -135,7 +135,8 @@ class Comparison:
         axes.set_ylim(-0.6, max(1, len(rows)) - 0.4)
         axes.set_yticks(range(len(rows)), [row.method for row in rows])
         axes.set_xlabel("error of a marginal (total variation): mean (dot) and largest (bar)")
-        axes.set_title(f"Errors against {self.reference or 'nothing'}", loc="left", fontsize=11)
+        title = printable(f"Errors against {self.reference or 'nothing'}").replace("$", r"\$")  # no formula
+        axes.set_title(title, loc="left", fontsize=11)
         axes.grid(axis="x", alpha=0.3)
         axes.spines[["top", "right", "left"]].set_visible(False)
         written = [Path(path) for path in paths]
@@ -214,6 +215,8 @@ def compare(
     for name in chosen:
         if name not in METHODS:
             raise ValueError(f"methods must be among {', '.join(METHODS)}, got {name!r}")
+    if not chosen:
+        raise ValueError(f"methods must name at least one of {', '.join(METHODS)}, got none")
     seed = fresh_seed() if seed is None else int(seed)
     results: dict[str, InferenceResult] = {}
     seconds: dict[str, float] = {}

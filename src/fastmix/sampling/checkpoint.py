@@ -76,8 +76,3 @@ class Checkpoint:
         with atomic_write(self.path, binary=True) as stream:
             stream.write(buffer.getvalue())
         self.last = time.monotonic()
-
-    def remove(self) -> None:
-        """The run is over: the file is no longer needed."""
-        if os.path.exists(self.path):
-            os.remove(self.path)
