@@ -723,6 +723,20 @@ def test_places_that_are_not_files(run: Run, saved: str, no_work: None, tmp_path
     assert files(tmp_path) == {saved, "picture.png"}
 
 
+def test_outputs_do_not_replace_what_they_were_made_of(run: Run, saved: str, no_work: None, tmp_path: Path) -> None:
+    for line in ("sample model.npz -o model.npz", "sample model.npz --checkpoint ./model.npz",
+                 "denoise picture.png -o picture.png"):  # fmt: skip
+        assert_refused(run(*line.split()), 2, "must not be the input")
+    (tmp_path / "link.npz").symlink_to(saved)
+    assert_refused(run("sample", saved, "-o", "link.npz"), 2, "-o must not be the input")
+
+
+def test_models_may_be_replaced_by_models(run: Run, saved: str) -> None:
+    before = Path(saved).read_bytes()
+    assert run("convert", saved, saved) == (0, "", "")
+    assert Path(saved).read_bytes() == before
+
+
 def test_no_log_z_by_the_automatic_choice(run: Run, no_work: None) -> None:
     write_model(instances.ising_regular(200, 3, coupling_max=0.1, seed=0), "weak.npz")
     assert_refused(run("infer", "weak.npz", "-o", "out.PR", "--memory-limit", "10kB"), 2, "gibbs gives no log Z")
@@ -737,7 +751,7 @@ def test_a_finished_run_outlives_a_full_disk(run: Run, saved: str, words: str, t
     run(*line, "--json")
     assert not Path("run.ck").exists()  # its answer is on stdout
     Path(target).symlink_to("/dev/full")
-    assert_refused(run(*line, "-o", target), 2, "No space left")
+    assert_refused(run(*line, "-o", target), 2, f"{target}: No space left")
     assert Path("run.ck").exists()
     Path(target).unlink()
     with pytest.MonkeyPatch.context() as patch:
@@ -976,9 +990,19 @@ def test_compare(run: Run, saved: str, tmp_path: Path) -> None:
     options = ["--methods", "loopy-bp", "--memory-limit", "100B", "--reference", "ref.MAR", "--json"]
     assert json.loads(run("compare", saved, *options).out)["reference"] == "ref.MAR"
     assert_refused(run("compare", saved, "--methods", "magic"), 2, "methods must be among")
+    assert_refused(run("compare", saved, "--methods", ""), 2, "methods must name at least one")
     Path("bad.MAR").write_text("MAR\n1 2 0.5 0.5\n")
     assert_refused(run("compare", saved, "--reference", "bad.MAR"), 3, "state counts of the model")
     assert_refused(run("compare", "missing.uai"), 3, "missing.uai")
+
+
+def test_interrupted_comparison(run: Run, saved: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = fastmix.compare(instances.ising_tree(3, coupling_max=1.0, seed=0), methods=["exact"])
+    monkeypatch.setattr(fastmix, "compare", lambda *_, **__: dataclasses.replace(result, status=Status.INTERRUPTED))
+    outcome = run("compare", saved)
+    assert outcome.code == 1
+    assert re.search("exact +ok", outcome.out)
+    assert "status interrupted" in outcome.err
 
 
 def test_perfect_samples(run: Run) -> None:

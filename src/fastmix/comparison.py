@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastmix.errors import FastmixError, ResourceError, printable
+from fastmix.errors import FastmixError, NotConvergedError, ResourceError, printable
 from fastmix.inference import METHODS, infer
 from fastmix.io.files import atomic_write
 from fastmix.model import Evidence, PairwiseMRF
-from fastmix.results import InferenceResult, jsonable, provenance
+from fastmix.results import InferenceResult, Status, jsonable, provenance
 from fastmix.sampling.generator import fresh_seed
 
 __all__ = ["Comparison", "Row", "compare", "marginal_errors"]
@@ -71,6 +71,8 @@ class Comparison:
     results : dict of InferenceResult
         By method, for those that ran.
     provenance : dict
+    status : Status
+        ``interrupted`` after Ctrl-C: methods that were still to come have no row.
     """
 
     model: PairwiseMRF
@@ -78,6 +80,7 @@ class Comparison:
     rows: tuple[Row, ...]
     results: dict[str, InferenceResult]
     provenance: dict[str, Any]
+    status: Status = Status.OK
 
     def __repr__(self) -> str:
         lines = [f"Comparison against {self.reference or 'nothing'}, {self.model}"]
@@ -89,7 +92,8 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """The rows as plain data, the shape of the command line's JSON."""
         rows = [jsonable(asdict(row)) for row in self.rows]
-        return {"reference": self.reference, "rows": rows, "provenance": jsonable(self.provenance)}
+        facts = {"status": str(self.status), "reference": self.reference, "rows": rows}
+        return {**facts, "provenance": jsonable(self.provenance)}
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write ``comparison.csv`` and a picture (png and svg, extra ``plot``) into a folder; the files written."""
@@ -221,6 +225,7 @@ def compare(
     results: dict[str, InferenceResult] = {}
     seconds: dict[str, float] = {}
     refused: dict[str, str] = {}
+    status = Status.OK
     for name in dict.fromkeys(["exact", *chosen]):
         if progress is not None:
             progress(name)
@@ -234,19 +239,30 @@ def compare(
             options["num_threads"] = num_threads
         try:
             results[name] = infer(model, method=name, evidence=evidence, **options)
+            status = Status.INTERRUPTED if results[name].status == Status.INTERRUPTED else Status.OK
+        except KeyboardInterrupt:
+            if not results:
+                raise
+            status = Status.INTERRUPTED
+            break
         except ResourceError as error:
             refused[name] = str(error)
         except FastmixError as error:
             if name == "exact":
                 raise  # the model or the evidence is at fault: no other method can do better
             refused[name] = str(error)
+            if isinstance(error, NotConvergedError) and str(Status.INTERRUPTED) in str(error):  # too early for a result
+                status = Status.INTERRUPTED
         seconds[name] = time.perf_counter() - begin
+        if status == Status.INTERRUPTED:
+            break
     trusted, trusted_name = _reference(model, results, reference, reference_name)
-    rows = tuple(_row(model, name, results.get(name), refused.get(name), trusted, seconds[name]) for name in chosen)
+    ran = [name for name in chosen if name in seconds]
+    rows = tuple(_row(model, name, results.get(name), refused.get(name), trusted, seconds[name]) for name in ran)
     options = {"methods": chosen, "time_limit": time_limit, "memory_limit": memory_limit}
     if evidence is not None:
         options["evidence"] = {str(k): v for k, v in evidence.items()}
-    return Comparison(model, trusted_name, rows, results, provenance(model, seed=seed, **options))
+    return Comparison(model, trusted_name, rows, results, provenance(model, seed=seed, **options), status)
 
 
 def _reference(

@@ -121,13 +121,15 @@ def blaming_input(path: str, evidence_path: str | None = None) -> Iterator[None]
         raise BadFileError(f"{files}: {error}") from error
 
 
-def check_outputs(output: str | None, checkpoint: str | None = None) -> None:
-    """Try the places of all outputs before the work is done."""
+def check_outputs(source: str, output: str | None, checkpoint: str | None = None) -> None:
+    """Try the places of all outputs before the work is done; none of them may be the input."""
     if checkpoint == "-":
         raise ValueError("--checkpoint must be a file, got '-'")
-    for path in (output, checkpoint):
-        if path is not None:
+    for name, path in (("-o", output), ("--checkpoint", checkpoint)):
+        if path is not None and path != "-":
             check_writable(path)
+            if os.path.realpath(path) == os.path.realpath(source):
+                raise ValueError(f"{name} must not be the input, which it would replace, got {path!r}")
     if None not in (output, checkpoint) and os.path.realpath(str(output)) == os.path.realpath(str(checkpoint)):
         raise ValueError(f"-o and --checkpoint must be two files, got {output!r} for both")
 

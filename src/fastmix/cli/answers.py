@@ -68,7 +68,7 @@ def infer(
         console.check_answer_name(output)
     if console.is_log_z(output):
         _check_log_z(output, method)
-    console.check_outputs(output, checkpoint)
+    console.check_outputs(model, output, checkpoint)
     limit = None if memory_limit is None else parse_bytes(memory_limit)
     chosen = parse_divergence(divergence)
     loaded, observed = console.load(model, evidence)
@@ -142,6 +142,9 @@ def compare(
         console.show_comparison(model, result)
     for path in written:
         console.message(f"wrote {path}")
+    if result.status != "ok":
+        console.message(f"status {result.status}: {result.status.advice}")
+        raise typer.Exit(1)
 
 
 def sample(
@@ -173,7 +176,7 @@ def sample(
 
     if output is not None and not output.endswith(".npz"):
         raise ValueError(f"-o must name an .npz file, got {output!r}")
-    console.check_outputs(output, checkpoint)
+    console.check_outputs(model, output, checkpoint)
     loaded, observed = console.load(model, evidence)
     if method == "perfect":
         given: dict[str, object] = {"--num-chains": num_chains, "--num-sweeps": num_sweeps, "--burn-in": burn_in}

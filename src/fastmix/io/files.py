@@ -277,9 +277,10 @@ def _write_renamed(target: str, suffix: str, binary: bool) -> Iterator[TextIO | 
         with contextlib.suppress(FileNotFoundError):
             os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
+        _name(error, target)
         raise
     _sync_folder(os.path.dirname(target))
 
@@ -291,8 +292,12 @@ def _write_spooled(target: str | None, suffix: str, binary: bool) -> Iterator[Te
             yield stream
         spool.seek(0)
         if target is not None:
-            with open(target, "wb") as file:
-                _copy(cast(IO[bytes], spool), file)
+            try:
+                with open(target, "wb") as file:
+                    _copy(cast(IO[bytes], spool), file)
+            except OSError as error:
+                _name(error, target)
+                raise
             return
         sys.stdout.flush()
         out = getattr(sys.stdout, "buffer", None)
@@ -322,6 +327,12 @@ def _encoded(raw: IO[bytes], suffix: str, binary: bool) -> Iterator[TextIO | Bin
             yield text
         finally:
             text.detach()
+
+
+def _name(error: BaseException, target: str) -> None:
+    """Let the error of a full disk say which file it is about."""
+    if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+        error.filename = target
 
 
 def _copy(source: IO[bytes], sink: IO[bytes]) -> None:
