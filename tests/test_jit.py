@@ -148,6 +148,21 @@ def test_without_a_place_for_a_cache(load: Callable[[], Any], monkeypatch: pytes
     assert "NUMBA_CACHE_DIR can name one" in record.getMessage()
 
 
+def test_files_of_kernels_for_a_gpu_as_well(load: Callable[[], Any], tmp_path: Path, caplog: Any) -> None:
+    pytest.importorskip("numba_cuda")
+    module = tmp_path / "one_kernel.py"
+    module.write_text(module.read_text().replace("njit", "cuda_jit"))
+    files = load()._cache._cache_file  # which needs no GPU
+    Path(files._cache_path).mkdir(parents=True, exist_ok=True)
+    key = (numba.int64, "a processor")
+    files.save(key, {"code": b"..."})
+    assert files.load(key) == {"code": b"..."}
+    (path,) = (tmp_path / "cache").rglob("*.nbc")
+    path.write_bytes(path.read_bytes()[:-1])
+    assert files.load(key) is None
+    assert len(caplog.records) == 1
+
+
 def test_every_kernel_is_made_here() -> None:
     for path in SOURCE.rglob("*.py"):
         if path.name != "_jit.py":
