@@ -1163,3 +1163,15 @@ def test_interrupted_experiment_counts_its_rows(tmp_path: Path) -> None:
     assert process.returncode == 1
     assert re.fullmatch(rf"fastmix: {rows} rows, {rows} of them new, \d+ s\n", err), err
     assert out.strip().endswith("report.html")
+
+
+@pytest.mark.parametrize("words", ["sample", "infer --method gibbs", "infer --method projected --divergence euclidean"])
+def test_a_checkpoint_brings_its_seed(run: Run, saved: str, words: str) -> None:
+    verb, *rest = words.split()
+    line = [verb, saved, *rest, "--num-sweeps", "200000", "--burn-in", "0", "--checkpoint", "run.ck", "--json"]
+    assert run(*line, "--time-limit", "0.0001", "--seed", "7").code == 1
+    assert Path("run.ck").exists()
+    answer = json.loads(run(*line).out)
+    assert answer["provenance"]["seed"] == 7
+    assert not Path("run.ck").exists()
+    assert json.loads(run(*line, "--seed", "7").out)["marginals"] == answer["marginals"]
