@@ -16,7 +16,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "fastmix"
 
 # The package tree: an entry imports from its own group and from those before it, never from those after it.
 GROUPS = {
-    "ground": {"errors", "validation", "resources"},
+    "ground": {"errors", "validation", "resources", "_jit"},
     "data": {
         "construction",
         "description",

@@ -680,6 +680,125 @@ def test_file_size_limit(tmp_path: Path) -> None:
     assert files(tmp_path) == set()
 
 
+# -- outputs are tried before the work, and what is done is not lost ------------------------------------------------
+
+
+@pytest.fixture
+def no_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing is computed, and a picture is there to denoise."""
+    from PIL import Image
+
+    from fastmix import denoising, experiments
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the place of the output was to be tried first")
+
+    for name in ("infer", "compare", "sample", "perfect_sample", "project"):
+        monkeypatch.setattr(fastmix, name, refuse)
+    monkeypatch.setattr(denoising, "denoise", refuse)
+    monkeypatch.setattr(experiments, "run_experiment", refuse)
+    monkeypatch.setattr(instances, "ising_grid", refuse)
+    Image.new("L", (8, 8)).save(tmp_path / "picture.png")
+
+
+PLACES = {
+    "infer model.npz -o {}": ".MAR",
+    "infer model.npz --method gibbs --checkpoint {}": ".npz",
+    "sample model.npz -o {}": ".npz",
+    "sample model.npz --checkpoint {}": ".npz",
+    "sample model.npz --method perfect -o {}": ".npz",
+    "project model.npz --norm-bound 1 -o {}": ".uai",
+    "convert missing.uai {}": ".uai",
+    "generate ising-grid -o {}": ".npz",
+    "denoise picture.png -o {}": ".png",
+    "compare model.npz -o {}": "",
+    "experiment timing -o {}": "",
+}
+
+
+@pytest.mark.parametrize("line", PLACES)
+def test_places_are_tried_before_the_work(run: Run, saved: str, no_work: None, tmp_path: Path, line: str) -> None:
+    suffix = PLACES[line]
+    folder = suffix == ""
+    (tmp_path / f"there{suffix}").mkdir()
+    (tmp_path / "model.npz").rename(tmp_path / "a\n\x1b[31mfile")
+    write_model(instances.ising_tree(3, coupling_max=1.0, seed=0), tmp_path / "model.npz")
+    before = files(tmp_path)
+    for place in ["a\n\x1b[31mfile/out", "/proc/out", "n" * 300] + ([] if folder else ["missing/out", "there"]):
+        words = [word.format(f"{place}{suffix}") for word in line.split()]
+        assert_refused(run(*words), 2, re.escape(place.replace("\n", r"\n").replace("\x1b", r"\x1b")))
+    assert files(tmp_path) == before
+
+
+def test_places_that_are_not_files(run: Run, saved: str, no_work: None, tmp_path: Path) -> None:
+    for verb in ("compare model.npz", "experiment timing"):
+        assert_refused(run(*verb.split(), "-o", ""), 2, "-o must name a folder, got ''")
+    assert_refused(run("sample", saved, "--checkpoint", "-"), 2, "--checkpoint must be a file")
+    for one, other in (("out.npz", "out.npz"), ("out.npz", "./out.npz")):
+        assert_refused(run("sample", saved, "-o", one, "--checkpoint", other), 2, "must be two files")
+    for method in ("gibbs", "swendsen-wang", "projected"):
+        assert_refused(run("infer", saved, "--method", method, "-o", "out.PR"), 2, f"{method} gives no log Z")
+    assert_refused(run("project", saved, "--norm-bound", "1", "-o", "out.txt"), 2, "must end in .uai")
+    assert files(tmp_path) == {saved, "picture.png"}
+
+
+def test_outputs_do_not_replace_what_they_were_made_of(run: Run, saved: str, no_work: None, tmp_path: Path) -> None:
+    for line in ("sample model.npz -o model.npz", "sample model.npz --checkpoint ./model.npz",
+                 "denoise picture.png -o picture.png"):  # fmt: skip
+        assert_refused(run(*line.split()), 2, "must not be the input")
+    (tmp_path / "link.npz").symlink_to(saved)
+    assert_refused(run("sample", saved, "-o", "link.npz"), 2, "-o must not be the input")
+
+
+def test_models_may_be_replaced_by_models(run: Run, saved: str) -> None:
+    before = Path(saved).read_bytes()
+    assert run("convert", saved, saved) == (0, "", "")
+    assert Path(saved).read_bytes() == before
+
+
+def test_no_log_z_by_the_automatic_choice(run: Run, no_work: None) -> None:
+    write_model(instances.ising_regular(200, 3, coupling_max=0.1, seed=0), "weak.npz")
+    assert_refused(run("infer", "weak.npz", "-o", "out.PR", "--memory-limit", "10kB"), 2, "gibbs gives no log Z")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("words", ["infer --method gibbs", "sample"])
+def test_a_finished_run_outlives_a_full_disk(run: Run, saved: str, words: str, tmp_path: Path) -> None:
+    verb, *rest = words.split()
+    line = [verb, saved, *rest, "--num-sweeps", "300", "--seed", "1", "--checkpoint", "run.ck"]
+    target = "out.json" if verb == "infer" else "out.npz"
+    run(*line, "--json")
+    assert not Path("run.ck").exists()  # its answer is on stdout
+    Path(target).symlink_to("/dev/full")
+    assert_refused(run(*line, "-o", target), 2, f"{target}: No space left")
+    assert Path("run.ck").exists()
+    Path(target).unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fastmix.sampling.gibbs.Gibbs.advance", None)  # all is done already
+        assert run(*line, "-o", target).code == 0
+    assert files(tmp_path) == {saved, target}
+
+
+def test_a_run_that_was_stopped_keeps_its_checkpoint(run: Run, saved: str) -> None:
+    line = ["sample", saved, "--num-sweeps", "200000", "--seed", "1", "--checkpoint", "run.ck", "--json"]
+    expected = json.loads(run(*line).out)
+    assert not Path("run.ck").exists()
+    assert run(*line, "--time-limit", "0.0001").code == 1
+    assert Path("run.ck").exists()
+    outcome = run(*line)
+    assert json.loads(outcome.out)["marginals"] == expected["marginals"]
+    assert outcome.code == 0
+    assert not Path("run.ck").exists()
+
+
+def test_a_mistake_of_ours_is_one_line(run: Run, saved: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise KeyError("two\nlines")
+
+    monkeypatch.setattr(fastmix, "infer", fail)
+    assert_refused(run("infer", saved), 2, "a mistake of fastmix, please report it: KeyError: ")
+
+
 # -- as a process ---------------------------------------------------------------------------------------------------
 
 
@@ -751,11 +870,12 @@ def test_head(tmp_path: Path) -> None:
 # -- terminals and Ctrl-C -------------------------------------------------------------------------------------------
 
 
-def run_on_terminal(folder: Path, *arguments: str) -> Outcome:
+def run_on_terminal(folder: Path, *arguments: str, **settings: str) -> Outcome:
     """The command line with stdout and stderr on a pseudo-terminal; what it showed is the output."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
     environment.pop("NO_COLOR", None)
+    environment |= settings
     process = subprocess.Popen(
         command(*arguments), cwd=folder, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=environment
     )
@@ -894,9 +1014,19 @@ def test_compare(run: Run, saved: str, tmp_path: Path) -> None:
     options = ["--methods", "loopy-bp", "--memory-limit", "100B", "--reference", "ref.MAR", "--json"]
     assert json.loads(run("compare", saved, *options).out)["reference"] == "ref.MAR"
     assert_refused(run("compare", saved, "--methods", "magic"), 2, "methods must be among")
+    assert_refused(run("compare", saved, "--methods", ""), 2, "methods must name at least one")
     Path("bad.MAR").write_text("MAR\n1 2 0.5 0.5\n")
     assert_refused(run("compare", saved, "--reference", "bad.MAR"), 3, "state counts of the model")
     assert_refused(run("compare", "missing.uai"), 3, "missing.uai")
+
+
+def test_interrupted_comparison(run: Run, saved: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = fastmix.compare(instances.ising_tree(3, coupling_max=1.0, seed=0), methods=["exact"])
+    monkeypatch.setattr(fastmix, "compare", lambda *_, **__: dataclasses.replace(result, status=Status.INTERRUPTED))
+    outcome = run("compare", saved)
+    assert outcome.code == 1
+    assert re.search("exact +ok", outcome.out)
+    assert "status interrupted" in outcome.err
 
 
 def test_perfect_samples(run: Run) -> None:
@@ -908,6 +1038,64 @@ def test_perfect_samples(run: Run) -> None:
         assert data["draws"].shape == (1, 7, 9)
     assert json.loads(run("sample", "grid.npz", "--method", "perfect", "--json").out)["num_samples"] == 100
     assert_refused(run("sample", "grid.npz", "--method", "perfect", "--burn-in", "3"), 2, "--burn-in must not be given")
+
+
+# -- names and terminals --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["info", "infer", "compare", "certify", "sample", "denoise -o out.png"])
+@pytest.mark.parametrize("name", ["[/red]", "a\x1b[31m\nb", "\udcff.uai", "\u202eiau.x"])
+def test_names_of_files_are_shown_escaped(run: Run, verb: str, name: str) -> None:
+    outcome = run(verb.split()[0], name, *verb.split()[1:])
+    assert_refused(outcome, 3, re.escape(name.encode("unicode_escape").decode()))
+
+
+def test_odd_names_work(run: Run, saved: str) -> None:
+    name = "a\x1b[31m\n[red]:smile:$x$"
+    Path(saved).rename(name)
+    shown = r"a\x1b[31m\n[red]:smile:$x$"
+    for verb in ("info", "certify"):
+        assert run(verb, name).out.splitlines()[0] == shown
+    run("infer", name, "-o", f"{name}.MAR")
+    outcome = run("compare", name, "--methods", "loopy-bp", "--memory-limit", "100B", "--reference", f"{name}.MAR",
+                  "-o", f"{name}-out")  # fmt: skip
+    assert outcome.code == 0
+    assert outcome.out.splitlines()[0] == f"{shown}: errors against {shown}.MAR"
+    assert f"fastmix: wrote {shown}-out/comparison.csv" in outcome.err
+    assert Path(f"{name}-out/comparison.png").exists()
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "30", "-3", "wide"])
+def test_tables_on_narrow_terminals(run: Run, saved: str, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert re.search(r"treewidth +2", run("info", saved).out)
+    assert re.search(r"loopy-bp +ok +0\.\d+", run("compare", saved, "--methods", "loopy-bp").out)
+
+
+def test_text_that_an_encoding_cannot_show(tmp_path: Path) -> None:
+    (tmp_path / "\u00e9t\u00e9.uai").write_text("MARKOV 1 2 0")
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    outcome = run_process("info", "\u00e9t\u00e9.uai", cwd=tmp_path, env=environment)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.startswith(r"\xe9t\xe9.uai")
+
+
+@pytest.mark.parametrize("settings", [{}, {"TERM": "dumb"}, {"NO_COLOR": "1"}, {"COLUMNS": "0"}], ids=str)
+def test_terminals_show_names_as_they_are(tmp_path: Path, settings: dict[str, str]) -> None:
+    model = PairwiseMRF.from_tables(
+        [[0.0, 1.0], [2.0, 0.0]], [], [], variable_names=["\x1b]0;title\x07", ":smile:"],
+        state_names=[["\x1b[2J", "a\nb"], ["[b]c", "\u202ed"]],
+    )  # fmt: skip
+    write_model(model, tmp_path / "names.npz")
+    code, shown, _ = run_on_terminal(tmp_path, "infer", "names.npz", **settings)
+    assert code == 0
+    assert re.search(r"\\x1b\]0;title\\x07 +a\\nb +0\.2689", shown)
+    assert re.search(r":smile: +\[b\]c +0\.8808", shown)
+    assert "\x07" not in shown
+    code, shown, _ = run_on_terminal(tmp_path, "experiment", "[/red]", "-o", "out", **settings)
+    assert code == 2
+    assert "fastmix: experiment must be one of" in shown
+    assert "MarkupError" not in shown
 
 
 # -- applications ----------------------------------------------------------------------------------------------------
@@ -944,3 +1132,70 @@ def test_experiment(run: Run, tmp_path: Path) -> None:
     assert again["num_run"] == 0
     assert_refused(run("experiment", "magic", "-o", "out"), 2, "magic")
     assert_refused(run("experiment", "potts", "-o", "out", "--trials", "0"), 2, "trials must be")
+    assert_refused(run("experiment", "potts", "-o", "out", "--cluster", "[/red]"), 2, "scheduler must be the address")
+
+
+@pytest.mark.parametrize("name", ["strength-random.jsonl", "strength-random.settings.json", "timing.settings.json"])
+@pytest.mark.parametrize("content", [b"\x89PNG", b"mine\n", b'{"mine": 1}\n', b"[1]"])
+def test_files_that_are_not_ours(run: Run, tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_bytes(content)
+    before = files(tmp_path)
+    options = ["--quick", "--trials", "1", "--methods", "loopy-bp", "--num-workers", "1"]
+    outcome = run("experiment", "strength-random", "-o", "out", *options)
+    assert_refused(outcome, 3, re.escape(f"out/{name}"))
+    assert (tmp_path / "out" / name).read_bytes() == content
+    assert files(tmp_path) - before <= {"out/strength-random.settings.json"}
+
+
+def test_interrupted_experiment_counts_its_rows(tmp_path: Path) -> None:
+    words = [
+        "experiment",
+        "strength-random",
+        "-o",
+        "out",
+        "--trials",
+        "50",
+        "--methods",
+        "loopy-bp",
+        "--num-workers",
+        "1",
+    ]
+    process = subprocess.Popen(
+        command(*words),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    path = tmp_path / "out" / "strength-random.jsonl"
+    try:
+        deadline = time.monotonic() + 120
+        while not path.exists() or path.read_bytes().count(b"\n") < 5:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    rows = path.read_bytes().count(b"\n")
+    assert process.returncode == 1
+    assert re.fullmatch(rf"fastmix: {rows} rows, {rows} of them new, \d+ s\n", err), err
+    assert out.strip().endswith("report.html")
+
+
+@pytest.mark.parametrize("words", ["sample", "infer --method gibbs", "infer --method projected --divergence euclidean"])
+def test_a_checkpoint_brings_its_seed(run: Run, saved: str, words: str) -> None:
+    verb, *rest = words.split()
+    line = [verb, saved, *rest, "--num-sweeps", "200000", "--burn-in", "0", "--checkpoint", "run.ck", "--json"]
+    assert run(*line, "--time-limit", "0.0001", "--seed", "7").code == 1
+    assert Path("run.ck").exists()
+    answer = json.loads(run(*line).out)
+    assert answer["provenance"]["seed"] == 7
+    assert not Path("run.ck").exists()
+    assert json.loads(run(*line, "--seed", "7").out)["marginals"] == answer["marginals"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ import pytest
 import fastmix
 from fastmix import PairwiseMRF, compare
 from fastmix.comparison import Row, marginal_errors
+from fastmix.errors import NotConvergedError
 from fastmix.instances import ising_grid
+from fastmix.results import Status
 
 MODEL = ising_grid(4, 4, coupling_max=1.0, seed=0)
 
@@ -93,3 +96,30 @@ def test_marginal_errors_of_more_states():
     errors = marginal_errors(model, np.array([0.2, 0.3, 0.5, 1.0, 0.0]), np.array([0.5, 0.3, 0.2, 0.0, 1.0]))
     assert errors == pytest.approx([0.3, 1.0])
     assert marginal_errors(PairwiseMRF.from_tables([], [], []), np.zeros(0), np.zeros(0)).shape == (0,)
+
+
+@pytest.mark.parametrize("how", ["raised", "a result", "too early for a result"])
+def test_an_interrupt_ends_the_comparison_with_what_there_is(how, monkeypatch):
+    run, ran = fastmix.comparison.infer, []
+
+    def infer(model, *, method, **options):
+        ran.append(method)
+        if method != "gibbs":
+            return run(model, method=method, **options)
+        if how == "raised":
+            raise KeyboardInterrupt
+        if how == "a result":
+            return dataclasses.replace(run(model, method=method, **options), status=Status.INTERRUPTED)
+        raise NotConvergedError("sampling stopped (interrupted) before the first batch was complete")
+
+    monkeypatch.setattr(fastmix.comparison, "infer", infer)
+    result = compare(MODEL, methods=["loopy-bp", "gibbs", "mean-field"], seed=1)
+    assert ran == ["exact", "loopy-bp", "gibbs"]
+    assert result.status == Status.INTERRUPTED
+    assert result.to_dict()["status"] == "interrupted"
+    assert [row.method for row in result.rows] == ["loopy-bp"] + ["gibbs"] * (how != "raised")
+
+
+def test_no_methods_are_refused():
+    with pytest.raises(ValueError, match="methods must name at least one of"):
+        compare(MODEL, methods=[])

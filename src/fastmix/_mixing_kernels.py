@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from fastmix._jit import njit
 
 __all__ = ["SMALLEST", "sweep_in_place"]
 
@@ -12,7 +13,7 @@ __all__ = ["SMALLEST", "sweep_in_place"]
 SMALLEST = 1e-250
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def sweep_in_place(
     indptr: NDArray[np.int64],
     indices: NDArray[np.uint32],

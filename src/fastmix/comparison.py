@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastmix.errors import FastmixError, ResourceError
+from fastmix.errors import FastmixError, NotConvergedError, ResourceError, printable
 from fastmix.inference import METHODS, infer
 from fastmix.io.files import atomic_write
 from fastmix.model import Evidence, PairwiseMRF, check_model
-from fastmix.results import InferenceResult, jsonable, provenance
+from fastmix.results import InferenceResult, Status, jsonable, provenance
 from fastmix.validation import as_float_array, check_seconds, check_threads, choose_seed
 
 __all__ = ["Comparison", "Row", "compare", "marginal_errors"]
@@ -74,6 +74,8 @@ class Comparison:
     results : dict of InferenceResult
         By method, for those that ran.
     provenance : dict
+    status : Status
+        ``interrupted`` after Ctrl-C: methods that were still to come have no row.
     """
 
     model: PairwiseMRF
@@ -81,6 +83,7 @@ class Comparison:
     rows: tuple[Row, ...]
     results: dict[str, InferenceResult]
     provenance: dict[str, Any]
+    status: Status = Status.OK
 
     def __repr__(self) -> str:
         lines = [f"Comparison against {self.reference or 'nothing'}, {self.model}"]
@@ -92,7 +95,8 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """The rows as plain data, the shape of the command line's JSON."""
         rows = [jsonable(asdict(row)) for row in self.rows]
-        return {"reference": self.reference, "rows": rows, "provenance": jsonable(self.provenance)}
+        facts = {"status": str(self.status), "reference": self.reference, "rows": rows}
+        return {**facts, "provenance": jsonable(self.provenance)}
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write ``comparison.csv`` and a picture (png and svg, extra ``plot``) into a folder; the files written."""
@@ -138,7 +142,8 @@ class Comparison:
         axes.set_ylim(-0.6, max(1, len(rows)) - 0.4)
         axes.set_yticks(range(len(rows)), [row.method for row in rows])
         axes.set_xlabel("error of a marginal (total variation): mean (dot) and largest (bar)")
-        axes.set_title(f"Errors against {self.reference or 'nothing'}", loc="left", fontsize=11)
+        title = printable(f"Errors against {self.reference or 'nothing'}").replace("$", r"\$")  # no formula
+        axes.set_title(title, loc="left", fontsize=11)
         axes.grid(axis="x", alpha=0.3)
         axes.spines[["top", "right", "left"]].set_visible(False)
         written = [Path(path) for path in paths]
@@ -217,6 +222,8 @@ def compare(
     for name in chosen:
         if name not in METHODS:
             raise ValueError(f"methods must be among {', '.join(METHODS)}, got {name!r}")
+    if not chosen:
+        raise ValueError(f"methods must name at least one of {', '.join(METHODS)}, got none")
     check_model(model)
     seed, time_limit = choose_seed(seed), check_seconds(time_limit)
     if num_threads is not None:
@@ -224,6 +231,7 @@ def compare(
     results: dict[str, InferenceResult] = {}
     seconds: dict[str, float] = {}
     refused: dict[str, str] = {}
+    status = Status.OK
     for name in dict.fromkeys(["exact", *chosen]):
         if progress is not None:
             progress(name)
@@ -237,19 +245,30 @@ def compare(
             options["num_threads"] = num_threads
         try:
             results[name] = infer(model, method=name, evidence=evidence, **options)
+            status = Status.INTERRUPTED if results[name].status == Status.INTERRUPTED else Status.OK
+        except KeyboardInterrupt:
+            if not results:
+                raise
+            status = Status.INTERRUPTED
+            break
         except ResourceError as error:
             refused[name] = str(error)
         except FastmixError as error:
             if name == "exact":
                 raise  # the model or the evidence is at fault: no other method can do better
             refused[name] = str(error)
+            if isinstance(error, NotConvergedError) and str(Status.INTERRUPTED) in str(error):  # too early for a result
+                status = Status.INTERRUPTED
         seconds[name] = time.perf_counter() - begin
+        if status == Status.INTERRUPTED:
+            break
     trusted, trusted_name = _reference(model, results, reference, reference_name)
-    rows = tuple(_row(model, name, results.get(name), refused.get(name), trusted, seconds[name]) for name in chosen)
+    ran = [name for name in chosen if name in seconds]
+    rows = tuple(_row(model, name, results.get(name), refused.get(name), trusted, seconds[name]) for name in ran)
     options = {"methods": chosen, "time_limit": time_limit, "memory_limit": memory_limit}
     if evidence is not None:
         options["evidence"] = {str(k): v for k, v in evidence.items()}
-    return Comparison(model, trusted_name, rows, results, provenance(model, seed=seed, **options))
+    return Comparison(model, trusted_name, rows, results, provenance(model, seed=seed, **options), status)
 
 
 def _reference(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,22 +14,29 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.errors import BadFileError, FormatError, ModelError
-from fastmix.io import read_evidence, read_mar, read_model, write_mar, write_model, write_pr
-from fastmix.io.files import atomic_write
+from fastmix.errors import BadFileError, FormatError, ModelError, printable
+from fastmix.io import check_model_name, read_evidence, read_mar, read_model, write_mar, write_model, write_pr
+from fastmix.io.files import atomic_write, check_folder, check_writable, display_name
 from fastmix.mixing import Certificate
 from fastmix.model import PairwiseMRF
 from fastmix.results import InferenceResult, Status, jsonable
 from fastmix.sampling import PerfectSamples, SampleResult
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from fastmix.comparison import Comparison
 
 __all__ = [
     "blaming_input",
     "check_answer_name",
+    "check_model_output",
+    "check_output_folder",
+    "check_outputs",
     "check_picture_name",
     "emit_json",
+    "forget_checkpoint",
+    "is_log_z",
     "load",
     "load_marginals",
     "load_picture",
@@ -42,6 +50,7 @@ __all__ = [
     "show_comparison",
     "show_facts",
     "show_marginals",
+    "show_path",
     "show_perfect",
     "show_sampling",
     "working",
@@ -52,11 +61,31 @@ __all__ = [
 T = TypeVar("T")
 
 _ROWS = 25  # variables shown on a terminal before the rest is only counted
+_LEAST_COLUMNS = 80  # of a table: with fewer, or none (COLUMNS=0), rich would cut numbers; terminals break lines
 
 
 def message(text: str) -> None:
-    """One line on stderr."""
-    print(f"fastmix: {text}", file=sys.stderr)
+    """One line on stderr, after the data: if those cannot be written, there is nothing else to say."""
+    sys.stdout.flush()
+    print(f"fastmix: {printable(text)}", file=sys.stderr)
+
+
+def _console(*, stderr: bool = False) -> Console:
+    """A console that shows text as it is: brackets and colons in names mean nothing."""
+    from rich.console import Console
+
+    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    console.width = max(console.width, _LEAST_COLUMNS)
+    return console
+
+
+@contextlib.contextmanager
+def _spinner(text: str) -> Iterator[Callable[[str], None]]:
+    """A spinner on stderr, and what changes the text beside it."""
+    from rich.text import Text
+
+    with _console(stderr=True).status(Text(printable(text))) as status:
+        yield lambda line: status.update(Text(printable(line)))
 
 
 def load(path: str, evidence_path: str | None = None) -> tuple[PairwiseMRF, dict[int, int]]:
@@ -75,7 +104,7 @@ def _reading(read: Callable[[str], T], path: str) -> T:
     try:
         return read(path)
     except OSError as error:
-        raise BadFileError(f"{path or repr(path)}: {error.strerror or error}") from error
+        raise BadFileError(f"{display_name(path) or repr(path)}: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager
@@ -86,8 +115,46 @@ def blaming_input(path: str, evidence_path: str | None = None) -> Iterator[None]
     except FormatError as error:
         raise BadFileError(str(error)) from error
     except ModelError as error:
-        files = path if evidence_path is None else f"{path} with evidence {evidence_path}"
+        files = display_name(path)
+        if evidence_path is not None:
+            files += f" with evidence {display_name(evidence_path)}"
         raise BadFileError(f"{files}: {error}") from error
+
+
+def check_outputs(source: str, output: str | None, checkpoint: str | None = None) -> None:
+    """Try the places of all outputs before the work is done; none of them may be the input."""
+    if checkpoint == "-":
+        raise ValueError("--checkpoint must be a file, got '-'")
+    for name, path in (("-o", output), ("--checkpoint", checkpoint)):
+        if path is not None and path != "-":
+            check_writable(path)
+            if os.path.realpath(path) == os.path.realpath(source):
+                raise ValueError(f"{name} must not be the input, which it would replace, got {path!r}")
+    if None not in (output, checkpoint) and os.path.realpath(str(output)) == os.path.realpath(str(checkpoint)):
+        raise ValueError(f"-o and --checkpoint must be two files, got {output!r} for both")
+
+
+def check_model_output(path: str | None) -> None:
+    """Try the place of a model before the work is done, and whether its name has a format."""
+    if path is not None:
+        check_model_name(path)
+        check_writable(path)
+
+
+def check_output_folder(path: str) -> None:
+    """Try the place of a folder for outputs before the work is done."""
+    if not path:
+        raise ValueError("-o must name a folder, got ''")
+    check_folder(path)
+
+
+def forget_checkpoint(path: str | None, result: InferenceResult) -> None:
+    """Remove the checkpoint of a run that is over, now that its answer is written."""
+    if path is None or result.status in (Status.INTERRUPTED, Status.TIME_LIMIT):
+        return
+    sys.stdout.flush()  # the answer may be there
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(path)
 
 
 def save_model(model: PairwiseMRF, path: str) -> None:
@@ -100,6 +167,11 @@ def check_answer_name(path: str) -> None:
     """Refuse a name that does not say what to write, before the work is done."""
     if path != "-" and not _answer_name(path).endswith((".mar", ".pr", ".json")):
         raise ValueError(f"-o must name a .MAR, .PR or .json file, got {path!r}")
+
+
+def is_log_z(path: str | None) -> bool:
+    """Whether the name of an answer is that of a file for log Z."""
+    return path is not None and _answer_name(path).endswith(".pr")
 
 
 def _answer_name(path: str) -> str:
@@ -138,16 +210,25 @@ def _json(data: Mapping[str, Any]) -> str:
     return json.dumps(jsonable(data), allow_nan=False) + "\n"
 
 
+def show_path(path: str | os.PathLike[str]) -> None:
+    """A path on stdout: escaped for a terminal, as it is for another program."""
+    out = getattr(sys.stdout, "buffer", None)
+    if out is None or sys.stdout.isatty():
+        print(printable(os.fspath(path)))
+        return
+    sys.stdout.flush()
+    out.write(os.fsencode(path) + b"\n")
+
+
 def show_facts(title: str, facts: Mapping[str, str]) -> None:
     """A line with the title and a two-column table on stdout."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, value in facts.items():
-        table.add_row(name, value)
-    console = Console(highlight=False, markup=False)
-    console.print(title, soft_wrap=True)  # a long path stays on one line
+        table.add_row(name, printable(value))
+    console = _console()
+    console.print(printable(title), soft_wrap=True)  # a long path stays on one line
     console.print(table)
 
 
@@ -191,8 +272,6 @@ def explain_status(result: InferenceResult) -> str:
 
 
 def _marginal_table(result: InferenceResult) -> None:
-    from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
     model = result.model
@@ -204,8 +283,8 @@ def _marginal_table(result: InferenceResult) -> None:
         best = int(vector.argmax())
         label = model.state_names[i][best] if model.state_names else str(best)
         shown = "  ".join(f"{p:.4f}" for p in vector[:8]) + ("  ..." if len(vector) > 8 else "")
-        table.add_row(escape(name), escape(label), shown)
-    Console(highlight=False).print(table)
+        table.add_row(printable(name), printable(label), shown)
+    _console().print(table)
     if model.num_variables > _ROWS:
         message(f"{model.num_variables - _ROWS:,} more variables: -o FILE.MAR or --json gives all of them")
 
@@ -269,7 +348,6 @@ def show_sampling(title: str, result: SampleResult) -> None:
 
 def show_comparison(title: str, comparison: Comparison) -> None:
     """A row for every method, as a table on stdout."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -281,10 +359,9 @@ def show_comparison(title: str, comparison: Comparison) -> None:
         numbers = [_short(v) for v in (row.mean_error, row.max_error, row.std_error)]
         log_z = "-" if row.log_z is None else f"{row.log_z:.4f}"
         table.add_row(row.method, row.status, *numbers, log_z, f"{row.seconds:.2f}")
-    console = Console(highlight=False, markup=False)
-    console.print(
-        f"{title}: errors against {comparison.reference or 'nothing (no method can be trusted)'}", soft_wrap=True
-    )
+    console = _console()
+    against = comparison.reference or "nothing (no method can be trusted)"
+    console.print(printable(f"{title}: errors against {against}"), soft_wrap=True)
     console.print(table)
     for row in comparison.rows:
         if row.status == "refused":
@@ -310,7 +387,8 @@ def load_picture(read: Callable[[], T], path: str) -> T:
         return read()
     except (OSError, ValueError) as error:
         text = getattr(error, "strerror", None) or str(error)
-        raise BadFileError(text if path in text else f"{path}: {text}") from error
+        name = display_name(path)
+        raise BadFileError(text.replace(path, name) if path and path in text else f"{name}: {text}") from error
 
 
 @contextlib.contextmanager
@@ -319,10 +397,8 @@ def working_share(text: str) -> Iterator[Callable[[float], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
-
-    with Console(stderr=True).status(text) as status:
-        yield lambda share: status.update(f"{text}: {100.0 * share:.0f} %")
+    with _spinner(text) as update:
+        yield lambda share: update(f"{text}: {100.0 * share:.0f} %")
 
 
 @contextlib.contextmanager
@@ -344,10 +420,8 @@ def working_rows(text: str) -> Iterator[Callable[[Any], None] | None]:
 
         yield seldom
         return
-    from rich.console import Console
-
-    with Console(stderr=True).status(text) as status:
-        yield lambda report: status.update(line(report))
+    with _spinner(text) as update:
+        yield lambda report: update(line(report))
 
 
 @contextlib.contextmanager
@@ -356,10 +430,8 @@ def naming_steps(text: str) -> Iterator[Callable[[str], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
-
-    with Console(stderr=True).status(text) as status:
-        yield lambda step: status.update(f"{text}: {step}")
+    with _spinner(text) as update:
+        yield lambda step: update(f"{text}: {step}")
 
 
 @contextlib.contextmanager
@@ -368,13 +440,11 @@ def working(text: str, unit: str = "sweeps") -> Iterator[Callable[[int, int, flo
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
-
     start = time.monotonic()
-    with Console(stderr=True).status(text) as status:
+    with _spinner(text) as update:
 
         def report(done: int, total: int, speed: float) -> None:
             left = (time.monotonic() - start) * (total - done) / max(1, done)
-            status.update(f"{text}: {done:,} of {total:,} {unit}, {speed:.3g} updates/s, {left:.0f} s left")
+            update(f"{text}: {done:,} of {total:,} {unit}, {speed:.3g} updates/s, {left:.0f} s left")
 
         yield report

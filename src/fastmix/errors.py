@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 __all__ = [
@@ -12,7 +13,22 @@ __all__ = [
     "NotConvergedError",
     "ResourceError",
     "UnfitMethodError",
+    "printable",
 ]
+
+# What moves the cursor, colours or reorders a terminal's text, and half characters that it cannot be sent.
+_NOT_SHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    r"""Text from outside (names of files, variables and states) as it may be shown: control characters are escaped.
+
+    Examples
+    --------
+    >>> print(printable("two\nlines, \x1b[31mred"))
+    two\nlines, \x1b[31mred
+    """
+    return _NOT_SHOWN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class FastmixError(Exception):

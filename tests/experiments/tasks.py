@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 
@@ -31,5 +32,7 @@ def die_once(task: tuple[int, str]) -> int:
     return x
 
 
-def threads(_: int) -> str | None:
-    return os.environ.get("OMP_NUM_THREADS")
+def threads(_: int) -> tuple[int, str | None, bool]:
+    time.sleep(0.05)  # so that every worker has some
+    deaf = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    return os.getpid(), os.environ.get("OMP_NUM_THREADS"), deaf

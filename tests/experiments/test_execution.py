@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
@@ -47,8 +48,12 @@ def test_a_process_killed_from_outside_is_replaced(pool: LocalPool, tmp_path: Pa
 
 def test_workers_have_one_thread_and_leave_the_environment_alone(pool: LocalPool) -> None:
     before = dict(os.environ)
-    assert set(run_in_order(tasks.threads, range(4), pool)) == {"1"}
+    results = list(run_in_order(tasks.threads, range(20), pool))
+    assert {threads for _, threads, _ in results} == {"1"}
+    assert len({process for process, _, _ in results}) == 2
+    assert all(deaf for _, _, deaf in results)  # to Ctrl-C, which is for the process that collects the results
     assert dict(os.environ) == before
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_any_executor_will_do() -> None:
@@ -77,6 +82,43 @@ def test_a_broken_executor_of_the_caller_is_reported() -> None:
 
     with pytest.raises(BrokenExecutor):
         list(run_in_order(tasks.double, [1], SharedExecutor(Broken())))  # type: ignore[arg-type]
+
+
+class KilledWorker(Exception):  # noqa: N818, the name is Dask's
+    pass
+
+
+class Given:
+    """An executor whose futures have what they are given, in turn."""
+
+    def __init__(self, *outcomes: Any) -> None:
+        self.outcomes = list(outcomes)
+
+    def submit(self, function: Any, argument: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        outcome = self.outcomes.pop(0)
+        if outcome == "cancelled":
+            future.cancel()
+        elif isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(function(argument))
+        return future
+
+
+def test_what_an_executor_cancels_is_no_crash() -> None:
+    executor: Any = Given(None, "cancelled", OSError("the connection was closed"), None)
+    results = list(run_in_order(tasks.double, range(4), SharedExecutor(executor)))
+    assert [type(result).__name__ for result in results] == ["int", "CancelledError", "OSError", "int"]
+
+
+def test_a_task_that_dask_gave_up_is_tried_once_more() -> None:
+    executor: Any = Given(KilledWorker("four died"), None, None)
+    assert list(run_in_order(tasks.double, [3, 4], SharedExecutor(executor))) == [6, 8]
+    executor = Given(KilledWorker("four died"), None, KilledWorker("four more"))
+    results = list(run_in_order(tasks.double, [3, 4], SharedExecutor(executor)))
+    assert isinstance(results[0], CrashError)
+    assert results[1] == 8
 
 
 def test_bad_numbers_and_addresses() -> None:

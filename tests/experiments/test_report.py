@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastmix.experiments import EXPERIMENTS, Settings, write_report
+from fastmix.errors import FormatError
+from fastmix.experiments import EXPERIMENTS, Settings, run_experiment, write_report
 from fastmix.experiments.journal import Journal
 from fastmix.experiments.machine import describe_machine
 from fastmix.experiments.photographs import encode_map
@@ -146,6 +147,70 @@ def test_numbers_behind_the_curves_are_written(folder: Path) -> None:
     lines = [line for panel in figure.panels for line in panel.lines]
     assert len(rows) == sum(len(line.x) for line in lines)
     assert [float(row["mean"]) for row in rows] == pytest.approx([y for line in lines for y in line.y], rel=1e-5)
+
+
+def small_folder(root: Path, change: Callable[[Any], None] | None = None) -> Path:
+    """A folder with few rows and without figures to draw, its first row changed."""
+    rows = made_up_rows("strength-random", SETTINGS)[:4]
+    if change is not None:
+        change(rows[0])
+    Journal(root, "strength-random").append([(row, row.pop("seconds")) for row in rows])
+    facts = {"settings": asdict(SETTINGS), "machine": {"Processor": "<img src=x>"}, "started": "<img src=y>"}
+    (root / "strength-random.settings.json").write_text(json.dumps(facts))
+    return root
+
+
+def test_fields_of_failed_rows_are_text(tmp_path: Path) -> None:
+    def hostile(row: Any) -> None:
+        row |= {"failure": "<img src=1>", "method": "<img src=2>", "error": None}
+        row["facts"] = {"<img src=4>": "<img src=5>"}
+        row["options"] = {"<img src=6>": "<img src=7>"}
+        row["parameters"]["<img src=8>"] = "<img src=9>"
+
+    report, _ = write_report(small_folder(tmp_path, hostile))
+    assert not re.search(r"<img src=\w", report.read_text())
+    assert "&lt;img src=2&gt;, trial 0: &lt;img src=1&gt;" in report.read_text()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda row: row.update(trial="<b>"),
+        lambda row: row.update(failure=["<b>"]),
+        lambda row: row.update(error="<b>"),
+        lambda row: row["parameters"].clear(),
+        lambda row: row["parameters"].update(strength="<b>"),
+        lambda row: row["seconds"].update(total="<b>"),
+    ],
+)
+def test_rows_that_are_not_ours_are_named(tmp_path: Path, change: Callable[[Any], None]) -> None:
+    small_folder(tmp_path, change)
+    with pytest.raises(FormatError, match=r"strength-random\.jsonl"):
+        write_report(tmp_path)
+    assert not (tmp_path / "report.html").exists()
+
+
+FOREIGN = [
+    b"", b"\x89PNG\r\n", b"no JSON", b"[]", b"1", b'"text"', b"{}", b'{"settings": {}}', b"[" * 100_000,
+    b'{"settings": 1, "machine": {}, "started": ""}',
+    b'{"settings": {"methods": 1}, "machine": {}, "started": ""}',
+    b'{"settings": {"methods": null, "other": 1}, "machine": {}, "started": ""}',
+    b'{"settings": {"methods": null, "trials": "x"}, "machine": {}, "started": ""}',
+    b'{"settings": {"methods": null, "images": 5}, "machine": {}, "started": ""}',
+    b'{"settings": {"methods": ["magic"]}, "machine": {}, "started": ""}',
+    b'{"settings": {"methods": null}, "machine": [], "started": ""}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", FOREIGN, ids=range(len(FOREIGN)))
+def test_settings_that_are_not_ours_are_named_and_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "timing.settings.json"
+    path.write_bytes(content)
+    for call in (write_report, lambda folder: run_experiment("strength-random", folder, trials=1, quick=True)):
+        with pytest.raises(FormatError, match=r"timing\.settings\.json: not the settings of an experiment"):
+            call(tmp_path)
+    assert path.read_bytes() == content
+    assert sorted(tmp_path.iterdir()) == [path]
 
 
 def test_nothing_to_report_on(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -176,6 +176,93 @@ def test_interrupt_leaves_a_report_and_goes_on_later(reference: Path, tmp_path: 
     result = run_experiment("strength-random", tmp_path, executor=InThisProcess(), **OPTIONS)
     assert (result.status, result.num_run) == (Status.OK, NUM_ROWS - 10)
     assert (tmp_path / "strength-random.jsonl").read_bytes() == (reference / "strength-random.jsonl").read_bytes()
+
+
+def test_an_interrupt_counts_the_rows_it_leaves(tmp_path: Path) -> None:
+    def stop(progress: Progress) -> None:
+        if progress.done >= 10:
+            raise KeyboardInterrupt
+
+    result = run_experiment("strength-random", tmp_path, executor=InThisProcess(), progress=stop, **OPTIONS)
+    assert (result.num_rows, result.num_run) == (10, 10)
+
+
+# -- lost -----------------------------------------------------------------------------------------------------------
+
+
+class Dying(InThisProcess):
+    """After some tasks, an executor that fails those in hand, or refuses more."""
+
+    def __init__(self, tasks: int, error: Exception, *, at_submission: bool = False) -> None:
+        self.left, self.error, self.at_submission = tasks, error, at_submission
+
+    def submit(self, function: Any, /, *arguments: Any, **options: Any) -> Future[Any]:
+        self.left -= 1
+        if self.left >= 0:
+            return super().submit(function, *arguments, **options)
+        if self.at_submission:
+            raise self.error
+        future: Future[Any] = Future()
+        future.set_exception(self.error)
+        return future
+
+
+@pytest.mark.parametrize("at_submission", [False, True])
+@pytest.mark.parametrize(
+    "error",
+    [CancelledError(), OSError("the connection was closed"), BrokenExecutor("gone"), ImportError("no fastmix here")],
+    ids=lambda error: type(error).__name__,
+)
+def test_rows_that_the_executor_lost_run_again(
+    reference: Path, tmp_path: Path, error: Exception, at_submission: bool
+) -> None:
+    executor = Dying(5, error, at_submission=at_submission)
+    lost = run_experiment("strength-random", tmp_path, executor=executor, **OPTIONS)
+    assert lost.status == Status.INTERRUPTED
+    assert type(error).__name__ in lost.note
+    assert lost.num_failed == 0
+    assert lost.num_rows == lost.num_run <= 10
+    assert lost.num_rows == 10 or at_submission
+    assert f"Not complete: {lost.num_rows} of {NUM_ROWS}" in lost.report.read_text()
+    again = run_experiment("strength-random", tmp_path, executor=InThisProcess(), **OPTIONS)
+    assert (again.status, again.num_run, again.note) == (Status.OK, NUM_ROWS - lost.num_rows, "")
+    assert (tmp_path / "strength-random.jsonl").read_bytes() == (reference / "strength-random.jsonl").read_bytes()
+
+
+def test_a_task_that_kills_its_process_is_a_failure(tmp_path: Path) -> None:
+    class Worker(InThisProcess):
+        def submit(self, function: Any, /, *arguments: Any, **options: Any) -> Future[Any]:
+            future: Future[Any] = Future()
+            future.set_exception(type("KilledWorker", (Exception,), {})("four workers died"))
+            return future
+
+    result = run_experiment("strength-random", tmp_path, executor=Worker(), **{**OPTIONS, "trials": 1})
+    assert (result.status, result.num_failed) == (Status.OK, NUM_ROWS // 2)
+    result = run_experiment("strength-random", tmp_path, executor=InThisProcess(), **{**OPTIONS, "trials": 1})
+    assert (result.num_run, result.num_failed) == (0, NUM_ROWS // 2)  # such rows stay
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        "CrashError: the executor cancelled this trial",
+        "CommClosedError: in <TCP (closed)>: Stream is closed",
+        "FutureCancelledError: run_task-1 cancelled for reason: scheduler-connection-lost.",
+        "KilledWorker: Attempted to run task 'run_task-1' on 4 different workers",
+        "BrokenProcessPool: A process in the process pool was terminated abruptly",
+    ],
+)
+def test_lost_rows_of_old_files_run_again(reference: Path, tmp_path: Path, failure: str) -> None:
+    rows = [json.loads(line) for line in (reference / "strength-random.jsonl").read_text().splitlines()]
+    for row in rows[4:]:
+        row |= {"failure": failure, "error": None, "trace": [], "facts": {}}
+    rows[5]["failure"] = "ModelError: its own"
+    Journal(tmp_path, "strength-random").append([(row, {}) for row in rows])
+    result = run_experiment("strength-random", tmp_path, executor=InThisProcess(), **OPTIONS)
+    assert (result.num_rows, result.num_run, result.num_failed) == (NUM_ROWS, NUM_ROWS - 5, 1)
+    good = {row["key"]: row["error"] for row in Journal(reference, "strength-random").read()}
+    found = completed_rows(tmp_path, EXPERIMENTS["strength-random"], Settings(2, True, METHODS, 3))
+    assert all(row["error"] == good[row["key"]] for row in found if row["failure"] is None)
 
 
 # -- killed ---------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 
 from fastmix.errors import FormatError, ResourceError
 from fastmix.io import atomic_write, open_text, read_model
-from fastmix.io.files import read_bytes
+from fastmix.io.files import check_folder, check_writable, read_bytes
 
 TEXT = "two words\nGröße\n"
 
@@ -315,3 +315,38 @@ def test_text_only_standard_output(monkeypatch):
     with atomic_write("-") as stream:
         stream.write(TEXT)
     assert stand_in.getvalue() == TEXT
+
+
+# -- places that are tried before they are needed --------------------------------------------------------------------
+
+
+def test_trying_a_place_changes_nothing(tmp_path):
+    old = tmp_path / "old"
+    old.write_text(TEXT)
+    os.mkfifo(tmp_path / "pipe")  # opening it would wait for a reader
+    before = only(tmp_path), old.stat().st_mtime_ns
+    for path in (old, tmp_path / "new", tmp_path / "pipe", "/dev/null", "-"):
+        check_writable(path)
+    for path in (tmp_path, tmp_path / "new" / "deeper"):
+        check_folder(path)
+    assert (only(tmp_path), old.stat().st_mtime_ns) == before
+    assert old.read_text() == TEXT
+
+
+def test_places_that_cannot_be_written(tmp_path, monkeypatch):
+    old = tmp_path / "old"
+    old.write_text(TEXT)
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "link").symlink_to("nowhere/file")
+    names = ["no/file", "old/file", "loop", "link", "n" * 300]
+    for path in (tmp_path, *(tmp_path / name for name in names)):
+        with pytest.raises(OSError, match=r"\[Errno \d+\] .*: '.*'"):
+            check_writable(path)
+    for path in (old, old / "folder", tmp_path / "loop", tmp_path / ("n" * 300)):
+        with pytest.raises(OSError, match=r"\[Errno \d+\] .*: '.*'") as caught:
+            check_folder(path)
+        assert caught.value.filename == str(path)
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != str(old))
+    with pytest.raises(PermissionError):
+        check_writable(old)
+    assert only(tmp_path) == ["link", "loop", "old"]

@@ -594,7 +594,6 @@ def test_killed_runs_go_on_to_the_same_bits(tmp_path):
     result = sample(lopsided(), checkpoint=str(path), progress=lambda *a: told.append(a[0]), **RUN)
     assert told[0] > 160  # it went on, it did not start anew
     same(result, expected)
-    assert not path.exists()
 
 
 @pytest.mark.parametrize("kind", ["plain", "counts", "everything"])
@@ -619,7 +618,16 @@ def test_interrupted_runs_go_on_to_the_same_bits(calls, torn, kind, tmp_path, mo
     assert path.exists()
     monkeypatch.undo()
     same(sample(lopsided(), checkpoint=str(path), **options), expected)
-    assert not path.exists()
+
+
+def test_a_finished_run_stays_until_its_file_is_removed(tmp_path):
+    path = tmp_path / "run.npz"
+    expected = sample(lopsided(), checkpoint=str(path), **RUN)  # too short for a save before the last
+    assert path.exists()
+    told = []
+    same(sample(lopsided(), checkpoint=str(path), progress=lambda *a: told.append(a), **RUN), expected)
+    assert told == []  # nothing was left to do
+    assert path.exists()
 
 
 def test_runs_over_their_time_go_on_to_the_same_bits(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ import typer
 
 from fastmix import __version__
 from fastmix.cli import answers, applications, models, theory
-from fastmix.errors import BadFileError, FastmixError, NotConvergedError
+from fastmix.errors import BadFileError, FastmixError, NotConvergedError, printable
 
 __all__ = ["app", "main"]
 
@@ -78,7 +79,7 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:
 
 def _run(arguments: list[str]) -> int:
     try:
-        _replace_closed_streams()
+        _prepare_streams()
         code = app(arguments, prog_name="fastmix", standalone_mode=False)
         sys.stdout.flush()
         if code == _INTERRUPTED:
@@ -97,16 +98,19 @@ def _run(arguments: list[str]) -> int:
         return _fail(str(error), 1)
     except OSError as error:
         _abandon_stdout()
-        return _fail(f"{error.filename or 'output'}: {error.strerror or error}", 2)
+        return _fail(f"{printable(os.fsdecode(error.filename or 'output'))}: {error.strerror or error}", 2)
     except (FastmixError, ValueError, MemoryError, ImportError) as error:
         return _fail(str(error) or type(error).__name__, 2)
     except Exception as error:
         if hasattr(error, "format_message"):  # a usage error of the parser
             return _fail(f"{error.format_message()} (fastmix --help shows how)", 2)
-        raise
+        if sys.flags.dev_mode:
+            raise
+        text = f"{type(error).__name__}: {error}"
+        return _fail(f"a mistake of fastmix, please report it: {text} (python -X dev -m fastmix shows where)", 2)
 
 
-def _replace_closed_streams() -> None:
+def _prepare_streams() -> None:
     """Standard streams that were closed by the caller fail when they are used, not by being None."""
     # Opened the wrong way round, the null device answers with "Bad file descriptor".
     if sys.stdin is None:
@@ -115,6 +119,8 @@ def _replace_closed_streams() -> None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what an encoding cannot show is escaped, as stderr does by itself
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _abandon_stdout() -> None:
@@ -124,5 +130,5 @@ def _abandon_stdout() -> None:
 
 
 def _fail(text: str, code: int) -> int:
-    print(f"fastmix: {' '.join(text.split())}", file=sys.stderr)
+    print(f"fastmix: {printable(' '.join(text.split()))}", file=sys.stderr)
     return code

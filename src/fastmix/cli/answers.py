@@ -57,7 +57,7 @@ def infer(
     """Marginals of every variable, and log Z where the method has it."""
     import fastmix
     from fastmix import console
-    from fastmix.inference import METHODS, check_time_to_compile
+    from fastmix.inference import METHODS, check_time_to_compile, choose_method
     from fastmix.resources import parse_bytes
 
     if method not in METHODS:
@@ -66,12 +66,18 @@ def infer(
         raise ValueError("--json and -o - must not both write to stdout")
     if output is not None:
         console.check_answer_name(output)
+    if console.is_log_z(output):
+        _check_log_z(output, method)
+    console.check_outputs(model, output, checkpoint)
     limit = None if memory_limit is None else parse_bytes(memory_limit)
     chosen = parse_divergence(divergence)
     loaded, observed = console.load(model, evidence)
     if time_left(time_limit) is not None:  # refuses what is not positive
         check_time_to_compile(loaded, method, time_limit)
     with console.blaming_input(model, evidence), console.working(f"{method} inference") as progress:
+        if console.is_log_z(output) and method == "auto":
+            choice = choose_method(loaded, evidence=observed, memory_limit=limit, time_limit=time_limit)
+            _check_log_z(output, choice.method)
         result = fastmix.infer(
             loaded, method=method, evidence=observed, memory_limit=limit, num_chains=num_chains, num_sweeps=num_sweeps,
             burn_in=burn_in, accuracy=accuracy, divergence=chosen, norm=cast("Any", norm), norm_bound=norm_bound,
@@ -84,10 +90,17 @@ def infer(
         console.emit_json(result.to_dict())
     elif output is None:
         console.show_marginals(result)
+    console.forget_checkpoint(checkpoint, result)
     if result.status != "ok":
         if output is not None or as_json:
             console.message(f"status {result.status}: {console.explain_status(result)}")
         raise typer.Exit(1)
+
+
+def _check_log_z(output: str | None, method: str) -> None:
+    """Refuse a file for log Z from a method that gives none, before the work is done."""
+    if method in ("gibbs", "swendsen-wang", "projected"):
+        raise ValueError(f"the method {method} gives no log Z to write to {output}; exact and tempered do")
 
 
 def compare(
@@ -113,6 +126,8 @@ def compare(
 
     limit = None if memory_limit is None else parse_bytes(memory_limit)
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
+    if output is not None:
+        console.check_output_folder(output)
     loaded, observed = console.load(model, evidence)
     trusted = None if reference is None else console.load_marginals(reference, loaded)
     with console.blaming_input(model, evidence), console.naming_steps("comparing") as progress:
@@ -120,13 +135,16 @@ def compare(
             loaded, methods=names, evidence=observed, reference=trusted, reference_name=str(reference), seed=seed,
             time_limit=time_limit, memory_limit=limit, num_threads=num_threads, progress=progress,
         )  # fmt: skip
-    if output is not None:
-        for path in result.save(output):
-            console.message(f"wrote {path}")
+    written = [] if output is None else result.save(output)
     if as_json:
         console.emit_json(result.to_dict())
     else:
         console.show_comparison(model, result)
+    for path in written:
+        console.message(f"wrote {path}")
+    if result.status != "ok":
+        console.message(f"status {result.status}: {result.status.advice}")
+        raise typer.Exit(1)
 
 
 def sample(
@@ -158,6 +176,7 @@ def sample(
 
     if output is not None and not output.endswith(".npz"):
         raise ValueError(f"-o must name an .npz file, got {output!r}")
+    console.check_outputs(model, output, checkpoint)
     loaded, observed = console.load(model, evidence)
     if method == "perfect":
         given: dict[str, object] = {"--num-chains": num_chains, "--num-sweeps": num_sweeps, "--burn-in": burn_in}
@@ -190,5 +209,6 @@ def sample(
         console.emit_json(result.to_dict())
     else:
         console.show_sampling(model, result)
+    console.forget_checkpoint(checkpoint, result)
     if result.status != "ok":
         raise typer.Exit(1)

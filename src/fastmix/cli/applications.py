@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import Annotated
 
 import typer
@@ -36,6 +37,7 @@ def denoise(
     exponent = None if noise == "none" else _number("--noise", noise)
     box = None if full_size else parse_size(size)
     console.check_picture_name(output)
+    console.check_outputs(image, output)
     picture = console.load_picture(lambda: load_image(image, box), image)
     with console.working_share("denoising") as progress:
         result = run(
@@ -74,9 +76,14 @@ def experiment(
     from fastmix import console, experiments
 
     chosen = None if methods is None else [word.strip() for word in methods.split(",") if word.strip()]
+    console.check_output_folder(output)
     with contextlib.ExitStack() as stack:
+        if cluster is not None:  # Dask logs tracebacks when a scheduler dies: what that means is said below
+            stack.callback(logging.disable, logging.root.manager.disable)
+            logging.disable(logging.CRITICAL)
         executor = None if cluster is None else stack.enter_context(experiments.cluster(cluster))
         progress = stack.enter_context(console.working_rows(name))
+        stack.enter_context(console.blaming_input(output))
         result = experiments.run_experiment(
             name, output, trials=trials, quick=quick, methods=chosen, seed=seed, images=images, executor=executor,
             num_workers=num_workers, progress=progress,
@@ -85,8 +92,10 @@ def experiment(
         console.emit_json(result.to_dict())
     else:
         failed = f", {result.num_failed} failed" if result.num_failed else ""
+        console.show_path(result.report)
         console.message(f"{result.num_rows} rows, {result.num_run} of them new{failed}, {result.seconds:.0f} s")
-        print(result.report)
+    if result.note:
+        console.message(result.note)
     if result.status != "ok" or result.num_failed:
         raise typer.Exit(1)
 

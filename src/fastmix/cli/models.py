@@ -39,6 +39,7 @@ def convert(
     """Write a model in another format, optionally given evidence."""
     from fastmix import console
 
+    console.check_model_output(target)
     loaded, observed = console.load(source, evidence)
     if observed:
         with console.blaming_input(source, evidence):
@@ -137,8 +138,9 @@ def _ising_tree(
 
 
 def _generate(kind: str, output: str | None, as_json: bool, *sizes: int, seed: int, **options: Any) -> None:
-    from fastmix import instances
+    from fastmix import console, instances
 
+    console.check_model_output(output)
     model = getattr(instances, kind)(*sizes, seed=seed, **options)
     _save(model, output, as_json, seed=seed, kind=kind, sizes=list(sizes), **options)
 

@@ -93,6 +93,7 @@ def project(
     if solver not in ("fast", "paper"):
         raise ValueError(f"--solver must be fast or paper, got {solver!r}")
     chosen = parse_divergence(divergence, backend)
+    console.check_model_output(output)
     loaded, observed = console.load(model, evidence)
     code = 0
     with console.working("projecting"):

@@ -14,8 +14,9 @@ each with k < n and b < inner. There is one version for numbers and one for loga
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from fastmix._jit import njit
 
 __all__ = ["SLICE", "run", "run_log", "write_program"]
 
@@ -27,8 +28,8 @@ SLICE = 4096  # entries of a slice: with its scratch space it fits the first two
 _FAST = {"reassoc", "contract", "nsz"}
 
 # Functions called only from compiled code need no entry points from Python, which saves compilation time.
-_inner = numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
-_sum = numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath=_FAST)  # type: ignore[call-overload]
+_inner = njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_sum = njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath=_FAST)
 
 
 @_inner
@@ -222,7 +223,7 @@ def _append(program, count, operation, x, x_length, y, y_length, n, inner):  # t
     return count + 1
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def write_program(sizes, here, num_inputs):  # type: ignore[no-untyped-def]
     """The program that multiplies the first tables over a clique and sums the product into the others.
 
@@ -312,7 +313,7 @@ def _advance(base, strides, digits, sizes):  # type: ignore[no-untyped-def]
         digits[axis] = 0
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def run(pool, base, strides, sizes, program):  # type: ignore[no-untyped-def]
     """Carry out a program for every slice.
 
@@ -347,7 +348,7 @@ def run(pool, base, strides, sizes, program):  # type: ignore[no-untyped-def]
         _advance(base, strides, digits, sizes)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def run_log(pool, base, strides, sizes, program):  # type: ignore[no-untyped-def]
     """The same as :func:`run` for tables of logarithms."""
     digits = np.zeros(len(sizes), np.int64)

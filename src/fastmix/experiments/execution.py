@@ -9,14 +9,14 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from multiprocessing.connection import wait
 from typing import Any, Protocol, TypeVar
 
 from fastmix.experiments.extras import require
 from fastmix.validation import check_count
 
-__all__ = ["CrashError", "LocalPool", "Pool", "SharedExecutor", "cluster", "run_in_order"]
+__all__ = ["CrashError", "LocalPool", "LostError", "Pool", "SharedExecutor", "cluster", "run_in_order"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -27,7 +27,11 @@ _AHEAD = 8  # tasks in hand for every worker: enough to keep all busy while an e
 
 
 class CrashError(RuntimeError):
-    """The process that ran a task died."""
+    """The process that ran a task died, again and again: that is a result of the task."""
+
+
+class LostError(RuntimeError):
+    """What runs the tasks is gone, or gave one up for reasons of its own: that is no result of any task."""
 
 
 class Pool(Protocol):
@@ -87,16 +91,15 @@ class LocalPool:
         self._workers: list[Any] = []
 
     def submit(self, function: Callable[..., Any], argument: Any) -> Future[Any]:
-        """Hand over one task; the first one starts the workers."""
-        if self._pool is not None:
-            return self._pool.submit(function, argument)
-        self._pool = ProcessPoolExecutor(
-            self.num_workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
-        )
+        """Hand over one task; any of the first may start a worker."""
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                self.num_workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
+            )
         before = set(multiprocessing.active_children())
-        with _single_threaded():
+        with _quiet_and_single_threaded():
             future = self._pool.submit(function, argument)
-        self._workers = [child for child in multiprocessing.active_children() if child not in before]
+        self._workers += [child for child in multiprocessing.active_children() if child not in before]
         return future
 
     def renew(self) -> bool:
@@ -127,8 +130,9 @@ def run_in_order(function: Callable[[T], R], tasks: Sequence[T], pool: Pool) -> 
 
     Yields
     ------
-    The result of each task, or the exception it raised. A task whose process dies is tried once more, alone; if the
-    process dies again the exception is a :class:`CrashError`, and the other tasks go on.
+    The result of each task, or the exception that came in its place: raised by the task or, as the CancelledError of a
+    cluster that is gone, by the executor. A task whose process dies is tried once more, alone; if the process dies
+    again the exception is a :class:`CrashError`, and the other tasks go on.
 
     Raises
     ------
@@ -156,15 +160,15 @@ def run_in_order(function: Callable[[T], R], tasks: Sequence[T], pool: Pool) -> 
                 for k, (other, pending) in enumerate(flying):
                     flying[k] = other, pending if pending is not None and _succeeded(pending) else None
                 result = _alone(function, task, pool)
-            except CancelledError:
-                result = CrashError("the executor cancelled this trial")
             except Exception as error:
-                result = error
+                # Dask gives a task up when some workers have died with it in hand, its fault or not: one more time.
+                result = _alone(function, task, pool, tries=1) if _killed_workers(error) else error
             yield result
     finally:
         for _, future in flying:
             if future is not None:
-                future.cancel()
+                with contextlib.suppress(Exception):  # a cluster that is gone cannot be told
+                    future.cancel()
 
 
 def _submit_ahead(
@@ -188,15 +192,21 @@ def _succeeded(future: Future[Any]) -> bool:
     return future.done() and not future.cancelled() and future.exception() is None
 
 
-def _alone(function: Callable[[T], R], task: T, pool: Pool) -> R | Exception:
+def _killed_workers(error: Exception) -> bool:
+    return type(error).__name__ == "KilledWorker"  # of Dask, which need not be installed
+
+
+def _alone(function: Callable[[T], R], task: T, pool: Pool, *, tries: int = 2) -> R | Exception:
     """One task with nothing else in hand, so that it is known what a crash is due to."""
-    for _ in range(2):
+    for _ in range(tries):
         try:
             return pool.submit(function, task).result()
         except BrokenExecutor:
-            pool.renew()
+            if not pool.renew():
+                raise
         except Exception as error:
-            return error
+            if not _killed_workers(error):
+                return error
     return CrashError("the process that ran this trial died twice (killed, or out of memory)")
 
 
@@ -219,14 +229,29 @@ def cluster(address: str) -> Iterator[Executor]:
     """
     distributed = require("distributed", extra="cluster", purpose="a cluster")
     try:
+        # A client of an address that is none is closed only when the process ends, with a traceback.
+        distributed.comm.get_address_host_port(address if "://" in address else f"tcp://{address}", strict=True)
         client = distributed.Client(address, set_as_default=False, timeout=10)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"scheduler must be the address of a running Dask scheduler, got {address!r}: {error}"
         ) from None
     with client:
+        yield _ClusterExecutor(client)
+
+
+class _ClusterExecutor(Executor):
+    """Dask's own futures, which are enough like those of an executor.
+
+    Those of ``Client.get_executor`` wait for ever when the scheduler dies while a result is on its way.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
         # Not pure: a task has its own identity, and must not be answered from a cache of the scheduler.
-        yield client.get_executor(pure=False)
+        return self._client.submit(function, *arguments, pure=False, **options)
 
 
 def _processors() -> int:
@@ -251,13 +276,19 @@ def _follow_parent() -> None:
 
 
 @contextlib.contextmanager
-def _single_threaded() -> Iterator[None]:
-    """Processes started within use one thread for linear algebra: there is a process for every core already."""
+def _quiet_and_single_threaded() -> Iterator[None]:
+    """Processes started within use one thread for linear algebra: there is a process for every core already.
+
+    They do not hear Ctrl-C from the start, and a Ctrl-C meanwhile reaches this process afterwards.
+    """
     before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(_THREAD_VARIABLES, "1"))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if hasattr(signal, "pthread_sigmask") else None
     try:
         yield
     finally:
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for name, value in before.items():
             if value is None:
                 del os.environ[name]

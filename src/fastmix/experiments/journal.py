@@ -5,14 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fastmix.errors import FormatError
 from fastmix.experiments.plan import Row, canonical
+from fastmix.io.files import display_name
 
 __all__ = ["Journal"]
+
+_ROW: dict[str, tuple[type, ...]] = {
+    "key": (str,), "method": (str,), "trial": (int,), "parameters": (dict,), "facts": (dict,), "trace": (list,),
+    "failure": (str, type(None)), "error": (int, float, type(None)),
+}  # fmt: skip
+_SECONDS: dict[str, tuple[type, ...]] = {"key": (str,), "seconds": (dict,)}
 
 
 class Journal:
@@ -34,9 +41,10 @@ class Journal:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     journal = Journal(folder, "example")
-    ...     journal.append([({"key": "a", "error": 0.5}, {"total": 1.0})])
-    ...     journal.read()
-    [{'error': 0.5, 'key': 'a', 'seconds': {'total': 1.0}}]
+    ...     row = {"key": "a", "method": "gibbs", "trial": 0, "parameters": {}, "facts": {}, "trace": []}
+    ...     journal.append([({**row, "failure": None, "error": 0.5}, {"total": 1.0})])
+    ...     journal.read()[0]["seconds"]
+    {'total': 1.0}
     """
 
     def __init__(self, folder: str | os.PathLike[str], name: str) -> None:
@@ -49,13 +57,13 @@ class Journal:
         Raises
         ------
         FormatError
-            If a line is not an object with a key, and was not merely cut short.
+            If a line is not a row, and was not merely cut short.
         """
-        seconds = {line["key"]: line["seconds"] for line in _lines(self.seconds_path) if "seconds" in line}
-        return [{**row, "seconds": seconds.get(row["key"], {})} for row in _lines(self.path)]
+        seconds = {line["key"]: line["seconds"] for line in _lines(self.seconds_path, _SECONDS)}
+        return [{**row, "seconds": seconds.get(row["key"], {})} for row in _lines(self.path, _ROW)]
 
     def repair(self) -> None:
-        """Remove what a kill has left of a last line."""
+        """Remove what a kill has left of a last line; to be called after :meth:`read`, which knows our files."""
         for path in (self.path, self.seconds_path):
             if path.exists():
                 whole = _whole_bytes(path)
@@ -98,20 +106,31 @@ def _append(path: Path, rows: Iterable[Row]) -> None:
         os.fsync(stream.fileno())
 
 
-def _lines(path: Path) -> Iterator[Row]:
+def _lines(path: Path, fields: Mapping[str, tuple[type, ...]]) -> Iterator[Row]:
+    """Objects with these fields, one a line, but for a last one that a kill cut short."""
     if not path.exists():
         return
     with open(path, "rb") as stream:
         for number, line in enumerate(stream, start=1):
-            if not line.endswith(b"\n"):  # cut short by a kill
-                return
+            whole = line.endswith(b"\n")
             try:
                 row = json.loads(line)
-            except ValueError as error:
-                raise FormatError(f"{path}:{number}: not a row of an experiment: {error}") from error
-            if not isinstance(row, dict) or "key" not in row:
-                raise FormatError(f"{path}:{number}: not a row of an experiment: it has no key")
-            yield row
+            except (ValueError, RecursionError) as error:
+                if not whole and b'{"'.startswith(line[:2]):  # as our lines begin
+                    return
+                raise _foreign(path, number, str(error)) from error
+            if not isinstance(row, dict):
+                raise _foreign(path, number, f"got {type(row).__name__}")
+            for name, types in fields.items():
+                if not isinstance(row.get(name, ...), types):
+                    got = "nothing" if name not in row else type(row[name]).__name__
+                    raise _foreign(path, number, f"{name} must be {types[0].__name__}, got {got}")
+            if whole:
+                yield row
+
+
+def _foreign(path: Path, number: int, reason: str) -> FormatError:
+    return FormatError(f"{display_name(path)}:{number}: not a row of an experiment: {reason}")
 
 
 def _whole_bytes(path: Path) -> int:

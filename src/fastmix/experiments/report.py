@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
-import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fastmix import __version__
+from fastmix.errors import FormatError
 from fastmix.experiments.figures import Figure, Picture, Table
 from fastmix.experiments.findings import Finding
+from fastmix.experiments.journal import Journal
 from fastmix.experiments.page import document
 from fastmix.experiments.plan import Experiment, Row, Settings
 from fastmix.experiments.plotting import inline_graphics, legend_entries, save_figure
 from fastmix.experiments.registry import EXPERIMENTS
 from fastmix.experiments.tables import format_count
-from fastmix.io.files import atomic_write
+from fastmix.io.files import atomic_write, display_name
 
 __all__ = ["write_report"]
 
@@ -60,6 +62,8 @@ def write_report(folder: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]
     ------
     ValueError
         If there is nothing to report on.
+    FormatError
+        If the folder holds files with the names of ours that are not ours.
     """
     root = Path(folder)
     sections = _sections(root)
@@ -67,18 +71,17 @@ def write_report(folder: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]
         raise ValueError(f"output must be the folder of an experiment that has been run, got {os.fspath(folder)!r}")
     files: list[Path] = []
     parts = []
+    findings = []
     for section in sections:
-        figures = section.experiment.figures(section.settings, section.rows) if section.rows else []
-        figures = [figure for figure in figures if _has_content(figure)]
+        with _blaming_rows(root, section.experiment):
+            figures = section.experiment.figures(section.settings, section.rows) if section.rows else []
+            figures = [figure for figure in figures if _has_content(figure)]
+            parts.append(_section_html(section, figures))
+            if section.rows:
+                found = section.experiment.findings(section.settings, section.rows)
+                findings += [(section.experiment, finding) for finding in found]
         for figure in figures:
             files += save_figure(figure, root)
-        parts.append(_section_html(section, figures))
-    findings = [
-        (section.experiment, finding)
-        for section in sections
-        if section.rows
-        for finding in section.experiment.findings(section.settings, section.rows)
-    ]
     body = _head_html(sections) + _findings_html(findings) + "".join(parts) + _machine_html(sections)
     page = root / "report.html"
     with atomic_write(page) as stream:
@@ -87,20 +90,26 @@ def write_report(folder: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]
 
 
 def _sections(root: Path) -> list[_Section]:
-    from fastmix.experiments.runner import completed_rows
+    from fastmix.experiments.runner import completed_rows, read_settings
 
     found = []
     for experiment in EXPERIMENTS.values():
-        path = root / f"{experiment.name}.settings.json"
-        if not path.exists():
-            continue
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        values = dict(facts["settings"])
-        values["methods"] = None if values["methods"] is None else tuple(values["methods"])
-        settings = Settings(**values)
-        rows = completed_rows(root, experiment, settings)
-        found.append(_Section(experiment, settings, facts["machine"], facts["started"], rows))
+        facts = read_settings(root, experiment)
+        if facts is not None:
+            settings, machine, started = facts
+            rows = completed_rows(root, experiment, settings)
+            found.append(_Section(experiment, settings, machine, started, rows))
     return found
+
+
+@contextlib.contextmanager
+def _blaming_rows(root: Path, experiment: Experiment) -> Iterator[None]:
+    """Rows that cannot be shown are not those that this experiment wrote, whatever their keys say."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        path, reason = Journal(root, experiment.name).path, f"{type(error).__name__}: {error}"
+        raise FormatError(f"{display_name(path)}: not the rows of this experiment ({reason})") from error
 
 
 def _has_content(figure: Figure) -> bool:
@@ -200,7 +209,7 @@ def _failures_html(rows: Iterable[Row]) -> str:
     if not failed:
         return ""
     lines = "".join(
-        f"<li>{_text(row['method'])}, trial {row['trial']}: {_text(row['failure'])}</li>"
+        f"<li>{_text(row['method'])}, trial {_text(row['trial'])}: {_text(row['failure'])}</li>"
         for row in failed[:_MOST_FAILURES]
     )
     message = f"{format_count(len(failed), 'row')} failed, and averages are over the others:"

@@ -5,24 +5,25 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fastmix.experiments.execution import LocalPool, Pool, SharedExecutor, run_in_order
+from fastmix.errors import FormatError
+from fastmix.experiments.execution import CrashError, LocalPool, LostError, Pool, SharedExecutor, run_in_order
 from fastmix.experiments.journal import Journal
 from fastmix.experiments.machine import describe_machine
 from fastmix.experiments.plan import Experiment, Row, Settings, Task
 from fastmix.experiments.plotting import require_matplotlib
 from fastmix.experiments.registry import EXPERIMENTS, find_experiment
-from fastmix.experiments.trials import failed_rows, run_task
-from fastmix.io.files import atomic_write
+from fastmix.experiments.trials import failed_rows, run_task, was_lost
+from fastmix.io.files import atomic_write, display_name
 from fastmix.results import Status
 
-__all__ = ["ExperimentResult", "Progress", "completed_rows", "run_experiment"]
+__all__ = ["ExperimentResult", "Progress", "completed_rows", "read_settings", "run_experiment"]
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,15 @@ class ExperimentResult:
     ----------
     experiments : tuple of str
     status : Status
-        ``interrupted`` after Ctrl-C; the report then shows what there is.
+        ``interrupted`` after Ctrl-C, or when what ran the tasks was lost; the report then shows what there is.
     report : Path
         The page.
     figures : tuple of Path
     num_rows, num_run, num_failed : int
         Rows of these experiments, how many of them this call has made, and how many tell of a failure.
     seconds : float
+    note : str
+        What stopped the run, if it was not Ctrl-C.
     """
 
     experiments: tuple[str, ...]
@@ -69,6 +72,7 @@ class ExperimentResult:
     num_run: int
     num_failed: int
     seconds: float
+    note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The facts as plain data, the shape of the command line's JSON."""
@@ -81,6 +85,7 @@ class ExperimentResult:
             "num_run": self.num_run,
             "num_failed": self.num_failed,
             "seconds": self.seconds,
+            "note": self.note,
         }
 
 
@@ -132,13 +137,17 @@ def run_experiment(
     ------
     ValueError
         If an argument is not valid, or another run is writing to the folder.
+    FormatError
+        If the folder holds files with the names of ours that are not ours.
     ImportError
         If Matplotlib, or for ``denoise`` scikit-image, is not installed; the message names the extra.
 
     Notes
     -----
     ``NAME.jsonl`` has a row for every trial and method, in an order that does not depend on which finished first, and
-    is the same byte by byte for the same seed; seconds are in ``NAME.seconds.jsonl``.
+    is the same byte by byte for the same seed; seconds are in ``NAME.seconds.jsonl``. What a method raises is a row.
+    What the executor raises (a cluster whose scheduler died, workers without fastmix) is none: the run stops with the
+    status ``interrupted``, and the same call goes on.
     """
     begin = time.perf_counter()
     require_matplotlib()  # before the hours, not after
@@ -152,15 +161,21 @@ def run_experiment(
         plans.append((experiment, own, experiment.tasks(own)))
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
-    status, num_run = Status.OK, 0
+    for experiment in EXPERIMENTS.values():  # what the report will need, before the hours
+        if read_settings(folder, experiment) is not None:
+            Journal(folder, experiment.name).read()
+    status, num_run, note = Status.OK, 0, ""
     local = LocalPool(num_workers)
     pool: Pool = local if executor is None else SharedExecutor(executor)
     try:
         for experiment, own, tasks in plans:
             _write_settings(folder, experiment, own)
-            num_run += _run(experiment, tasks, folder, pool, progress)
+            for made in _run(experiment, tasks, folder, pool, progress):
+                num_run += made
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
+    except LostError as error:
+        status, note = Status.INTERRUPTED, str(error)
     finally:
         local.close(now=status == Status.INTERRUPTED)
     from fastmix.experiments.report import write_report
@@ -176,12 +191,13 @@ def run_experiment(
         num_run=num_run,
         num_failed=sum(row["failure"] is not None for row in rows),
         seconds=time.perf_counter() - begin,
+        note=note,
     )
 
 
 def completed_rows(folder: str | os.PathLike[str], experiment: Experiment, settings: Settings) -> list[Row]:
     """Rows of an experiment that belong to these settings, in the order of its plan."""
-    rows = Journal(folder, experiment.name).read()
+    rows = [row for row in Journal(folder, experiment.name).read() if not was_lost(row)]
     try:
         tasks = experiment.tasks(settings)
     except (OSError, ImportError, ValueError):  # the photographs are no longer there: show what there is of them
@@ -193,12 +209,12 @@ def completed_rows(folder: str | os.PathLike[str], experiment: Experiment, setti
 
 def _run(
     experiment: Experiment, tasks: list[Task], folder: Path, pool: Pool, progress: Callable[[Progress], None] | None
-) -> int:
-    """Run what is missing of a plan; the number of rows made."""
+) -> Generator[int, None, None]:
+    """Run what is missing of a plan; yields the number of rows made whenever some are on disk."""
     journal = Journal(folder, experiment.name)
     with journal.lock():
+        known = {row["key"] for row in journal.read() if not was_lost(row)}
         journal.repair()
-        known = {row["key"] for row in journal.read()}
         total = sum(len(task.calls) for task in tasks)
         shared = _rows_elsewhere(folder, experiment)
         missing = [_without(task, known) for task in tasks]
@@ -212,9 +228,10 @@ def _run(
                 if not task.calls:
                     continue
                 rest = _without(task, shared.keys())
-                made += len(rest.calls)
-                fresh = _outcomes(rest, next(results)) if rest.calls else []
+                fresh = _outcomes(rest, results) if rest.calls else []
                 journal.append(_merged(task, fresh, shared))
+                yield len(rest.calls)
+                made += len(rest.calls)
                 done += len(task.calls)
                 if progress is not None:
                     left = sum(len(other.calls) for other in pending) - made
@@ -224,7 +241,6 @@ def _run(
             results.close()
             if alone is not None:
                 alone.close(now=True)
-    return made
 
 
 def _without(task: Task, keys: Any) -> Task:
@@ -233,8 +249,18 @@ def _without(task: Task, keys: Any) -> Task:
     )
 
 
-def _outcomes(task: Task, result: Any) -> list[tuple[Row, dict[str, Any]]]:
-    return failed_rows(task, result) if isinstance(result, Exception) else result
+def _outcomes(task: Task, results: Iterator[Any]) -> list[tuple[Row, dict[str, Any]]]:
+    """Rows of the next result; a :class:`LostError` if it has none."""
+    try:
+        result = next(results)
+    except Exception as error:
+        result = error
+    if isinstance(result, CrashError):
+        return failed_rows(task, result)
+    if isinstance(result, Exception):  # a task keeps its own errors in its rows: this one is the executor's
+        reason = " ".join(f"{type(result).__name__}: {result}".split()).rstrip(":")
+        raise LostError(f"the executor failed ({reason}); the same call runs what is missing") from result
+    return result
 
 
 def _merged(
@@ -259,8 +285,33 @@ def _rows_elsewhere(folder: Path, experiment: Experiment) -> dict[str, Row]:
     found: dict[str, Row] = {}
     for other in EXPERIMENTS.values():
         if other.name != experiment.name and not other.alone:
-            found |= {row["key"]: row for row in Journal(folder, other.name).read()}
+            found |= {row["key"]: row for row in Journal(folder, other.name).read() if not was_lost(row)}
     return found
+
+
+def read_settings(folder: Path, experiment: Experiment) -> tuple[Settings, dict[str, str], str] | None:
+    """Settings of the last run of an experiment in a folder, its machine and when it began; None without a run.
+
+    Raises
+    ------
+    FormatError
+        If the file of that name is not ours.
+    """
+    path = folder / f"{experiment.name}.settings.json"
+    if not path.exists():
+        return None
+    try:
+        facts = json.loads(path.read_bytes())
+        values = dict(facts["settings"])
+        values["methods"] = None if values["methods"] is None else tuple(values["methods"])
+        settings = Settings(**values)
+        settings.chosen(experiment.calls(settings))
+        if not isinstance(settings.images, str | None):
+            raise TypeError(f"images must be a name, got {settings.images!r}")
+        return settings, {str(name): str(value) for name, value in facts["machine"].items()}, str(facts["started"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise FormatError(f"{display_name(path)}: not the settings of an experiment ({reason})") from error
 
 
 def _write_settings(folder: Path, experiment: Experiment, settings: Settings) -> None:

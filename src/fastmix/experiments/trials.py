@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import time
 from typing import Any
 
@@ -14,9 +15,15 @@ from fastmix.experiments.plan import Case, MethodCall, Row, Task, row_key
 from fastmix.experiments.problems import Instance, build, mean_error
 from fastmix.results import jsonable
 
-__all__ = ["failed_rows", "run_task"]
+__all__ = ["failed_rows", "run_task", "was_lost"]
 
 Outcome = tuple[Row, dict[str, Any]]
+
+# Failures that early versions recorded though an executor, and not the row, was at fault.
+_NOT_ITS_OWN = re.compile(
+    r"(Futures?CancelledError|CancelledError|CommClosedError|KilledWorker|ClosedClientError|Broken\w+):"
+    r"|CrashError: the executor cancelled this trial"
+)
 
 
 def run_task(task: Task) -> list[Outcome]:
@@ -53,6 +60,17 @@ def run_task(task: Task) -> list[Outcome]:
 def failed_rows(task: Task, error: Exception) -> list[Outcome]:
     """Rows that say why a whole task came to nothing."""
     return [(_row(task.case, call, failure=error), {}) for call in task.calls]
+
+
+def was_lost(row: Row) -> bool:
+    """Whether a row in a file tells only that its executor was gone, and must be run again.
+
+    Examples
+    --------
+    >>> was_lost({"failure": "CrashError: the executor cancelled this trial"}), was_lost({"failure": None})
+    (True, False)
+    """
+    return row["failure"] is not None and _NOT_ITS_OWN.match(row["failure"]) is not None
 
 
 def _run(case: Case, call: MethodCall, instance: Instance) -> tuple[Row, dict[str, float]]:

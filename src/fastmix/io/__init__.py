@@ -20,6 +20,7 @@ from fastmix.model import PairwiseMRF
 
 __all__ = [
     "atomic_write",
+    "check_model_name",
     "format_uai",
     "load_npz",
     "open_text",
@@ -120,10 +121,15 @@ def write_model(model: PairwiseMRF, path: PathLike) -> list[str]:
         ...
     ValueError: the name of a model file must end in .uai, .uai.gz, .uai.xz or .npz, got 'two.txt'
     """
-    name = os.fspath(path)
-    if name.lower().endswith(".npz"):
+    check_model_name(path)
+    if os.fspath(path).lower().endswith(".npz"):
         save_npz(model, path)
         return []
-    if name == "-" or name.lower().endswith((".uai", ".uai.gz", ".uai.xz")):
-        return write_uai(model, path)
-    raise ValueError(f"the name of a model file must end in .uai, .uai.gz, .uai.xz or .npz, got {name!r}")
+    return write_uai(model, path)
+
+
+def check_model_name(path: PathLike) -> None:
+    """Raise the ValueError of :func:`write_model` if the suffix names no format."""
+    name = os.fspath(path)
+    if name != "-" and not name.lower().endswith((".uai", ".uai.gz", ".uai.xz", ".npz")):
+        raise ValueError(f"the name of a model file must end in .uai, .uai.gz, .uai.xz or .npz, got {name!r}")

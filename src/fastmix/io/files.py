@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import IO, Any, BinaryIO, Literal, TextIO, cast, overload
 
-from fastmix.errors import FormatError, ResourceError
+from fastmix.errors import FormatError, ResourceError, printable
 from fastmix.resources import available_memory, format_bytes, parse_bytes
 from fastmix.validation import check_positive
 
@@ -25,6 +25,8 @@ __all__ = [
     "PathLike",
     "atomic_write",
     "check_content_size",
+    "check_folder",
+    "check_writable",
     "decode_text",
     "display_name",
     "open_text",
@@ -41,15 +43,15 @@ _SPOOL_BYTES = 1 << 26  # output for a stream is held in memory up to this size,
 
 
 def display_name(path: PathLike) -> str:
-    """The path as it stands in messages; ``-`` is the standard input.
+    r"""The path as it stands in messages, on one line; ``-`` is the standard input.
 
     Examples
     --------
-    >>> display_name("grid.uai"), display_name("-")
-    ('grid.uai', '<stdin>')
+    >>> print(display_name("grid.uai"), display_name("-"), display_name("two\nlines.uai"))
+    grid.uai <stdin> two\nlines.uai
     """
     name = os.fspath(path)
-    return "<stdin>" if name == "-" else name
+    return "<stdin>" if name == "-" else printable(name)
 
 
 def read_bytes(path: PathLike, max_bytes: float | None = None) -> bytes:
@@ -230,19 +232,85 @@ def atomic_write(path: PathLike, *, binary: bool = False) -> AbstractContextMana
     return _write_renamed(os.path.realpath(name), suffix, binary)
 
 
-@contextmanager
-def _write_renamed(target: str, suffix: str, binary: bool) -> Iterator[TextIO | BinaryIO]:
-    folder = os.path.dirname(target)
+def check_writable(path: PathLike) -> None:
+    """Raise what :func:`atomic_write` would raise about this place; what is there stays as it is.
+
+    To be called before long work. Whether there will be room on the disk remains to be seen.
+
+    Raises
+    ------
+    OSError
+        If the path is a directory, is marked read-only, or cannot be made.
+
+    Examples
+    --------
+    >>> check_writable("/")
+    Traceback (most recent call last):
+        ...
+    IsADirectoryError: [Errno 21] Is a directory: '/'
+    """
+    name = os.fspath(path)
+    if name == "-":
+        return
+    with contextlib.suppress(FileNotFoundError):
+        mode = os.stat(name).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+        if not stat.S_ISREG(mode):  # a pipe or a device: opening it may wait for a reader
+            if not os.access(name, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+            return
+    _try_beside(os.path.realpath(name))
+
+
+def check_folder(path: PathLike) -> None:
+    """Raise what making this folder, if it is not there, and a file in it would raise; nothing is made.
+
+    Raises
+    ------
+    OSError
+        If a part of the path is no folder, or nothing can be made there.
+    """
+    folder = os.path.realpath(path)
+    try:
+        while not _is_there(folder):
+            folder = os.path.dirname(folder)
+        _try_beside(os.path.join(folder, "file"))
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, os.fspath(path)) from None
+
+
+def _is_there(path: str) -> bool:
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _try_beside(target: str) -> None:
+    temporary, descriptor = _create_beside(target)
+    os.close(descriptor)
+    os.unlink(temporary)
+
+
+def _create_beside(target: str) -> tuple[str, int]:
+    """A new file in the folder of a target, open for writing; its errors are about the target."""
     # The name does not contain the target's, which may be of the greatest length allowed already.
-    temporary = os.path.join(folder, f".fastmix-{secrets.token_hex(8)}.tmp")
+    temporary = os.path.join(os.path.dirname(target), f".fastmix-{secrets.token_hex(8)}.tmp")
     if os.path.exists(target) and not os.access(target, os.W_OK):
         # A rename needs no leave of the file it replaces; a file marked read-only is respected all the same.
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
     try:
         # The kernel takes the umask off 0o666; tempfile would make a private file instead.
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        return temporary, os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     except OSError as error:
         raise type(error)(error.errno, error.strerror, target) from None
+
+
+@contextmanager
+def _write_renamed(target: str, suffix: str, binary: bool) -> Iterator[TextIO | BinaryIO]:
+    temporary, descriptor = _create_beside(target)
     try:
         with os.fdopen(descriptor, "wb") as raw:
             with _encoded(raw, suffix, binary) as stream:
@@ -252,11 +320,12 @@ def _write_renamed(target: str, suffix: str, binary: bool) -> Iterator[TextIO | 
         with contextlib.suppress(FileNotFoundError):
             os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
+        _name(error, target)
         raise
-    _sync_folder(folder)
+    _sync_folder(os.path.dirname(target))
 
 
 @contextmanager
@@ -266,8 +335,12 @@ def _write_spooled(target: str | None, suffix: str, binary: bool) -> Iterator[Te
             yield stream
         spool.seek(0)
         if target is not None:
-            with open(target, "wb") as file:
-                _copy(cast(IO[bytes], spool), file)
+            try:
+                with open(target, "wb") as file:
+                    _copy(cast(IO[bytes], spool), file)
+            except OSError as error:
+                _name(error, target)
+                raise
             return
         sys.stdout.flush()
         out = getattr(sys.stdout, "buffer", None)
@@ -297,6 +370,12 @@ def _encoded(raw: IO[bytes], suffix: str, binary: bool) -> Iterator[TextIO | Bin
             yield text
         finally:
             text.detach()
+
+
+def _name(error: BaseException, target: str) -> None:
+    """Let the error of a full disk say which file it is about."""
+    if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+        error.filename = target
 
 
 def _copy(source: IO[bytes], sink: IO[bytes]) -> None:

@@ -19,6 +19,8 @@ from typing import Any
 
 from numba import cuda, float64, int8, int64, uint32, uint64
 
+from fastmix._jit import cuda_jit
+
 __all__ = [
     "MOST_THREADS",
     "centre_rows",
@@ -66,7 +68,7 @@ def energy_kernel(packed: bool) -> Any:
     """
     state = _packed_state if packed else _plain_state
 
-    @cuda.jit(cache=True)
+    @cuda_jit(cache=True)
     def kernel(x, rows, steps, offsets, values, pieces, num_chains, out):
         chain = uint64(cuda.blockIdx.x) * uint64(cuda.blockDim.x) + uint64(cuda.threadIdx.x)
         if chain >= num_chains:
@@ -86,7 +88,7 @@ def energy_kernel(packed: bool) -> Any:
     return kernel
 
 
-@cuda.jit(cache=True)
+@cuda_jit(cache=True)
 def sum_pieces(parts, starts, num_chains, out):
     """Add up the pieces from ``starts[r]`` to ``starts[r + 1]`` for every row r of ``out`` (rows, chains)."""
     place = uint64(cuda.blockIdx.x) * uint64(cuda.blockDim.x) + uint64(cuda.threadIdx.x)
@@ -102,7 +104,7 @@ def sum_pieces(parts, starts, num_chains, out):
         place += uint64(cuda.gridDim.x) * uint64(cuda.blockDim.x)
 
 
-@cuda.jit(cache=True)
+@cuda_jit(cache=True)
 def centre_rows(values, num_rows, num_chains):
     """Subtract the mean of every row (block by block) of ``values`` (rows, chains)."""
     shared = cuda.shared.array(MOST_THREADS, float64)
@@ -148,7 +150,7 @@ def count_kernel(packed: bool) -> Any:
     """
     state = _packed_state if packed else _plain_state
 
-    @cuda.jit(cache=True)
+    @cuda_jit(cache=True)
     def kernel(x, rows, steps, offsets, sizes, owners, weights, num_chains, out):
         shared = cuda.shared.array(_ROOM, float64)
         thread, threads = uint64(cuda.threadIdx.x), uint64(cuda.blockDim.x)
@@ -198,7 +200,7 @@ def count_kernel(packed: bool) -> Any:
 # -- resampling -------------------------------------------------------------------------------------------------------
 
 
-@cuda.jit(cache=True)
+@cuda_jit(cache=True)
 def gather_packed(x, sources, stride, num_sites, out):
     """Let chain c of ``out`` have the states of chain ``sources[c]`` of ``x``; ``sources`` uint32 (32 * stride,)."""
     place = uint64(cuda.blockIdx.x) * uint64(cuda.blockDim.x) + uint64(cuda.threadIdx.x)
@@ -212,7 +214,7 @@ def gather_packed(x, sources, stride, num_sites, out):
         place += uint64(cuda.gridDim.x) * uint64(cuda.blockDim.x)
 
 
-@cuda.jit(cache=True)
+@cuda_jit(cache=True)
 def gather_states(x, sources, stride, num_sites, out):
     """The same for chains of bytes; ``sources`` uint32 (stride,)."""
     place = uint64(cuda.blockIdx.x) * uint64(cuda.blockDim.x) + uint64(cuda.threadIdx.x)
@@ -235,7 +237,7 @@ def _log_weight(values, own, first, last, theirs, tables_at, own_steps, their_st
     return total
 
 
-@cuda.jit(cache=True)
+@cuda_jit(cache=True)
 def fill_thresholds(
     values, states, unary_at, indptr, theirs, tables_at, own_steps, their_steps, strides, starts, table
 ):
@@ -276,7 +278,7 @@ def fill_thresholds(
         place += int64(cuda.gridDim.x) * int64(cuda.blockDim.x)
 
 
-@cuda.jit(cache=True)
+@cuda_jit(cache=True)
 def fill_masks(table, num_sites, site_step, entry_step, masks):
     """The masks of :func:`fastmix.sampling.cuda_tables.packed_tables` from its table (n, 16).
 

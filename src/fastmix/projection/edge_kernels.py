@@ -8,15 +8,16 @@ LARS, walks along its pieces: contrasts join when they reach the bound and leave
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from fastmix._jit import njit
 
 __all__ = ["table_path"]
 
 _TINY = 1e-10  # a contrast this close to the span of the active ones moves with them and is not added
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _gram(position, sign, k, l):  # type: ignore[no-untyped-def]
     total = 0.0
     for a in range(position.shape[1]):
@@ -26,7 +27,7 @@ def _gram(position, sign, k, l):  # type: ignore[no-untyped-def]
     return total
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _append(chol, active, count, position, sign, k):  # type: ignore[no-untyped-def]
     """Add contrast k to the Cholesky factor of the active Gram matrix; False if it depends on the others."""
     for a in range(count):
@@ -45,7 +46,7 @@ def _append(chol, active, count, position, sign, k):  # type: ignore[no-untyped-
     return True
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _solve(chol, count, right, out):  # type: ignore[no-untyped-def]
     for a in range(count):
         value = right[a]
@@ -59,7 +60,7 @@ def _solve(chol, count, right, out):  # type: ignore[no-untyped-def]
         out[a] = value / chol[a, a]
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _remove(chol, active, signs, weights, previous, count, place):  # type: ignore[no-untyped-def]
     """Take one contrast out of the active ones; returns the new number.
 
@@ -79,7 +80,7 @@ def _remove(chol, active, signs, weights, previous, count, place):  # type: igno
     return count - 1
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _correlate(values, position, sign, out):  # type: ignore[no-untyped-def]
     for k in range(position.shape[0]):
         total = 0.0
@@ -88,7 +89,7 @@ def _correlate(values, position, sign, out):  # type: ignore[no-untyped-def]
         out[k] = total
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _combine(direction, active, count, position, sign, out):  # type: ignore[no-untyped-def]
     out[:] = 0.0
     for a in range(count):
@@ -96,7 +97,7 @@ def _combine(direction, active, count, position, sign, out):  # type: ignore[no-
             out[position[active[a], b]] += sign[active[a], b] * direction[a]
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def table_path(psi, position, sign, t_stop, knot_t, knot_weight, table):  # type: ignore[no-untyped-def]
     """Path of the nearest table for one edge.
 

@@ -7,15 +7,15 @@ of the parent) from ``link_at[k]`` on.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from fastmix._jit import njit
 from fastmix.sampling.gibbs_kernels import largest
 
 __all__ = ["pass_down", "pass_up"]
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def pass_up(potentials, states, node_at, parent, link_at, piece_of, beliefs, messages, log_z):  # type: ignore[no-untyped-def]
     """Log Z of every piece; ``beliefs`` (like the node entries) and ``messages`` are left for the way down."""
     log_z[:] = 0.0
@@ -49,7 +49,7 @@ def pass_up(potentials, states, node_at, parent, link_at, piece_of, beliefs, mes
             beliefs[node_at[parent[k]] + t] += value
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def pass_down(  # type: ignore[no-untyped-def]
     potentials, states, node_at, parent, link_at, first, last, beliefs, messages, marginals
 ):

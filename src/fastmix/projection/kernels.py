@@ -7,13 +7,14 @@ from the last knot on.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from fastmix._jit import njit
 
 __all__ = ["dual_and_primal", "frobenius_bounds", "quadratic_dual_and_primal", "quadratic_sweep", "sweep", "total_cost"]
 
 
-@numba.njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def _bound_at(mu, mus, zs):  # type: ignore[no-untyped-def]
     """z(mu), its slope, and the piece it is on."""
     last = len(mus) - 1
@@ -32,7 +33,7 @@ def _bound_at(mu, mus, zs):  # type: ignore[no-untyped-def]
     return zs[low] + slope * (mu - mus[low]), slope, low
 
 
-@numba.njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def _cost_at(z, mus, zs, fs):  # type: ignore[no-untyped-def]
     """f(z) by the trapezium rule from the knot above, exact because the slope is linear."""
     last = len(zs) - 1
@@ -51,7 +52,7 @@ def _cost_at(z, mus, zs, fs):  # type: ignore[no-untyped-def]
     return fs[low] + 0.5 * (mus[low] + mu) * (zs[low] - z)
 
 
-@numba.njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def total_cost(start, mus, zs, fs, z):  # type: ignore[no-untyped-def]
     """Sum of f_e(z_e)."""
     total = 0.0
@@ -61,7 +62,7 @@ def total_cost(start, mus, zs, fs, z):  # type: ignore[no-untyped-def]
     return total
 
 
-@numba.njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def quadratic_sweep(indptr, neighbors, rho, tau, limit, relaxation):  # type: ignore[no-untyped-def]
     """One pass over the nodes for ``f = 4 (rho - z)^2`` and multipliers ``8 tau``, largest change returned.
 
@@ -100,7 +101,7 @@ def quadratic_sweep(indptr, neighbors, rho, tau, limit, relaxation):  # type: ig
     return largest
 
 
-@numba.njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def quadratic_dual_and_primal(edges, rho, tau, limit, cap, z, sums):  # type: ignore[no-untyped-def]
     """Dual value for the limit, and the cost of the point next to tau that meets the cap, which is left in ``z``.
 
@@ -126,7 +127,7 @@ def quadratic_dual_and_primal(edges, rho, tau, limit, cap, z, sums):  # type: ig
     return dual, primal
 
 
-@numba.njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def sweep(indptr, neighbors, edge_ids, start, mus, zs, lam, limit, relaxation):  # type: ignore[no-untyped-def]
     """One pass over the nodes for general costs, largest change returned.
 
@@ -167,7 +168,7 @@ def sweep(indptr, neighbors, edge_ids, start, mus, zs, lam, limit, relaxation): 
     return largest
 
 
-@numba.njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def dual_and_primal(edges, start, mus, zs, fs, lam, limit, cap, z, sums):  # type: ignore[no-untyped-def]
     """The same as :func:`quadratic_dual_and_primal` for general costs and multipliers lam."""
     sums[:] = 0.0
@@ -192,7 +193,7 @@ def dual_and_primal(edges, start, mus, zs, fs, lam, limit, cap, z, sums):  # typ
     return dual, primal
 
 
-@numba.njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def frobenius_bounds(start, mus, zs, eta):  # type: ignore[no-untyped-def]
     """The z of every edge that minimises ``f_e(z) + 2 eta z^2``: where its slope mu is ``4 eta z``."""
     z = np.empty(len(start) - 1)

@@ -8,16 +8,17 @@ step of a descent.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numba import uint32
+
+from fastmix._jit import njit
 
 __all__ = ["add_energies", "fill_thresholds", "sweep", "weighted_counts"]
 
 _SCATTERED = 16  # inner states of a table from which one pass with scattered sums beats a pass for each
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def fill_thresholds(  # type: ignore[no-untyped-def]
     states, indptr, neighbors, tables_at, own_steps, their_steps, unary_at, unary, pairwise, starts, table
 ):
@@ -64,7 +65,7 @@ def fill_thresholds(  # type: ignore[no-untyped-def]
                 place += 1
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def sweep(x, order, states, indptr, neighbors, strides, starts, table, numbers):  # type: ignore[no-untyped-def]
     """Update the variables of ``order`` in all chains; ``numbers`` (len(order), chains) are uniform 32-bit numbers.
 
@@ -91,7 +92,7 @@ def sweep(x, order, states, indptr, neighbors, strides, starts, table, numbers):
                 own[c] = state
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def add_energies(x, states, edges, unary_at, unary, pairwise_at, pairwise, variables, chosen, out):  # type: ignore[no-untyped-def]
     """Add the log-weight of every chain's configuration to ``out`` (chains,), of some variables and edges only.
 
@@ -131,7 +132,7 @@ def add_energies(x, states, edges, unary_at, unary, pairwise_at, pairwise, varia
         out[c] += constant
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 def weighted_counts(x, states, edges, unary_at, pairwise_at, variables, chosen, weights, unary, pairwise):  # type: ignore[no-untyped-def]
     """Sum of the weights (chains,) of the chains in every state of some variables and edges.
 

@@ -8,15 +8,15 @@ and in the functions called, so that its value is NaN and the step is shortened.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from fastmix._jit import njit
 from fastmix.projection.kernels import _bound_at, _cost_at
 
 __all__ = ["ascend", "edge_bounds"]
 
 
-@numba.njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def _value_and_gradient(edges, start, mus, zs, fs, v, limit, gradient):  # type: ignore[no-untyped-def]
     rank = v.shape[1]
     value = 0.0
@@ -40,7 +40,7 @@ def _value_and_gradient(edges, start, mus, zs, fs, v, limit, gradient):  # type:
     return value
 
 
-@numba.njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def edge_bounds(edges, start, mus, zs, v):  # type: ignore[no-untyped-def]
     """z_e(2 v_i . v_j) of every edge."""
     z = np.empty(edges.shape[0])
@@ -53,7 +53,7 @@ def edge_bounds(edges, start, mus, zs, v):  # type: ignore[no-untyped-def]
     return z
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 def _dot(x, y):  # type: ignore[no-untyped-def]
     total = 0.0
     for k in range(len(x)):
@@ -61,13 +61,13 @@ def _dot(x, y):  # type: ignore[no-untyped-def]
     return total
 
 
-@numba.njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def _add(x, factor, y):  # type: ignore[no-untyped-def]
     for k in range(len(x)):
         x[k] += factor * y[k]
 
 
-@numba.njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def ascend(edges, start, mus, zs, fs, v, limit, num_steps, steps, changes, products, used):  # type: ignore[no-untyped-def]
     """At most ``num_steps`` steps of L-BFGS from v, in place.
 

@@ -98,11 +98,6 @@ class Checkpoint:
             stream.write(content)
         self.last = time.monotonic()
 
-    def remove(self) -> None:
-        """The run is over: the file is no longer needed."""
-        if os.path.exists(self.path):
-            os.remove(self.path)
-
     def _read(self) -> dict[str, NDArray[Any]]:
         # What atomic_write compresses for the sake of its name is read back in the same way.
         line, _, content = read_bytes(self.path, max(1, available_memory() // 2)).partition(b"\n")

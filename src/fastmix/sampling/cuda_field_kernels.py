@@ -20,6 +20,7 @@ from typing import Any
 
 from numba import cuda, float32, float64, uint32, uint64
 
+from fastmix._jit import cuda_jit
 from fastmix.sampling.cuda_kernels import add_counts, counter_top, philox
 
 __all__ = ["packed_field_kernel", "site_field_kernel"]
@@ -123,7 +124,7 @@ def packed_field_kernel(mode: int, per_chain: bool, grid: bool) -> Any:
                 ones = uint32(ones | bit)
         return ones
 
-    @cuda.jit(cache=True, fastmath=True)
+    @cuda_jit(cache=True, fastmath=True)
     def kernel(
         x, around, chunks, partial, margins, indptr, rows, weights, offsets, starts,
         sums, site_step, chain_step, word_step, stride, most, first, last, num_sweeps, sweep_begin, key0, key1,
@@ -255,7 +256,7 @@ def site_field_kernel(degree: int, mode: int, grid: bool) -> Any:
                     total += float64(weights[uint64(k)]) + float64(weight_rests[uint64(k)])
         return total
 
-    @cuda.jit(cache=True, fastmath=True)
+    @cuda_jit(cache=True, fastmath=True)
     def kernel(
         x, codes, steps, indptr, neighbors, weights, weight_rests, offsets, offset_rests, starts, sums,
         stride, num_sites, first, last, num_sweeps, sweep_begin, key0, key1,

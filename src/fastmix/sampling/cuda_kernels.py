@@ -26,6 +26,8 @@ from typing import Any
 
 from numba import cuda, uint32, uint64
 
+from fastmix._jit import cuda_jit
+
 __all__ = ["MODES", "SETTLE_TAG", "packed_kernel", "philox"]
 
 MODES = {"none": 0, "rao-blackwell": 1, "counts": 2}
@@ -209,7 +211,7 @@ def packed_kernel(words: int, lanes: int, mode: int, per_chain: bool, grid: bool
             below[w] = uint32((zero & threshold) | (below[w] & (zero | threshold)))
             equal[w] = uint32(equal[w] & uint32(~(random[w] ^ threshold)))
 
-    @cuda.jit(cache=True)
+    @cuda_jit(cache=True)
     def kernel(
         x, around, masks, table, terms, starts, models, sums, site_step, chain_step, word_step,
         stride, num_sites, num_rows, first, last, num_sweeps, sweep_begin, key0, key1,

@@ -14,6 +14,7 @@ from typing import Any
 
 from numba import cuda, float64, uint32, uint64
 
+from fastmix._jit import cuda_jit
 from fastmix.sampling.cuda_kernels import counter_top, philox
 
 __all__ = ["logit_kernel", "table_kernel"]
@@ -48,7 +49,7 @@ def table_kernel(width: int, bytewise: bool, small: bool, mode: int, per_chain: 
         chains of a thread use; ``sums``, stride, the size of the tables of a model, and so on.
     """
 
-    @cuda.jit(cache=True)
+    @cuda_jit(cache=True)
     def kernel(
         x, indptr, rows, strides, cuts, entries, table, sum_rows, starts, models, sums,
         stride, model_size, first, last, num_sweeps, sweep_begin, key0, key1,
@@ -162,7 +163,7 @@ def logit_kernel(width: int, mode: int, per_chain: bool, grid: bool) -> Any:
             k += uint64(1)
         return total
 
-    @cuda.jit(cache=True)
+    @cuda_jit(cache=True)
     def kernel(
         x, indptr, rows, tables, row_steps, col_steps, values, unary_starts, unary, cuts, sum_rows, starts, sums,
         stride, first, last, num_sweeps, sweep_begin, key0, key1,

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from numba import cuda, int32, uint32, uint64
 
+from fastmix._jit import cuda_jit
+
 __all__ = ["count_packed_pairs", "count_state_pairs", "empty_sums", "exchange_packed", "exchange_states"]
 
 _HISTOGRAM = 1024  # pairs of states that are counted in shared memory
 
 
-@cuda.jit(cache=True)
+@cuda_jit(cache=True)
 def empty_sums(sums, totals, num_rows, num_columns, per_group):
     """Move sums (num_rows, num_columns) to the totals of groups of columns; a last group that is not full is dropped.
 
@@ -31,7 +33,7 @@ def empty_sums(sums, totals, num_rows, num_columns, per_group):
         place += uint64(cuda.gridDim.x) * uint64(cuda.blockDim.x)
 
 
-@cuda.jit(cache=True)
+@cuda_jit(cache=True)
 def count_packed_pairs(x, ends, stride, num_words, last_mask, out):
     """Add the pairs of states of every edge (block by block) over all chains to ``out`` uint64 (edges * 4,).
 
@@ -59,7 +61,7 @@ def count_packed_pairs(x, ends, stride, num_words, last_mask, out):
         edge += uint64(cuda.gridDim.x)
 
 
-@cuda.jit(cache=True)
+@cuda_jit(cache=True)
 def count_state_pairs(x, ends, sizes, offsets, stride, num_chains, out):
     """The same for any states: ``sizes`` holds both state counts of every edge, ``offsets`` where its pairs begin."""
     counts = cuda.shared.array(_HISTOGRAM, int32)
@@ -93,7 +95,7 @@ def count_state_pairs(x, ends, sizes, offsets, stride, num_chains, out):
         edge += uint64(cuda.gridDim.x)
 
 
-@cuda.jit(cache=True)
+@cuda_jit(cache=True)
 def exchange_packed(x, first, second, stride, num_sites):
     """Exchange the states of chains ``first[k]`` and ``second[k]``; no chain may be named twice."""
     place = uint64(cuda.blockIdx.x) * uint64(cuda.blockDim.x) + uint64(cuda.threadIdx.x)
@@ -108,7 +110,7 @@ def exchange_packed(x, first, second, stride, num_sites):
         place += uint64(cuda.gridDim.x) * uint64(cuda.blockDim.x)
 
 
-@cuda.jit(cache=True)
+@cuda_jit(cache=True)
 def exchange_states(x, first, second, stride, num_sites):
     """The same for chains of bytes."""
     place = uint64(cuda.blockIdx.x) * uint64(cuda.blockDim.x) + uint64(cuda.threadIdx.x)

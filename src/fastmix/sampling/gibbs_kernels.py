@@ -12,9 +12,10 @@ sums are 32-bit numbers and must be emptied every 255 sweeps.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numba import uint8, uint32, uint64
+
+from fastmix._jit import njit
 
 __all__ = [
     "average_pairs",
@@ -32,15 +33,11 @@ __all__ = [
 
 # Functions called only from compiled code need no entry points from Python, which saves compilation time.
 # Division follows IEEE rules, because a check for zero would keep loops from being vectorised.
-_inner = numba.njit(  # type: ignore[call-overload]
-    cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
-)
+_inner = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 # The same with multiplications and additions contracted, which is both faster and more accurate.
-_fused = numba.njit(  # type: ignore[call-overload]
-    cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath={"contract"}
-)
+_fused = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath={"contract"})
 
 
 @_inner
@@ -135,7 +132,7 @@ def _count(sums, x, k):  # type: ignore[no-untyped-def]
         sums[c] = uint32(sums[c] + (uint32(1 << 24) if x[c] <= k else uint32(0)))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def table_many(x, order, indptr, neighbors, strides, cuts, starts, table, sum_starts, streams, sums, num_sweeps, mode):  # type: ignore[no-untyped-def]
     """Sweeps over chains side by side.
 
@@ -190,7 +187,7 @@ def table_many(x, order, indptr, neighbors, strides, cuts, starts, table, sum_st
                         _count(sums[sum_starts[i] + j], x[i], j)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def table_one(  # type: ignore[no-untyped-def]
     x,
     order,
@@ -236,7 +233,7 @@ def table_one(  # type: ignore[no-untyped-def]
             streams[0, q], streams[1, q], streams[2, q], streams[3, q] = a, b, d, e
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def four_one(x, order, chunks, first_chunk, last_chunk, around, table, streams, sums, num_sweeps, mode):  # type: ignore[no-untyped-def]
     """The same as :func:`table_one` for binary sites with at most four neighbours.
 
@@ -312,7 +309,7 @@ def _count_values(sums, x):  # type: ignore[no-untyped-def]
         sums[c] = uint32(sums[c] + (uint32(0) if x[c] > 0.0 else uint32(1 << 24)))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def field_many(x, order, indptr, neighbors, weights, offsets, streams, sums, num_sweeps, mode):  # type: ignore[no-untyped-def]
     """Sweeps of chains side by side for binary variables of any degree.
 
@@ -360,7 +357,7 @@ def _logits(i, x, indptr, neighbors, table_starts, row_steps, col_steps, tables,
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def logit_one(  # type: ignore[no-untyped-def]
     x,
     order,
@@ -415,7 +412,7 @@ def logit_one(  # type: ignore[no-untyped-def]
     streams[0, 0], streams[1, 0], streams[2, 0], streams[3, 0] = a, b, d, e
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def random_one(x, indptr, neighbors, strides, cuts, starts, table, sum_starts, streams, sums, num_sweeps, mode):  # type: ignore[no-untyped-def]
     """Sweeps of n updates at sites drawn at random, from pattern tables; mode 2 counts the state after each sweep."""
     n = len(cuts)
@@ -439,7 +436,7 @@ def random_one(x, indptr, neighbors, strides, cuts, starts, table, sum_starts, s
     streams[0, 0], streams[1, 0], streams[2, 0], streams[3, 0] = a, b, d, e
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def count_pairs(x, edges, states, starts, out):  # type: ignore[no-untyped-def]
     """Add the pairs of states on every edge in configurations x (chains, n) to ``out``."""
     for e in range(edges.shape[0]):
@@ -448,7 +445,7 @@ def count_pairs(x, edges, states, starts, out):  # type: ignore[no-untyped-def]
             out[starts[e] + x[c, i] * states[j] + x[c, j]] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def average_pairs(  # type: ignore[no-untyped-def]
     x, indptr, neighbors, table_starts, row_steps, col_steps, tables, unary_starts, unary, states, out
 ):
@@ -477,7 +474,7 @@ def average_pairs(  # type: ignore[no-untyped-def]
                     out[base + s * row_steps[k]] += work[s]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def descend(  # type: ignore[no-untyped-def]
     x, indptr, neighbors, table_starts, row_steps, col_steps, tables, unary_starts, unary, states, max_sweeps
 ):
@@ -506,7 +503,7 @@ def descend(  # type: ignore[no-untyped-def]
                 break
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def hopeful(  # type: ignore[no-untyped-def]
     x, free, indptr, neighbors, table_starts, row_steps, col_steps, tables, unary_starts, unary, states
 ):

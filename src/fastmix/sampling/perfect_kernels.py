@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 from numba import uint64
 
+from fastmix._jit import njit
 from fastmix.sampling.gibbs_kernels import _inner, _next, largest
 
 __all__ = ["bound_binary", "bound_general"]
@@ -26,7 +26,7 @@ def _uniform(a, b, d, e):  # type: ignore[no-untyped-def]
     return (np.float64(bits) + 0.5) * (1.0 / 9007199254740992.0), a, b, d, e
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def bound_binary(sets, order, indptr, neighbors, odds, offsets, stream, num_sweeps):  # type: ignore[no-untyped-def]
     """Sweeps of the sets of binary variables (uint8 (n,), values 1, 2 and 3), with the numbers of one stream.
 
@@ -60,7 +60,7 @@ def bound_binary(sets, order, indptr, neighbors, odds, offsets, stream, num_swee
     stream[0], stream[1], stream[2], stream[3] = a, b, d, e
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def bound_general(  # type: ignore[no-untyped-def]
     sets,
     order,

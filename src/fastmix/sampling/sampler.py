@@ -232,7 +232,8 @@ def sample(
         them at most (but not with a checkpoint, from which it can go on).
     checkpoint : str, optional
         A file to which the run is saved every ``checkpoint_seconds``, and from which it goes on if it exists, with its
-        seed when none is given; the answer is the same, bit by bit, as that of an uninterrupted run.
+        seed when none is given; the answer is the same, bit by bit, as that of an uninterrupted run. A finished run
+        stays in the file, and the same call answers from it at once: remove it when what comes back is safe.
     progress : callable, optional
         Called with sweeps done, sweeps in all and updates per second.
 
@@ -308,8 +309,6 @@ def sample(
         certified = method == "gibbs" and plan.num_chains < 3 and _is_certified(small, run.plan, schedule)
         verdict, note = assess_mixing(summary, certified=certified)
         status = verdict if status == Status.OK else status
-    if saved is not None and status not in (Status.INTERRUPTED, Status.TIME_LIMIT):
-        saved.remove()
     seconds = time.perf_counter() - begin
     options: dict[str, Any] = {
         "num_chains": plan.num_chains, "num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "accuracy": accuracy,
@@ -565,7 +564,7 @@ class _Run:
                 resumable = since_batch == self.done or self.done < 0
                 if checkpoint is not None and resumable:
                     snapshot = self.arrays()
-                    checkpoint.save(snapshot)
+                    checkpoint.save(snapshot, now=self.done == self.plan.num_sweeps)
                 elapsed = time.perf_counter() - begin
                 if time_limit is not None and self.done < 0 and elapsed > time_limit / 2 and checkpoint is None:
                     # Half of the time must be left for what the answer is made of.

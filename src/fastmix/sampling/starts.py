@@ -148,7 +148,7 @@ class _Found:
         from fastmix.sampling.gibbs_kernels import descend
 
         states = np.ascontiguousarray(starts)
-        descend(states, *self._arrays, _MOST_SWEEPS)  # type: ignore[call-arg]
+        descend(states, *self._arrays, _MOST_SWEEPS)
         states = np.unique(np.concatenate([self.states, states]), axis=0)
         weights = np.atleast_1d(self.model.log_weight(states))
         self.states, self.weights = states[weights > -np.inf], weights[weights > -np.inf]

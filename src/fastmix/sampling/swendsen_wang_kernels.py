@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from fastmix._jit import njit
 
 __all__ = ["run_binary", "run_general", "start_generators"]
 
@@ -32,7 +33,7 @@ _UNIT = 2.0**-53
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the step of SplitMix64, 2**64 over the golden ratio
 
 # Functions called only from compiled code need no entry points from Python, which saves compilation time.
-_inner = numba.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
+_inner = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 # -- random numbers -------------------------------------------------------------------------------------------------
@@ -201,7 +202,7 @@ def _assign_general(offsets, log_unary, x, parent, work, random, sums, collect):
 # -- sweeps ---------------------------------------------------------------------------------------------------------
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def run_binary(  # type: ignore[no-untyped-def]
     heads, tails, thresholds, fields, states, random_states, sums, first, last, num_sweeps, collect
 ):
@@ -231,7 +232,7 @@ def run_binary(  # type: ignore[no-untyped-def]
             _assign_binary(fields, x, parent, work, random, row, collect)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def run_general(  # type: ignore[no-untyped-def]
     heads, tails, thresholds, offsets, log_unary, states, random_states, sums, first, last, num_sweeps, collect
 ):

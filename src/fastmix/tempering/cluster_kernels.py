@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from fastmix._jit import njit
 from fastmix.sampling.gibbs_kernels import _next
 
 __all__ = ["exchange_clusters"]
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def exchange_clusters(x, num_ladders, first_rung, indptr, neighbors, streams, counts):  # type: ignore[no-untyped-def]
     """Exchange, with probability 1/2 each, the clusters in which ladders 2 p and 2 p + 1 differ at the same rung.
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from numba import cuda, float64, uint32, uint64
 
+from fastmix._jit import cuda_jit
 from fastmix.sampling.cuda_kernels import counter_top, philox
 
 __all__ = ["EXCHANGE_TAG", "decide", "energy_kernel", "exchange_words"]
@@ -45,7 +46,7 @@ def energy_kernel(count: int, chains: int, parts: int) -> Any:
         (count, chains).
     """
 
-    @cuda.jit(cache=True)
+    @cuda_jit(cache=True)
     def kernel(
         x, row, per_word, bits, places, unary_starts, unary, ends, pair_starts, columns, tables, size, num_chains, out
     ):
@@ -86,7 +87,7 @@ def _logistic(z):
     return float64(1.0) / (float64(1.0) + math.exp(min(-z, float64(700.0))))
 
 
-@cuda.jit(cache=True)
+@cuda_jit(cache=True)
 def decide(
     energies, gaps, shifts, num_energies, num_rungs, num_ladders, round_number, key0, key1, per_word, bits,
     masks, sums, carrier, heading, trips,
@@ -142,7 +143,7 @@ def decide(
             heading[top] = 2
 
 
-@cuda.jit(cache=True)
+@cuda_jit(cache=True)
 def exchange_words(x, row, masks, num_rungs, words, parity, num_sites):
     """Exchange the states under the masks between rungs k and k + 1 for every k of a parity."""
     pairs = uint64(num_rungs - parity) // uint64(2)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 from numba import uint8, uint32
 
+from fastmix._jit import njit
 from fastmix.sampling.gibbs_kernels import _fill, _shorten, largest
 
 __all__ = ["dense_sweeps"]
 
-_inner = numba.njit(  # type: ignore[call-overload]
-    cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
-)
+_inner = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 _MOST = 4294967295.0  # the largest threshold, a certainty
 
 
@@ -32,7 +30,7 @@ def _add_scaled(out, total, rung, weights):  # type: ignore[no-untyped-def]
         total[c] = 0.0
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def dense_sweeps(  # type: ignore[no-untyped-def]
     x,
     rung,

@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 from numba import float32, uint8, uint32
 
+from fastmix._jit import njit
 from fastmix.sampling.gibbs_kernels import _fill, _shorten
 
 __all__ = ["binary_energies", "exchange", "general_energies", "table_sweeps"]
 
 # Functions called only from compiled code need no entry points from Python, which saves compilation time.
-_inner = numba.njit(  # type: ignore[call-overload]
-    cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
-)
-_outer = numba.njit(cache=True, nogil=True, error_model="numpy")
+_inner = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_outer = njit(cache=True, nogil=True, error_model="numpy")
 
 _UNIT = 4294967296.0  # random numbers are below 2^32
 _FLUSH = 16  # sites whose energies are added up in single precision before they join the total

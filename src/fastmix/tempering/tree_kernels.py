@@ -9,19 +9,17 @@ within the range of numbers.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numba import uint8
 
+from fastmix._jit import njit
 from fastmix.sampling.gibbs_kernels import _fill
 
 __all__ = ["arrange_forest", "draw_forest", "grow_forest"]
 
 # Functions called only from compiled code need no entry points from Python, which saves compilation time.
-_inner = numba.njit(  # type: ignore[call-overload]
-    cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
-)
-_outer = numba.njit(cache=True, nogil=True, error_model="numpy")
+_inner = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_outer = njit(cache=True, nogil=True, error_model="numpy")
 
 _UNIT = 4294967296.0  # random numbers are below 2^32
 

@@ -20,6 +20,8 @@ from typing import Any
 
 from numba import cuda, float64, uint64
 
+from fastmix._jit import cuda_jit
+
 __all__ = ["THREADS", "binary_kernel", "table_kernel"]
 
 THREADS = 256  # of a block at most; a power of two
@@ -100,7 +102,7 @@ def binary_kernel(logs: bool, most: int) -> Any:
             value = math.sqrt(value * before)
         return value
 
-    @cuda.jit(cache=True)
+    @cuda_jit(cache=True)
     def kernel(
         messages, reverse, weights, bases, degrees, fields, changes, size, parity, halvings, damping, tol, num_rounds
     ):
@@ -215,7 +217,7 @@ def table_kernel(width: int, uniform: bool) -> Any:
                 total += cavity[a] * tables[first + a * step_in + b * step_out]
             out[b] = math.log(total)
 
-    @cuda.jit(cache=True)
+    @cuda_jit(cache=True)
     def kernel(
         messages, unary, reverse, codes, sizes, tables, table_bases, slot_bases, entry_bases, unary_bases, widths,
         degrees, counts, changes, size, parity, damping, tol, num_rounds,

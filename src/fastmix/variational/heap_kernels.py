@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import numba
+from fastmix._jit import njit
 
 __all__ = ["order_heap", "settle"]
 
 # Called from compiled code only: no entry point from Python, which saves compilation time.
-_inner = numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
+_inner = njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 @_inner

@@ -12,17 +12,16 @@ The change that decides on convergence is that of the logs, before damping.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from fastmix._jit import njit
 
 __all__ = ["log_odds_rounds", "odds_rounds"]
 
 # Functions called only from compiled code need no entry points from Python, which saves compilation time.
 # Division follows IEEE rules, because a check for zero would keep loops from being vectorised.
-_inner = numba.njit(  # type: ignore[call-overload]
-    cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
-)
-_entry = numba.njit(cache=True, nogil=True, error_model="numpy")
+_inner = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_entry = njit(cache=True, nogil=True, error_model="numpy")
 
 
 # -- binary, odds ---------------------------------------------------------------------------------------------------

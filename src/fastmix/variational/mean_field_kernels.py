@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from fastmix._jit import njit
 
 __all__ = ["spin_sweeps", "table_sweeps"]
 
 # Functions called only from compiled code need no entry points from Python, which saves compilation time.
-_inner = numba.njit(  # type: ignore[call-overload]
-    cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
-)
-_entry = numba.njit(cache=True, nogil=True, error_model="numpy")
+_inner = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_entry = njit(cache=True, nogil=True, error_model="numpy")
 
 
 # -- binary, in spins -----------------------------------------------------------------------------------------------

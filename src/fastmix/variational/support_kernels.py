@@ -5,15 +5,15 @@ States that no configuration can use, and the search for a configuration that is
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from fastmix._jit import njit
 from fastmix.variational.heap_kernels import order_heap, settle
 
 __all__ = ["close_supports", "find_configuration"]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def close_supports(  # type: ignore[no-untyped-def]
     num_states, unary_offsets, indptr, neighbors, edge_ids, hard, pairwise_offsets, log_pairwise, allowed
 ):
@@ -76,7 +76,7 @@ def close_supports(  # type: ignore[no-untyped-def]
     return -1
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def find_configuration(  # type: ignore[no-untyped-def]
     num_states, unary_offsets, indptr, neighbors, edge_ids, hard, pairwise_offsets, log_pairwise, scores, budget, states
 ):

@@ -9,19 +9,17 @@ Functions take whole arrays and where their part begins: a slice costs more than
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from fastmix._jit import njit
 from fastmix.variational.heap_kernels import order_heap, settle
 
 __all__ = ["start_residual", "table_beliefs", "table_residual", "table_rounds"]
 
 # Functions called only from compiled code need no entry points from Python, which saves compilation time.
 # Division follows IEEE rules, without a check for zero.
-_inner = numba.njit(  # type: ignore[call-overload]
-    cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
-)
-_entry = numba.njit(cache=True, nogil=True, error_model="numpy")
+_inner = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_entry = njit(cache=True, nogil=True, error_model="numpy")
 
 
 # -- one message ----------------------------------------------------------------------------------------------------
