@@ -131,7 +131,7 @@ def test_coverage_of_models_that_mix_slowly(num_chains: int, tell: Tell) -> None
 @pytest.mark.parametrize("num_chains", [4, 16, 64])
 def test_coverage_of_cluster_moves_with_opposing_fields(num_chains: int, tell: Tell) -> None:
     trials = [
-        Trial(opposing, 1000, num_chains=num_chains, num_sweeps=sweeps, method="swendsen-wang")
+        Trial(opposing, 2500, num_chains=num_chains, num_sweeps=sweeps, method="swendsen-wang")
         for sweeps in (300, 1000)
     ]
     for trial, sweeps in zip(trials, (300, 1000), strict=True):

@@ -275,7 +275,7 @@ def sample(
     )
     modes, at_modes = np.zeros((0, small.num_variables), dtype=np.int64), np.zeros(0, dtype=np.int64)
     if states is None:
-        if start == "dispersed" and accuracy is None:
+        if start == "dispersed" and accuracy is None and plan.num_chains > 1:
             modes = find_modes(small, seed=seed)
         # Chains that are added up together start together, or those at a mode would be lost among the others.
         size, rng = engine.group_size, np.random.default_rng([seed, 5])
