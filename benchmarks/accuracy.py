@@ -42,7 +42,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix import FastmixError, PairwiseMRF, infer, sample
+from fastmix import FastmixError, MarkovRandomField, infer, sample
 from fastmix.comparison import marginal_errors
 from fastmix.instances import ising_grid, ising_random, potts_grid
 from fastmix.io import read_evidence, read_model
@@ -71,7 +71,7 @@ class Case(NamedTuple):
     """A model with its exact answer; real ones have a name."""
 
     name: str
-    model: PairwiseMRF
+    model: MarkovRandomField
     evidence: dict[int, int] | None
     exact: FloatArray
     log_z: float
@@ -377,24 +377,24 @@ def load(family: str, case: str, data: str | None) -> Case:
     return Case("" if case.isdigit() else case, model, evidence, result.node_marginals, result.log_z)
 
 
-def grid(attractive: bool, strength: float) -> Callable[[str, str | None], tuple[PairwiseMRF, None]]:
-    def make(case: str, data: str | None) -> tuple[PairwiseMRF, None]:
+def grid(attractive: bool, strength: float) -> Callable[[str, str | None], tuple[MarkovRandomField, None]]:
+    def make(case: str, data: str | None) -> tuple[MarkovRandomField, None]:
         return ising_grid(16, 16, coupling_max=strength, attractive=attractive, seed=int(case)), None
 
     return make
 
 
-def random_graph(case: str, data: str | None) -> tuple[PairwiseMRF, None]:
+def random_graph(case: str, data: str | None) -> tuple[MarkovRandomField, None]:
     seed = int(case)
     return ising_random(10, edge_probability=(0.3, 0.5, 0.7)[seed % 3], coupling_max=3.0, seed=seed), None
 
 
-def potts(case: str, data: str | None) -> tuple[PairwiseMRF, None]:
+def potts(case: str, data: str | None) -> tuple[MarkovRandomField, None]:
     seed = int(case)
     return potts_grid(8, 8, num_states=3, coupling_max=3.0, attractive=bool(seed % 2), seed=seed), None
 
 
-def uai(case: str, data: str | None) -> tuple[PairwiseMRF, dict[int, int] | None]:
+def uai(case: str, data: str | None) -> tuple[MarkovRandomField, dict[int, int] | None]:
     path = Path(data or ".") / case
     observed = read_evidence(f"{path}.evid") if Path(f"{path}.evid").exists() else {}
     return read_model(path, evidence=observed or None), dict(observed) or None
@@ -408,7 +408,7 @@ def files(options: argparse.Namespace) -> Iterator[str]:
     return (path.name for path in sorted(options.data.glob("*.uai"))) if options.data else iter(())
 
 
-MAKERS: dict[str, Callable[[str, str | None], tuple[PairwiseMRF, dict[int, int] | None]]] = {
+MAKERS: dict[str, Callable[[str, str | None], tuple[MarkovRandomField, dict[int, int] | None]]] = {
     **{
         f"{'attractive' if attractive else 'mixed'}-{strength:g}": grid(attractive, strength)
         for attractive in (True, False)

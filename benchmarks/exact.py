@@ -24,7 +24,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix import InferenceResult, PairwiseMRF, infer
+from fastmix import InferenceResult, MarkovRandomField, infer
 from fastmix.instances import ising_grid
 
 FloatArray = NDArray[np.float64]
@@ -124,7 +124,7 @@ def timed(call: Callable[[], Any], seconds: list[float]) -> Any:
     return answer
 
 
-def pyagrum_model(model: PairwiseMRF) -> Any:
+def pyagrum_model(model: MarkovRandomField) -> Any:
     """The same factors as a pyAgrum model."""
     import pyagrum
 
@@ -139,7 +139,7 @@ def pyagrum_model(model: PairwiseMRF) -> Any:
     return peer
 
 
-def pyagrum_posteriors(peer: Any, model: PairwiseMRF) -> FloatArray:
+def pyagrum_posteriors(peer: Any, model: MarkovRandomField) -> FloatArray:
     """Junction tree, messages and the posterior of every variable, as one flat array."""
     import pyagrum
 

@@ -29,7 +29,7 @@ for _name, _substitute in (("row_stack", "vstack"), ("in1d", "isin"), ("trapz", 
 
 from fastmix import infer
 from fastmix.instances import ising_bipartite, ising_grid, potts_grid
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.sampling import pattern_tables
 from fastmix.sampling.cuda import CudaGibbs, choose_group_size, cuda_available
 
@@ -200,7 +200,7 @@ CASES: dict[str, Callable[[Bench], None]] = {
 # -- models -----------------------------------------------------------------------------------------------------------
 
 
-def large_grid(side: int) -> PairwiseMRF:
+def large_grid(side: int) -> MarkovRandomField:
     """An Ising grid with random fields and couplings, built from arrays."""
     n = side * side
     number = np.arange(n).reshape(side, side)
@@ -211,7 +211,7 @@ def large_grid(side: int) -> PairwiseMRF:
     rng = np.random.default_rng(5)
     fields, couplings = rng.uniform(-1, 1, n), rng.uniform(-1, 1, len(edges))
     unary = np.multiply.outer(fields, [-1.0, 1.0]).ravel()
-    return PairwiseMRF(np.full(n, 2), unary, edges, np.multiply.outer(couplings, [1.0, -1.0, -1.0, 1.0]).ravel())
+    return MarkovRandomField(np.full(n, 2), unary, edges, np.multiply.outer(couplings, [1.0, -1.0, -1.0, 1.0]).ravel())
 
 
 class two_colours:  # noqa: N801
@@ -254,7 +254,7 @@ def device_seconds(call: Callable[[], object], repeat: int) -> list[float]:
 def compare(
     bench: Bench,
     work: str,
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     chains: int,
     sweeps: int,
     floor: float | None,
@@ -286,7 +286,7 @@ def compare(
     return rates["no sums"]
 
 
-def random_states(model: PairwiseMRF, chains: int) -> NDArray[np.uint8]:
+def random_states(model: MarkovRandomField, chains: int) -> NDArray[np.uint8]:
     rng = np.random.default_rng(0)
     return rng.integers(0, model.num_states, size=(chains, model.num_variables), dtype=np.uint8)
 
@@ -294,7 +294,7 @@ def random_states(model: PairwiseMRF, chains: int) -> NDArray[np.uint8]:
 _EXACT: dict[str, FloatArray] = {}
 
 
-def infer_once(model: PairwiseMRF) -> FloatArray:
+def infer_once(model: MarkovRandomField) -> FloatArray:
     if model.content_hash not in _EXACT:
         _EXACT[model.content_hash] = infer(model).node_marginals
     return _EXACT[model.content_hash]
@@ -312,7 +312,7 @@ def judge(engine: CudaGibbs, exact: FloatArray, sweeps: int) -> tuple[str, bool]
     return f"error {off.max():.1e}, {ratio:.1f} s.e.", ratio <= Z_LIMIT
 
 
-def check_marginals(bench: Bench, work: str, model: PairwiseMRF, chains: int) -> None:
+def check_marginals(bench: Bench, work: str, model: MarkovRandomField, chains: int) -> None:
     """The same kernel on a model with exact marginals."""
     sweeps = 4 if bench.quick else 200
     engine = CudaGibbs(model, num_chains=chains, seed=1, group_size=max(choose_group_size(model, chains), 4))
@@ -331,7 +331,7 @@ def check_copies(bench: Bench, work: str) -> None:
     copies, sweeps = (16, 2) if bench.quick else (16384, 200)
     n = grid.num_variables
     edges = (grid.edges[None] + n * np.arange(copies)[:, None, None]).reshape(-1, 2)
-    model = PairwiseMRF(
+    model = MarkovRandomField(
         np.tile(grid.num_states, copies), np.tile(grid.log_unary, copies), edges, np.tile(grid.log_pairwise, copies)
     )
     with two_colours(8 * copies, 8):
@@ -351,7 +351,7 @@ def check_copies(bench: Bench, work: str) -> None:
 # -- thrml ------------------------------------------------------------------------------------------------------------
 
 
-def run_thrml(bench: Bench, work: str, model: PairwiseMRF, chains: int, sweeps: int) -> float | None:
+def run_thrml(bench: Bench, work: str, model: MarkovRandomField, chains: int, sweeps: int) -> float | None:
     """Two blocks, one for every colour, and chains by vmap; only the last configuration is observed."""
     try:
         import jax

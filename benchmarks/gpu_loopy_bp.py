@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import gpu  # sets up NumPy for numba-cuda, so before anything that imports it
 from fastmix.instances import ising_grid, potts_grid
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.sampling.cuda_device import cuda_available
 from fastmix.variational import LoopyBPResult, loopy_bp
 from fastmix.variational.cuda_messages import make_cuda_messages
@@ -40,7 +40,7 @@ MEMORY = 4.8e12  # bytes a second
 COUPLING = 0.5  # such that undamped messages converge everywhere on the largest grid
 TOLERANCE = 1e-7  # largest difference of two marginals
 CORE_SECONDS = 2.0  # of timed iterations on the core
-CASES: dict[str, Callable[[bool], PairwiseMRF]] = {
+CASES: dict[str, Callable[[bool], MarkovRandomField]] = {
     "Ising 16x16": lambda quick: ising_grid(*sides(16, quick), coupling_max=COUPLING, seed=0),
     "Ising 256x256": lambda quick: ising_grid(*sides(256, quick), coupling_max=COUPLING, seed=0),
     "Ising 1,024x1,024": lambda quick: ising_grid(*sides(1024, quick), coupling_max=COUPLING, seed=0),
@@ -131,7 +131,7 @@ def warm_up() -> None:
             loopy_bp(model, backend=backend, max_iter=2)
 
 
-def measure(name: str, model: PairwiseMRF, *, repeat: int, quick: bool) -> Line:
+def measure(name: str, model: MarkovRandomField, *, repeat: int, quick: bool) -> Line:
     model.content_hash  # noqa: B018 - computed once, before either is timed
     core_us = 1e6 * core_iteration(model, 0.01 if quick else CORE_SECONDS)
     seconds, moved = device_iteration(model, repeat, quick)
@@ -143,7 +143,7 @@ def measure(name: str, model: PairwiseMRF, *, repeat: int, quick: bool) -> Line:
     return Line(name, 2 * model.num_edges, core_us, 1e6 * seconds, moved, results[0], results[1], spent[0], spent[1])
 
 
-def device_iteration(model: PairwiseMRF, repeat: int, quick: bool) -> tuple[float, int]:
+def device_iteration(model: MarkovRandomField, repeat: int, quick: bool) -> tuple[float, int]:
     """Seconds of an iteration on the device, and the bytes it must move."""
     messages: Any = make_cuda_messages(model, damping=0.0)
     count = 2 if quick else max(50, min(2000, int(2e8 / (2 * model.num_edges))))
@@ -153,7 +153,7 @@ def device_iteration(model: PairwiseMRF, repeat: int, quick: bool) -> tuple[floa
     return statistics.median(seconds) / count, messages.bytes_per_iteration
 
 
-def core_iteration(model: PairwiseMRF, budget: float) -> float:
+def core_iteration(model: MarkovRandomField, budget: float) -> float:
     """Seconds of an iteration on one core, the best of several calls within a budget."""
     messages = make_messages(model, schedule="parallel", damping=0.0)
     count, best, begin = 1, float("inf"), time.perf_counter()

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import gpu  # sets up NumPy for numba-cuda, so before anything that imports it
-from fastmix import PairwiseMRF, project
+from fastmix import MarkovRandomField, project
 from fastmix.instances import ising_grid
 from fastmix.projection import FixedStep, ReversedKL
 from fastmix.projection.divergence import Objective
@@ -42,11 +42,11 @@ QUICK = (Case(2, 20, 2, 2),)
 class TimedObjective(PoolObjective):
     """Notes what steps take that follow an earlier one, without those that begin with fresh chains."""
 
-    def __init__(self, model: PairwiseMRF, settings: ReversedKL, seed: int) -> None:
+    def __init__(self, model: MarkovRandomField, settings: ReversedKL, seed: int) -> None:
         super().__init__(model, settings, seed)
         self.steps: list[float] = []
 
-    def evaluate(self, theta: PairwiseMRF) -> tuple[float, np.ndarray]:
+    def evaluate(self, theta: MarkovRandomField) -> tuple[float, np.ndarray]:
         follows, begin = self._theta is not None, time.perf_counter()
         found = super().evaluate(theta)
         if follows:
@@ -61,7 +61,7 @@ class TimedObjective(PoolObjective):
 class TimedKL(ReversedKL):
     """The reversed KL-divergence with a note of times."""
 
-    def start(self, model: PairwiseMRF, *, seed: int) -> Objective:
+    def start(self, model: MarkovRandomField, *, seed: int) -> Objective:
         return TimedObjective(model, self, seed)
 
 

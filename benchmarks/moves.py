@@ -30,7 +30,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix import PairwiseMRF, UnfitMethodError, infer, temper
+from fastmix import MarkovRandomField, UnfitMethodError, infer, temper
 from fastmix.comparison import marginal_errors
 from fastmix.instances import ising_grid, ising_regular, potts_grid
 from fastmix.tempering import ladder, run
@@ -46,7 +46,7 @@ COMBINATIONS: tuple[tuple[str, ...], ...] = (
     ("houdayer", "tree-block"),
     ("houdayer", "swendsen-wang", "tree-block"),
 )
-FAMILIES: dict[str, Callable[[int], PairwiseMRF]] = {
+FAMILIES: dict[str, Callable[[int], MarkovRandomField]] = {
     "attractive-2": lambda seed: ising_grid(16, 16, coupling_max=2.0, attractive=True, seed=seed),
     "attractive-4": lambda seed: ising_grid(16, 16, coupling_max=4.0, attractive=True, seed=seed),
     "mixed-2": lambda seed: ising_grid(16, 16, coupling_max=2.0, seed=seed),
@@ -125,7 +125,7 @@ def run_family(name: str, combinations: tuple[tuple[str, ...], ...], seconds: fl
         )
 
 
-def fits(model: PairwiseMRF, moves: tuple[str, ...]) -> bool:
+def fits(model: MarkovRandomField, moves: tuple[str, ...]) -> bool:
     """Whether the moves are for such a model; what they need is compiled on the way."""
     try:
         temper(model, moves=moves, num_sweeps=30, burn_in=30, seed=0, num_threads=1)
@@ -134,7 +134,7 @@ def fits(model: PairwiseMRF, moves: tuple[str, ...]) -> bool:
     return True
 
 
-def measure(model: PairwiseMRF, exact: FloatArray, moves: tuple[str, ...], seconds: float, seed: int) -> Measured:
+def measure(model: MarkovRandomField, exact: FloatArray, moves: tuple[str, ...], seconds: float, seed: int) -> Measured:
     begin = time.process_time()
     result = temper(model, moves=moves, time_limit=seconds, seed=seed, num_threads=1)
     used = time.process_time() - begin

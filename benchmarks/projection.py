@@ -101,7 +101,7 @@ def fast_rows(repeat: int) -> dict[str, tuple[float, float]]:
     return found
 
 
-def solve(model: fastmix.PairwiseMRF, norm_bound: float, norm: str, tol: float) -> object:
+def solve(model: fastmix.MarkovRandomField, norm_bound: float, norm: str, tol: float) -> object:
     """The projection itself, without norms before and after and without the result object."""
     from fastmix.projection.edges import edge_costs
     from fastmix.projection.fast import SOLVERS, Target

@@ -31,7 +31,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix import PairwiseMRF, infer
+from fastmix import MarkovRandomField, infer
 from fastmix.graphs import colouring
 from fastmix.instances import ising_bipartite, ising_grid, potts_grid
 from fastmix.reduction import reduce_model
@@ -143,7 +143,7 @@ def run_large(options: argparse.Namespace) -> bool:
     return right and same and agrees(samplers, None)
 
 
-def compare_threads(model: PairwiseMRF, num_sweeps: int, repeat: int) -> bool:
+def compare_threads(model: MarkovRandomField, num_sweeps: int, repeat: int) -> bool:
     """Wall clock of two threads beside one, in pairs of short calls: what slows the machine slows both of a pair."""
     engines = [Gibbs(model, num_chains=1, seed=1, num_threads=count) for count in (1, 2)]
     walls: list[list[float]] = [[], []]
@@ -191,7 +191,7 @@ class Fastmix:
 
     def __init__(
         self,
-        model: PairwiseMRF,
+        model: MarkovRandomField,
         num_chains: int,
         num_sweeps: int,
         *,
@@ -253,7 +253,7 @@ class Dwave:
 
     name = "dwave-samplers"
 
-    def __init__(self, model: PairwiseMRF, num_chains: int, num_sweeps: int) -> None:
+    def __init__(self, model: MarkovRandomField, num_chains: int, num_sweeps: int) -> None:
         import dimod
         from dwave.samplers import SimulatedAnnealingSampler
 
@@ -300,7 +300,7 @@ class Thrml:
 
     name = "thrml"
 
-    def __init__(self, model: PairwiseMRF, num_chains: int, num_sweeps: int) -> None:
+    def __init__(self, model: MarkovRandomField, num_chains: int, num_sweeps: int) -> None:
         import jax
         import jax.numpy as jnp
         from thrml import Block, SamplingSchedule, SpinNode, sample_states
@@ -344,7 +344,7 @@ class Thrml:
         return self.last.answer()
 
 
-def ising_parameters(model: PairwiseMRF) -> tuple[FloatArray, FloatArray]:
+def ising_parameters(model: MarkovRandomField) -> tuple[FloatArray, FloatArray]:
     """Fields h and couplings J of exp(sum h s + sum J s s) for a binary model with finite tables."""
     unary, tables = model.log_unary.reshape(-1, 2), model.log_pairwise.reshape(-1, 2, 2)
     couplings = (tables[:, 0, 0] + tables[:, 1, 1] - tables[:, 0, 1] - tables[:, 1, 0]) / 4.0
@@ -358,7 +358,7 @@ def ising_parameters(model: PairwiseMRF) -> tuple[FloatArray, FloatArray]:
 
 
 def compare(
-    title: str, model: PairwiseMRF, chains: int, sweeps: int, options: argparse.Namespace, goals: dict[str, float]
+    title: str, model: MarkovRandomField, chains: int, sweeps: int, options: argparse.Namespace, goals: dict[str, float]
 ) -> bool:
     """Time fastmix and every peer that is installed; say what was to be reached."""
     sweeps = scaled(sweeps, options)
@@ -444,11 +444,11 @@ def verdict(met: bool) -> str:
     return "met" if met else "SHORT"
 
 
-def check_copies(what: str, model: PairwiseMRF, copies: int, chains: int, sweeps: int, kernel: str) -> bool:
+def check_copies(what: str, model: MarkovRandomField, copies: int, chains: int, sweeps: int, kernel: str) -> bool:
     """Check a kernel on many disjoint copies of a model whose marginals are known."""
     n = model.num_variables
     edges = (model.edges[None] + n * np.arange(copies)[:, None, None]).reshape(-1, 2)
-    whole = PairwiseMRF(
+    whole = MarkovRandomField(
         np.tile(model.num_states, copies), np.tile(model.log_unary, copies), edges, np.tile(model.log_pairwise, copies)
     )
     sampler = Fastmix(whole, chains, sweeps, pieces=1)
@@ -466,7 +466,7 @@ def check_copies(what: str, model: PairwiseMRF, copies: int, chains: int, sweeps
     return bool(scores.max() <= Z_LIMIT)
 
 
-def traced_bytes(model: PairwiseMRF) -> tuple[float, float]:
+def traced_bytes(model: MarkovRandomField) -> tuple[float, float]:
     """Bytes a variable that an engine and the adjacency it makes hold, and the most while it is being made."""
     Gibbs(ising_grid(250, 250, coupling_max=1.0, seed=0), num_chains=1, seed=0)  # imports what large models need
     tracemalloc.start()

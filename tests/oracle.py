@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 FloatArray = NDArray[np.float64]
 Configuration = tuple[int, ...]
@@ -25,7 +25,7 @@ ATOL = 1e-9  # of probabilities and of small log-weights
 # -- the model as lists ---------------------------------------------------------------------------------------------
 
 
-def unary_vectors(model: PairwiseMRF) -> list[list[float]]:
+def unary_vectors(model: MarkovRandomField) -> list[list[float]]:
     """The vector of every variable, cut out of the flat array."""
     vectors, start = [], 0
     for count in model.num_states.tolist():
@@ -34,7 +34,7 @@ def unary_vectors(model: PairwiseMRF) -> list[list[float]]:
     return vectors
 
 
-def edge_tables(model: PairwiseMRF) -> dict[tuple[int, int], list[list[float]]]:
+def edge_tables(model: MarkovRandomField) -> dict[tuple[int, int], list[list[float]]]:
     """The table of every edge (i, j), rows for i, cut out of the flat array."""
     tables, position = {}, 0
     for i, j in model.edges.tolist():
@@ -47,7 +47,7 @@ def edge_tables(model: PairwiseMRF) -> dict[tuple[int, int], list[list[float]]]:
     return tables
 
 
-def all_configurations(model: PairwiseMRF) -> list[Configuration]:
+def all_configurations(model: MarkovRandomField) -> list[Configuration]:
     """Every configuration, the last variable changing fastest; the single empty one without variables."""
     return list(itertools.product(*(range(count) for count in model.num_states.tolist())))
 
@@ -55,7 +55,7 @@ def all_configurations(model: PairwiseMRF) -> list[Configuration]:
 # -- probabilities --------------------------------------------------------------------------------------------------
 
 
-def log_weight(model: PairwiseMRF, x: Sequence[int]) -> float:
+def log_weight(model: MarkovRandomField, x: Sequence[int]) -> float:
     """Unnormalised log-probability of one configuration."""
     return _log_weight(model.log_constant, unary_vectors(model), edge_tables(model), x)
 
@@ -74,7 +74,7 @@ def _log_weight(
     return total
 
 
-def log_weights(model: PairwiseMRF) -> list[float]:
+def log_weights(model: MarkovRandomField) -> list[float]:
     """Log-weights of all configurations, in the order of :func:`all_configurations`."""
     unary, tables = unary_vectors(model), edge_tables(model)
     return [_log_weight(model.log_constant, unary, tables, x) for x in all_configurations(model)]
@@ -88,12 +88,12 @@ def log_sum_exp(values: Sequence[float]) -> float:
     return top + math.log(math.fsum(math.exp(v - top) for v in values))
 
 
-def log_z(model: PairwiseMRF) -> float:
+def log_z(model: MarkovRandomField) -> float:
     """Log of the sum of all weights."""
     return log_sum_exp(log_weights(model))
 
 
-def joint(model: PairwiseMRF) -> FloatArray:
+def joint(model: MarkovRandomField) -> FloatArray:
     """Probability of every configuration, an array with one axis per variable."""
     weights = log_weights(model)
     total = log_sum_exp(weights)
@@ -105,7 +105,7 @@ def joint(model: PairwiseMRF) -> FloatArray:
     return result
 
 
-def node_marginals(model: PairwiseMRF) -> list[FloatArray]:
+def node_marginals(model: MarkovRandomField) -> list[FloatArray]:
     """Distribution of every variable."""
     marginals = [np.zeros(count) for count in model.num_states.tolist()]
     p = joint(model)
@@ -115,7 +115,7 @@ def node_marginals(model: PairwiseMRF) -> list[FloatArray]:
     return marginals
 
 
-def edge_marginals(model: PairwiseMRF) -> list[FloatArray]:
+def edge_marginals(model: MarkovRandomField) -> list[FloatArray]:
     """Joint distribution of the two ends of every edge, rows for i."""
     marginals = [np.zeros((model.num_states[i], model.num_states[j])) for i, j in model.edges.tolist()]
     p = joint(model)
@@ -125,7 +125,7 @@ def edge_marginals(model: PairwiseMRF) -> list[FloatArray]:
     return marginals
 
 
-def conditional(model: PairwiseMRF, i: int, x: Sequence[int]) -> FloatArray | None:
+def conditional(model: MarkovRandomField, i: int, x: Sequence[int]) -> FloatArray | None:
     """Distribution of variable i given the others at x; None if the others forbid every state of it."""
     weights = [log_weight(model, [*x[:i], state, *x[i + 1 :]]) for state in range(int(model.num_states[i]))]
     if max(weights) > -math.inf:
@@ -151,13 +151,13 @@ def agrees(x: Sequence[int], evidence: Mapping[int, int]) -> bool:
     return all(x[i] == state for i, state in evidence.items())
 
 
-def log_evidence(model: PairwiseMRF, evidence: Mapping[int, int]) -> float:
+def log_evidence(model: MarkovRandomField, evidence: Mapping[int, int]) -> float:
     """Log of the unnormalised mass of the evidence; -inf when it is impossible."""
     pairs = zip(all_configurations(model), log_weights(model), strict=True)
     return log_sum_exp([weight for x, weight in pairs if agrees(x, evidence)])
 
 
-def condition(model: PairwiseMRF, evidence: Mapping[int, int]) -> FloatArray:
+def condition(model: MarkovRandomField, evidence: Mapping[int, int]) -> FloatArray:
     """Joint distribution of the variables that are not observed, in their order, given the evidence."""
     total = log_evidence(model, evidence)
     if total == -math.inf:
@@ -180,7 +180,7 @@ def random_model(
     edge_probability: float = 0.6,
     scale: float = 1.0,
     forbidden_probability: float = 0.0,
-) -> PairwiseMRF:
+) -> MarkovRandomField:
     """A model with mixed state counts, normal entries and -inf here and there; some configuration is always allowed."""
     counts = [int(rng.integers(1, max_states + 1)) for _ in range(num_variables)]
     pairs = itertools.combinations(range(num_variables), 2)
@@ -194,7 +194,7 @@ def random_entries(
     edges: Sequence[tuple[int, int]],
     scale: float = 1.0,
     forbidden_probability: float = 0.0,
-) -> PairwiseMRF:
+) -> MarkovRandomField:
     """A model on given edges (i < j, in order) with normal entries, -inf with a given probability.
 
     The entries that one random configuration uses stay finite, so that the model always allows that one.
@@ -213,7 +213,7 @@ def random_entries(
                 forbidden = rng.random() < forbidden_probability and (a, b) != (planted[i], planted[j])
                 tables.append(-math.inf if forbidden else value)
     constant = float(rng.standard_normal())
-    return PairwiseMRF(
+    return MarkovRandomField(
         np.array(counts, dtype=np.int64),
         np.array(unary),
         np.array(edges, dtype=np.int64),
@@ -227,7 +227,7 @@ def random_entries(
 
 def first_order_model(
     n: int, num_states: int, *, excess: float = 3.0, unary: float = -2.0, labels: Sequence[int] | None = None
-) -> tuple[PairwiseMRF, float, float]:
+) -> tuple[MarkovRandomField, float, float]:
     """A model with two phases that no sequence of small steps joins, with an exact marginal and log Z.
 
     On the complete graph, pairs that are both in the state ``labels[i]`` of their variable (0 by default) have the
@@ -252,7 +252,7 @@ def first_order_model(
     ]
     total = log_sum_exp(weights)
     share = math.fsum(k / n * math.exp(w - total) for k, w in enumerate(weights))
-    return PairwiseMRF.from_tables(unaries, pairs, tables), share, total
+    return MarkovRandomField.from_tables(unaries, pairs, tables), share, total
 
 
 def assert_log_close(actual: object, expected: object, *, rtol: float = RTOL, atol: float = ATOL) -> None:
@@ -274,7 +274,7 @@ def assert_probabilities_close(actual: object, expected: object, *, atol: float 
 
 
 def assert_same_weights(
-    model: PairwiseMRF, other: PairwiseMRF, order: Sequence[int] | None = None, shift: float = 0.0
+    model: MarkovRandomField, other: MarkovRandomField, order: Sequence[int] | None = None, shift: float = 0.0
 ) -> None:
     """Every configuration has the same log-weight in both, up to a shift.
 

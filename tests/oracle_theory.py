@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import oracle
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 FloatArray = NDArray[np.float64]
 
@@ -22,12 +22,12 @@ FloatArray = NDArray[np.float64]
 # -- dependencies ---------------------------------------------------------------------------------------------------
 
 
-def allowed_states(model: PairwiseMRF) -> list[list[int]]:
+def allowed_states(model: MarkovRandomField) -> list[list[int]]:
     """States of every variable that its unary does not forbid."""
     return [[a for a, u in enumerate(vector) if u > -math.inf] for vector in oracle.unary_vectors(model)]
 
 
-def oriented_tables(model: PairwiseMRF) -> dict[tuple[int, int], FloatArray]:
+def oriented_tables(model: MarkovRandomField) -> dict[tuple[int, int], FloatArray]:
     """The table of every edge in both directions, rows for the first, without states that a unary forbids."""
     allowed = allowed_states(model)
     tables = {}
@@ -65,7 +65,7 @@ def total_variation(p: FloatArray, q: FloatArray) -> float:
     return 0.5 * math.fsum(abs(a - b) for a, b in zip(p.tolist(), q.tolist(), strict=True))
 
 
-def exact_dependency(model: PairwiseMRF, i: int, j: int) -> float:
+def exact_dependency(model: MarkovRandomField, i: int, j: int) -> float:
     """R_ij by its definition: every x, and every y that differs from it at j."""
     allowed = allowed_states(model)
     best = 0.0
@@ -81,7 +81,7 @@ def exact_dependency(model: PairwiseMRF, i: int, j: int) -> float:
     return best
 
 
-def edge_dependencies(model: PairwiseMRF, bound: str) -> FloatArray:
+def edge_dependencies(model: MarkovRandomField, bound: str) -> FloatArray:
     """Both directions of every edge."""
     result = np.zeros((model.num_edges, 2))
     tables = oriented_tables(model)
@@ -94,7 +94,7 @@ def edge_dependencies(model: PairwiseMRF, bound: str) -> FloatArray:
     return result
 
 
-def dependency_matrix(model: PairwiseMRF, bound: str) -> FloatArray:
+def dependency_matrix(model: MarkovRandomField, bound: str) -> FloatArray:
     """R as a dense matrix."""
     result = np.zeros((model.num_variables, model.num_variables))
     values = edge_dependencies(model, bound)
@@ -139,7 +139,7 @@ class Chain:
     An update whose conditional is undefined, which happens only where the probability is zero, leaves the state alone.
     """
 
-    def __init__(self, model: PairwiseMRF) -> None:
+    def __init__(self, model: MarkovRandomField) -> None:
         self.model = model
         self.configurations = list(itertools.product(*allowed_states(model)))
         self._number = {x: k for k, x in enumerate(self.configurations)}

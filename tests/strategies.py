@@ -14,7 +14,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import oracle
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 # Strengths of the entries: none, ordinary, and so strong that exp() of a weight overflows.
 SCALES = (0.0, 0.3, 1.0, 5.0, 1e3)
@@ -40,7 +40,7 @@ def models(
     allow_forbidden: bool = True,
     scales: Sequence[float] = SCALES,
     named: bool = False,
-) -> PairwiseMRF:
+) -> MarkovRandomField:
     """Models of every kind that some configuration is possible in.
 
     No variables, isolated variables, one-state variables, mixed state counts, strong entries, a constant, and
@@ -65,14 +65,14 @@ def ising_models(
     max_coupling: float = 3.0,
     max_field: float = 2.0,
     attractive: bool = False,
-) -> PairwiseMRF:
+) -> MarkovRandomField:
     """Ising models with couplings up to a bound, all positive if asked for."""
     n = draw(st.integers(min_variables, max_variables))
     edges = draw(graphs(n))
     rng = np.random.default_rng(draw(_seeds))
     fields = max_field * rng.uniform(-1.0, 1.0, n)
     couplings = draw(st.floats(0.0, max_coupling)) * rng.uniform(0.0 if attractive else -1.0, 1.0, len(edges))
-    return PairwiseMRF.ising(edges, couplings, fields)
+    return MarkovRandomField.ising(edges, couplings, fields)
 
 
 @st.composite
@@ -84,37 +84,37 @@ def potts_models(
     max_states: int = 4,
     max_coupling: float = 3.0,
     attractive: bool = False,
-) -> PairwiseMRF:
+) -> MarkovRandomField:
     """Potts models with a unary for each state and couplings up to a bound, all positive if asked for."""
     n, states = draw(st.integers(min_variables, max_variables)), draw(st.integers(2, max_states))
     edges = draw(graphs(n))
     rng = np.random.default_rng(draw(_seeds))
     couplings = draw(st.floats(0.0, max_coupling)) * rng.uniform(0.0 if attractive else -1.0, 1.0, len(edges))
-    return PairwiseMRF.potts(edges, couplings, states, rng.uniform(-1.0, 1.0, (n, states)))
+    return MarkovRandomField.potts(edges, couplings, states, rng.uniform(-1.0, 1.0, (n, states)))
 
 
-def configurations(model: PairwiseMRF) -> st.SearchStrategy[tuple[int, ...]]:
+def configurations(model: MarkovRandomField) -> st.SearchStrategy[tuple[int, ...]]:
     """Configurations of a model, allowed or not."""
     return st.tuples(*(st.integers(0, count - 1) for count in model.num_states.tolist()))
 
 
-def allowed_configurations(model: PairwiseMRF) -> st.SearchStrategy[tuple[int, ...]]:
+def allowed_configurations(model: MarkovRandomField) -> st.SearchStrategy[tuple[int, ...]]:
     """Configurations of positive probability."""
     pairs = zip(oracle.all_configurations(model), oracle.log_weights(model), strict=True)
     return st.sampled_from([x for x, weight in pairs if weight > -math.inf])
 
 
 @st.composite
-def evidences(draw: st.DrawFn, model: PairwiseMRF) -> dict[int, int]:
+def evidences(draw: st.DrawFn, model: MarkovRandomField) -> dict[int, int]:
     """Possible evidence, by number: some of the states of an allowed configuration; none and all occur."""
     x = draw(allowed_configurations(model))
     observed = draw(st.lists(st.booleans(), min_size=len(x), max_size=len(x)))
     return {i: state for i, state in enumerate(x) if observed[i]}
 
 
-def with_names(model: PairwiseMRF) -> PairwiseMRF:
+def with_names(model: MarkovRandomField) -> MarkovRandomField:
     """The same model with names for variables and states."""
-    return PairwiseMRF(
+    return MarkovRandomField(
         model.num_states,
         model.log_unary,
         model.edges,
@@ -125,14 +125,14 @@ def with_names(model: PairwiseMRF) -> PairwiseMRF:
     )
 
 
-def relabel(model: PairwiseMRF, order: Sequence[int]) -> PairwiseMRF:
-    """The model with variable ``order[k]`` as number k, through :meth:`PairwiseMRF.from_tables`.
+def relabel(model: MarkovRandomField, order: Sequence[int]) -> MarkovRandomField:
+    """The model with variable ``order[k]`` as number k, through :meth:`MarkovRandomField.from_tables`.
 
     The edges keep their order and direction of before, so that many arrive backwards and out of order.
     """
     unary, tables = oracle.unary_vectors(model), oracle.edge_tables(model)
     number = {old: new for new, old in enumerate(order)}
-    return PairwiseMRF.from_tables(
+    return MarkovRandomField.from_tables(
         [unary[i] for i in order],
         [(number[i], number[j]) for i, j in tables],
         list(tables.values()),

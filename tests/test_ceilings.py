@@ -49,7 +49,7 @@ def loaded_by(code: str) -> set[str]:
 
 def test_import_is_light() -> None:
     assert not loaded_by("import fastmix") & {"numpy", "fastmix.model"}
-    loaded = loaded_by("import fastmix\nfastmix.sample, fastmix.infer, fastmix.PairwiseMRF")
+    loaded = loaded_by("import fastmix\nfastmix.sample, fastmix.infer, fastmix.MarkovRandomField")
     assert "fastmix.sampling.sampler" in loaded
     heavy = {"numba", "llvmlite", "scipy.sparse", "matplotlib", "rich", "typer", "networkx", "pandas", "distributed"}
     assert not loaded & (heavy | {"fastmix.tempering", "fastmix.projection", "fastmix.variational"})
@@ -78,7 +78,7 @@ def test_help_is_light(arguments: list[str]) -> None:
 def test_small_inference_needs_no_compiler() -> None:
     code = """
 import fastmix
-model = fastmix.PairwiseMRF.ising([(0, 1), (1, 2), (0, 2)], coupling=0.5)
+model = fastmix.MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=0.5)
 result = fastmix.infer(model, evidence={0: 1})
 fastmix.draw_exact(model, num_draws=3, seed=0)
 assert result.status == "ok"

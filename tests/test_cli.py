@@ -27,7 +27,7 @@ import fastmix
 from fastmix import Status, cli, instances
 from fastmix.exact import enumerate_model
 from fastmix.io import load_npz, read_mar, read_model, read_pr, write_evidence, write_model
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 PROVENANCE = {"version", "seed", "options", "model_hash", "device"}
 
@@ -89,12 +89,12 @@ def files(folder: Path) -> set[str]:
 
 
 @pytest.fixture
-def model() -> PairwiseMRF:
+def model() -> MarkovRandomField:
     return instances.ising_grid(2, 3, coupling_max=1.5, seed=3)
 
 
 @pytest.fixture
-def saved(model: PairwiseMRF, tmp_path: Path) -> str:
+def saved(model: MarkovRandomField, tmp_path: Path) -> str:
     """The model as an npz file, which holds it exactly."""
     write_model(model, tmp_path / "model.npz")
     return "model.npz"
@@ -246,7 +246,9 @@ class TestBadFiles:
             ("2 0 0 0 1", r"given:1: variable 0"),
         ],
     )
-    def test_evidence(self, run: Run, words: list[str], model: PairwiseMRF, text: str | None, pattern: str) -> None:
+    def test_evidence(
+        self, run: Run, words: list[str], model: MarkovRandomField, text: str | None, pattern: str
+    ) -> None:
         write_model(model, "model.npz")
         Path("model.npz").rename("model")
         if text is not None:
@@ -297,7 +299,7 @@ def test_info_shows_a_table(run: Run, saved: str) -> None:
     assert "treewidth 2" in lines
 
 
-def test_info_json(run: Run, saved: str, model: PairwiseMRF) -> None:
+def test_info_json(run: Run, saved: str, model: MarkovRandomField) -> None:
     outcome = run("info", saved, "--json")
     assert (outcome.code, outcome.err) == (0, "")
     facts = json.loads(outcome.out)
@@ -348,7 +350,7 @@ def test_info_shows_any_name(run: Run, name: str) -> None:
 # -- infer ----------------------------------------------------------------------------------------------------------
 
 
-def test_infer_prints_mar_and_says_log_z(run: Run, saved: str, model: PairwiseMRF) -> None:
+def test_infer_prints_mar_and_says_log_z(run: Run, saved: str, model: MarkovRandomField) -> None:
     outcome = run("infer", saved, "--method", "exact")
     assert outcome.code == 0
     Path("out.MAR").write_text(outcome.out)
@@ -360,7 +362,7 @@ def test_infer_prints_mar_and_says_log_z(run: Run, saved: str, model: PairwiseMR
     assert "fastmix: guarantee: exact up to rounding" in outcome.err
 
 
-def test_infer_json(run: Run, saved: str, model: PairwiseMRF) -> None:
+def test_infer_json(run: Run, saved: str, model: MarkovRandomField) -> None:
     outcome = run("infer", saved, "--json", "--memory-limit", "1GiB")
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.count("\n") == 1
@@ -378,7 +380,7 @@ def test_infer_json(run: Run, saved: str, model: PairwiseMRF) -> None:
     assert answer["provenance"]["options"]["memory_limit"] == 2**30
 
 
-def test_infer_with_evidence_lists_every_variable(run: Run, saved: str, model: PairwiseMRF) -> None:
+def test_infer_with_evidence_lists_every_variable(run: Run, saved: str, model: MarkovRandomField) -> None:
     write_evidence({1: 0, 5: 1}, "given")
     answer = json.loads(run("infer", saved, "--evidence", "given", "--json").out)
     assert len(answer["marginals"]) == 6
@@ -409,7 +411,7 @@ def test_infer_with_evidence_inside_a_triple(run: Run, triple: str, observed: in
         assert answer["marginals"][i] == pytest.approx(expected, abs=1e-12)
 
 
-def test_everything_observed(run: Run, saved: str, model: PairwiseMRF) -> None:
+def test_everything_observed(run: Run, saved: str, model: MarkovRandomField) -> None:
     write_evidence(dict.fromkeys(range(6), 1), "given")
     answer = json.loads(run("infer", saved, "-e", "given", "--json").out)
     assert answer["marginals"] == [[0.0, 1.0]] * 6
@@ -424,13 +426,13 @@ def test_empty_evidence(run: Run, saved: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["out.MAR", "out.mar", "out.MAR.gz", "out.uai.MAR.xz"])
-def test_infer_writes_mar(run: Run, saved: str, model: PairwiseMRF, name: str) -> None:
+def test_infer_writes_mar(run: Run, saved: str, model: MarkovRandomField, name: str) -> None:
     assert run("infer", saved, "-o", name) == (0, "", "")
     np.testing.assert_allclose(np.concatenate(read_mar(name)), enumerate_model(model).node_marginals, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["out.PR", "out.pr", "out.PR.gz"])
-def test_infer_writes_pr(run: Run, saved: str, model: PairwiseMRF, name: str) -> None:
+def test_infer_writes_pr(run: Run, saved: str, model: MarkovRandomField, name: str) -> None:
     assert run("infer", saved, "-o", name) == (0, "", "")
     assert read_pr(name) * math.log(10) == pytest.approx(enumerate_model(model).log_z, abs=1e-12)
 
@@ -480,7 +482,7 @@ class TestUntrusted:
     def _shaky(self, monkeypatch: pytest.MonkeyPatch) -> None:
         answer = fastmix.infer
 
-        def shaky(model: PairwiseMRF, **options: Any) -> fastmix.InferenceResult:
+        def shaky(model: MarkovRandomField, **options: Any) -> fastmix.InferenceResult:
             return dataclasses.replace(answer(model, **options), status=Status.NOT_CONVERGED, log_z=None)
 
         monkeypatch.setattr(fastmix, "infer", shaky)
@@ -509,7 +511,7 @@ class TestUntrusted:
 
 
 @pytest.mark.parametrize("name", ["out.uai", "out.UAI", "out.uai.gz", "out.uai.xz", "out.npz"])
-def test_convert(run: Run, saved: str, model: PairwiseMRF, name: str) -> None:
+def test_convert(run: Run, saved: str, model: MarkovRandomField, name: str) -> None:
     assert run("convert", saved, name) == (0, "", "")
     written = read_model(name)
     assert np.array_equal(written.edges, model.edges)
@@ -520,7 +522,7 @@ def test_convert(run: Run, saved: str, model: PairwiseMRF, name: str) -> None:
         assert load_npz("back.npz") == model
 
 
-def test_convert_json(run: Run, saved: str, model: PairwiseMRF) -> None:
+def test_convert_json(run: Run, saved: str, model: MarkovRandomField) -> None:
     outcome = run("convert", saved, "out.uai", "--json")
     assert (outcome.code, outcome.err) == (0, "")
     facts = json.loads(outcome.out)
@@ -552,7 +554,7 @@ def test_convert_given_evidence(run: Run, triple: str) -> None:
 
 
 def test_convert_notes_what_is_lost(run: Run) -> None:
-    named = PairwiseMRF.from_tables([[0.0, 1.0]], [], [], variable_names=["rain"])
+    named = MarkovRandomField.from_tables([[0.0, 1.0]], [], [], variable_names=["rain"])
     write_model(named, "named.npz")
     outcome = run("convert", "named.npz", "-")
     assert outcome.code == 0
@@ -895,7 +897,7 @@ def run_on_terminal(folder: Path, *arguments: str, **settings: str) -> Outcome:
 
 
 def test_terminal_shows_a_table(tmp_path: Path) -> None:
-    model = PairwiseMRF.from_tables(
+    model = MarkovRandomField.from_tables(
         [[0.0, 1.0], [2.0, 0.0, 0.0]],
         [],
         [],
@@ -1082,7 +1084,7 @@ def test_text_that_an_encoding_cannot_show(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"TERM": "dumb"}, {"NO_COLOR": "1"}, {"COLUMNS": "0"}], ids=str)
 def test_terminals_show_names_as_they_are(tmp_path: Path, settings: dict[str, str]) -> None:
-    model = PairwiseMRF.from_tables(
+    model = MarkovRandomField.from_tables(
         [[0.0, 1.0], [2.0, 0.0]], [], [], variable_names=["\x1b]0;title\x07", ":smile:"],
         state_names=[["\x1b[2J", "a\nb"], ["[b]c", "\u202ed"]],
     )  # fmt: skip

@@ -25,7 +25,7 @@ def run(capsys, monkeypatch, tmp_path):
     write_model(ising_grid(6, 6, coupling_max=3.0, attractive=True, seed=0), "strong.uai")
     write_model(ising_grid(6, 6, coupling_max=0.1, seed=0), "weak.uai")
     hard = np.array([[0.0, -np.inf], [1.0, 0.0]])
-    write_model(fastmix.PairwiseMRF.from_tables(np.zeros((2, 2)), [(0, 1)], [hard]), "hard.npz")
+    write_model(fastmix.MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [hard]), "hard.npz")
 
     def call(*arguments):
         capsys.readouterr()
@@ -82,7 +82,7 @@ def test_project_writes_model_and_facts(run):
 
 
 def test_certify_says_where_a_chain_is_undefined(run):
-    model = fastmix.PairwiseMRF.from_tables(np.zeros((2, 2)), [(0, 1)], [[[0.0, 0.0], [-np.inf, -np.inf]]])
+    model = fastmix.MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [[[0.0, 0.0], [-np.inf, -np.inf]]])
     write_model(model, "undefined.npz")
     code, out, _ = run("certify", "undefined.npz", "--json")
     facts = json.loads(out)

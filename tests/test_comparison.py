@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fastmix
-from fastmix import PairwiseMRF, compare
+from fastmix import MarkovRandomField, compare
 from fastmix.comparison import Row, marginal_errors
 from fastmix.errors import NotConvergedError
 from fastmix.instances import ising_grid
@@ -32,7 +32,7 @@ def test_rows_are_in_the_order_asked_for_and_errors_against_exact():
 
 
 def test_all_methods_by_default_and_refusals_with_their_reason():
-    hard = PairwiseMRF.from_tables(np.zeros((2, 2)), [(0, 1)], [np.array([[0.0, 0.3], [0.1, -np.inf]])])
+    hard = MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [np.array([[0.0, 0.3], [0.1, -np.inf]])])
     result = compare(hard, seed=1)
     assert [row.method for row in result.rows] == [name for name in fastmix.inference.METHODS if name != "auto"]
     refused = {row.method: row.note for row in result.rows if row.status == "refused"}
@@ -71,7 +71,7 @@ def test_the_error_of_a_projection_has_a_column_of_its_own():
 def test_bad_methods_and_bad_models():
     with pytest.raises(ValueError, match="methods must be among"):
         compare(MODEL, methods=["magic"])
-    broken = PairwiseMRF.from_tables(np.zeros((2, 2)), [(0, 1)], [np.full((2, 2), 0.0)])
+    broken = MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [np.full((2, 2), 0.0)])
     with pytest.raises(fastmix.ModelError):
         compare(broken, evidence={7: 0})
 
@@ -92,10 +92,10 @@ def test_files(tmp_path):
 
 
 def test_marginal_errors_of_more_states():
-    model = PairwiseMRF.from_tables([np.zeros(3), np.zeros(2)], [], [])
+    model = MarkovRandomField.from_tables([np.zeros(3), np.zeros(2)], [], [])
     errors = marginal_errors(model, np.array([0.2, 0.3, 0.5, 1.0, 0.0]), np.array([0.5, 0.3, 0.2, 0.0, 1.0]))
     assert errors == pytest.approx([0.3, 1.0])
-    assert marginal_errors(PairwiseMRF.from_tables([], [], []), np.zeros(0), np.zeros(0)).shape == (0,)
+    assert marginal_errors(MarkovRandomField.from_tables([], [], []), np.zeros(0), np.zeros(0)).shape == (0,)
 
 
 @pytest.mark.parametrize("how", ["raised", "a result", "too early for a result"])

@@ -15,7 +15,7 @@ import oracle
 import strategies
 from fastmix import construction
 from fastmix.errors import ModelError
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 NAN, INF = math.nan, math.inf
 
@@ -30,7 +30,7 @@ def test_offsets_of(sizes: list[int]) -> None:
 
 
 @given(strategies.models())
-def test_table_positions(model: PairwiseMRF) -> None:
+def test_table_positions(model: MarkovRandomField) -> None:
     expected = [
         (e, a, b)
         for e, (i, j) in enumerate(model.edges.tolist())
@@ -62,7 +62,7 @@ def test_repeated_and_reversed_pairs_are_added_up(
     for (i, j), table in zip(pairs, tables, strict=True):
         key, oriented = ((i, j), table) if i < j else ((j, i), table.T)
         merged[key] = merged.get(key, 0.0) + oriented
-    model = PairwiseMRF.from_tables([[0.0] * count for count in counts], pairs, tables)
+    model = MarkovRandomField.from_tables([[0.0] * count for count in counts], pairs, tables)
     assert [tuple(edge) for edge in model.edges.tolist()] == sorted(merged)
     for (i, j), table in merged.items():
         oracle.assert_log_close(model.table(i, j), table)
@@ -75,11 +75,11 @@ def test_tables_and_factors_give_the_same_model(
 ) -> None:
     counts, pairs, tables = case
     unary = [np.arange(count, dtype=float) for count in counts]
-    model = PairwiseMRF.from_tables(unary, pairs, tables, log_constant=0.5)
+    model = MarkovRandomField.from_tables(unary, pairs, tables, log_constant=0.5)
     factors = [((i,), vector) for i, vector in enumerate(unary)]
     factors += list(zip(pairs, tables, strict=True))
-    assert PairwiseMRF.from_factors(counts, [*factors, ((), 0.5)]) == model
-    shuffled = PairwiseMRF.from_factors(counts, [((), 0.25), *reversed(factors), ((), [0.25])])
+    assert MarkovRandomField.from_factors(counts, [*factors, ((), 0.5)]) == model
+    shuffled = MarkovRandomField.from_factors(counts, [((), 0.25), *reversed(factors), ((), [0.25])])
     oracle.assert_same_weights(model, shuffled)
 
 
@@ -91,23 +91,23 @@ class TestFromTables:
         rng = np.random.default_rng(0)
         unary, tables = rng.standard_normal((4, 3)), rng.standard_normal((3, 3, 3))
         edges = [(0, 1), (3, 2), (1, 3)]
-        model = PairwiseMRF.from_tables(unary, edges, tables)
-        assert PairwiseMRF.from_tables(unary.tolist(), np.array(edges), tables.tolist()) == model
-        assert PairwiseMRF.from_tables(list(unary), tuple(edges), list(tables)) == model
-        assert PairwiseMRF.from_tables(np.asfortranarray(unary), edges, np.asfortranarray(tables)) == model
-        assert PairwiseMRF.from_tables(unary, edges, (t for t in tables)) == model  # type: ignore[arg-type]
-        assert PairwiseMRF.from_tables(unary, np.array(edges, dtype=float), tables) == model
-        assert PairwiseMRF.from_tables(unary, np.array(edges, dtype=np.uint8), tables) == model
+        model = MarkovRandomField.from_tables(unary, edges, tables)
+        assert MarkovRandomField.from_tables(unary.tolist(), np.array(edges), tables.tolist()) == model
+        assert MarkovRandomField.from_tables(list(unary), tuple(edges), list(tables)) == model
+        assert MarkovRandomField.from_tables(np.asfortranarray(unary), edges, np.asfortranarray(tables)) == model
+        assert MarkovRandomField.from_tables(unary, edges, (t for t in tables)) == model  # type: ignore[arg-type]
+        assert MarkovRandomField.from_tables(unary, np.array(edges, dtype=float), tables) == model
+        assert MarkovRandomField.from_tables(unary, np.array(edges, dtype=np.uint8), tables) == model
 
     def test_object_arrays_hold_ragged_vectors(self) -> None:
         ragged = np.empty(2, dtype=object)
         ragged[:] = [np.zeros(2), np.zeros(3)]
-        assert PairwiseMRF.from_tables(ragged, [], []).num_states.tolist() == [2, 3]
+        assert MarkovRandomField.from_tables(ragged, [], []).num_states.tolist() == [2, 3]
 
     @pytest.mark.parametrize("edges", [[], np.zeros((0, 2), dtype=int), np.zeros((0, 2)), ()])
     @pytest.mark.parametrize("tables", [[], np.zeros((0, 2, 2)), np.zeros(0), ()])
     def test_no_edges(self, edges: object, tables: object) -> None:
-        assert PairwiseMRF.from_tables([[0.0, 1.0]], edges, tables).num_edges == 0  # type: ignore[arg-type]
+        assert MarkovRandomField.from_tables([[0.0, 1.0]], edges, tables).num_edges == 0  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
         ("unary", "edges", "tables", "message"),
@@ -146,7 +146,7 @@ class TestFromTables:
     )
     def test_refusals(self, unary: object, edges: object, tables: object, message: str) -> None:
         with pytest.raises(ModelError, match=re.escape(message)):
-            PairwiseMRF.from_tables(unary, edges, tables)  # type: ignore[arg-type]
+            MarkovRandomField.from_tables(unary, edges, tables)  # type: ignore[arg-type]
 
 
 # -- from_factors ---------------------------------------------------------------------------------------------------
@@ -154,18 +154,20 @@ class TestFromTables:
 
 class TestFromFactors:
     def test_flat_tables_and_missing_factors(self) -> None:
-        model = PairwiseMRF.from_factors([2, 3], [((1, 0), [0, 1, 2, 3, 4, 5]), ((0,), [1, 2]), ((0,), [0.5, -INF])])
+        model = MarkovRandomField.from_factors(
+            [2, 3], [((1, 0), [0, 1, 2, 3, 4, 5]), ((0,), [1, 2]), ((0,), [0.5, -INF])]
+        )
         assert model.table(1, 0).tolist() == [[0, 1], [2, 3], [4, 5]]
         assert model.unary(0).tolist() == [1.5, -INF]
         assert model.unary(1).tolist() == [0, 0, 0]
-        assert PairwiseMRF.from_factors([2, 3], []).log_unary.tolist() == [0.0] * 5
+        assert MarkovRandomField.from_factors([2, 3], []).log_unary.tolist() == [0.0] * 5
 
     def test_one_pass_over_an_iterator(self) -> None:
         factors = iter([(np.array([0]), np.array([1.0, 2.0])), (range(2), np.eye(2))])
-        assert PairwiseMRF.from_factors([2, 2], factors).table(0, 1).tolist() == [[1, 0], [0, 1]]  # type: ignore[arg-type]
+        assert MarkovRandomField.from_factors([2, 2], factors).table(0, 1).tolist() == [[1, 0], [0, 1]]  # type: ignore[arg-type]
 
     def test_one_entry_tables_of_any_rank(self) -> None:
-        model = PairwiseMRF.from_factors([1, 1], [((0,), 1.0), ((0, 1), [2.0]), ((1, 0), [[4.0]]), ((), [8.0])])
+        model = MarkovRandomField.from_factors([1, 1], [((0,), 1.0), ((0, 1), [2.0]), ((1, 0), [[4.0]]), ((), [8.0])])
         assert model.log_weight([0, 0]) == 15.0
 
     @pytest.mark.parametrize(
@@ -197,7 +199,7 @@ class TestFromFactors:
     )
     def test_refusals(self, counts: object, factors: object, message: str) -> None:
         with pytest.raises(ModelError, match=re.escape(message)):
-            PairwiseMRF.from_factors(counts, factors)  # type: ignore[arg-type]
+            MarkovRandomField.from_factors(counts, factors)  # type: ignore[arg-type]
 
 
 # -- ising and potts ------------------------------------------------------------------------------------------------
@@ -213,7 +215,7 @@ class TestIsing:
         rng = np.random.default_rng(seed)
         edges = [e[::-1] if rng.random() < 0.5 else e for e in data.draw(strategies.graphs(n))]
         couplings, fields = rng.normal(size=len(edges)), rng.normal(size=n)
-        model = PairwiseMRF.ising(edges, couplings, fields)
+        model = MarkovRandomField.ising(edges, couplings, fields)
         for x in oracle.all_configurations(model):
             s = spins(x)
             expected = sum(h * v for h, v in zip(fields, s, strict=True))
@@ -221,52 +223,55 @@ class TestIsing:
             oracle.assert_log_close(model.log_weight(x), expected)
 
     def test_numbers_for_all(self) -> None:
-        model = PairwiseMRF.ising([(0, 1), (1, 2)], 0.5, 0.25, num_variables=4)
-        assert model == PairwiseMRF.ising([(1, 0), (2, 1)], [0.5, 0.5], [0.25] * 4)
-        assert PairwiseMRF.ising([(0, 1)], 0.5).num_variables == 2
-        assert PairwiseMRF.ising([], 0.5, num_variables=3).num_variables == 3
-        assert PairwiseMRF.ising([], [], [1.0]).log_unary.tolist() == [-1.0, 1.0]
+        model = MarkovRandomField.ising([(0, 1), (1, 2)], 0.5, 0.25, num_variables=4)
+        assert model == MarkovRandomField.ising([(1, 0), (2, 1)], [0.5, 0.5], [0.25] * 4)
+        assert MarkovRandomField.ising([(0, 1)], 0.5).num_variables == 2
+        assert MarkovRandomField.ising([], 0.5, num_variables=3).num_variables == 3
+        assert MarkovRandomField.ising([], [], [1.0]).log_unary.tolist() == [-1.0, 1.0]
 
     def test_repeated_couplings_are_added_up(self) -> None:
-        assert PairwiseMRF.ising([(0, 1), (1, 0), (0, 1)], [1, 2, 4]) == PairwiseMRF.ising([(0, 1)], 7.0)
+        assert MarkovRandomField.ising([(0, 1), (1, 0), (0, 1)], [1, 2, 4]) == MarkovRandomField.ising([(0, 1)], 7.0)
 
     @pytest.mark.parametrize(
         ("call", "message"),
         [
             (
-                lambda: PairwiseMRF.ising([(0, 1)], [1, 2]),
+                lambda: MarkovRandomField.ising([(0, 1)], [1, 2]),
                 "coupling must be a number or one value per edge, 1, got shape (2,)",
             ),
-            (lambda: PairwiseMRF.ising([(0, 1)], NAN), "coupling must be finite, got nan for edge 0"),
-            (lambda: PairwiseMRF.ising([(0, 1)], -INF), "coupling must be finite, got -inf for edge 0"),
-            (lambda: PairwiseMRF.ising([(0, 1)], "x"), "coupling must be an array of numbers, got 'x'"),
-            (lambda: PairwiseMRF.ising([(0, 1)], 1, [0, INF]), "field must be finite, got inf for variable 1"),
+            (lambda: MarkovRandomField.ising([(0, 1)], NAN), "coupling must be finite, got nan for edge 0"),
+            (lambda: MarkovRandomField.ising([(0, 1)], -INF), "coupling must be finite, got -inf for edge 0"),
+            (lambda: MarkovRandomField.ising([(0, 1)], "x"), "coupling must be an array of numbers, got 'x'"),
+            (lambda: MarkovRandomField.ising([(0, 1)], 1, [0, INF]), "field must be finite, got inf for variable 1"),
             (
-                lambda: PairwiseMRF.ising([(0, 1)], 1, [[0, 0]]),
+                lambda: MarkovRandomField.ising([(0, 1)], 1, [[0, 0]]),
                 "edges must hold indices below the number of variables, 1, got 1",
             ),
-            (lambda: PairwiseMRF.ising([(0, 1)], 1, [[0], [0]]), "field must be a number or one value per variable, 2"),
-            (lambda: PairwiseMRF.ising([(0, 1)], 1, [[0], [0, 1]]), "field must be an array of numbers"),
             (
-                lambda: PairwiseMRF.ising([(0, 3)], 1, [0, 0]),
+                lambda: MarkovRandomField.ising([(0, 1)], 1, [[0], [0]]),
+                "field must be a number or one value per variable, 2",
+            ),
+            (lambda: MarkovRandomField.ising([(0, 1)], 1, [[0], [0, 1]]), "field must be an array of numbers"),
+            (
+                lambda: MarkovRandomField.ising([(0, 3)], 1, [0, 0]),
                 "edges must hold indices below the number of variables, 2, got 3",
             ),
             (
-                lambda: PairwiseMRF.ising([(0, 1)], 1, [0, 0], num_variables=3),
+                lambda: MarkovRandomField.ising([(0, 1)], 1, [0, 0], num_variables=3),
                 "field must be a number or one value per variable, 3, got shape (2,)",
             ),
-            (lambda: PairwiseMRF.ising([(0, 3)], 1, num_variables=3), "below the number of variables, 3, got 3"),
+            (lambda: MarkovRandomField.ising([(0, 3)], 1, num_variables=3), "below the number of variables, 3, got 3"),
             (
-                lambda: PairwiseMRF.ising([], 1, num_variables=-1),
+                lambda: MarkovRandomField.ising([], 1, num_variables=-1),
                 "num_variables must be a whole number of at least 0, got -1",
             ),
             (
-                lambda: PairwiseMRF.ising([], 1, num_variables=2.5),
+                lambda: MarkovRandomField.ising([], 1, num_variables=2.5),
                 "num_variables must be a whole number of at least 0, got 2.5",
             ),  # type: ignore[arg-type]
-            (lambda: PairwiseMRF.ising([(-1, 0)], 1), "edges must hold indices from 0; edge 0 is (-1, 0)"),
+            (lambda: MarkovRandomField.ising([(-1, 0)], 1), "edges must hold indices from 0; edge 0 is (-1, 0)"),
             (
-                lambda: PairwiseMRF.ising([(0, 1)], 1, variable_names=["a"]),
+                lambda: MarkovRandomField.ising([(0, 1)], 1, variable_names=["a"]),
                 "variable_names must have one name per variable, 2, got 1",
             ),
         ],
@@ -282,7 +287,7 @@ class TestPotts:
         rng = np.random.default_rng(seed)
         edges = [e[::-1] if rng.random() < 0.5 else e for e in data.draw(strategies.graphs(n))]
         couplings, fields = rng.normal(size=len(edges)), rng.normal(size=(n, states))
-        model = PairwiseMRF.potts(edges, couplings, states, fields)
+        model = MarkovRandomField.potts(edges, couplings, states, fields)
         for x in oracle.all_configurations(model):
             expected = sum(fields[i, state] for i, state in enumerate(x))
             expected += sum(J * (x[i] == x[j]) for J, (i, j) in zip(couplings, edges, strict=True))
@@ -290,27 +295,36 @@ class TestPotts:
 
     def test_two_states_are_an_ising_model_up_to_a_constant(self) -> None:
         edges, J, h = [(0, 1), (1, 2), (0, 2)], np.array([0.5, -1.0, 2.0]), np.array([0.1, -0.2, 0.3])
-        potts = PairwiseMRF.potts(edges, 2 * J, 2, np.stack([-h, h], axis=1))
-        oracle.assert_same_weights(PairwiseMRF.ising(edges, J, h), potts, shift=float(J.sum()))
+        potts = MarkovRandomField.potts(edges, 2 * J, 2, np.stack([-h, h], axis=1))
+        oracle.assert_same_weights(MarkovRandomField.ising(edges, J, h), potts, shift=float(J.sum()))
 
     def test_a_field_may_forbid_states(self) -> None:
-        model = PairwiseMRF.potts([(0, 1)], 1.0, 2, [[0.0, -INF], [0.0, 0.0]])
+        model = MarkovRandomField.potts([(0, 1)], 1.0, 2, [[0.0, -INF], [0.0, 0.0]])
         assert model.log_weight([1, 0]) == -INF
 
     @pytest.mark.parametrize(
         ("call", "message"),
         [
-            (lambda: PairwiseMRF.potts([(0, 1)], 1, 0), "num_states must be a whole number of at least 1, got 0"),
-            (lambda: PairwiseMRF.potts([(0, 1)], 1, 2.5), "num_states must be a whole number of at least 1, got 2.5"),  # type: ignore[arg-type]
-            (lambda: PairwiseMRF.potts([(0, 1)], 1, True), "num_states must be a whole number of at least 1, got True"),
+            (lambda: MarkovRandomField.potts([(0, 1)], 1, 0), "num_states must be a whole number of at least 1, got 0"),
             (
-                lambda: PairwiseMRF.potts([(0, 1)], 1, 3, [0, 0]),
+                lambda: MarkovRandomField.potts([(0, 1)], 1, 2.5),
+                "num_states must be a whole number of at least 1, got 2.5",
+            ),  # type: ignore[arg-type]
+            (
+                lambda: MarkovRandomField.potts([(0, 1)], 1, True),
+                "num_states must be a whole number of at least 1, got True",
+            ),
+            (
+                lambda: MarkovRandomField.potts([(0, 1)], 1, 3, [0, 0]),
                 "field must be a number or have shape (2, 3), got shape (2,)",
             ),
-            (lambda: PairwiseMRF.potts([(0, 1)], 1, 3, np.zeros((2, 2))), "have shape (2, 3), got shape (2, 2)"),
-            (lambda: PairwiseMRF.potts([(0, 1)], 1, 2, [[0], [0, 1]]), "field must be an array of numbers"),
-            (lambda: PairwiseMRF.potts([(0, 1)], 1, 2, NAN), "log_unary must hold finite numbers or -inf, got nan"),
-            (lambda: PairwiseMRF.potts([(0, 1)], INF, 2), "coupling must be finite, got inf for edge 0"),
+            (lambda: MarkovRandomField.potts([(0, 1)], 1, 3, np.zeros((2, 2))), "have shape (2, 3), got shape (2, 2)"),
+            (lambda: MarkovRandomField.potts([(0, 1)], 1, 2, [[0], [0, 1]]), "field must be an array of numbers"),
+            (
+                lambda: MarkovRandomField.potts([(0, 1)], 1, 2, NAN),
+                "log_unary must hold finite numbers or -inf, got nan",
+            ),
+            (lambda: MarkovRandomField.potts([(0, 1)], INF, 2), "coupling must be finite, got inf for edge 0"),
         ],
     )
     def test_refusals(self, call: Callable[[], object], message: str) -> None:
@@ -329,15 +343,15 @@ class TestNetworkx:
         graph.add_node("c", field=-1.0)
         graph.add_edge("b", "a", coupling=0.25)
         graph.add_edge("c", "b", coupling=2)
-        expected = PairwiseMRF.ising([(0, 1), (1, 2)], [0.25, 2.0], [0.5, 0.0, -1.0], variable_names=list("abc"))
-        assert PairwiseMRF.from_networkx(graph) == expected
+        expected = MarkovRandomField.ising([(0, 1), (1, 2)], [0.25, 2.0], [0.5, 0.0, -1.0], variable_names=list("abc"))
+        assert MarkovRandomField.from_networkx(graph) == expected
 
     def test_potts_attributes(self) -> None:
         graph = nx.path_graph(2)
         nx.set_node_attributes(graph, {0: [0, 1, 2], 1: [3, 4, 5]}, "log_unary")
         graph.edges[0, 1]["coupling"] = 1.5
-        expected = PairwiseMRF.potts([(0, 1)], 1.5, 3, [[0, 1, 2], [3, 4, 5]], variable_names=["0", "1"])
-        assert PairwiseMRF.from_networkx(graph) == expected
+        expected = MarkovRandomField.potts([(0, 1)], 1.5, 3, [[0, 1, 2], [3, 4, 5]], variable_names=["0", "1"])
+        assert MarkovRandomField.from_networkx(graph) == expected
 
     @pytest.mark.parametrize("swap", [False, True])
     def test_rows_belong_to_the_earlier_node_of_an_undirected_graph(self, swap: bool) -> None:
@@ -346,7 +360,7 @@ class TestNetworkx:
         graph.add_node("y", log_unary=[0, 0, 0])
         table = np.arange(6.0).reshape(2, 3)
         graph.add_edge(*(("y", "x") if swap else ("x", "y")), log_pairwise=table)
-        assert PairwiseMRF.from_networkx(graph).table("x", "y").tolist() == table.tolist()
+        assert MarkovRandomField.from_networkx(graph).table("x", "y").tolist() == table.tolist()
 
     def test_rows_belong_to_the_source_of_a_directed_edge(self) -> None:
         graph = nx.DiGraph()
@@ -354,18 +368,18 @@ class TestNetworkx:
         graph.add_node("y", log_unary=[0, 0, 0])
         table = np.arange(6.0).reshape(3, 2)
         graph.add_edge("y", "x", log_pairwise=table)
-        assert PairwiseMRF.from_networkx(graph).table("y", "x").tolist() == table.tolist()
+        assert MarkovRandomField.from_networkx(graph).table("y", "x").tolist() == table.tolist()
 
     def test_parallel_and_opposite_edges_are_added_up(self) -> None:
         multi = nx.MultiGraph()
         multi.add_edges_from([(0, 1, {"coupling": 1.0}), (1, 0, {"coupling": 2.0})])
         directed = nx.DiGraph()
         directed.add_edges_from([(0, 1, {"coupling": 1.0}), (1, 0, {"coupling": 2.0})])
-        expected = PairwiseMRF.ising([(0, 1)], 3.0, variable_names=["0", "1"])
-        assert PairwiseMRF.from_networkx(multi) == PairwiseMRF.from_networkx(directed) == expected
+        expected = MarkovRandomField.ising([(0, 1)], 3.0, variable_names=["0", "1"])
+        assert MarkovRandomField.from_networkx(multi) == MarkovRandomField.from_networkx(directed) == expected
 
     def test_empty_graph(self) -> None:
-        assert PairwiseMRF.from_networkx(nx.Graph()).num_variables == 0
+        assert MarkovRandomField.from_networkx(nx.Graph()).num_variables == 0
 
     @pytest.mark.parametrize(
         ("nodes", "edge", "message"),
@@ -388,21 +402,21 @@ class TestNetworkx:
         graph.add_node("a", **nodes)
         graph.add_edge("a", "b", **edge)
         with pytest.raises(ModelError, match=re.escape(message)):
-            PairwiseMRF.from_networkx(graph)
+            MarkovRandomField.from_networkx(graph)
 
     def test_infinite_potts_coupling(self) -> None:
         graph = nx.path_graph(2)
         nx.set_node_attributes(graph, [0.0, 0.0, 0.0], "log_unary")
         graph.edges[0, 1]["coupling"] = INF
         with pytest.raises(ModelError, match="must be a finite number, got inf"):
-            PairwiseMRF.from_networkx(graph)
+            MarkovRandomField.from_networkx(graph)
 
     def test_self_loop(self) -> None:
         graph = nx.Graph([(0, 0, {"coupling": 1.0})])
         with pytest.raises(ModelError, match="edges must join two different variables"):
-            PairwiseMRF.from_networkx(graph)
+            MarkovRandomField.from_networkx(graph)
 
     def test_names_that_read_the_same(self) -> None:
         graph = nx.Graph([(1, "1", {"coupling": 1.0})])
         with pytest.raises(ModelError, match="variable_names must all be different, got '1' more than once"):
-            PairwiseMRF.from_networkx(graph)
+            MarkovRandomField.from_networkx(graph)

@@ -23,7 +23,7 @@ from fastmix.denoising.posterior import as_grey
 from fastmix.errors import FormatError, ResourceError, UnfitMethodError
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid, potts_grid
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.results import Status
 
 PIL = pytest.importorskip("PIL.Image")
@@ -205,14 +205,14 @@ def test_resampling_keeps_shares() -> None:
 
 
 def test_annealing_of_models_at_the_edge() -> None:
-    free = PairwiseMRF.from_tables([[0.0, 1.0], [0.3, -0.3]], [], [])
+    free = MarkovRandomField.from_tables([[0.0, 1.0], [0.3, -0.3]], [], [])
     result = anneal(free, seed=0, num_sweeps=5)
     np.testing.assert_allclose(result.node_marginals, enumerate_model(free).node_marginals, atol=1e-12)
-    strong = PairwiseMRF.ising([(0, 1), (1, 2)], coupling=1e3, field=[0.1, 0.0, 0.0])
+    strong = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=1e3, field=[0.1, 0.0, 0.0])
     result = anneal(strong, num_chains=100, num_steps=20, sweeps_per_step=1, seed=0)
     assert np.abs(result.node_marginals - enumerate_model(strong).node_marginals).max() < 0.05
     with pytest.raises(UnfitMethodError):
-        anneal(PairwiseMRF.ising([(0, 1), (1, 2), (0, 2)], coupling=-1.0), seed=0)
+        anneal(MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=-1.0), seed=0)
 
 
 def test_populations_that_disagree_are_reported() -> None:

@@ -21,12 +21,12 @@ from fastmix.dependency import (
     undefined_conditional,
 )
 from fastmix.errors import ResourceError
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 INF = math.inf
 
 
-def assert_dependencies_close(model: PairwiseMRF, actual: np.ndarray, expected: np.ndarray, bound: str) -> None:
+def assert_dependencies_close(model: MarkovRandomField, actual: np.ndarray, expected: np.ndarray, bound: str) -> None:
     """Equal up to the rounding that the library states for itself, and as much for the oracle."""
     assert actual.shape == expected.shape
     infinite = np.isinf(expected)
@@ -41,21 +41,21 @@ def assert_dependencies_close(model: PairwiseMRF, actual: np.ndarray, expected: 
 @pytest.mark.parametrize("bound", ["sigmoid", "range", "l1", "linf"])
 @settings(max_examples=150)
 @given(model=strategies.models())
-def test_the_formulas_match_loops_over_columns(model: PairwiseMRF, bound: str) -> None:
+def test_the_formulas_match_loops_over_columns(model: MarkovRandomField, bound: str) -> None:
     expected = oracle_theory.edge_dependencies(model, bound)
     assert_dependencies_close(model, edge_dependencies(model, bound=bound), expected, bound)
 
 
 @settings(max_examples=80)
 @given(model=strategies.models(max_variables=4, max_states=3))
-def test_exact_matches_the_definition(model: PairwiseMRF) -> None:
+def test_exact_matches_the_definition(model: MarkovRandomField) -> None:
     expected = oracle_theory.edge_dependencies(model, "exact")
     assert_dependencies_close(model, edge_dependencies(model, bound="exact"), expected, "exact")
 
 
 @settings(max_examples=60)
 @given(model=strategies.models(max_variables=4, max_states=3))
-def test_merging_sums_does_not_change_exact(model: PairwiseMRF) -> None:
+def test_merging_sums_does_not_change_exact(model: MarkovRandomField) -> None:
     side_by_side = edge_dependencies(model, bound="exact")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dependency, "_BATCHED_EVALUATIONS", 0)
@@ -65,7 +65,7 @@ def test_merging_sums_does_not_change_exact(model: PairwiseMRF) -> None:
 
 @settings(max_examples=100)
 @given(model=strategies.models(max_variables=5, max_states=3))
-def test_bounds_are_ordered(model: PairwiseMRF) -> None:
+def test_bounds_are_ordered(model: MarkovRandomField) -> None:
     value = {bound: edge_dependencies(model, bound=bound) for bound in BOUNDS}
     slack = 1 + 1e-15
     for smaller, larger in (("exact", "sigmoid"), ("sigmoid", "range"), ("range", "l1"), ("range", "linf")):
@@ -83,7 +83,7 @@ def test_sigmoid_is_the_largest_over_all_fields() -> None:
         # All weight on the two extreme states, in equal measure half-way between the two columns.
         field = np.full(3, -1e3)
         field[[high, low]] = -table[[high, low]].mean(axis=1)
-        model = PairwiseMRF.from_tables([field, [0.0, 0.0]], [(0, 1)], [table])
+        model = MarkovRandomField.from_tables([field, [0.0, 0.0]], [(0, 1)], [table])
         exact, sigmoid = edge_dependencies(model, bound="exact"), edge_dependencies(model)
         assert exact[0, 0] == pytest.approx(sigmoid[0, 0], abs=1e-12)
 
@@ -93,7 +93,7 @@ def test_sigmoid_is_the_largest_over_all_fields() -> None:
 
 @settings(max_examples=80)
 @given(model=strategies.models(max_variables=4, max_states=3), data=st.data())
-def test_relabelling_and_reversing_edges_only_moves_entries(model: PairwiseMRF, data: st.DataObject) -> None:
+def test_relabelling_and_reversing_edges_only_moves_entries(model: MarkovRandomField, data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(model.num_variables)))
     other = strategies.relabel(model, order)
     for bound in BOUNDS:
@@ -105,7 +105,7 @@ def test_relabelling_and_reversing_edges_only_moves_entries(model: PairwiseMRF, 
 
 @settings(max_examples=80)
 @given(model=strategies.models(min_variables=2, scales=(0.3, 1.0)), seed=st.integers(0, 2**32 - 1))
-def test_functions_of_one_variable_leave_range_and_sigmoid_alone(model: PairwiseMRF, seed: int) -> None:
+def test_functions_of_one_variable_leave_range_and_sigmoid_alone(model: MarkovRandomField, seed: int) -> None:
     rng = np.random.default_rng(seed)
     tables = model.log_pairwise.copy()
     for (i, j), start in zip(model.edges.tolist(), model.pairwise_offsets[:-1].tolist(), strict=True):
@@ -120,7 +120,7 @@ def test_functions_of_one_variable_leave_range_and_sigmoid_alone(model: Pairwise
 
 @settings(max_examples=50)
 @given(model=strategies.models(allow_forbidden=False))
-def test_range_and_sigmoid_are_symmetric_without_forbidden_pairs(model: PairwiseMRF) -> None:
+def test_range_and_sigmoid_are_symmetric_without_forbidden_pairs(model: MarkovRandomField) -> None:
     for bound in ("range", "sigmoid"):
         values = edge_dependencies(model, bound=bound)
         assert (values[:, 0] == values[:, 1]).all()
@@ -128,7 +128,7 @@ def test_range_and_sigmoid_are_symmetric_without_forbidden_pairs(model: Pairwise
 
 @settings(max_examples=50)
 @given(model=strategies.models())
-def test_a_state_that_a_unary_forbids_counts_for_nothing(model: PairwiseMRF) -> None:
+def test_a_state_that_a_unary_forbids_counts_for_nothing(model: MarkovRandomField) -> None:
     for bound in BOUNDS:
         dropped = model.drop_forbidden_states()
         np.testing.assert_array_equal(edge_dependencies(model, bound=bound), edge_dependencies(dropped, bound=bound))
@@ -139,8 +139,8 @@ def test_a_state_that_a_unary_forbids_counts_for_nothing(model: PairwiseMRF) -> 
 
 def test_ising_and_potts_have_closed_forms() -> None:
     couplings = np.array([0.7, -1.3, 0.0])
-    ising = PairwiseMRF.ising([(0, 1), (1, 2), (2, 3)], couplings)
-    potts = PairwiseMRF.potts([(0, 1), (1, 2), (2, 3)], couplings, 4)
+    ising = MarkovRandomField.ising([(0, 1), (1, 2), (2, 3)], couplings)
+    potts = MarkovRandomField.potts([(0, 1), (1, 2), (2, 3)], couplings, 4)
     for bound in ("range", "linf"):
         assert edge_dependencies(ising, bound=bound).tolist() == np.abs([couplings, couplings]).T.tolist()
         assert edge_dependencies(potts, bound=bound).tolist() == (np.abs([couplings, couplings]).T / 2).tolist()
@@ -149,7 +149,7 @@ def test_ising_and_potts_have_closed_forms() -> None:
 
 def test_the_column_is_the_one_that_moves_the_other() -> None:
     # Functions of one variable are seen by l1 and linf: those of x_0 move nothing in x_0 but do in x_1.
-    model = PairwiseMRF.from_tables([[0, 0], [0, 0, 0]], [(0, 1)], [[[4.0, 4.0, 4.0], [0.0, 0.0, 0.0]]])
+    model = MarkovRandomField.from_tables([[0, 0], [0, 0, 0]], [(0, 1)], [[[4.0, 4.0, 4.0], [0.0, 0.0, 0.0]]])
     assert edge_dependencies(model, bound="linf").tolist() == [[0.0, 2.0]]
     assert edge_dependencies(model, bound="l1").tolist() == [[0.0, 3.0]]
     assert dependency_matrix(model, bound="linf").toarray().tolist() == [[0.0, 0.0], [2.0, 0.0]]
@@ -165,7 +165,7 @@ def test_the_column_is_the_one_that_moves_the_other() -> None:
     ],
 )
 def test_forbidden_pairs_follow_their_rules(table: list[list[float]], expected: list[list[float]]) -> None:
-    model = PairwiseMRF.from_tables([[0, 0], [0, 0]], [(0, 1)], [table])
+    model = MarkovRandomField.from_tables([[0, 0], [0, 0]], [(0, 1)], [table])
     for bound in ("range", "l1", "linf"):
         values = edge_dependencies(model, bound=bound)
         assert (np.isinf(values) == np.isinf(expected)).all()
@@ -175,7 +175,7 @@ def test_forbidden_pairs_follow_their_rules(table: list[list[float]], expected: 
 
 def test_two_columns_that_close_everything_leave_nothing_defined() -> None:
     table = [[-INF, -INF, 0.0], [-INF, -INF, 0.0]]
-    model = PairwiseMRF.from_tables([[0, 0], [0, 0, 0]], [(0, 1)], [table])
+    model = MarkovRandomField.from_tables([[0, 0], [0, 0, 0]], [(0, 1)], [table])
     assert edge_dependencies(model)[0, 0] == 1.0
     assert edge_dependencies(model, bound="range")[0, 0] == INF
 
@@ -183,7 +183,7 @@ def test_two_columns_that_close_everything_leave_nothing_defined() -> None:
 def test_huge_entries_give_no_nan() -> None:
     big = 1e100
     for table in ([[big, -big], [big, -big]], [[big, -big], [-big, big]], [[big, big], [big, big]]):
-        model = PairwiseMRF.from_tables([[0, 0], [0, 0]], [(0, 1)], [table])
+        model = MarkovRandomField.from_tables([[0, 0], [0, 0]], [(0, 1)], [table])
         for bound in ("sigmoid", "range", "l1", "linf"):
             values = edge_dependencies(model, bound=bound)
             assert not np.isnan(values).any()
@@ -191,14 +191,14 @@ def test_huge_entries_give_no_nan() -> None:
 
 
 def test_one_state_variables_depend_on_nothing() -> None:
-    model = PairwiseMRF.from_tables([[0.0], [0.0, 1.0]], [(0, 1)], [[[1.0, 5.0]]])
+    model = MarkovRandomField.from_tables([[0.0], [0.0, 1.0]], [(0, 1)], [[[1.0, 5.0]]])
     for bound in ("exact", "sigmoid", "range"):
         assert edge_dependencies(model, bound=bound).tolist() == [[0.0, 0.0]]
 
 
 def test_without_edges_there_is_nothing() -> None:
     for n in (0, 3):
-        model = PairwiseMRF.ising([], [], num_variables=n)
+        model = MarkovRandomField.ising([], [], num_variables=n)
         for bound in BOUNDS:
             assert edge_dependencies(model, bound=bound).shape == (0, 2)
             assert rounding_margins(model, bound=bound).shape == (0, 2)
@@ -227,7 +227,7 @@ def test_the_matrix_is_the_values_of_the_edges() -> None:
 
 def test_equal_couplings_of_a_large_star_merge() -> None:
     leaves, coupling, field = 40, 0.3, 0.2
-    model = PairwiseMRF.ising([(0, k) for k in range(1, leaves + 1)], coupling, [field] + [0.0] * leaves)
+    model = MarkovRandomField.ising([(0, k) for k in range(1, leaves + 1)], coupling, [field] + [0.0] * leaves)
 
     def up(total: float) -> float:
         return 1.0 / (1.0 + math.exp(-2.0 * (field + coupling * total)))
@@ -240,7 +240,7 @@ def test_equal_couplings_of_a_large_star_merge() -> None:
 
 def test_a_large_degree_is_refused_with_the_estimate_and_the_alternative() -> None:
     rng = np.random.default_rng(0)
-    model = PairwiseMRF.ising([(0, k) for k in range(1, 41)], rng.normal(size=40))
+    model = MarkovRandomField.ising([(0, k) for k in range(1, 41)], rng.normal(size=40))
     with pytest.raises(ResourceError, match=r"4\.\d+e\+13 conditional .*variable 0 .*degree is 40.*bound='sigmoid'"):
         edge_dependencies(model, bound="exact")
 
@@ -252,7 +252,7 @@ def test_many_small_enumerations_are_refused_too(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_unknown_bound_is_named_with_the_known_ones() -> None:
-    model = PairwiseMRF.ising([(0, 1)], 0.5)
+    model = MarkovRandomField.ising([(0, 1)], 0.5)
     with pytest.raises(ValueError, match=r"bound must be one of exact, sigmoid, range, l1, linf, got 'l2'"):
         edge_dependencies(model, bound="l2")  # type: ignore[arg-type]
 
@@ -285,5 +285,5 @@ def test_colourings_of_many_states_are_checked_by_counting(num_neighbors, undefi
     # Each neighbour takes one colour away: with more colours than neighbours one is always left.
     table = np.where(np.eye(40, dtype=bool), -np.inf, 0.0)
     edges = [(0, k + 1) for k in range(num_neighbors)]
-    star = PairwiseMRF.from_tables(np.zeros((num_neighbors + 1, 40)), edges, [table] * num_neighbors)
+    star = MarkovRandomField.from_tables(np.zeros((num_neighbors + 1, 40)), edges, [table] * num_neighbors)
     assert (undefined_conditional(star) is not None) == undefined

@@ -11,8 +11,8 @@ import oracle_theory
 from fastmix import (
     Euclidean,
     FastmixError,
+    MarkovRandomField,
     ModelError,
-    PairwiseMRF,
     ResourceError,
     ReversedKL,
     UnfitMethodError,
@@ -25,7 +25,7 @@ from fastmix.projected import ProjectedResult, _default_divergence
 from fastmix.sampling.pattern_tables import visit_order
 from fastmix.testing import assert_distributions, conformance_models
 
-TINY = PairwiseMRF.ising([(0, 1), (1, 2), (0, 2)], coupling=0.3, field=[0.5, 0.0, -0.2])
+TINY = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=0.3, field=[0.5, 0.0, -0.2])
 NOTHING = 4096.0  # bytes: no exact inference on anything that is not tiny
 SHORT = {"num_chains": 32, "num_sweeps": 2000}
 
@@ -73,7 +73,7 @@ def test_auto_passes_over_a_chain_that_is_undefined():
     grid = ising_grid(40, 40, coupling_max=0.1, seed=0)
     tables = [*grid.log_pairwise.reshape(-1, 2, 2), np.array([[0.0, 0.0], [-np.inf, -np.inf]])]
     edges = [*map(tuple, grid.edges.tolist()), (1600, 1601)]
-    model = PairwiseMRF.from_tables([*grid.log_unary.reshape(-1, 2), *np.zeros((2, 2))], edges, tables)
+    model = MarkovRandomField.from_tables([*grid.log_unary.reshape(-1, 2), *np.zeros((2, 2))], edges, tables)
     assert fastmix.certify(grid, accuracy=0.001).certified
     result = infer(model, seed=1)
     assert (result.method, result.status) == ("loopy-bp", "ok")
@@ -87,7 +87,7 @@ def test_auto_passes_over_a_chain_that_is_undefined():
 def test_the_guarantee_is_not_a_sweep_early(coupling):
     promised = []
     for edges in ([(0, 1)], [(0, 1), (1, 2), (0, 2)]):
-        model = PairwiseMRF.ising(edges, coupling=coupling, field=0.2)
+        model = MarkovRandomField.ising(edges, coupling=coupling, field=0.2)
         chain = oracle_theory.Chain(model)
         kernel = chain.sweep("systematic", visit_order(model)[0].tolist())
         for burn_in in range(8):
@@ -121,7 +121,7 @@ def test_unknown_methods_and_options_of_others_are_refused():
 
 
 def test_impossible_evidence_is_refused_by_all():
-    model = PairwiseMRF.from_tables([[0.0, -np.inf], [0.0, 0.0]], [(0, 1)], [np.zeros((2, 2))])
+    model = MarkovRandomField.from_tables([[0.0, -np.inf], [0.0, 0.0]], [(0, 1)], [np.zeros((2, 2))])
     for method in METHODS:
         with pytest.raises(ModelError):
             infer(model, method=method, evidence={0: 1})
@@ -169,7 +169,7 @@ def test_errors_of_a_projection_are_not_those_of_the_model():
 
 def test_weights_of_draws_are_those_of_all_configurations():
     # Draws of q have weights p / q of mean 1 and mean square sum p^2 / q: that is the share that they are worth.
-    model = PairwiseMRF.ising([(0, 1), (1, 2), (0, 2)], coupling=[0.9, -0.3, 0.2], field=[0.5, 0.0, -0.2])
+    model = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=[0.9, -0.3, 0.2], field=[0.5, 0.0, -0.2])
     options = {"norm_bound": 0.5, "divergence": Euclidean(), "num_chains": 1000, "num_sweeps": 100}
     result = infer(model, method="projected", seed=3, **options)
     p, q = oracle.joint(model), oracle.joint(result.sampled.model)
@@ -189,7 +189,7 @@ def test_projected_sampling_with_evidence_and_forbidden_states():
     unary = [rng.normal(size=3) for _ in range(4)]
     unary[3][1] = -np.inf
     edges = [(0, 1), (1, 2), (2, 3), (0, 3)]
-    model = PairwiseMRF.from_tables(unary, edges, [2 * rng.normal(size=(3, 3)) for _ in edges])
+    model = MarkovRandomField.from_tables(unary, edges, [2 * rng.normal(size=(3, 3)) for _ in edges])
     result = infer(model, method="projected", evidence={0: 2}, norm_bound=0.9, seed=2, num_chains=64, num_sweeps=4000)
     assert result.marginal(0).tolist() == [0.0, 0.0, 1.0]
     assert result.marginal(3)[1] == 0.0
@@ -213,7 +213,7 @@ def test_a_model_within_the_bound_is_sampled_as_it_is():
 
 
 def test_forbidden_pairs_cannot_be_projected():
-    hard = PairwiseMRF.from_tables(np.zeros((2, 2)), [(0, 1)], [np.array([[0.0, 0.0], [0.0, -np.inf]])])
+    hard = MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [np.array([[0.0, 0.0], [0.0, -np.inf]])])
     with pytest.raises(UnfitMethodError, match=r"edge \(0, 1\)"):
         infer(hard, method="projected", seed=1)
 
@@ -244,7 +244,7 @@ def test_hard_models_are_sampled_or_passed_to_belief_propagation():
     equal = np.where(np.eye(3, dtype=bool), 0.0, -np.inf)
     for table, method in ((soft, "tempered"), (equal, "loopy-bp")):
         edges = fastmix.graphs.grid_edges(4, 4)
-        model = PairwiseMRF.from_tables(np.zeros((16, 3)), edges, [table] * len(edges))
+        model = MarkovRandomField.from_tables(np.zeros((16, 3)), edges, [table] * len(edges))
         assert choose_method(model, memory_limit=NOTHING).method == method
 
 

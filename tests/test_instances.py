@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from fastmix import graphs, instances
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 NAN, INF = math.nan, math.inf
 
-BUILDERS: dict[str, Callable[..., PairwiseMRF]] = {
+BUILDERS: dict[str, Callable[..., MarkovRandomField]] = {
     "ising_grid": lambda **k: instances.ising_grid(4, 5, **k),
     "ising_grid torus": lambda **k: instances.ising_grid(4, 5, torus=True, **k),
     "potts_grid": lambda **k: instances.potts_grid(3, 4, **k),
@@ -28,19 +28,19 @@ BUILDERS: dict[str, Callable[..., PairwiseMRF]] = {
 every_builder = pytest.mark.parametrize("build", BUILDERS.values(), ids=BUILDERS.keys())
 
 
-def couplings_of(model: PairwiseMRF) -> np.ndarray:
+def couplings_of(model: MarkovRandomField) -> np.ndarray:
     """The first entry of every table: J of an Ising and of a Potts model."""
     return model.log_pairwise[model.pairwise_offsets[:-1]]
 
 
 @every_builder
 class TestEveryBuilder:
-    def test_same_seed_same_model(self, build: Callable[..., PairwiseMRF]) -> None:
+    def test_same_seed_same_model(self, build: Callable[..., MarkovRandomField]) -> None:
         model = build(coupling_max=1.5, seed=3)
         assert build(coupling_max=1.5, seed=np.int64(3)) == model
         assert build(coupling_max=1.5, seed=4) != model
 
-    def test_ranges(self, build: Callable[..., PairwiseMRF]) -> None:
+    def test_ranges(self, build: Callable[..., MarkovRandomField]) -> None:
         fields, mixed, attractive = [], [], []
         for seed in range(40):
             model = build(coupling_max=1.5, field_max=0.5, seed=seed)
@@ -55,18 +55,18 @@ class TestEveryBuilder:
             spread = (high - low) / math.sqrt(12 * min(len(flat), 40 * 8))
             assert abs(flat.mean() - (low + high) / 2) < 6 * spread
 
-    def test_coupling_max_changes_the_strength_alone(self, build: Callable[..., PairwiseMRF]) -> None:
+    def test_coupling_max_changes_the_strength_alone(self, build: Callable[..., MarkovRandomField]) -> None:
         one, four = build(coupling_max=1.0, seed=7), build(coupling_max=4.0, seed=7)
         assert np.array_equal(one.edges, four.edges)
         assert np.array_equal(one.log_unary, four.log_unary)
         assert np.array_equal(4.0 * one.log_pairwise, four.log_pairwise)
 
-    def test_no_coupling_and_no_field(self, build: Callable[..., PairwiseMRF]) -> None:
+    def test_no_coupling_and_no_field(self, build: Callable[..., MarkovRandomField]) -> None:
         model = build(coupling_max=0.0, field_max=0, seed=0)
         assert not model.parameters.any()
         assert build(coupling_max=0.0, field_max=0, attractive=True, seed=0) == model
 
-    def test_huge_maxima(self, build: Callable[..., PairwiseMRF]) -> None:
+    def test_huge_maxima(self, build: Callable[..., MarkovRandomField]) -> None:
         assert np.isfinite(build(coupling_max=1e99, field_max=1e99, seed=0).parameters).all()
 
     @pytest.mark.parametrize(
@@ -79,17 +79,17 @@ class TestEveryBuilder:
             ("field_max", NAN),
         ],
     )
-    def test_bad_maximum(self, build: Callable[..., PairwiseMRF], name: str, value: float) -> None:
+    def test_bad_maximum(self, build: Callable[..., MarkovRandomField], name: str, value: float) -> None:
         arguments = {"coupling_max": 1.0, "seed": 0} | {name: value}
         with pytest.raises(ValueError, match=re.escape(f"{name} must be finite and at least 0, got {value}")):
             build(**arguments)
 
     @pytest.mark.parametrize("seed", [-1, 0.5, None, "1", True])
-    def test_bad_seed(self, build: Callable[..., PairwiseMRF], seed: object) -> None:
+    def test_bad_seed(self, build: Callable[..., MarkovRandomField], seed: object) -> None:
         with pytest.raises(ValueError, match=re.escape(f"seed must be a whole number of at least 0, got {seed!r}")):
             build(coupling_max=1.0, seed=seed)
 
-    def test_maximum_that_is_no_number(self, build: Callable[..., PairwiseMRF]) -> None:
+    def test_maximum_that_is_no_number(self, build: Callable[..., MarkovRandomField]) -> None:
         with pytest.raises(ValueError, match="coupling_max must be a number, got 'x'"):
             build(coupling_max="x", seed=0)
 
@@ -106,11 +106,11 @@ class TestGraphs:
 
     def test_tables_are_ising_and_potts(self) -> None:
         ising = instances.ising_grid(3, 3, coupling_max=1.0, seed=0)
-        rebuilt = PairwiseMRF.ising(ising.edges, couplings_of(ising), ising.log_unary[1::2])
+        rebuilt = MarkovRandomField.ising(ising.edges, couplings_of(ising), ising.log_unary[1::2])
         assert rebuilt == ising
         potts = instances.potts_grid(3, 3, num_states=4, coupling_max=1.0, seed=0)
         fields = potts.log_unary.reshape(9, 4)
-        assert PairwiseMRF.potts(potts.edges, couplings_of(potts), 4, fields) == potts
+        assert MarkovRandomField.potts(potts.edges, couplings_of(potts), 4, fields) == potts
         assert len(np.unique(fields)) == 36
 
     def test_bipartite_regular_and_tree(self) -> None:
@@ -250,7 +250,7 @@ class TestRefusals:
 
 
 @pytest.mark.parametrize("build", [instances.ising_grid, instances.potts_grid])
-def test_a_million_variables_stay_under_a_gibibyte(build: Callable[..., PairwiseMRF]) -> None:
+def test_a_million_variables_stay_under_a_gibibyte(build: Callable[..., MarkovRandomField]) -> None:
     tracemalloc.start()
     try:
         model = build(1000, 1000, coupling_max=1.0, seed=0)

@@ -18,7 +18,7 @@ from fastmix import dependency, graphs, instances, mixing
 from fastmix._mixing_kernels import SMALLEST, sweep_in_place
 from fastmix.dependency import BOUNDS, dependency_matrix
 from fastmix.mixing import Certificate, bias_after, certify
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.norms import NORMS, matrix_norm
 from fastmix.results import Status
 from fastmix.sampling import sample
@@ -31,15 +31,15 @@ ROUNDING = 1e-12  # of transition matrices multiplied up by floating point
 TINY_SCALES = (0.05, 0.2, 0.5, 1.0, 5.0)
 
 
-def cycle(n: int = 4, coupling: float = 0.3, field: float = 0.1) -> PairwiseMRF:
-    return PairwiseMRF.ising(graphs.cycle_edges(n), coupling, field)
+def cycle(n: int = 4, coupling: float = 0.3, field: float = 0.1) -> MarkovRandomField:
+    return MarkovRandomField.ising(graphs.cycle_edges(n), coupling, field)
 
 
 # -- a certificate is never beaten by the exact distance ------------------------------------------------------------
 
 
 def assert_never_beaten(
-    model: PairwiseMRF, matrix: Any, schedule: str, order: Sequence[int] | None = None, num_sweeps: int = 10
+    model: MarkovRandomField, matrix: Any, schedule: str, order: Sequence[int] | None = None, num_sweeps: int = 10
 ) -> None:
     """The worst exact distances after 1, 2, .. sweeps are at most what the matrix promises."""
     chain = oracle_theory.Chain(model)
@@ -57,7 +57,7 @@ def assert_never_beaten(
 @pytest.mark.parametrize("schedule", ["systematic", "random"])
 @settings(max_examples=70)
 @given(model=strategies.models(min_variables=1, max_variables=4, max_states=3, scales=TINY_SCALES), data=st.data())
-def test_bias_is_never_beaten(model: PairwiseMRF, schedule: str, data: st.DataObject) -> None:
+def test_bias_is_never_beaten(model: MarkovRandomField, schedule: str, data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(model.num_variables))) if schedule == "systematic" else None
     for bound in ("exact", "sigmoid"):
         assert_never_beaten(model, dependency_matrix(model, bound=bound), schedule, order)
@@ -66,7 +66,7 @@ def test_bias_is_never_beaten(model: PairwiseMRF, schedule: str, data: st.DataOb
 @pytest.mark.parametrize("schedule", ["systematic", "random"])
 @settings(max_examples=20)
 @given(model=strategies.ising_models(min_variables=5, max_variables=5, max_coupling=0.6))
-def test_bias_is_never_beaten_on_five_spins(model: PairwiseMRF, schedule: str) -> None:
+def test_bias_is_never_beaten_on_five_spins(model: MarkovRandomField, schedule: str) -> None:
     for bound in ("exact", "linf"):
         assert_never_beaten(model, dependency_matrix(model, bound=bound), schedule)
 
@@ -75,7 +75,7 @@ def test_bias_is_never_beaten_on_five_spins(model: PairwiseMRF, schedule: str) -
 @pytest.mark.parametrize("couplings", [[1.0], [0.5, 0.5], [0.3, -0.4, 0.5]])
 def test_half_of_the_dependency_would_be_beaten(couplings: list[float], schedule: str) -> None:
     n = len(couplings) + 1
-    model = PairwiseMRF.ising(graphs.path_edges(n), couplings, 0.1)
+    model = MarkovRandomField.ising(graphs.path_edges(n), couplings, 0.1)
     matrix = dependency_matrix(model, bound="exact")
     assert_never_beaten(model, matrix, schedule)
     with pytest.raises(AssertionError, match="promised"):
@@ -84,7 +84,7 @@ def test_half_of_the_dependency_would_be_beaten(couplings: list[float], schedule
 
 def test_another_order_or_direction_would_be_beaten() -> None:
     # A table that lets x_1 move x_0 and hardly the other way round: R transposed is no bound.
-    model = PairwiseMRF.from_tables([[0.0, 0.0], [0.0, 6.0]], [(0, 1)], [[[1.0, -1.0], [-1.0, 1.0]]])
+    model = MarkovRandomField.from_tables([[0.0, 0.0], [0.0, 6.0]], [(0, 1)], [[[1.0, -1.0], [-1.0, 1.0]]])
     matrix = dependency_matrix(model, bound="exact").toarray()
     assert matrix[0, 1] > 5 * matrix[1, 0]
     assert_never_beaten(model, matrix, "systematic")
@@ -103,7 +103,7 @@ def test_another_order_or_direction_would_be_beaten() -> None:
     max_sweeps=st.sampled_from([1, 3, 20_000]),
 )
 def test_certified_sweeps_reach_the_accuracy(
-    model: PairwiseMRF, accuracy: float, schedule: str, per_variable: bool, bound: str, max_sweeps: int
+    model: MarkovRandomField, accuracy: float, schedule: str, per_variable: bool, bound: str, max_sweeps: int
 ) -> None:
     c = certify(
         model,
@@ -125,7 +125,7 @@ def test_certified_sweeps_reach_the_accuracy(
     assert (max(marginals) if per_variable else joint) <= accuracy + ROUNDING
 
 
-def assert_consistent(c: Certificate, model: PairwiseMRF) -> None:
+def assert_consistent(c: Certificate, model: MarkovRandomField) -> None:
     """What every certificate fulfils."""
     assert c.status == (Status.OK if c.certified else Status.NOT_CONVERGED)
     assert (c.num_sweeps is None) == (not c.certified)
@@ -158,7 +158,7 @@ def assert_consistent(c: Certificate, model: PairwiseMRF) -> None:
 
 @settings(max_examples=60)
 @given(model=strategies.models(max_variables=5, max_states=3, scales=TINY_SCALES), data=st.data())
-def test_systematic_bias_is_just_above_exact_arithmetic(model: PairwiseMRF, data: st.DataObject) -> None:
+def test_systematic_bias_is_just_above_exact_arithmetic(model: MarkovRandomField, data: st.DataObject) -> None:
     matrix = dependency_matrix(model).toarray()
     order = data.draw(st.none() | st.permutations(range(model.num_variables)))
     for t in (0, 1, 2, 5):
@@ -170,7 +170,7 @@ def test_systematic_bias_is_just_above_exact_arithmetic(model: PairwiseMRF, data
 
 @settings(max_examples=60)
 @given(model=strategies.models(min_variables=1, max_variables=5, max_states=3, scales=TINY_SCALES))
-def test_random_bias_matches_update_after_update(model: PairwiseMRF) -> None:
+def test_random_bias_matches_update_after_update(model: MarkovRandomField) -> None:
     matrix = dependency_matrix(model).toarray()
     for t in (0, 1, 2, 5):
         actual = bias_after(matrix, t, schedule="random")
@@ -203,7 +203,7 @@ def test_the_kernel_is_the_same_without_compilation() -> None:
 
 @settings(max_examples=40)
 @given(model=strategies.models(min_variables=1, max_variables=5, max_states=3))
-def test_bias_falls_with_the_sweeps_and_rises_with_the_bound(model: PairwiseMRF) -> None:
+def test_bias_falls_with_the_sweeps_and_rises_with_the_bound(model: MarkovRandomField) -> None:
     for schedule in ("systematic", "random"):
         before = np.ones(model.num_variables)
         for t in range(4):
@@ -243,7 +243,7 @@ def test_infinite_dependencies_are_cut_at_one() -> None:
     schedule=st.sampled_from(["systematic", "random"]),
 )
 def test_sweeps_are_never_above_the_theorem(
-    model: PairwiseMRF, accuracy: float, norm: str | None, schedule: str
+    model: MarkovRandomField, accuracy: float, norm: str | None, schedule: str
 ) -> None:
     for bound in BOUNDS:
         c = certify(model, accuracy=accuracy, norm=norm, schedule=schedule, bound=bound, max_sweeps=300)  # type: ignore[arg-type]
@@ -265,7 +265,7 @@ def test_sweeps_are_never_above_the_theorem(
     per_variable=st.booleans(),
 )
 def test_sweeps_are_the_smallest_for_which_the_bias_is_small_enough(
-    model: PairwiseMRF, accuracy: float, schedule: str, per_variable: bool
+    model: MarkovRandomField, accuracy: float, schedule: str, per_variable: bool
 ) -> None:
     c = certify(model, accuracy=accuracy, schedule=schedule, per_variable=per_variable, max_sweeps=300)  # type: ignore[arg-type]
     if c.stats["method"] != "iteration":
@@ -299,7 +299,7 @@ def test_a_certificate_of_a_grid_and_its_order() -> None:
 @pytest.mark.parametrize("norm", [None, *NORMS])
 @pytest.mark.parametrize("per_variable", [False, True])
 def test_where_the_iteration_stops_the_norm_goes_on(schedule: Any, norm: Any, per_variable: bool) -> None:
-    model = PairwiseMRF.ising(graphs.path_edges(6), 0.2)
+    model = MarkovRandomField.ising(graphs.path_edges(6), 0.2)
     full = certify(model, accuracy=1e-6, norm=norm, schedule=schedule, per_variable=per_variable)
     assert full.stats["method"] == "iteration"
     assert full.num_sweeps is not None
@@ -324,7 +324,7 @@ def test_where_the_iteration_stops_the_norm_goes_on(schedule: Any, norm: Any, pe
 
 
 def test_a_norm_next_to_one_needs_many_sweeps_and_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = PairwiseMRF.ising(graphs.cycle_edges(10), math.atanh(0.5 - 1e-9))
+    model = MarkovRandomField.ising(graphs.cycle_edges(10), math.atanh(0.5 - 1e-9))
     c = certify(model, accuracy=0.01, max_sweeps=100)
     assert c.certified
     assert c.num_sweeps is not None
@@ -335,7 +335,7 @@ def test_a_norm_next_to_one_needs_many_sweeps_and_little_time(monkeypatch: pytes
 
 def test_strong_couplings_are_not_certified_and_the_worst_variables_named() -> None:
     edges = [(0, k) for k in range(1, 14)] + [(k, k + 1) for k in range(1, 13)]
-    model = PairwiseMRF.ising(edges, 2.0)
+    model = MarkovRandomField.ising(edges, 2.0)
     for schedule in ("systematic", "random"):
         c = certify(model, accuracy=0.01, schedule=schedule)  # type: ignore[arg-type]
         assert not c.certified
@@ -350,7 +350,7 @@ def test_strong_couplings_are_not_certified_and_the_worst_variables_named() -> N
 
 def test_exactly_critical_is_not_certified() -> None:
     # A cycle of dependencies of exactly 1/2: every norm is 1.
-    model = PairwiseMRF.ising(graphs.cycle_edges(8), 0.5)
+    model = MarkovRandomField.ising(graphs.cycle_edges(8), 0.5)
     c = certify(model, accuracy=0.1, bound="range")
     assert not c.certified
     assert c.norm_value == pytest.approx(1.0)
@@ -360,7 +360,7 @@ def test_exactly_critical_is_not_certified() -> None:
 def test_forbidden_pairs_are_certified_through_sigmoid_and_exact_only() -> None:
     table = [[0.0, 0.0, -INF], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     # One pair forbidden in each direction around: sigmoid is 1 there, exact far lower.
-    model = PairwiseMRF.from_tables(np.zeros((2, 3)), [(0, 1)], [table])
+    model = MarkovRandomField.from_tables(np.zeros((2, 3)), [(0, 1)], [table])
     for bound in ("range", "l1", "linf"):
         c = certify(model, accuracy=0.1, bound=bound)  # type: ignore[arg-type]
         assert not c.certified
@@ -377,7 +377,7 @@ def test_forbidden_pairs_are_certified_through_sigmoid_and_exact_only() -> None:
 # -- conditionals without an allowed state --------------------------------------------------------------------------
 
 
-def is_defined(model: PairwiseMRF) -> bool:
+def is_defined(model: MarkovRandomField) -> bool:
     """Whether every conditional of a tiny model is defined, whatever the states of the others."""
     everywhere = itertools.product(oracle.all_configurations(model), range(model.num_variables))
     return all(oracle.conditional(model, i, x) is not None for x, i in everywhere)
@@ -387,7 +387,7 @@ def is_defined(model: PairwiseMRF) -> bool:
 @pytest.mark.parametrize("norm", [None, *NORMS])
 @pytest.mark.parametrize("schedule", ["systematic", "random"])
 def test_an_undefined_chain_is_not_certified(bound: Any, norm: Any, schedule: Any) -> None:
-    model = PairwiseMRF.from_tables(np.zeros((2, 2)), [(0, 1)], [[[0.0, 0.0], [-INF, -INF]]])
+    model = MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [[[0.0, 0.0], [-INF, -INF]]])
     for per_variable in (False, True):
         c = certify(model, accuracy=0.9, bound=bound, norm=norm, schedule=schedule, per_variable=per_variable)
         assert not c.certified
@@ -407,7 +407,9 @@ def test_an_undefined_chain_is_not_certified(bound: Any, norm: Any, schedule: An
     bound=st.sampled_from(["exact", "sigmoid"]),
     schedule=st.sampled_from(["systematic", "random"]),
 )
-def test_certified_chains_are_defined_and_meet_the_certificate(model: PairwiseMRF, bound: Any, schedule: Any) -> None:
+def test_certified_chains_are_defined_and_meet_the_certificate(
+    model: MarkovRandomField, bound: Any, schedule: Any
+) -> None:
     small = model.drop_forbidden_states()
     order = None if schedule == "random" else visit_order(small)[0].astype(np.int64)
     c = certify(model, accuracy=0.05, bound=bound, schedule=schedule, order=order)
@@ -429,7 +431,7 @@ def test_certified_chains_are_defined_and_meet_the_certificate(model: PairwiseMR
 
 
 def test_states_forbidden_by_a_unary_make_no_difference() -> None:
-    model = PairwiseMRF.from_tables([[0, 0, -INF], [0, 0]], [(0, 1)], [[[0.1, 0.0], [0.0, 0.1], [9.0, -9.0]]])
+    model = MarkovRandomField.from_tables([[0, 0, -INF], [0, 0]], [(0, 1)], [[[0.1, 0.0], [0.0, 0.1], [9.0, -9.0]]])
     c = certify(model, accuracy=0.01, bound="range")
     assert c.certified
     assert c.num_sweeps == certify(model.drop_forbidden_states(), accuracy=0.01, bound="range").num_sweeps
@@ -438,7 +440,7 @@ def test_states_forbidden_by_a_unary_make_no_difference() -> None:
 def test_a_one_way_dependency_is_certified_though_every_norm_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     # Only one direction of each edge matters to l1 when the tables are functions of one variable: R is triangular.
     tables = [[[8.0, 8.0], [0.0, 0.0]]] * 3
-    model = PairwiseMRF.from_tables(np.zeros((4, 2)), [(0, 1), (1, 2), (2, 3)], tables)
+    model = MarkovRandomField.from_tables(np.zeros((4, 2)), [(0, 1), (1, 2), (2, 3)], tables)
     assert matrix_norm(dependency_matrix(model, bound="linf"), "spectral") > 1.0
     for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
         c = certify(model, accuracy=0.01, bound="linf", order=order)
@@ -452,7 +454,7 @@ def test_a_one_way_dependency_is_certified_though_every_norm_is_large(monkeypatc
 
 
 def test_limits_end_the_search_without_a_norm_below_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = PairwiseMRF.from_tables(np.zeros((4, 2)), [(0, 1), (1, 2), (2, 3)], [[[8.0, 8.0], [0.0, 0.0]]] * 3)
+    model = MarkovRandomField.from_tables(np.zeros((4, 2)), [(0, 1), (1, 2), (2, 3)], [[[8.0, 8.0], [0.0, 0.0]]] * 3)
     for schedule in ("systematic", "random"):
         c = certify(model, accuracy=1e-6, bound="linf", schedule=schedule, max_sweeps=1, order=None)  # type: ignore[arg-type]
         if schedule == "random":
@@ -467,12 +469,12 @@ def test_limits_end_the_search_without_a_norm_below_one(monkeypatch: pytest.Monk
 
 def test_models_without_variables_or_edges() -> None:
     for schedule in ("systematic", "random"):
-        c = certify(PairwiseMRF.ising([], [], num_variables=0), accuracy=0.1, schedule=schedule)  # type: ignore[arg-type]
+        c = certify(MarkovRandomField.ising([], [], num_variables=0), accuracy=0.1, schedule=schedule)  # type: ignore[arg-type]
         assert (c.certified, c.num_sweeps, c.num_updates, c.max_bias, c.total_bias) == (True, 0, 0, 0.0, 0.0)
         assert bias_after(np.zeros((0, 0)), 3, schedule=schedule).shape == (0,)  # type: ignore[arg-type]
-        c = certify(PairwiseMRF.ising([], [], num_variables=1), accuracy=0.1, schedule=schedule)  # type: ignore[arg-type]
+        c = certify(MarkovRandomField.ising([], [], num_variables=1), accuracy=0.1, schedule=schedule)  # type: ignore[arg-type]
         assert (c.num_sweeps, c.max_bias) == (1, 0.0)
-    model = PairwiseMRF.ising([], [], num_variables=5)
+    model = MarkovRandomField.ising([], [], num_variables=5)
     c = certify(model, accuracy=0.1)
     assert (c.certified, c.num_sweeps, c.total_bias, c.norm_value) == (True, 1, 0.0, 0.0)
     # Five random updates may well miss a variable.

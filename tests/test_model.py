@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 import oracle
 import strategies
 from fastmix.errors import FastmixError, ModelError
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 NAN, INF = math.nan, math.inf
 
 
-def arrays_of(model: PairwiseMRF) -> list[np.ndarray]:
+def arrays_of(model: MarkovRandomField) -> list[np.ndarray]:
     return [
         model.num_states,
         model.log_unary,
@@ -33,9 +33,9 @@ def arrays_of(model: PairwiseMRF) -> list[np.ndarray]:
     ]
 
 
-def lopsided() -> PairwiseMRF:
+def lopsided() -> MarkovRandomField:
     """Three variables of 2, 3 and 4 states in a triangle, every entry different."""
-    return PairwiseMRF.from_tables(
+    return MarkovRandomField.from_tables(
         [[0.1, 0.2], [0.3, -0.4, 0.5], [1.0, 2.0, -3.0, 0.0]],
         [(0, 1), (0, 2), (1, 2)],
         [np.arange(6.0).reshape(2, 3), np.arange(8.0).reshape(2, 4) / 7, -np.arange(12.0).reshape(3, 4) / 5],
@@ -60,11 +60,11 @@ class TestStorage:
 
     def test_no_variables(self) -> None:
         for model in (
-            PairwiseMRF.from_tables([], [], []),
-            PairwiseMRF.from_factors([], []),
-            PairwiseMRF.ising([], 1.0),
-            PairwiseMRF.potts([], 1.0, 3),
-            PairwiseMRF(np.zeros(0, dtype=int), np.zeros(0), np.zeros((0, 2), dtype=int), np.zeros(0)),
+            MarkovRandomField.from_tables([], [], []),
+            MarkovRandomField.from_factors([], []),
+            MarkovRandomField.ising([], 1.0),
+            MarkovRandomField.potts([], 1.0, 3),
+            MarkovRandomField(np.zeros(0, dtype=int), np.zeros(0), np.zeros((0, 2), dtype=int), np.zeros(0)),
         ):
             assert (model.num_variables, model.num_edges, model.num_parameters) == (0, 0, 0)
             assert model.log_weight([]) == 0.0
@@ -72,12 +72,12 @@ class TestStorage:
             assert model.sufficient_statistics([]).shape == (0,)
             assert model.edges.shape == (0, 2)
             assert not model.has_forbidden
-            assert repr(model) == "PairwiseMRF(0 variables, 0 edges)"
+            assert repr(model) == "MarkovRandomField(0 variables, 0 edges)"
             assert model.condition({}) == model.drop_forbidden_states() == model
             assert pickle.loads(pickle.dumps(model)) == model
 
     @given(strategies.models())
-    def test_arrays_are_read_only(self, model: PairwiseMRF) -> None:
+    def test_arrays_are_read_only(self, model: MarkovRandomField) -> None:
         oracle.assert_read_only(*arrays_of(model))
         for i in range(model.num_variables):
             oracle.assert_read_only(model.unary(i))
@@ -103,14 +103,14 @@ class TestStorage:
         edges, tables = np.array([[0, 1]]), np.array([1.0, 2.0, 3.0, 4.0])
         names, states = ["a", "b"], [["x", "y"], ["x", "y"]]
         built = {
-            "class": PairwiseMRF(counts, unary, edges, tables, 0.5, names, states),  # type: ignore[arg-type]
-            "tables": PairwiseMRF.from_tables(unary.reshape(2, 2), edges, tables.reshape(1, 2, 2)),
-            "list of views": PairwiseMRF.from_tables(
+            "class": MarkovRandomField(counts, unary, edges, tables, 0.5, names, states),  # type: ignore[arg-type]
+            "tables": MarkovRandomField.from_tables(unary.reshape(2, 2), edges, tables.reshape(1, 2, 2)),
+            "list of views": MarkovRandomField.from_tables(
                 [unary[:2], unary[2:]], edges, [tables.reshape(2, 2)], variable_names=names, state_names=states
             ),
-            "factors": PairwiseMRF.from_factors(counts, [((0, 1), tables), ((0,), unary[:2])]),
-            "ising": PairwiseMRF.ising(edges, tables[:1], unary[:2]),
-            "potts": PairwiseMRF.potts(edges, tables[:1], 2, unary.reshape(2, 2)),
+            "factors": MarkovRandomField.from_factors(counts, [((0, 1), tables), ((0,), unary[:2])]),
+            "ising": MarkovRandomField.ising(edges, tables[:1], unary[:2]),
+            "potts": MarkovRandomField.potts(edges, tables[:1], 2, unary.reshape(2, 2)),
         }
         before = {key: (model.content_hash, copy.deepcopy(model)) for key, model in built.items()}
         counts[:], unary[:], edges[:], tables[:] = 9, 9.0, 0, 9.0
@@ -123,20 +123,20 @@ class TestStorage:
 
     def test_arguments_stay_writable(self) -> None:
         unary, tables = np.zeros((2, 2)), np.zeros((1, 2, 2))
-        PairwiseMRF.from_tables(unary, [(0, 1)], tables)
+        MarkovRandomField.from_tables(unary, [(0, 1)], tables)
         assert unary.flags.writeable
         assert tables.flags.writeable
 
     def test_negative_zero_is_zero(self) -> None:
-        minus = PairwiseMRF.from_tables([[-0.0, 0.0]] * 2, [(0, 1)], [[[-0.0, 0.0]] * 2], log_constant=-0.0)
-        plus = PairwiseMRF.from_tables([[0.0, 0.0]] * 2, [(0, 1)], [[[0.0, 0.0]] * 2])
+        minus = MarkovRandomField.from_tables([[-0.0, 0.0]] * 2, [(0, 1)], [[[-0.0, 0.0]] * 2], log_constant=-0.0)
+        plus = MarkovRandomField.from_tables([[0.0, 0.0]] * 2, [(0, 1)], [[[0.0, 0.0]] * 2])
         assert minus == plus
         assert minus.content_hash == plus.content_hash
 
     def test_has_forbidden(self) -> None:
         assert not lopsided().has_forbidden
-        assert PairwiseMRF.from_tables([[0.0, -INF]], [], []).has_forbidden
-        assert PairwiseMRF.from_tables([[0.0, 0.0]] * 2, [(0, 1)], [[[0, 0], [0, -INF]]]).has_forbidden
+        assert MarkovRandomField.from_tables([[0.0, -INF]], [], []).has_forbidden
+        assert MarkovRandomField.from_tables([[0.0, 0.0]] * 2, [(0, 1)], [[[0, 0], [0, -INF]]]).has_forbidden
 
 
 # -- looking things up ----------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class TestStorage:
 
 class TestAccess:
     @given(strategies.models(named=True))
-    def test_vectors_and_tables(self, model: PairwiseMRF) -> None:
+    def test_vectors_and_tables(self, model: MarkovRandomField) -> None:
         for i, vector in enumerate(oracle.unary_vectors(model)):
             assert model.unary(i).tolist() == model.unary(f"v{i}").tolist() == vector
         for e, ((i, j), table) in enumerate(oracle.edge_tables(model).items()):
@@ -153,7 +153,7 @@ class TestAccess:
             assert model.table(f"v{j}", i).T.tolist() == table
 
     @given(strategies.models(min_variables=2))
-    def test_no_such_edge(self, model: PairwiseMRF) -> None:
+    def test_no_such_edge(self, model: MarkovRandomField) -> None:
         present = {tuple(edge) for edge in model.edges.tolist()}
         for i in range(model.num_variables):
             for j in range(model.num_variables):
@@ -198,7 +198,7 @@ class TestAccess:
                 call("wind", state)
 
     def test_names_of_a_model_without_any(self) -> None:
-        model = PairwiseMRF.ising([(0, 1)], 1.0)
+        model = MarkovRandomField.ising([(0, 1)], 1.0)
         with pytest.raises(ModelError, match="got 'a': the model has no names"):
             model.unary("a")
         with pytest.raises(ModelError, match=re.escape("must be one of [], got 'up'")):
@@ -210,7 +210,7 @@ class TestAccess:
 
 class TestProbabilities:
     @given(strategies.models())
-    def test_log_weight(self, model: PairwiseMRF) -> None:
+    def test_log_weight(self, model: MarkovRandomField) -> None:
         expected = oracle.log_weights(model)
         xs = oracle.all_configurations(model)
         oracle.assert_log_close(model.log_weight(xs), expected)
@@ -219,7 +219,7 @@ class TestProbabilities:
         oracle.assert_log_close(one, expected[-1])
 
     @given(strategies.models(max_variables=3), st.data())
-    def test_batch_shapes(self, model: PairwiseMRF, data: st.DataObject) -> None:
+    def test_batch_shapes(self, model: MarkovRandomField, data: st.DataObject) -> None:
         n = model.num_variables
         shape = data.draw(st.sampled_from([(), (1,), (4,), (0,), (2, 3), (2, 0, 3), (1, 2, 2)]))
         rng = np.random.default_rng(0)
@@ -245,17 +245,17 @@ class TestProbabilities:
 
     @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32, np.uint64, np.float64, bool])
     def test_types_of_states(self, kind: type) -> None:
-        model = PairwiseMRF.ising([(0, 1), (1, 2)], [0.5, -1.0], [0.1, 0.2, 0.3])
+        model = MarkovRandomField.ising([(0, 1), (1, 2)], [0.5, -1.0], [0.1, 0.2, 0.3])
         x = np.array([[0, 1, 1], [1, 0, 1]])
         assert model.log_weight(x.astype(kind)).tolist() == model.log_weight(x).tolist()
 
     def test_many_states(self) -> None:
         table = np.arange(300.0 * 2).reshape(300, 2)
-        model = PairwiseMRF.from_tables([np.arange(300.0), [0.0, 0.5]], [(0, 1)], [table])
+        model = MarkovRandomField.from_tables([np.arange(300.0), [0.0, 0.5]], [(0, 1)], [table])
         assert model.log_weight([299, 1]) == 299.0 + 0.5 + 599.0
 
     @given(strategies.models(allow_forbidden=False))
-    def test_sufficient_statistics(self, model: PairwiseMRF) -> None:
+    def test_sufficient_statistics(self, model: MarkovRandomField) -> None:
         xs = oracle.all_configurations(model)
         f = model.sufficient_statistics(xs)
         assert set(np.unique(f)) <= {0.0, 1.0}
@@ -264,14 +264,14 @@ class TestProbabilities:
         oracle.assert_log_close(f @ model.parameters + model.log_constant, oracle.log_weights(model))
 
     @given(strategies.models())
-    def test_expected_statistics_are_the_marginals(self, model: PairwiseMRF) -> None:
+    def test_expected_statistics_are_the_marginals(self, model: MarkovRandomField) -> None:
         f = model.sufficient_statistics(oracle.all_configurations(model))
         mean = oracle.joint(model).reshape(-1) @ f
         tables = [*oracle.node_marginals(model), *(t.reshape(-1) for t in oracle.edge_marginals(model))]
         oracle.assert_probabilities_close(mean, np.concatenate([np.zeros(0), *tables]))
 
     @given(strategies.models(min_variables=1), st.data())
-    def test_conditional(self, model: PairwiseMRF, data: st.DataObject) -> None:
+    def test_conditional(self, model: MarkovRandomField, data: st.DataObject) -> None:
         i = data.draw(st.integers(0, model.num_variables - 1))
         x = data.draw(strategies.configurations(model))
         expected = oracle.conditional(model, i, x)
@@ -286,7 +286,7 @@ class TestProbabilities:
             oracle.assert_probabilities_close(model.conditional(i, [x, x]), np.stack([expected, expected]))
 
     @given(strategies.models(min_variables=1, allow_forbidden=False), st.data())
-    def test_conditional_ignores_the_variable_itself(self, model: PairwiseMRF, data: st.DataObject) -> None:
+    def test_conditional_ignores_the_variable_itself(self, model: MarkovRandomField, data: st.DataObject) -> None:
         i = data.draw(st.integers(0, model.num_variables - 1))
         x = np.array(data.draw(strategies.configurations(model)))
         rows = np.repeat(x[None, :], model.num_states[i], axis=0)
@@ -329,26 +329,26 @@ class TestProbabilities:
 
 class TestProperties:
     @given(strategies.models(), st.data())
-    def test_relabelling_and_edge_reversal(self, model: PairwiseMRF, data: st.DataObject) -> None:
+    def test_relabelling_and_edge_reversal(self, model: MarkovRandomField, data: st.DataObject) -> None:
         order = data.draw(st.permutations(range(model.num_variables)))
         other = strategies.relabel(model, order)
         oracle.assert_same_weights(model, other, order)
         oracle.assert_probabilities_close(oracle.joint(other), oracle.joint(model).transpose(order))
 
     @given(strategies.models())
-    def test_relabelling_back_gives_the_same_model(self, model: PairwiseMRF) -> None:
+    def test_relabelling_back_gives_the_same_model(self, model: MarkovRandomField) -> None:
         backwards = list(reversed(range(model.num_variables)))
         assert strategies.relabel(strategies.relabel(model, backwards), backwards) == model
 
     @given(strategies.models(), st.floats(-1e3, 1e3))
-    def test_constant_shift_moves_log_z_only(self, model: PairwiseMRF, shift: float) -> None:
+    def test_constant_shift_moves_log_z_only(self, model: MarkovRandomField, shift: float) -> None:
         other = model.replace(log_constant=model.log_constant + shift)
         oracle.assert_same_weights(model, other, shift=shift)
         oracle.assert_log_close(oracle.log_z(other), oracle.log_z(model) + shift)
         oracle.assert_probabilities_close(oracle.joint(other), oracle.joint(model))
 
     @given(strategies.models(min_variables=1), st.floats(-1e3, 1e3))
-    def test_shift_of_a_unary_or_table_moves_log_z_only(self, model: PairwiseMRF, shift: float) -> None:
+    def test_shift_of_a_unary_or_table_moves_log_z_only(self, model: MarkovRandomField, shift: float) -> None:
         others = [
             model.replace(log_unary=model.log_unary + shift * (np.arange(len(model.log_unary)) < model.num_states[0]))
         ]
@@ -359,7 +359,7 @@ class TestProperties:
             oracle.assert_same_weights(model, other, shift=shift)
 
     @given(strategies.models())
-    def test_replace(self, model: PairwiseMRF) -> None:
+    def test_replace(self, model: MarkovRandomField) -> None:
         assert model.replace() == model
         assert model.replace(parameters=model.parameters) == model
         assert model.replace(log_unary=model.log_unary, log_pairwise=model.log_pairwise) == model
@@ -377,14 +377,14 @@ class TestProperties:
         assert model == lopsided()
 
     @given(strategies.models(), st.data())
-    def test_condition_is_the_joint_of_the_rest(self, model: PairwiseMRF, data: st.DataObject) -> None:
+    def test_condition_is_the_joint_of_the_rest(self, model: MarkovRandomField, data: st.DataObject) -> None:
         evidence = data.draw(strategies.evidences(model))
         rest = model.condition(evidence)
         oracle.assert_log_close(oracle.log_z(rest), oracle.log_evidence(model, evidence))
         oracle.assert_probabilities_close(oracle.joint(rest), oracle.condition(model, evidence))
 
     @given(strategies.models())
-    def test_drop_forbidden_states(self, model: PairwiseMRF) -> None:
+    def test_drop_forbidden_states(self, model: MarkovRandomField) -> None:
         small = model.drop_forbidden_states()
         assert not (small.log_unary == -INF).any()
         keep = [[a for a, v in enumerate(u) if v > -INF] for u in oracle.unary_vectors(model)]
@@ -398,7 +398,7 @@ class TestProperties:
 
 class TestIdentity:
     @given(strategies.models(named=True))
-    def test_pickle_and_copies(self, model: PairwiseMRF) -> None:
+    def test_pickle_and_copies(self, model: MarkovRandomField) -> None:
         protocols = range(2, pickle.HIGHEST_PROTOCOL + 1)
         twins = [copy.copy(model), copy.deepcopy(model), dataclasses.replace(model)]
         twins += [pickle.loads(pickle.dumps(model, protocol)) for protocol in protocols]
@@ -424,10 +424,10 @@ class TestIdentity:
             "variable_names": ("sun", "wind", "snow"),
             "state_names": (("no", "yes"), ("low", "mid", "high"), ("a", "b", "c", "e")),
         }
-        others = [PairwiseMRF(**(parts | {name: value})) for name, value in changes.items()]
-        others.append(PairwiseMRF(**(parts | {"variable_names": None})))
-        others.append(PairwiseMRF(**(parts | {"state_names": None})))
-        others.append(PairwiseMRF(model.num_states, model.log_unary, [], []))  # type: ignore[arg-type]
+        others = [MarkovRandomField(**(parts | {name: value})) for name, value in changes.items()]
+        others.append(MarkovRandomField(**(parts | {"variable_names": None})))
+        others.append(MarkovRandomField(**(parts | {"state_names": None})))
+        others.append(MarkovRandomField(model.num_states, model.log_unary, [], []))  # type: ignore[arg-type]
         everyone = [model, *others]
         assert len({m.content_hash for m in everyone}) == len(everyone)
         assert len(set(everyone)) == len(everyone)
@@ -435,13 +435,13 @@ class TestIdentity:
             assert [m == other for other in everyone] == [k == j for j in range(len(everyone))]
 
     def test_edges_of_equal_tables_count(self) -> None:
-        one, two = PairwiseMRF.ising([(0, 1)], 1.0, [0.0] * 3), PairwiseMRF.ising([(0, 2)], 1.0, [0.0] * 3)
+        one, two = MarkovRandomField.ising([(0, 1)], 1.0, [0.0] * 3), MarkovRandomField.ising([(0, 2)], 1.0, [0.0] * 3)
         assert one != two
         assert one.content_hash != two.content_hash
 
     def test_state_counts_of_equal_entries_count(self) -> None:
-        one = PairwiseMRF.from_tables([[0.0], [0.0, 0.0]], [], [])
-        two = PairwiseMRF.from_tables([[0.0, 0.0], [0.0]], [], [])
+        one = MarkovRandomField.from_tables([[0.0], [0.0, 0.0]], [], [])
+        two = MarkovRandomField.from_tables([[0.0, 0.0], [0.0]], [], [])
         assert one != two
         assert one.content_hash != two.content_hash
 
@@ -451,8 +451,8 @@ class TestIdentity:
 
     def test_hash_is_the_same_in_every_process(self) -> None:
         code = (
-            "from fastmix.model import PairwiseMRF\n"
-            "m = PairwiseMRF.ising([(1, 0), (1, 2)], [0.5, -1.25], [0.0, 1.0, -0.5], variable_names=['x', 'y', 'z'])\n"
+            "from fastmix.model import MarkovRandomField\n"
+            "m = MarkovRandomField.ising([(1, 0), (1, 2)], [0.5, -1.25], [0, 1, -0.5], variable_names=[*'xyz'])\n"
             "print(m.content_hash)"
         )
         seen = set()
@@ -462,20 +462,26 @@ class TestIdentity:
                 [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
             )
             seen.add(done.stdout.strip())
-        here = PairwiseMRF.ising([(0, 1), (1, 2)], [0.5, -1.25], [0.0, 1.0, -0.5], variable_names=list("xyz"))
+        here = MarkovRandomField.ising([(0, 1), (1, 2)], [0.5, -1.25], [0.0, 1.0, -0.5], variable_names=list("xyz"))
         assert seen == {here.content_hash}
 
     @pytest.mark.parametrize(
         ("model", "text"),
         [
-            (lopsided(), "PairwiseMRF(3 variables of 2 to 4 states, 3 edges, log_constant=0.75)"),
-            (PairwiseMRF.from_tables([[0.0]], [], []), "PairwiseMRF(1 variable of 1 state, 0 edges)"),
-            (PairwiseMRF.ising([(0, 1)], 1.0), "PairwiseMRF(2 variables of 2 states, 1 edge)"),
-            (PairwiseMRF.from_tables([[0.0], [0, 0]], [], []), "PairwiseMRF(2 variables of 1 to 2 states, 0 edges)"),
-            (PairwiseMRF.ising([], 0.0, np.zeros(1234)), "PairwiseMRF(1,234 variables of 2 states, 0 edges)"),
+            (lopsided(), "MarkovRandomField(3 variables of 2 to 4 states, 3 edges, log_constant=0.75)"),
+            (MarkovRandomField.from_tables([[0.0]], [], []), "MarkovRandomField(1 variable of 1 state, 0 edges)"),
+            (MarkovRandomField.ising([(0, 1)], 1.0), "MarkovRandomField(2 variables of 2 states, 1 edge)"),
+            (
+                MarkovRandomField.from_tables([[0.0], [0, 0]], [], []),
+                "MarkovRandomField(2 variables of 1 to 2 states, 0 edges)",
+            ),
+            (
+                MarkovRandomField.ising([], 0.0, np.zeros(1234)),
+                "MarkovRandomField(1,234 variables of 2 states, 0 edges)",
+            ),
         ],
     )
-    def test_repr(self, model: PairwiseMRF, text: str) -> None:
+    def test_repr(self, model: MarkovRandomField, text: str) -> None:
         assert repr(model) == text
 
 
@@ -539,7 +545,7 @@ class TestRefusals:
     )
     def test_class(self, arguments: tuple[object, ...], message: str) -> None:
         with pytest.raises(ModelError, match=re.escape(message)):
-            PairwiseMRF(*arguments)  # type: ignore[arg-type]
+            MarkovRandomField(*arguments)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -561,7 +567,7 @@ class TestRefusals:
         assert issubclass(ModelError, FastmixError)
 
     def test_one_allowed_state_is_enough(self) -> None:
-        model = PairwiseMRF.from_tables([[-INF, 0.0], [2.0]], [(0, 1)], [[[-INF], [0.5]]])
+        model = MarkovRandomField.from_tables([[-INF, 0.0], [2.0]], [(0, 1)], [[[-INF], [0.5]]])
         assert model.log_weight([1, 0]) == 2.5
         assert model.log_weight([0, 0]) == -INF
 
@@ -571,7 +577,7 @@ class TestRefusals:
 
 class TestOracle:
     def test_two_spins_by_hand(self) -> None:
-        model = PairwiseMRF.ising([(0, 1)], 0.7, [0.2, 0.0])
+        model = MarkovRandomField.ising([(0, 1)], 0.7, [0.2, 0.0])
         z = 2 * math.cosh(0.2) * 2 * math.cosh(0.7)
         assert oracle.log_z(model) == pytest.approx(math.log(z), abs=1e-14)
         up = math.exp(0.2) / (2 * math.cosh(0.2))
@@ -584,13 +590,13 @@ class TestOracle:
         assert oracle.log_evidence(model, {0: 1}) == pytest.approx(math.log(z * up), abs=1e-14)
 
     def test_no_variables(self) -> None:
-        model = PairwiseMRF.from_tables([], [], [], log_constant=1.5)
+        model = MarkovRandomField.from_tables([], [], [], log_constant=1.5)
         assert oracle.all_configurations(model) == [()]
         assert oracle.log_z(model) == 1.5
         assert oracle.joint(model) == 1.0
 
     @given(strategies.models())
-    def test_marginals_agree_with_each_other(self, model: PairwiseMRF) -> None:
+    def test_marginals_agree_with_each_other(self, model: MarkovRandomField) -> None:
         nodes = oracle.node_marginals(model)
         for p in nodes:
             assert p.sum() == pytest.approx(1.0, abs=1e-12)
@@ -606,7 +612,7 @@ class TestOracle:
         assert {1, 2, 3} == {count for model in hard for count in model.num_states.tolist()}
 
     def test_impossible_models_and_evidence_are_refused(self) -> None:
-        impossible = PairwiseMRF.from_tables([[0.0], [0.0]], [(0, 1)], [[[-INF]]])
+        impossible = MarkovRandomField.from_tables([[0.0], [0.0]], [(0, 1)], [[[-INF]]])
         with pytest.raises(ValueError, match="allows no configuration"):
             oracle.joint(impossible)
         with pytest.raises(ValueError, match="evidence is impossible"):
@@ -648,7 +654,7 @@ class TestAssertionsCanFail:
                 oracle.assert_same_weights(model, bad, bad_order, shift)
 
     def test_same_weights_sees_swapped_variables_of_equal_counts(self) -> None:
-        model = PairwiseMRF.ising([(0, 1)], 1.0, [0.5, 0.1])
+        model = MarkovRandomField.ising([(0, 1)], 1.0, [0.5, 0.1])
         with pytest.raises(AssertionError):
             oracle.assert_same_weights(model, strategies.relabel(model, [1, 0]))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fastmix import graphs, instances, norms
 from fastmix.dependency import dependency_matrix
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.norms import NORMS, matrix_norm, smallest_norm, spectral_norm_with_vector
 
 SLACK = 1e-10  # promised for the spectral norm of small matrices, relative
@@ -110,7 +110,7 @@ def test_the_smallest_norm_is_one_of_them(matrix: np.ndarray) -> None:
 @pytest.mark.parametrize("degree", [1, 3, 4])
 def test_regular_graphs_have_one_norm(degree: int) -> None:
     edges = graphs.random_regular_edges(50, degree, seed=0)
-    matrix = dependency_matrix(PairwiseMRF.ising(edges, 0.25, num_variables=50), bound="range")
+    matrix = dependency_matrix(MarkovRandomField.ising(edges, 0.25, num_variables=50), bound="range")
     for norm in ("spectral", "inf", "1"):
         value = matrix_norm(matrix, norm)
         assert 0.25 * degree <= value <= 0.25 * degree * (1 + 1e-14)
@@ -128,7 +128,7 @@ def grid_with_one_strong_edge() -> np.ndarray:
     edges = graphs.grid_edges(25, 25)
     couplings = np.full(len(edges), 0.01)
     couplings[600] = 1.0
-    return dependency_matrix(PairwiseMRF.ising(edges, couplings), bound="range")
+    return dependency_matrix(MarkovRandomField.ising(edges, couplings), bound="range")
 
 
 def random_pairs(extra: float) -> np.ndarray:
@@ -142,10 +142,10 @@ GRAPHS = {
     "grid, not symmetric": lambda: dependency_matrix(
         instances.potts_grid(12, 12, coupling_max=1.0, seed=0), bound="exact"
     ),
-    "uniform grid": lambda: dependency_matrix(PairwiseMRF.ising(graphs.grid_edges(20, 20), 0.3)),
+    "uniform grid": lambda: dependency_matrix(MarkovRandomField.ising(graphs.grid_edges(20, 20), 0.3)),
     "one strong edge": grid_with_one_strong_edge,
-    "path": lambda: dependency_matrix(PairwiseMRF.ising(graphs.path_edges(400), 0.4)),
-    "star": lambda: dependency_matrix(PairwiseMRF.ising([(0, k) for k in range(1, 400)], 0.4)),
+    "path": lambda: dependency_matrix(MarkovRandomField.ising(graphs.path_edges(400), 0.4)),
+    "star": lambda: dependency_matrix(MarkovRandomField.ising([(0, k) for k in range(1, 400)], 0.4)),
     "random": lambda: dependency_matrix(instances.ising_random(300, edge_probability=0.02, coupling_max=1.0, seed=0)),
     "bipartite": lambda: dependency_matrix(instances.ising_bipartite(20, 70, coupling_max=1.0, seed=0)),
     "disconnected, isolated": lambda: dependency_matrix(
@@ -174,7 +174,7 @@ def test_vectors_that_are_not_kept_are_computed_again(name: str, monkeypatch: py
 
 
 def test_a_small_budget_loosens_the_bound_and_keeps_it_safe(monkeypatch: pytest.MonkeyPatch) -> None:
-    matrix = dependency_matrix(PairwiseMRF.ising(graphs.path_edges(1000), 0.4))
+    matrix = dependency_matrix(MarkovRandomField.ising(graphs.path_edges(1000), 0.4))
     true = math.tanh(0.4) * 2 * math.cos(math.pi / 1001)
     rough = []
     for visits in (2e4, 2e5, 1e6):
@@ -182,14 +182,14 @@ def test_a_small_budget_loosens_the_bound_and_keeps_it_safe(monkeypatch: pytest.
         rough.append(matrix_norm(matrix, "spectral"))
         assert_just_above(rough[-1], true, 1e-5)
     assert rough == sorted(rough, reverse=True)
-    star = dependency_matrix(PairwiseMRF.ising([(0, k) for k in range(1, 400)], 0.4))
+    star = dependency_matrix(MarkovRandomField.ising([(0, k) for k in range(1, 400)], 0.4))
     monkeypatch.setattr(norms, "_MAX_VISITS", 0.0)
     # After a single step all that is known is the row sums.
     assert matrix_norm(star, "spectral") >= true_norm(star.toarray(), "spectral")
 
 
 def test_a_grid_of_ten_thousand_is_known_to_ten_digits() -> None:
-    matrix = dependency_matrix(PairwiseMRF.ising(graphs.grid_edges(100, 100), 0.2), bound="range")
+    matrix = dependency_matrix(MarkovRandomField.ising(graphs.grid_edges(100, 100), 0.2), bound="range")
     assert_just_above(matrix_norm(matrix, "spectral"), 0.2 * 4 * math.cos(math.pi / 101), SLACK)
 
 

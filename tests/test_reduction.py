@@ -18,7 +18,7 @@ import strategies
 from fastmix import reduction as reduction_module
 from fastmix.errors import ModelError
 from fastmix.graphs import grid_edges, path_edges
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.reduction import Reduction, reduce_model
 
 INF = math.inf
@@ -70,7 +70,7 @@ def assert_same_answers(reduction: Reduction, evidence: dict[int, int]) -> None:
 class TestAgainstTheOracle:
     @pytest.mark.parametrize(("drop", "fold"), OPTIONS)
     @given(model=strategies.models(max_variables=4), data=st.data())
-    def test_answers(self, drop: bool, fold: bool, model: PairwiseMRF, data: st.DataObject) -> None:
+    def test_answers(self, drop: bool, fold: bool, model: MarkovRandomField, data: st.DataObject) -> None:
         evidence = data.draw(strategies.evidences(model))
         reduction = reduce_model(model, evidence, drop_forbidden=drop, fold_single=fold)
         assert reduction.original is model
@@ -87,7 +87,7 @@ class TestAgainstTheOracle:
         assert_same_answers(reduction, evidence)
 
     @given(strategies.models(max_variables=4))
-    def test_nothing_to_do(self, model: PairwiseMRF) -> None:
+    def test_nothing_to_do(self, model: MarkovRandomField) -> None:
         assert reduce_model(model, drop_forbidden=False).model == model
         assert reduce_model(model, {}, drop_forbidden=False).model == model
         reduced = reduce_model(model)
@@ -96,7 +96,7 @@ class TestAgainstTheOracle:
         assert reduce_model(folded.model, fold_single=True).model == folded.model
 
     @given(strategies.models(max_variables=4), st.data())
-    def test_in_two_steps(self, model: PairwiseMRF, data: st.DataObject) -> None:
+    def test_in_two_steps(self, model: MarkovRandomField, data: st.DataObject) -> None:
         evidence = data.draw(strategies.evidences(model))
         first = data.draw(st.sets(st.sampled_from(sorted(evidence)))) if evidence else set()
         partly = reduce_model(model, {i: evidence[i] for i in first}, drop_forbidden=False)
@@ -105,7 +105,7 @@ class TestAgainstTheOracle:
         oracle.assert_same_weights(model.condition(evidence), partly.model.condition(later))
 
     @given(strategies.models(max_variables=4), st.data())
-    def test_positions_point_at_the_original_entries(self, model: PairwiseMRF, data: st.DataObject) -> None:
+    def test_positions_point_at_the_original_entries(self, model: MarkovRandomField, data: st.DataObject) -> None:
         evidence = data.draw(strategies.evidences(model))
         reduction = reduce_model(model, evidence)
         small = reduction.model
@@ -118,7 +118,7 @@ class TestAgainstTheOracle:
             assert small.unary(i).tolist() == model.log_unary[positions].tolist()
 
     @given(strategies.models(min_variables=1, max_variables=4), st.data())
-    def test_impossible_evidence(self, model: PairwiseMRF, data: st.DataObject) -> None:
+    def test_impossible_evidence(self, model: MarkovRandomField, data: st.DataObject) -> None:
         x = data.draw(strategies.configurations(model))
         everything = dict(enumerate(x))
         if oracle.log_weight(model, x) > -INF:
@@ -128,7 +128,7 @@ class TestAgainstTheOracle:
                 reduce_model(model, everything)
 
 
-def naive_forced(model: PairwiseMRF, evidence: Mapping[int, int]) -> tuple[list[int], str]:
+def naive_forced(model: MarkovRandomField, evidence: Mapping[int, int]) -> tuple[list[int], str]:
     """States of the variables that evidence and single states fix, pass by pass over everything; -1 for the others.
 
     Together with the first contradiction: "", the variable without a state, or the edge that forbids the only states.
@@ -160,7 +160,7 @@ def naive_forced(model: PairwiseMRF, evidence: Mapping[int, int]) -> tuple[list[
 
 
 @st.composite
-def hard_models(draw: st.DrawFn) -> PairwiseMRF:
+def hard_models(draw: st.DrawFn) -> MarkovRandomField:
     """Models full of forbidden pairs: long chains of forced states, and many without any possible configuration."""
     n = draw(st.integers(1, 9))
     edges = draw(strategies.graphs(n))
@@ -174,14 +174,14 @@ def hard_models(draw: st.DrawFn) -> PairwiseMRF:
     tables = [rng.normal(size=(counts[i], counts[j])) for i, j in edges]
     for table in tables:
         table[rng.random(table.shape) < density] = -INF
-    return PairwiseMRF.from_tables(unary, edges, tables, log_constant=0.25)
+    return MarkovRandomField.from_tables(unary, edges, tables, log_constant=0.25)
 
 
 class TestForcedStates:
     @pytest.mark.parametrize("few", FEW_NEIGHBORS)
     @settings(max_examples=300)
     @given(model=hard_models(), data=st.data())
-    def test_against_passes_over_everything(self, few: int, model: PairwiseMRF, data: st.DataObject) -> None:
+    def test_against_passes_over_everything(self, few: int, model: MarkovRandomField, data: st.DataObject) -> None:
         observed = data.draw(st.sets(st.integers(0, model.num_variables - 1), max_size=2))
         evidence = {i: data.draw(st.integers(0, int(model.num_states[i]) - 1)) for i in sorted(observed)}
         fixed, contradiction = naive_forced(model, evidence)
@@ -206,7 +206,7 @@ class TestForcedStates:
 
         @settings(max_examples=300, database=None)
         @given(hard_models())
-        def collect(model: PairwiseMRF) -> None:
+        def collect(model: MarkovRandomField) -> None:
             fixed, contradiction = naive_forced(model, {})
             kinds.add(contradiction[:4] or ("free" if max(fixed) < 0 else "all" if min(fixed) >= 0 else "some"))
 
@@ -216,7 +216,9 @@ class TestForcedStates:
     @pytest.mark.parametrize("few", FEW_NEIGHBORS)
     @pytest.mark.parametrize("first", [0, 1999, 700])
     def test_a_path_takes_two_passes(self, few: int, first: int) -> None:
-        model = PairwiseMRF.from_tables(np.tile([0.25, 0.5], (2000, 1)), path_edges(2000), np.tile(EQUAL, (1999, 1, 1)))
+        model = MarkovRandomField.from_tables(
+            np.tile([0.25, 0.5], (2000, 1)), path_edges(2000), np.tile(EQUAL, (1999, 1, 1))
+        )
         with (
             mock.patch.object(reduction_module, "_FEW_NEIGHBORS", few),
             mock.patch.object(reduction_module, "_fold", wraps=reduction_module._fold) as fold,
@@ -224,13 +226,13 @@ class TestForcedStates:
             reduction = reduce_model(model, {first: 1}, fold_single=True)
         assert fold.call_count == 2
         assert reduction.fixed.tolist() == [1] * 2000
-        assert reduction.model == PairwiseMRF([], [], [], [], 1000.0)
+        assert reduction.model == MarkovRandomField([], [], [], [], 1000.0)
 
     @pytest.mark.parametrize("few", FEW_NEIGHBORS)
     def test_a_contradiction_far_away(self, few: int) -> None:
         tables = np.tile(EQUAL, (50, 1, 1))
         tables[40] = [[0.0, -INF], [-INF, -INF]]
-        model = PairwiseMRF.from_tables(np.zeros((51, 2)), path_edges(51), tables)
+        model = MarkovRandomField.from_tables(np.zeros((51, 2)), path_edges(51), tables)
         with (
             mock.patch.object(reduction_module, "_FEW_NEIGHBORS", few),
             pytest.raises(ModelError, match=r"impossible: variable 41 has no state left$"),
@@ -248,7 +250,7 @@ class TestForcedStates:
     def test_the_first_contradiction_is_told(self, few: int, counts: list[int], message: str) -> None:
         """Variable 2 forces 1 and contradicts 3 at once; that 1 leaves no state to 0 comes a round later."""
         forbidden = [np.full((2, 2), -INF), np.array([[0.0], [-INF]]), np.full((1, counts[3]), -INF)]
-        model = PairwiseMRF.from_tables([np.zeros(count) for count in counts], path_edges(4), forbidden)
+        model = MarkovRandomField.from_tables([np.zeros(count) for count in counts], path_edges(4), forbidden)
         assert naive_forced(model, {})[1] == message
         with (
             mock.patch.object(reduction_module, "_FEW_NEIGHBORS", few),
@@ -259,7 +261,7 @@ class TestForcedStates:
     def test_time_is_linear_on_a_path(self) -> None:
         """A pass over everything for each forced variable took 30 s and more here."""
         n = 20_000
-        model = PairwiseMRF.from_tables(np.zeros((n, 2)), path_edges(n), np.tile(EQUAL, (n - 1, 1, 1)))
+        model = MarkovRandomField.from_tables(np.zeros((n, 2)), path_edges(n), np.tile(EQUAL, (n - 1, 1, 1)))
         begin = time.process_time()
         assert (reduce_model(model, {0: 1}, fold_single=True).fixed == 1).all()
         assert time.process_time() - begin < 5
@@ -267,7 +269,7 @@ class TestForcedStates:
 
 class TestNothingToDo:
     def test_the_same_object(self) -> None:
-        model = PairwiseMRF.from_tables(
+        model = MarkovRandomField.from_tables(
             [[0.0, 1.0], [0.0, 2.0, 1.0]], [(0, 1)], [[[0.0, -INF, 1.0], [2.0, 3.0, -INF]]], log_constant=0.5
         )
         for evidence in (None, {}):
@@ -284,17 +286,17 @@ class TestNothingToDo:
                 assert_same_answers(reduction, {})
 
     def test_only_when_nothing_is_asked_of_the_model(self) -> None:
-        forbidden = PairwiseMRF.from_tables([[0.0, 1.0, -INF], [0.0, 2.0]], [(0, 1)], [np.zeros((3, 2))])
+        forbidden = MarkovRandomField.from_tables([[0.0, 1.0, -INF], [0.0, 2.0]], [(0, 1)], [np.zeros((3, 2))])
         assert reduce_model(forbidden, drop_forbidden=False).model is forbidden
         assert reduce_model(forbidden).model.num_states.tolist() == [2, 2]
         kept = reduce_model(forbidden, drop_forbidden=False, fold_single=True)
         assert kept.model == forbidden
-        single = PairwiseMRF.from_tables([[3.0], [0.0, 2.0]], [(0, 1)], [np.zeros((1, 2))])
+        single = MarkovRandomField.from_tables([[3.0], [0.0, 2.0]], [(0, 1)], [np.zeros((1, 2))])
         assert reduce_model(single).model is single
         assert reduce_model(single, fold_single=True).fixed.tolist() == [0, -1]
-        down_to_one = PairwiseMRF.from_tables([[3.0, -INF], [0.0, 2.0]], [(0, 1)], [np.zeros((2, 2))])
+        down_to_one = MarkovRandomField.from_tables([[3.0, -INF], [0.0, 2.0]], [(0, 1)], [np.zeros((2, 2))])
         assert reduce_model(down_to_one, drop_forbidden=False, fold_single=True).fixed.tolist() == [0, -1]
-        empty = PairwiseMRF([], [], [], [])
+        empty = MarkovRandomField([], [], [], [])
         assert reduce_model(empty, fold_single=True).model is empty
 
     @pytest.mark.parametrize(
@@ -303,7 +305,7 @@ class TestNothingToDo:
     )
     def test_memory(self, evidence: dict[int, int] | None, bytes_an_entry: int) -> None:
         """Positions take 8 bytes an entry; a copy of the tables and its check come on top when there is evidence."""
-        model = PairwiseMRF.potts(grid_edges(60, 60), 0.5, 3)
+        model = MarkovRandomField.potts(grid_edges(60, 60), 0.5, 3)
         reduce_model(model, evidence)
         tracemalloc.start()
         reduce_model(model, evidence)
@@ -312,7 +314,7 @@ class TestNothingToDo:
         assert peak < bytes_an_entry * len(model.log_pairwise)
 
 
-def neighbours(model: PairwiseMRF, i: int) -> list[int]:
+def neighbours(model: MarkovRandomField, i: int) -> list[int]:
     return [a + b - i for a, b in model.edges.tolist() if i in (a, b)]
 
 
@@ -320,7 +322,9 @@ class TestByHand:
     def test_chain_of_forced_states(self) -> None:
         """Equality along a path: one observation fixes everything when single states are folded."""
         equal = [[0.0, -INF], [-INF, 0.0]]
-        model = PairwiseMRF.from_tables([[0.1 * i, 0.0] for i in range(5)], [(i, i + 1) for i in range(4)], [equal] * 4)
+        model = MarkovRandomField.from_tables(
+            [[0.1 * i, 0.0] for i in range(5)], [(i, i + 1) for i in range(4)], [equal] * 4
+        )
         dropped = reduce_model(model, {0: 0})
         assert dropped.model.num_states.tolist() == [1, 2, 2, 2]
         folded = reduce_model(model, {0: 0}, fold_single=True)
@@ -333,23 +337,23 @@ class TestByHand:
         assert folded.expand_edge_marginals(np.zeros(0), np.zeros(0)).tolist() == [1.0, 0.0, 0.0, 0.0] * 4
 
     def test_single_states_without_evidence(self) -> None:
-        model = PairwiseMRF.from_tables(
+        model = MarkovRandomField.from_tables(
             [[-INF, 2.0], [1.0, 0.0, -INF], [0.5]],
             [(0, 1), (1, 2)],
             [[[9, 9, 9], [0.25, 0.5, 9]], [[1.0], [2.0], [9.0]]],
         )
         reduction = reduce_model(model, fold_single=True)
-        assert reduction.model == PairwiseMRF.from_tables([[2.25, 2.5]], [], [], log_constant=2.5)
+        assert reduction.model == MarkovRandomField.from_tables([[2.25, 2.5]], [], [], log_constant=2.5)
         assert reduction.fixed.tolist() == [1, -1, 0]
         assert reduction.expand_states([[0], [1]]).tolist() == [[1, 0, 0], [1, 1, 0]]
 
     def test_kept_single_states_without_folding(self) -> None:
-        model = PairwiseMRF.from_tables([[-INF, 2.0], [1.0, 0.0]], [(0, 1)], [[[9, 9], [0.25, 0.5]]])
+        model = MarkovRandomField.from_tables([[-INF, 2.0], [1.0, 0.0]], [(0, 1)], [[[9, 9], [0.25, 0.5]]])
         reduction = reduce_model(model)
-        assert reduction.model == PairwiseMRF.from_tables([[2.0], [1.0, 0.0]], [(0, 1)], [[[0.25, 0.5]]])
+        assert reduction.model == MarkovRandomField.from_tables([[2.0], [1.0, 0.0]], [(0, 1)], [[[0.25, 0.5]]])
 
     def test_folding_finds_that_nothing_is_possible(self) -> None:
-        model = PairwiseMRF.from_tables([[0.0], [0.0], [0.0]], [(0, 1), (1, 2)], [[[0.0]], [[-INF]]])
+        model = MarkovRandomField.from_tables([[0.0], [0.0], [0.0]], [(0, 1), (1, 2)], [[[0.0]], [[-INF]]])
         assert reduce_model(model).model == model
         message = "edge (1, 2) forbids states 0 and 0, the only ones left of its ends"
         for evidence in (None, {}):
@@ -360,7 +364,7 @@ class TestByHand:
 
     def test_a_model_without_possible_states_is_to_blame_itself(self) -> None:
         """One state of variable 0 and one of variable 2 forbid both states of variable 1 between them."""
-        model = PairwiseMRF.from_tables(
+        model = MarkovRandomField.from_tables(
             [[0.0], [0.0, 0.0], [0.0, -INF]], [(0, 1), (1, 2)], [[[0.0, -INF]], [[-INF, 0.0], [0.0, 0.0]]]
         )
         message = "the model has no configuration of positive probability: variable 1 has no state left"
@@ -372,7 +376,7 @@ class TestByHand:
             reduce_model(model, {0: 0, 2: 0}, fold_single=True)
 
     def test_names_follow(self) -> None:
-        model = PairwiseMRF.from_tables(
+        model = MarkovRandomField.from_tables(
             [[0.0, -INF, 1.0], [0.0, 0.0], [0.0, 0.0]],
             [(0, 1), (1, 2)],
             [np.zeros((3, 2)), np.zeros((2, 2))],
@@ -391,7 +395,7 @@ class TestByHand:
         assert kept.state_names == (("a", "b", "c"), ("left", "right"))
 
     def test_batches(self) -> None:
-        reduction = reduce_model(PairwiseMRF.ising([(0, 1), (1, 2)], 1.0), {1: 1})
+        reduction = reduce_model(MarkovRandomField.ising([(0, 1), (1, 2)], 1.0), {1: 1})
         x = np.random.default_rng(0).integers(0, 2, size=(2, 5, 2))
         expanded = reduction.expand_states(x)
         assert expanded.shape == (2, 5, 3)
@@ -400,16 +404,16 @@ class TestByHand:
         assert reduction.expand_states(np.zeros((0, 2), dtype=int)).shape == (0, 3)
 
     def test_the_original_is_unchanged(self) -> None:
-        model = PairwiseMRF.ising([(0, 1)], 1.0, [0.5, 0.25])
+        model = MarkovRandomField.ising([(0, 1)], 1.0, [0.5, 0.25])
         before = model.content_hash
         reduction = reduce_model(model, {0: 1})
         reduction.expand_states([0])[:] = 5
         assert reduction.expand_states([0]).tolist() == [1, 0]
-        assert PairwiseMRF.ising([(0, 1)], 1.0, [0.5, 0.25]) == model
+        assert MarkovRandomField.ising([(0, 1)], 1.0, [0.5, 0.25]) == model
         assert model.content_hash == before
 
     def test_a_reduction_can_be_compared_and_hashed(self) -> None:
-        model = PairwiseMRF.ising([(0, 1)], 1.0)
+        model = MarkovRandomField.ising([(0, 1)], 1.0)
         one, two = reduce_model(model, {0: 1}), reduce_model(model, {0: 1})
         assert len({one, two}) == 2
         assert one == one
@@ -436,7 +440,7 @@ class TestRefusals:
         ],
     )
     def test_evidence(self, evidence: dict[int | str, int | str], message: str | None) -> None:
-        model = PairwiseMRF.from_tables(
+        model = MarkovRandomField.from_tables(
             [[0.0, 0.0], [0.0, 0.0], [-INF, 0.0]],
             [(0, 1)],
             [[[0.0, -INF], [0.0, 0.0]]],
@@ -463,7 +467,7 @@ class TestRefusals:
         ],
     )
     def test_evidence_that_is_no_mapping(self, evidence: object, got: str) -> None:
-        model = PairwiseMRF.ising([(0, 1)], 1.0, variable_names=["a", "b"])
+        model = MarkovRandomField.ising([(0, 1)], 1.0, variable_names=["a", "b"])
         message = f"evidence must be a mapping from variables to states, such as {{0: 1}}, or None, got {got}"
         with pytest.raises(ModelError, match=f"^{re.escape(message)}$"):
             reduce_model(model, evidence)  # type: ignore[arg-type]
@@ -471,15 +475,15 @@ class TestRefusals:
             model.condition(evidence)  # type: ignore[arg-type]
 
     def test_any_mapping_will_do(self) -> None:
-        model = PairwiseMRF.ising([(0, 1)], 1.0)
+        model = MarkovRandomField.ising([(0, 1)], 1.0)
         assert reduce_model(model, MappingProxyType({0: 1})).fixed.tolist() == [1, -1]
 
     def test_the_same_state_twice_is_no_contradiction(self) -> None:
-        model = PairwiseMRF.ising([(0, 1)], 1.0, variable_names=["a", "b"])
+        model = MarkovRandomField.ising([(0, 1)], 1.0, variable_names=["a", "b"])
         assert reduce_model(model, {0: 1, "a": 1}).fixed.tolist() == [1, -1]
 
     def test_expanding_states_that_do_not_exist(self) -> None:
-        reduction = reduce_model(PairwiseMRF.ising([(0, 1)], 1.0), {0: 1})
+        reduction = reduce_model(MarkovRandomField.ising([(0, 1)], 1.0), {0: 1})
         with pytest.raises(ModelError, match="states of variable 0 must be from 0 to 1, got 2"):
             reduction.expand_states([2])
         with pytest.raises(ModelError, match=re.escape("states must have shape (..., 1), got shape (2,)")):
@@ -487,7 +491,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("evidence", [{}, {0: 1}])
     def test_expanding_marginals_of_the_wrong_length(self, evidence: dict[int, int]) -> None:
-        model = PairwiseMRF.ising([(0, 1), (1, 2)], 1.0)
+        model = MarkovRandomField.ising([(0, 1), (1, 2)], 1.0)
         reduction = reduce_model(model, evidence)
         n, m = len(reduction.model.log_unary), len(reduction.model.log_pairwise)
         nodes, edges = np.full(n, 0.5), np.full(m, 0.25)

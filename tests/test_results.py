@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import fastmix
-from fastmix import InferenceResult, PairwiseMRF, Status, infer
+from fastmix import InferenceResult, MarkovRandomField, Status, infer
 from fastmix.exact import enumerate_model
 from fastmix.results import jsonable, provenance
 
 
 @pytest.fixture
-def model() -> PairwiseMRF:
+def model() -> MarkovRandomField:
     """Variables of 2, 3 and 1 states and one more without edges; one edge is given backwards."""
     rng = np.random.default_rng(4)
-    return PairwiseMRF.from_tables(
+    return MarkovRandomField.from_tables(
         [rng.normal(size=n) for n in (2, 3, 1, 2)],
         [(1, 0), (1, 2)],
         [rng.normal(size=(3, 2)), rng.normal(size=(3, 1))],
@@ -28,7 +28,7 @@ def model() -> PairwiseMRF:
 
 
 @pytest.fixture
-def result(model: PairwiseMRF) -> InferenceResult:
+def result(model: MarkovRandomField) -> InferenceResult:
     return infer(model)
 
 
@@ -59,7 +59,7 @@ def test_marginals_are_views_by_variable(result: InferenceResult) -> None:
         np.testing.assert_array_equal(result.marginal(name), result.marginals[i])
 
 
-def test_edge_marginal_in_both_directions(result: InferenceResult, model: PairwiseMRF) -> None:
+def test_edge_marginal_in_both_directions(result: InferenceResult, model: MarkovRandomField) -> None:
     exact = enumerate_model(model)
     for i, j in ((0, 1), (1, 2)):
         expected = np.zeros((model.num_states[i], model.num_states[j]))
@@ -85,13 +85,13 @@ def test_edge_marginals_that_were_not_asked_for(result: InferenceResult) -> None
 
 
 def test_no_variables() -> None:
-    result = infer(PairwiseMRF.from_factors([], [((), 2.5)]))
+    result = infer(MarkovRandomField.from_factors([], [((), 2.5)]))
     assert result.marginals == []
     assert result.to_dict()["marginals"] == []
     assert result.log_z == pytest.approx(2.5)
 
 
-def test_result_is_frozen_and_compares_by_identity(result: InferenceResult, model: PairwiseMRF) -> None:
+def test_result_is_frozen_and_compares_by_identity(result: InferenceResult, model: MarkovRandomField) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         result.log_z = 0.0  # type: ignore[misc]
     assert result == result
@@ -105,7 +105,7 @@ def test_result_survives_a_pickle(result: InferenceResult) -> None:
     assert again.to_dict() == result.to_dict()
 
 
-def test_to_dict(result: InferenceResult, model: PairwiseMRF) -> None:
+def test_to_dict(result: InferenceResult, model: MarkovRandomField) -> None:
     answer = result.to_dict()
     assert answer.keys() >= {"method", "status", "log_z", "marginals", "seconds", "provenance"}
     assert json.loads(json.dumps(answer, allow_nan=False)) == answer
@@ -122,7 +122,7 @@ def test_no_log_z_is_null(result: InferenceResult, log_z: float | None) -> None:
     assert dataclasses.replace(result, log_z=log_z).to_dict()["log_z"] is None
 
 
-def test_evidence_by_name_is_in_the_provenance(model: PairwiseMRF) -> None:
+def test_evidence_by_name_is_in_the_provenance(model: MarkovRandomField) -> None:
     result = infer(model, evidence={"b": np.int64(2)})
     assert result.marginal("b").tolist() == [0.0, 0.0, 1.0]
     options = json.loads(json.dumps(result.to_dict()))["provenance"]["options"]
@@ -132,7 +132,7 @@ def test_evidence_by_name_is_in_the_provenance(model: PairwiseMRF) -> None:
 # -- provenance and JSON --------------------------------------------------------------------------------------------
 
 
-def test_provenance(model: PairwiseMRF) -> None:
+def test_provenance(model: MarkovRandomField) -> None:
     facts = provenance(model, seed=7, device="gpu", tol=1e-6)
     assert facts["version"] == fastmix.__version__
     assert facts["seed"] == 7

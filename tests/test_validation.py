@@ -14,8 +14,8 @@ import pytest
 
 import fastmix
 from fastmix import (
+    MarkovRandomField,
     ModelError,
-    PairwiseMRF,
     ResourceError,
     ReversedKL,
     denoising,
@@ -35,8 +35,8 @@ from fastmix.reduction import reduce_model
 from fastmix.sampling import intervals, original
 from fastmix.validation import as_float_array, check_positive, choose_seed
 
-MODEL = PairwiseMRF.ising([(0, 1), (1, 2)], coupling=0.3, field=[0.1, 0.0, -0.2])
-ATTRACTIVE = PairwiseMRF.ising([(0, 1), (1, 2)], coupling=0.3)
+MODEL = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=0.3, field=[0.1, 0.0, -0.2])
+ATTRACTIVE = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=0.3)
 PICTURE = np.eye(4)
 
 # Every function that takes a model, a seed, a time limit or threads, with the other arguments that it needs.
@@ -129,8 +129,8 @@ def test_seeds_limits_and_threads(argument: str) -> None:
 
 @pytest.mark.parametrize(("function", "options"), ON_MODELS, ids=name_of)
 def test_what_is_no_model(function: Callable[..., Any], options: dict[str, Any]) -> None:
-    for value in (None, "grid.uai", [1, 2], np.zeros(3), PairwiseMRF):
-        with pytest.raises(TypeError, match=r"model must be a PairwiseMRF, got .*; build one with Pairw"):
+    for value in (None, "grid.uai", [1, 2], np.zeros(3), MarkovRandomField):
+        with pytest.raises(TypeError, match=r"model must be a MarkovRandomField, got .*; build one with Markov"):
             function(value, **options)
 
 
@@ -172,7 +172,7 @@ def test_arrays_that_are_no_numbers(values: Any, reason: str) -> None:
     with pytest.raises(ModelError, match=reason):
         as_float_array("field", values)
     with pytest.raises(ModelError, match=reason):
-        PairwiseMRF([2], values, [], [])
+        MarkovRandomField([2], values, [], [])
 
 
 def test_masks_and_dates_elsewhere() -> None:
@@ -180,17 +180,19 @@ def test_masks_and_dates_elsewhere() -> None:
     dates = np.array([[0, 1]], dtype="datetime64[D]")
     for values in (mask, dates):
         with pytest.raises(ModelError, match="edges must"):
-            PairwiseMRF.ising(values, coupling=0.3)
+            MarkovRandomField.ising(values, coupling=0.3)
         with pytest.raises(ModelError, match="num_states must"):
-            PairwiseMRF(values[0], [0.0], [], [])
+            MarkovRandomField(values[0], [0.0], [], [])
         with pytest.raises(ModelError, match="states must"):
-            PairwiseMRF.ising([(0, 1)], 0.3).log_weight(values)
+            MarkovRandomField.ising([(0, 1)], 0.3).log_weight(values)
     with pytest.raises(ModelError, match="field must be an array of numbers"):
-        PairwiseMRF.ising([(0, 1)], 0.3, field=MASKED)
+        MarkovRandomField.ising([(0, 1)], 0.3, field=MASKED)
     with pytest.raises(ModelError, match="reference must be an array of numbers"):
         fastmix.compare(MODEL, methods=["mean-field"], reference=np.zeros(6, dtype="datetime64[D]"))
     filled = np.ma.masked_array([0.5, 1.0], mask=[False, False])
-    assert PairwiseMRF.ising([(0, 1)], 0.3, field=filled) == PairwiseMRF.ising([(0, 1)], 0.3, field=[0.5, 1.0])
+    assert MarkovRandomField.ising([(0, 1)], 0.3, field=filled) == MarkovRandomField.ising(
+        [(0, 1)], 0.3, field=[0.5, 1.0]
+    )
 
 
 # -- numbers that sums of would overflow ------------------------------------------------------------------------------
@@ -200,13 +202,13 @@ def test_masks_and_dates_elsewhere() -> None:
 def test_potentials_that_would_overflow(value: float) -> None:
     table = [[0.0, value], [0.0, 0.0]]
     for build in (
-        lambda: PairwiseMRF([2], [0.0, value], [], []),
-        lambda: PairwiseMRF([2], [0.0, 0.0], [], [], value),
-        lambda: PairwiseMRF.from_tables([[0, 0]] * 2, [(0, 1), (1, 0)], [table, np.transpose(table)]),
-        lambda: PairwiseMRF.from_factors([2], [((0,), [value, 0.0]), ((0,), [value, 0.0])]),
-        lambda: PairwiseMRF.ising([(0, 1)], value),
-        lambda: PairwiseMRF.ising([(0, 1)], 0.1, field=value),
-        lambda: PairwiseMRF.potts([(0, 1)], value, 3),
+        lambda: MarkovRandomField([2], [0.0, value], [], []),
+        lambda: MarkovRandomField([2], [0.0, 0.0], [], [], value),
+        lambda: MarkovRandomField.from_tables([[0, 0]] * 2, [(0, 1), (1, 0)], [table, np.transpose(table)]),
+        lambda: MarkovRandomField.from_factors([2], [((0,), [value, 0.0]), ((0,), [value, 0.0])]),
+        lambda: MarkovRandomField.ising([(0, 1)], value),
+        lambda: MarkovRandomField.ising([(0, 1)], 0.1, field=value),
+        lambda: MarkovRandomField.potts([(0, 1)], value, 3),
         lambda: MODEL.replace(log_unary=np.full(6, value)),
         lambda: MODEL.replace(parameters=np.full(MODEL.num_parameters, value)),
     ):
@@ -216,7 +218,7 @@ def test_potentials_that_would_overflow(value: float) -> None:
 
 def test_large_potentials_are_answered() -> None:
     """At the limit nothing overflows, here or on the way: warnings are errors."""
-    model = PairwiseMRF.ising([(0, 1), (1, 2), (0, 2)], coupling=[1e99, -2e99, 1e99], field=[1e99, 0.0, 5e98])
+    model = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=[1e99, -2e99, 1e99], field=[1e99, 0.0, 5e98])
     for method in ("exact", "gibbs", "mean-field", "loopy-bp"):
         options = {"num_sweeps": 50} if method == "gibbs" else {}
         result = fastmix.infer(model, method=method, **options)
@@ -228,20 +230,20 @@ def test_large_potentials_are_answered() -> None:
 # -- sizes beyond any memory ------------------------------------------------------------------------------------------
 
 HUGE = 10**12
-TREE = PairwiseMRF.ising([(0, 1)], coupling=0.3)
+TREE = MarkovRandomField.ising([(0, 1)], coupling=0.3)
 TOO_LARGE: dict[str, Callable[[], object]] = {
-    "states that wrap": lambda: PairwiseMRF([2**62] * 4, [], [], []),
-    "states that wrap unsigned": lambda: PairwiseMRF(np.full(4, 2**62, np.uint64), [], [], []),
-    "states in all": lambda: PairwiseMRF(np.full(2, 2**31 - 1), [], [], []),
-    "tables that wrap": lambda: PairwiseMRF([2**31 - 1] * 9, [], [(i, i + 1) for i in range(8)], []),
-    "factors": lambda: PairwiseMRF.from_factors([2**31 - 1] * 100, []),
-    "factors that wrap": lambda: PairwiseMRF.from_factors([2**30] * 64, [(range(64), [])]),
-    "tables": lambda: PairwiseMRF.from_tables([[0.0, 0.0]], [(0, HUGE)], [[[0.0]]]),
-    "ising": lambda: PairwiseMRF.ising([[0, 10**9]], coupling=0.1),
-    "ising, unsigned": lambda: PairwiseMRF.ising(np.array([[0, 2**64 - 1]], np.uint64), coupling=0.1),
-    "ising, variables": lambda: PairwiseMRF.ising([(0, 1)], coupling=0.1, num_variables=HUGE),
-    "potts": lambda: PairwiseMRF.potts([(0, 1)], coupling=0.1, num_states=10**9),
-    "potts, variables": lambda: PairwiseMRF.potts([(0, 1)], coupling=0.1, num_states=2, num_variables=HUGE),
+    "states that wrap": lambda: MarkovRandomField([2**62] * 4, [], [], []),
+    "states that wrap unsigned": lambda: MarkovRandomField(np.full(4, 2**62, np.uint64), [], [], []),
+    "states in all": lambda: MarkovRandomField(np.full(2, 2**31 - 1), [], [], []),
+    "tables that wrap": lambda: MarkovRandomField([2**31 - 1] * 9, [], [(i, i + 1) for i in range(8)], []),
+    "factors": lambda: MarkovRandomField.from_factors([2**31 - 1] * 100, []),
+    "factors that wrap": lambda: MarkovRandomField.from_factors([2**30] * 64, [(range(64), [])]),
+    "tables": lambda: MarkovRandomField.from_tables([[0.0, 0.0]], [(0, HUGE)], [[[0.0]]]),
+    "ising": lambda: MarkovRandomField.ising([[0, 10**9]], coupling=0.1),
+    "ising, unsigned": lambda: MarkovRandomField.ising(np.array([[0, 2**64 - 1]], np.uint64), coupling=0.1),
+    "ising, variables": lambda: MarkovRandomField.ising([(0, 1)], coupling=0.1, num_variables=HUGE),
+    "potts": lambda: MarkovRandomField.potts([(0, 1)], coupling=0.1, num_states=10**9),
+    "potts, variables": lambda: MarkovRandomField.potts([(0, 1)], coupling=0.1, num_states=2, num_variables=HUGE),
     "chains": lambda: fastmix.sample(TREE, num_chains=HUGE),
     "chains of clusters": lambda: fastmix.sample(TREE, num_chains=HUGE, method="swendsen-wang"),
     "chains of infer": lambda: fastmix.infer(TREE, method="gibbs", num_chains=HUGE),
@@ -258,7 +260,7 @@ TOO_LARGE: dict[str, Callable[[], object]] = {
     "populations": lambda: denoising.anneal(TREE, num_populations=HUGE),
     "chains of populations": lambda: denoising.anneal(TREE, num_chains=HUGE),
     "pool": lambda: fastmix.project(
-        PairwiseMRF.ising([(0, 1)], coupling=3.0), norm_bound=0.5, divergence=ReversedKL(pool_size=HUGE)
+        MarkovRandomField.ising([(0, 1)], coupling=3.0), norm_bound=0.5, divergence=ReversedKL(pool_size=HUGE)
     ),
     "grid": lambda: instances.ising_grid(10**6, 10**6, coupling_max=1.0, seed=0),
     "grid below the limit of the graph": lambda: graphs.grid_edges(2**15, 2**15 - 1),

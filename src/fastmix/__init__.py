@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fastmix.exact import draw_exact
     from fastmix.inference import infer
     from fastmix.mixing import Certificate, certify
-    from fastmix.model import PairwiseMRF
+    from fastmix.model import MarkovRandomField
     from fastmix.projection import (
         KL,
         PAPER_STEP,
@@ -59,10 +59,10 @@ __all__ = [
     "InferenceResult",
     "LineSearch",
     "LoopyBPResult",
+    "MarkovRandomField",
     "MeanFieldResult",
     "ModelError",
     "NotConvergedError",
-    "PairwiseMRF",
     "PaperDual",
     "PerfectSamples",
     "PiecewiseKL",
@@ -99,7 +99,7 @@ _MODULES = {
     "instances": (),
     "io": (),
     "mixing": ("Certificate", "certify"),
-    "model": ("PairwiseMRF",),
+    "model": ("MarkovRandomField",),
     "projection": (
         "KL", "PAPER_STEP", "DecreasingStep", "Divergence", "Euclidean", "FixedStep", "LineSearch", "PaperDual",
         "PiecewiseKL", "ProjectionResult", "ReversedKL", "project",

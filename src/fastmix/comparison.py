@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix.errors import FastmixError, NotConvergedError, ResourceError, printable
 from fastmix.inference import METHODS, infer
 from fastmix.io.files import atomic_write
-from fastmix.model import Evidence, PairwiseMRF, check_model
+from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.results import InferenceResult, Status, jsonable, provenance
 from fastmix.validation import as_float_array, check_seconds, check_threads, choose_seed
 
@@ -67,7 +67,7 @@ class Comparison:
 
     Attributes
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
     reference : str or None
         What errors are measured against; None if nothing could serve.
     rows : tuple of Row
@@ -78,7 +78,7 @@ class Comparison:
         ``interrupted`` after Ctrl-C: methods that were still to come have no row.
     """
 
-    model: PairwiseMRF
+    model: MarkovRandomField
     reference: str | None
     rows: tuple[Row, ...]
     results: dict[str, InferenceResult]
@@ -152,12 +152,12 @@ class Comparison:
         return written
 
 
-def marginal_errors(model: PairwiseMRF, marginals: FloatArray, reference: FloatArray) -> FloatArray:
+def marginal_errors(model: MarkovRandomField, marginals: FloatArray, reference: FloatArray) -> FloatArray:
     """Total variation distance of every variable's marginal (n,); for binary ones ``|p(1) - q(1)|``.
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1)], coupling=0.5)
+    >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.5)
     >>> p, q = np.array([0.5, 0.5, 0.2, 0.8]), np.array([0.5, 0.5, 0.3, 0.7])
     >>> marginal_errors(model, p, q).round(6).tolist()
     [0.0, 0.1]
@@ -168,7 +168,7 @@ def marginal_errors(model: PairwiseMRF, marginals: FloatArray, reference: FloatA
 
 
 def compare(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     *,
     methods: Sequence[str] | None = None,
     evidence: Evidence | None = None,
@@ -188,7 +188,7 @@ def compare(
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
     methods : sequence of str, optional
         All of :func:`fastmix.infer` but ``auto`` by default. ``exact`` is tried anyway, as the reference.
     evidence : mapping, optional
@@ -272,7 +272,7 @@ def compare(
 
 
 def _reference(
-    model: PairwiseMRF, results: dict[str, InferenceResult], given: ArrayLike | None, name: str
+    model: MarkovRandomField, results: dict[str, InferenceResult], given: ArrayLike | None, name: str
 ) -> tuple[FloatArray | None, str | None]:
     if given is not None:
         marginals = as_float_array("reference", given)
@@ -291,7 +291,7 @@ def _reference(
 
 
 def _row(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     name: str,
     result: InferenceResult | None,
     reason: str | None,

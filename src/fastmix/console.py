@@ -18,7 +18,7 @@ from fastmix.errors import BadFileError, FormatError, ModelError, printable
 from fastmix.io import check_model_name, read_evidence, read_mar, read_model, write_mar, write_model, write_pr
 from fastmix.io.files import atomic_write, check_folder, check_writable, display_name
 from fastmix.mixing import Certificate
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.results import InferenceResult, Status, jsonable
 from fastmix.sampling import PerfectSamples, SampleResult
 
@@ -88,7 +88,7 @@ def _spinner(text: str) -> Iterator[Callable[[str], None]]:
         yield lambda line: status.update(Text(printable(line)))
 
 
-def load(path: str, evidence_path: str | None = None) -> tuple[PairwiseMRF, dict[int, int]]:
+def load(path: str, evidence_path: str | None = None) -> tuple[MarkovRandomField, dict[int, int]]:
     """Model and evidence from files; anything wrong with them is a :class:`BadFileError`."""
     if path == evidence_path == "-":
         raise ValueError("MODEL and --evidence must not both be -: stdin holds one of them")
@@ -157,7 +157,7 @@ def forget_checkpoint(path: str | None, result: InferenceResult) -> None:
         os.remove(path)
 
 
-def save_model(model: PairwiseMRF, path: str) -> None:
+def save_model(model: MarkovRandomField, path: str) -> None:
     """Write a model, passing on what its format could not hold."""
     for note in write_model(model, path):
         message(f"note: {note}")
@@ -178,7 +178,7 @@ def _answer_name(path: str) -> str:
     return path.lower().removesuffix(".gz").removesuffix(".xz")
 
 
-def load_marginals(path: str, model: PairwiseMRF) -> NDArray[np.float64]:
+def load_marginals(path: str, model: MarkovRandomField) -> NDArray[np.float64]:
     """Marginals from a MAR file, flat, checked against the model."""
     with blaming_input(path):
         vectors = _reading(read_mar, path)

@@ -1,6 +1,6 @@
 """Flat parameter arrays out of the tables, factors and graphs that users have.
 
-The functions here turn ragged input into the arrays that :class:`fastmix.PairwiseMRF` stores: unary entries and
+The functions here turn ragged input into the arrays that :class:`fastmix.MarkovRandomField` stores: unary entries and
 edge tables one after another, edges with ``i < j`` in lexicographic order, repeated and reversed edges merged.
 Everything is vectorised over edges, because models with millions of them are ordinary.
 """

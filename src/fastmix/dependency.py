@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.errors import ResourceError
-from fastmix.model import PairwiseMRF, check_model
+from fastmix.model import MarkovRandomField, check_model
 
 __all__ = [
     "BOUNDS",
@@ -42,7 +42,7 @@ _MERGE_WIDTH = 64 * _EPS  # summed effects closer than this (relative to their s
 _MAX_COVERS = 1 << 16  # sets of states that neighbours forbid together: all there are for up to 16 states
 
 
-def edge_dependencies(model: PairwiseMRF, *, bound: Bound = "sigmoid") -> FloatArray:
+def edge_dependencies(model: MarkovRandomField, *, bound: Bound = "sigmoid") -> FloatArray:
     """Bounds on the two dependencies of every edge, R_ij in column 0 and R_ji in column 1 for edge (i, j).
 
     With rows of the table T for x_i, columns for x_j and ``range(v) = max v - min v``, R_ij is bounded by
@@ -60,7 +60,7 @@ def edge_dependencies(model: PairwiseMRF, *, bound: Bound = "sigmoid") -> FloatA
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         States that a unary forbids are dropped first: the bounds hold between configurations without them.
     bound : {"exact", "sigmoid", "range", "l1", "linf"}
 
@@ -93,7 +93,7 @@ def edge_dependencies(model: PairwiseMRF, *, bound: Bound = "sigmoid") -> FloatA
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1), (1, 2)], coupling=[0.5, -0.2], field=[0.0, 0.3, 1.0])
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=[0.5, -0.2], field=[0.0, 0.3, 1.0])
     >>> edge_dependencies(model, bound="range").tolist()
     [[0.5, 0.5], [0.2, 0.2]]
     >>> edge_dependencies(model).round(4).tolist()
@@ -112,7 +112,7 @@ def edge_dependencies(model: PairwiseMRF, *, bound: Bound = "sigmoid") -> FloatA
     return _column_bounds(model, bound)
 
 
-def dependency_matrix(model: PairwiseMRF, *, bound: Bound = "sigmoid") -> Any:
+def dependency_matrix(model: MarkovRandomField, *, bound: Bound = "sigmoid") -> Any:
     """The bound on R as a sparse matrix, with a stored entry for both directions of every edge.
 
     Parameters
@@ -127,14 +127,14 @@ def dependency_matrix(model: PairwiseMRF, *, bound: Bound = "sigmoid") -> Any:
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1), (1, 2)], coupling=[0.5, -0.2])
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=[0.5, -0.2])
     >>> dependency_matrix(model, bound="range").toarray().tolist()
     [[0.0, 0.5, 0.0], [0.5, 0.0, 0.2], [0.0, 0.2, 0.0]]
     """
     return _to_matrix(model, edge_dependencies(model, bound=bound))
 
 
-def _to_matrix(model: PairwiseMRF, values: FloatArray) -> Any:
+def _to_matrix(model: MarkovRandomField, values: FloatArray) -> Any:
     """The sparse matrix (n, n) of one value per edge and direction, (m, 2)."""
     from scipy.sparse import csr_array
 
@@ -148,7 +148,7 @@ def _to_matrix(model: PairwiseMRF, values: FloatArray) -> Any:
     return matrix
 
 
-def rounding_margins(model: PairwiseMRF, *, bound: Bound = "sigmoid") -> FloatArray:
+def rounding_margins(model: MarkovRandomField, *, bound: Bound = "sigmoid") -> FloatArray:
     """Bounds on the absolute rounding error of :func:`edge_dependencies`, of the same shape (m, 2).
 
     The formulas have absolute error of about eps times the largest finite table entry, from the two subtractions (the
@@ -157,7 +157,7 @@ def rounding_margins(model: PairwiseMRF, *, bound: Bound = "sigmoid") -> FloatAr
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1)], coupling=0.5)
+    >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.5)
     >>> bool((rounding_margins(model) < 1e-15).all())
     True
     """
@@ -176,7 +176,7 @@ def rounding_margins(model: PairwiseMRF, *, bound: Bound = "sigmoid") -> FloatAr
     return (2.0 * logits + (model.num_states + 8) * _EPS)[model.edges]
 
 
-def undefined_conditional(model: PairwiseMRF) -> tuple[int, str] | None:
+def undefined_conditional(model: MarkovRandomField) -> tuple[int, str] | None:
     """A variable for which some states of its neighbours leave no state, and that in words; None if there is none.
 
     There Gibbs sampling is undefined, and so is R. Whether chains reach such states of the neighbours is not asked:
@@ -185,15 +185,15 @@ def undefined_conditional(model: PairwiseMRF) -> tuple[int, str] | None:
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         States that a unary forbids are dropped first, as the sampler does.
 
     Examples
     --------
-    >>> model = PairwiseMRF.from_tables([[0.0, 0.0]] * 2, [(0, 1)], [[[0.0, 0.0], [-np.inf, -np.inf]]])
+    >>> model = MarkovRandomField.from_tables([[0.0, 0.0]] * 2, [(0, 1)], [[[0.0, 0.0], [-np.inf, -np.inf]]])
     >>> undefined_conditional(model)
     (1, 'variable 1 has no allowed state for some states of its neighbours')
-    >>> undefined_conditional(PairwiseMRF.ising([(0, 1)], coupling=9.0)) is None
+    >>> undefined_conditional(MarkovRandomField.ising([(0, 1)], coupling=9.0)) is None
     True
     """
     if not model.has_forbidden:
@@ -216,7 +216,7 @@ def undefined_conditional(model: PairwiseMRF) -> tuple[int, str] | None:
     return None
 
 
-def _always_defined(model: PairwiseMRF, i: int) -> bool | None:
+def _always_defined(model: MarkovRandomField, i: int) -> bool | None:
     """Whether neighbours always leave variable i a state, by the sets of states (bits) that they forbid together."""
     everything = (1 << int(model.num_states[i])) - 1
     covers = {0}
@@ -245,7 +245,7 @@ def _largest_finite(values: FloatArray, offsets: IntArray) -> FloatArray:
 # -- formulas over columns ------------------------------------------------------------------------------------------
 
 
-def _column_bounds(model: PairwiseMRF, bound: str) -> FloatArray:
+def _column_bounds(model: MarkovRandomField, bound: str) -> FloatArray:
     result = np.empty((model.num_edges, 2))
     with np.errstate(invalid="ignore", over="ignore"):  # -inf - -inf, and differences beyond the largest number
         for places, tables in _table_groups(model):
@@ -253,7 +253,7 @@ def _column_bounds(model: PairwiseMRF, bound: str) -> FloatArray:
     return result
 
 
-def _table_groups(model: PairwiseMRF) -> Iterator[tuple[Any, FloatArray]]:
+def _table_groups(model: MarkovRandomField) -> Iterator[tuple[Any, FloatArray]]:
     """Pieces of edges of equal shape: their places, and their tables with the edges along the LAST axis."""
     shapes = model.num_states[model.edges]
     if not len(shapes):
@@ -352,7 +352,7 @@ def _over_hard_columns(tables: FloatArray, kind: str) -> FloatArray:
 # -- enumeration ----------------------------------------------------------------------------------------------------
 
 
-def _exact(model: PairwiseMRF) -> FloatArray:
+def _exact(model: MarkovRandomField) -> FloatArray:
     """R by its definition (m, 2)."""
     graph, counts = model.adjacency, model.num_states
     result = np.zeros(2 * model.num_edges)
@@ -401,7 +401,7 @@ class _Budget:
         self._evaluations -= evaluations
 
 
-def _alike(model: PairwiseMRF, owner: IntArray, wanted: NDArray[np.bool_]) -> Iterator[tuple[IntArray, IntArray]]:
+def _alike(model: MarkovRandomField, owner: IntArray, wanted: NDArray[np.bool_]) -> Iterator[tuple[IntArray, IntArray]]:
     """Groups of directed edges with equal state counts of owner, neighbour and other neighbours, in pieces.
 
     Yields the directed edges (g,) and the owner's other directed edges (g, degree - 1), by falling state counts.
@@ -428,7 +428,7 @@ def _alike(model: PairwiseMRF, owner: IntArray, wanted: NDArray[np.bool_]) -> It
                 yield places[some], others[some]
 
 
-def _columns(model: PairwiseMRF, places: IntArray) -> FloatArray:
+def _columns(model: MarkovRandomField, places: IntArray) -> FloatArray:
     """Tables of g directed edges of equal shape, (states of the owner, states of the neighbour, g)."""
     graph, counts = model.adjacency, model.num_states
     edge, neighbour = graph.edge_ids[places], graph.neighbors[places]
@@ -439,7 +439,7 @@ def _columns(model: PairwiseMRF, places: IntArray) -> FloatArray:
     return model.log_pairwise[model.pairwise_offsets[edge] + local]
 
 
-def _enumerate_batch(model: PairwiseMRF, places: IntArray, others: IntArray) -> FloatArray:
+def _enumerate_batch(model: MarkovRandomField, places: IntArray, others: IntArray) -> FloatArray:
     graph = model.adjacency
     owner = model.edges[graph.edge_ids[places]].sum(axis=1) - graph.neighbors[places]
     states = int(model.num_states[owner[0]])
@@ -450,7 +450,7 @@ def _enumerate_batch(model: PairwiseMRF, places: IntArray, others: IntArray) -> 
     return _largest_distance(field, _columns(model, places))
 
 
-def _enumerate_merged(model: PairwiseMRF, owner: int, place: int, budget: _Budget) -> float:
+def _enumerate_merged(model: MarkovRandomField, owner: int, place: int, budget: _Budget) -> float:
     graph = model.adjacency
     own = _columns(model, np.array([place]))
     field = model.unary(owner)[:, None]

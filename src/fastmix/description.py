@@ -9,20 +9,20 @@ import numpy as np
 
 from fastmix.elimination import treewidth_bounds
 from fastmix.graphs import connected_components
-from fastmix.model import Evidence, PairwiseMRF, check_model
+from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.results import provenance
 
 __all__ = ["describe_model"]
 
 
-def describe_model(model: PairwiseMRF, evidence: Evidence | None = None) -> dict[str, Any]:
+def describe_model(model: MarkovRandomField, evidence: Evidence | None = None) -> dict[str, Any]:
     """Facts about a model as plain data, cheap also for a million variables.
 
     The graph facts (components, degrees, treewidth) are those of the model given the evidence.
 
     Examples
     --------
-    >>> facts = describe_model(PairwiseMRF.ising([(0, 1), (1, 2), (0, 2)], coupling=0.5))
+    >>> facts = describe_model(MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=0.5))
     >>> facts["num_variables"], facts["treewidth"]
     (3, [2, 2])
     """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from fastmix.errors import FastmixError, ModelError, ResourceError, UnfitMethodError
 from fastmix.exact import ExactPlan, plan_exact
-from fastmix.model import Evidence, PairwiseMRF, check_model
+from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.norms import Norm
 from fastmix.resources import format_bytes, is_compiled
 from fastmix.results import InferenceResult, Status
@@ -57,7 +57,7 @@ _MOST_BURN_IN = 5000  # sweeps: half of the sweeps that are averaged by default
 
 
 def infer(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     *,
     method: str = "auto",
     evidence: Evidence | None = None,
@@ -81,7 +81,7 @@ def infer(
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
     method : str
         ``auto`` (see Notes), ``exact`` (junction tree, for small treewidth), ``mean-field``, ``loopy-bp``, ``gibbs``,
         ``swendsen-wang`` (attractive Ising and Potts models), ``tempered`` (replica exchange, for strong couplings, see
@@ -133,7 +133,7 @@ def infer(
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1)], coupling=1.0, field=[0.5, 0.0])
+    >>> model = MarkovRandomField.ising([(0, 1)], coupling=1.0, field=[0.5, 0.0])
     >>> result = infer(model, evidence={0: 1})
     >>> result.method, result.marginal(1).round(4).tolist()
     ('exact', [0.1192, 0.8808])
@@ -193,7 +193,7 @@ class Choice:
 
 
 def choose_method(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     *,
     evidence: Evidence | None = None,
     memory_limit: float | None = None,
@@ -229,7 +229,7 @@ def choose_method(
     return _choose_without_updates(small, too_much) or _choose_sampler(small, slow, time_limit)
 
 
-def _choose_without_updates(model: PairwiseMRF, too_much: str) -> Choice | None:
+def _choose_without_updates(model: MarkovRandomField, too_much: str) -> Choice | None:
     """The choice where updates of single variables cannot do; None where they can."""
     from fastmix.sampling.gibbs import check_conditionals
 
@@ -240,14 +240,14 @@ def _choose_without_updates(model: PairwiseMRF, too_much: str) -> Choice | None:
     return None
 
 
-def _choose_in_a_hurry(model: PairwiseMRF, too_much: str) -> Choice:
+def _choose_in_a_hurry(model: MarkovRandomField, too_much: str) -> Choice:
     """With nothing compiled and next to no time: what compiles fastest, and says itself when it did not mix."""
     return _choose_without_updates(model, too_much) or Choice(
         "gibbs", f"{too_much}; other samplers are {_NOT_COMPILED}", {}
     )
 
 
-def _choose_sampler(model: PairwiseMRF, slow: str, time_limit: float | None) -> Choice:
+def _choose_sampler(model: MarkovRandomField, slow: str, time_limit: float | None) -> Choice:
     """For models that Gibbs sampling is not certified for; the thresholds are measured, see docs/choosing.md."""
     from fastmix.dependency import edge_dependencies
     from fastmix.sampling.swendsen_wang import is_swendsen_wang
@@ -278,7 +278,7 @@ def _choose_sampler(model: PairwiseMRF, slow: str, time_limit: float | None) -> 
     return Choice("projected", f"{slow}; {why_not}", {})
 
 
-def check_time_to_compile(model: PairwiseMRF, method: str, time_limit: float | None) -> None:
+def check_time_to_compile(model: MarkovRandomField, method: str, time_limit: float | None) -> None:
     """Refuse a limit that compiling a method for the first time would exceed by far; for the command line.
 
     Raises
@@ -301,7 +301,7 @@ def check_time_to_compile(model: PairwiseMRF, method: str, time_limit: float | N
         )
 
 
-def _seconds_to_compile(model: PairwiseMRF, method: str) -> float:
+def _seconds_to_compile(model: MarkovRandomField, method: str) -> float:
     """The shortest limit for a method by name; 0 if it is compiled, or can do without."""
     binary = bool((model.num_states == 2).all())
     ready, least = True, 0.0
@@ -352,7 +352,7 @@ def _can_certify_at_once() -> bool:
     return is_compiled(sweep_in_place)
 
 
-def _ladder_seconds(model: PairwiseMRF) -> float:
+def _ladder_seconds(model: MarkovRandomField) -> float:
     """Least time for replica exchange to make its round trips, by the size of the model: a rough guess.
 
     A ladder needs about 2 sqrt(n) rungs, some round trips of as many sweeps each, and four ensembles or more.
@@ -374,7 +374,7 @@ def _check_options(method: str, given: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} must not be given with method {method!r}: it is for {', '.join(takers)}")
 
 
-def _run(model: PairwiseMRF, method: str, evidence: Evidence | None, options: dict[str, Any]) -> InferenceResult:
+def _run(model: MarkovRandomField, method: str, evidence: Evidence | None, options: dict[str, Any]) -> InferenceResult:
     run = _exact if method == "exact" else _method(method)
     known = {name: value for name, value in options.items() if name in _OPTIONS[method]}
     return _stated(run(model, evidence=evidence, **known))
@@ -404,7 +404,7 @@ def _method(name: str) -> Callable[..., InferenceResult]:
 
 
 def _exact(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     *,
     evidence: Evidence | None,
     memory_limit: float | None = None,
@@ -450,7 +450,7 @@ def _stated(result: InferenceResult) -> InferenceResult:
     return replace(result, stats={**result.stats, "guarantee": text})
 
 
-def _certify_sweeps(model: PairwiseMRF) -> Certificate:
+def _certify_sweeps(model: MarkovRandomField) -> Certificate:
     """The certificate for marginals, in the order in which the sampler visits the variables."""
     from fastmix.mixing import certify
     from fastmix.sampling.pattern_tables import visit_order

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix import graphs
 from fastmix.construction import check_model_memory, offsets_of
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.validation import as_edges, as_state_counts, check_count, check_seed
 
 __all__ = [
@@ -41,7 +41,7 @@ def ising_grid(
     field_max: float = 1.0,
     torus: bool = False,
     seed: int,
-) -> PairwiseMRF:
+) -> MarkovRandomField:
     """An Ising model on a four-neighbour grid with uniform random fields and couplings.
 
     Parameters
@@ -61,7 +61,7 @@ def ising_grid(
 
     Returns
     -------
-    PairwiseMRF
+    MarkovRandomField
         ``rows * cols`` variables of 2 states.
 
     Raises
@@ -77,7 +77,7 @@ def ising_grid(
     Examples
     --------
     >>> ising_grid(16, 16, coupling_max=1.5, attractive=True, seed=0)
-    PairwiseMRF(256 variables of 2 states, 480 edges)
+    MarkovRandomField(256 variables of 2 states, 480 edges)
     >>> model = ising_grid(2, 2, coupling_max=1.5, seed=0)
     >>> model == ising_grid(2, 2, coupling_max=1.5, seed=0)
     True
@@ -99,7 +99,7 @@ def potts_grid(
     field_max: float = 1.0,
     torus: bool = False,
     seed: int,
-) -> PairwiseMRF:
+) -> MarkovRandomField:
     """A Potts model on a four-neighbour grid with uniform random unaries and couplings.
 
     Parameters
@@ -113,7 +113,7 @@ def potts_grid(
 
     Returns
     -------
-    PairwiseMRF
+    MarkovRandomField
         ``rows * cols`` variables of ``num_states`` states.
 
     Raises
@@ -129,7 +129,7 @@ def potts_grid(
     Examples
     --------
     >>> potts_grid(8, 8, coupling_max=2.0, seed=0)
-    PairwiseMRF(64 variables of 3 states, 112 edges)
+    MarkovRandomField(64 variables of 3 states, 112 edges)
     """
     r, c = check_count("rows", rows, least=1), check_count("cols", cols, least=1)
     states = check_count("num_states", num_states, least=1)
@@ -138,7 +138,7 @@ def potts_grid(
     rng = _generator(seed)
     fields = _uniform(rng, (r * c, states), "field_max", field_max)
     couplings = _uniform(rng, (len(edges),), "coupling_max", coupling_max, positive=attractive)
-    return PairwiseMRF.potts(edges, couplings, states, fields)
+    return MarkovRandomField.potts(edges, couplings, states, fields)
 
 
 def ising_random(
@@ -149,7 +149,7 @@ def ising_random(
     attractive: bool = False,
     field_max: float = 1.0,
     seed: int,
-) -> PairwiseMRF:
+) -> MarkovRandomField:
     """An Ising model on an Erdős–Rényi graph with uniform random fields and couplings.
 
     Parameters
@@ -163,7 +163,7 @@ def ising_random(
 
     Returns
     -------
-    PairwiseMRF
+    MarkovRandomField
         ``num_variables`` variables of 2 states; some may have no edge.
 
     Raises
@@ -197,7 +197,7 @@ def ising_bipartite(
     attractive: bool = False,
     field_max: float = 1.0,
     seed: int,
-) -> PairwiseMRF:
+) -> MarkovRandomField:
     """An Ising model on a complete bipartite graph, as of a restricted Boltzmann machine.
 
     Parameters
@@ -209,7 +209,7 @@ def ising_bipartite(
 
     Returns
     -------
-    PairwiseMRF
+    MarkovRandomField
         ``left + right`` variables of 2 states and ``left * right`` edges.
 
     Raises
@@ -220,7 +220,7 @@ def ising_bipartite(
     Examples
     --------
     >>> ising_bipartite(4, 3, coupling_max=1.0, seed=0)
-    PairwiseMRF(7 variables of 2 states, 12 edges)
+    MarkovRandomField(7 variables of 2 states, 12 edges)
     """
     a, b = check_count("left", left, least=1), check_count("right", right, least=1)
     edges = graphs.complete_bipartite_edges(a, b)
@@ -235,7 +235,7 @@ def ising_regular(
     attractive: bool = False,
     field_max: float = 1.0,
     seed: int,
-) -> PairwiseMRF:
+) -> MarkovRandomField:
     """An Ising model on a random graph in which every variable has the same number of neighbours.
 
     Parameters
@@ -249,7 +249,7 @@ def ising_regular(
 
     Returns
     -------
-    PairwiseMRF
+    MarkovRandomField
         ``num_variables`` variables of 2 states and ``num_variables * degree / 2`` edges.
 
     Raises
@@ -260,7 +260,7 @@ def ising_regular(
     Examples
     --------
     >>> ising_regular(10, 3, coupling_max=1.0, seed=0)
-    PairwiseMRF(10 variables of 2 states, 15 edges)
+    MarkovRandomField(10 variables of 2 states, 15 edges)
     """
     n = check_count("num_variables", num_variables, least=1)
     d = check_count("degree", degree, least=0)
@@ -277,7 +277,7 @@ def ising_tree(
     attractive: bool = False,
     field_max: float = 1.0,
     seed: int,
-) -> PairwiseMRF:
+) -> MarkovRandomField:
     """An Ising model on a random tree with uniform random fields and couplings.
 
     Parameters
@@ -289,7 +289,7 @@ def ising_tree(
 
     Returns
     -------
-    PairwiseMRF
+    MarkovRandomField
         ``num_variables`` variables of 2 states and ``num_variables - 1`` edges, connected.
 
     Raises
@@ -300,14 +300,14 @@ def ising_tree(
     Examples
     --------
     >>> ising_tree(10, coupling_max=1.0, seed=0)
-    PairwiseMRF(10 variables of 2 states, 9 edges)
+    MarkovRandomField(10 variables of 2 states, 9 edges)
     """
     n = check_count("num_variables", num_variables, least=1)
     edges = graphs.random_tree_edges(n, seed=_graph_seed(seed))
     return _random_ising(edges, n, coupling_max, attractive, field_max, seed)
 
 
-def random_tables(edges: ArrayLike, num_states: int | Sequence[int], *, scale: float, seed: int) -> PairwiseMRF:
+def random_tables(edges: ArrayLike, num_states: int | Sequence[int], *, scale: float, seed: int) -> MarkovRandomField:
     """A model with independent normal unary and table entries on a given graph.
 
     Parameters
@@ -324,7 +324,7 @@ def random_tables(edges: ArrayLike, num_states: int | Sequence[int], *, scale: f
 
     Returns
     -------
-    PairwiseMRF
+    MarkovRandomField
 
     Raises
     ------
@@ -334,7 +334,7 @@ def random_tables(edges: ArrayLike, num_states: int | Sequence[int], *, scale: f
     Examples
     --------
     >>> random_tables([(0, 1), (2, 1)], [2, 3, 4], scale=0.5, seed=0)
-    PairwiseMRF(3 variables of 2 to 4 states, 2 edges)
+    MarkovRandomField(3 variables of 2 to 4 states, 2 edges)
     """
     pairs = as_edges(edges)
     if np.ndim(num_states) == 0:
@@ -352,17 +352,17 @@ def random_tables(edges: ArrayLike, num_states: int | Sequence[int], *, scale: f
     rng = _generator(seed)
     unary = deviation * rng.standard_normal(num_entries[0])
     tables = deviation * rng.standard_normal(num_entries[1])
-    return PairwiseMRF(counts, unary, distinct, tables)
+    return MarkovRandomField(counts, unary, distinct, tables)
 
 
 def _random_ising(
     edges: IntArray, num_variables: int, coupling_max: float, attractive: bool, field_max: float, seed: int
-) -> PairwiseMRF:
+) -> MarkovRandomField:
     check_model_memory(num_variables, 2 * num_variables, len(edges), 4 * len(edges))
     rng = _generator(seed)
     fields = _uniform(rng, (num_variables,), "field_max", field_max)
     couplings = _uniform(rng, (len(edges),), "coupling_max", coupling_max, positive=attractive)
-    return PairwiseMRF.ising(edges, couplings, fields)
+    return MarkovRandomField.ising(edges, couplings, fields)
 
 
 def _uniform(

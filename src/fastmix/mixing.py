@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix import dependency, norms
 from fastmix.dependency import Bound
-from fastmix.model import PairwiseMRF, check_model
+from fastmix.model import MarkovRandomField, check_model
 from fastmix.norms import Norm
 from fastmix.results import Status, jsonable, provenance
 from fastmix.validation import check_accuracy, check_choice, check_count
@@ -128,7 +128,7 @@ class Certificate:
 
 
 def certify(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     *,
     accuracy: float,
     bound: Bound = "sigmoid",
@@ -147,7 +147,7 @@ def certify(
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
     accuracy : float
         Total variation distance to reach, above 0 and below 1.
     bound : {"exact", "sigmoid", "range", "l1", "linf"}
@@ -187,13 +187,13 @@ def certify(
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1), (1, 2), (2, 3), (3, 0)], coupling=0.3, field=0.1)
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2), (2, 3), (3, 0)], coupling=0.3, field=0.1)
     >>> certificate = certify(model, accuracy=0.01)
     >>> certificate.certified, certificate.num_sweeps, certificate.num_updates
     (True, 7, 58)
     >>> certify(model, accuracy=0.01, schedule="random").num_sweeps
     14
-    >>> strong = PairwiseMRF.ising([(0, 1), (1, 2), (2, 3), (3, 0)], coupling=2.0)
+    >>> strong = MarkovRandomField.ising([(0, 1), (1, 2), (2, 3), (3, 0)], coupling=2.0)
     >>> certify(strong, accuracy=0.01).certified
     False
     """
@@ -293,7 +293,7 @@ def bias_after(
 
     Parameters
     ----------
-    model_or_R : PairwiseMRF, or scipy.sparse array or array_like (n, n)
+    model_or_R : MarkovRandomField, or scipy.sparse array or array_like (n, n)
         A model, or a non-negative matrix that bounds its R.
     num_sweeps : int
         At least 0.
@@ -315,13 +315,13 @@ def bias_after(
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1), (1, 2)], coupling=0.5)
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=0.5)
     >>> bias_after(model, 1).round(4).tolist()
     [0.4621, 0.6757, 0.3122]
     >>> bias_after(model, 5).round(4).tolist()
     [0.0243, 0.0225, 0.0104]
     """
-    if isinstance(model_or_R, PairwiseMRF):
+    if isinstance(model_or_R, MarkovRandomField):
         check_choice("bound", bound, dependency.BOUNDS)
         matrix = safe_matrix(model_or_R, bound)
     else:
@@ -352,7 +352,7 @@ def _check_schedule(schedule: object, order: ArrayLike | None, n: int) -> IntArr
 # -- the matrix, from above -----------------------------------------------------------------------------------------
 
 
-def safe_matrix(model: PairwiseMRF, bound: Bound) -> Any:
+def safe_matrix(model: MarkovRandomField, bound: Bound) -> Any:
     """The bound on R with all rounding on the safe side, that of the sums ``R delta`` to come included.
 
     Where a conditional is undefined, so is the chain, and nothing is known about it: ones on the diagonal keep every

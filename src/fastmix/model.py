@@ -17,7 +17,7 @@ from fastmix.errors import ModelError
 from fastmix.graphs import Adjacency, adjacency
 from fastmix.resources import check_memory
 
-__all__ = ["Evidence", "PairwiseMRF", "check_model"]
+__all__ = ["Evidence", "MarkovRandomField", "check_model"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -29,7 +29,7 @@ _CHUNK_ENTRIES = 1 << 22  # entries gathered at once by batched methods: 32 MiB 
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PairwiseMRF:
+class MarkovRandomField:
     """A pairwise Markov random field ``p(x) = exp(k + sum_i u_i(x_i) + sum_ij T_ij(x_i, x_j)) / Z``.
 
     Variables are numbered from 0, the states of variable i from 0 to ``num_states[i] - 1``. Build models with
@@ -73,9 +73,9 @@ class PairwiseMRF:
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1), (1, 2)], coupling=0.5, field=[0.1, 0.0, -0.3])
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=0.5, field=[0.1, 0.0, -0.3])
     >>> model
-    PairwiseMRF(3 variables of 2 states, 2 edges)
+    MarkovRandomField(3 variables of 2 states, 2 edges)
     >>> round(model.log_weight([1, 1, 0]), 3)
     0.4
     """
@@ -95,10 +95,10 @@ class PairwiseMRF:
         n = len(num_states)
         edges = validation.as_edges(self.edges, n)
         if len(edges) and not (edges[:, 0] < edges[:, 1]).all():
-            raise ModelError("edges must have i < j in every row; PairwiseMRF.from_tables takes any direction")
+            raise ModelError("edges must have i < j in every row; MarkovRandomField.from_tables takes any direction")
         if (np.diff(edges[:, 0] * np.int64(n) + edges[:, 1]) <= 0).any():
             raise ModelError(
-                "edges must be in lexicographic order, each once; PairwiseMRF.from_tables sorts and merges"
+                "edges must be in lexicographic order, each once; MarkovRandomField.from_tables sorts and merges"
             )
         unary_offsets = construction.offsets_of(num_states)
         pairwise_offsets = construction.offsets_of(num_states[edges[:, 0]] * num_states[edges[:, 1]])
@@ -137,7 +137,7 @@ class PairwiseMRF:
         log_constant: float = 0.0,
         variable_names: Sequence[str] | None = None,
         state_names: Sequence[Sequence[str]] | None = None,
-    ) -> PairwiseMRF:
+    ) -> MarkovRandomField:
         """A model from one vector per variable and one table per edge.
 
         Parameters
@@ -151,7 +151,7 @@ class PairwiseMRF:
 
         Examples
         --------
-        >>> model = PairwiseMRF.from_tables([[0, 0], [0, 0, 1]], [(1, 0)], [[[1, 2], [3, 4], [5, 6]]])
+        >>> model = MarkovRandomField.from_tables([[0, 0], [0, 0, 1]], [(1, 0)], [[[1, 2], [3, 4], [5, 6]]])
         >>> model.table(0, 1).tolist()
         [[1.0, 3.0, 5.0], [2.0, 4.0, 6.0]]
         """
@@ -170,12 +170,12 @@ class PairwiseMRF:
         *,
         variable_names: Sequence[str] | None = None,
         state_names: Sequence[Sequence[str]] | None = None,
-    ) -> PairwiseMRF:
+    ) -> MarkovRandomField:
         """A model from factors ``(scope, log_table)`` over no, one or two variables; repeated scopes are added up.
 
         Examples
         --------
-        >>> model = PairwiseMRF.from_factors([2, 2], [((), 1.5), ((0,), [0, 1]), ((1, 0), [[1, 2], [3, 4]])])
+        >>> model = MarkovRandomField.from_factors([2, 2], [((), 1.5), ((0,), [0, 1]), ((1, 0), [[1, 2], [3, 4]])])
         >>> model.log_constant, model.table(0, 1).tolist()
         (1.5, [[1.0, 3.0], [2.0, 4.0]])
         """
@@ -192,7 +192,7 @@ class PairwiseMRF:
         *,
         num_variables: int | None = None,
         variable_names: Sequence[str] | None = None,
-    ) -> PairwiseMRF:
+    ) -> MarkovRandomField:
         """The Ising model ``exp(sum_i h_i s_i + sum_ij J_ij s_i s_j)`` with spins s = -1 (state 0) and +1 (state 1).
 
         Parameters
@@ -208,7 +208,7 @@ class PairwiseMRF:
 
         Examples
         --------
-        >>> PairwiseMRF.ising([(0, 1)], coupling=2.0, field=0.5).table(0, 1).tolist()
+        >>> MarkovRandomField.ising([(0, 1)], coupling=2.0, field=0.5).table(0, 1).tolist()
         [[2.0, -2.0], [-2.0, 2.0]]
         """
         pairs = validation.as_edges(edges)
@@ -231,7 +231,7 @@ class PairwiseMRF:
         *,
         num_variables: int | None = None,
         variable_names: Sequence[str] | None = None,
-    ) -> PairwiseMRF:
+    ) -> MarkovRandomField:
         """The Potts model ``exp(sum_i h_i(x_i) + sum_ij J_ij [x_i = x_j])`` with ``num_states`` states a variable.
 
         Parameters
@@ -245,7 +245,7 @@ class PairwiseMRF:
 
         Examples
         --------
-        >>> PairwiseMRF.potts([(0, 1)], coupling=2.0, num_states=3).table(0, 1).tolist()
+        >>> MarkovRandomField.potts([(0, 1)], coupling=2.0, num_states=3).table(0, 1).tolist()
         [[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 2.0]]
         """
         num_states = validation.check_count("num_states", num_states, least=1, error=ModelError)
@@ -262,7 +262,7 @@ class PairwiseMRF:
         return cls.from_tables(unary, pairs, tables, variable_names=variable_names)
 
     @classmethod
-    def from_networkx(cls, graph: Any) -> PairwiseMRF:
+    def from_networkx(cls, graph: Any) -> MarkovRandomField:
         """A model from a networkx graph whose nodes and edges carry their potentials.
 
         Nodes carry ``log_unary`` (a vector) or ``field`` (a number, Ising; absent means 0). Edges carry
@@ -275,7 +275,7 @@ class PairwiseMRF:
         >>> import networkx as nx
         >>> graph = nx.path_graph(3)
         >>> nx.set_edge_attributes(graph, 0.5, "coupling")
-        >>> PairwiseMRF.from_networkx(graph).variable_names
+        >>> MarkovRandomField.from_networkx(graph).variable_names
         ('0', '1', '2')
         """
         index = {node: k for k, node in enumerate(graph.nodes)}
@@ -495,7 +495,7 @@ class PairwiseMRF:
 
     # -- derived models -------------------------------------------------------------------------------------------
 
-    def condition(self, evidence: Evidence) -> PairwiseMRF:
+    def condition(self, evidence: Evidence) -> MarkovRandomField:
         """The model of the other variables given observed ones.
 
         Observed variables leave the model; their unaries and tables fold into the constant and into their
@@ -504,7 +504,7 @@ class PairwiseMRF:
 
         Examples
         --------
-        >>> model = PairwiseMRF.ising([(0, 1)], coupling=1.0, field=[0.5, 0.0])
+        >>> model = MarkovRandomField.ising([(0, 1)], coupling=1.0, field=[0.5, 0.0])
         >>> model.condition({0: 1}).log_unary.tolist(), model.condition({0: 1}).log_constant
         ([-1.0, 1.0], 0.5)
         """
@@ -512,7 +512,7 @@ class PairwiseMRF:
 
         return reduce_model(self, evidence, drop_forbidden=False).model
 
-    def drop_forbidden_states(self) -> PairwiseMRF:
+    def drop_forbidden_states(self) -> MarkovRandomField:
         """The same distribution without the states that a unary forbids."""
         from fastmix.reduction import reduce_model
 
@@ -525,14 +525,14 @@ class PairwiseMRF:
         log_pairwise: ArrayLike | None = None,
         log_constant: float | None = None,
         parameters: ArrayLike | None = None,
-    ) -> PairwiseMRF:
+    ) -> MarkovRandomField:
         """The same graph and names with other parameters, as flat arrays or as one parameter vector."""
         if parameters is not None:
             if log_unary is not None or log_pairwise is not None:
                 raise ModelError("parameters must come alone, got log_unary or log_pairwise beside it")
             vector = validation.as_flat("parameters", parameters, self.num_parameters, "the model")
             log_unary, log_pairwise = vector[: len(self.log_unary)], vector[len(self.log_unary) :]
-        return PairwiseMRF(
+        return MarkovRandomField(
             self.num_states,
             self.log_unary if log_unary is None else log_unary,  # type: ignore[arg-type]
             self.edges,
@@ -561,7 +561,7 @@ class PairwiseMRF:
         return digest.hexdigest()
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, PairwiseMRF):
+        if not isinstance(other, MarkovRandomField):
             return NotImplemented
         return (
             self.log_constant == other.log_constant
@@ -579,7 +579,7 @@ class PairwiseMRF:
     def __reduce__(self) -> tuple[Any, ...]:
         # Arrays come back from a pickle writable: going through the constructor locks them again.
         arguments = (self.num_states, self.log_unary, self.edges, self.log_pairwise, self.log_constant)
-        return PairwiseMRF, (*arguments, self.variable_names, self.state_names)
+        return MarkovRandomField, (*arguments, self.variable_names, self.state_names)
 
     def __repr__(self) -> str:
         n, m = self.num_variables, self.num_edges
@@ -587,15 +587,15 @@ class PairwiseMRF:
         states = f"{low}" if low == high else f"{low} to {high}"
         of_states = f" of {states} {_plural(high, 'state', number=False)}" if n else ""
         constant = f", log_constant={self.log_constant:.6g}" if self.log_constant else ""
-        return f"PairwiseMRF({_plural(n, 'variable')}{of_states}, {_plural(m, 'edge')}{constant})"
+        return f"MarkovRandomField({_plural(n, 'variable')}{of_states}, {_plural(m, 'edge')}{constant})"
 
 
 def check_model(model: Any) -> None:
     """A TypeError if ``model`` is no model, with what it is instead."""
-    if not isinstance(model, PairwiseMRF):
+    if not isinstance(model, MarkovRandomField):
         raise TypeError(
-            f"model must be a PairwiseMRF, got {validation.describe(model)}; build one with PairwiseMRF.from_tables, "
-            "or read one from a file with fastmix.io.read_model"
+            f"model must be a MarkovRandomField, got {validation.describe(model)}; build one with "
+            "MarkovRandomField.from_tables, or read one from a file with fastmix.io.read_model"
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.mixing import Certificate, certify
-from fastmix.model import Evidence, PairwiseMRF, check_model
+from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.norms import Norm
 from fastmix.projection import Divergence, Euclidean, ProjectionResult, ReversedKL, project
 from fastmix.reduction import Reduction, reduce_model
@@ -76,7 +76,7 @@ class ProjectedResult(SampleResult):
 
 
 def infer_projected(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     *,
     divergence: Divergence | None = None,
     norm: Norm = "inf",
@@ -96,7 +96,7 @@ def infer_projected(
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         Without forbidden pairs; states forbidden by a unary are fine.
     divergence : Divergence, optional
         What "closest" means; :class:`fastmix.ReversedKL` by default, the most accurate by measurement. Where its
@@ -194,7 +194,7 @@ def _default_divergence(time_limit: float | None) -> Divergence:
     return ReversedKL() if is_compiled(pool_kernels.sweep) else Euclidean()
 
 
-def _with_changes(reduction: Reduction, projected: PairwiseMRF) -> PairwiseMRF:
+def _with_changes(reduction: Reduction, projected: MarkovRandomField) -> MarkovRandomField:
     """The original model with what the projection changed in the reduced one.
 
     Differences are carried over, because evidence has been added into the unaries of the reduced model; given the same
@@ -207,14 +207,14 @@ def _with_changes(reduction: Reduction, projected: PairwiseMRF) -> PairwiseMRF:
     return original.replace(log_unary=unary, log_pairwise=pairwise)
 
 
-def _draws_to_weigh(model: PairwiseMRF, num_chains: int | None, num_sweeps: int | None) -> int:
+def _draws_to_weigh(model: MarkovRandomField, num_chains: int | None, num_sweeps: int | None) -> int:
     """Draws of every chain, none for models so large that the states at the end must do."""
     chains = num_chains or 64
     most = _MOST_STATES // (chains * max(1, model.num_variables))
     return min(-(-_NUM_WEIGHTS // chains), most, num_sweeps or _NUM_WEIGHTS)
 
 
-def _weigh(model: PairwiseMRF, projected: PairwiseMRF, run: SampleResult) -> dict[str, Any]:
+def _weigh(model: MarkovRandomField, projected: MarkovRandomField, run: SampleResult) -> dict[str, Any]:
     """What the weights p / q of draws of q say about its distance from p, see :class:`ProjectedResult`."""
     states = run.states if run.draws is None else run.draws
     log_weights = np.ravel(model.log_weight(states) - projected.log_weight(states))

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix.construction import offsets_of, table_positions
 from fastmix.errors import ModelError
-from fastmix.model import Evidence, PairwiseMRF, check_model
+from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.validation import describe
 
 __all__ = ["Reduction", "reduce_model"]
@@ -30,7 +30,7 @@ class Reduction:
 
     Attributes
     ----------
-    original, model : PairwiseMRF
+    original, model : MarkovRandomField
         Before and after.
     variables : int array
         Original number of each variable of ``model``.
@@ -40,8 +40,8 @@ class Reduction:
         State of each original variable that was removed, -1 for those kept.
     """
 
-    original: PairwiseMRF
-    model: PairwiseMRF
+    original: MarkovRandomField
+    model: MarkovRandomField
     variables: IntArray
     unary_positions: IntArray
     pairwise_positions: IntArray
@@ -98,7 +98,7 @@ class Reduction:
 
 
 def reduce_model(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     evidence: Evidence | None = None,
     *,
     drop_forbidden: bool = True,
@@ -108,7 +108,7 @@ def reduce_model(
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
     evidence : mapping, optional
         Observed state (number or name) by variable (number or name). Observed variables leave the model.
     drop_forbidden : bool
@@ -129,10 +129,10 @@ def reduce_model(
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1), (1, 2)], coupling=1.0)
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=1.0)
     >>> reduction = reduce_model(model, {1: 0})
     >>> reduction.model
-    PairwiseMRF(2 variables of 2 states, 0 edges)
+    MarkovRandomField(2 variables of 2 states, 0 edges)
     >>> reduction.expand_states([0, 1]).tolist()
     [0, 0, 1]
     """
@@ -174,7 +174,7 @@ def reduce_model(
     if model.state_names is not None:
         left_names = [model.state_names[variable_of[p]][state_of[p]] for p in unary_positions]
         state_names = [left_names[a:b] for a, b in pairwise(offsets_of(num_states))]
-    reduced = PairwiseMRF(
+    reduced = MarkovRandomField(
         num_states,
         unary[unary_positions],
         (np.cumsum(fixed < 0) - 1)[model.edges[kept_edge]],
@@ -186,7 +186,7 @@ def reduce_model(
     return Reduction(model, reduced, variables, unary_positions, pairwise_positions, fixed)
 
 
-def _observed_states(model: PairwiseMRF, evidence: Evidence | None) -> IntArray:
+def _observed_states(model: MarkovRandomField, evidence: Evidence | None) -> IntArray:
     """Observed state of each variable, -1 for the others."""
     fixed = np.full(model.num_variables, -1, dtype=np.int64)
     if evidence is None:
@@ -205,7 +205,7 @@ def _observed_states(model: PairwiseMRF, evidence: Evidence | None) -> IntArray:
     return fixed
 
 
-def _nothing_to_do(model: PairwiseMRF, fixed: IntArray, drop_forbidden: bool, fold_single: bool) -> bool:
+def _nothing_to_do(model: MarkovRandomField, fixed: IntArray, drop_forbidden: bool, fold_single: bool) -> bool:
     """Whether the model stays as it is: the common case, worth no arrays of the size of the tables."""
     if (fixed >= 0).any():
         return False
@@ -216,7 +216,7 @@ def _nothing_to_do(model: PairwiseMRF, fixed: IntArray, drop_forbidden: bool, fo
     return not (fold_single and bool((model.num_states == 1).any()))
 
 
-def _fold(model: PairwiseMRF, fixed: IntArray) -> tuple[FloatArray, float]:
+def _fold(model: MarkovRandomField, fixed: IntArray) -> tuple[FloatArray, float]:
     """Unary entries with the tables towards fixed variables added, and the constant with all that is fixed."""
     counts, starts = model.num_states, model.unary_offsets[:-1]
     i, j = model.edges[:, 0], model.edges[:, 1]
@@ -244,14 +244,14 @@ def _runs(items: IntArray, sizes: IntArray) -> tuple[IntArray, IntArray]:
     return owner, np.arange(len(owner)) - np.repeat(offsets_of(sizes)[:-1], sizes)
 
 
-def _entries_between_fixed(model: PairwiseMRF, fixed: IntArray) -> tuple[IntArray, FloatArray]:
+def _entries_between_fixed(model: MarkovRandomField, fixed: IntArray) -> tuple[IntArray, FloatArray]:
     """The edges with both ends fixed, and the one entry of each that is used."""
     edges = np.flatnonzero((fixed[model.edges] >= 0).all(axis=1))
     i, j = model.edges[edges].T
     return edges, model.log_pairwise[model.pairwise_offsets[edges] + fixed[i] * model.num_states[j] + fixed[j]]
 
 
-def _why_impossible(model: PairwiseMRF, fixed: IntArray, num_left: IntArray, *, given: bool) -> str:
+def _why_impossible(model: MarkovRandomField, fixed: IntArray, num_left: IntArray, *, given: bool) -> str:
     if given:
         start = "evidence must have positive probability, but it is impossible"
     else:
@@ -265,7 +265,7 @@ def _why_impossible(model: PairwiseMRF, fixed: IntArray, num_left: IntArray, *, 
     return start
 
 
-def _follow(model: PairwiseMRF, fixed: IntArray, allowed: BoolArray, num_left: IntArray, new: IntArray) -> None:
+def _follow(model: MarkovRandomField, fixed: IntArray, allowed: BoolArray, num_left: IntArray, new: IntArray) -> None:
     """Fix what newly fixed variables force, and what that forces in turn, in place.
 
     Goes in rounds, as passes over the whole model would, but looks at the tables of the newly fixed only. Leaves off
@@ -281,7 +281,7 @@ def _follow(model: PairwiseMRF, fixed: IntArray, allowed: BoolArray, num_left: I
 
 
 def _force_one_by_one(
-    model: PairwiseMRF, hard: BoolArray, fixed: IntArray, allowed: BoolArray, num_left: IntArray, new: IntArray
+    model: MarkovRandomField, hard: BoolArray, fixed: IntArray, allowed: BoolArray, num_left: IntArray, new: IntArray
 ) -> IntArray:
     """One round of :func:`_follow` in a loop: the variables fixed by it, none after a contradiction."""
     graph, starts, counts = model.adjacency, model.unary_offsets, model.num_states
@@ -312,7 +312,7 @@ def _force_one_by_one(
 
 
 def _force_at_once(
-    model: PairwiseMRF, hard: BoolArray, fixed: IntArray, allowed: BoolArray, num_left: IntArray, new: IntArray
+    model: MarkovRandomField, hard: BoolArray, fixed: IntArray, allowed: BoolArray, num_left: IntArray, new: IntArray
 ) -> IntArray:
     """The same as :func:`_force_one_by_one`, vectorised."""
     graph, starts, counts = model.adjacency, model.unary_offsets[:-1], model.num_states
@@ -342,7 +342,7 @@ def _force_at_once(
     return forced
 
 
-def _kept_entries(model: PairwiseMRF, kept_edge: BoolArray, kept_state: BoolArray) -> IntArray:
+def _kept_entries(model: MarkovRandomField, kept_edge: BoolArray, kept_state: BoolArray) -> IntArray:
     """Positions of the table entries between kept states."""
     sizes = np.diff(model.pairwise_offsets)
     kept = np.repeat(kept_edge, sizes)

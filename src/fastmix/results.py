@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 __all__ = ["InferenceResult", "Status", "jsonable", "provenance"]
 
@@ -49,7 +49,7 @@ class InferenceResult:
 
     Attributes
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         The model asked about; with evidence, still with all its variables.
     method : str
         The method that ran.
@@ -66,7 +66,7 @@ class InferenceResult:
         Version, seed, options, model hash, device: what is needed to run it again.
     """
 
-    model: PairwiseMRF
+    model: MarkovRandomField
     method: str
     status: Status
     node_marginals: FloatArray
@@ -112,7 +112,9 @@ class InferenceResult:
         }
 
 
-def provenance(model: PairwiseMRF, *, seed: int | None = None, device: str = "cpu", **options: Any) -> dict[str, Any]:
+def provenance(
+    model: MarkovRandomField, *, seed: int | None = None, device: str = "cpu", **options: Any
+) -> dict[str, Any]:
     """What an output must hold to be produced again."""
     from fastmix import __version__
 

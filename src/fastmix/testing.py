@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.exact.enumeration import enumerate_model
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.results import InferenceResult
 
 __all__ = ["assert_conforms", "assert_distributions", "assert_marginals_close", "conformance_models"]
@@ -21,7 +21,7 @@ __all__ = ["assert_conforms", "assert_distributions", "assert_marginals_close", 
 FloatArray = NDArray[np.float64]
 
 
-def conformance_models(*, forbidden: bool = True, strong: bool = True) -> Iterator[tuple[str, PairwiseMRF]]:
+def conformance_models(*, forbidden: bool = True, strong: bool = True) -> Iterator[tuple[str, MarkovRandomField]]:
     """Named small models that every method must handle.
 
     Parameters
@@ -30,15 +30,15 @@ def conformance_models(*, forbidden: bool = True, strong: bool = True) -> Iterat
         Whether to include models with -inf entries, and with couplings of +-1000.
     """
     rng = np.random.default_rng(20140)
-    yield "no variables", PairwiseMRF.from_factors([], [])
-    yield "a constant alone", PairwiseMRF.from_factors([], [((), 2.5)])
-    yield "one variable", PairwiseMRF.from_tables([[0.3, -0.2, 1.0]], [], [])
-    yield "one state", PairwiseMRF.from_tables([[0.7]], [], [])
-    yield "no edges", PairwiseMRF.from_tables([[0.3, 1.0], [0.0, -1.0, 2.0]], [], [])
-    yield "isolated variable", PairwiseMRF.ising([(0, 2)], 0.8, [0.1, 0.5, -0.2])
+    yield "no variables", MarkovRandomField.from_factors([], [])
+    yield "a constant alone", MarkovRandomField.from_factors([], [((), 2.5)])
+    yield "one variable", MarkovRandomField.from_tables([[0.3, -0.2, 1.0]], [], [])
+    yield "one state", MarkovRandomField.from_tables([[0.7]], [], [])
+    yield "no edges", MarkovRandomField.from_tables([[0.3, 1.0], [0.0, -1.0, 2.0]], [], [])
+    yield "isolated variable", MarkovRandomField.ising([(0, 2)], 0.8, [0.1, 0.5, -0.2])
     yield (
         "one-state neighbour",
-        PairwiseMRF.from_tables(
+        MarkovRandomField.from_tables(
             [np.array([0.0, 0.5]), np.array([0.3]), np.array([0.0, 0.0, 1.0])],
             [(0, 1), (1, 2)],
             [[[0.2], [1.0]], [[0.5, 0.1, -1.0]]],
@@ -47,30 +47,35 @@ def conformance_models(*, forbidden: bool = True, strong: bool = True) -> Iterat
     shapes = [2, 3, 4, 2]
     pairs = [(0, 1), (1, 2), (2, 3), (0, 3), (0, 2)]
     tables = [rng.normal(size=(shapes[i], shapes[j])) for i, j in pairs]
-    yield "mixed state counts", PairwiseMRF.from_tables([rng.normal(size=L) for L in shapes], pairs, tables)
+    yield "mixed state counts", MarkovRandomField.from_tables([rng.normal(size=L) for L in shapes], pairs, tables)
     backwards = [(j, i) for i, j in pairs] + [(0, 1)]
     unary = [rng.normal(size=L) for L in shapes]
-    yield "edges backwards and repeated", PairwiseMRF.from_tables(unary, backwards, [t.T for t in tables] + [tables[0]])
+    yield (
+        "edges backwards and repeated",
+        MarkovRandomField.from_tables(unary, backwards, [t.T for t in tables] + [tables[0]]),
+    )
     grid = [(0, 1), (1, 2), (3, 4), (4, 5), (0, 3), (1, 4), (2, 5)]
-    yield "lopsided grid", PairwiseMRF.ising(grid, rng.uniform(-1.5, 1.5, 7), rng.uniform(-1, 1, 6))
-    yield "large constant", PairwiseMRF.ising(grid, 0.3).replace(log_constant=10_000.0)
+    yield "lopsided grid", MarkovRandomField.ising(grid, rng.uniform(-1.5, 1.5, 7), rng.uniform(-1, 1, 6))
+    yield "large constant", MarkovRandomField.ising(grid, 0.3).replace(log_constant=10_000.0)
     if forbidden:
         hard = [t.copy() for t in tables]
         hard[0][0, 1] = hard[2][3, 0] = -np.inf
-        yield "forbidden pairs", PairwiseMRF.from_tables(unary, pairs, hard)
+        yield "forbidden pairs", MarkovRandomField.from_tables(unary, pairs, hard)
         closed = [u.copy() for u in unary]
         closed[1][2] = closed[2][0] = -np.inf
-        yield "forbidden states", PairwiseMRF.from_tables(closed, pairs, hard)
+        yield "forbidden states", MarkovRandomField.from_tables(closed, pairs, hard)
         equal = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
         cycle = [(0, 1), (1, 2), (2, 3), (0, 3)]
-        yield "graph colouring", PairwiseMRF.from_tables(rng.normal(size=(4, 3)), cycle, [equal] * 4)
+        yield "graph colouring", MarkovRandomField.from_tables(rng.normal(size=(4, 3)), cycle, [equal] * 4)
     if strong:
         signs = np.array([1.0, 1, -1, 1, -1, 1, 1])
-        yield "couplings of a thousand", PairwiseMRF.ising(grid, 1e3 * signs, rng.uniform(-1, 1, 6))
-        yield "opposed fields of a thousand", PairwiseMRF.ising(grid, 1e3, [1e3, -1e3, 1e3, -1e3, 1e3, -1e3])
+        yield "couplings of a thousand", MarkovRandomField.ising(grid, 1e3 * signs, rng.uniform(-1, 1, 6))
+        yield "opposed fields of a thousand", MarkovRandomField.ising(grid, 1e3, [1e3, -1e3, 1e3, -1e3, 1e3, -1e3])
 
 
-def assert_distributions(model: PairwiseMRF, node_marginals: FloatArray, edge_marginals: FloatArray | None) -> None:
+def assert_distributions(
+    model: MarkovRandomField, node_marginals: FloatArray, edge_marginals: FloatArray | None
+) -> None:
     """Fail unless marginals are finite, non-negative, sum to one, and edges agree with their nodes to 1e-9."""
     nodes = np.asarray(node_marginals)
     assert nodes.shape == model.log_unary.shape, f"node marginals have shape {nodes.shape}"
@@ -93,7 +98,7 @@ def assert_distributions(model: PairwiseMRF, node_marginals: FloatArray, edge_ma
             assert worst < 1e-9, f"edge {(i, j)} disagrees with variable {v} by {worst}"
 
 
-def assert_marginals_close(result: InferenceResult, model: PairwiseMRF, *, atol: float) -> None:
+def assert_marginals_close(result: InferenceResult, model: MarkovRandomField, *, atol: float) -> None:
     """Fail unless a result agrees with enumeration: every marginal, and log Z where the method gives one."""
     exact = enumerate_model(model)
     assert_distributions(model, result.node_marginals, result.edge_marginals)
@@ -108,7 +113,7 @@ def assert_marginals_close(result: InferenceResult, model: PairwiseMRF, *, atol:
 
 
 def assert_conforms(
-    method: Callable[[PairwiseMRF], InferenceResult], *, atol: float, forbidden: bool = True, strong: bool = True
+    method: Callable[[MarkovRandomField], InferenceResult], *, atol: float, forbidden: bool = True, strong: bool = True
 ) -> None:
     """Fail, naming the model, unless a method is right on every model of :func:`conformance_models`."""
     for name, model in conformance_models(forbidden=forbidden, strong=strong):

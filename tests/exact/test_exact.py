@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import oracle
 import strategies
-from fastmix import ModelError, PairwiseMRF, ResourceError, Status, draw_exact, infer
+from fastmix import MarkovRandomField, ModelError, ResourceError, Status, draw_exact, infer
 from fastmix.exact import enumerate_model, infer_exact, junction_tree, plan_junction_tree, propagation
 from fastmix.exact.propagation import Messages
 from fastmix.exact.twins import count_twins
@@ -92,7 +92,7 @@ def test_conformance():
 def test_conformance_can_fail():
     def wrong(model):
         result = infer_exact(model)
-        flipped = PairwiseMRF(
+        flipped = MarkovRandomField(
             model.num_states, -model.log_unary if np.isfinite(model.log_unary).all() else model.log_unary,
             model.edges, model.log_pairwise, model.log_constant,
         )  # fmt: skip
@@ -110,11 +110,11 @@ def test_conformance_can_fail():
 
 @pytest.mark.parametrize("coupling", [1e3, -1e3])
 def test_strong_couplings_need_logs_and_stay_finite(coupling):
-    model = PairwiseMRF.ising(grid_edges(4, 4), coupling, np.linspace(-1, 1, 16))
+    model = MarkovRandomField.ising(grid_edges(4, 4), coupling, np.linspace(-1, 1, 16))
     result = infer(model)
     assert result.stats["arithmetic"] == "log"
     assert_marginals_close(result, model, atol=1e-9)
-    big = infer(PairwiseMRF.ising(grid_edges(12, 12), coupling, np.linspace(-0.1, 0.1, 144)))
+    big = infer(MarkovRandomField.ising(grid_edges(12, 12), coupling, np.linspace(-0.1, 0.1, 144)))
     assert_distributions(big.model, big.node_marginals, big.edge_marginals)
     assert np.isfinite(big.log_z)
 
@@ -122,7 +122,7 @@ def test_strong_couplings_need_logs_and_stay_finite(coupling):
 def test_fallback_gives_what_logs_give():
     """Tables that do underflow in ordinary arithmetic: the range check must notice, not the user."""
     rng = np.random.default_rng(5)
-    model = PairwiseMRF.ising(grid_edges(12, 12), rng.uniform(-60, 60, 264), rng.uniform(-100, 100, 144))
+    model = MarkovRandomField.ising(grid_edges(12, 12), rng.uniform(-60, 60, 264), rng.uniform(-100, 100, 144))
     result = infer(model)
     assert result.stats["arithmetic"] == "log"
     log_z, nodes, _ = run_tree(model, "log")
@@ -139,7 +139,7 @@ def test_ordinary_arithmetic_near_its_limit_equals_logs():
 
 
 def test_large_log_z():
-    model = PairwiseMRF.ising(grid_edges(4, 4), 400.0)
+    model = MarkovRandomField.ising(grid_edges(4, 4), 400.0)
     result = infer(model)
     assert result.log_z == pytest.approx(24 * 400 + np.log(2), rel=1e-14)
     np.testing.assert_allclose(result.node_marginals, 0.5, atol=1e-12)
@@ -168,7 +168,7 @@ def test_evidence_lists_every_variable(model, data):
 
 
 def test_evidence_by_name():
-    model = PairwiseMRF.from_tables(
+    model = MarkovRandomField.from_tables(
         [[0, 0], [0, 1.0]], [(0, 1)], [np.eye(2)], variable_names=["rain", "wet"], state_names=[["no", "yes"]] * 2
     )
     assert infer(model, evidence={"rain": "yes"}).marginal("rain").tolist() == [0.0, 1.0]
@@ -178,11 +178,11 @@ def test_evidence_by_name():
 
 def test_impossible_models_are_refused_in_words():
     hard = np.array([[-np.inf, 0.0], [0.0, -np.inf]])
-    odd_cycle = PairwiseMRF.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2), (0, 2)], [hard] * 3)
+    odd_cycle = MarkovRandomField.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2), (0, 2)], [hard] * 3)
     with pytest.raises(ModelError, match="no configuration"):
         infer(odd_cycle)
     with pytest.raises(ModelError, match="impossible"):
-        infer(PairwiseMRF.from_tables(np.zeros((2, 2)), [(0, 1)], [hard]), evidence={0: 0, 1: 0})
+        infer(MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [hard]), evidence={0: 0, 1: 0})
 
 
 def test_memory_limit_is_kept_before_allocation():
@@ -222,7 +222,7 @@ def test_twins_equal_enumeration(seed, monkeypatch):
         table[0, 0] = -np.inf
     unary = [rng.normal(size=states[0])] * left + [rng.normal(size=states[1])] * right + [rng.normal(size=2)]
     edges = [*complete_bipartite_edges(left, right).tolist(), (0, left + right)]  # variable 0 is nobody's twin
-    model = PairwiseMRF.from_tables(unary, edges, [table] * (len(edges) - 1) + [rng.normal(size=(states[0], 2))])
+    model = MarkovRandomField.from_tables(unary, edges, [table] * (len(edges) - 1) + [rng.normal(size=(states[0], 2))])
     twins = count_twins(model)
     assert twins is not None
     assert twins.model.num_variables < model.num_variables
@@ -276,7 +276,7 @@ def test_draws_have_the_joint_distribution(arithmetic):
             shift = 2000.0 * np.arange(len(unary[i]))
             unary[i] -= shift
             tables[k] += shift[:, None] if i < 2 else shift[None, :]
-    model = PairwiseMRF.from_tables(unary, [(0, 1), (1, 2), (0, 2)], tables)
+    model = MarkovRandomField.from_tables(unary, [(0, 1), (1, 2), (0, 2)], tables)
     assert infer(model).stats["arithmetic"] == arithmetic
     draws = draw_exact(model, num_draws=20_000, seed=3)
     assert chi_square_p(model, draws) > 1e-6

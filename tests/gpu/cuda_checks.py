@@ -9,7 +9,7 @@ import numpy as np
 from naive_cuda import NaiveCuda
 
 import oracle
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.sampling.cuda import CudaGibbs
 from fastmix.sampling.cuda_device import CudaKernel, Launch
 
@@ -20,7 +20,7 @@ ESTIMATORS = ("rao-blackwell", "counts")
 CUT = {"packed": 2.0**-24, "table": 2.0**-24, "logit": 2.0**-24, "packed-field": 2.0**-20, "field": 2.0**-20}
 
 
-def random_states(model: PairwiseMRF, num_chains: int, seed: int = 0) -> np.ndarray:
+def random_states(model: MarkovRandomField, num_chains: int, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     return rng.integers(0, model.num_states, size=(num_chains, model.num_variables))
 
@@ -31,7 +31,7 @@ def key_of(engine: CudaGibbs) -> tuple[int, int]:
 
 
 def check_against_naive(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     kernel: CudaKernel,
     *,
     num_chains: int,
@@ -69,14 +69,14 @@ def check_against_naive(
         assert not engine.take_sums().any()
 
 
-def applies(kernel: str, model: PairwiseMRF) -> bool:
+def applies(kernel: str, model: MarkovRandomField) -> bool:
     binary = model.num_variables > 0 and bool((model.num_states == 2).all())
     if kernel == "packed":
         return binary and model.adjacency.max_degree <= 4
     return kernel in ("table", "logit") or (binary and not model.has_forbidden)
 
 
-def is_defined(model: PairwiseMRF) -> bool:
+def is_defined(model: MarkovRandomField) -> bool:
     return all(
         oracle.conditional(model, i, x) is not None
         for i in range(model.num_variables)
@@ -84,29 +84,31 @@ def is_defined(model: PairwiseMRF) -> bool:
     )
 
 
-def lopsided(seed: int = 5) -> PairwiseMRF:
+def lopsided(seed: int = 5) -> MarkovRandomField:
     """Mixed state counts, asymmetric tables, a forbidden pair, a one-state and an isolated variable."""
     rng = np.random.default_rng(seed)
     counts, pairs = [2, 3, 1, 2, 2, 2], [(0, 1), (0, 3), (1, 2), (1, 3), (3, 4)]
     tables = [1.2 * rng.normal(size=(counts[i], counts[j])) for i, j in pairs]
     tables[0][1, 2] = -np.inf
-    return PairwiseMRF.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
+    return MarkovRandomField.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
 
 
-def lopsided_binary(seed: int = 6) -> PairwiseMRF:
+def lopsided_binary(seed: int = 6) -> MarkovRandomField:
     """A triangle with a tail, a site of degree four and an isolated variable, asymmetric tables."""
     rng = np.random.default_rng(seed)
     pairs = [(0, 1), (0, 2), (1, 2), (2, 3), (2, 4)]
     tables = [1.2 * rng.normal(size=(2, 2)) for _ in pairs]
-    return PairwiseMRF.from_tables([0.7 * rng.normal(size=2) for _ in range(6)], pairs, tables)
+    return MarkovRandomField.from_tables([0.7 * rng.normal(size=2) for _ in range(6)], pairs, tables)
 
 
-def dense_binary(n: int = 6, seed: int = 7) -> PairwiseMRF:
+def dense_binary(n: int = 6, seed: int = 7) -> MarkovRandomField:
     """A complete graph: more neighbours than the packed tables take."""
     rng = np.random.default_rng(seed)
     pairs = list(itertools.combinations(range(n), 2))
-    return PairwiseMRF.from_tables(0.5 * rng.normal(size=(n, 2)), pairs, 0.6 * rng.normal(size=(len(pairs), 2, 2)))
+    return MarkovRandomField.from_tables(
+        0.5 * rng.normal(size=(n, 2)), pairs, 0.6 * rng.normal(size=(len(pairs), 2, 2))
+    )
 
 
-def model_for(kernel: str) -> PairwiseMRF:
+def model_for(kernel: str) -> MarkovRandomField:
     return {"packed": lopsided_binary, "packed-field": dense_binary, "field": lopsided_binary}.get(kernel, lopsided)()

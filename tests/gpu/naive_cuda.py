@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import oracle
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.sampling.generator import MAX_THRESHOLD
 from fastmix.sampling.pattern_tables import visit_order
 
@@ -46,7 +46,7 @@ class NaiveCuda:
     """Chains of a kernel, update by update."""
 
     def __init__(
-        self, model: PairwiseMRF, states: np.ndarray, kernel: str, key: tuple[int, int], sweep: int = 0
+        self, model: MarkovRandomField, states: np.ndarray, kernel: str, key: tuple[int, int], sweep: int = 0
     ) -> None:
         self.model, self.kernel, self.key, self.sweep_number = model, kernel, key, sweep
         self.x = [list(map(int, row)) for row in states]

@@ -10,7 +10,7 @@ import pytest
 from cuda_checks import KERNELS, applies, dense_binary, lopsided, lopsided_binary
 from scipy import stats
 
-from fastmix import PairwiseMRF, draw_exact, infer
+from fastmix import MarkovRandomField, draw_exact, infer
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid, potts_grid, random_tables
 from fastmix.projection.cuda_pool import CudaPool
@@ -25,7 +25,7 @@ LEVEL = 1e-7
 CHAINS = 1 << 18
 
 
-def joint_counts(model: PairwiseMRF, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def joint_counts(model: MarkovRandomField, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Counts of all joint configurations, and their probabilities."""
     steps = np.append(np.cumprod(model.num_states[::-1])[::-1][1:], 1)
     size = int(np.prod(model.num_states))
@@ -46,7 +46,7 @@ def p_value(counts: np.ndarray, p: np.ndarray) -> float:
     return float(stats.chi2.sf(statistic, int(keep.sum()) - 1))
 
 
-def models() -> list[PairwiseMRF]:
+def models() -> list[MarkovRandomField]:
     return [lopsided_binary(), dense_binary(6), reduce_model(lopsided()).model]
 
 
@@ -78,7 +78,7 @@ def test_a_wrong_model_is_noticed(kernel):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_chains_sweeps_and_sites_are_independent(kernel):
     # Variables without edges: neighbouring chains, sites and successive sweeps must not know of each other.
-    model = PairwiseMRF.from_tables([[0.0, 0.4]] * 6, [], [])
+    model = MarkovRandomField.from_tables([[0.0, 0.4]] * 6, [], [])
     engine = CudaGibbs(model, num_chains=CHAINS, seed=5, kernel=kernel, group_size=CHAINS)
     engine.advance(1, collect=False)
     one = engine.get_states()
@@ -115,7 +115,7 @@ def test_one_chain_of_a_large_model():
     exact = infer(grid).node_marginals[1::2]
     copies = 1024
     edges = (grid.edges[None] + 256 * np.arange(copies)[:, None, None]).reshape(-1, 2)
-    model = PairwiseMRF(
+    model = MarkovRandomField(
         np.tile(grid.num_states, copies), np.tile(grid.log_unary, copies), edges, np.tile(grid.log_pairwise, copies)
     )
     engine = CudaGibbs(model, num_chains=1, seed=3)
@@ -131,7 +131,7 @@ def test_one_chain_of_a_large_model():
 # -- the pool of the reversed KL projection ---------------------------------------------------------------------------
 
 
-def pool_models(kernel: str) -> tuple[PairwiseMRF, PairwiseMRF]:
+def pool_models(kernel: str) -> tuple[MarkovRandomField, MarkovRandomField]:
     """A model to project and one that chains are on."""
     if kernel == "packed":
         return lopsided_binary(1), lopsided_binary(2)

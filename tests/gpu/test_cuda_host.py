@@ -14,7 +14,7 @@ from naive_cuda import philox
 from scipy import stats
 
 import oracle
-from fastmix import PairwiseMRF, UnfitMethodError
+from fastmix import MarkovRandomField, UnfitMethodError
 from fastmix.instances import ising_grid, ising_regular, potts_grid
 from fastmix.sampling import cuda_device, cuda_tables
 from fastmix.sampling.cuda import CudaGibbs
@@ -73,7 +73,7 @@ def test_kernels_are_chosen_for_the_model(monkeypatch):
     assert choose_cuda_kernel(hard, 1) == "packed"  # log-odds would be infinite
     assert choose_cuda_kernel(dense_binary(), 100) == "packed-field"
     assert choose_cuda_kernel(potts, 1) == choose_cuda_kernel(lopsided(), 100) == "table"
-    assert choose_cuda_kernel(PairwiseMRF.from_factors([], []), 5) == "table"
+    assert choose_cuda_kernel(MarkovRandomField.from_factors([], []), 5) == "table"
     monkeypatch.setattr(cuda_device, "_TABLE_ENTRIES", 3)
     assert choose_cuda_kernel(potts, 1) == "logit"
 
@@ -103,7 +103,7 @@ def test_groups_keep_the_sums_small():
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def thresholds_of(model: PairwiseMRF, site: int, around: list[int], pattern: int) -> int:
+def thresholds_of(model: MarkovRandomField, site: int, around: list[int], pattern: int) -> int:
     """Threshold of a binary site for the states of four neighbours, of which some may be missing."""
     x = [0] * model.num_variables
     for k, place in enumerate(around):

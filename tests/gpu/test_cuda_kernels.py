@@ -22,7 +22,7 @@ from cuda_checks import (
 from naive_cuda import NaiveCuda, philox, uniform
 
 import oracle
-from fastmix import ModelError, PairwiseMRF, ResourceError, UnfitMethodError, sample
+from fastmix import MarkovRandomField, ModelError, ResourceError, UnfitMethodError, sample
 from fastmix.reduction import reduce_model
 from fastmix.sampling import cuda_device
 from fastmix.sampling.cuda import CudaGibbs, cuda_available
@@ -71,7 +71,7 @@ def test_generator_gives_the_published_numbers():
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_sweeps_beyond_32_bits_have_numbers_of_their_own(kernel):
-    model = PairwiseMRF.from_tables([[0.0, 0.1], [0.3, 0.0]], [], [])
+    model = MarkovRandomField.from_tables([[0.0, 0.1], [0.3, 0.0]], [], [])
     for sweep in (2**32 - 1, 2**32, 2**40 + 3):
         engine = CudaGibbs(model, num_chains=6, seed=2, kernel=kernel, launch=SMALL)
         engine.set_random_state(np.array([*key_of(engine), sweep], dtype=np.uint64))
@@ -85,12 +85,14 @@ def test_sweeps_beyond_32_bits_have_numbers_of_their_own(kernel):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_numbers_at_a_threshold(kernel):
     # One variable whose threshold is the very number that a chain draws, or one more.
-    probe = CudaGibbs(PairwiseMRF.from_tables([[0.0, 0.0]], [], []), num_chains=3, seed=4, kernel=kernel, launch=SMALL)
+    probe = CudaGibbs(
+        MarkovRandomField.from_tables([[0.0, 0.0]], [], []), num_chains=3, seed=4, kernel=kernel, launch=SMALL
+    )
     for chain in range(3):
         u = uniform(kernel, key_of(probe), 0, 0, chain)
         for threshold, state in ((u, 1), (u + 1, 0)):
             p = threshold / 2.0**32
-            model = PairwiseMRF.from_tables([[np.log(p), np.log1p(-p)]], [], [])
+            model = MarkovRandomField.from_tables([[np.log(p), np.log1p(-p)]], [], [])
             engine = CudaGibbs(model, num_chains=3, seed=4, kernel=kernel, launch=SMALL)
             engine.advance(1, collect=False)
             assert engine.get_states()[chain, 0] == state
@@ -98,7 +100,7 @@ def test_numbers_at_a_threshold(kernel):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_certainties_are_certain(kernel):
-    model = PairwiseMRF.ising([(0, 1), (1, 2)], [500.0, -300.0], [1e3, 0.0, 0.0])
+    model = MarkovRandomField.ising([(0, 1), (1, 2)], [500.0, -300.0], [1e3, 0.0, 0.0])
     chains = chains_for(kernel)
     engine = CudaGibbs(model, num_chains=chains, seed=0, kernel=kernel, launch=SMALL)
     engine.set_states(random_states(model, chains))
@@ -141,7 +143,7 @@ def test_launches_and_groups(kernel, launch, num_chains, group_size):
 @pytest.mark.parametrize("group_size", [1, 32])
 def test_threads_of_a_warp_on_one_site(group_size):
     # 32 threads along the chains: masks and sums lie otherwise than for fewer.
-    model = PairwiseMRF.ising([(0, 1)], 0.7, [0.3, -0.5])
+    model = MarkovRandomField.ising([(0, 1)], 0.7, [0.3, -0.5])
     check_against_naive(
         model, "packed", num_chains=64, launch=Launch(1, 32, 1), group_size=group_size, num_sweeps=1, together=True
     )
@@ -180,11 +182,11 @@ def test_hard_small_models_are_taken():
 
 def test_many_states():
     rng = np.random.default_rng(1)
-    model = PairwiseMRF.from_tables(
+    model = MarkovRandomField.from_tables(
         [rng.normal(size=300), rng.normal(size=2)], [(0, 1)], [rng.normal(size=(300, 2))]
     )  # fmt: skip
     check_against_naive(model, "table", num_chains=2, launch=SMALL, num_sweeps=1)
-    wide = PairwiseMRF.from_tables(
+    wide = MarkovRandomField.from_tables(
         rng.normal(size=(4, 7)), [(0, 1), (0, 2), (0, 3)], rng.normal(size=(3, 7, 7))
     )  # fmt: skip
     check_against_naive(
@@ -195,16 +197,16 @@ def test_many_states():
 def test_colours_longer_than_a_group_of_places():
     # 140 sites of one colour: groups of 128 places, the second of them not full.
     edges = [(i, 140 + i % 3) for i in range(140)]
-    model = PairwiseMRF.ising(edges, 0.3, np.linspace(-1, 1, 143))
+    model = MarkovRandomField.ising(edges, 0.3, np.linspace(-1, 1, 143))
     for launch in (Launch(1, 1, 8), Launch(1, 1, 4, 3)):
         check_against_naive(model, "field", num_chains=1, launch=launch, num_sweeps=1, estimators=["counts"])
 
 
-def cancelling() -> PairwiseMRF:
+def cancelling() -> MarkovRandomField:
     """Log-odds of variable 0 that are small differences of numbers of 3e8, in which single precision errs by 30."""
     large = 1e9 / 3
     tables = [[[0.0, 0.0], [0.0, -large / 6 + 0.05]]] * 6
-    return PairwiseMRF.from_tables([[0.0, large]] * 7, [(0, i) for i in range(1, 7)], tables)
+    return MarkovRandomField.from_tables([[0.0, large]] * 7, [(0, i) for i in range(1, 7)], tables)
 
 
 @pytest.mark.parametrize(("kernel", "name"), [("packed-field", "margins"), ("field", "offset_rests")])
@@ -276,7 +278,7 @@ def test_seeds_differ_and_runs_go_on():
 
 
 def test_sums_of_more_sweeps_than_32_bits_hold():
-    model = PairwiseMRF.from_tables([[0.0, -40.0]], [], [])  # always in state 0: the largest sums
+    model = MarkovRandomField.from_tables([[0.0, -40.0]], [], [])  # always in state 0: the largest sums
     for estimator in ("rao-blackwell", "counts"):
         engine = CudaGibbs(model, num_chains=1, seed=0, kernel="table", estimator=estimator, launch=Launch(1, 1, 1))
         engine.advance(200, collect=True)
@@ -303,7 +305,7 @@ def test_another_model_on_the_same_graph(kernel):
     naive.sweep()
     assert engine.get_states().tolist() == naive.x
     with pytest.raises(ModelError, match="edges that the sampler was made for"):
-        engine.set_model(PairwiseMRF.ising([(0, 1)], 1.0))
+        engine.set_model(MarkovRandomField.ising([(0, 1)], 1.0))
 
 
 @pytest.mark.parametrize(
@@ -403,7 +405,7 @@ def test_requests_that_cannot_be_met_are_refused():
     with pytest.raises(ResourceError, match=r"needs .* of its memory, over the limit of 100 B") as caught:
         CudaGibbs(model, num_chains=10, seed=0, memory_limit=100)
     assert caught.value.required_bytes > caught.value.limit_bytes == 100
-    grid = PairwiseMRF.ising([(0, 1)], 1.0)
+    grid = MarkovRandomField.ising([(0, 1)], 1.0)
     with pytest.raises(ResourceError, match=r"fewer than 2\^32 words of 32 states, and 100,000,000,000 chains"):
         CudaGibbs(grid, num_chains=10**11, seed=0, group_size=10**11)
 

@@ -10,7 +10,7 @@ import oracle
 from fastmix import UnfitMethodError, temper
 from fastmix.graphs import complete_edges
 from fastmix.instances import random_tables
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.sampling.cuda_device import Launch, cuda_available
 from fastmix.sampling.generator import MAX_THRESHOLD, make_streams
 from fastmix.tempering import api
@@ -55,11 +55,11 @@ class NaiveCudaLadder(NaiveLadder):
             self.sums[start : start + len(p), c] += p
 
 
-def binary_model() -> PairwiseMRF:
+def binary_model() -> MarkovRandomField:
     return random_tables([(0, 1), (1, 2), (0, 2)], 2, scale=1.5, seed=1)
 
 
-def mixed_model() -> PairwiseMRF:
+def mixed_model() -> MarkovRandomField:
     return random_tables([(0, 1), (1, 2), (0, 2)], [2, 3, 2], scale=1.5, seed=2)
 
 
@@ -134,7 +134,7 @@ def test_what_the_device_cannot_do_is_refused():
     with pytest.raises(UnfitMethodError, match="backend must be cpu for tempering with houdayer"):
         temper(binary_model(), moves=["houdayer"], backend="cuda")
     with pytest.raises(UnfitMethodError, match="without edges"):
-        temper(PairwiseMRF.ising([], 1.0, num_variables=2), backend="cuda")
-    dense = PairwiseMRF.ising(complete_edges(30), 0.1)
+        temper(MarkovRandomField.ising([], 1.0, num_variables=2), backend="cuda")
+    dense = MarkovRandomField.ising(complete_edges(30), 0.1)
     with pytest.raises(UnfitMethodError, match="tables of all patterns of neighbours"):
         temper(dense, backend="cuda")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cuda_checks import dense_binary, lopsided, lopsided_binary
 
-from fastmix import PairwiseMRF, ResourceError, Status, UnfitMethodError, infer
+from fastmix import MarkovRandomField, ResourceError, Status, UnfitMethodError, infer
 from fastmix.exact import infer_exact
 from fastmix.graphs import complete_edges
 from fastmix.instances import ising_grid, potts_grid
@@ -30,29 +30,29 @@ SIDE = 3 if "simulator" in DEVICE else 300  # of grids: many blocks on a device
 NEVER = -1.0  # a tolerance that no change meets
 
 
-def star(leaves: int = 9) -> PairwiseMRF:
+def star(leaves: int = 9) -> MarkovRandomField:
     """More neighbours than are held in registers."""
     rng = np.random.default_rng(1)
-    return PairwiseMRF.ising(
+    return MarkovRandomField.ising(
         [(3, i) for i in range(leaves + 1) if i != 3], rng.normal(size=leaves), rng.normal(size=leaves + 1)
     )
 
 
-def random_tables(counts: list[int], seed: int = 2) -> PairwiseMRF:
+def random_tables(counts: list[int], seed: int = 2) -> MarkovRandomField:
     """A cycle with a chord."""
     rng = np.random.default_rng(seed)
     pairs = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)]
     tables = [rng.normal(size=(counts[i], counts[j])) for i, j in pairs]
-    return PairwiseMRF.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
+    return MarkovRandomField.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
 
 
-def strong_tables() -> PairwiseMRF:
+def strong_tables() -> MarkovRandomField:
     """Three states, of tables with entries up to 1e3 and a zero: some are kept as exponentials and some as logs."""
     model = random_tables([3, 3, 3, 3])
     tables = model.log_pairwise.reshape(-1, 3, 3).copy()
     tables[0] *= 1e3
     tables[3][1, 2] = -np.inf
-    return PairwiseMRF.from_tables(model.log_unary.reshape(-1, 3), model.edges, tables)
+    return MarkovRandomField.from_tables(model.log_unary.reshape(-1, 3), model.edges, tables)
 
 
 MODELS = {
@@ -78,7 +78,7 @@ def assert_same(ours, theirs, atol=1e-9):
     assert ours[2] == pytest.approx(theirs[2], rel=1e-11, abs=1e-9)
 
 
-def check_iterations(model: PairwiseMRF, calls: list[int], damping: float = 0.0, messages=None) -> None:
+def check_iterations(model: MarkovRandomField, calls: list[int], damping: float = 0.0, messages=None) -> None:
     small = reduce_to_supported(model, None).model
     cpu = make_messages(small, schedule="parallel", damping=damping)
     device = make_cuda_messages(small, damping=damping) if messages is None else messages
@@ -121,7 +121,7 @@ def test_several_slices(counts):
     states = [counts[i % 3] for i in range(45)]
     pairs = [(i, (i + 1) % 45) for i in range(45)] + [(0, 20), (10, 44)]
     tables = [rng.normal(size=(states[i], states[j])) for i, j in pairs]
-    check_iterations(PairwiseMRF.from_tables([rng.normal(size=k) for k in states], pairs, tables), [2])
+    check_iterations(MarkovRandomField.from_tables([rng.normal(size=k) for k in states], pairs, tables), [2])
 
 
 @pytest.mark.parametrize("name", [name for name, _ in conformance_models()])
@@ -167,7 +167,7 @@ def test_fixed_points_are_those_of_the_cpu(name, damping):
 
 
 def test_damping_comes_when_it_does_on_the_cpu():
-    model = PairwiseMRF.ising(complete_edges(4), coupling=-1.0, field=[0.3] * 4)
+    model = MarkovRandomField.ising(complete_edges(4), coupling=-1.0, field=[0.3] * 4)
     cpu, device = loopy_bp(model), loopy_bp(model, backend="cuda")
     assert cpu.stats["damping"] == device.stats["damping"] == 0.5
     assert cpu.stats["iterations"] == pytest.approx(device.stats["iterations"], abs=1)
@@ -176,7 +176,7 @@ def test_damping_comes_when_it_does_on_the_cpu():
 
 
 def test_limits_are_verdicts():
-    model = PairwiseMRF.ising(complete_edges(4), coupling=-1.0, field=[0.3] * 4)
+    model = MarkovRandomField.ising(complete_edges(4), coupling=-1.0, field=[0.3] * 4)
     cpu, device = loopy_bp(model, max_iter=7), loopy_bp(model, max_iter=7, backend="cuda")
     assert device.status == Status.NOT_CONVERGED
     assert device.stats["iterations"] == 7
@@ -188,7 +188,7 @@ def test_limits_are_verdicts():
 
 
 def test_evidence_and_trees():
-    model = PairwiseMRF.ising([(0, 1), (1, 2), (1, 3)], [0.8, -0.4, 1.2], [0.3, 0.0, -0.2, 0.1])
+    model = MarkovRandomField.ising([(0, 1), (1, 2), (1, 3)], [0.8, -0.4, 1.2], [0.3, 0.0, -0.2, 0.1])
     result = infer(model, method="loopy-bp", evidence={3: 1}, backend="cuda")
     exact = infer_exact(model, evidence={3: 1})
     np.testing.assert_allclose(result.node_marginals, exact.node_marginals, rtol=0, atol=1e-9)
@@ -212,7 +212,7 @@ def test_auto_takes_the_device_for_large_models(monkeypatch):
 def test_what_the_device_does_not_take_is_refused(monkeypatch):
     with pytest.raises(UnfitMethodError, match=r"^schedule must be parallel on the GPU, got 'residual'"):
         loopy_bp(MODELS["binary"], schedule="residual", backend="cuda")
-    wide = PairwiseMRF.from_tables([np.zeros(65), np.zeros(2)], [(0, 1)], [np.zeros((65, 2))])
+    wide = MarkovRandomField.from_tables([np.zeros(65), np.zeros(2)], [(0, 1)], [np.zeros((65, 2))])
     with pytest.raises(UnfitMethodError, match=r"^backend must be cpu for variables of more than 64 states, got cuda"):
         loopy_bp(wide, backend="cuda")
     monkeypatch.setattr(cuda_messages, "LEAST_MESSAGES", 1)

@@ -11,7 +11,7 @@ from cuda_checks import dense_binary, key_of, lopsided_binary, random_states
 from naive_cuda import NaiveCuda
 
 import oracle
-from fastmix import PairwiseMRF, ResourceError, project
+from fastmix import MarkovRandomField, ResourceError, project
 from fastmix.instances import ising_grid, random_tables
 from fastmix.projection import FixedStep, ReversedKL, cuda_engine
 from fastmix.projection.cuda_pool import CudaPool
@@ -39,7 +39,7 @@ def few_blocks(monkeypatch):
         monkeypatch.setattr(cuda_engine, "_MOST_BLOCKS", 3)
 
 
-def mixed_states(scale: float = 0.8) -> PairwiseMRF:
+def mixed_states(scale: float = 0.8) -> MarkovRandomField:
     """Unequal state counts, asymmetric tables, a cycle and a variable of one state."""
     edges = [(0, 1), (0, 3), (1, 2), (1, 4), (2, 5), (3, 4), (4, 5)]
     return random_tables(edges, [2, 3, 1, 5, 2, 2], scale=scale, seed=1)
@@ -49,7 +49,7 @@ MODELS = {"packed": lopsided_binary, "packed-field": dense_binary, "table": mixe
 LAYOUTS = ("packed", "table")
 
 
-def other_parameters(model: PairwiseMRF, seed: int = 0) -> np.ndarray:
+def other_parameters(model: MarkovRandomField, seed: int = 0) -> np.ndarray:
     return 0.7 * np.random.default_rng(seed).standard_normal(model.num_parameters)
 
 

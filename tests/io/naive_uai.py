@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 MOST_STATES = 2**20  # plus 64 a word, see the limit in the fast reader
@@ -162,7 +162,7 @@ def add_factor(model: NaiveModel, scope: list[int], table: dict[tuple[int, ...],
             edge[a, b] = edge.get((a, b), 0.0) + value
 
 
-def assert_same(naive: NaiveModel, model: PairwiseMRF) -> None:
+def assert_same(naive: NaiveModel, model: MarkovRandomField) -> None:
     """Both readers saw the same model, up to the rounding of logarithms."""
     assert model.num_states.tolist() == naive.num_states
     assert math.isclose(model.log_constant, naive.constant, rel_tol=1e-12, abs_tol=1e-12)

@@ -13,13 +13,13 @@ import numpy as np
 
 import oracle
 from fastmix.io import format_uai, parse_uai
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 # The constants that one double holds; others are split into equal factors of at most PIECE.
 LOWEST, HIGHEST, PIECE = -708.39, 709.78, 700.0
 
 
-def assert_close(model: PairwiseMRF, expected: PairwiseMRF, tol: float = 1e-12) -> None:
+def assert_close(model: MarkovRandomField, expected: MarkovRandomField, tol: float = 1e-12) -> None:
     """Equal up to a tolerance, relative or absolute, with -inf in the same places; names aside."""
     assert np.array_equal(model.num_states, expected.num_states)
     assert np.array_equal(model.edges, expected.edges)
@@ -27,7 +27,7 @@ def assert_close(model: PairwiseMRF, expected: PairwiseMRF, tol: float = 1e-12) 
         np.testing.assert_allclose(getattr(model, name), getattr(expected, name), rtol=tol, atol=tol, err_msg=name)
 
 
-def normal_form(model: PairwiseMRF) -> PairwiseMRF:
+def normal_form(model: MarkovRandomField) -> MarkovRandomField:
     """The same weights with the largest entry of every vector and table moved into the constant."""
     unary, tables = oracle.unary_vectors(model), oracle.edge_tables(model)
     scales = [model.log_constant]
@@ -38,10 +38,10 @@ def normal_form(model: PairwiseMRF) -> PairwiseMRF:
         scales.append(max(map(max, table)))
         for row in table:
             row[:] = [value - scales[-1] for value in row]
-    return PairwiseMRF.from_tables(unary, list(tables), list(tables.values()), log_constant=math.fsum(scales))
+    return MarkovRandomField.from_tables(unary, list(tables), list(tables.values()), log_constant=math.fsum(scales))
 
 
-def assert_same_weights(model: PairwiseMRF, expected: PairwiseMRF, tol: float = 1e-12) -> None:
+def assert_same_weights(model: MarkovRandomField, expected: MarkovRandomField, tol: float = 1e-12) -> None:
     """Every configuration has the same log-weight, and so log Z is the same, relative to the largest term."""
     terms = np.concatenate([expected.parameters, model.parameters, [expected.log_constant, model.log_constant, 1.0]])
     scale = float(np.abs(terms[terms > -np.inf]).max())
@@ -81,7 +81,7 @@ def assert_scaled(text: str) -> None:
     assert all(sys.float_info.min <= float(entries[0]) < math.inf for entries in constants)
 
 
-def assert_survives(model: PairwiseMRF, *, weights: bool = True) -> PairwiseMRF:
+def assert_survives(model: MarkovRandomField, *, weights: bool = True) -> MarkovRandomField:
     """Writing and reading keep the model up to the scales of its tables, and doing so again changes nothing.
 
     ``weights`` goes through all configurations, for tiny models. The model that was read comes back.

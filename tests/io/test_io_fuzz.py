@@ -21,7 +21,7 @@ import oracle
 from fastmix.errors import FormatError, ModelError, ResourceError, UnfitMethodError
 from fastmix.io import format_uai, parse_evidence, parse_uai, save_npz
 from fastmix.io.npz import parse_npz
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 HAND_WRITTEN = [
     b"MARKOV\n3\n2 2 3\n3\n1 0\n2 0 1\n2 2 1\n\n2\n 0.25 0.75\n4\n 1 2 3 4\n6\n 1 2 3 4 5 6\n",
@@ -76,7 +76,7 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
 def check_agreement(data: bytes, evidence: dict[int, int] | None = None) -> bool:
     """Whether both readers accept; an AssertionError if they disagree."""
     naive: NaiveModel | None = None
-    model: PairwiseMRF | None = None
+    model: MarkovRandomField | None = None
     message = ""
     with contextlib.suppress(RefusedError):
         naive = read_naive(data, evidence)

@@ -11,9 +11,9 @@ import pytest
 from fastmix.errors import FormatError, ModelError, ResourceError
 from fastmix.io import load_npz, read_model, save_npz
 from fastmix.io.npz import parse_npz
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
-MODEL = PairwiseMRF.from_tables(
+MODEL = MarkovRandomField.from_tables(
     [[0.1, -np.inf], [1 / 3, 0, -1e99]],
     [(0, 1)],
     [[[1, 2, 3], [-np.inf, 5, 1e-300]]],
@@ -23,7 +23,7 @@ MODEL = PairwiseMRF.from_tables(
 )
 
 
-def arrays_of(model: PairwiseMRF, tmp_path) -> dict[str, np.ndarray]:
+def arrays_of(model: MarkovRandomField, tmp_path) -> dict[str, np.ndarray]:
     save_npz(model, tmp_path / "m.npz")
     with np.load(tmp_path / "m.npz", allow_pickle=False) as archive:
         return dict(archive)
@@ -40,7 +40,9 @@ def header(**changes: object) -> np.ndarray:
     return np.frombuffer(json.dumps(content).encode(), np.uint8)
 
 
-@pytest.mark.parametrize("model", [MODEL, PairwiseMRF([], [], [], []), PairwiseMRF([3], [0, 0, 0.5], [], [])])
+@pytest.mark.parametrize(
+    "model", [MODEL, MarkovRandomField([], [], [], []), MarkovRandomField([3], [0, 0, 0.5], [], [])]
+)
 def test_exact(tmp_path, model):
     save_npz(model, tmp_path / "a.npz")
     again = load_npz(tmp_path / "a.npz")

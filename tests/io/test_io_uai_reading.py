@@ -12,7 +12,7 @@ from naive_uai import NaiveModel, RefusedError, assert_same, read_naive
 
 from fastmix.errors import FormatError, ModelError, UnfitMethodError
 from fastmix.io import parse_uai, read_uai
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 PLAIN = "MARKOV\n3\n2 2 3\n3\n1 0\n2 0 1\n2 2 1\n\n2\n 0.25 0.75\n4\n 1 2 3 4\n6\n 1 2 3 4 5 6\n"
 
@@ -25,7 +25,7 @@ def assert_refused(text: str | bytes, message: str) -> None:
         read_naive(text)
 
 
-def assert_accepted(text: str | bytes, evidence: dict[int, int] | None = None) -> PairwiseMRF:
+def assert_accepted(text: str | bytes, evidence: dict[int, int] | None = None) -> MarkovRandomField:
     """Both readers accept the text and see the same model."""
     model = parse_uai(text, "f.uai", evidence)
     assert_same(read_naive(text, evidence), model)

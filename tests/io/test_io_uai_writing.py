@@ -17,7 +17,7 @@ import strategies
 from fastmix.errors import ModelError
 from fastmix.graphs import grid_edges, path_edges
 from fastmix.io import format_uai, load_npz, parse_uai, read_model, read_uai, save_npz, write_model, write_uai
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 # With the number of factors that each takes in the file.
 SPLIT_CONSTANTS = {709.79: 2, -708.4: 2, 1e3: 2, -1e3: 2, 1e4: 15, -1e4: 15, 1e6: 1429, -1e6: 1429}
@@ -32,15 +32,15 @@ def has(notes: list[str], words: str) -> bool:
 
 
 def test_assert_close_can_fail():
-    model = PairwiseMRF.ising([(0, 1)], 0.5, [0.1, 0.2])
+    model = MarkovRandomField.ising([(0, 1)], 0.5, [0.1, 0.2])
     assert_close(model, model)
     for other in (
         model.replace(log_constant=1e-9),
         model.replace(log_unary=model.log_unary + 1e-9),
         model.replace(log_pairwise=model.log_pairwise - 1e-9),
         model.replace(log_pairwise=[-np.inf, *model.log_pairwise[1:]]),
-        PairwiseMRF.ising([(0, 1)], 0.5, [0.1, 0.2, 0.0]),
-        PairwiseMRF.ising([(0, 2)], 0.5, [0.1, 0.2, 0.0]),
+        MarkovRandomField.ising([(0, 1)], 0.5, [0.1, 0.2, 0.0]),
+        MarkovRandomField.ising([(0, 2)], 0.5, [0.1, 0.2, 0.0]),
     ):
         with pytest.raises(AssertionError):
             assert_close(other, model)
@@ -49,14 +49,16 @@ def test_assert_close_can_fail():
 
 
 def test_normal_form_by_hand():
-    model = PairwiseMRF.from_tables([[1, 3], [-2, -np.inf]], [(0, 1)], [[[0, 5], [-np.inf, 4]]], log_constant=0.5)
-    expected = PairwiseMRF.from_tables([[-2, 0], [0, -np.inf]], [(0, 1)], [[[-5, 0], [-np.inf, -1]]], log_constant=6.5)
+    model = MarkovRandomField.from_tables([[1, 3], [-2, -np.inf]], [(0, 1)], [[[0, 5], [-np.inf, 4]]], log_constant=0.5)
+    expected = MarkovRandomField.from_tables(
+        [[-2, 0], [0, -np.inf]], [(0, 1)], [[[-5, 0], [-np.inf, -1]]], log_constant=6.5
+    )
     assert normal_form(model) == expected
     assert normal_form(expected) == expected
 
 
 def test_assert_same_weights_can_fail():
-    model = PairwiseMRF.ising([(0, 1)], 0.5, [0.1, 0.2])
+    model = MarkovRandomField.ising([(0, 1)], 0.5, [0.1, 0.2])
     assert_same_weights(normal_form(model), model)
     for other in (
         model.replace(log_constant=1e-11),
@@ -87,7 +89,7 @@ def test_assert_scaled_can_fail(text):
         assert_scaled(text)
 
 
-def other_entry(model: PairwiseMRF, change: float) -> PairwiseMRF:
+def other_entry(model: MarkovRandomField, change: float) -> MarkovRandomField:
     return model.replace(log_pairwise=[model.log_pairwise[0] + change, *model.log_pairwise[1:]])
 
 
@@ -102,7 +104,7 @@ def other_entry(model: PairwiseMRF, change: float) -> PairwiseMRF:
     ids=["constant", "entry", "forbidden", "without scales"],
 )
 def test_assert_survives_can_fail(monkeypatch, write):
-    model = PairwiseMRF.ising([(0, 1)], 0.5, [0.1, 0.2]).replace(log_constant=2500.0)
+    model = MarkovRandomField.ising([(0, 1)], 0.5, [0.1, 0.2]).replace(log_constant=2500.0)
     assert_survives(model)
     monkeypatch.setattr(round_trip, "format_uai", write)
     for weights in (True, False):
@@ -116,7 +118,7 @@ def test_assert_survives_can_fail(monkeypatch, write):
     ids=["more factors", "tables as they are"],
 )
 def test_assert_survives_can_fail_on_the_same_model_written_otherwise(monkeypatch, name, value):
-    model = PairwiseMRF.ising([(0, 1)], 0.5, [0.1, 0.2]).replace(log_constant=2500.0)
+    model = MarkovRandomField.ising([(0, 1)], 0.5, [0.1, 0.2]).replace(log_constant=2500.0)
     monkeypatch.setattr(f"fastmix.io.uai_writer.{name}", value)
     assert_same_weights(parse_uai(format_uai(model)), model)
     with pytest.raises(AssertionError):
@@ -124,11 +126,11 @@ def test_assert_survives_can_fail_on_the_same_model_written_otherwise(monkeypatc
 
 
 def test_assert_survives_can_fail_on_the_second_time(monkeypatch):
-    def creep(text: str) -> PairwiseMRF:
+    def creep(text: str) -> MarkovRandomField:
         model = parse_uai(text)
         return model.replace(log_constant=model.log_constant * (1 + 2e-14))
 
-    model = PairwiseMRF.ising([(0, 1)], 0.5, [0.1, 0.2]).replace(log_constant=2500.0)
+    model = MarkovRandomField.ising([(0, 1)], 0.5, [0.1, 0.2]).replace(log_constant=2500.0)
     monkeypatch.setattr(round_trip, "parse_uai", creep)
     assert_close(creep(format_uai(model)), normal_form(model))
     with pytest.raises(AssertionError):
@@ -171,7 +173,9 @@ def test_npz_round_trip_is_exact(tmp_path_factory, model, constant):
 
 
 def test_exact_text():
-    model = PairwiseMRF.from_tables([[0, -np.inf], [0, 0, 0]], [(0, 1)], [np.log([[1, 2, 4], [0.5, 0.25, 0.125]])])
+    model = MarkovRandomField.from_tables(
+        [[0, -np.inf], [0, 0, 0]], [(0, 1)], [np.log([[1, 2, 4], [0.5, 0.25, 0.125]])]
+    )
     text = format_uai(model)
     assert text.startswith("MARKOV\n2\n2 3\n3\n1 0\n2 0 1\n0\n\n2\n 1.0 0.0\n6\n ")
     assert text.endswith(f"\n1\n {math.exp(model.log_pairwise.max())!r}\n")
@@ -181,21 +185,21 @@ def test_exact_text():
     assert pairwise[2] == 1.0
     np.testing.assert_allclose(pairwise, [0.25, 0.5, 1, 0.125, 0.0625, 0.03125], rtol=1e-15)
     assert pairwise == np.exp(model.log_pairwise - model.log_pairwise.max()).tolist()
-    assert format_uai(PairwiseMRF([], [], [], [])) == "MARKOV\n0\n\n0\n\n"
-    assert format_uai(PairwiseMRF([2], [0, 0], [], [])) == "MARKOV\n1\n2\n0\n\n"
+    assert format_uai(MarkovRandomField([], [], [], [])) == "MARKOV\n0\n\n0\n\n"
+    assert format_uai(MarkovRandomField([2], [0, 0], [], [])) == "MARKOV\n1\n2\n0\n\n"
 
 
 def test_constant_is_a_factor_over_no_variables():
-    assert format_uai(PairwiseMRF([2], [0, 0], [], [], 0.5)) == f"MARKOV\n1\n2\n1\n0\n\n1\n {math.exp(0.5)!r}\n"
+    assert format_uai(MarkovRandomField([2], [0, 0], [], [], 0.5)) == f"MARKOV\n1\n2\n1\n0\n\n1\n {math.exp(0.5)!r}\n"
 
 
 def test_zero_tables_of_edges_are_kept():
-    model = PairwiseMRF.ising([(0, 1), (1, 2)], coupling=0.0)
+    model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=0.0)
     assert assert_survives(model) == model
 
 
 def test_tables_of_one_number_are_kept_as_ones():
-    model = PairwiseMRF.from_tables([[2, 2], [-3, -3]], [(0, 1)], [np.full((2, 2), 0.25)], log_constant=0.5)
+    model = MarkovRandomField.from_tables([[2, 2], [-3, -3]], [(0, 1)], [np.full((2, 2), 0.25)], log_constant=0.5)
     assert [words for _, words in written_tables(format_uai(model))][:3] == [["1.0"] * 2, ["1.0"] * 2, ["1.0"] * 4]
     again = assert_survives(model)
     assert not again.parameters.any()
@@ -204,14 +208,14 @@ def test_tables_of_one_number_are_kept_as_ones():
 
 
 def test_scales_that_cancel_leave_no_constant():
-    model = PairwiseMRF.from_tables([[1.5, 0.0], [-0.5, -2.0]], [], [], log_constant=-1.0)
+    model = MarkovRandomField.from_tables([[1.5, 0.0], [-0.5, -2.0]], [], [], log_constant=-1.0)
     assert [scope for scope, _ in written_tables(format_uai(model))] == [(0,), (1,)]
     assert write_uai(model, "/dev/null") == []
     assert assert_survives(model).log_constant == 0
 
 
 def test_unaries_of_mixed_sizes_where_some_are_zero():
-    model = PairwiseMRF.from_tables([[0, 0], [1, 2, 3], [0], [0, -1], [0, 0, 0]], [], [])
+    model = MarkovRandomField.from_tables([[0, 0], [1, 2, 3], [0], [0, -1], [0, 0, 0]], [], [])
     text = format_uai(model)
     assert "\n3\n1 1\n1 3\n0\n\n3\n" in text
     assert_survives(model)
@@ -229,9 +233,9 @@ def note_on_constant(constant: float, num_factors: int) -> str:
 def test_constant_beyond_doubles_is_split_and_noted(tmp_path, caplog, constant, num_factors, of_table):
     table = np.array([[0.0, -1.0], [-1.0, 0.0]])
     if of_table:
-        model = PairwiseMRF.from_tables(np.zeros((2, 2)), [(0, 1)], [table + constant])
+        model = MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [table + constant])
     else:
-        model = PairwiseMRF.from_tables(np.zeros((2, 2)), [(0, 1)], [table], log_constant=constant)
+        model = MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [table], log_constant=constant)
     with caplog.at_level(logging.WARNING):
         notes = write_uai(model, tmp_path / "a.uai")
     assert notes == [note_on_constant(constant, num_factors)]
@@ -249,7 +253,7 @@ def test_constant_beyond_doubles_is_split_and_noted(tmp_path, caplog, constant, 
 
 def test_constant_at_the_ends_of_the_range():
     for constant in (709.78, -708.39):
-        model = PairwiseMRF([2], [0, 0], [], [], constant)
+        model = MarkovRandomField([2], [0, 0], [], [], constant)
         assert_close(assert_survives(model), model)
         assert write_uai(model, "/dev/null") == []
         beyond = model.replace(log_constant=constant + math.copysign(0.001, constant))
@@ -260,7 +264,7 @@ def test_constant_at_the_ends_of_the_range():
 def test_a_long_chain_keeps_log_z():
     """log Z = k + log 2 + (n - 1) log(exp(J) + exp(-J)) of n spins in a row, from any scale of the tables."""
     n, coupling = 1001, 5.0
-    model = PairwiseMRF.ising(path_edges(n), coupling).replace(log_constant=0.125)
+    model = MarkovRandomField.ising(path_edges(n), coupling).replace(log_constant=0.125)
     assert write_uai(model, "/dev/null") == [note_on_constant(5000.125, 8)]
     again = assert_survives(model, weights=False)
     rows = [np.logaddexp.reduce(again.table(i, i + 1), axis=1) for i in range(n - 1)]
@@ -275,7 +279,7 @@ def test_a_large_grid_keeps_log_z(tmp_path):
     rng = np.random.default_rng(11)
     edges = grid_edges(100, 100)
     unary, tables = rng.normal(size=(10_000, 2)), rng.normal(0.5, 1.0, size=(len(edges), 2, 2))
-    model = PairwiseMRF.from_tables(unary, edges, tables, log_constant=-20.0)
+    model = MarkovRandomField.from_tables(unary, edges, tables, log_constant=-20.0)
     scales = [-20.0, *unary.max(axis=1).tolist(), *tables.max(axis=(1, 2)).tolist()]
     constant = math.fsum(scales)
     assert constant > 10_000
@@ -297,7 +301,7 @@ def test_a_large_grid_keeps_log_z(tmp_path):
 
 
 def test_strong_tables_are_scaled_and_their_scale_kept():
-    model = PairwiseMRF.from_tables([[0, 0], [0, 0]], [(0, 1)], [[[0, -720], [-730, 100.0]]])
+    model = MarkovRandomField.from_tables([[0, 0], [0, 0]], [(0, 1)], [[[0, -720], [-730, 100.0]]])
     notes = write_uai(model, "/dev/null")
     assert len(notes) == 1
     assert notes[0].startswith(
@@ -310,7 +314,7 @@ def test_strong_tables_are_scaled_and_their_scale_kept():
 
 
 def test_couplings_of_a_thousand_survive():
-    model = PairwiseMRF.ising([(0, 1)], 1000.0)
+    model = MarkovRandomField.ising([(0, 1)], 1000.0)
     (constant, tiny) = write_uai(model, "/dev/null")
     assert constant == note_on_constant(1000.0, 2)
     assert tiny.startswith("2 table entries are below 2.2e-308")
@@ -321,12 +325,12 @@ def test_couplings_of_a_thousand_survive():
 
 def test_subnormal_entries_keep_their_digits():
     logs = np.array([0.0, -708.5, -720.0, -740.0, -744.0, -745.5, -1000.0, -1e6, -1e12])
-    model = PairwiseMRF([9], logs, [], [])
+    model = MarkovRandomField([9], logs, [], [])
     np.testing.assert_allclose(parse_uai(format_uai(model)).log_unary, logs, rtol=1e-14)
 
 
 def test_entries_beyond_any_exponent_are_noted():
-    model = PairwiseMRF([3], [0.0, -1e99, -1e15], [], [])
+    model = MarkovRandomField([3], [0.0, -1e99, -1e15], [], [])
     notes = write_uai(model, "/dev/null")
     assert len(notes) == 2
     assert has(notes, "1 table entry is below exp(-1e+15) and written as 0, so that the file forbids")
@@ -336,12 +340,12 @@ def test_entries_beyond_any_exponent_are_noted():
 
 
 def test_differences_beyond_any_exponent_are_counted():
-    model = PairwiseMRF([2], [1e99, -1e99], [], [])
+    model = MarkovRandomField([2], [1e99, -1e99], [], [])
     assert has(write_uai(model, "/dev/null"), "written as 0")
 
 
 def test_differences_beyond_any_exponent_are_counted_when_the_scales_cancel():
-    model = PairwiseMRF([2, 2], [1e99, -1e99, -1e99, -1e99], [], [])
+    model = MarkovRandomField([2, 2], [1e99, -1e99, -1e99, -1e99], [], [])
     assert write_uai(model, "/dev/null") == [
         "1 table entry is below exp(-1e+15) and written as 0, so that the file forbids these states; npz files keep "
         "everything"
@@ -350,12 +354,12 @@ def test_differences_beyond_any_exponent_are_counted_when_the_scales_cancel():
 
 
 def test_names_are_noted():
-    model = PairwiseMRF.ising([(0, 1)], 0.5, variable_names=["a", "b"])
+    model = MarkovRandomField.ising([(0, 1)], 0.5, variable_names=["a", "b"])
     assert write_uai(model, "/dev/null") == ["names are not written, because UAI files have none; npz files keep them"]
 
 
 def test_table_without_allowed_pairs_is_refused(tmp_path):
-    model = PairwiseMRF([2, 2, 2], np.zeros(6), [(0, 1), (1, 2)], [0.0] * 4 + [-np.inf] * 4)
+    model = MarkovRandomField([2, 2, 2], np.zeros(6), [(0, 1), (1, 2)], [0.0] * 4 + [-np.inf] * 4)
     with pytest.raises(ModelError, match=r"edge \(1, 2\) has only -inf"):
         write_uai(model, tmp_path / "a.uai")
     assert list(tmp_path.iterdir()) == []
@@ -368,14 +372,14 @@ def test_many_tables_in_several_chunks(monkeypatch):
     counts = rng.integers(1, 5, 11)
     edges = [(i, j) for i in range(11) for j in range(i + 1, 11) if rng.random() < 0.5]
     tables = [rng.normal(size=(counts[i], counts[j])) for i, j in edges]
-    model = PairwiseMRF.from_tables([rng.normal(size=k) for k in counts], edges, tables, log_constant=1.5)
+    model = MarkovRandomField.from_tables([rng.normal(size=k) for k in counts], edges, tables, log_constant=1.5)
     # A table in the place of another would show: the tables all differ.
     assert_survives(model, weights=False)
 
 
 @pytest.mark.parametrize("suffix", [".uai", ".uai.gz", ".uai.xz", ".npz", ".UAI", ".Uai.GZ", ".NPZ"])
 def test_write_model_by_suffix(tmp_path, suffix):
-    model = PairwiseMRF.ising([(0, 1), (1, 2)], [0.5, -0.25], [0.125, 0, 1])
+    model = MarkovRandomField.ising([(0, 1), (1, 2)], [0.5, -0.25], [0.125, 0, 1])
     path = tmp_path / f"model{suffix}"
     assert write_model(model, path) == []
     data = path.read_bytes()
@@ -390,7 +394,7 @@ def test_write_model_by_suffix(tmp_path, suffix):
 
 
 def test_compressed_files_hold_the_same_text(tmp_path):
-    model = PairwiseMRF.ising([(0, 1)], 0.5)
+    model = MarkovRandomField.ising([(0, 1)], 0.5)
     for suffix, decompress in ((".gz", gzip.decompress), (".xz", lzma.decompress)):
         path = tmp_path / f"a.uai{suffix}"
         write_uai(model, path)
@@ -401,7 +405,7 @@ def test_compressed_files_hold_the_same_text(tmp_path):
 
 
 def test_write_model_refuses_other_suffixes(tmp_path):
-    model = PairwiseMRF.ising([(0, 1)], 0.5)
+    model = MarkovRandomField.ising([(0, 1)], 0.5)
     for name in ("model", "model.txt", "model.gz", "uai"):
         with pytest.raises(ValueError, match=r"must end in \.uai, \.uai\.gz, \.uai\.xz or \.npz, got "):
             write_model(model, tmp_path / name)
@@ -409,6 +413,6 @@ def test_write_model_refuses_other_suffixes(tmp_path):
 
 
 def test_write_model_to_standard_output(capsysbinary):
-    model = PairwiseMRF.ising([(0, 1)], 0.5)
+    model = MarkovRandomField.ising([(0, 1)], 0.5)
     assert write_model(model, "-") == []
     assert capsysbinary.readouterr().out.decode() == format_uai(model)

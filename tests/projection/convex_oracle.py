@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import oracle
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 FloatArray = NDArray[np.float64]
 
@@ -34,7 +34,7 @@ _REDUCED = {"reduced_tol_gap_abs": 1e-7, "reduced_tol_gap_rel": 1e-7, "reduced_t
 
 
 def solve(
-    model: PairwiseMRF, norm_bound: float, norm: str, bound: str, both_directions: bool = True
+    model: MarkovRandomField, norm_bound: float, norm: str, bound: str, both_directions: bool = True
 ) -> tuple[float, FloatArray]:
     """Squared distance and flat tables of the nearest model whose bound on R has a norm of at most ``norm_bound``."""
     theta, _, constraints = _feasible_set(model, norm_bound, norm, bound, both_directions)
@@ -43,7 +43,7 @@ def solve(
 
 
 def solve_smoothed(
-    model: PairwiseMRF, norm_bound: float, norm: str, alpha: float, y: FloatArray, both_directions: bool = True
+    model: MarkovRandomField, norm_bound: float, norm: str, alpha: float, y: FloatArray, both_directions: bool = True
 ) -> tuple[float, FloatArray, FloatArray]:
     """Objective, flat tables and z of the smoothed projection, both entries of Z per edge counted; bound linf."""
     theta, z, constraints = _feasible_set(model, norm_bound, norm, "linf", both_directions)
@@ -77,19 +77,19 @@ def norm_of(num_variables: int, edges: Sequence[tuple[int, int]], z: FloatArray,
     return float(np.linalg.norm(matrix, np.inf if norm == "inf" else 2))
 
 
-def norm_of_model(model: PairwiseMRF, tables: FloatArray, norm: str, bound: str, both: bool = True) -> float:
+def norm_of_model(model: MarkovRandomField, tables: FloatArray, norm: str, bound: str, both: bool = True) -> float:
     """Norm of the dependency bound of a model with other tables."""
     edges = [tuple(edge) for edge in model.edges.tolist()]
     r = dependency(model.num_states.tolist(), edges, tables, bound, both)
     return norm_of(model.num_variables, edges, r, norm)
 
 
-def random_instance(rng: np.random.Generator, kind: str) -> PairwiseMRF:
+def random_instance(rng: np.random.Generator, kind: str) -> MarkovRandomField:
     """A small model on a random one of :data:`GRAPHS`; kinds: ising, binary, states (3 to 5 of them), mixed counts."""
     n, edges = GRAPHS[str(rng.choice(sorted(GRAPHS)))]
     scale = float(rng.choice([0.5, 1.0, 3.0]))
     if kind == "ising":
-        return PairwiseMRF.ising(edges, scale * rng.standard_normal(len(edges)), rng.standard_normal(n))
+        return MarkovRandomField.ising(edges, scale * rng.standard_normal(len(edges)), rng.standard_normal(n))
     counts = {
         "binary": np.full(n, 2),
         "states": np.full(n, rng.integers(3, 6)),
@@ -110,7 +110,7 @@ def _largest_contrast(table: FloatArray, bound: str) -> float:
 
 
 def _feasible_set(
-    model: PairwiseMRF, norm_bound: float, norm: str, bound: str, both_directions: bool
+    model: MarkovRandomField, norm_bound: float, norm: str, bound: str, both_directions: bool
 ) -> tuple[cp.Variable, cp.Variable, list[cp.Constraint]]:
     """Variables theta and z, and R_e(theta) <= z_e with the norm of z at most the bound."""
     edges = [tuple(edge) for edge in model.edges.tolist()]

@@ -9,24 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 import oracle
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 FloatArray = NDArray[np.float64]
 
 
-def kl(p: PairwiseMRF, q: PairwiseMRF) -> float:
+def kl(p: MarkovRandomField, q: MarkovRandomField) -> float:
     """Sum over all configurations of p log(p / q)."""
     a, b = oracle.joint(p), oracle.joint(q)
     return float(np.sum(a * (np.log(a) - np.log(b))))
 
 
-def moments(model: PairwiseMRF) -> FloatArray:
+def moments(model: MarkovRandomField) -> FloatArray:
     """All node and edge marginals, aligned with the parameters."""
     nodes, edges = oracle.node_marginals(model), oracle.edge_marginals(model)
     return np.concatenate([np.zeros(0), *nodes, *[table.reshape(-1) for table in edges]])
 
 
-def features(model: PairwiseMRF) -> tuple[FloatArray, FloatArray]:
+def features(model: MarkovRandomField) -> tuple[FloatArray, FloatArray]:
     """Probability of every configuration (N,) and its indicators (N, parameters)."""
     p = oracle.joint(model)
     rows, probabilities = [], []
@@ -43,25 +43,25 @@ def features(model: PairwiseMRF) -> tuple[FloatArray, FloatArray]:
     return np.array(probabilities), np.array(rows)
 
 
-def reversed_gradient(theta: PairwiseMRF, psi: PairwiseMRF) -> FloatArray:
+def reversed_gradient(theta: MarkovRandomField, psi: MarkovRandomField) -> FloatArray:
     """Cov_theta(f, (theta - psi) . f) from the definition of a covariance."""
     p, f = features(theta)
     energy = f @ (theta.parameters - psi.parameters)
     return (p * (energy - p @ energy)) @ (f - p @ f)
 
 
-def piece(model: PairwiseMRF, edges: list[int]) -> PairwiseMRF:
+def piece(model: MarkovRandomField, edges: list[int]) -> MarkovRandomField:
     """The unaries and tables of some edges, and nothing else."""
     variables = sorted({v for e in edges for v in model.edges[e].tolist()})
     number = {v: k for k, v in enumerate(variables)}
-    return PairwiseMRF.from_tables(
+    return MarkovRandomField.from_tables(
         [model.unary(v) for v in variables],
         [(number[i], number[j]) for i, j in model.edges[edges].tolist()],
         [model.table(i, j) for i, j in model.edges[edges].tolist()],
     )
 
 
-def numeric_gradient(function, theta: PairwiseMRF, h: float = 1e-5) -> FloatArray:
+def numeric_gradient(function, theta: MarkovRandomField, h: float = 1e-5) -> FloatArray:
     """Central differences by every parameter."""
     result = np.zeros(theta.num_parameters)
     for k in range(len(result)):

@@ -6,14 +6,14 @@ import convex_oracle
 import numpy as np
 import pytest
 
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 
 @pytest.mark.parametrize("norm", ["inf", "spectral"])
 @pytest.mark.parametrize("bound", ["range", "linf"])
 @pytest.mark.parametrize(("coupling", "norm_bound"), [(2.0, 0.5), (-3.0, 0.95), (0.3, 0.95)])
 def test_one_ising_edge(norm: str, bound: str, coupling: float, norm_bound: float) -> None:
-    model = PairwiseMRF.ising([(0, 1)], coupling)
+    model = MarkovRandomField.ising([(0, 1)], coupling)
     objective, tables = convex_oracle.solve(model, norm_bound, norm, bound)
     excess = max(abs(coupling) - norm_bound, 0.0)
     assert objective == pytest.approx(4.0 * excess**2, abs=1e-8)
@@ -23,7 +23,7 @@ def test_one_ising_edge(norm: str, bound: str, coupling: float, norm_bound: floa
 
 def test_one_row_of_contrasts() -> None:
     """One direction of one table: every row is clipped to a width of 2c around its own best interval."""
-    model = PairwiseMRF.from_tables([[0.0], [0.0, 0.0]], [(0, 1)], [[[3.0, -1.0]]])
+    model = MarkovRandomField.from_tables([[0.0], [0.0, 0.0]], [(0, 1)], [[[3.0, -1.0]]])
     objective, tables = convex_oracle.solve(model, 1.0, "inf", "linf", both_directions=False)
     assert objective == pytest.approx(2.0, abs=1e-8)
     np.testing.assert_allclose(tables, [2.0, 0.0], atol=1e-6)
@@ -49,7 +49,7 @@ def test_answers_are_feasible_and_near(kind: str) -> None:
 
 def test_smoothing_alone_projects_y() -> None:
     """Without tables to speak of, the smoothed problem is the projection of Y onto the ball."""
-    model = PairwiseMRF.ising([(0, 1), (1, 2)], 0.0)
+    model = MarkovRandomField.ising([(0, 1), (1, 2)], 0.0)
     objective, _, z = convex_oracle.solve_smoothed(model, 1.0, "inf", 0.5, np.array([2.0, 1.5]))
     np.testing.assert_allclose(z, [0.75, 0.25], atol=1e-6)
     assert objective == pytest.approx(0.5 * 2.0 * 2 * 1.25**2, rel=1e-6)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import oracle
-from fastmix import NotConvergedError, PairwiseMRF, Status, UnfitMethodError, project
+from fastmix import MarkovRandomField, NotConvergedError, Status, UnfitMethodError, project
 from fastmix.dependency import edge_dependencies
 from fastmix.graphs import complete_edges, cycle_edges, grid_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
@@ -62,11 +62,11 @@ def safe_norm(model, norm, bound):
 
 def test_centred_coordinates_are_field_and_coupling_of_ising_models():
     """A step of 0.1 by (h, J), computed by hand from the derivatives by h and J, is a centred step of 0.1."""
-    psi = PairwiseMRF.ising(cycle_edges(4), [0.3, -0.2, 0.5, 0.1], [0.2, -0.4, 0.1, 0.0])
+    psi = MarkovRandomField.ising(cycle_edges(4), [0.3, -0.2, 0.5, 0.1], [0.2, -0.4, 0.1, 0.0])
     h, j = np.array([0.1, 0.0, -0.2, 0.3]), np.array([0.1, 0.1, -0.1, 0.2])
 
     def build(h, j):
-        return PairwiseMRF.ising(cycle_edges(4), j, h)
+        return MarkovRandomField.ising(cycle_edges(4), j, h)
 
     gradient = KL().start(psi, seed=0).evaluate(build(h, j))[1]
     new = build(h, j).parameters - 0.1 * Metric(psi, "centred").steepest(gradient)
@@ -182,7 +182,7 @@ def test_every_descent_ends_within_the_bound(divergence, norm, bound):
 
 
 def test_1_and_frobenius_norms_and_other_graphs():
-    model = PairwiseMRF.potts(complete_edges(5), 1.5, 3)
+    model = MarkovRandomField.potts(complete_edges(5), 1.5, 3)
     for norm in ("1", "frobenius"):
         for divergence in DIVERGENCES:
             assert project(model, norm_bound=0.7, norm=norm, divergence=divergence, seed=0).norm_after <= 0.7
@@ -199,13 +199,13 @@ def test_feasible_models_come_back_unchanged():
 def test_forbidden_states_are_left_alone_and_forbidden_pairs_refused():
     unary = [[0.0, -np.inf, 0.3], [0.0, 0.5], [0.1, 0.2]]
     strong = np.array([[3.0, -3.0], [-np.inf, 7.0], [-3.0, 3.0]])
-    model = PairwiseMRF.from_tables(unary, [(0, 1), (1, 2)], [strong, [[2.0, -2.0], [-2.0, 2.0]]])
+    model = MarkovRandomField.from_tables(unary, [(0, 1), (1, 2)], [strong, [[2.0, -2.0], [-2.0, 2.0]]])
     for divergence in DIVERGENCES:
         result = project(model, norm_bound=0.5, divergence=divergence, seed=0)
         assert result.norm_after <= 0.5
         assert result.model.unary(0)[1] == -np.inf
         assert result.model.table(0, 1)[1].tolist() == [-np.inf, 7.0]
-        hard = PairwiseMRF.from_tables(np.zeros((2, 2)), [(0, 1)], [[[0.0, 1.0], [-np.inf, 2.0]]])
+        hard = MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [[[0.0, 1.0], [-np.inf, 2.0]]])
         with pytest.raises(UnfitMethodError, match=r"edge \(0, 1\) forbids"):
             project(hard, norm_bound=0.5, divergence=divergence)
 
@@ -300,7 +300,7 @@ def test_stopping_rules():
 def test_a_trend_is_not_stationary_and_noise_is():
     rng = np.random.default_rng(0)
     falling, flat = Trace(), Trace()
-    model = PairwiseMRF.from_factors([2], [])
+    model = MarkovRandomField.from_factors([2], [])
     for k in range(40):
         falling.record(-0.5 * k + 0.1 * rng.standard_normal(), model)
         flat.record(0.1 * rng.standard_normal(), model)
@@ -345,7 +345,7 @@ def test_interrupt_raises_with_a_feasible_model(monkeypatch):
 
 
 def test_seed_is_the_only_randomness_of_spanning_trees():
-    model = PairwiseMRF.ising(complete_edges(7), np.linspace(-2.0, 2.0, 21))
+    model = MarkovRandomField.ising(complete_edges(7), np.linspace(-2.0, 2.0, 21))
     one, two, other = (project(model, norm_bound=0.9, divergence=PiecewiseKL(), seed=s) for s in (3, 3, 4))
     assert one.model == two.model
     assert one.model != other.model

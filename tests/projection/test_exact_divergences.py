@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import oracle
-from fastmix import PairwiseMRF, ResourceError, UnfitMethodError, project
+from fastmix import MarkovRandomField, ResourceError, UnfitMethodError, project
 from fastmix.graphs import complete_edges, cycle_edges, grid_edges, path_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
 from fastmix.projection import KL, Euclidean, PiecewiseKL
@@ -140,9 +140,9 @@ def test_grids_are_recognised_and_nothing_else():
     assert grid_shape(ising_grid(1, 6, coupling_max=1.0, seed=0)) == (1, 6)
     assert grid_shape(ising_grid(6, 1, coupling_max=1.0, seed=0)) == (1, 6)  # the same graph
     assert grid_shape(ising_grid(4, 4, coupling_max=1.0, torus=True, seed=0)) is None
-    assert grid_shape(PairwiseMRF.ising(complete_edges(4), 1.0)) is None
-    assert grid_shape(PairwiseMRF.ising(grid_edges(3, 3)[:-1], 1.0, num_variables=9)) is None
-    assert grid_shape(PairwiseMRF.from_factors([2, 2], [])) is None
+    assert grid_shape(MarkovRandomField.ising(complete_edges(4), 1.0)) is None
+    assert grid_shape(MarkovRandomField.ising(grid_edges(3, 3)[:-1], 1.0, num_variables=9)) is None
+    assert grid_shape(MarkovRandomField.from_factors([2, 2], [])) is None
     lines = grid_lines(ising_grid(3, 4, coupling_max=1.0, seed=0), "rows-and-columns")
     assert sorted(map(len, lines)) == [2, 2, 2, 2, 3, 3, 3]
     assert sorted(np.concatenate(lines).tolist()) == list(range(17))
@@ -154,16 +154,16 @@ def test_automatic_pieces():
 
     assert count(ising_grid(3, 4, coupling_max=3.0, seed=0)) == 2 + 3
     assert count(ising_grid(1, 5, coupling_max=3.0, seed=0)) == 1
-    assert count(PairwiseMRF.ising(cycle_edges(6), 3.0)) == 2
+    assert count(MarkovRandomField.ising(cycle_edges(6), 3.0)) == 2
 
 
 def test_refusals():
-    cycle = PairwiseMRF.ising(cycle_edges(5), 3.0)
+    cycle = MarkovRandomField.ising(cycle_edges(5), 3.0)
     for name in ("rows-and-columns", "adjacent-pairs"):
         with pytest.raises(UnfitMethodError, match="use pieces='spanning-trees'"):
             project(cycle, norm_bound=0.5, divergence=PiecewiseKL(name))
     with pytest.raises(UnfitMethodError, match="two lines at least"):
-        project(PairwiseMRF.ising(path_edges(5), 3.0), norm_bound=0.5, divergence=PiecewiseKL("adjacent-pairs"))
+        project(MarkovRandomField.ising(path_edges(5), 3.0), norm_bound=0.5, divergence=PiecewiseKL("adjacent-pairs"))
     with pytest.raises(ValueError, match="from 0 to 4, got 7 in piece 1"):
         project(cycle, norm_bound=0.5, divergence=PiecewiseKL([[0], [7]]))
     large = potts_grid(3, 3, num_states=300, coupling_max=1.0, seed=0)

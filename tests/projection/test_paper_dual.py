@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 import oracle
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.instances import ising_grid, random_tables
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.projection import paper_dual, paper_problem
 from fastmix.projection.balls import project_spectral_norm_ball
 from fastmix.projection.paper_dual import PaperDual, PaperDualSolution, project_paper
@@ -23,7 +23,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def make_dual(
-    model: PairwiseMRF, norm_bound: float, norm: str, alpha: float = 0.7, both: bool = True, bound: str = "linf"
+    model: MarkovRandomField, norm_bound: float, norm: str, alpha: float = 0.7, both: bool = True, bound: str = "linf"
 ) -> paper_problem.Dual:
     problem = paper_problem.Problem.of(model, norm_bound, norm, bound, both)
     return paper_problem.Dual(problem, alpha)
@@ -38,7 +38,7 @@ def random_multipliers(dual: paper_problem.Dual, rng: np.random.Generator, scale
 
 
 def assert_solves(
-    answer: PaperDualSolution, model: PairwiseMRF, norm_bound: float, norm: str, bound: str, both: bool = True
+    answer: PaperDualSolution, model: MarkovRandomField, norm_bound: float, norm: str, bound: str, both: bool = True
 ) -> None:
     """Feasible to rounding, as good as the convex solver's answer to 1e-5, and bounded from below."""
     expected, _ = convex_oracle.solve(model, norm_bound, norm, bound, both)
@@ -242,7 +242,7 @@ def test_prices_bound_every_matrix_of_the_ball(seed: int, norm: str) -> None:
 
 @settings(max_examples=60)
 @given(models(allow_forbidden=False, scales=(0.0, 0.3, 1.0, 5.0)), st.sampled_from(NORMS), st.sampled_from([0.5, 2.5]))
-def test_every_model_is_projected(model: PairwiseMRF, norm: str, norm_bound: float) -> None:
+def test_every_model_is_projected(model: MarkovRandomField, norm: str, norm_bound: float) -> None:
     before = model.log_pairwise.copy()
     answer = project_paper(model, norm_bound=norm_bound, norm=norm)
     np.testing.assert_array_equal(model.log_pairwise, before)
@@ -262,7 +262,10 @@ def test_every_model_is_projected(model: PairwiseMRF, norm: str, norm_bound: flo
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_models_without_edges(norm: str) -> None:
-    for model in (PairwiseMRF.from_tables([], [], []), PairwiseMRF.from_tables([[0.0, 1.0], [0.0]], [], [])):
+    for model in (
+        MarkovRandomField.from_tables([], [], []),
+        MarkovRandomField.from_tables([[0.0, 1.0], [0.0]], [], []),
+    ):
         for exact in (True, False):
             answer = project_paper(model, norm_bound=0.5, norm=norm, settings=PaperDual(exact=exact))
             assert answer.converged
@@ -271,7 +274,7 @@ def test_models_without_edges(norm: str) -> None:
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_isolated_variables_and_one_state_tables(norm: str) -> None:
-    model = PairwiseMRF.from_tables(
+    model = MarkovRandomField.from_tables(
         [[0.0], [0.0, 0.0, 0.0], [0.0], [0.0, 0.0], [0.0, 0.0]],
         [(0, 1), (0, 2), (1, 3), (2, 3)],
         [[[3.0, 0.0, -3.0]], [[7.0]], [[4.0, 0.0], [0.0, 0.0], [0.0, -4.0]], [[2.0, -2.0]]],
@@ -295,7 +298,7 @@ def test_range_needs_no_multipliers_for_tables_of_one_row(norm: str) -> None:
 def test_strong_couplings(norm: str) -> None:
     rng = np.random.default_rng(1)
     couplings = rng.choice([-1e3, 1e3], 7)
-    model = PairwiseMRF.ising(convex_oracle.GRAPHS["grid"][1], couplings)
+    model = MarkovRandomField.ising(convex_oracle.GRAPHS["grid"][1], couplings)
     answer = project_paper(model, norm_bound=0.95, norm=norm, tol=1e-9)
     assert answer.converged
     assert np.isfinite(answer.log_pairwise).all()
@@ -352,7 +355,7 @@ def test_warm_start_saves_evaluations(norm: str) -> None:
 
 def test_smoothed_step_moves_a_feasible_model_towards_a_small_y() -> None:
     """The operator itself: with Y given, ||Z - Y|| counts, and Z bounds R."""
-    model = PairwiseMRF.ising([(0, 1)], coupling=0.5)
+    model = MarkovRandomField.ising([(0, 1)], coupling=0.5)
     chosen = PaperDual(alpha=2.0, exact=False)
     feasible = project_paper(model, norm_bound=0.9, settings=chosen)
     np.testing.assert_array_equal(feasible.log_pairwise, model.log_pairwise)
@@ -415,10 +418,12 @@ def test_paper_sized_grid_in_the_spectral_norm() -> None:
 
 
 def test_unfit_models() -> None:
-    forbidden = PairwiseMRF.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2)], [np.eye(2), [[0.0, -np.inf], [0.0, 0.0]]])
+    forbidden = MarkovRandomField.from_tables(
+        np.zeros((3, 2)), [(0, 1), (1, 2)], [np.eye(2), [[0.0, -np.inf], [0.0, 0.0]]]
+    )
     with pytest.raises(UnfitMethodError, match=r"edge \(1, 2\) holds -inf"):
         project_paper(forbidden, norm_bound=0.5)
-    states = PairwiseMRF.potts([(0, 1)], coupling=1.0, num_states=3)
+    states = MarkovRandomField.potts([(0, 1)], coupling=1.0, num_states=3)
     with pytest.raises(UnfitMethodError, match=r"edge \(0, 1\) joins 3 and 3 states: use bound='linf'"):
         project_paper(states, norm_bound=0.1, bound="range")
 
@@ -438,7 +443,7 @@ def test_unfit_models() -> None:
     ],
 )
 def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
-    model = PairwiseMRF.ising([(0, 1)], coupling=2.0)
+    model = MarkovRandomField.ising([(0, 1)], coupling=2.0)
     with pytest.raises(ValueError, match=message):
         project_paper(model, **{"norm_bound": 1.0, **arguments})
 
@@ -453,16 +458,16 @@ def test_bad_settings(arguments: dict[str, object]) -> None:
 
 
 def test_start_of_another_shape() -> None:
-    start = project_paper(PairwiseMRF.ising([(0, 1)], coupling=2.0), norm_bound=0.5)
+    start = project_paper(MarkovRandomField.ising([(0, 1)], coupling=2.0), norm_bound=0.5)
     with pytest.raises(ValueError, match="start must come from the same graph"):
-        project_paper(PairwiseMRF.ising([(0, 1), (1, 2)], coupling=2.0), norm_bound=0.5, start=start)
+        project_paper(MarkovRandomField.ising([(0, 1), (1, 2)], coupling=2.0), norm_bound=0.5, start=start)
     with pytest.raises(ValueError, match="start must come from the same graph"):
-        project_paper(PairwiseMRF.ising([(0, 1)], coupling=2.0), norm_bound=0.5, norm="spectral", start=start)
+        project_paper(MarkovRandomField.ising([(0, 1)], coupling=2.0), norm_bound=0.5, norm="spectral", start=start)
 
 
 def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paper_dual, "available_memory", lambda: 1000)
-    model = PairwiseMRF.ising([(0, 1)], coupling=2.0)
+    model = MarkovRandomField.ising([(0, 1)], coupling=2.0)
     with pytest.raises(ResourceError, match="multipliers") as caught:
         project_paper(model, norm_bound=0.5)
     assert caught.value.required_bytes > caught.value.limit_bytes == 1000

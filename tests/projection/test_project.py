@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fastmix
-from fastmix import NotConvergedError, PairwiseMRF, Status, UnfitMethodError, project
+from fastmix import MarkovRandomField, NotConvergedError, Status, UnfitMethodError, project
 from fastmix.dependency import edge_dependencies
 from fastmix.graphs import complete_edges, cycle_edges, grid_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
@@ -49,7 +49,7 @@ def nearest_table(psi, bound, z):
 def test_edge_cost_is_the_distance_to_the_nearest_table(shape, bound):
     rng = np.random.default_rng(sum(shape))
     psi = rng.normal(size=shape)
-    model = PairwiseMRF.from_tables([np.zeros(shape[0]), np.zeros(shape[1])], [(0, 1)], [psi])
+    model = MarkovRandomField.from_tables([np.zeros(shape[0]), np.zeros(shape[1])], [(0, 1)], [psi])
     costs = edge_costs(model, bound)
     assert costs.rho[0] == pytest.approx(edge_dependencies(model, bound=bound).max(), rel=1e-14)
     for fraction in (0.9, 0.5, 0.2):
@@ -75,7 +75,7 @@ def test_paths_of_ordinary_and_degenerate_tables(seed, bound):
         psi = rng.normal() * np.eye(*shape)
     else:
         psi = np.abs(np.subtract.outer(np.arange(shape[0]), np.arange(shape[1]))).astype(float)
-    model = PairwiseMRF.from_tables([np.zeros(shape[0]), np.zeros(shape[1])], [(0, 1)], [psi])
+    model = MarkovRandomField.from_tables([np.zeros(shape[0]), np.zeros(shape[1])], [(0, 1)], [psi])
     costs = edge_costs(model, bound)
     assert costs.z[-1] == 0.0
     assert (np.diff(costs.mu) > 0).all()
@@ -99,7 +99,7 @@ def test_tables_that_there_is_no_time_for_are_scaled(bound):
     states, pairs = [3, 4, 2, 1], [(0, 1), (0, 2), (1, 2), (0, 3)]
     tables = [rng.normal(size=(states[i], states[j])) for i, j in pairs]
     tables[1][:] = 0.7  # nothing to scale
-    model = PairwiseMRF.from_tables([np.zeros(k) for k in states], pairs, tables)
+    model = MarkovRandomField.from_tables([np.zeros(k) for k in states], pairs, tables)
     costs, exact = edge_costs(model, bound, deadline=time.perf_counter() - 1.0), edge_costs(model, bound)
     assert costs.scaled is not None
     assert costs.scaled.all()
@@ -118,7 +118,7 @@ def test_tables_that_there_is_no_time_for_are_scaled(bound):
 @pytest.mark.parametrize("norm", ["inf", "spectral", "frobenius"])
 def test_out_of_time_the_projection_is_within_the_bound(norm):
     rng, edges = np.random.default_rng(1), grid_edges(3, 3)
-    model = PairwiseMRF.from_tables(np.zeros((9, 4)), edges, 3.0 * rng.normal(size=(len(edges), 4, 4)))
+    model = MarkovRandomField.from_tables(np.zeros((9, 4)), edges, 3.0 * rng.normal(size=(len(edges), 4, 4)))
     best = project(model, norm_bound=0.9, norm=norm)
     late = project(model, norm_bound=0.9, norm=norm, time_limit=1e-9)
     assert (best.status, late.status) == (Status.OK, Status.TIME_LIMIT)
@@ -128,7 +128,7 @@ def test_out_of_time_the_projection_is_within_the_bound(norm):
 
 
 def test_ising_cost_has_a_formula():
-    model = PairwiseMRF.ising([(0, 1), (1, 2)], [2.0, -0.5])
+    model = MarkovRandomField.ising([(0, 1), (1, 2)], [2.0, -0.5])
     costs = edge_costs(model, "range")
     assert costs.quadratic
     assert costs.cost(np.array([1.2, 0.5])) == pytest.approx(4 * 0.8**2)
@@ -201,7 +201,7 @@ def test_spectral_changes_less_than_inf_and_inf_less_than_frobenius(norm_bound):
 
 
 def test_single_edge_by_hand():
-    model = PairwiseMRF.ising([(0, 1)], coupling=-2.0, field=[0.3, 0.1])
+    model = MarkovRandomField.ising([(0, 1)], coupling=-2.0, field=[0.3, 0.1])
     for norm in ("inf", "spectral"):
         result = project(model, norm_bound=0.5, norm=norm, tol=1e-10)
         assert result.squared_distance == pytest.approx(4 * 1.5**2, rel=1e-9)
@@ -269,10 +269,10 @@ def test_interrupt_raises_with_a_feasible_point(monkeypatch):
 def test_forbidden_pairs_are_refused_by_name_and_forbidden_states_are_not():
     table = np.array([[0.0, 1.0], [-np.inf, 2.0]])
     with pytest.raises(UnfitMethodError, match=r"edge \(0, 1\) forbids"):
-        project(PairwiseMRF.from_tables(np.zeros((2, 2)), [(0, 1)], [table]), norm_bound=0.5)
+        project(MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [table]), norm_bound=0.5)
     unary = [[0.0, -np.inf, 0.0], [0.0, 0.5]]
     strong = np.array([[3.0, -3.0], [-np.inf, 7.0], [-3.0, 3.0]])
-    model = PairwiseMRF.from_tables(unary, [(0, 1)], [strong])
+    model = MarkovRandomField.from_tables(unary, [(0, 1)], [strong])
     result = project(model, norm_bound=0.5)
     assert result.norm_after <= 0.5
     after = result.model.table(0, 1)
@@ -299,17 +299,17 @@ def test_bad_arguments_are_named(arguments, message):
 
 
 def test_degenerate_graphs():
-    empty = PairwiseMRF.from_factors([], [])
+    empty = MarkovRandomField.from_factors([], [])
     assert project(empty, norm_bound=0.5).model is empty
-    lonely = PairwiseMRF.from_tables([[0.0, 1.0], [0.5]], [(0, 1)], [[[1.0], [2.0]]])
+    lonely = MarkovRandomField.from_tables([[0.0, 1.0], [0.5]], [(0, 1)], [[[1.0], [2.0]]])
     assert project(lonely, norm_bound=0.5, bound="range").model is lonely
-    isolated = PairwiseMRF.ising([(0, 2)], 3.0, np.zeros(5))
+    isolated = MarkovRandomField.ising([(0, 2)], 3.0, np.zeros(5))
     for norm in NORMS:
         assert project(isolated, norm_bound=0.5, norm=norm).norm_after <= 0.5
 
 
 def test_dense_graph_and_large_coupling():
-    model = PairwiseMRF.ising(complete_edges(12), 1e3 * np.sin(np.arange(66)))
+    model = MarkovRandomField.ising(complete_edges(12), 1e3 * np.sin(np.arange(66)))
     for norm in NORMS:
         result = project(model, norm_bound=0.9, norm=norm)
         assert result.norm_after <= 0.9
@@ -323,14 +323,14 @@ def test_relabelling_reversal_and_shifts_change_nothing():
     result = project(model, norm_bound=0.9, tol=1e-10)
     order = rng.permutation(6)
     place = np.argsort(order)
-    moved = PairwiseMRF.from_tables(
+    moved = MarkovRandomField.from_tables(
         [model.unary(int(i)) for i in order],
         [(place[j], place[i]) for i, j in edges],
         [model.table(int(j), int(i)) for i, j in edges],
     )
     other = project(moved, norm_bound=0.9, tol=1e-10)
     assert other.squared_distance == pytest.approx(result.squared_distance, rel=1e-8)
-    shifted = PairwiseMRF.from_tables(
+    shifted = MarkovRandomField.from_tables(
         [model.unary(i) for i in range(6)], edges,
         [model.table(int(i), int(j)) + rng.normal(size=(states[i], 1)) + rng.normal(size=states[j]) for i, j in edges],
     )  # fmt: skip
@@ -382,8 +382,10 @@ def test_nearly_tied_contrasts_do_not_lose_the_path():
         table = rng.uniform(0.5, 4.0) * np.eye(3) + size * rng.normal(size=(3, 3))
         if trial % 2:
             table = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
-        model = PairwiseMRF.from_tables(np.zeros((2, 3)), [(0, 1)], [table])
+        model = MarkovRandomField.from_tables(np.zeros((2, 3)), [(0, 1)], [table])
         result = project(model, norm_bound=0.1, tol=1e-9)
         assert result.norm_after <= 0.1
-        exact = project(PairwiseMRF.potts([(0, 1)], coupling=table[0, 0] - table[0, 1], num_states=3), norm_bound=0.1)
+        exact = project(
+            MarkovRandomField.potts([(0, 1)], coupling=table[0, 0] - table[0, 1], num_states=3), norm_bound=0.1
+        )
         assert result.squared_distance == pytest.approx(exact.squared_distance, abs=1e-4 + 100 * size)

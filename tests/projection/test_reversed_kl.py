@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import oracle
-from fastmix import PairwiseMRF, UnfitMethodError, project, sample
+from fastmix import MarkovRandomField, UnfitMethodError, project, sample
 from fastmix.exact import draw_exact
 from fastmix.graphs import complete_edges, grid_edges
 from fastmix.instances import ising_grid, random_tables
@@ -115,7 +115,7 @@ def test_patches_cover_everything_once(core_size, reach):
         assert set(p.ends.tolist()) <= around
         inside = [e for e, (i, j) in enumerate(model.edges.tolist()) if i in around and j in around]
         assert p.edges.tolist() == inside
-    dense = PairwiseMRF.ising(complete_edges(40), 1.0)
+    dense = MarkovRandomField.ising(complete_edges(40), 1.0)
     assert len(make_patches(dense, core_size=1, reach=1)) == 1
 
 
@@ -230,7 +230,7 @@ def test_values_are_near_the_divergence():
 
 
 def test_many_neighbours_go_through_the_sampling_engine():
-    star = PairwiseMRF.ising([(0, k) for k in range(1, 31)], 0.2, 0.1)
+    star = MarkovRandomField.ising([(0, k) for k in range(1, 31)], 0.2, 0.1)
     pool = Pool(star, num_chains=4000, seed=0)
     assert not pool._tabulated
     pool.start(star.parameters)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import oracle
 import strategies
 from fastmix.errors import ModelError
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.results import Status
 from fastmix.sampling import diagnostics
 from fastmix.sampling.diagnostics import (
@@ -40,12 +40,12 @@ NORMAL_QUANTILE = 4.9
 RESOLUTION = 2.0**-24
 
 
-def free_model(num_states: Sequence[int]) -> PairwiseMRF:
+def free_model(num_states: Sequence[int]) -> MarkovRandomField:
     """Variables without edges: only their state counts matter here."""
-    return PairwiseMRF.from_tables([np.zeros(count) for count in num_states], [], [])
+    return MarkovRandomField.from_tables([np.zeros(count) for count in num_states], [], [])
 
 
-def indicators(draws: NDArray[np.int64], model: PairwiseMRF) -> FloatArray:
+def indicators(draws: NDArray[np.int64], model: MarkovRandomField) -> FloatArray:
     """States (C, S, n) as indicators (E, C, S)."""
     rows = [draws[:, :, i] == a for i, count in enumerate(model.num_states.tolist()) for a in range(count)]
     return np.array(rows, dtype=np.float64).reshape(len(rows), *draws.shape[:2])
@@ -144,7 +144,7 @@ def naive_range(mean: float, swing: float) -> tuple[float, float]:
 
 def naive_summary(
     values: FloatArray,
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     lengths: Sequence[int],
     *,
     expected: int | None = None,
@@ -196,7 +196,9 @@ def naive_summary(
     return {"mean": means, "std_error": errors, "ess": ess, "r_hat": largest}
 
 
-def some_draws(rng: np.random.Generator, model: PairwiseMRF, shape: tuple[int, int], stay: float) -> NDArray[np.int64]:
+def some_draws(
+    rng: np.random.Generator, model: MarkovRandomField, shape: tuple[int, int], stay: float
+) -> NDArray[np.int64]:
     """Allowed states (*shape, n) of chains that keep those of a variable with some probability; with 1, all stuck."""
     draws = np.zeros((*shape, model.num_variables), dtype=np.int64)
     for i, vector in enumerate(oracle.unary_vectors(model)):
@@ -221,7 +223,7 @@ def some_draws(rng: np.random.Generator, model: PairwiseMRF, shape: tuple[int, i
 )
 def test_same_as_keeping_every_draw(
     seed: int,
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     num_chains: int,
     lengths: list[int],
     stretch: float,
@@ -250,7 +252,7 @@ def test_same_as_keeping_every_draw(
 
 def test_the_naive_twin_can_fail() -> None:
     # With other parts, or with a neighbour forgotten, it would differ.
-    model = PairwiseMRF.ising([(0, 1)], 0.5, num_variables=3)
+    model = MarkovRandomField.ising([(0, 1)], 0.5, num_variables=3)
     draws = some_draws(np.random.default_rng(0), model, (3, 60), 0.8)
     draws[:, :, 1] = np.arange(60) >= 30  # the slow one
     values, lengths = indicators(draws, model), even(60, 20)
@@ -262,7 +264,7 @@ def test_the_naive_twin_can_fail() -> None:
     np.testing.assert_allclose(errors[2:], alone[2:], rtol=1e-9)
 
 
-def assert_sound(summary: Summary, model: PairwiseMRF) -> None:
+def assert_sound(summary: Summary, model: MarkovRandomField) -> None:
     """What every summary fulfils."""
     assert summary.mean.shape == summary.std_error.shape == model.log_unary.shape
     assert summary.ess.shape == summary.r_hat.shape == (model.num_variables,)
@@ -437,7 +439,7 @@ def test_one_visit_is_continuous_with_none() -> None:
 
 
 def test_known_states_have_no_error() -> None:
-    model = PairwiseMRF.from_tables([np.zeros(1), [0.0, -INF], [0.0, 0.0, -INF]], [], [])
+    model = MarkovRandomField.from_tables([np.zeros(1), [0.0, -INF], [0.0, 0.0, -INF]], [], [])
     assert certain_entries(model).tolist() == [True, True, True, False, False, True]
     values = np.zeros((6, 3, 40))
     values[0] = values[1] = 1.0
@@ -452,7 +454,7 @@ def test_known_states_have_no_error() -> None:
 
 @pytest.mark.parametrize("num_batches", [0, 1])
 def test_too_few_batches(num_batches: int) -> None:
-    model = PairwiseMRF.from_tables([[0.0, 0.0, -INF], np.zeros(1)], [], [])
+    model = MarkovRandomField.from_tables([[0.0, 0.0, -INF], np.zeros(1)], [], [])
     statistics = BatchStatistics(4, 1, 10)
     if num_batches:
         statistics.add([[4], [6], [0], [10]], 10)
@@ -563,7 +565,7 @@ def test_never_nan(
         ones = np.floor(2 * rng.random(shape))
     else:
         ones = np.full(shape, {"zero": 0.0, "tiny": 1e-300, "one": 1.0}[kind]) * rng.random(shape[:2])[:, :, None]
-    model = PairwiseMRF.ising([(0, 1)], 1.0)
+    model = MarkovRandomField.ising([(0, 1)], 1.0)
     swings = None if swing is None else np.full(2, swing)
     summary = summarise(collect(with_complement(ones), lengths), model, swings=swings, memory=memory)
     assert_sound(summary, model)
@@ -575,9 +577,9 @@ def test_never_nan(
 # -- neighbourhoods that were never met -----------------------------------------------------------------------------
 
 
-def rare_neighbor() -> tuple[PairwiseMRF, float]:
+def rare_neighbor() -> tuple[MarkovRandomField, float]:
     """Two variables, of which the second is seldom in its state 1, which moves the first; P(x0 = 1)."""
-    model = PairwiseMRF.from_tables([[0.0, 0.0], [0.0, -12.0]], [(0, 1)], [[[0.0, 0.0], [0.0, 6.0]]])
+    model = MarkovRandomField.from_tables([[0.0, 0.0], [0.0, -12.0]], [(0, 1)], [[[0.0, 0.0], [0.0, 6.0]]])
     return model, float(oracle.node_marginals(model)[0][1])
 
 
@@ -610,7 +612,7 @@ def test_slow_neighbors_count() -> None:
     # The neighbour of a variable without variation hardly moves: it has met few neighbourhoods.
     slow = markov(np.random.default_rng(0), (1, 8), 2000, 0.5, 0.98)
     values = with_complement(np.concatenate([np.full_like(slow, 0.5), slow, np.full_like(slow, 0.5)]))
-    model = PairwiseMRF.ising([(0, 1)], 1.0, num_variables=3)
+    model = MarkovRandomField.ising([(0, 1)], 1.0, num_variables=3)
     summary = summarise(collect(values, even(2000, 40)), model, swings=np.full(3, 4.0))
     ess, span = float(summary.ess[1]), math.tanh(2.0)
     assert ess < 300
@@ -618,7 +620,7 @@ def test_slow_neighbors_count() -> None:
     np.testing.assert_allclose(summary.std_error[4:], 1.5 * span / (1.5 + 16_000), rtol=1e-9)
 
 
-def naive_log_odds(model: PairwiseMRF, i: int, x: Sequence[int]) -> list[float]:
+def naive_log_odds(model: MarkovRandomField, i: int, x: Sequence[int]) -> list[float]:
     """Log-odds of every state of variable i given the others at x; infinite for impossible or certain ones."""
     weights = [oracle.log_weight(model, [*x[:i], state, *x[i + 1 :]]) for state in range(int(model.num_states[i]))]
     others = [oracle.log_sum_exp(weights[:state] + weights[state + 1 :]) for state in range(len(weights))]
@@ -630,7 +632,7 @@ def naive_log_odds(model: PairwiseMRF, i: int, x: Sequence[int]) -> list[float]:
     model=strategies.models(min_variables=1, max_variables=4, max_states=3),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_swings_and_spans_hold_all_conditionals(model: PairwiseMRF, seed: int) -> None:
+def test_swings_and_spans_hold_all_conditionals(model: MarkovRandomField, seed: int) -> None:
     rng = np.random.default_rng(seed)
     swings = log_odds_swings(model)
     assert swings.shape == (model.num_variables,)
@@ -719,14 +721,14 @@ def test_r_hat_is_the_rank_normalised_one_of_arviz(lag: float, num_chains: int) 
 
 def test_to_arviz() -> None:
     import_arviz()
-    model = PairwiseMRF.ising([(0, 1), (1, 2)], 0.3, variable_names=["a", "b", "c"])
+    model = MarkovRandomField.ising([(0, 1), (1, 2)], 0.3, variable_names=["a", "b", "c"])
     draws = np.random.default_rng(0).integers(0, 2, (4, 50, 3))
     data = to_arviz(draws, model)
     x = data["posterior"]["x"]
     assert x.dims == ("chain", "draw", "variable")
     np.testing.assert_array_equal(x.values, draws)
     assert x.coords["variable"].values.tolist() == ["a", "b", "c"]
-    unnamed = PairwiseMRF.ising([(0, 1), (1, 2)], 0.3)
+    unnamed = MarkovRandomField.ising([(0, 1), (1, 2)], 0.3)
     assert to_arviz(draws, unnamed)["posterior"]["x"].coords["variable"].values.tolist() == [0, 1, 2]
 
 

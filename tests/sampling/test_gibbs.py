@@ -18,7 +18,7 @@ from test_generator import Stream, chance_below, rotate
 
 import oracle
 import strategies
-from fastmix import ModelError, PairwiseMRF, UnfitMethodError, dependency, draw_exact
+from fastmix import MarkovRandomField, ModelError, UnfitMethodError, dependency, draw_exact
 from fastmix.reduction import reduce_model
 from fastmix.sampling import gibbs, gibbs_kernels, pattern_tables
 from fastmix.sampling.generator import MAX_THRESHOLD, make_streams
@@ -39,7 +39,7 @@ class Naive:
 
     def __init__(
         self,
-        model: PairwiseMRF,
+        model: MarkovRandomField,
         states: np.ndarray,
         seed: int,
         order: Sequence[int] | None = None,
@@ -90,29 +90,29 @@ class Naive:
         return self.conditionals if estimator == "rao-blackwell" and self.order is not None else self.counts
 
 
-def applies(kernel: str, model: PairwiseMRF) -> bool:
+def applies(kernel: str, model: MarkovRandomField) -> bool:
     binary = bool((model.num_states == 2).all())
     if kernel == "four-one":
         return binary and model.adjacency.max_degree <= 4
     return kernel != "field-many" or (binary and not model.has_forbidden)
 
 
-def make(model: PairwiseMRF, kernel: str, *, num_chains: int = 3, seed: int = 1, **options) -> Gibbs:
+def make(model: MarkovRandomField, kernel: str, *, num_chains: int = 3, seed: int = 1, **options) -> Gibbs:
     schedule = "random" if kernel in RANDOM else "systematic"
     options.setdefault("num_threads", 1)
     return Gibbs(model, num_chains=num_chains, seed=seed, schedule=schedule, kernel=kernel, **options)
 
 
-def order_for(model: PairwiseMRF, kernel: str) -> list[int] | None:
+def order_for(model: MarkovRandomField, kernel: str) -> list[int] | None:
     return None if kernel in RANDOM else pattern_tables.visit_order(model)[0].tolist()
 
 
-def random_states(model: PairwiseMRF, num_chains: int, seed: int = 0) -> np.ndarray:
+def random_states(model: MarkovRandomField, num_chains: int, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     return rng.integers(0, model.num_states, size=(num_chains, model.num_variables))
 
 
-def is_defined(model: PairwiseMRF) -> bool:
+def is_defined(model: MarkovRandomField) -> bool:
     """Whether every pattern of neighbours leaves every variable a state."""
     return all(
         oracle.conditional(model, i, x) is not None
@@ -121,24 +121,24 @@ def is_defined(model: PairwiseMRF) -> bool:
     )
 
 
-def lopsided(seed: int = 5) -> PairwiseMRF:
+def lopsided(seed: int = 5) -> MarkovRandomField:
     """Mixed state counts, asymmetric tables, a forbidden pair, a one-state and an isolated variable."""
     rng = np.random.default_rng(seed)
     counts, pairs = [2, 3, 1, 2, 2, 2], [(0, 1), (0, 3), (1, 2), (1, 3), (3, 4)]
     tables = [1.2 * rng.normal(size=(counts[i], counts[j])) for i, j in pairs]
     tables[0][1, 2] = -np.inf
-    return PairwiseMRF.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
+    return MarkovRandomField.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
 
 
-def lopsided_binary(seed: int = 6) -> PairwiseMRF:
+def lopsided_binary(seed: int = 6) -> MarkovRandomField:
     """A triangle with a tail and an isolated variable, asymmetric tables."""
     rng = np.random.default_rng(seed)
     pairs = [(0, 1), (0, 2), (1, 2), (2, 3)]
     tables = [1.2 * rng.normal(size=(2, 2)) for _ in pairs]
-    return PairwiseMRF.from_tables([0.7 * rng.normal(size=2) for _ in range(5)], pairs, tables)
+    return MarkovRandomField.from_tables([0.7 * rng.normal(size=2) for _ in range(5)], pairs, tables)
 
 
-def models_for(kernel: str) -> PairwiseMRF:
+def models_for(kernel: str) -> MarkovRandomField:
     return lopsided_binary() if kernel in ("four-one", "field-many") else lopsided()
 
 
@@ -196,7 +196,7 @@ def table_row(tables: pattern_tables.PatternTables, i: int, x: Sequence[int]) ->
 
 def test_conditionals_that_cannot_be_checked_are_refused(monkeypatch):
     unequal = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
-    model = PairwiseMRF.from_tables(np.zeros((4, 3)), [(0, 1), (0, 2), (0, 3)], [unequal] * 3)
+    model = MarkovRandomField.from_tables(np.zeros((4, 3)), [(0, 1), (0, 2), (0, 3)], [unequal] * 3)
     monkeypatch.setattr(dependency, "_MAX_COVERS", 1)
     with pytest.raises(ModelError, match="variable 0 has forbidden pairs and too many neighbours to check"):
         check_conditionals(model)
@@ -206,7 +206,7 @@ def test_conditionals_that_cannot_be_checked_are_refused(monkeypatch):
 
 def test_kernels_are_chosen_for_the_model(monkeypatch):
     binary, mixed = lopsided_binary(), lopsided()
-    dense = PairwiseMRF.ising(list(itertools.combinations(range(7), 2)), 0.1)
+    dense = MarkovRandomField.ising(list(itertools.combinations(range(7), 2)), 0.1)
     assert choose_kernel(binary, 1, "systematic") == "four-one"
     assert choose_kernel(mixed, 1, "systematic") == choose_kernel(dense, 1, "systematic") == "table-one"
     assert choose_kernel(binary, 16, "systematic") == choose_kernel(mixed, 100, "systematic") == "table-many"
@@ -247,7 +247,7 @@ def test_kernels_fit_the_time_there_is(monkeypatch):
 # -- no randomness: the same numbers, the same states -----------------------------------------------------------------
 
 
-def check_against_naive(model: PairwiseMRF, kernel: str, *, num_chains: int, num_sweeps: int, seed: int) -> None:
+def check_against_naive(model: MarkovRandomField, kernel: str, *, num_chains: int, num_sweeps: int, seed: int) -> None:
     states = random_states(model, num_chains, seed)
     naive = Naive(model, states, seed, order_for(model, kernel))
     engines = [make(model, kernel, num_chains=num_chains, seed=seed, estimator=e) for e in ESTIMATORS]
@@ -262,7 +262,7 @@ def check_against_naive(model: PairwiseMRF, kernel: str, *, num_chains: int, num
         check_sums(engine.take_sums(), naive.sums(estimator), model, num_sweeps)
 
 
-def check_sums(sums: np.ndarray, expected: np.ndarray, model: PairwiseMRF, num_sweeps: int) -> None:
+def check_sums(sums: np.ndarray, expected: np.ndarray, model: MarkovRandomField, num_sweeps: int) -> None:
     np.testing.assert_allclose(sums, expected, rtol=0, atol=num_sweeps * CUT)
     if model.num_variables:
         totals = np.add.reduceat(sums, model.unary_offsets[:-1])
@@ -298,7 +298,7 @@ def test_kernels_give_the_same_states(kernels):
     # More variables and sweeps than the naive sampler could follow.
     rng = np.random.default_rng(2)
     edges = [(i, j) for i, j in itertools.combinations(range(60), 2) if j - i in (1, 7)]
-    model = PairwiseMRF.from_tables(rng.normal(size=(60, 2)), edges, rng.normal(size=(len(edges), 2, 2)))
+    model = MarkovRandomField.from_tables(rng.normal(size=(60, 2)), edges, rng.normal(size=(len(edges), 2, 2)))
     results = []
     for kernel in kernels:
         engine = make(model, kernel, num_chains=6, seed=4)
@@ -316,14 +316,14 @@ def test_every_number_of_neighbours(kernel):
     # Variables i and j are joined where i + j is at least 12: all numbers of neighbours from 0 to 10 occur.
     rng, n = np.random.default_rng(2), 12
     pairs = [(i, j) for i, j in itertools.combinations(range(n), 2) if i + j >= n]
-    model = PairwiseMRF.from_tables(rng.normal(size=(n, 2)), pairs, rng.normal(size=(len(pairs), 2, 2)))
+    model = MarkovRandomField.from_tables(rng.normal(size=(n, 2)), pairs, rng.normal(size=(len(pairs), 2, 2)))
     assert set(model.adjacency.degree.tolist()) == set(range(n - 1))
     check_against_naive(model, kernel, num_chains=9, num_sweeps=40, seed=6)
 
 
 def test_more_states_than_a_byte_holds():
     rng = np.random.default_rng(1)
-    model = PairwiseMRF.from_tables(
+    model = MarkovRandomField.from_tables(
         [rng.normal(size=300), rng.normal(size=2)], [(0, 1)], [rng.normal(size=(300, 2))]
     )  # fmt: skip
     check_against_naive(model, "table-many", num_chains=2, num_sweeps=10, seed=5)
@@ -333,16 +333,16 @@ def test_more_states_than_a_byte_holds():
 def test_numbers_at_a_threshold(kernel):
     # One binary variable, and streams whose first number is exactly v: the state is 1 from the threshold on.
     p = 0.3
-    model = PairwiseMRF.from_tables([[math.log(p), math.log(1 - p)]], [], [])
+    model = MarkovRandomField.from_tables([[math.log(p), math.log(1 - p)]], [], [])
     t = round(p * 2**32)
     assert states_for(model, kernel, [0, t - 1, t, 2**32 - 1]) == [0, 0, 1, 1]
-    sure = PairwiseMRF.from_tables([[0.0, -60.0]], [], [])
+    sure = MarkovRandomField.from_tables([[0.0, -60.0]], [], [])
     assert states_for(sure, kernel, [0, 2**31, 2**32 - 2, 2**32 - 1]) == [0, 0, 0, 0]
-    never = PairwiseMRF.from_tables([[-60.0, 0.0]], [], [])
+    never = MarkovRandomField.from_tables([[-60.0, 0.0]], [], [])
     assert states_for(never, kernel, [0, 1, 2**31, 2**32 - 1]) == [1, 1, 1, 1]
 
 
-def states_for(model: PairwiseMRF, kernel: str, values: Sequence[int]) -> list[int]:
+def states_for(model: MarkovRandomField, kernel: str, values: Sequence[int]) -> list[int]:
     engine = make(model, kernel, num_chains=len(values))
     # The number after a state (0, ., ., s3) is s3 turned left by 7.
     states = np.array([[0, 5, 7, rotate(v, 25)] for v in values], dtype=np.uint64)
@@ -367,7 +367,7 @@ def test_thresholds_of_log_odds():
 # -- the transition matrix --------------------------------------------------------------------------------------------
 
 
-def site_matrix(model: PairwiseMRF, tables: pattern_tables.PatternTables, i: int) -> np.ndarray:
+def site_matrix(model: MarkovRandomField, tables: pattern_tables.PatternTables, i: int) -> np.ndarray:
     """Transition probabilities of one update between all configurations, from the thresholds."""
     configurations = oracle.all_configurations(model)
     number = {x: k for k, x in enumerate(configurations)}
@@ -406,17 +406,19 @@ def test_target_is_fixed_by_a_sweep(seed):
     assert np.abs(left_out - target).sum() / 2 > 1e-3
 
 
-def without_edge(model: PairwiseMRF, e: int) -> PairwiseMRF:
+def without_edge(model: MarkovRandomField, e: int) -> MarkovRandomField:
     tables = list(oracle.edge_tables(model).items())
     del tables[e]
-    return PairwiseMRF.from_tables(oracle.unary_vectors(model), [ends for ends, _ in tables], [t for _, t in tables])
+    return MarkovRandomField.from_tables(
+        oracle.unary_vectors(model), [ends for ends, _ in tables], [t for _, t in tables]
+    )
 
 
-def with_table(model: PairwiseMRF, e: int, change: Callable[[np.ndarray], np.ndarray]) -> PairwiseMRF:
+def with_table(model: MarkovRandomField, e: int, change: Callable[[np.ndarray], np.ndarray]) -> MarkovRandomField:
     tables = {ends: np.array(t) for ends, t in oracle.edge_tables(model).items()}
     ends = list(tables)[e]
     tables[ends] = change(tables[ends])
-    return PairwiseMRF.from_tables(oracle.unary_vectors(model), list(tables), list(tables.values()))
+    return MarkovRandomField.from_tables(oracle.unary_vectors(model), list(tables), list(tables.values()))
 
 
 # -- joint counts of independent chains started from exact draws ------------------------------------------------------
@@ -425,15 +427,15 @@ NUM_DRAWS = 20_000
 FALSE_ALARM = 1e-6
 
 
-def copies(model: PairwiseMRF, count: int) -> PairwiseMRF:
+def copies(model: MarkovRandomField, count: int) -> MarkovRandomField:
     """Several independent copies side by side, one model: one chain of it is that many chains."""
     edges = (model.edges[None, :, :] + model.num_variables * np.arange(count)[:, None, None]).reshape(-1, 2)
-    return PairwiseMRF(
+    return MarkovRandomField(
         np.tile(model.num_states, count), np.tile(model.log_unary, count), edges, np.tile(model.log_pairwise, count)
     )
 
 
-def goodness(model: PairwiseMRF, states: np.ndarray) -> float:
+def goodness(model: MarkovRandomField, states: np.ndarray) -> float:
     """P-value of the chi-square test of joint counts; 0 when an impossible configuration occurs.
 
     Configurations with fewer than 10 expected are put together.
@@ -456,10 +458,10 @@ def goodness(model: PairwiseMRF, states: np.ndarray) -> float:
 
 
 def run_chains(
-    target: PairwiseMRF,
+    target: MarkovRandomField,
     kernel: str,
     *,
-    sampled: PairwiseMRF | None = None,
+    sampled: MarkovRandomField | None = None,
     stale: int | None = None,
     estimator: str | None = None,
     num_sweeps: int = 3,
@@ -535,7 +537,7 @@ def test_goodness_of_exact_draws_is_uniform():
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_sums_over_hundreds_of_sweeps(kernel, estimator):
     # Nearly certain states in both places: these are what overflows 32 bits first.
-    model = PairwiseMRF.ising([(0, 1), (1, 2)], [0.8, -0.5], [0.2, 15.0, -15.0])
+    model = MarkovRandomField.ising([(0, 1), (1, 2)], [0.8, -0.5], [0.2, 15.0, -15.0])
     naive = Naive(model, np.zeros((2, 3), dtype=int), 9, order_for(model, kernel))
     engine = make(model, kernel, num_chains=2, seed=9, estimator=estimator)
     engine.advance(0, collect=True)
@@ -560,13 +562,13 @@ def test_sums_over_hundreds_of_sweeps(kernel, estimator):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_no_variables_and_one_state(kernel):
-    empty = PairwiseMRF.from_factors([], [])
+    empty = MarkovRandomField.from_factors([], [])
     engine = make(empty, kernel, num_chains=4)
     engine.advance(10, collect=True)
     assert engine.get_states().shape == (4, 0)
     assert engine.take_sums().shape == (0, 4)
     if kernel not in ("four-one", "field-many"):
-        single = PairwiseMRF.from_tables([[0.3], [0.1]], [(0, 1)], [[[0.2]]])
+        single = MarkovRandomField.from_tables([[0.3], [0.1]], [(0, 1)], [[[0.2]]])
         engine = make(single, kernel, num_chains=4)
         engine.advance(300, collect=True)
         assert (engine.take_sums() == 300).all()
@@ -576,11 +578,11 @@ def test_no_variables_and_one_state(kernel):
 # -- threads, blocks, chunks, resumption ------------------------------------------------------------------------------
 
 
-def grid(rows: int, cols: int, states: int, seed: int = 0) -> PairwiseMRF:
+def grid(rows: int, cols: int, states: int, seed: int = 0) -> MarkovRandomField:
     from fastmix.graphs import grid_edges
 
     rng, edges = np.random.default_rng(seed), grid_edges(rows, cols)
-    return PairwiseMRF.from_tables(
+    return MarkovRandomField.from_tables(
         rng.normal(size=(rows * cols, states)), edges, rng.normal(size=(len(edges), states, states))
     )
 
@@ -702,7 +704,7 @@ def test_seeds_matter(monkeypatch):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_couplings_of_a_thousand(kernel, estimator):
     edges, signs = [(0, 1), (1, 2), (2, 3), (0, 3)], np.array([1.0, -1.0, 1.0, -1.0])
-    model = PairwiseMRF.ising(edges, 1e3 * signs, [0.1, -0.2, 0.3, 0.0])
+    model = MarkovRandomField.ising(edges, 1e3 * signs, [0.1, -0.2, 0.3, 0.0])
     engine = make(model, kernel, num_chains=4, estimator=estimator)
     engine.set_states(np.array([[0, 0, 1, 1], [1, 1, 0, 0], [0, 1, 0, 1], [1, 1, 1, 1]]))
     engine.advance(300, collect=True)
@@ -715,18 +717,18 @@ def test_couplings_of_a_thousand(kernel, estimator):
     assert all(row in ([0, 0, 1, 1], [1, 1, 0, 0]) for row in states.tolist())
 
 
-def colouring_model(colours: int) -> PairwiseMRF:
+def colouring_model(colours: int) -> MarkovRandomField:
     """Proper colourings of a cycle of five with a tail, some colours preferred."""
     edges = [(0, 1), (1, 2), (2, 3), (3, 4), (0, 4), (4, 5)]
     table = np.where(np.eye(colours, dtype=bool), -np.inf, 0.0)
     unary = np.random.default_rng(4).normal(size=(6, colours))
-    return PairwiseMRF.from_tables(unary, edges, [table] * len(edges))
+    return MarkovRandomField.from_tables(unary, edges, [table] * len(edges))
 
 
-def hard_core() -> PairwiseMRF:
+def hard_core() -> MarkovRandomField:
     """No two neighbours of a cycle of six are both 1."""
     edges = [(i, (i + 1) % 6) for i in range(6)]
-    return PairwiseMRF.from_tables(
+    return MarkovRandomField.from_tables(
         np.random.default_rng(4).normal(size=(6, 2)), edges, [np.array([[0.0, 0.0], [0.0, -np.inf]])] * 6
     )
 
@@ -810,7 +812,7 @@ def test_an_edge_that_no_single_update_crosses_is_refused():
     apart = np.array([[0.0, -np.inf, -np.inf], [0.0, 0.0, -np.inf], [-np.inf, -np.inf, 0.0]])
     joined = np.array([[0.0, -np.inf, -np.inf], [0.0, 0.0, -np.inf], [-np.inf, 0.0, 0.0]])
     for table, refused in ((apart, True), (joined, False)):
-        model = PairwiseMRF.from_tables(np.zeros((3, 3)), [(0, 1), (1, 2)], [np.zeros((3, 3)), table])
+        model = MarkovRandomField.from_tables(np.zeros((3, 3)), [(0, 1), (1, 2)], [np.zeros((3, 3)), table])
         if refused:
             with pytest.raises(UnfitMethodError, match=r"edge \(1, 2\) split its states into 2 groups"):
                 check_conditionals(model)

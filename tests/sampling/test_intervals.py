@@ -12,7 +12,7 @@ import oracle
 import oracle_theory
 from fastmix import graphs
 from fastmix.mixing import bias_after
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.sampling.intervals import (
     bernstein_half_width,
     hoeffding_interval,
@@ -27,8 +27,8 @@ ROUNDING = 1e-12  # of marginals by enumeration
 NORMAL_QUANTILE = 4.9
 
 
-def one_variable(num_states: int = 2) -> PairwiseMRF:
-    return PairwiseMRF.from_tables([np.zeros(num_states)], [], [])
+def one_variable(num_states: int = 2) -> MarkovRandomField:
+    return MarkovRandomField.from_tables([np.zeros(num_states)], [], [])
 
 
 # -- the two inequalities -------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def test_a_third_of_the_logarithm_would_fail() -> None:
 
 
 def test_both_inequalities_share_the_failure() -> None:
-    model = PairwiseMRF.from_tables([np.zeros(2), np.zeros(3)], [], [])
+    model = MarkovRandomField.from_tables([np.zeros(2), np.zeros(3)], [], [])
     mean = np.array([0.3, 0.7, 0.0, 0.5, 0.5])
     variances = np.array([1e-4, 1e-4, 0.0, 0.2, 0.2])
     found = rigorous_intervals(model, mean, num_chains=400, bias=[0.01, 0.02], variances=variances, confidence=0.9)
@@ -155,7 +155,7 @@ def test_both_inequalities_share_the_failure() -> None:
     ],
 )
 def test_simultaneous_intervals(unary: list[list[float]], num_questions: int) -> None:
-    model = PairwiseMRF.from_tables([np.array(u) for u in unary], [], [])
+    model = MarkovRandomField.from_tables([np.array(u) for u in unary], [], [])
     mean = np.concatenate([np.where(np.array(u) > -INF, 1 / np.isfinite(u).sum(), 0) for u in unary])
     together = rigorous_intervals(model, mean, num_chains=50, bias=0.0, simultaneous=True)
     each = rigorous_intervals(model, mean, num_chains=50, bias=0.0, confidence=1 - 0.05 / max(1, num_questions))
@@ -165,7 +165,7 @@ def test_simultaneous_intervals(unary: list[list[float]], num_questions: int) ->
 
 
 def test_known_states() -> None:
-    model = PairwiseMRF.from_tables([[0.0, -INF], [0.0, 0.0, -INF]], [], [])
+    model = MarkovRandomField.from_tables([[0.0, -INF], [0.0, 0.0, -INF]], [], [])
     found = rigorous_intervals(model, [1.0, 0.0, 0.4, 0.6, 0.0], num_chains=10, bias=0.1)
     assert found.lower[[0, 1, 4]].tolist() == [1.0, 0.0, 0.0]
     assert found.upper[[0, 1, 4]].tolist() == [1.0, 0.0, 0.0]
@@ -186,7 +186,7 @@ def test_vacuous_intervals() -> None:
 
 
 def test_intervals_without_variables() -> None:
-    found = rigorous_intervals(PairwiseMRF.from_tables([], [], []), [], num_chains=3, bias=[], simultaneous=True)
+    found = rigorous_intervals(MarkovRandomField.from_tables([], [], []), [], num_chains=3, bias=[], simultaneous=True)
     assert found.lower.shape == found.upper.shape == found.vacuous.shape == (0,)
 
 
@@ -248,7 +248,7 @@ def assert_holds(held: NDArray[np.bool_], confidence: float) -> None:
 
 
 def simulate(
-    model: PairwiseMRF, num_runs: int, num_chains: int, burn_in: int, num_sweeps: int, seed: int
+    model: MarkovRandomField, num_runs: int, num_chains: int, burn_in: int, num_sweeps: int, seed: int
 ) -> tuple[FloatArray, FloatArray]:
     """Means and variances (runs, E) of chains that start in the worst configuration, through the exact kernel."""
     chain = oracle_theory.Chain(model)
@@ -273,7 +273,7 @@ def simulate(
 @pytest.mark.parametrize("num_sweeps", [1, 20])
 @pytest.mark.parametrize("burn_in", [0, 3])
 def test_intervals_of_simulated_chains_hold(num_sweeps: int, burn_in: int) -> None:
-    model = PairwiseMRF.ising(graphs.path_edges(3), [0.5, -0.6], [0.4, 0.0, -1.0])
+    model = MarkovRandomField.ising(graphs.path_edges(3), [0.5, -0.6], [0.4, 0.0, -1.0])
     exact = np.concatenate(oracle.node_marginals(model))
     bias = bias_after(model, burn_in + 1)
     means, variances = simulate(model, 300, 30, burn_in, num_sweeps, seed=num_sweeps + burn_in)
@@ -296,7 +296,7 @@ def test_intervals_of_simulated_chains_hold(num_sweeps: int, burn_in: int) -> No
 
 def test_intervals_that_ignore_the_bias_miss() -> None:
     # The sabotaged twin: many chains after one sweep from the worst start, so that the bias dominates.
-    model = PairwiseMRF.ising([(0, 1)], 1.0, [0.0, 0.0])
+    model = MarkovRandomField.ising([(0, 1)], 1.0, [0.0, 0.0])
     means, variances = simulate(model, 100, 500, 0, 1, seed=0)
     exact = np.concatenate(oracle.node_marginals(model))
 
@@ -318,7 +318,7 @@ def test_independent_draws_with_a_known_bias() -> None:
     num_chains, num_runs, num_sweeps = 100, 2000, 5
     y = rng.binomial(num_sweeps, 0.4, (num_runs, num_chains)) / num_sweeps
     mean, variance = y.mean(axis=1), y.var(axis=1, ddof=1)
-    model = PairwiseMRF.from_tables(np.zeros((num_runs, 2)), [], [])
+    model = MarkovRandomField.from_tables(np.zeros((num_runs, 2)), [], [])
     entries = np.stack([1 - mean, mean], axis=1).ravel()
     for inequality in ("both", "hoeffding", "bernstein"):
         found = rigorous_intervals(

@@ -16,7 +16,7 @@ import strategies
 from fastmix import graphs
 from fastmix.errors import ModelError
 from fastmix.instances import ising_grid, potts_grid
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.projection import project
 from fastmix.sampling import original as module
 from fastmix.sampling.intervals import Intervals, rigorous_intervals
@@ -27,13 +27,13 @@ INF = math.inf
 ROUNDING = 1e-12  # of marginals by enumeration
 
 
-def distances(left: PairwiseMRF, right: PairwiseMRF) -> FloatArray:
+def distances(left: MarkovRandomField, right: MarkovRandomField) -> FloatArray:
     """Exact total variation distances of the marginals."""
     pairs = zip(oracle.node_marginals(left), oracle.node_marginals(right), strict=True)
     return np.array([oracle_theory.total_variation(p, q) for p, q in pairs])
 
 
-def naive_conditional_bounds(projected: PairwiseMRF, original: PairwiseMRF) -> FloatArray:
+def naive_conditional_bounds(projected: MarkovRandomField, original: MarkovRandomField) -> FloatArray:
     """The formula for b by loops, for tables without -inf."""
     sizes = []
     left, right = oracle.unary_vectors(projected), oracle.unary_vectors(original)
@@ -48,7 +48,7 @@ def naive_conditional_bounds(projected: PairwiseMRF, original: PairwiseMRF) -> F
     return np.array([math.tanh(size / 4) for size in sizes])
 
 
-def exact_conditional_distances(projected: PairwiseMRF, original: PairwiseMRF) -> FloatArray:
+def exact_conditional_distances(projected: MarkovRandomField, original: MarkovRandomField) -> FloatArray:
     """The largest distance of the conditionals over all configurations possible in the original."""
     result = np.zeros(original.num_variables)
     joint = oracle.joint(original)
@@ -61,7 +61,7 @@ def exact_conditional_distances(projected: PairwiseMRF, original: PairwiseMRF) -
     return result
 
 
-def assert_within(projected: PairwiseMRF, original: PairwiseMRF, bounds: FloatArray) -> None:
+def assert_within(projected: MarkovRandomField, original: MarkovRandomField, bounds: FloatArray) -> None:
     for i, (distance, bound) in enumerate(zip(distances(projected, original), bounds, strict=True)):
         assert distance <= bound + ROUNDING, f"variable {i} is {distance} away, promised {bound}"
 
@@ -76,7 +76,7 @@ def assert_sound(comparison: Comparison, n: int) -> None:
     assert "nan" not in comparison.advice
 
 
-def dense_bounds(projected: PairwiseMRF, original: PairwiseMRF, bound: str) -> FloatArray | None:
+def dense_bounds(projected: MarkovRandomField, original: MarkovRandomField, bound: str) -> FloatArray | None:
     """``(I - R)^-1 b`` cut at 1, or None where the spectral radius is not below 1."""
     R = oracle_theory.dependency_matrix(projected, bound)
     if len(R) and np.abs(np.linalg.eigvals(R)).max() >= 1 - 1e-9:
@@ -91,7 +91,7 @@ def dense_bounds(projected: PairwiseMRF, original: PairwiseMRF, bound: str) -> F
     norm=st.sampled_from(["inf", "spectral"]),
     bound=st.sampled_from(["sigmoid", "range", "exact"]),
 )
-def test_originals_of_projected_models(model: PairwiseMRF, norm_bound: float, norm: Any, bound: Any) -> None:
+def test_originals_of_projected_models(model: MarkovRandomField, norm_bound: float, norm: Any, bound: Any) -> None:
     projected = project(model, norm_bound=norm_bound, norm=norm).model
     comparison = comparison_bounds(projected, model, bound=bound)
     assert_sound(comparison, model.num_variables)
@@ -142,8 +142,8 @@ def sabotages() -> list[tuple[str, Callable[[pytest.MonkeyPatch], None]]]:
 @pytest.mark.parametrize("sabotage", [f for _, f in sabotages()], ids=[name for name, _ in sabotages()])
 def test_a_sabotaged_comparison_fails(sabotage: Callable[[pytest.MonkeyPatch], None]) -> None:
     # A chain whose first field changes: the comparison is tight to first order at the first variable.
-    projected = PairwiseMRF.ising(graphs.path_edges(3), 0.3)
-    original = PairwiseMRF.ising(graphs.path_edges(3), 0.3, [0.2, 0.0, 0.0])
+    projected = MarkovRandomField.ising(graphs.path_edges(3), 0.3)
+    original = MarkovRandomField.ising(graphs.path_edges(3), 0.3, [0.2, 0.0, 0.0])
     assert_within(projected, original, comparison_bounds(projected, original).bounds)
     with pytest.MonkeyPatch.context() as patch:
         sabotage(patch)
@@ -154,8 +154,8 @@ def test_a_sabotaged_comparison_fails(sabotage: Callable[[pytest.MonkeyPatch], N
 
 def test_columns_and_rows_of_a_difference() -> None:
     # The difference depends on x_1 only within a column: x_0 is not moved by it, x_1 is.
-    left = PairwiseMRF.from_tables([[0, 0], [0, 0, 0]], [(0, 1)], [np.zeros((2, 3))])
-    right = PairwiseMRF.from_tables([[0, 0], [0, 0, 0]], [(0, 1)], [[[0.0, 0.4, 1.0], [0.0, 0.4, 1.0]]])
+    left = MarkovRandomField.from_tables([[0, 0], [0, 0, 0]], [(0, 1)], [np.zeros((2, 3))])
+    right = MarkovRandomField.from_tables([[0, 0], [0, 0, 0]], [(0, 1)], [[[0.0, 0.4, 1.0], [0.0, 0.4, 1.0]]])
     b = comparison_bounds(left, right).conditional_bounds
     np.testing.assert_allclose(b, [0.0, math.tanh(0.25)], atol=1e-14)
 
@@ -172,8 +172,8 @@ def test_equal_models() -> None:
 
 def test_only_one_of_two_parts_differs() -> None:
     edges, couplings = [(0, 1), (2, 3), (4, 5)], np.array([0.4, 3.0, 3.0])
-    left = PairwiseMRF.ising(edges, couplings)
-    right = PairwiseMRF.ising(edges, couplings, [0.1, 0.0, 0.0, 0.0, 0.2, 0.0])
+    left = MarkovRandomField.ising(edges, couplings)
+    right = MarkovRandomField.ising(edges, couplings, [0.1, 0.0, 0.0, 0.0, 0.2, 0.0])
     comparison = comparison_bounds(left, right)
     # A weak part that differs, a strong part that does not, and one that does.
     np.testing.assert_allclose(
@@ -187,8 +187,8 @@ def test_only_one_of_two_parts_differs() -> None:
 
 def test_equal_conditionals_are_not_enough_with_forbidden_pairs() -> None:
     # Both conditionals are certain, yet the weights of the two configurations differ.
-    left = PairwiseMRF.from_tables([[0, 0], [0, 0]], [(0, 1)], [[[0.0, -INF], [-INF, 0.0]]])
-    right = PairwiseMRF.from_tables([[0, 0], [0, 0]], [(0, 1)], [[[0.0, -INF], [-INF, 5.0]]])
+    left = MarkovRandomField.from_tables([[0, 0], [0, 0]], [(0, 1)], [[[0.0, -INF], [-INF, 0.0]]])
+    right = MarkovRandomField.from_tables([[0, 0], [0, 0]], [(0, 1)], [[[0.0, -INF], [-INF, 5.0]]])
     comparison = comparison_bounds(left, right)
     assert comparison.conditional_bounds.max() < 1e-14
     assert comparison.bounds.tolist() == [1.0, 1.0]
@@ -196,8 +196,8 @@ def test_equal_conditionals_are_not_enough_with_forbidden_pairs() -> None:
 
 
 def test_entries_forbidden_in_one_model_only() -> None:
-    soft = PairwiseMRF.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2)], [np.zeros((2, 2)), np.zeros((2, 2))])
-    hard = PairwiseMRF.from_tables(
+    soft = MarkovRandomField.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2)], [np.zeros((2, 2)), np.zeros((2, 2))])
+    hard = MarkovRandomField.from_tables(
         np.zeros((3, 2)), [(0, 1), (1, 2)], [np.array([[0.0, -INF], [0.0, 0.0]]), np.zeros((2, 2))]
     )
     for left, right in ((soft, hard), (hard, soft)):
@@ -229,16 +229,16 @@ def test_strong_projected_models_are_vacuous_with_a_reason() -> None:
 
 
 def test_huge_differences() -> None:
-    left = PairwiseMRF.ising([(0, 1)], 0.1)
-    right = PairwiseMRF.ising([(0, 1)], 1e99)
+    left = MarkovRandomField.ising([(0, 1)], 0.1)
+    right = MarkovRandomField.ising([(0, 1)], 1e99)
     assert comparison_bounds(left, right).bounds.tolist() == [1.0, 1.0]
     assert_sound(comparison_bounds(right, left), 2)
 
 
 def test_super_solutions_are_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     # Whatever the solver returns, the answer is an upper bound.
-    projected = PairwiseMRF.ising(graphs.cycle_edges(6), 0.3, 0.1)
-    original = PairwiseMRF.ising(graphs.cycle_edges(6), 0.33, 0.15)
+    projected = MarkovRandomField.ising(graphs.cycle_edges(6), 0.3, 0.1)
+    original = MarkovRandomField.ising(graphs.cycle_edges(6), 0.33, 0.15)
     formula = dense_bounds(projected, original, "sigmoid")
     assert formula is not None
     rng = np.random.default_rng(0)
@@ -270,25 +270,25 @@ def test_mixed_state_counts_and_every_bound() -> None:
 
 
 def test_comparison_without_variables() -> None:
-    empty = PairwiseMRF.from_tables([], [], [])
+    empty = MarkovRandomField.from_tables([], [], [])
     comparison = comparison_bounds(empty, empty)
     assert_sound(comparison, 0)
-    isolated = PairwiseMRF.from_tables([[0.0, 1.0]], [], [])
-    other = PairwiseMRF.from_tables([[0.0, 0.5]], [], [])
+    isolated = MarkovRandomField.from_tables([[0.0, 1.0]], [], [])
+    other = MarkovRandomField.from_tables([[0.0, 0.5]], [], [])
     np.testing.assert_allclose(comparison_bounds(isolated, other).bounds, math.tanh(0.125), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (PairwiseMRF.ising([(0, 1), (1, 2)], 0.1, num_variables=4), "must have the state counts"),
-        (PairwiseMRF.potts([(0, 1), (1, 2)], 0.1, 3), "must have the state counts"),
-        (PairwiseMRF.ising([(0, 1), (0, 2)], 0.1), "must have the edges"),
+        (MarkovRandomField.ising([(0, 1), (1, 2)], 0.1, num_variables=4), "must have the state counts"),
+        (MarkovRandomField.potts([(0, 1), (1, 2)], 0.1, 3), "must have the state counts"),
+        (MarkovRandomField.ising([(0, 1), (0, 2)], 0.1), "must have the edges"),
     ],
 )
-def test_models_that_cannot_be_compared(other: PairwiseMRF, message: str) -> None:
+def test_models_that_cannot_be_compared(other: MarkovRandomField, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        comparison_bounds(PairwiseMRF.ising([(0, 1), (1, 2)], 0.1), other)
+        comparison_bounds(MarkovRandomField.ising([(0, 1), (1, 2)], 0.1), other)
     with pytest.raises(ValueError, match="bound must be one of"):
         comparison_bounds(other, other, bound="tight")  # type: ignore[arg-type]
 
@@ -310,7 +310,7 @@ def test_large_models() -> None:
 
 
 def test_original_intervals() -> None:
-    original = PairwiseMRF.ising(graphs.cycle_edges(4), 0.55, [0.3, -0.2, 0.0, 0.1])
+    original = MarkovRandomField.ising(graphs.cycle_edges(4), 0.55, [0.3, -0.2, 0.0, 0.1])
     projected = project(original, norm_bound=0.9).model
     exact = np.concatenate(oracle.node_marginals(projected))
     narrow = rigorous_intervals(projected, exact, num_chains=10**6, bias=0.0, confidence=0.99, simultaneous=True)
@@ -327,7 +327,7 @@ def test_original_intervals() -> None:
 
 
 def test_original_intervals_that_say_nothing() -> None:
-    model = PairwiseMRF.from_tables([[0.0, 0.0], [0.0, -INF]], [], [])
+    model = MarkovRandomField.from_tables([[0.0, 0.0], [0.0, -INF]], [], [])
     narrow = rigorous_intervals(model, [0.5, 0.5, 1.0, 0.0], num_chains=1000, bias=0.0)
     nothing = Comparison(np.ones(2), np.ones(2), np.ones(2, dtype=bool), "Nothing is known.")
     wide = original_intervals(model, narrow, nothing)
@@ -337,18 +337,18 @@ def test_original_intervals_that_say_nothing() -> None:
 
 
 def test_original_intervals_of_another_model() -> None:
-    model = PairwiseMRF.from_tables([np.zeros(2)], [], [])
+    model = MarkovRandomField.from_tables([np.zeros(2)], [], [])
     narrow = rigorous_intervals(model, [0.5, 0.5], num_chains=10, bias=0.0)
     comparison = comparison_bounds(model, model)
     with pytest.raises(ValueError, match="intervals must be for 3 states"):
-        original_intervals(PairwiseMRF.from_tables([np.zeros(3)], [], []), narrow, comparison)
+        original_intervals(MarkovRandomField.from_tables([np.zeros(3)], [], []), narrow, comparison)
     two = Intervals(np.zeros(4), np.ones(4), np.ones(4, dtype=bool), 0.95, False)
     with pytest.raises(ValueError, match="comparison must be of 2 variables"):
-        original_intervals(PairwiseMRF.from_tables(np.zeros((2, 2)), [], []), two, comparison)
+        original_intervals(MarkovRandomField.from_tables(np.zeros((2, 2)), [], []), two, comparison)
 
 
 def test_nothing_is_said_where_a_conditional_of_the_projected_model_is_undefined():
-    model = PairwiseMRF.from_tables(np.zeros((3, 2)), [(0, 1)], [[[0.0, 0.0], [-math.inf, -math.inf]]])
+    model = MarkovRandomField.from_tables(np.zeros((3, 2)), [(0, 1)], [[[0.0, 0.0], [-math.inf, -math.inf]]])
     comparison = comparison_bounds(model, model.replace(log_unary=[0.1, 0.0] * 3))
     assert comparison.vacuous.all()
     assert "variable 1 has no allowed state" in comparison.advice

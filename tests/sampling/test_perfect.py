@@ -15,7 +15,7 @@ from scipy import stats
 import fastmix
 import oracle
 import strategies
-from fastmix import FastmixError, ModelError, NotConvergedError, PairwiseMRF, UnfitMethodError, perfect_sample
+from fastmix import FastmixError, MarkovRandomField, ModelError, NotConvergedError, UnfitMethodError, perfect_sample
 from fastmix.instances import ising_grid, potts_grid
 from fastmix.sampling import perfect
 from fastmix.sampling.generator import make_streams
@@ -23,13 +23,13 @@ from fastmix.sampling.generator import make_streams
 FALSE_ALARM = 1e-7  # of each chi-square test of this file, of which there are fewer than ten
 
 ATTRACTIVE = ising_grid(2, 3, coupling_max=1.2, attractive=True, seed=2)
-MIXED = PairwiseMRF.ising([(0, 1), (1, 2), (0, 2), (2, 3)], [0.35, -0.3, 0.3, -0.4], field=[0.6, -0.4, 0.1, 0.9])
-LOPSIDED = PairwiseMRF.from_tables(
+MIXED = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2), (2, 3)], [0.35, -0.3, 0.3, -0.4], field=[0.6, -0.4, 0.1, 0.9])
+LOPSIDED = MarkovRandomField.from_tables(
     [np.array([0.3, 0.0, -0.5]), np.array([0.2, -0.1]), np.array([0.0, 0.4, 0.1, -0.2])],
     [(0, 1), (1, 2)],
     [np.array([[0.2, -0.3], [0.1, 0.0], [-0.2, 0.3]]), np.array([[0.3, 0.0, -0.3, 0.1], [-0.2, 0.2, 0.2, 0.0]])],
 )
-HARD_CORE = PairwiseMRF.from_tables(
+HARD_CORE = MarkovRandomField.from_tables(
     [np.array([0.0, -1.8])] * 4, [(0, 1), (1, 2), (2, 3)], [np.array([[0.0, 0.0], [0.0, -np.inf]])] * 3
 )
 MODELS = {"attractive": ATTRACTIVE, "mixed": MIXED, "lopsided": LOPSIDED, "hard core": HARD_CORE}
@@ -60,7 +60,7 @@ class Numbers:
         return (((high << 21) | (low >> 11)) + 0.5) / 2.0**53
 
 
-def naive_update(model: PairwiseMRF, sets: list[set[int]], i: int, numbers: Numbers) -> set[int]:
+def naive_update(model: MarkovRandomField, sets: list[set[int]], i: int, numbers: Numbers) -> set[int]:
     """States that some allowed choice from the neighbours' sets selects, by trying all choices."""
     count = int(model.num_states[i])
     binary = bool((model.num_states == 2).all())
@@ -110,7 +110,7 @@ def test_sets_hold_whatever_the_past_selects(model, seed):
     assert numbers.words == stream.tolist()
 
 
-def joint_p_value(model: PairwiseMRF, states: np.ndarray) -> float:
+def joint_p_value(model: MarkovRandomField, states: np.ndarray) -> float:
     """Chi-square of joint counts; configurations expected less than 5 times are put together."""
     probability = oracle.joint(model).ravel()
     index = np.ravel_multi_index(states.T, model.num_states)
@@ -135,7 +135,7 @@ def test_joint_distribution(name):
     assert samples.status == "ok"
 
 
-def sabotaged(model: PairwiseMRF, how: str, num_samples: int) -> np.ndarray:
+def sabotaged(model: MarkovRandomField, how: str, num_samples: int) -> np.ndarray:
     """Samples of two famous mistakes."""
     past = perfect._Past(model, 5, 1 << 20)
     kernels = pytest.importorskip("fastmix.sampling.perfect_kernels")
@@ -163,13 +163,15 @@ def sabotaged(model: PairwiseMRF, how: str, num_samples: int) -> np.ndarray:
 
 @pytest.mark.parametrize("how", ["forward", "fresh"])
 def test_sabotage_is_caught(how):
-    strong = PairwiseMRF.ising([(0, 1), (1, 2)], coupling=0.9, field=[0.2, -0.5, 0.1])
+    strong = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=0.9, field=[0.2, -0.5, 0.1])
     assert joint_p_value(strong, perfect_sample(strong, num_samples=6000, seed=5).states) > FALSE_ALARM
     assert joint_p_value(strong, sabotaged(strong, how, 6000)) < FALSE_ALARM
 
 
 def test_wrong_model_is_caught():
-    other = PairwiseMRF.ising([(0, 1), (1, 2), (0, 2), (2, 3)], [0.35, 0.3, 0.3, -0.4], field=[0.6, -0.4, 0.1, 0.9])
+    other = MarkovRandomField.ising(
+        [(0, 1), (1, 2), (0, 2), (2, 3)], [0.35, 0.3, 0.3, -0.4], field=[0.6, -0.4, 0.1, 0.9]
+    )
     assert joint_p_value(other, perfect_sample(MIXED, num_samples=20_000, seed=5).states) < FALSE_ALARM
 
 
@@ -186,22 +188,22 @@ def test_seed_fixes_the_samples_whatever_the_threads():
 
 def test_evidence_forbidden_states_and_no_variables():
     unary = [np.array([0.0, -np.inf, 0.3]), np.array([0.1, 0.2]), np.array([0.0, 0.5])]
-    model = PairwiseMRF.from_tables(unary, [(0, 1), (1, 2)], [0.1 * np.arange(6).reshape(3, 2), 0.2 * np.eye(2)])
+    model = MarkovRandomField.from_tables(unary, [(0, 1), (1, 2)], [0.1 * np.arange(6).reshape(3, 2), 0.2 * np.eye(2)])
     samples = perfect_sample(model, num_samples=30, evidence={2: 1}, seed=1)
     assert set(samples.states[:, 0]) == {0, 2}
     assert (samples.states[:, 2] == 1).all()
-    none = perfect_sample(PairwiseMRF.from_tables([], [], []), num_samples=3, seed=1)
+    none = perfect_sample(MarkovRandomField.from_tables([], [], []), num_samples=3, seed=1)
     assert none.states.shape == (3, 0)
     assert none.to_dict()["num_samples"] == 3
     assert perfect_sample(model, num_samples=0, seed=1).states.shape == (0, 3)
 
 
 def test_exchanged_states_and_strong_couplings():
-    balanced = PairwiseMRF.ising([(0, 1), (1, 2), (2, 3), (0, 3)], [1.5, -1.5, -1.5, 1.5], field=[0.3, 0, 0, 0])
+    balanced = MarkovRandomField.ising([(0, 1), (1, 2), (2, 3), (0, 3)], [1.5, -1.5, -1.5, 1.5], field=[0.3, 0, 0, 0])
     samples = perfect_sample(balanced, num_samples=5000, seed=2)
     assert "attractive" in samples.reason
     assert joint_p_value(balanced, samples.states) > FALSE_ALARM
-    pair = PairwiseMRF.ising([(0, 1)], coupling=1e3, field=[0.2, 0.0])  # no single update leaves an extreme one
+    pair = MarkovRandomField.ising([(0, 1)], coupling=1e3, field=[0.2, 0.0])  # no single update leaves an extreme one
     with pytest.raises(NotConvergedError, match="raise max_sweeps"):
         perfect_sample(pair, num_samples=2, max_sweeps=64, seed=1)
 
@@ -210,7 +212,7 @@ def test_refusals():
     with pytest.raises(UnfitMethodError, match=r"dependency norm below 1, and this model has \d"):
         perfect_sample(potts_grid(3, 3, num_states=3, coupling_max=4.0, seed=0))
     with pytest.raises(UnfitMethodError, match="at most 64 states"):
-        perfect_sample(PairwiseMRF.from_tables([np.zeros(65)], [], []))
+        perfect_sample(MarkovRandomField.from_tables([np.zeros(65)], [], []))
     with pytest.raises(ValueError, match="num_samples must be a whole number of at least 0"):
         perfect_sample(MIXED, num_samples=-1)
     with pytest.raises(NotConvergedError, match="not met its past after"):
@@ -244,6 +246,6 @@ def test_without_the_compiler():
 
 
 def test_an_undefined_chain_is_refused():
-    model = PairwiseMRF.from_tables(np.zeros((2, 2)), [(0, 1)], [[[0.0, 0.0], [-np.inf, -np.inf]]])
+    model = MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [[[0.0, 0.0], [-np.inf, -np.inf]]])
     with pytest.raises(ModelError, match="variable 1 has no allowed state"):
         perfect_sample(model, seed=0)

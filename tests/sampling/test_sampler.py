@@ -21,9 +21,9 @@ import oracle_theory
 import strategies
 from fastmix import (
     FormatError,
+    MarkovRandomField,
     ModelError,
     NotConvergedError,
-    PairwiseMRF,
     ResourceError,
     UnfitMethodError,
     certify,
@@ -47,7 +47,7 @@ WEAK = ising_grid(3, 3, coupling_max=0.5, seed=0)
 EDGES = [(0, 1), (1, 2), (2, 3), (0, 3), (1, 3)]
 
 
-def lopsided(seed: int = 3) -> PairwiseMRF:
+def lopsided(seed: int = 3) -> MarkovRandomField:
     """Names, mixed state counts, a state forbidden by its unary, a forbidden pair."""
     rng = np.random.default_rng(seed)
     counts = [2, 3, 4, 2, 2]
@@ -55,12 +55,12 @@ def lopsided(seed: int = 3) -> PairwiseMRF:
     unary[2][1] = -np.inf
     tables = [rng.normal(size=(counts[i], counts[j])) for i, j in EDGES]
     tables[0][1, 2] = -np.inf
-    return PairwiseMRF.from_tables(
+    return MarkovRandomField.from_tables(
         unary, EDGES, tables, variable_names=list("abcde"), state_names=[[f"s{k}" for k in range(n)] for n in counts]
     )
 
 
-def given_exact(model: PairwiseMRF, evidence: dict[int | str, int | str]) -> np.ndarray:
+def given_exact(model: MarkovRandomField, evidence: dict[int | str, int | str]) -> np.ndarray:
     """Flat marginals given evidence, from all configurations that agree with it."""
     observed = {model.variable_index(i): model.state_index(i, state) for i, state in evidence.items()}
     joint = oracle.joint(model)
@@ -129,7 +129,7 @@ def test_hard_models_give_no_nan(name, how):
 
 
 def test_no_variables():
-    result = sample(PairwiseMRF.from_factors([], [((), 2.5)]), num_chains=3, num_sweeps=10, seed=0)
+    result = sample(MarkovRandomField.from_factors([], [((), 2.5)]), num_chains=3, num_sweeps=10, seed=0)
     assert result.status == Status.OK
     assert result.node_marginals.shape == (0,)
     assert result.states.shape == (3, 0)
@@ -138,8 +138,8 @@ def test_no_variables():
 
 def test_many_and_few_chains_and_large_degrees():
     # Few chains, and a variable with 30 neighbours, whose conditionals are not tabulated.
-    star = PairwiseMRF.ising([(0, i) for i in range(1, 31)], 0.1, 0.2)
-    exact = PairwiseMRF.ising([(0, 1)], 0.1, 0.2)
+    star = MarkovRandomField.ising([(0, i) for i in range(1, 31)], 0.1, 0.2)
+    exact = MarkovRandomField.ising([(0, 1)], 0.1, 0.2)
     leaf = sample(star, num_chains=10, num_sweeps=3000, seed=1)
     # By symmetry all leaves have the same marginal: log-odds of the centre are 2 (0.2 + 30 * atanh(tanh 0.1 tanh 0.2)).
     effective = math.atanh(math.tanh(0.1) * math.tanh(0.2))
@@ -186,16 +186,16 @@ def test_impossible_evidence_and_undefined_conditionals_are_refused():
     with pytest.raises(ModelError, match="impossible"):
         sample(lopsided(), evidence={"c": 1}, num_sweeps=10)
     equal = np.where(np.eye(2, dtype=bool), -np.inf, 0.0)
-    path = PairwiseMRF.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2)], [equal] * 2)
+    path = MarkovRandomField.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2)], [equal] * 2)
     with pytest.raises(UnfitMethodError, match="cannot reach every configuration"):
         sample(path, num_sweeps=10)
     first, second = np.array([[0.0, 0.0], [-np.inf, 0.0]]), np.array([[0.0, 0.0], [0.0, -np.inf]])
-    path = PairwiseMRF.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2)], [first, second])
+    path = MarkovRandomField.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2)], [first, second])
     with pytest.raises(ModelError, match="no allowed state"):
         sample(path, num_sweeps=10)
 
 
-def naive_pairs(model: PairwiseMRF, states: np.ndarray) -> np.ndarray:
+def naive_pairs(model: MarkovRandomField, states: np.ndarray) -> np.ndarray:
     """For every edge, half of either end's conditional probabilities beside the state of the other end."""
     out = []
     for i, j in model.edges:
@@ -240,12 +240,12 @@ def test_edge_marginals_of_spaced_configurations(estimator):
         sample(model, num_sweeps=10, seed=3).edge_marginal(0, 1)
 
 
-def lopsided_soft() -> PairwiseMRF:
+def lopsided_soft() -> MarkovRandomField:
     rng = np.random.default_rng(5)
     counts = [2, 3, 2, 4]
     pairs = [(0, 1), (1, 2), (2, 3)]
     tables = [0.5 * rng.normal(size=(counts[i], counts[j])) for i, j in pairs]
-    return PairwiseMRF.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
+    return MarkovRandomField.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
 
 
 # -- draws and traces -------------------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ def test_going_on_from_a_result(monkeypatch):
 
 
 def test_frozen_chains_stay_where_they_were():
-    model = PairwiseMRF.ising([(0, 1), (1, 2)], 1e3, 0.0)
+    model = MarkovRandomField.ising([(0, 1), (1, 2)], 1e3, 0.0)
     start = np.array([[0, 0, 0], [1, 1, 1], [1, 1, 1]])
     first = sample(model, num_chains=3, num_sweeps=50, start=start, seed=1)
     second = sample(model, num_sweeps=50, start=first, seed=2)
@@ -412,7 +412,9 @@ def test_accuracy_is_met(schedule):
 @pytest.mark.parametrize("estimator", ["rao-blackwell", "counts"])
 def test_the_first_sweep_averaged_comes_after_the_burn_in(schedule, estimator):
     # Intervals and ``bias`` rest on it: the law of what is averaged is that after burn_in + 1 sweeps.
-    model = PairwiseMRF.from_tables([[0.0, 1.0], [0.5, 0.0, -0.5]], [(0, 1)], [[[1.5, 0.0, -1.0], [0.0, 0.0, 1.5]]])
+    model = MarkovRandomField.from_tables(
+        [[0.0, 1.0], [0.5, 0.0, -0.5]], [(0, 1)], [[[1.5, 0.0, -1.0], [0.0, 0.0, 1.5]]]
+    )
     chain = oracle_theory.Chain(model)
     order = None if schedule == "random" else visit_order(model)[0].tolist()
     kernel = chain.sweep(schedule, order)
@@ -448,7 +450,7 @@ def test_accuracy_without_a_certificate_is_refused():
 
 def test_strong_attraction_is_not_mixed():
     grid = [(r * 6 + c, s) for r in range(6) for c in range(6) for s in neighbours(r, c)]
-    result = sample(PairwiseMRF.ising(grid, 1.0), num_sweeps=500, seed=1)
+    result = sample(MarkovRandomField.ising(grid, 1.0), num_sweeps=500, seed=1)
     assert result.status == Status.NOT_MIXED
     assert "Not mixed" in result.stats["note"]
     assert result.r_hat.max() > 1.1
@@ -471,7 +473,7 @@ def test_intervals_hold():
     given = sample(model, num_chains=500, num_sweeps=20, burn_in=30, seed=4, evidence=evidence)
     exact, intervals = given_exact(model, evidence), given.intervals(simultaneous=True)
     assert ((intervals.lower <= exact + 1e-12) & (exact <= intervals.upper + 1e-12)).all()
-    strong = sample(PairwiseMRF.ising(EDGES, 2.0), num_chains=16, num_sweeps=50, seed=0)
+    strong = sample(MarkovRandomField.ising(EDGES, 2.0), num_chains=16, num_sweeps=50, seed=0)
     assert strong.intervals().vacuous.all()
 
 
@@ -773,7 +775,7 @@ def test_conditionals_are_those_of_the_oracle():
 
 
 def test_intervals_of_the_original_refuse_evidence():
-    model = fastmix.PairwiseMRF.ising([(0, 1), (1, 2)], coupling=0.2)
+    model = fastmix.MarkovRandomField.ising([(0, 1), (1, 2)], coupling=0.2)
     result = fastmix.sample(model, num_chains=8, num_sweeps=40, evidence={0: 1}, seed=0)
     with pytest.raises(UnfitMethodError, match="condition both models first"):
         result.intervals(original=model)
@@ -782,13 +784,13 @@ def test_intervals_of_the_original_refuse_evidence():
 
 def test_certain_states_have_probability_one_exactly():
     """24-bit sums must not round a certainty down."""
-    model = fastmix.PairwiseMRF.ising([(0, 1)], coupling=0.1, field=[-50.0, 0.2])
+    model = fastmix.MarkovRandomField.ising([(0, 1)], coupling=0.1, field=[-50.0, 0.2])
     result = fastmix.sample(model, num_chains=4, num_sweeps=400, seed=0)
     assert result.marginal(0).tolist() == [1.0, 0.0]
 
 
 def test_to_arviz_needs_draws():
-    model = fastmix.PairwiseMRF.ising([(0, 1)], coupling=0.2)
+    model = fastmix.MarkovRandomField.ising([(0, 1)], coupling=0.2)
     with pytest.raises(ValueError, match="num_draws"):
         fastmix.sample(model, num_chains=2, num_sweeps=20, seed=0).to_arviz()
 

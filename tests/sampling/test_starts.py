@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import oracle
 import strategies
 from fastmix.graphs import complete_edges, grid_edges
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.results import Status
 from fastmix.sampling import sample, starts
 from fastmix.sampling.starts import dispersed_states, find_modes, random_states, remembered_sweeps
@@ -26,7 +26,7 @@ INF = math.inf
 NORMAL_QUANTILE = 4.9
 
 
-def starts_of(model: PairwiseMRF, count: int, seed: int) -> tuple[IntArray, IntArray]:
+def starts_of(model: MarkovRandomField, count: int, seed: int) -> tuple[IntArray, IntArray]:
     return dispersed_states(model, count, find_modes(model, seed=seed), np.random.default_rng(seed))
 
 
@@ -34,25 +34,25 @@ def has_row(states: IntArray, row: Sequence[int] | IntArray) -> bool:
     return bool((states == np.asarray(row)).all(axis=1).any())
 
 
-def many_modes(num_pairs: int = 12) -> PairwiseMRF:
+def many_modes(num_pairs: int = 12) -> MarkovRandomField:
     """Pairs of variables that are strongly coupled: ``2 ** num_pairs`` local maxima."""
-    return PairwiseMRF.ising([(2 * k, 2 * k + 1) for k in range(num_pairs)], 2.0, 0.01)
+    return MarkovRandomField.ising([(2 * k, 2 * k + 1) for k in range(num_pairs)], 2.0, 0.01)
 
 
-def planted(labels: IntArray, num_states: int = 16) -> PairwiseMRF:
+def planted(labels: IntArray, num_states: int = 16) -> MarkovRandomField:
     """A first-order transition: random configurations, or all variables at their labels, with the larger weight."""
     n = len(labels)
     edges = complete_edges(n)
     coupling = (n * (math.log(num_states) + 2.0) + 3.0) / len(edges)
     states = np.arange(num_states)
     tables = [coupling * np.outer(states == labels[i], states == labels[j]) for i, j in edges.tolist()]
-    return PairwiseMRF.from_tables([-2.0 * (states == label) for label in labels], edges, tables)
+    return MarkovRandomField.from_tables([-2.0 * (states == label) for label in labels], edges, tables)
 
 
 # -- local maxima ---------------------------------------------------------------------------------------------------
 
 
-def assert_local_maximum(model: PairwiseMRF, x: Sequence[int]) -> None:
+def assert_local_maximum(model: MarkovRandomField, x: Sequence[int]) -> None:
     """No change of a single variable leads to a larger weight."""
     weight = oracle.log_weight(model, x)
     assert weight > -INF, "a configuration of weight 0"
@@ -63,7 +63,7 @@ def assert_local_maximum(model: PairwiseMRF, x: Sequence[int]) -> None:
 
 
 def test_local_maxima_can_be_told() -> None:
-    model = PairwiseMRF.ising([(0, 1), (1, 2)], 1.0, 0.1)
+    model = MarkovRandomField.ising([(0, 1), (1, 2)], 1.0, 0.1)
     assert_local_maximum(model, [1, 1, 1])
     assert_local_maximum(model, [0, 0, 0])
     with pytest.raises(AssertionError, match="state 1 of variable 0 is better"):
@@ -72,7 +72,7 @@ def test_local_maxima_can_be_told() -> None:
 
 @settings(max_examples=300)
 @given(model=strategies.models(max_variables=5), seed=st.integers(0, 2**32 - 1), count=st.sampled_from([16, 2, 1, 0]))
-def test_modes_of_tiny_models(model: PairwiseMRF, seed: int, count: int) -> None:
+def test_modes_of_tiny_models(model: MarkovRandomField, seed: int, count: int) -> None:
     modes = find_modes(model, seed=seed, count=count)
     assert modes.dtype == np.int64
     assert modes.shape[1:] == (model.num_variables,)
@@ -142,7 +142,7 @@ def test_both_ordered_configurations_of_attractive_models(name: str, field: floa
     edges, coupling = GRAPHS[name]
     n = int(edges.max()) + 1
     fields = field * np.random.default_rng(seed).uniform(-1.0, 1.0, n)
-    modes = find_modes(PairwiseMRF.ising(edges, coupling, fields), seed=seed)
+    modes = find_modes(MarkovRandomField.ising(edges, coupling, fields), seed=seed)
     assert has_row(modes, [0] * n)
     assert has_row(modes, [1] * n)
 
@@ -155,7 +155,7 @@ def test_both_ordered_configurations_behind_random_flips(name: str, field: float
     n = int(edges.max()) + 1
     flips = np.random.default_rng(seed).choice([-1, 1], n)
     couplings = coupling * flips[edges[:, 0]] * flips[edges[:, 1]]
-    modes = find_modes(PairwiseMRF.ising(edges, couplings, field * flips), seed=seed)
+    modes = find_modes(MarkovRandomField.ising(edges, couplings, field * flips), seed=seed)
     ordered = (flips + 1) // 2
     assert has_row(modes, ordered)
     assert has_row(modes, 1 - ordered)
@@ -164,7 +164,7 @@ def test_both_ordered_configurations_behind_random_flips(name: str, field: float
 
 
 def test_ordered_configurations_of_potts_models() -> None:
-    modes = find_modes(PairwiseMRF.potts(grid_edges(5, 5), 1.5, 4), seed=0)
+    modes = find_modes(MarkovRandomField.potts(grid_edges(5, 5), 1.5, 4), seed=0)
     for state in range(4):
         assert has_row(modes, [state] * 25)
 
@@ -196,7 +196,7 @@ def test_two_phases_that_share_states() -> None:
             for c, (i, j) in zip(couplings, edges.tolist(), strict=True)
         ]
         unaries = [(0.0 if i < 8 else -9.0) * (states == label) for i, label in enumerate(labels)]
-        modes = find_modes(PairwiseMRF.from_tables(unaries, edges, tables), seed=seed)
+        modes = find_modes(MarkovRandomField.from_tables(unaries, edges, tables), seed=seed)
         assert modes[0].tolist() == labels.tolist()
         assert (modes[1:, :8] == labels[:8]).all(axis=1).any()
 
@@ -227,9 +227,9 @@ def test_first_order_models_are_not_believed(num_chains: int) -> None:
 # -- forbidden pairs and states -------------------------------------------------------------------------------------
 
 
-def coloring(edges: IntArray, num_states: int) -> PairwiseMRF:
+def coloring(edges: IntArray, num_states: int) -> MarkovRandomField:
     table = np.where(np.eye(num_states) == 1.0, -INF, 0.0)
-    return PairwiseMRF.from_tables([np.zeros(num_states)] * (int(edges.max()) + 1), edges, [table] * len(edges))
+    return MarkovRandomField.from_tables([np.zeros(num_states)] * (int(edges.max()) + 1), edges, [table] * len(edges))
 
 
 def test_modes_of_colorings() -> None:
@@ -268,16 +268,16 @@ def test_descents_leave_forbidden_configurations() -> None:
     # The best state of the unary of each is forbidden beside that of the other, at any size of the log-potentials.
     for scale in (1.0, 1e3):
         table = [[0.0, 0.0], [0.0, -INF]]
-        model = PairwiseMRF.from_tables([[0.0, scale], [0.0, 0.9 * scale]], [(0, 1)], [table])
+        model = MarkovRandomField.from_tables([[0.0, scale], [0.0, 0.9 * scale]], [(0, 1)], [table])
         assert find_modes(model, seed=0).tolist() == [[1, 0], [0, 1]]
 
 
-LOPSIDED = PairwiseMRF.from_tables(
+LOPSIDED = MarkovRandomField.from_tables(
     [[-INF, 0.0, -INF, 1.0], [0.0], [5.0, -3.0], [-INF, 0.0], [0.0, 0.0, -INF], [0.0, 9.0, -9.0, -INF, -INF]], [], []
 )
 
 
-def assert_uniform(states: IntArray, model: PairwiseMRF) -> None:
+def assert_uniform(states: IntArray, model: MarkovRandomField) -> None:
     """No state that a unary forbids, the others equally often: each within 4.9 standard deviations."""
     count = len(states)
     assert states.shape == (count, model.num_variables)
@@ -311,13 +311,13 @@ def test_random_states_are_uniform_over_what_is_allowed() -> None:
 
 def test_random_states_of_nothing() -> None:
     rng = np.random.default_rng(0)
-    assert random_states(PairwiseMRF.from_tables([], [], []), 3, rng).shape == (3, 0)
+    assert random_states(MarkovRandomField.from_tables([], [], []), 3, rng).shape == (3, 0)
     assert random_states(LOPSIDED, 0, rng).shape == (0, 6)
 
 
 @settings(max_examples=100)
 @given(model=strategies.models(max_variables=5), seed=st.integers(0, 2**32 - 1), count=st.integers(1, 40))
-def test_starts_of_tiny_models(model: PairwiseMRF, seed: int, count: int) -> None:
+def test_starts_of_tiny_models(model: MarkovRandomField, seed: int, count: int) -> None:
     states, places = starts_of(model, count, seed)
     assert states.shape == (count, model.num_variables)
     assert len(places) <= min(16, count // 2)
@@ -360,7 +360,7 @@ def test_half_of_the_chains_start_at_modes(count: int) -> None:
 
 
 def test_fewer_modes_than_places() -> None:
-    model = PairwiseMRF.ising(complete_edges(6), 1.0)  # two modes
+    model = MarkovRandomField.ising(complete_edges(6), 1.0)  # two modes
     states, places = starts_of(model, 16, 0)
     assert places.tolist() == [4, 12]
     assert sorted(states[places].tolist()) == [[0] * 6, [1] * 6]
@@ -384,11 +384,11 @@ def decaying(mean: FloatArray, modes: IntArray, times: Sequence[float]) -> Float
     return burned
 
 
-def binary(num_variables: int, seed: int = 0) -> tuple[PairwiseMRF, FloatArray, IntArray]:
+def binary(num_variables: int, seed: int = 0) -> tuple[MarkovRandomField, FloatArray, IntArray]:
     """Variables without edges, marginals of theirs, and a configuration."""
     rng = np.random.default_rng(seed)
     ones = rng.uniform(0.2, 0.8, num_variables)
-    model = PairwiseMRF.from_tables([np.zeros(2)] * num_variables, [], [])
+    model = MarkovRandomField.from_tables([np.zeros(2)] * num_variables, [], [])
     return model, np.stack([1.0 - ones, ones], axis=1).ravel(), rng.integers(2, size=(1, num_variables))
 
 
@@ -433,7 +433,7 @@ def test_independent_draws_remember_nothing(num_variables: int) -> None:
 
 def test_modes_close_to_the_answer_show_nothing() -> None:
     # The configuration differs from the answer in 10 * 0.04 variables: everything may well stay there.
-    model = PairwiseMRF.from_tables([np.zeros(2)] * 10, [], [])
+    model = MarkovRandomField.from_tables([np.zeros(2)] * 10, [], [])
     modes = np.zeros((1, 10), dtype=np.int64)
     mean = np.tile([0.96, 0.04], 10)
     assert remembered_sweeps(model, modes, decaying(mean, modes, [INF]), BURN_IN, mean) == 0.0
@@ -456,7 +456,7 @@ def test_swendsen_wang_where_unaries_forbid_states(num_chains: int, start: str) 
     unaries = [[0.0, 0.4, -INF], [0.3, -INF, 0.2], [0.0, 0.1, 0.2], [-INF, 0.0, -INF], [-INF, 1.0, 0.0]]
     edges = [(0, 1), (0, 2), (1, 2), (2, 3), (2, 4)]
     tables = [coupling * np.eye(3) for coupling in (1.0, 0.6, 0.5, 0.3, 0.8)]
-    model = PairwiseMRF.from_tables(unaries, edges, tables)
+    model = MarkovRandomField.from_tables(unaries, edges, tables)
     exact = np.concatenate(oracle.node_marginals(model))
     for seed in range(3):
         result = sample(model, method="swendsen-wang", num_chains=num_chains, num_sweeps=2000, start=start, seed=seed)

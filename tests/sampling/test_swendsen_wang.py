@@ -23,7 +23,7 @@ import oracle
 from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.graphs import connected_components, erdos_renyi_edges
 from fastmix.instances import ising_grid, ising_random, potts_grid
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.reduction import reduce_model
 from fastmix.sampling import swendsen_wang
 from fastmix.sampling.swendsen_wang import SwendsenWang, check_swendsen_wang, is_swendsen_wang
@@ -53,12 +53,14 @@ class Parts:
         none = [[0.0] * len(self.unary[i]) for i, _ in self.edges], [[0.0] * len(self.unary[j]) for _, j in self.edges]
         return self.left or none[0], self.right or none[1]
 
-    def model(self) -> PairwiseMRF:
+    def model(self) -> MarkovRandomField:
         tables = [
             [[J * (a == b) + r[a] + s[b] for b in range(len(s))] for a in range(len(r))]
             for J, r, s in zip(self.coupling, *self.functions(), strict=True)
         ]
-        return PairwiseMRF.from_tables([np.array(u) for u in self.unary], self.edges, [np.array(t) for t in tables])
+        return MarkovRandomField.from_tables(
+            [np.array(u) for u in self.unary], self.edges, [np.array(t) for t in tables]
+        )
 
     def attractive(self) -> tuple[list[bool], Parts]:
         """Variables to exchange the states of, the smallest of a component never, and the model after that."""
@@ -351,7 +353,7 @@ def excess(counts: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
     return float(((observed - hoped) ** 2 / hoped).sum()), len(hoped) - 1
 
 
-def joint_misfit(model: PairwiseMRF, states: np.ndarray) -> float:
+def joint_misfit(model: MarkovRandomField, states: np.ndarray) -> float:
     """Chi-square statistic of independent configurations over its limit: above 1, they are not of the model."""
     shape = tuple(model.num_states.tolist())
     codes = np.ravel_multi_index(tuple(states.T), shape)
@@ -540,7 +542,7 @@ def test_sabotage_is_caught(parts: Parts) -> None:
     ],
     ids=["fields", "couplings", "potts"],
 )
-def test_marginals_of_grids(model: PairwiseMRF) -> None:
+def test_marginals_of_grids(model: MarkovRandomField) -> None:
     # Averages over 100 sweeps have a skewness below 2, over 500 chains below 0.1: close enough to a normal law.
     num_chains, num_sweeps = 500, 100
     exact = fastmix.infer(model, method="exact").node_marginals
@@ -562,7 +564,7 @@ def test_clusters_of_a_large_graph(num_states: int) -> None:
     n = 20_000
     edges = erdos_renyi_edges(n, 1.1 / n, seed=1)
     fields = np.random.default_rng(2).normal(size=(n, num_states))
-    model = PairwiseMRF.potts(edges, 1e3, num_states, fields)
+    model = MarkovRandomField.potts(edges, 1e3, num_states, fields)
     engine = SwendsenWang(model, num_chains=2, seed=3)
     engine.set_states(np.zeros((2, n), dtype=np.int64))
     engine.advance(3, collect=True)
@@ -587,11 +589,13 @@ def test_clusters_of_a_large_graph(num_states: int) -> None:
 # -- what is accepted -----------------------------------------------------------------------------------------------
 
 
-def with_table(table: Sequence[Sequence[float]]) -> PairwiseMRF:
+def with_table(table: Sequence[Sequence[float]]) -> MarkovRandomField:
     """Three variables in a path, a harmless edge before the one with the table."""
     t = np.array(table, dtype=float)
     L = len(t)
-    return PairwiseMRF.from_tables([np.zeros(L), np.zeros(L), np.zeros(t.shape[1])], [(0, 1), (1, 2)], [np.eye(L), t])
+    return MarkovRandomField.from_tables(
+        [np.zeros(L), np.zeros(L), np.zeros(t.shape[1])], [(0, 1), (1, 2)], [np.eye(L), t]
+    )
 
 
 @pytest.mark.parametrize(
@@ -603,12 +607,12 @@ def with_table(table: Sequence[Sequence[float]]) -> PairwiseMRF:
         (with_table([[1, 0, 0], [0, 1, 0]]), r"edge \(1, 2\) couples variables of 2 and 3 states.*drop_forbidden"),
         (with_table([[1, -INF], [0, 1]]), r"edge \(1, 2\) forbids a pair of states"),
         (
-            PairwiseMRF.ising([(0, 1), (1, 2), (0, 2), (3, 4)], [1.0, 1.0, -0.25, -1.0]),
+            MarkovRandomField.ising([(0, 1), (1, 2), (0, 2), (3, 4)], [1.0, 1.0, -0.25, -1.0]),
             r"edge \(0, 2\) has the negative coupling -0\.5, which no exchange of states removes.*odd number",
         ),
     ],
 )
-def test_refusals(model: PairwiseMRF, reason: str) -> None:
+def test_refusals(model: MarkovRandomField, reason: str) -> None:
     assert not is_swendsen_wang(model)
     with pytest.raises(UnfitMethodError, match=reason):
         check_swendsen_wang(model)
@@ -752,11 +756,11 @@ def test_bad_arguments() -> None:
 
 TINY_RUN = """
 import numpy as np
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.sampling.swendsen_wang import SwendsenWang
 answers = []
 for fields in ([[0.0, 0.5], [0.3, 0.0], [0.0, 0.1]], [[0.0, 0.5, 0.2], [0.3, 0.0, 0.1], [0.0, -np.inf, 0.4]]):
-    model = PairwiseMRF.potts([(0, 1), (1, 2)], [0.9, 1.4], len(fields[0]), fields)
+    model = MarkovRandomField.potts([(0, 1), (1, 2)], [0.9, 1.4], len(fields[0]), fields)
     engine = SwendsenWang(model, num_chains=3, seed=5)
     engine.advance(25, collect=True)
     answers.append([engine.get_states().tolist(), engine.get_random_state().tolist(), engine.take_sums().tolist()])

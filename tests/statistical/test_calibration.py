@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fastmix import PairwiseMRF, certify
+from fastmix import MarkovRandomField, certify
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.sampling import sample
 from fastmix.sampling.intervals import rigorous_intervals
@@ -21,7 +21,7 @@ FALSE_ALARM = 1e-6  # of every bound below
 LEVEL = 0.95
 
 
-def certified_models(seed: int, count: int) -> Iterator[tuple[PairwiseMRF, float]]:
+def certified_models(seed: int, count: int) -> Iterator[tuple[MarkovRandomField, float]]:
     """Models of 3 to 6 variables with 2 or 3 states, random edges and tables, and their dependency norms, below 1.
 
     The strength of the tables is drawn as well, so that the norms fill the range from weak to nearly uncertified.
@@ -33,7 +33,7 @@ def certified_models(seed: int, count: int) -> Iterator[tuple[PairwiseMRF, float
         pairs = [pair for pair in itertools.combinations(range(n), 2) if rng.random() < 0.5]
         scale = rng.uniform(0.1, 1.2)
         tables = [scale * rng.normal(size=(counts[i], counts[j])) for i, j in pairs]
-        model = PairwiseMRF.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
+        model = MarkovRandomField.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
         norm = certify(model, accuracy=0.01).norm_value
         if pairs and norm < 1.0:
             count -= 1

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fastmix import PairwiseMRF, certify, infer, sample, temper
+from fastmix import MarkovRandomField, certify, infer, sample, temper
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.graphs import grid_edges
 from fastmix.instances import ising_grid
@@ -30,7 +30,7 @@ LARGE = 0.1  # an error that an answer called ok must not have
 # -- families ---------------------------------------------------------------------------------------------------------
 
 
-def moderate(seed: int) -> PairwiseMRF:
+def moderate(seed: int) -> MarkovRandomField:
     """Models without a certificate that mix within hundreds of sweeps."""
     rng = np.random.default_rng([seed, 7])
     if seed % 4 == 0:
@@ -39,55 +39,57 @@ def moderate(seed: int) -> PairwiseMRF:
         return ising_grid(4, 4, coupling_max=rng.uniform(0.8, 1.6), seed=seed)
     if seed % 4 == 2:
         pairs = list(itertools.combinations(range(10), 2))
-        return PairwiseMRF.ising(pairs, coupling=0.16 * rng.uniform(0.5, 1.1), field=0.1 * rng.normal(size=10))
+        return MarkovRandomField.ising(pairs, coupling=0.16 * rng.uniform(0.5, 1.1), field=0.1 * rng.normal(size=10))
     pairs = grid_edges(3, 3).tolist()
-    return PairwiseMRF.potts(pairs, coupling=rng.uniform(0.5, 1.2), num_states=3, field=0.5 * rng.normal(size=(9, 3)))
+    return MarkovRandomField.potts(
+        pairs, coupling=rng.uniform(0.5, 1.2), num_states=3, field=0.5 * rng.normal(size=(9, 3))
+    )
 
 
-def opposing(seed: int) -> PairwiseMRF:
+def opposing(seed: int) -> MarkovRandomField:
     """Attractive models whose fields pull the two halves apart: clusters seldom change their states."""
     rng = np.random.default_rng([seed, 8])
     rows, cols = (4, 4) if seed % 2 else (3, 4)
     side = np.where(np.arange(rows * cols) % cols < cols / 2, 1.0, -1.0)
     field = side * rng.uniform(0.3, 1.5) * rng.uniform(0.7, 1.3, size=rows * cols)
-    return PairwiseMRF.ising(grid_edges(rows, cols), coupling=rng.uniform(0.5, 1.5), field=field)
+    return MarkovRandomField.ising(grid_edges(rows, cols), coupling=rng.uniform(0.5, 1.5), field=field)
 
 
-def bimodal(seed: int) -> PairwiseMRF:
+def bimodal(seed: int) -> MarkovRandomField:
     """Two or three modes of similar weight that single updates seldom leave; some hidden behind exchanged states."""
     rng = np.random.default_rng([seed, 9])
     if seed % 4 == 0:
         n = int(rng.integers(8, 14))
         pairs = list(itertools.combinations(range(n), 2))
-        return PairwiseMRF.ising(pairs, coupling=rng.uniform(1.2, 2.5) / n, field=rng.uniform(-0.05, 0.05))
+        return MarkovRandomField.ising(pairs, coupling=rng.uniform(1.2, 2.5) / n, field=rng.uniform(-0.05, 0.05))
     if seed % 4 == 3:
         field = 0.1 * rng.normal(size=(8, 3))
-        return PairwiseMRF.potts(grid_edges(2, 4), coupling=rng.uniform(1.5, 3.0), num_states=3, field=field)
+        return MarkovRandomField.potts(grid_edges(2, 4), coupling=rng.uniform(1.5, 3.0), num_states=3, field=field)
     edges = grid_edges(4, 4)
     signs = rng.choice([-1, 1], size=16) if seed % 4 == 2 else np.ones(16)
     coupling = rng.uniform(0.6, 1.2) * signs[edges[:, 0]] * signs[edges[:, 1]]
-    return PairwiseMRF.ising(edges, coupling=coupling, field=0.05 * rng.normal(size=16))
+    return MarkovRandomField.ising(edges, coupling=coupling, field=0.05 * rng.normal(size=16))
 
 
-def rare_neighbor(seed: int) -> PairwiseMRF:
+def rare_neighbor(seed: int) -> MarkovRandomField:
     """x_1 is nearly certain unless x_0 is in a rare state; x_2 makes x_1 vary a little from sweep to sweep."""
     rng = np.random.default_rng([seed, 10])
     p = 10.0 ** rng.uniform(-6.0, -3.0)
     joint = np.array([[(1.0 - p) * (1.0 - 1e-7), (1.0 - p) * 1e-7], [0.5 * p, 0.5 * p]])
     weak = rng.uniform(0.1, 0.5)
-    return PairwiseMRF.from_tables(
+    return MarkovRandomField.from_tables(
         [[0, 0], [0, 0], [0, 0]], [(0, 1), (1, 2)], [np.log(joint), [[weak, -weak], [-weak, weak]]]
     )
 
 
-def exact_marginals(model: PairwiseMRF) -> FloatArray:
+def exact_marginals(model: MarkovRandomField) -> FloatArray:
     return infer(model, method="exact").node_marginals
 
 
 class Trial:
     """Runs of one family: how many said ok, how many of these were wrong, and how often their intervals held."""
 
-    def __init__(self, family: Callable[[int], PairwiseMRF], count: int, **options: Any) -> None:
+    def __init__(self, family: Callable[[int], MarkovRandomField], count: int, **options: Any) -> None:
         self.count, self.false_ok, self.covered = count, 0, []
         for seed in range(count):
             model = family(seed)
@@ -179,7 +181,7 @@ def test_few_chains_do_not_agree_too_easily(num_chains: int, tell: Tell) -> None
         assert num_ok == 0
 
 
-def first_order_trial(seed: int) -> tuple[PairwiseMRF, float, NDArray[np.int64]]:
+def first_order_trial(seed: int) -> tuple[MarkovRandomField, float, NDArray[np.int64]]:
     rng = np.random.default_rng([seed, 11])
     n, num_states = int(rng.integers(8, 30)), int(rng.integers(4, 24))
     labels = rng.integers(0, num_states, size=n) if seed % 2 else np.zeros(n, dtype=np.int64)
@@ -209,7 +211,9 @@ def test_first_order_transitions(method: str, tell: Tell) -> None:
         assert np.mean(errors) < 0.08
 
 
-def potts_on_the_complete_graph(n: int, num_states: int, coupling: float, unary: float) -> tuple[PairwiseMRF, float]:
+def potts_on_the_complete_graph(
+    n: int, num_states: int, coupling: float, unary: float
+) -> tuple[MarkovRandomField, float]:
     """The model, and the probability of state 0, whose unary is given, by the numbers of variables in each state."""
     first = [coupling * k * (k - 1) / 2 + unary * k - math.lgamma(k + 1) for k in range(n + 1)]
     others = [0.0] + [-math.inf] * n
@@ -222,7 +226,7 @@ def potts_on_the_complete_graph(n: int, num_states: int, coupling: float, unary:
     field = np.zeros((n, num_states))
     field[:, 0] = unary
     pairs = list(itertools.combinations(range(n), 2))
-    return PairwiseMRF.potts(pairs, coupling=coupling, num_states=num_states, field=field), share
+    return MarkovRandomField.potts(pairs, coupling=coupling, num_states=num_states, field=field), share
 
 
 def test_first_order_transitions_of_cluster_moves(tell: Tell) -> None:
@@ -256,7 +260,7 @@ def test_no_lower_bound_is_above_log_z(tell: Tell) -> None:
         pairs = [pair for pair in itertools.combinations(range(n), 2) if rng.random() < 0.6]
         scale = rng.uniform(0.1, 4.0)
         tables = [scale * rng.normal(size=(counts[i], counts[j])) for i, j in pairs]
-        model = PairwiseMRF.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
+        model = MarkovRandomField.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
         truth = enumerate_model(model).log_z
         path = make_path(model)
         bounds = lower_bounds(path, find_phases(path, seed=seed), np.ones(1))[:, 0]
@@ -267,7 +271,7 @@ def test_no_lower_bound_is_above_log_z(tell: Tell) -> None:
     assert above == 0
 
 
-def sweep_matrix(model: PairwiseMRF) -> FloatArray:
+def sweep_matrix(model: MarkovRandomField) -> FloatArray:
     """Transition matrix of a sweep over the variables in order; all are binary and every conditional is defined."""
     n = model.num_variables
     states = list(itertools.product(range(2), repeat=n))
@@ -295,7 +299,7 @@ def test_no_certificate_is_beaten(tell: Tell) -> None:
         for table in tables:
             if rng.random() < 0.1:
                 table[tuple(rng.integers(0, 2, size=2))] = -np.inf
-        model = PairwiseMRF.from_tables([rng.normal(size=2) for _ in range(n)], pairs, tables)
+        model = MarkovRandomField.from_tables([rng.normal(size=2) for _ in range(n)], pairs, tables)
         certificate = certify(model, accuracy=0.05, order=np.arange(n))
         if not certificate.certified or certificate.num_sweeps is None:
             continue

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import oracle
-from fastmix import PairwiseMRF, UnfitMethodError, draw_exact
+from fastmix import MarkovRandomField, UnfitMethodError, draw_exact
 from fastmix.sampling.gibbs import check_conditionals
 from fastmix.tempering import cluster_kernels
 from fastmix.tempering import ladder as ladder_module
@@ -26,41 +26,43 @@ from naive_ladder import NaiveLadder
 FALSE_ALARM = 1e-7  # each test; a few dozen of them
 
 
-def mixed(seed: int = 3, *, forbidden: bool = False) -> PairwiseMRF:
+def mixed(seed: int = 3, *, forbidden: bool = False) -> MarkovRandomField:
     """Mixed state counts, a one-state and an isolated variable, one variable of five neighbours."""
     rng = np.random.default_rng(seed)
     counts, pairs = [2, 3, 1, 2, 2, 2, 2], [(0, 1), (0, 3), (1, 2), (1, 3), (1, 4), (1, 5), (3, 4)]
     tables = [1.2 * rng.normal(size=(counts[i], counts[j])) for i, j in pairs]
     if forbidden:
         tables[0][1, 2] = -np.inf
-    return PairwiseMRF.from_tables([rng.normal(size=k) for k in counts], pairs, tables, log_constant=0.7)
+    return MarkovRandomField.from_tables([rng.normal(size=k) for k in counts], pairs, tables, log_constant=0.7)
 
 
-def binary(seed: int = 4) -> PairwiseMRF:
+def binary(seed: int = 4) -> MarkovRandomField:
     """A square with a diagonal and a tail, asymmetric tables."""
     rng = np.random.default_rng(seed)
     pairs = [(0, 1), (0, 2), (0, 3), (1, 2), (2, 3), (3, 4)]
     tables = [1.2 * rng.normal(size=(2, 2)) for _ in pairs]
-    return PairwiseMRF.from_tables([0.7 * rng.normal(size=2) for _ in range(5)], pairs, tables)
+    return MarkovRandomField.from_tables([0.7 * rng.normal(size=2) for _ in range(5)], pairs, tables)
 
 
-def star(seed: int = 5) -> PairwiseMRF:
+def star(seed: int = 5) -> MarkovRandomField:
     """A hub of six neighbours: four at once and the rest one by one."""
     rng = np.random.default_rng(seed)
     pairs = [(0, j) for j in range(1, 7)]
-    return PairwiseMRF.ising(pairs, rng.uniform(-1, 1, 6), rng.uniform(-1, 1, 7))
+    return MarkovRandomField.ising(pairs, rng.uniform(-1, 1, 6), rng.uniform(-1, 1, 7))
 
 
-def attractive(seed: int = 6) -> PairwiseMRF:
+def attractive(seed: int = 6) -> MarkovRandomField:
     rng = np.random.default_rng(seed)
-    return PairwiseMRF.ising([(0, 1), (0, 2), (1, 3), (2, 3)], rng.uniform(0.2, 1.2, 4), rng.uniform(-0.8, 0.8, 4))
+    return MarkovRandomField.ising(
+        [(0, 1), (0, 2), (1, 3), (2, 3)], rng.uniform(0.2, 1.2, 4), rng.uniform(-0.8, 0.8, 4)
+    )
 
 
 MODELS = {"mixed": mixed, "binary": binary, "star": star, "attractive": attractive}
 POSITIONS = np.array([0.0, 0.2, 0.45, 0.8, 1.0])
 
 
-def random_states(model: PairwiseMRF, num_rungs: int, num_ladders: int, seed: int = 0) -> np.ndarray:
+def random_states(model: MarkovRandomField, num_rungs: int, num_ladders: int, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     return rng.integers(0, model.num_states, size=(num_rungs, num_ladders, model.num_variables))
 
@@ -93,7 +95,7 @@ def test_the_path_does_not_depend_on_how_a_model_is_written():
     unary = [model.unary(i).copy() for i in range(5)]
     tables[0] += shift[:, None]  # edge (0, 1)
     unary[0] -= shift
-    other = PairwiseMRF.from_tables(unary, model.edges, tables)
+    other = MarkovRandomField.from_tables(unary, model.edges, tables)
     one, two = make_path(model), make_path(other)
     np.testing.assert_allclose(one.model.log_unary, two.model.log_unary, atol=1e-12)
     np.testing.assert_allclose(one.tables[0], two.tables[0], atol=1e-12)
@@ -151,7 +153,7 @@ def test_energies_of_many_sites_are_exact_in_double_precision():
     n = 3000
     rng = np.random.default_rng(1)
     edges = [(i, i + 1) for i in range(n - 1)]
-    model = PairwiseMRF.ising(edges, rng.integers(-8, 9, n - 1) / 4.0, rng.integers(-8, 9, n) / 4.0)
+    model = MarkovRandomField.ising(edges, rng.integers(-8, 9, n - 1) / 4.0, rng.integers(-8, 9, n) / 4.0)
     path = make_path(model)
     x = rng.integers(0, 2, size=(5, n))
     values = Energies(path)(np.ascontiguousarray(x.T.astype(np.uint8)))
@@ -222,7 +224,7 @@ def test_sweeps_that_add_up_logits_draw_the_same_states(name, monkeypatch):
 
 
 def test_sums_do_not_overflow():
-    model = PairwiseMRF.from_tables([[0.0, 30.0], [30.0, 0.0]], [(0, 1)], [[[0.1, 0.0], [0.0, 0.1]]])
+    model = MarkovRandomField.from_tables([[0.0, 30.0], [30.0, 0.0]], [(0, 1)], [[[0.1, 0.0], [0.0, 0.1]]])
     path = make_path(model)
     run = make(path, np.array([0.0, 1.0]), random_states(model, 2, 2))
     run.advance(700, collect=True)
@@ -280,16 +282,16 @@ def chi_square(counts: np.ndarray, law: np.ndarray) -> float:
     return float(stats.chi2.sf(statistic, max(1, kept.sum() - 1)))
 
 
-def small() -> PairwiseMRF:
+def small() -> MarkovRandomField:
     """Three variables, one of three states; strong enough that exchanges are rejected."""
     rng = np.random.default_rng(8)
     counts, pairs = [2, 3, 2], [(0, 1), (1, 2), (0, 2)]
     tables = [2.0 * rng.normal(size=(counts[i], counts[j])) for i, j in pairs]
-    return PairwiseMRF.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
+    return MarkovRandomField.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
 
 
-def small_attractive() -> PairwiseMRF:
-    return PairwiseMRF.ising([(0, 1), (1, 2)], [1.0, 0.7], [0.5, -0.8, 0.2])
+def small_attractive() -> MarkovRandomField:
+    return MarkovRandomField.ising([(0, 1), (1, 2)], [1.0, 0.7], [0.5, -0.8, 0.2])
 
 
 RUNGS = np.array([0.0, 0.4, 0.7, 1.0])
@@ -349,7 +351,7 @@ def test_sabotage_is_noticed(sabotage, monkeypatch):
 
 def test_clusters_are_found_and_counted():
     # Two ladders that differ in {0, 1} and in {3}: two clusters of sizes 2 and 1.
-    path = make_path(PairwiseMRF.ising([(0, 1), (1, 2), (2, 3)], 0.5))
+    path = make_path(MarkovRandomField.ising([(0, 1), (1, 2), (2, 3)], 0.5))
     states = np.zeros((2, 2, 4), dtype=np.uint8)
     states[:, 1, [0, 1, 3]] = 1
     run = make(path, np.array([0.0, 1.0]), states, pairs=True)
@@ -366,11 +368,11 @@ def test_clusters_are_found_and_counted():
 def test_clusters_that_percolate_are_left_alone():
     rng = np.random.default_rng(0)
     edges = [(i, j) for i in range(12) for j in range(i)]
-    path = make_path(PairwiseMRF.ising(edges, 0.02 * rng.normal(size=len(edges))))
+    path = make_path(MarkovRandomField.ising(edges, 0.02 * rng.normal(size=len(edges))))
     run = make(path, np.array([0.0, 1.0]), random_states(path.model, 2, 8), pairs=True)
     run.advance(40, collect=False)
     assert run.limit_pairs() == 0
-    loose = make_path(PairwiseMRF.ising([(i, i + 1) for i in range(11)], 0.1))
+    loose = make_path(MarkovRandomField.ising([(i, i + 1) for i in range(11)], 0.1))
     run = make(loose, np.array([0.0, 1.0]), random_states(loose.model, 2, 8), pairs=True)
     run.advance(40, collect=False)
     assert run.limit_pairs() == 2
@@ -379,7 +381,7 @@ def test_clusters_that_percolate_are_left_alone():
 def test_cluster_sweeps_are_refused_where_they_do_not_fit():
     check_cluster_moves(make_path(attractive()))
     with pytest.raises(UnfitMethodError, match="edge"):
-        check_cluster_moves(make_path(PairwiseMRF.potts([(0, 1)], -0.5, 3)))
+        check_cluster_moves(make_path(MarkovRandomField.potts([(0, 1)], -0.5, 3)))
 
 
 # -- without the compiler -------------------------------------------------------------------------------------------

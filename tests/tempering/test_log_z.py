@@ -129,9 +129,9 @@ def test_the_lower_bound_is_tight_for_equal_weights():
 def test_the_first_ladder_is_where_exchanges_are_rejected_half_the_time():
     rng = np.random.default_rng(2)
     edges = [(4 * r + c, 4 * r + c + 1) for r in range(4) for c in range(3)] + [(i, i + 4) for i in range(12)]
-    from fastmix import PairwiseMRF
+    from fastmix import MarkovRandomField
 
-    path = make_path(PairwiseMRF.ising(edges, rng.uniform(-2, 2, len(edges)), rng.uniform(-1, 1, 16)))
+    path = make_path(MarkovRandomField.ising(edges, rng.uniform(-2, 2, len(edges)), rng.uniform(-1, 1, 16)))
     positions, states = anneal(population(path, 256), rejection=0.5, num_sweeps=10, most=100)
     assert positions[0] == 0.0
     assert positions[-1] == 1.0
@@ -152,9 +152,9 @@ def test_the_first_ladder_is_where_exchanges_are_rejected_half_the_time():
 
 
 def test_strong_models_have_their_first_rung_close_to_the_start():
-    from fastmix import PairwiseMRF
+    from fastmix import MarkovRandomField
 
-    path = make_path(PairwiseMRF.ising([(0, 1), (1, 2)], 1e6, [0.5, -0.3, 0.1]))
+    path = make_path(MarkovRandomField.ising([(0, 1), (1, 2)], 1e6, [0.5, -0.3, 0.1]))
     crowd = population(path, 64)
     first = next_position(path, 0.0, crowd.energies(), rejection=0.5)
     assert 1e-9 < first < 1e-5

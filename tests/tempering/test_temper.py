@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import oracle
-from fastmix import ModelError, NotConvergedError, PairwiseMRF, UnfitMethodError, infer
+from fastmix import MarkovRandomField, ModelError, NotConvergedError, UnfitMethodError, infer
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid, ising_random, potts_grid
 from fastmix.results import Status
@@ -19,7 +19,7 @@ from fastmix.testing import assert_conforms
 
 
 @pytest.fixture(scope="module")
-def hard() -> PairwiseMRF:
+def hard() -> MarkovRandomField:
     """Two modes far apart: single chains stay in one of them."""
     return ising_grid(5, 5, coupling_max=4.0, attractive=True, field_max=0.3, seed=3)
 
@@ -101,7 +101,7 @@ def test_evidence_and_forbidden_states():
     counts, pairs = [2, 3, 3, 2], [(0, 1), (1, 2), (2, 3), (0, 3)]
     unary = [rng.normal(size=k) for k in counts]
     unary[1][2] = -np.inf
-    model = PairwiseMRF.from_tables(unary, pairs, [rng.normal(size=(counts[i], counts[j])) for i, j in pairs])
+    model = MarkovRandomField.from_tables(unary, pairs, [rng.normal(size=(counts[i], counts[j])) for i, j in pairs])
     exact = infer(model, method="exact", evidence={3: 1})
     answer = temper(model, evidence={3: 1}, num_sweeps=2000, seed=1, edge_marginals=True, num_threads=1)
     assert answer.marginal(3).tolist() == [0.0, 1.0]
@@ -116,7 +116,7 @@ def test_evidence_and_forbidden_states():
 
 def test_forbidden_pairs_have_marginals_but_no_log_z():
     tables = [np.where(np.eye(3, dtype=bool), -np.inf, 0.0)] * 3
-    model = PairwiseMRF.from_tables([[0.5, 0.0, 0.0]] * 4, [(0, 1), (1, 2), (2, 3)], tables)
+    model = MarkovRandomField.from_tables([[0.5, 0.0, 0.0]] * 4, [(0, 1), (1, 2), (2, 3)], tables)
     answer = temper(model, num_sweeps=2000, seed=1, num_threads=1)
     exact = enumerate_model(model)
     np.testing.assert_allclose(answer.node_marginals, exact.node_marginals, atol=0.02)
@@ -326,30 +326,30 @@ def test_an_interrupt_returns_what_was_collected(hard):
 )
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
-        temper(PairwiseMRF.ising([(0, 1)], 1.0), **arguments)
+        temper(MarkovRandomField.ising([(0, 1)], 1.0), **arguments)
 
 
 def test_refusals_come_with_a_reason():
-    frustrated = PairwiseMRF.ising([(0, 1), (1, 2), (0, 2)], [1.0, 1.0, -1.0])
+    frustrated = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], [1.0, 1.0, -1.0])
     with pytest.raises(UnfitMethodError, match="Swendsen-Wang"):
         temper(frustrated, moves=["swendsen-wang"])
-    large = PairwiseMRF.from_tables([np.zeros(257), np.zeros(2)], [(0, 1)], [np.zeros((257, 2))])
+    large = MarkovRandomField.from_tables([np.zeros(257), np.zeros(2)], [(0, 1)], [np.zeros((257, 2))])
     with pytest.raises(UnfitMethodError, match="256"):
         temper(large)
     equal = np.where(np.eye(2, dtype=bool), -np.inf, 0.0)
     with pytest.raises(UnfitMethodError, match="cannot reach"):
-        temper(PairwiseMRF.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2), (0, 2)], [equal] * 3))
+        temper(MarkovRandomField.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2), (0, 2)], [equal] * 3))
     three = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
     wheel = [(0, 1), (0, 2), (0, 3)]
     with pytest.raises(ModelError, match="no allowed state"):
-        temper(PairwiseMRF.from_tables(np.zeros((4, 3)), wheel, [three] * 3))
+        temper(MarkovRandomField.from_tables(np.zeros((4, 3)), wheel, [three] * 3))
     coloured = np.where(np.eye(4, dtype=bool), -np.inf, 0.0)
     with pytest.raises(UnfitMethodError, match="forbid"):
-        temper(PairwiseMRF.from_tables(np.zeros((2, 4)), [(0, 1)], [coloured]), norm_bound=1.0)
+        temper(MarkovRandomField.from_tables(np.zeros((2, 4)), [(0, 1)], [coloured]), norm_bound=1.0)
 
 
 def test_no_variables():
-    answer = temper(PairwiseMRF.from_factors([], [((), 1.5)]), num_sweeps=10, seed=0)
+    answer = temper(MarkovRandomField.from_factors([], [((), 1.5)]), num_sweeps=10, seed=0)
     assert answer.log_z == pytest.approx(1.5)
     assert answer.node_marginals.size == 0
     assert oracle.log_z(answer.model) == 1.5

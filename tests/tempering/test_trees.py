@@ -21,7 +21,7 @@ from test_ladder import (
     small_attractive,
 )
 
-from fastmix import PairwiseMRF, UnfitMethodError, infer
+from fastmix import MarkovRandomField, UnfitMethodError, infer
 from fastmix.graphs import complete_edges, connected_components, grid_edges, random_regular_edges
 from fastmix.instances import ising_grid
 from fastmix.tempering import ladder as ladder_module
@@ -53,7 +53,7 @@ GRAPHS = {
 @pytest.mark.parametrize("name", GRAPHS)
 def test_forests_are_induced_maximal_and_cover_everything(name):
     n, edges = GRAPHS[name]
-    model = PairwiseMRF.ising(edges, 0.1, np.zeros(n))
+    model = MarkovRandomField.ising(edges, 0.1, np.zeros(n))
     for seed in range(5):
         forests = induced_forests(model, seed=seed)
         assert np.any([forest.inside for forest in forests], axis=0).all()
@@ -71,7 +71,7 @@ def test_forests_are_induced_maximal_and_cover_everything(name):
         assert not np.array_equal([f.inside for f in forests], [f.inside for f in other][: len(forests)])
 
 
-def check_order(model: PairwiseMRF, forest: Forest) -> None:
+def check_order(model: MarkovRandomField, forest: Forest) -> None:
     """Parents first, children together, and every edge within the forest between a parent and its child."""
     graph = model.adjacency
     order = forest.order.tolist()
@@ -92,18 +92,18 @@ def check_order(model: PairwiseMRF, forest: Forest) -> None:
 
 
 def test_no_variables_have_no_forest():
-    assert induced_forests(PairwiseMRF.from_factors([], [((), 1.0)]), seed=0) == []
+    assert induced_forests(MarkovRandomField.from_factors([], [((), 1.0)]), seed=0) == []
 
 
 # -- draw by draw -----------------------------------------------------------------------------------------------------
 
 
-def tree() -> PairwiseMRF:
+def tree() -> MarkovRandomField:
     """The whole graph is one forest, of two trees, with three states at a root."""
     rng = np.random.default_rng(11)
     counts, pairs = [3, 2, 2, 3, 2], [(0, 1), (0, 2), (2, 3)]
     tables = [1.5 * rng.normal(size=(counts[i], counts[j])) for i, j in pairs]
-    return PairwiseMRF.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
+    return MarkovRandomField.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
 
 
 @pytest.mark.parametrize(
@@ -155,12 +155,12 @@ def test_the_whole_of_a_tree_is_drawn_independently_of_where_it_was():
     assert min(p_values(swept)) < FALSE_ALARM
 
 
-def square() -> PairwiseMRF:
+def square() -> MarkovRandomField:
     """A cycle with a chord, one variable of three states, asymmetric tables."""
     rng = np.random.default_rng(12)
     counts, pairs = [2, 3, 2, 2], [(0, 1), (1, 2), (2, 3), (0, 3), (0, 2)]
     tables = [1.3 * rng.normal(size=(counts[i], counts[j])) for i, j in pairs]
-    return PairwiseMRF.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
+    return MarkovRandomField.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
 
 
 def draws_only(run: Ladder, num_rounds: int) -> None:
@@ -245,15 +245,15 @@ def test_refusals_come_with_a_reason():
     with pytest.raises(UnfitMethodError, match="forbidden pairs"):
         check_tree_moves(make_path(mixed(forbidden=True)))
     with pytest.raises(UnfitMethodError, match="variable 1 allow for 300"):
-        temper(PairwiseMRF.ising([(0, 1), (1, 2)], [50.0, 100.0]), moves=["tree-block"])
-    check_tree_moves(make_path(PairwiseMRF.ising([(0, 1), (1, 2)], [49.0, 50.0])))
-    check_tree_moves(make_path(PairwiseMRF.from_factors([], [((), 1.0)])))
+        temper(MarkovRandomField.ising([(0, 1), (1, 2)], [50.0, 100.0]), moves=["tree-block"])
+    check_tree_moves(make_path(MarkovRandomField.ising([(0, 1), (1, 2)], [49.0, 50.0])))
+    check_tree_moves(make_path(MarkovRandomField.from_factors([], [((), 1.0)])))
 
 
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
 def test_ratios_stay_finite_up_to_the_limit(sign):
     # Pulled both ways by all that is allowed, with answers that are not certain; the forest is the whole graph.
-    model = PairwiseMRF.ising([(0, 1), (1, 2)], [sign * 49.0, -sign * 49.0], [50.0, 1.5, 50.0])
+    model = MarkovRandomField.ising([(0, 1), (1, 2)], [sign * 49.0, -sign * 49.0], [50.0, 1.5, 50.0])
     path = make_path(model)
     check_tree_moves(path)
     run = make(path, np.array([0.0, 1.0]), random_states(model, 2, 20_000), trees=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import oracle
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 Vector = list[float]
 Directed = tuple[int, int]
@@ -19,7 +19,7 @@ def _normalised(logs: Vector) -> Vector:
 class NaiveBP:
     """Sum-product messages m[i, j] from i to j, as logs with the largest at 0."""
 
-    def __init__(self, model: PairwiseMRF) -> None:
+    def __init__(self, model: MarkovRandomField) -> None:
         self.unary = oracle.unary_vectors(model)
         self.tables = oracle.edge_tables(model)
         self.constant = model.log_constant
@@ -114,7 +114,7 @@ class NaiveBP:
 # -- mean field -----------------------------------------------------------------------------------------------------
 
 
-def bound(model: PairwiseMRF, q: list[Vector]) -> float:
+def bound(model: MarkovRandomField, q: list[Vector]) -> float:
     """``sum_x q(x) (log-weight(x) - log q(x))`` over all configurations; minus infinity if q allows a forbidden one."""
     total = 0.0
     for x, weight in zip(oracle.all_configurations(model), oracle.log_weights(model), strict=True):
@@ -124,7 +124,7 @@ def bound(model: PairwiseMRF, q: list[Vector]) -> float:
     return total
 
 
-def coordinate(model: PairwiseMRF, q: list[Vector], i: int) -> Vector:
+def coordinate(model: MarkovRandomField, q: list[Vector], i: int) -> Vector:
     """The best q_i given the others."""
     logits = list(oracle.unary_vectors(model)[i])
     for (first, second), table in oracle.edge_tables(model).items():
@@ -137,7 +137,7 @@ def coordinate(model: PairwiseMRF, q: list[Vector], i: int) -> Vector:
     return [math.exp(v - total) for v in logits]
 
 
-def sweeps(model: PairwiseMRF, q: list[Vector], num_sweeps: int) -> list[Vector]:
+def sweeps(model: MarkovRandomField, q: list[Vector], num_sweeps: int) -> list[Vector]:
     """Coordinate ascent in the order of the variables."""
     q = [list(vector) for vector in q]
     for _ in range(num_sweeps):
@@ -146,14 +146,14 @@ def sweeps(model: PairwiseMRF, q: list[Vector], num_sweeps: int) -> list[Vector]
     return q
 
 
-def uniform(model: PairwiseMRF) -> list[Vector]:
+def uniform(model: MarkovRandomField) -> list[Vector]:
     return [[1.0 / count] * count for count in model.num_states.tolist()]
 
 
 # -- supports -------------------------------------------------------------------------------------------------------
 
 
-def supported(model: PairwiseMRF) -> list[set[int]]:
+def supported(model: MarkovRandomField) -> list[set[int]]:
     """States that have an allowed partner at every neighbour, among the states that have one in turn."""
     left = [{a for a, u in enumerate(vector) if u > -math.inf} for vector in oracle.unary_vectors(model)]
     tables = oracle.edge_tables(model)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 import strategies
-from fastmix import PairwiseMRF, UnfitMethodError, cli, infer
+from fastmix import MarkovRandomField, UnfitMethodError, cli, infer
 from fastmix.instances import ising_grid
 from fastmix.io import write_model
 from fastmix.sampling.cuda_device import cuda_available
@@ -18,7 +18,7 @@ from fastmix.variational import cuda_messages, loopy_bp
 from fastmix.variational.cuda_layout import SLICE, lay_out_messages, lay_out_tables
 
 WITHOUT = pytest.mark.skipif(cuda_available()[0], reason="there is a GPU, or its simulator")
-TRIANGLE = PairwiseMRF.ising([(0, 1), (1, 2), (0, 2)], 0.4, [0.3, 0.0, -0.2])
+TRIANGLE = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], 0.4, [0.3, 0.0, -0.2])
 
 
 def neighbours_in_order(model, variable):
@@ -82,7 +82,7 @@ def test_several_slices():
     edges = [(i, j) for i in range(90) for j in range(i + 1, 90) if rng.random() < 0.05]
     counts = rng.integers(2, 5, size=90)
     tables = [rng.normal(size=(counts[i], counts[j])) for i, j in edges]
-    model = PairwiseMRF.from_tables([np.zeros(k) for k in counts], edges, tables)
+    model = MarkovRandomField.from_tables([np.zeros(k) for k in counts], edges, tables)
     layout = check_layout(model, model.num_states)
     assert len(layout.widths) >= 3
     placed = lay_out_tables(model, layout, model.log_pairwise).values
@@ -152,9 +152,9 @@ def test_the_command_line_says_so_in_a_sentence(tmp_path, capsys):
 def test_a_small_model_wakes_no_device():
     code = """
 import sys
-from fastmix import PairwiseMRF
+from fastmix import MarkovRandomField
 from fastmix.variational import loopy_bp
-loopy_bp(PairwiseMRF.ising([(0, 1)], 0.4), backend="auto")
+loopy_bp(MarkovRandomField.ising([(0, 1)], 0.4), backend="auto")
 print(any(name.startswith("numba.cuda.cudadrv") for name in sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

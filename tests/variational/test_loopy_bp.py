@@ -17,7 +17,7 @@ from naive_variational import NaiveBP
 
 import oracle
 import strategies
-from fastmix import ModelError, PairwiseMRF, Status
+from fastmix import MarkovRandomField, ModelError, Status
 from fastmix.exact import enumerate_model, infer_exact
 from fastmix.graphs import cycle_edges, grid_edges, path_edges, random_tree_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
@@ -53,7 +53,7 @@ def in_spins(model):
     form = ising_form(model)
     if form is None or not model.num_variables:
         return model
-    moved = PairwiseMRF.ising(model.edges, form.coupling, form.field, num_variables=model.num_variables)
+    moved = MarkovRandomField.ising(model.edges, form.coupling, form.field, num_variables=model.num_variables)
     return moved.replace(log_constant=form.constant)
 
 
@@ -176,7 +176,7 @@ def test_exact_on_trees(model, schedule, data):
 def test_long_chain_needs_as_many_iterations_as_it_is_long(schedule):
     """Couplings so strong that changes travel undiminished: lack of progress, which must not lead to damping."""
     n = 400
-    model = PairwiseMRF.ising(path_edges(n), 6.0, [2.0, *np.zeros(n - 1)])
+    model = MarkovRandomField.ising(path_edges(n), 6.0, [2.0, *np.zeros(n - 1)])
     result = loopy_bp(model, schedule=schedule, edge_marginals=True)
     assert (result.status, result.stats["damping"]) == (Status.OK, 0.0)
     exact = infer_exact(model)
@@ -270,9 +270,9 @@ def test_never_nan(model, schedule, data):
 def test_couplings_of_a_thousand(coupling, schedule, damping):
     rng = np.random.default_rng(3)
     models = [
-        PairwiseMRF.ising(grid_edges(4, 4), coupling, rng.uniform(-1, 1, 16)),
-        PairwiseMRF.ising(grid_edges(4, 4), coupling * rng.choice([-1, 1], 24), rng.uniform(-1e3, 1e3, 16)),
-        PairwiseMRF.potts(grid_edges(3, 3), coupling, 3, rng.uniform(-1, 1, (9, 3))),
+        MarkovRandomField.ising(grid_edges(4, 4), coupling, rng.uniform(-1, 1, 16)),
+        MarkovRandomField.ising(grid_edges(4, 4), coupling * rng.choice([-1, 1], 24), rng.uniform(-1e3, 1e3, 16)),
+        MarkovRandomField.potts(grid_edges(3, 3), coupling, 3, rng.uniform(-1, 1, (9, 3))),
     ]
     for model in models:
         result = loopy_bp(model, schedule=schedule, damping=damping, max_iter=300, edge_marginals=True)
@@ -283,17 +283,19 @@ def test_couplings_of_a_thousand(coupling, schedule, damping):
 
 
 def test_contradictions_are_errors():
-    odd = PairwiseMRF.from_tables(np.zeros((3, 2)), cycle_edges(3), [DIFFERENT] * 3)
+    odd = MarkovRandomField.from_tables(np.zeros((3, 2)), cycle_edges(3), [DIFFERENT] * 3)
     for schedule in SCHEDULES:
         with pytest.raises(ModelError, match="no configuration of positive probability: every configuration"):
             loopy_bp(odd, schedule=schedule)
     # A chain of consequences: each step is visible at one edge, the end is not.
     forced = np.array([[0.0, -np.inf], [-np.inf, -np.inf]])
     same = DIFFERENT[::-1]
-    model = PairwiseMRF.from_tables(np.zeros((4, 2)), [(0, 1), (1, 2), (2, 3), (0, 3)], [forced, same, same, DIFFERENT])
+    model = MarkovRandomField.from_tables(
+        np.zeros((4, 2)), [(0, 1), (1, 2), (2, 3), (0, 3)], [forced, same, same, DIFFERENT]
+    )
     with pytest.raises(ModelError, match="no configuration of positive probability"):
         loopy_bp(model)
-    chain = PairwiseMRF.from_tables(np.zeros((3, 2)), path_edges(3), [DIFFERENT] * 2)
+    chain = MarkovRandomField.from_tables(np.zeros((3, 2)), path_edges(3), [DIFFERENT] * 2)
     with pytest.raises(ModelError, match="evidence must have positive probability"):
         loopy_bp(chain, evidence={0: 0, 2: 1})
     assert loopy_bp(chain, evidence={0: 0}).node_marginals.tolist() == [1, 0, 0, 1, 1, 0]
@@ -302,7 +304,7 @@ def test_contradictions_are_errors():
 def test_zeros_are_those_of_the_supports():
     """A state without partners has probability zero, also where no unary forbids it."""
     table = np.array([[0.0, 1.0, -np.inf], [2.0, 0.0, -np.inf]])
-    model = PairwiseMRF.from_tables([[0, 0], [0, 0, 9]], [(0, 1)], [table])
+    model = MarkovRandomField.from_tables([[0, 0], [0, 0, 9]], [(0, 1)], [table])
     result = loopy_bp(model, edge_marginals=True)
     assert result.marginal(1)[2] == 0.0
     exact = enumerate_model(model)
@@ -437,7 +439,7 @@ def test_bad_arguments(options, message):
 
 
 def test_model_must_be_one():
-    with pytest.raises(TypeError, match="model must be a PairwiseMRF, got 3"):
+    with pytest.raises(TypeError, match="model must be a MarkovRandomField, got 3"):
         loopy_bp(3)
 
 
@@ -446,7 +448,7 @@ def test_kernels_are_chosen_by_range():
         messages.make_messages(ising_grid(3, 3, coupling_max=1.0, seed=0), schedule="parallel", damping=None).kernel
         == "odds"
     )
-    strong = PairwiseMRF.ising([(0, 1), (1, 2)], 80.0)  # 2 * 2 * 80 = 320 at the middle
+    strong = MarkovRandomField.ising([(0, 1), (1, 2)], 80.0)  # 2 * 2 * 80 = 320 at the middle
     assert messages.make_messages(strong, schedule="parallel", damping=None).kernel == "log-odds"
     assert ising_form(strong) is not None
     mixed = random_tables(path_edges(3), [2, 3, 2], scale=1.0, seed=0)
@@ -456,7 +458,7 @@ def test_kernels_are_chosen_by_range():
 def test_without_compiler():
     code = """
 import numpy as np
-from fastmix import PairwiseMRF
+from fastmix import MarkovRandomField
 from fastmix.exact import enumerate_model
 from fastmix.graphs import cycle_edges
 from fastmix.instances import ising_grid, random_tables
@@ -466,7 +468,7 @@ hard = np.array([[0.0, -np.inf], [0.5, 1.0]])
 models = [
     ising_grid(2, 3, coupling_max=0.6, seed=0),
     random_tables([(0, 1), (1, 2), (0, 2)], [2, 3, 2], scale=0.5, seed=0),
-    PairwiseMRF.from_tables(np.zeros((4, 2)), cycle_edges(4), [hard] * 4),
+    MarkovRandomField.from_tables(np.zeros((4, 2)), cycle_edges(4), [hard] * 4),
 ]
 for model in models:
     for options in ({}, {"damping": 0.5}, {"damping": 0.3}, {"schedule": "residual"}):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import oracle
 import strategies
-from fastmix import ModelError, PairwiseMRF, Status
+from fastmix import MarkovRandomField, ModelError, Status
 from fastmix.exact import enumerate_model, infer_exact
 from fastmix.graphs import cycle_edges, grid_edges, path_edges
 from fastmix.instances import ising_grid, potts_grid
@@ -112,7 +112,7 @@ def test_stationary(model):
 
 
 def test_exact_without_edges():
-    model = PairwiseMRF.from_tables([[0.3, 1.0], [0.0, -1.0, 2.0]], [], [], log_constant=4.0)
+    model = MarkovRandomField.from_tables([[0.3, 1.0], [0.0, -1.0, 2.0]], [], [], log_constant=4.0)
     result = mean_field(model, seed=0)
     exact = enumerate_model(model)
     np.testing.assert_allclose(result.node_marginals, exact.node_marginals, atol=1e-15)
@@ -121,7 +121,7 @@ def test_exact_without_edges():
 
 def test_starts_break_symmetry():
     """Without fields the uniform distribution stands still, and is the worst there is."""
-    model = PairwiseMRF.ising(grid_edges(3, 3), 1.0)
+    model = MarkovRandomField.ising(grid_edges(3, 3), 1.0)
     result = mean_field(model, seed=0)
     assert result.start_bounds[0] == pytest.approx(9 * math.log(2))
     assert result.log_z_bound > result.start_bounds[0] + 3
@@ -168,7 +168,7 @@ def test_forbidden_pairs(seed):
 def test_colouring_a_grid():
     equal = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
     edges = grid_edges(12, 12)
-    model = PairwiseMRF.from_tables(np.zeros((144, 3)), edges, [equal] * len(edges))
+    model = MarkovRandomField.from_tables(np.zeros((144, 3)), edges, [equal] * len(edges))
     result = mean_field(model, num_starts=3, seed=0)
     assert result.status == Status.OK
     assert 0.0 <= result.log_z_bound <= 144 * math.log(3)
@@ -179,7 +179,7 @@ def test_giving_up_is_a_status(monkeypatch):
     """When no allowed configuration is found the bound is void, and said to be."""
     monkeypatch.setattr(MODULE, "find_allowed", lambda *_, **__: None)
     equal = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
-    model = PairwiseMRF.from_tables(np.zeros((4, 3)), cycle_edges(4), [equal] * 4)
+    model = MarkovRandomField.from_tables(np.zeros((4, 3)), cycle_edges(4), [equal] * 4)
     result = mean_field(model, seed=0, edge_marginals=True)
     assert result.status == Status.NOT_CONVERGED
     assert result.log_z_bound == -math.inf
@@ -189,10 +189,10 @@ def test_giving_up_is_a_status(monkeypatch):
 
 
 def test_contradictions_are_errors():
-    odd = PairwiseMRF.from_tables(np.zeros((3, 2)), cycle_edges(3), [DIFFERENT] * 3)
+    odd = MarkovRandomField.from_tables(np.zeros((3, 2)), cycle_edges(3), [DIFFERENT] * 3)
     with pytest.raises(ModelError, match="no configuration of positive probability"):
         mean_field(odd)
-    chain = PairwiseMRF.from_tables(np.zeros((3, 2)), path_edges(3), [DIFFERENT] * 2)
+    chain = MarkovRandomField.from_tables(np.zeros((3, 2)), path_edges(3), [DIFFERENT] * 2)
     with pytest.raises(ModelError, match="evidence must have positive probability"):
         mean_field(chain, evidence={0: 0, 2: 1})
 
@@ -200,7 +200,7 @@ def test_contradictions_are_errors():
 @pytest.mark.parametrize("coupling", [1e3, -1e3])
 def test_couplings_of_a_thousand(coupling):
     rng = np.random.default_rng(1)
-    model = PairwiseMRF.ising(grid_edges(4, 4), coupling * rng.choice([-1, 1], 24), rng.uniform(-1e3, 1e3, 16))
+    model = MarkovRandomField.ising(grid_edges(4, 4), coupling * rng.choice([-1, 1], 24), rng.uniform(-1e3, 1e3, 16))
     result = mean_field(model, seed=0, edge_marginals=True)
     assert result.status == Status.OK
     assert np.isfinite(result.edge_marginals).all()
@@ -237,7 +237,7 @@ def test_time_limit_under_the_penalty_gives_no_false_bound():
     """The bound of the penalised model may be above log Z: it must not be handed out when time runs out there."""
     equal = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
     edges = grid_edges(12, 12)
-    model = PairwiseMRF.from_tables(np.zeros((144, 3)), edges, [equal] * len(edges))
+    model = MarkovRandomField.from_tables(np.zeros((144, 3)), edges, [equal] * len(edges))
     result = mean_field(model, time_limit=1e-9, seed=0)
     assert result.status == Status.TIME_LIMIT
     assert result.log_z_bound == -math.inf
@@ -297,7 +297,7 @@ def test_bad_arguments(options, message):
 def test_without_compiler():
     code = """
 import numpy as np
-from fastmix import PairwiseMRF
+from fastmix import MarkovRandomField
 from fastmix.graphs import cycle_edges
 from fastmix.instances import ising_grid, random_tables
 from fastmix.variational import mean_field
@@ -306,7 +306,7 @@ equal = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
 models = [
     ising_grid(2, 3, coupling_max=2.0, seed=0),
     random_tables([(0, 1), (1, 2), (0, 2)], [2, 3, 2], scale=1.0, seed=0),
-    PairwiseMRF.from_tables(np.zeros((4, 3)), cycle_edges(4), [equal] * 4),
+    MarkovRandomField.from_tables(np.zeros((4, 3)), cycle_edges(4), [equal] * 4),
 ]
 for model in models:
     result = mean_field(model, num_starts=3, seed=2)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import oracle
 import strategies
-from fastmix import ModelError, PairwiseMRF
+from fastmix import MarkovRandomField, ModelError
 from fastmix.graphs import complete_edges, cycle_edges, path_edges
 from fastmix.variational.ising_form import ising_form
 from fastmix.variational.preparation import find_allowed, reduce_to_supported
@@ -53,7 +53,7 @@ def test_long_chain_of_consequences():
     n = 20_000
     same = np.where(np.eye(2, dtype=bool), 0.0, -np.inf)
     forced = np.array([[0.0, -np.inf], [-np.inf, -np.inf]])
-    model = PairwiseMRF.from_tables(np.zeros((n, 2)), path_edges(n), [forced, *[same] * (n - 2)])
+    model = MarkovRandomField.from_tables(np.zeros((n, 2)), path_edges(n), [forced, *[same] * (n - 2)])
     assert (reduce_to_supported(model, None).fixed == 0).all()
 
 
@@ -64,7 +64,7 @@ def random_constraints(rng, num_variables, num_states, probability):
     """A model whose tables forbid pairs at random, with no promise that anything is allowed."""
     edges = complete_edges(num_variables)
     tables = np.where(rng.random((len(edges), num_states, num_states)) < probability, -np.inf, 0.0)
-    return PairwiseMRF.from_tables(np.zeros((num_variables, num_states)), edges, tables)
+    return MarkovRandomField.from_tables(np.zeros((num_variables, num_states)), edges, tables)
 
 
 @pytest.mark.parametrize("seed", range(120))
@@ -93,22 +93,22 @@ def test_both_outcomes_occur():
 
 
 def test_search_prefers_high_scores_and_gives_up(monkeypatch):
-    model = PairwiseMRF.from_tables(np.zeros((3, 2)), path_edges(3), [DIFFERENT] * 2)
+    model = MarkovRandomField.from_tables(np.zeros((3, 2)), path_edges(3), [DIFFERENT] * 2)
     assert find_allowed(model, np.array([1, 0, 0, 0, 0, 0.0]), given=False).tolist() == [0, 1, 0]
     assert find_allowed(model, np.array([0, 1, 0, 0, 0, 0.0]), given=False).tolist() == [1, 0, 1]
     # As many pigeons as make the proof longer than the search may be.
     hard = np.where(np.eye(9, dtype=bool), -np.inf, 0.0)
-    pigeons = PairwiseMRF.from_tables(np.zeros((10, 9)), complete_edges(10), [hard] * 45)
+    pigeons = MarkovRandomField.from_tables(np.zeros((10, 9)), complete_edges(10), [hard] * 45)
     monkeypatch.setattr("fastmix.variational.preparation._SEARCH_CHOICES", 1000)
     assert find_allowed(pigeons, np.zeros(90), given=False) is None
     assert reduce_to_supported(pigeons, None).model == pigeons
 
 
 def test_messages_say_whose_fault_it_is():
-    odd = PairwiseMRF.from_tables(np.zeros((3, 2)), cycle_edges(3), [DIFFERENT] * 3)
+    odd = MarkovRandomField.from_tables(np.zeros((3, 2)), cycle_edges(3), [DIFFERENT] * 3)
     with pytest.raises(ModelError, match="the model has no configuration"):
         reduce_to_supported(odd, None)
-    square = PairwiseMRF.from_tables(np.zeros((5, 2)), cycle_edges(5), [DIFFERENT] * 4 + [np.zeros((2, 2))])
+    square = MarkovRandomField.from_tables(np.zeros((5, 2)), cycle_edges(5), [DIFFERENT] * 4 + [np.zeros((2, 2))])
     assert reduce_to_supported(square, None).model.num_variables == 5
     with pytest.raises(ModelError, match="evidence must have positive probability"):
         reduce_to_supported(square, {0: 0, 1: 0})
@@ -129,5 +129,5 @@ def test_spins_give_the_same_weights(model):
 
 
 def test_models_without_spins():
-    assert ising_form(PairwiseMRF.from_tables([[0, 0, 0], [0, 0]], [], [])) is None
-    assert ising_form(PairwiseMRF.from_tables([[0, 0], [0, 0]], [(0, 1)], [DIFFERENT])) is None
+    assert ising_form(MarkovRandomField.from_tables([[0, 0, 0], [0, 0]], [], [])) is None
+    assert ising_form(MarkovRandomField.from_tables([[0, 0], [0, 0]], [(0, 1)], [DIFFERENT])) is None

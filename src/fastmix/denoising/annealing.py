@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.dependency import edge_dependencies
-from fastmix.model import PairwiseMRF, check_model
+from fastmix.model import MarkovRandomField, check_model
 from fastmix.resources import check_memory
 from fastmix.results import InferenceResult, Status, provenance
 from fastmix.sampling.swendsen_wang import SwendsenWang, check_swendsen_wang
@@ -57,7 +57,7 @@ class AnnealedResult(InferenceResult):
 
 
 def anneal(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     *,
     num_populations: int = 4,
     num_chains: int = 8,
@@ -80,7 +80,7 @@ def anneal(
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         Attractive Ising or Potts, see :class:`fastmix.sampling.swendsen_wang.SwendsenWang`.
     num_populations : int
         Independent runs, from whose differences the error is told; at least 2.
@@ -195,7 +195,7 @@ class _Populations:
     """Chains on the way from weak couplings (a small ``scale``) to those of the model (1)."""
 
     def __init__(
-        self, model: PairwiseMRF, num_populations: int, num_chains: int, seed: int, num_threads: int | None
+        self, model: MarkovRandomField, num_populations: int, num_chains: int, seed: int, num_threads: int | None
     ) -> None:
         self.model, self.shape, self.num_threads = model, (num_populations, num_chains), num_threads
         # Without unaries and constant: the energy of the couplings alone.
@@ -264,7 +264,7 @@ class _Populations:
         return self.engine.take_sums(), done
 
 
-def _easy_scale(model: PairwiseMRF) -> float:
+def _easy_scale(model: MarkovRandomField) -> float:
     """The strongest couplings, as a share of those of the model, at which Dobrushin's condition holds: chains forget
     their start within a few sweeps.
     """

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix.denoising.annealing import anneal
 from fastmix.denoising.posterior import COUPLING, DATA_WEIGHT, NOISE, add_noise, as_grey, binarise, denoising_model
 from fastmix.inference import infer
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.results import InferenceResult, jsonable
 from fastmix.validation import check_choice, check_seconds, check_threads, choose_seed
 
@@ -178,7 +178,7 @@ def denoise(
 
 
 def _infer(
-    model: PairwiseMRF, method: str, given: dict[str, Any], seed: int, progress: Callable[[float], None] | None
+    model: MarkovRandomField, method: str, given: dict[str, Any], seed: int, progress: Callable[[float], None] | None
 ) -> InferenceResult:
     if method == "annealed":
         if "burn_in" in given:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix import graphs
 from fastmix.errors import ResourceError
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.resources import available_memory, format_bytes
 from fastmix.validation import check_positive, check_seed
 
@@ -101,7 +101,7 @@ def add_noise(clean: ArrayLike, *, noise: float = NOISE, seed: int) -> FloatArra
 
 def denoising_model(
     observed: ArrayLike, *, coupling: float = COUPLING, data_weight: float = DATA_WEIGHT
-) -> PairwiseMRF:
+) -> MarkovRandomField:
     """The posterior of the labels given grey values.
 
     Parameters
@@ -115,7 +115,7 @@ def denoising_model(
 
     Returns
     -------
-    PairwiseMRF
+    MarkovRandomField
         Variable ``r * cols + c`` is the pixel at row r and column c; state 1 is white.
 
     Raises
@@ -128,7 +128,7 @@ def denoising_model(
     Examples
     --------
     >>> denoising_model(np.full((80, 120), 0.5))
-    PairwiseMRF(9,600 variables of 2 states, 19,000 edges)
+    MarkovRandomField(9,600 variables of 2 states, 19,000 edges)
     """
     x = as_grey(observed)
     if x.min() < 0.0 or x.max() > 1.0:
@@ -138,7 +138,7 @@ def denoising_model(
     edges = graphs.grid_edges(rows, cols)
     weight = check_positive("data_weight", data_weight, or_zero=True)
     strength = check_positive("coupling", coupling, or_zero=True)
-    return PairwiseMRF.ising(edges, strength, weight * (2.0 * x.reshape(-1) - 1.0))
+    return MarkovRandomField.ising(edges, strength, weight * (2.0 * x.reshape(-1) - 1.0))
 
 
 def check_size(rows: int, cols: int) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.errors import ModelError, ResourceError
-from fastmix.model import PairwiseMRF, check_model
+from fastmix.model import MarkovRandomField, check_model
 from fastmix.resources import check_memory
 
 __all__ = ["Enumeration", "enumerate_model"]
@@ -31,7 +31,7 @@ class Enumeration(NamedTuple):
     probabilities: FloatArray
 
 
-def enumerate_model(model: PairwiseMRF, *, max_configurations: int = 1 << 20) -> Enumeration:
+def enumerate_model(model: MarkovRandomField, *, max_configurations: int = 1 << 20) -> Enumeration:
     """All configurations of a small model with their probabilities, marginals and log Z.
 
     Raises
@@ -47,7 +47,7 @@ def enumerate_model(model: PairwiseMRF, *, max_configurations: int = 1 << 20) ->
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1)], coupling=0.0, field=[0.0, 0.5])
+    >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.0, field=[0.0, 0.5])
     >>> enumerate_model(model).probabilities.round(3).tolist()
     [0.134, 0.366, 0.134, 0.366]
     """

@@ -23,7 +23,7 @@ from fastmix.elimination import EliminationOrder, elimination_cliques, eliminati
 from fastmix.errors import ModelError, ResourceError
 from fastmix.exact.propagation import LocalFactor, Messages, UnderflowError
 from fastmix.graphs import degeneracy
-from fastmix.model import PairwiseMRF, check_model
+from fastmix.model import MarkovRandomField, check_model
 from fastmix.resources import format_bytes
 
 __all__ = ["Calibration", "JunctionTree", "plan_junction_tree"]
@@ -50,7 +50,7 @@ class JunctionTree:
 
     Attributes
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
     order : EliminationOrder
     separators : list of int arrays
         For every variable its neighbours at elimination, in the order in which they are eliminated themselves.
@@ -60,7 +60,7 @@ class JunctionTree:
         Entries of the work space.
     """
 
-    model: PairwiseMRF
+    model: MarkovRandomField
     order: EliminationOrder
     separators: list[IntArray]
     required_bytes: int
@@ -144,12 +144,12 @@ class JunctionTree:
         return result
 
 
-def plan_junction_tree(model: PairwiseMRF, *, memory_limit: float, method: str = "auto") -> JunctionTree:
+def plan_junction_tree(model: MarkovRandomField, *, memory_limit: float, method: str = "auto") -> JunctionTree:
     """An elimination tree that fits the memory limit, found before any table is allocated.
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         Variables should have at least two states (:func:`fastmix.reduction.reduce_model` folds single ones).
     memory_limit : float
         Bytes.

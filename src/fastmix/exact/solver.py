@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fastmix.errors import ResourceError
 from fastmix.exact.junction_tree import JunctionTree, plan_junction_tree
 from fastmix.exact.twins import TwinReduction, count_twins
-from fastmix.model import Evidence, PairwiseMRF, check_model
+from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.reduction import Reduction, reduce_model
 from fastmix.resources import available_memory, check_memory, is_compiled
 from fastmix.results import InferenceResult, Status, provenance
@@ -29,13 +29,13 @@ _DRAW_BYTES = 48  # a state of a draw: as drawn, and five 8-byte arrays in mappi
 
 
 def infer_exact(
-    model: PairwiseMRF, *, evidence: Evidence | None = None, memory_limit: float | None = None
+    model: MarkovRandomField, *, evidence: Evidence | None = None, memory_limit: float | None = None
 ) -> InferenceResult:
     """Exact node marginals, edge marginals and log Z.
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
     evidence : mapping, optional
         Observed states by variable, numbers or names.
     memory_limit : float, optional
@@ -61,7 +61,7 @@ def infer_exact(
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1), (1, 2), (0, 2)], coupling=0.8, field=[0.3, 0.0, 0.0])
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=0.8, field=[0.3, 0.0, 0.0])
     >>> result = infer_exact(model)
     >>> round(result.log_z, 6), result.marginal(1).round(6).tolist()
     (3.252856, [0.375505, 0.624495])
@@ -84,7 +84,7 @@ class ExactPlan:
         When planning began, by ``time.perf_counter``.
     """
 
-    model: PairwiseMRF
+    model: MarkovRandomField
     reduction: Reduction
     twins: TwinReduction | None
     tree: JunctionTree
@@ -131,7 +131,9 @@ class ExactPlan:
         )
 
 
-def plan_exact(model: PairwiseMRF, *, evidence: Evidence | None = None, memory_limit: float | None = None) -> ExactPlan:
+def plan_exact(
+    model: MarkovRandomField, *, evidence: Evidence | None = None, memory_limit: float | None = None
+) -> ExactPlan:
     """What exact inference would do and cost, before any table is allocated.
 
     Parameters and errors as for :func:`infer_exact`.
@@ -149,7 +151,7 @@ def plan_exact(model: PairwiseMRF, *, evidence: Evidence | None = None, memory_l
 
 
 def draw_exact(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     *,
     num_draws: int,
     evidence: Evidence | None = None,
@@ -162,7 +164,7 @@ def draw_exact(
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1)], coupling=20.0)
+    >>> model = MarkovRandomField.ising([(0, 1)], coupling=20.0)
     >>> draws = draw_exact(model, num_draws=5, seed=1)
     >>> bool((draws[:, 0] == draws[:, 1]).all())
     True
@@ -181,7 +183,7 @@ def draw_exact(
 
 
 def _plan(
-    model: PairwiseMRF, evidence: Evidence | None, memory_limit: float | None
+    model: MarkovRandomField, evidence: Evidence | None, memory_limit: float | None
 ) -> tuple[Reduction, TwinReduction | None, JunctionTree]:
     check_model(model)
     half = available_memory() / 2

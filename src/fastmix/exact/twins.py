@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.construction import merge_pairs
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 __all__ = ["TwinReduction", "count_twins"]
 
@@ -35,7 +35,7 @@ class TwinReduction:
 
     Attributes
     ----------
-    original, model : PairwiseMRF
+    original, model : MarkovRandomField
         Before and after.
     groups : list of int arrays
         Original variables behind each variable of ``model``.
@@ -43,8 +43,8 @@ class TwinReduction:
         How many members are in each original state, for each state of the group's variable.
     """
 
-    original: PairwiseMRF
-    model: PairwiseMRF
+    original: MarkovRandomField
+    model: MarkovRandomField
     groups: list[IntArray]
     counts: list[IntArray]
 
@@ -88,7 +88,7 @@ class TwinReduction:
         return result.tolist()
 
 
-def count_twins(model: PairwiseMRF) -> TwinReduction | None:
+def count_twins(model: MarkovRandomField) -> TwinReduction | None:
     """The model with every group of twins replaced by its counts; None when there are no twins to join.
 
     Cost: linear in the entries of the model, plus the tables between groups.
@@ -119,11 +119,11 @@ def count_twins(model: PairwiseMRF) -> TwinReduction | None:
         distinct.reshape(-1, 2),
         np.concatenate([t.reshape(-1) for t in tables]) if tables else np.zeros(0),
     )
-    reduced = PairwiseMRF(num_states, np.concatenate(unary), edges, flat, model.log_constant)
+    reduced = MarkovRandomField(num_states, np.concatenate(unary), edges, flat, model.log_constant)
     return TwinReduction(model, reduced, groups, counts)
 
 
-def _groups(model: PairwiseMRF) -> list[IntArray]:
+def _groups(model: MarkovRandomField) -> list[IntArray]:
     # Equal tables get equal numbers, for both directions of an edge; a variable is then known by its neighbours and
     # the numbers of its tables towards them.
     suspects = _suspects(model)
@@ -154,7 +154,7 @@ def _groups(model: PairwiseMRF) -> list[IntArray]:
     return groups
 
 
-def _suspects(model: PairwiseMRF) -> NDArray[np.bool_]:
+def _suspects(model: MarkovRandomField) -> NDArray[np.bool_]:
     """Variables whose set of neighbours looks like that of another one: the sums of random tags are equal."""
     tags = np.random.default_rng(0).integers(0, 1 << 63, model.num_variables, dtype=np.uint64)
     adjacency = model.adjacency

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fastmix.errors import NotConvergedError
 from fastmix.experiments.plan import MethodCall
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.projection import KL, PAPER_STEP, Euclidean, PaperDual, PiecewiseKL, ProjectionResult, ReversedKL, project
 from fastmix.projection.divergence import Divergence
 from fastmix.sampling import sample
@@ -84,12 +84,12 @@ def trace_points(num_sweeps: int) -> list[int]:
     return sorted({round(float(point)) for point in points} | {num_sweeps})
 
 
-def run_method(model: PairwiseMRF, call: MethodCall, *, seed: int) -> Answer:
+def run_method(model: MarkovRandomField, call: MethodCall, *, seed: int) -> Answer:
     """The answer of a method to a model.
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
     call : MethodCall
         Its option ``repeats`` runs everything so often, for the seconds; the answer is the same every time.
     seed : int
@@ -109,7 +109,7 @@ def run_method(model: PairwiseMRF, call: MethodCall, *, seed: int) -> Answer:
     return answer
 
 
-def _runner(name: str, options: Mapping[str, Any]) -> Callable[[PairwiseMRF, Mapping[str, Any], int], Answer]:
+def _runner(name: str, options: Mapping[str, Any]) -> Callable[[MarkovRandomField, Mapping[str, Any], int], Answer]:
     if "divergence" in options:
         return _run_projected
     if name in ("mean-field", "loopy-bp"):
@@ -119,14 +119,14 @@ def _runner(name: str, options: Mapping[str, Any]) -> Callable[[PairwiseMRF, Map
     raise ValueError(f"method {name!r} has neither a divergence nor a number of sweeps among its options")
 
 
-def _run_mean_field(model: PairwiseMRF, options: Mapping[str, Any], seed: int) -> Answer:
+def _run_mean_field(model: MarkovRandomField, options: Mapping[str, Any], seed: int) -> Answer:
     seconds: dict[str, float] = {}
     with _timed(seconds, "infer"):
         result = mean_field(model, seed=seed, **options)
     return Answer(result.node_marginals, facts={"status": str(result.status)}, seconds=seconds)
 
 
-def _run_loopy_bp(model: PairwiseMRF, options: Mapping[str, Any], seed: int) -> Answer:
+def _run_loopy_bp(model: MarkovRandomField, options: Mapping[str, Any], seed: int) -> Answer:
     seconds: dict[str, float] = {}
     with _timed(seconds, "infer"):
         result = loopy_bp(model, **options)
@@ -134,7 +134,7 @@ def _run_loopy_bp(model: PairwiseMRF, options: Mapping[str, Any], seed: int) -> 
     return Answer(result.node_marginals, facts=facts, seconds=seconds)
 
 
-def _run_sampler(model: PairwiseMRF, options: Mapping[str, Any], seed: int) -> Answer:
+def _run_sampler(model: MarkovRandomField, options: Mapping[str, Any], seed: int) -> Answer:
     seconds: dict[str, float] = {}
     num_sweeps = options["num_sweeps"]
     with _timed(seconds, "sample"):
@@ -144,7 +144,7 @@ def _run_sampler(model: PairwiseMRF, options: Mapping[str, Any], seed: int) -> A
     return Answer(result.node_marginals, result.trace, {"status": "ok", "num_sweeps": num_sweeps}, seconds)
 
 
-def _run_projected(model: PairwiseMRF, options: Mapping[str, Any], seed: int) -> Answer:
+def _run_projected(model: MarkovRandomField, options: Mapping[str, Any], seed: int) -> Answer:
     seconds: dict[str, float] = {}
     with _timed(seconds, "project"):
         result = _project(model, options, seed)
@@ -168,7 +168,7 @@ def _run_projected(model: PairwiseMRF, options: Mapping[str, Any], seed: int) ->
     return answer
 
 
-def _project(model: PairwiseMRF, options: Mapping[str, Any], seed: int) -> ProjectionResult:
+def _project(model: MarkovRandomField, options: Mapping[str, Any], seed: int) -> ProjectionResult:
     kind = options["divergence"]
     euclidean = kind == "euclidean"
     dual = options.get("solver")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastmix import instances
 from fastmix.exact import infer_exact
 from fastmix.experiments.plan import Case, derive_seed
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 __all__ = ["PROBLEMS", "Instance", "build", "mean_error"]
 
@@ -25,13 +25,13 @@ class Instance:
 
     Attributes
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
     truth : float array, aligned with ``model.log_unary``
     facts : mapping
         Plain data for the rows.
     """
 
-    model: PairwiseMRF
+    model: MarkovRandomField
     truth: FloatArray
     facts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -66,7 +66,7 @@ def _instance_seed(case: Case) -> int:
     return derive_seed(case.seed, case.problem, sorted(fixed.items()), case.trial, "instance")
 
 
-def _exact(model: PairwiseMRF) -> Instance:
+def _exact(model: MarkovRandomField) -> Instance:
     return Instance(model, infer_exact(model).node_marginals)
 
 

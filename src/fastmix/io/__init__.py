@@ -16,7 +16,7 @@ from fastmix.io.evidence import parse_evidence, read_evidence, write_evidence
 from fastmix.io.files import PathLike, atomic_write, display_name, open_text, read_bytes
 from fastmix.io.npz import is_npz, load_npz, parse_npz, save_npz
 from fastmix.io.uai import format_uai, parse_uai, read_uai, write_uai
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 __all__ = [
     "atomic_write",
@@ -45,7 +45,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 def read_model(
     path: PathLike, evidence: Mapping[int, int] | None = None, *, max_bytes: float | None = None
-) -> PairwiseMRF:
+) -> MarkovRandomField:
     """The model in a UAI or npz file, told apart by content.
 
     Parameters
@@ -77,9 +77,9 @@ def read_model(
     >>> import os, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "two.npz")
-    ...     notes = write_model(PairwiseMRF.ising([(0, 1)], coupling=0.5), path)
+    ...     notes = write_model(MarkovRandomField.ising([(0, 1)], coupling=0.5), path)
     ...     read_model(path)
-    PairwiseMRF(2 variables of 2 states, 1 edge)
+    MarkovRandomField(2 variables of 2 states, 1 edge)
     """
     data, name = read_bytes(path, max_bytes), display_name(path)
     if not is_npz(data):
@@ -90,12 +90,12 @@ def read_model(
     return model
 
 
-def write_model(model: PairwiseMRF, path: PathLike) -> list[str]:
+def write_model(model: MarkovRandomField, path: PathLike) -> list[str]:
     """Write a model in the format that the suffix names; what others will not read from it comes back as notes.
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
     path : str or path-like
         ``.uai``, ``.uai.gz``, ``.uai.xz`` (see :func:`write_uai`) or ``.npz`` (exact). ``-`` writes UAI text to the
         standard output.
@@ -116,7 +116,7 @@ def write_model(model: PairwiseMRF, path: PathLike) -> list[str]:
 
     Examples
     --------
-    >>> write_model(PairwiseMRF.ising([(0, 1)], coupling=0.5), "two.txt")
+    >>> write_model(MarkovRandomField.ising([(0, 1)], coupling=0.5), "two.txt")
     Traceback (most recent call last):
         ...
     ValueError: the name of a model file must end in .uai, .uai.gz, .uai.xz or .npz, got 'two.txt'

@@ -1,7 +1,8 @@
 """Models in NumPy's npz format: exact, compact, without pickles, the same bytes for the same model.
 
-The archive holds the arrays of :class:`fastmix.PairwiseMRF` in little-endian 64-bit numbers, and ``header``, the bytes
-of a JSON object with the name and version of the format and the names of variables and states. ``numpy.load`` opens it.
+The archive holds the arrays of :class:`fastmix.MarkovRandomField` in little-endian 64-bit numbers, and ``header``, the
+bytes of a JSON object with the name and version of the format and the names of variables and states. ``numpy.load``
+opens it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from fastmix.errors import FormatError, ModelError, ResourceError
 from fastmix.io.files import PathLike, atomic_write, check_content_size, display_name, read_bytes
-from fastmix.model import PairwiseMRF, check_model
+from fastmix.model import MarkovRandomField, check_model
 from fastmix.validation import describe
 
 __all__ = ["is_npz", "load_npz", "parse_npz", "save_npz"]
@@ -40,12 +41,12 @@ def is_npz(data: bytes) -> bool:
     return data.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
 
-def save_npz(model: PairwiseMRF, path: PathLike) -> None:
+def save_npz(model: MarkovRandomField, path: PathLike) -> None:
     """Write a model to an npz file that :func:`load_npz` turns into an equal one, bit for bit.
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
     path : str or path-like
         ``-`` is the standard output. The file appears whole or not at all.
 
@@ -61,7 +62,7 @@ def save_npz(model: PairwiseMRF, path: PathLike) -> None:
     Examples
     --------
     >>> import os, tempfile
-    >>> model = PairwiseMRF.ising([(0, 1)], coupling=0.1, variable_names=["left", "right"])
+    >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.1, variable_names=["left", "right"])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "two.npz")
     ...     save_npz(model, path)
@@ -86,7 +87,7 @@ def save_npz(model: PairwiseMRF, path: PathLike) -> None:
                 np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
 
 
-def load_npz(path: PathLike, *, max_bytes: float | None = None) -> PairwiseMRF:
+def load_npz(path: PathLike, *, max_bytes: float | None = None) -> MarkovRandomField:
     """The model in an npz file written by :func:`save_npz`.
 
     Parameters
@@ -111,7 +112,7 @@ def load_npz(path: PathLike, *, max_bytes: float | None = None) -> PairwiseMRF:
     return parse_npz(read_bytes(path, max_bytes), display_name(path), max_bytes)
 
 
-def parse_npz(data: bytes, name: str = "<bytes>", max_bytes: float | None = None) -> PairwiseMRF:
+def parse_npz(data: bytes, name: str = "<bytes>", max_bytes: float | None = None) -> MarkovRandomField:
     """The model in the content of an npz file, see :func:`load_npz`."""
     header, arrays = _read_archive(data, name, max_bytes)
     variable_names, state_names = header.get("variable_names"), header.get("state_names")
@@ -120,7 +121,7 @@ def parse_npz(data: bytes, name: str = "<bytes>", max_bytes: float | None = None
     if not (state_names is None or (isinstance(state_names, list) and all(map(_is_names, state_names)))):
         _fail(name, "state_names in the header must be a list of lists of strings")
     try:
-        return PairwiseMRF(
+        return MarkovRandomField(
             arrays["num_states"],
             arrays["log_unary"],
             arrays["edges"],

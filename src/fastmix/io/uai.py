@@ -33,7 +33,7 @@ from fastmix.errors import FormatError, ModelError, UnfitMethodError
 from fastmix.io.files import PathLike, display_name, read_bytes
 from fastmix.io.tokens import NumberText, cut_header, strip_comments
 from fastmix.io.uai_writer import format_uai, write_uai
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 __all__ = ["format_uai", "parse_uai", "read_uai", "write_uai"]
 
@@ -51,7 +51,7 @@ _NONZERO_MANTISSA = re.compile(rb"[^eE]*[1-9]")
 
 def read_uai(
     path: PathLike, evidence: Mapping[int, int] | None = None, *, max_bytes: float | None = None
-) -> PairwiseMRF:
+) -> MarkovRandomField:
     """The model in a UAI file.
 
     Parameters
@@ -65,7 +65,7 @@ def read_uai(
 
     Returns
     -------
-    PairwiseMRF
+    MarkovRandomField
         Over all variables of the file, also the observed ones. If a factor over more than two variables was sliced by
         the evidence, the model is right only together with that evidence: condition it on the same mapping. Of a
         model from :func:`write_uai`, the largest entry of each table is 0 and the constant holds the rest.
@@ -92,14 +92,16 @@ def read_uai(
     >>> import os, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "two.uai.xz")
-    ...     notes = write_uai(PairwiseMRF.ising([(0, 1)], coupling=0.5), path)
+    ...     notes = write_uai(MarkovRandomField.ising([(0, 1)], coupling=0.5), path)
     ...     read_uai(path)
-    PairwiseMRF(2 variables of 2 states, 1 edge, log_constant=0.5)
+    MarkovRandomField(2 variables of 2 states, 1 edge, log_constant=0.5)
     """
     return parse_uai(read_bytes(path, max_bytes), display_name(path), evidence)
 
 
-def parse_uai(text: str | bytes, name: str = "<string>", evidence: Mapping[int, int] | None = None) -> PairwiseMRF:
+def parse_uai(
+    text: str | bytes, name: str = "<string>", evidence: Mapping[int, int] | None = None
+) -> MarkovRandomField:
     r"""The model in a text in UAI format; as :func:`read_uai`, with ``name`` in the place of the path in messages.
 
     Examples
@@ -345,7 +347,7 @@ def _build_model(
     sizes: IntArray,
     entries: FloatArray,
     entry_starts: IntArray,
-) -> PairwiseMRF:
+) -> MarkovRandomField:
     num_states, words, kinds = preamble.num_states, preamble.scope_words, preamble.scope_sizes
     kind_of_entry = np.repeat(np.minimum(kinds, 3).astype(np.int8), sizes)
     variables = numbers.values[words[kinds == 1] + 1].astype(np.int64)
@@ -382,7 +384,7 @@ def _build_model(
                 f"{numbers.name}:{line}: the factors must allow variable {v} a state, but with factor {k} none is left"
             )
     edges, log_pairwise = merge_pairs(num_states, np.concatenate(all_pairs), np.concatenate(pair_values))
-    return PairwiseMRF(num_states, log_unary, edges, log_pairwise, constant)
+    return MarkovRandomField(num_states, log_unary, edges, log_pairwise, constant)
 
 
 def _add_unaries(num_states: IntArray, variables: IntArray, values: FloatArray) -> FloatArray:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastmix.errors import ModelError
 from fastmix.io.files import PathLike, atomic_write
-from fastmix.model import PairwiseMRF, check_model
+from fastmix.model import MarkovRandomField, check_model
 
 __all__ = ["format_uai", "write_uai"]
 
@@ -31,7 +31,7 @@ _LOWEST = -1e15
 _CHUNK_TABLES = 1 << 15
 
 
-def write_uai(model: PairwiseMRF, path: PathLike) -> list[str]:
+def write_uai(model: MarkovRandomField, path: PathLike) -> list[str]:
     """Write a model as a UAI file; what other programs will not read from it comes back as a list of notes.
 
     Each table is written as its exponentials, to the last digit, divided by the largest so that this becomes 1. The
@@ -40,7 +40,7 @@ def write_uai(model: PairwiseMRF, path: PathLike) -> list[str]:
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
     path : str or path-like
         ``.gz`` and ``.xz`` compress, ``-`` is the standard output. The file appears whole or not at all.
 
@@ -64,7 +64,7 @@ def write_uai(model: PairwiseMRF, path: PathLike) -> list[str]:
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1)], coupling=0.0, variable_names=["left", "right"])
+    >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.0, variable_names=["left", "right"])
     >>> write_uai(model, "-")
     MARKOV
     2
@@ -83,14 +83,14 @@ def write_uai(model: PairwiseMRF, path: PathLike) -> list[str]:
     return notes
 
 
-def format_uai(model: PairwiseMRF) -> str:
+def format_uai(model: MarkovRandomField) -> str:
     """A model as text in UAI format, see :func:`write_uai`, whose notes are logged as warnings.
 
     Examples
     --------
     The largest entry of a table becomes 1, and the constant makes up for it:
 
-    >>> print(format_uai(PairwiseMRF([2], np.log([1.0, 2.0]), [], [])))
+    >>> print(format_uai(MarkovRandomField([2], np.log([1.0, 2.0]), [], [])))
     MARKOV
     1
     2
@@ -103,7 +103,7 @@ def format_uai(model: PairwiseMRF) -> str:
     1
      2.0
     <BLANKLINE>
-    >>> print(format_uai(PairwiseMRF.from_factors([2, 2], [((0,), [0.0, -np.inf]), ((1, 0), np.zeros((2, 2)))])))
+    >>> print(format_uai(MarkovRandomField.from_factors([2, 2], [((0,), [0.0, -np.inf]), ((1, 0), np.zeros((2, 2)))])))
     MARKOV
     2
     2 2
@@ -120,7 +120,7 @@ def format_uai(model: PairwiseMRF) -> str:
     return "".join(_uai_chunks(model)[0])
 
 
-def _uai_chunks(model: PairwiseMRF) -> tuple[Iterator[str], list[str]]:
+def _uai_chunks(model: MarkovRandomField) -> tuple[Iterator[str], list[str]]:
     check_model(model)
     variables, unary_source, unary_sizes = _written_unaries(model)
     unary, unary_shift = _scaled(unary_source, unary_sizes)
@@ -152,7 +152,7 @@ def _uai_chunks(model: PairwiseMRF) -> tuple[Iterator[str], list[str]]:
     return chunks(), notes
 
 
-def _written_unaries(model: PairwiseMRF) -> tuple[IntArray, FloatArray, IntArray]:
+def _written_unaries(model: MarkovRandomField) -> tuple[IntArray, FloatArray, IntArray]:
     """The variables whose unary is not zero, their entries and how many each has."""
     if not model.num_variables:
         return np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=np.int64)
@@ -185,7 +185,7 @@ def _constant_words(constant: float) -> list[str]:
     return [repr(math.exp(constant / count))] * count if count <= _MOST_PIECES else [_power_of_ten(constant)]
 
 
-def _notes(model: PairwiseMRF, constant: float, num_factors: int) -> list[str]:
+def _notes(model: MarkovRandomField, constant: float, num_factors: int) -> list[str]:
     notes = []
     if model.variable_names is not None or model.state_names is not None:
         notes.append("names are not written, because UAI files have none; npz files keep them")

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.model import PairwiseMRF, check_model
+from fastmix.model import MarkovRandomField, check_model
 from fastmix.norms import Norm
 from fastmix.projection.descent import project_divergence
 from fastmix.projection.divergence import Divergence, Euclidean
@@ -25,7 +25,7 @@ FloatArray = NDArray[np.float64]
 
 
 def project(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     *,
     norm_bound: float,
     norm: Norm = "inf",
@@ -50,7 +50,7 @@ def project(
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         States forbidden by a unary are left alone; -inf in a table is refused.
     norm_bound : float
         Positive.

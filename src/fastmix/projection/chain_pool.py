@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.projection.patches import Patch
 
 __all__ = ["ChainPool"]
@@ -27,12 +27,12 @@ class ChainPool(ABC):
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         Gives the graph and the state counts. Finite entries only.
     num_chains, seed : int
     """
 
-    def __init__(self, model: PairwiseMRF, *, num_chains: int, seed: int) -> None:
+    def __init__(self, model: MarkovRandomField, *, num_chains: int, seed: int) -> None:
         self.graph = model
         self.num_chains = num_chains
         self._rng = np.random.default_rng([seed, 1])

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.construction import offsets_of, table_positions
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 __all__ = ["COORDINATES", "Coordinates", "Metric"]
 
@@ -46,7 +46,7 @@ class Metric:
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         Gives the graph and the state counts.
     coordinates : {"indicator", "centred", "fisher"}
 
@@ -59,7 +59,7 @@ class Metric:
     --------
     A step against the gradient by (h, J) of an Ising model, in both coordinates:
 
-    >>> model = PairwiseMRF.ising([(0, 1)], coupling=1.0)
+    >>> model = MarkovRandomField.ising([(0, 1)], coupling=1.0)
     >>> gradient = np.array([-1.0, 1.0, 0.0, 0.0, 0.5, -0.5, -0.5, 0.5])  # by h_0: 2, by J: 2
     >>> Metric(model, "centred").steepest(gradient).tolist()
     [-2.0, 2.0, 0.0, 0.0, 2.0, -2.0, -2.0, 2.0]
@@ -67,7 +67,7 @@ class Metric:
     [-1.0, 1.0, 0.0, 0.0, 0.5, -0.5, -0.5, 0.5]
     """
 
-    def __init__(self, model: PairwiseMRF, coordinates: Coordinates) -> None:
+    def __init__(self, model: MarkovRandomField, coordinates: Coordinates) -> None:
         self.model = model
         self.coordinates = coordinates
         self.edge_weights: FloatArray | None = None

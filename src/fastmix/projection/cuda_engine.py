@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.projection.links import find_links
 from fastmix.projection.patches import Patch
 from fastmix.sampling.cuda import CudaGibbs
@@ -61,7 +61,7 @@ class PoolEngine(CudaGibbs):
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         Gives the graph and the state counts; at least one variable, finite entries only.
     num_chains, seed : int
         Chains beyond ``num_chains`` fill the last word; nobody reads them.
@@ -69,7 +69,7 @@ class PoolEngine(CudaGibbs):
         For tests.
     """
 
-    def __init__(self, model: PairwiseMRF, *, num_chains: int, seed: int, launch: Launch | None = None) -> None:
+    def __init__(self, model: MarkovRandomField, *, num_chains: int, seed: int, launch: Launch | None = None) -> None:
         padded = -(-num_chains // _WORD) * _WORD
         super().__init__(model, num_chains=padded, seed=seed, group_size=padded, launch=launch)
         self.used = num_chains

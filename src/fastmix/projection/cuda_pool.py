@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.projection.chain_pool import ChainPool
 from fastmix.projection.cuda_engine import Batch, PoolEngine
 from fastmix.projection.patches import Patch, whole_patch
@@ -30,7 +30,7 @@ class CudaPool(ChainPool):
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         Gives the graph and the state counts. At least one variable, finite entries only.
     num_chains, seed : int
     launch : Launch, optional
@@ -55,7 +55,7 @@ class CudaPool(ChainPool):
     edge.
     """
 
-    def __init__(self, model: PairwiseMRF, *, num_chains: int, seed: int, launch: Launch | None = None) -> None:
+    def __init__(self, model: MarkovRandomField, *, num_chains: int, seed: int, launch: Launch | None = None) -> None:
         super().__init__(model, num_chains=num_chains, seed=seed)
         self._engine = PoolEngine(model, num_chains=num_chains, seed=seed, launch=launch)
         self.device = cuda_available()[1]

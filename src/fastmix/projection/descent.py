@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastmix.dependency import edge_dependencies
 from fastmix.errors import NotConvergedError
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.norms import Norm, matrix_norm
 from fastmix.projection.divergence import Divergence
 from fastmix.projection.euclidean import project_euclidean
@@ -31,7 +31,7 @@ _STATUS = {"time_limit": Status.TIME_LIMIT, "interrupted": Status.INTERRUPTED}
 
 
 def project_divergence(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     *,
     divergence: Divergence,
     step: StepRule,
@@ -59,7 +59,7 @@ def project_divergence(
     first_deadline = math.inf if time_limit is None else begin + 0.5 * time_limit
     nearest = project_euclidean(small, warm_start=warm_start, deadline=first_deadline, **settings)
 
-    def build(theta: PairwiseMRF, value: float, constant: float, counts: dict[str, Any]) -> ProjectionResult:
+    def build(theta: MarkovRandomField, value: float, constant: float, counts: dict[str, Any]) -> ProjectionResult:
         result = _expand(reduction, theta)
         z = edge_dependencies(result, bound=bound).max(axis=1, initial=0.0)
         unchanged = result is model
@@ -119,7 +119,7 @@ def project_divergence(
     return result
 
 
-def _expand(reduction: Reduction, theta: PairwiseMRF) -> PairwiseMRF:
+def _expand(reduction: Reduction, theta: MarkovRandomField) -> MarkovRandomField:
     """The model of all variables and states with the parameters of the reduced one."""
     original = reduction.original
     if theta is reduction.model:
@@ -136,5 +136,5 @@ def _positions(reduction: Reduction) -> NDArray[np.int64]:
     return np.concatenate([reduction.unary_positions, shift + reduction.pairwise_positions])
 
 
-def _same_graph(one: PairwiseMRF, other: PairwiseMRF) -> bool:
+def _same_graph(one: MarkovRandomField, other: MarkovRandomField) -> bool:
     return np.array_equal(one.num_states, other.num_states) and np.array_equal(one.edges, other.edges)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 if TYPE_CHECKING:
     from fastmix.projection.feasible import FeasibleSet
@@ -40,14 +40,14 @@ class Objective(ABC):
     moments: FloatArray | None = None
 
     @abstractmethod
-    def evaluate(self, theta: PairwiseMRF) -> tuple[float, FloatArray]:
+    def evaluate(self, theta: MarkovRandomField) -> tuple[float, FloatArray]:
         """The value at theta, less ``constant``, and its gradient.
 
         The gradient is aligned with ``theta.parameters``: the derivative by every entry of the unaries and of the
         tables (indicator coordinates).
         """
 
-    def value(self, theta: PairwiseMRF) -> float:
+    def value(self, theta: MarkovRandomField) -> float:
         """The value alone, with more care than :meth:`evaluate` takes where it is an estimate."""
         return self.evaluate(theta)[0]
 
@@ -55,7 +55,7 @@ class Objective(ABC):
         """What else is worth telling about the model evaluated last; it goes into ``stats`` of the result."""
         return {}
 
-    def first(self, theta: PairwiseMRF, feasible: FeasibleSet, trace: Trace) -> PairwiseMRF:
+    def first(self, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace) -> MarkovRandomField:
         """Where the descent begins, given the Euclidean projection: that, unless the objective knows better."""
         return theta
 
@@ -93,7 +93,7 @@ class Divergence(ABC):
     """
 
     @abstractmethod
-    def start(self, model: PairwiseMRF, *, seed: int) -> Objective:
+    def start(self, model: MarkovRandomField, *, seed: int) -> Objective:
         """The objective for one model; all its randomness comes from the seed."""
 
     @property
@@ -111,15 +111,15 @@ class Euclidean(Divergence):
     :func:`fastmix.project` solves it directly, without a descent.
     """
 
-    def start(self, model: PairwiseMRF, *, seed: int) -> Objective:
+    def start(self, model: MarkovRandomField, *, seed: int) -> Objective:
         """The squared distance to one model."""
         return _SquaredDistance(model)
 
 
 class _SquaredDistance(Objective):
-    def __init__(self, model: PairwiseMRF) -> None:
+    def __init__(self, model: MarkovRandomField) -> None:
         self.psi = model.log_pairwise
 
-    def evaluate(self, theta: PairwiseMRF) -> tuple[float, FloatArray]:
+    def evaluate(self, theta: MarkovRandomField) -> tuple[float, FloatArray]:
         change = theta.log_pairwise - self.psi
         return float(change @ change), np.concatenate([np.zeros(len(theta.log_unary)), 2.0 * change])

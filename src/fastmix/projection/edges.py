@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from fastmix.construction import offsets_of
 from fastmix.dependency import edge_dependencies
 from fastmix.errors import ResourceError, UnfitMethodError
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.resources import is_compiled
 
 __all__ = ["EdgeCosts", "edge_costs"]
@@ -46,7 +46,7 @@ class EdgeCosts:
 
     Attributes
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
     bound : str
     rho : float array (m,)
         Dependency of every edge before projection, the larger of both directions.
@@ -62,7 +62,7 @@ class EdgeCosts:
         When there is no more time to follow paths, by :func:`time.perf_counter`.
     """
 
-    model: PairwiseMRF
+    model: MarkovRandomField
     bound: str
     rho: FloatArray
     start: IntArray
@@ -106,7 +106,7 @@ class EdgeCosts:
         return result
 
 
-def edge_costs(model: PairwiseMRF, bound: Literal["range", "linf"], deadline: float = math.inf) -> EdgeCosts:
+def edge_costs(model: MarkovRandomField, bound: Literal["range", "linf"], deadline: float = math.inf) -> EdgeCosts:
     """The cost functions of all edges of a model under ``range`` or ``linf``, both directions bounded.
 
     After half of the time to the deadline the tables that are left are only scaled; the other half is for following the
@@ -189,7 +189,7 @@ def _half_way(deadline: float) -> float:
     return 0.5 * (now + deadline)
 
 
-def _interaction(model: PairwiseMRF, e: int, bound: str) -> FloatArray:
+def _interaction(model: MarkovRandomField, e: int, bound: str) -> FloatArray:
     """What a bound limits of a table, flat: all but terms of one variable under ``range``, all but the mean else."""
     i, j = model.edges[e].tolist()
     part = slice(model.pairwise_offsets[e], model.pairwise_offsets[e + 1])
@@ -201,7 +201,7 @@ def _interaction(model: PairwiseMRF, e: int, bound: str) -> FloatArray:
     return rest.reshape(-1)
 
 
-def _scaled_knots(model: PairwiseMRF, e: int, bound: str, rho: float) -> tuple[FloatArray, FloatArray]:
+def _scaled_knots(model: MarkovRandomField, e: int, bound: str, rho: float) -> tuple[FloatArray, FloatArray]:
     """Slopes and bounds at both ends of ``(1 - z / rho)^2 ||interaction||^2``; one knot if there is nothing to do."""
     if not rho > 0.0:
         return np.zeros(1), np.zeros(1)
@@ -269,7 +269,7 @@ def contrasts(num_rows: int, num_cols: int, bound: str) -> tuple[IntArray, Float
     return np.array(position, dtype=np.int64).reshape(-1, 4), sign.reshape(-1, 4)
 
 
-def _check_finite(model: PairwiseMRF) -> None:
+def _check_finite(model: MarkovRandomField) -> None:
     if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
         entry = int(np.flatnonzero(model.log_pairwise == -np.inf)[0])
         e = int(np.searchsorted(model.pairwise_offsets, entry, side="right")) - 1

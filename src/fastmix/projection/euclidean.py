@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastmix.dependency import edge_dependencies
 from fastmix.errors import NotConvergedError
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.norms import Norm, matrix_norm
 from fastmix.projection.edges import edge_costs
 from fastmix.projection.fast import SOLVERS, Solution, Target, symmetric
@@ -30,7 +30,7 @@ MARGIN = 1e-12
 
 
 def project_euclidean(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     *,
     norm_bound: float,
     norm: Norm = "inf",
@@ -116,7 +116,7 @@ def project_euclidean(
 
 
 def _solve_paper(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     norm_bound: float,
     norm: str,
     bound: Literal["range", "linf"],
@@ -147,7 +147,7 @@ def _solve_paper(
     return solution, answer.log_pairwise
 
 
-def _norm(model: PairwiseMRF, z: FloatArray, norm: Norm) -> float:
+def _norm(model: MarkovRandomField, z: FloatArray, norm: Norm) -> float:
     return matrix_norm(symmetric(model.edges, z, model.num_variables), norm)
 
 

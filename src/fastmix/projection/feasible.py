@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastmix.dependency import edge_dependencies
 from fastmix.errors import NotConvergedError
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.norms import Norm, matrix_norm
 from fastmix.projection.coordinates import Coordinates, Metric
 from fastmix.projection.edges import edge_costs
@@ -30,7 +30,7 @@ class FeasibleSet:
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         Gives graph and state counts; finite entries only.
     norm_bound, norm, bound, solver, tol, max_iter
         As for :func:`fastmix.project`.
@@ -42,7 +42,7 @@ class FeasibleSet:
 
     def __init__(
         self,
-        model: PairwiseMRF,
+        model: MarkovRandomField,
         *,
         norm_bound: float,
         norm: Norm,
@@ -73,12 +73,12 @@ class FeasibleSet:
 
     def step(
         self,
-        theta: PairwiseMRF,
+        theta: MarkovRandomField,
         gradient: FloatArray,
         size: float,
         coordinates: Coordinates,
         moments: FloatArray | None = None,
-    ) -> PairwiseMRF:
+    ) -> MarkovRandomField:
         """A step of the given size against the gradient (by indicator entries), and back into the set.
 
         ``moments`` are the marginals of theta, which ``fisher`` coordinates need.
@@ -87,7 +87,7 @@ class FeasibleSet:
         metric.adapt(moments)
         return self.project(theta.parameters - size * metric.steepest(gradient), coordinates)
 
-    def project(self, parameters: FloatArray, coordinates: Coordinates) -> PairwiseMRF:
+    def project(self, parameters: FloatArray, coordinates: Coordinates) -> MarkovRandomField:
         """The closest model of the set in the metric of some coordinates; the unaries stay as they are."""
         self.num_projections += 1
         metric = self.metric(coordinates)
@@ -112,7 +112,7 @@ class FeasibleSet:
         self._multipliers[coordinates] = solution.multipliers
         return model.replace(log_pairwise=costs.tables(solution.z))
 
-    def _project_paper(self, model: PairwiseMRF) -> PairwiseMRF:
+    def _project_paper(self, model: MarkovRandomField) -> MarkovRandomField:
         """The operator of the paper, with the matrix Z of the last step carried along."""
         assert isinstance(self.solver, PaperDual)
         try:
@@ -125,7 +125,7 @@ class FeasibleSet:
             self._warm = error.result
         return self._warm.model
 
-    def settle(self, theta: PairwiseMRF) -> PairwiseMRF:
+    def settle(self, theta: MarkovRandomField) -> MarkovRandomField:
         """A model that lies in the set but for rounding, moved into it from the safe side."""
         factor = 1.0
         for _ in range(60):
@@ -137,6 +137,6 @@ class FeasibleSet:
             theta = theta.replace(log_pairwise=theta.log_pairwise * factor)
         raise AssertionError("scaling the tables must scale their norm")
 
-    def _norm_of(self, model: PairwiseMRF) -> float:
+    def _norm_of(self, model: MarkovRandomField) -> float:
         z = edge_dependencies(model, bound=self.bound).max(axis=1, initial=0.0)
         return matrix_norm(symmetric(model.edges, z, model.num_variables), self.norm)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fastmix.construction import offsets_of, table_positions
 from fastmix.elimination import elimination_order
 from fastmix.graphs import canonical_edges
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 __all__ = ["Forest", "merge_lines", "split_trees"]
 
@@ -119,12 +119,12 @@ class Forest:
         return marginals
 
 
-def split_trees(model: PairwiseMRF, pieces: list[IntArray]) -> Forest | None:
+def split_trees(model: MarkovRandomField, pieces: list[IntArray]) -> Forest | None:
     """The forest of pieces given by their edges; None if some piece has a cycle.
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1), (0, 2), (1, 2)], coupling=1.0)
+    >>> model = MarkovRandomField.ising([(0, 1), (0, 2), (1, 2)], coupling=1.0)
     >>> forest = split_trees(model, [np.array([0, 1]), np.array([2])])
     >>> forest.num_pieces, len(forest.states)
     (2, 5)
@@ -162,7 +162,7 @@ def split_trees(model: PairwiseMRF, pieces: list[IntArray]) -> Forest | None:
     return Forest(len(pieces), model.num_parameters, states, parent, piece_of, np.arange(len(parameter)), parameter)
 
 
-def merge_lines(model: PairwiseMRF, ladders: list[IntArray]) -> Forest:
+def merge_lines(model: MarkovRandomField, ladders: list[IntArray]) -> Forest:
     """The forest of ladders: two neighbouring lines of a grid, (2, k) variables each, every rung merged into one node.
 
     All edges along the lines and on the rungs must be edges of the model.
@@ -211,7 +211,7 @@ def merge_lines(model: PairwiseMRF, ladders: list[IntArray]) -> Forest:
     )  # fmt: skip
 
 
-def _edge_ids(model: PairwiseMRF, low: IntArray, high: IntArray) -> IntArray:
+def _edge_ids(model: MarkovRandomField, low: IntArray, high: IntArray) -> IntArray:
     """Rows of ``model.edges`` that are (low, high), with low < high."""
     n = model.num_variables
     keys = model.edges[:, 0] * n + model.edges[:, 1]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fastmix.errors import ResourceError
 from fastmix.exact.junction_tree import JunctionTree, plan_junction_tree
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.projection.divergence import Divergence, Objective
 from fastmix.resources import available_memory
 
@@ -53,7 +53,7 @@ class KL(Divergence):
         if self.memory_limit is not None and not self.memory_limit > 0:
             raise ValueError(f"memory_limit must be positive, got {self.memory_limit!r}")
 
-    def start(self, model: PairwiseMRF, *, seed: int) -> Objective:
+    def start(self, model: MarkovRandomField, *, seed: int) -> Objective:
         """The divergence from one model; nothing is drawn."""
         return ExactKL(model, self.memory_limit)
 
@@ -61,7 +61,7 @@ class KL(Divergence):
 class ExactKL(Objective):
     """KL from one model by a junction tree that is planned once."""
 
-    def __init__(self, model: PairwiseMRF, memory_limit: float | None) -> None:
+    def __init__(self, model: MarkovRandomField, memory_limit: float | None) -> None:
         limit = available_memory() / 2 if memory_limit is None else float(memory_limit)
         try:
             self.tree: JunctionTree = plan_junction_tree(model, memory_limit=limit)
@@ -75,12 +75,12 @@ class ExactKL(Objective):
         self.psi = model.parameters
         self.psi_log_z, self.psi_moments = self.calibrate(model)
 
-    def calibrate(self, theta: PairwiseMRF) -> tuple[float, FloatArray]:
+    def calibrate(self, theta: MarkovRandomField) -> tuple[float, FloatArray]:
         """Log Z without the constant of the model, and the moments aligned with its parameters."""
         answer = replace(self.tree, model=theta).calibrate()
         return answer.log_z - theta.log_constant, np.concatenate([answer.node_marginals, answer.edge_marginals])
 
-    def evaluate(self, theta: PairwiseMRF) -> tuple[float, FloatArray]:
+    def evaluate(self, theta: MarkovRandomField) -> tuple[float, FloatArray]:
         """Value and gradient, both exact."""
         log_z, self.moments = self.calibrate(theta)
         value = log_z - self.psi_log_z - (theta.parameters - self.psi) @ self.psi_moments

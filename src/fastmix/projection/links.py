@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.construction import offsets_of
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 __all__ = ["Links", "find_links"]
 
@@ -45,12 +45,12 @@ class Links:
     starts: IntArray
 
 
-def find_links(model: PairwiseMRF) -> Links:
+def find_links(model: MarkovRandomField) -> Links:
     """The links of a graph whose tables are small enough, see :func:`fastmix.sampling.pattern_tables.pattern_entries`.
 
     Examples
     --------
-    >>> links = find_links(PairwiseMRF.ising([(0, 1), (1, 2)], coupling=0.5))
+    >>> links = find_links(MarkovRandomField.ising([(0, 1), (1, 2)], coupling=0.5))
     >>> links.starts.tolist(), links.strides.tolist()
     ([0, 2, 6, 8], [1, 2, 1, 1])
     """

@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.errors import ResourceError, UnfitMethodError
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.projection.paper_problem import Dual, Norm, Problem
 from fastmix.resources import available_memory, format_bytes
 from fastmix.validation import check_count, check_positive
@@ -164,7 +164,7 @@ class PaperDualSolution:
 
 
 def project_paper(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     *,
     norm_bound: float,
     norm: Norm = "inf",
@@ -178,7 +178,7 @@ def project_paper(
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         Every table entry must be finite. Unaries play no part.
     norm_bound : float
         The largest norm c allowed, positive.
@@ -236,7 +236,7 @@ def project_paper(
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1), (1, 2)], coupling=[2.0, 1.0])
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=[2.0, 1.0])
     >>> answer = project_paper(model, norm_bound=1.0, tol=1e-9)
     >>> (answer.log_pairwise.round(3) + 0.0).tolist()
     [1.0, -1.0, -1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
@@ -354,7 +354,7 @@ def _maximise(dual: Dual, x: FloatArray, y: FloatArray, accuracy: float, max_ite
 # -- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _check_fits(model: PairwiseMRF, bound: str) -> None:
+def _check_fits(model: MarkovRandomField, bound: str) -> None:
     if bound not in ("range", "linf"):
         raise ValueError(f"bound must be 'linf' or 'range', got {bound!r}")
     if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
@@ -375,7 +375,7 @@ def _check_fits(model: PairwiseMRF, bound: str) -> None:
         )
 
 
-def _check_memory(model: PairwiseMRF, norm: str, both_directions: bool, *, multipliers: bool = True) -> int:
+def _check_memory(model: MarkovRandomField, norm: str, both_directions: bool, *, multipliers: bool = True) -> int:
     """The number of multipliers; an error if they, or just the matrices of the spectral norm, do not fit."""
     n, m = model.num_variables, model.num_edges
     rows, cols = model.num_states[model.edges].T

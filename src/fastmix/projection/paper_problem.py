@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.construction import offsets_of, table_positions
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.projection.balls import RowGroups, clip_eigenvalues
 
 __all__ = ["Dual", "Norm", "Point", "Problem", "contrast_positions"]
@@ -35,7 +35,7 @@ class Problem:
     ``effects`` are the parts of the given tables that do not count (zero for ``linf``), ``psi`` is the rest.
     """
 
-    model: PairwiseMRF
+    model: MarkovRandomField
     limit: float
     norm: Norm
     centred: bool
@@ -45,7 +45,7 @@ class Problem:
     col: IntArray
 
     @classmethod
-    def of(cls, model: PairwiseMRF, limit: float, norm: Norm, bound: str, both_directions: bool) -> Problem:
+    def of(cls, model: MarkovRandomField, limit: float, norm: Norm, bound: str, both_directions: bool) -> Problem:
         """The problem for a model, a limit on a norm of a bound, in one direction or both."""
         table, row, col = table_positions(model.num_states, model.edges)
         rows, cols = model.num_states[model.edges].T
@@ -129,7 +129,7 @@ class Problem:
         return of_row[self.model.edges].min(axis=1)
 
 
-def contrast_positions(model: PairwiseMRF, both_directions: bool) -> tuple[IntArray, IntArray, IntArray]:
+def contrast_positions(model: MarkovRandomField, both_directions: bool) -> tuple[IntArray, IntArray, IntArray]:
     """For every contrast the positions p and q of its entries in the flat tables, and its slot."""
     rows, cols = model.num_states[model.edges].T
     # Edges with tables of one shape have the same contrasts, shifted to where their tables start.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 __all__ = ["Patch", "make_patches", "whole_patch"]
 
@@ -37,13 +37,13 @@ class Patch:
     edges: IntArray
 
 
-def whole_patch(model: PairwiseMRF) -> Patch:
+def whole_patch(model: MarkovRandomField) -> Patch:
     """The whole graph as one patch."""
     variables, edges = np.arange(model.num_variables), np.arange(model.num_edges)
     return Patch(variables, edges, variables, variables, edges)
 
 
-def make_patches(model: PairwiseMRF, *, core_size: int, reach: int) -> list[Patch]:
+def make_patches(model: MarkovRandomField, *, core_size: int, reach: int) -> list[Patch]:
     """Patches with cores of about ``core_size`` variables and everything within ``reach`` edges (1 at least) of them.
 
     Cores are grown by breadth-first search. A graph whose patches would overlap so much that they are more work than
@@ -52,7 +52,7 @@ def make_patches(model: PairwiseMRF, *, core_size: int, reach: int) -> list[Patc
     Examples
     --------
     >>> from fastmix.graphs import path_edges
-    >>> patches = make_patches(PairwiseMRF.ising(path_edges(9), 1.0), core_size=3, reach=2)
+    >>> patches = make_patches(MarkovRandomField.ising(path_edges(9), 1.0), core_size=3, reach=2)
     >>> [(p.core_variables.tolist(), p.variables.tolist()) for p in patches][1]
     ([3, 4, 5], [1, 2, 3, 4, 5, 6, 7])
     """

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.graphs import grid_edges
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.resources import available_memory, format_bytes
 
 __all__ = ["grid_ladders", "grid_lines", "grid_shape", "ladder_bytes"]
@@ -17,7 +17,7 @@ IntArray = NDArray[np.int64]
 _ENTRY_BYTES = 80  # a potential: two index arrays and two matrices over it, its marginal, its message
 
 
-def grid_shape(model: PairwiseMRF) -> tuple[int, int] | None:
+def grid_shape(model: MarkovRandomField) -> tuple[int, int] | None:
     """Rows and columns, if the graph is a four-neighbour grid whose variables are numbered row by row; else None.
 
     Examples
@@ -38,7 +38,7 @@ def grid_shape(model: PairwiseMRF) -> tuple[int, int] | None:
     return None
 
 
-def grid_lines(model: PairwiseMRF, name: str) -> list[IntArray]:
+def grid_lines(model: MarkovRandomField, name: str) -> list[IntArray]:
     """The edges of every row and of every column of a grid."""
     _, cols = _shape_or_refuse(model, name)
     (row, other_row), (col, _) = (model.edges // cols).T, (model.edges % cols).T
@@ -50,7 +50,7 @@ def grid_lines(model: PairwiseMRF, name: str) -> list[IntArray]:
     return lines
 
 
-def grid_ladders(model: PairwiseMRF, name: str) -> list[IntArray]:
+def grid_ladders(model: MarkovRandomField, name: str) -> list[IntArray]:
     """The variables (2, k) of every two neighbouring rows and every two neighbouring columns of a grid.
 
     Raises
@@ -74,7 +74,7 @@ def grid_ladders(model: PairwiseMRF, name: str) -> list[IntArray]:
     return _ladders((rows, cols))
 
 
-def ladder_bytes(model: PairwiseMRF, shape: tuple[int, int]) -> float:
+def ladder_bytes(model: MarkovRandomField, shape: tuple[int, int]) -> float:
     """Memory for the merged tables of a grid's ladders: one entry for all states of four variables, link by link.
 
     Examples
@@ -94,7 +94,7 @@ def _ladders(shape: tuple[int, int]) -> list[IntArray]:
     return [numbers[k : k + 2] for k in range(rows - 1)] + [numbers[:, k : k + 2].T for k in range(cols - 1)]
 
 
-def _shape_or_refuse(model: PairwiseMRF, name: str) -> tuple[int, int]:
+def _shape_or_refuse(model: MarkovRandomField, name: str) -> tuple[int, int]:
     shape = grid_shape(model)
     if shape is None:
         raise UnfitMethodError(

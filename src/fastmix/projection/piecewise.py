@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastmix.construction import offsets_of, table_positions
 from fastmix.graphs import covering_spanning_trees
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.projection.divergence import Divergence, Objective
 from fastmix.projection.forest import Forest, merge_lines, split_trees
 from fastmix.projection.kl import ExactKL
@@ -90,7 +90,7 @@ class PiecewiseKL(Divergence):
         if not (isinstance(self.smoothing, int | float | np.number) and 0.0 <= self.smoothing < math.inf):
             raise ValueError(f"smoothing must be a number of at least 0, got {self.smoothing!r}")
 
-    def start(self, model: PairwiseMRF, *, seed: int) -> Objective:
+    def start(self, model: MarkovRandomField, *, seed: int) -> Objective:
         """The divergence from one model; the seed draws spanning trees."""
         return PiecewiseObjective(model, self._cut(model, seed), self.smoothing)
 
@@ -99,7 +99,7 @@ class PiecewiseKL(Divergence):
         """A line search; steps of fixed size where kinks would stop it."""
         return LineSearch() if self.smoothing > 0.0 else FixedStep()
 
-    def _cut(self, model: PairwiseMRF, seed: int) -> list[_Group]:
+    def _cut(self, model: MarkovRandomField, seed: int) -> list[_Group]:
         psi, name = model.parameters, self.pieces
         if not isinstance(name, str):
             return _own_pieces(model, name)
@@ -119,13 +119,13 @@ class PiecewiseKL(Divergence):
 class PiecewiseObjective(Objective):
     """The largest KL among pieces, or its smooth stand-in."""
 
-    def __init__(self, model: PairwiseMRF, groups: list[_Group], smoothing: float) -> None:
+    def __init__(self, model: MarkovRandomField, groups: list[_Group], smoothing: float) -> None:
         self.groups = groups
         self.smoothing = smoothing
         self._split = np.cumsum([group.num_pieces for group in groups])[:-1]
         self.piece_values = np.zeros(0)
 
-    def evaluate(self, theta: PairwiseMRF) -> tuple[float, FloatArray]:
+    def evaluate(self, theta: MarkovRandomField) -> tuple[float, FloatArray]:
         """Value and gradient, both exact."""
         parameters = theta.parameters
         self.piece_values = values = np.concatenate([group.values(parameters) for group in self.groups])
@@ -194,7 +194,7 @@ class _Subgraph:
 
     num_pieces = 1
 
-    def __init__(self, model: PairwiseMRF, edges: IntArray) -> None:
+    def __init__(self, model: MarkovRandomField, edges: IntArray) -> None:
         variables, ends = np.unique(model.edges[edges], return_inverse=True)
         states = model.num_states[variables]
         owner = np.repeat(np.arange(len(variables)), states)
@@ -205,7 +205,7 @@ class _Subgraph:
         self.num_parameters = model.num_parameters
         psi = model.parameters[self.positions]
         # Variables and edges keep their order, so the piece is in canonical form already.
-        self.piece = PairwiseMRF(states, psi[: len(unary)], ends.reshape(-1, 2), psi[len(unary) :])
+        self.piece = MarkovRandomField(states, psi[: len(unary)], ends.reshape(-1, 2), psi[len(unary) :])
         self.divergence = ExactKL(self.piece, None)
         self._gradient = np.zeros(len(psi))
 
@@ -220,7 +220,7 @@ class _Subgraph:
         return result
 
 
-def _choose(model: PairwiseMRF) -> PieceName:
+def _choose(model: MarkovRandomField) -> PieceName:
     """Adjacent pairs on grids where the merged tables are small, else single lines; spanning trees on other graphs."""
     shape = grid_shape(model)
     if shape is None:
@@ -230,7 +230,7 @@ def _choose(model: PairwiseMRF) -> PieceName:
     return "adjacent-pairs"
 
 
-def _own_pieces(model: PairwiseMRF, pieces: Sequence[Sequence[int]]) -> list[_Group]:
+def _own_pieces(model: MarkovRandomField, pieces: Sequence[Sequence[int]]) -> list[_Group]:
     """Trees together, pieces with cycles one by one."""
     trees: list[IntArray] = []
     groups: list[_Group] = []

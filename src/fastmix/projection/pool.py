@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.construction import offsets_of
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.projection.chain_pool import ChainPool
 from fastmix.projection.links import find_links
 from fastmix.projection.patches import Patch, whole_patch
@@ -30,7 +30,7 @@ class Pool(ChainPool):
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         Gives the graph and the state counts. Finite entries only.
     num_chains, seed : int
 
@@ -43,7 +43,7 @@ class Pool(ChainPool):
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1)], coupling=0.5, field=[0.3, 0.0])
+    >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.5, field=[0.3, 0.0])
     >>> pool = Pool(model, num_chains=1000, seed=0)
     >>> pool.start(model.parameters)
     >>> pool.sweep(model.parameters, 20)
@@ -51,7 +51,7 @@ class Pool(ChainPool):
     True
     """
 
-    def __init__(self, model: PairwiseMRF, *, num_chains: int, seed: int) -> None:
+    def __init__(self, model: MarkovRandomField, *, num_chains: int, seed: int) -> None:
         super().__init__(model, num_chains=num_chains, seed=seed)
         self._whole = whole_patch(model)
         self._numbers = np.random.SFC64([seed, 0])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.projection.divergence import Divergence, Euclidean
 from fastmix.results import Status, jsonable
 
@@ -25,7 +25,7 @@ class ProjectionResult:
 
     Attributes
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         The projected model; always within the bound (but for ``PaperDual(both_directions=False)``, which bounds the
         one direction that the paper prints, and says in ``norm_after`` what both together have).
     status : Status
@@ -59,7 +59,7 @@ class ProjectionResult:
     stats, provenance : mapping
     """
 
-    model: PairwiseMRF
+    model: MarkovRandomField
     status: Status
     norm: str
     bound: str

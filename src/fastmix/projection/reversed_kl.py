@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastmix.construction import table_positions
 from fastmix.errors import ResourceError, UnfitMethodError
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.projection.chain_pool import ChainPool
 from fastmix.projection.divergence import Divergence, Objective
 from fastmix.projection.feasible import FeasibleSet
@@ -128,7 +128,7 @@ class ReversedKL(Divergence):
         for name in ("sweeps_per_step", "num_starts", "start_steps", "annealing_sweeps", "population_sweeps"):
             check_count(name, getattr(self, name), least=1)
 
-    def start(self, model: PairwiseMRF, *, seed: int) -> Objective:
+    def start(self, model: MarkovRandomField, *, seed: int) -> Objective:
         """Estimates for one model, with chains of their own."""
         required = 4.0 * self.pool_size * (1 + model.num_variables)
         check_memory(required, f"pool_size {self.pool_size}", "take a smaller pool")
@@ -145,7 +145,7 @@ class PoolObjective(Objective):
 
     exact = False
 
-    def __init__(self, model: PairwiseMRF, settings: ReversedKL, seed: int) -> None:
+    def __init__(self, model: MarkovRandomField, settings: ReversedKL, seed: int) -> None:
         self.settings = settings
         self.pool, self.place = make_pool(model, settings.backend, num_chains=settings.pool_size, seed=seed)
         self.patches = [whole_patch(model)]
@@ -158,7 +158,7 @@ class PoolObjective(Objective):
         self._theta: FloatArray | None = None  # what the pool has followed so far; None for fresh chains
         self._free_energy = math.nan
 
-    def evaluate(self, theta: PairwiseMRF) -> tuple[float, FloatArray]:
+    def evaluate(self, theta: MarkovRandomField) -> tuple[float, FloatArray]:
         """Estimates of the free energy and of the gradient, after the pool has moved to theta."""
         parameters = theta.parameters
         fresh = self._theta is None or self.moments is None
@@ -181,7 +181,7 @@ class PoolObjective(Objective):
         self._free_energy = float(energies.mean()) - self._log_z
         return self._free_energy, gradient
 
-    def value(self, theta: PairwiseMRF) -> float:
+    def value(self, theta: MarkovRandomField) -> float:
         """The free energy over fresh chains."""
         self._theta = None
         return self.evaluate(theta)[0]
@@ -190,7 +190,7 @@ class PoolObjective(Objective):
         """The lower bound on log Z of the model, at the theta evaluated last, and where the pool is."""
         return {"log_z_bound": self.psi_constant - self._free_energy, "backend": self.place}
 
-    def first(self, theta: PairwiseMRF, feasible: FeasibleSet, trace: Trace) -> PairwiseMRF:
+    def first(self, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace) -> MarkovRandomField:
         """The best of several starts, each after a few steps, with the pool that goes with it."""
         settings = self.settings
         if settings.num_starts == 1:
@@ -226,7 +226,7 @@ class PoolObjective(Objective):
         return best
 
 
-def make_pool(model: PairwiseMRF, backend: str, *, num_chains: int, seed: int) -> tuple[ChainPool, str]:
+def make_pool(model: MarkovRandomField, backend: str, *, num_chains: int, seed: int) -> tuple[ChainPool, str]:
     """A pool, and what it runs on in words."""
     place = "cpu"
     if backend != "cpu" and model.num_variables:
@@ -242,7 +242,7 @@ def make_pool(model: PairwiseMRF, backend: str, *, num_chains: int, seed: int) -
     return Pool(model, num_chains=num_chains, seed=seed), place
 
 
-def match_marginals(theta: PairwiseMRF, moments: FloatArray) -> PairwiseMRF:
+def match_marginals(theta: MarkovRandomField, moments: FloatArray) -> MarkovRandomField:
     """The model with other unaries, those that have the given marginals in mean-field theory.
 
     ``u_i(a) = log p_i(a) - sum over neighbours j of sum_b T_ij(a, b) p_j(b)``.

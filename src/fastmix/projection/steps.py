@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.projection.coordinates import COORDINATES, Coordinates
 from fastmix.projection.divergence import Objective
 from fastmix.projection.feasible import FeasibleSet
@@ -31,7 +31,7 @@ class Trace:
         On the clock of :func:`time.perf_counter`.
     values : list of float
         Of the divergence at the start and after every step.
-    theta : PairwiseMRF or None
+    theta : MarkovRandomField or None
         Where the latest value was taken.
     reason : str
         ``num_steps``, ``tol``, ``stationary``, ``time_limit`` or ``interrupted``.
@@ -39,10 +39,10 @@ class Trace:
 
     deadline: float = math.inf
     values: list[float] = field(default_factory=list)
-    theta: PairwiseMRF | None = None
+    theta: MarkovRandomField | None = None
     reason: str = "num_steps"
 
-    def record(self, value: float, theta: PairwiseMRF) -> bool:
+    def record(self, value: float, theta: MarkovRandomField) -> bool:
         """Take in a value; False when the time is up."""
         if not math.isfinite(value):
             raise ValueError(f"the divergence must be finite at every feasible model, got {value}")
@@ -74,7 +74,9 @@ class StepRule(ABC):
     """A way down: from a feasible model to one with a smaller divergence, feasible all along."""
 
     @abstractmethod
-    def descend(self, objective: Objective, theta: PairwiseMRF, feasible: FeasibleSet, trace: Trace) -> PairwiseMRF:
+    def descend(
+        self, objective: Objective, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace
+    ) -> MarkovRandomField:
         """The model reached from ``theta``; every value goes through ``trace.record``, which says when to stop."""
 
 
@@ -110,7 +112,9 @@ class FixedStep(StepRule):
         _check_common(self.size, self.num_steps, self.coordinates, self.tol)
         check_count("window", self.window, least=0)
 
-    def descend(self, objective: Objective, theta: PairwiseMRF, feasible: FeasibleSet, trace: Trace) -> PairwiseMRF:
+    def descend(
+        self, objective: Objective, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace
+    ) -> MarkovRandomField:
         """Steps until the number, the tolerance, the window or the clock ends them."""
         for _ in range(self.num_steps):
             value, gradient = objective.evaluate(theta)
@@ -151,7 +155,9 @@ class DecreasingStep(StepRule):
         if not 0.0 <= self.hold <= 1.0:
             raise ValueError(f"hold must be from 0 to 1, got {self.hold!r}")
 
-    def descend(self, objective: Objective, theta: PairwiseMRF, feasible: FeasibleSet, trace: Trace) -> PairwiseMRF:
+    def descend(
+        self, objective: Objective, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace
+    ) -> MarkovRandomField:
         """Steps until the number or the clock ends them."""
         held = math.ceil(self.hold * self.num_steps)
         total, count = np.zeros(theta.num_parameters), 0
@@ -199,7 +205,9 @@ class LineSearch(StepRule):
     def __post_init__(self) -> None:
         _check_common(self.first_size, self.num_steps, self.coordinates, self.tol, size_name="first_size")
 
-    def descend(self, objective: Objective, theta: PairwiseMRF, feasible: FeasibleSet, trace: Trace) -> PairwiseMRF:
+    def descend(
+        self, objective: Objective, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace
+    ) -> MarkovRandomField:
         """Steps until the number, the tolerance or the clock ends them, or no step goes down any more."""
         if not objective.exact:
             raise ValueError("LineSearch compares values, and this divergence is estimated: use FixedStep instead")
@@ -236,7 +244,7 @@ class LineSearch(StepRule):
         return theta
 
 
-def _largest_change(new: PairwiseMRF, old: PairwiseMRF) -> float:
+def _largest_change(new: MarkovRandomField, old: MarkovRandomField) -> float:
     return float(np.abs(new.parameters - old.parameters).max(initial=0.0))
 
 

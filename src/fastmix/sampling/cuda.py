@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix.errors import ModelError, ResourceError, UnfitMethodError
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.resources import format_bytes
 from fastmix.sampling import cuda_tables
 from fastmix.sampling.cuda_device import (
@@ -48,7 +48,7 @@ class CudaGibbs(Engine):
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         Without states that a unary forbids.
     num_chains, seed : int
     schedule : {"systematic"}
@@ -85,7 +85,7 @@ class CudaGibbs(Engine):
 
     def __init__(
         self,
-        model: PairwiseMRF,
+        model: MarkovRandomField,
         *,
         num_chains: int,
         seed: int,
@@ -189,7 +189,7 @@ class CudaGibbs(Engine):
 
     # -- beyond the interface ---------------------------------------------------------------------------------------
 
-    def set_model(self, model: PairwiseMRF) -> None:
+    def set_model(self, model: MarkovRandomField) -> None:
         """Go on with another model on the same graph; states, sums and random numbers stay.
 
         Nothing is compiled or allocated anew. For a loop that changes the parameters after every few sweeps.
@@ -201,12 +201,12 @@ class CudaGibbs(Engine):
         """
         self.set_models([model])
 
-    def set_models(self, models: Sequence[PairwiseMRF], model_of_chain: ArrayLike | None = None) -> None:
+    def set_models(self, models: Sequence[MarkovRandomField], model_of_chain: ArrayLike | None = None) -> None:
         """Give chains different models on the same graph, such as the rungs of a ladder of temperatures.
 
         Parameters
         ----------
-        models : sequence of PairwiseMRF
+        models : sequence of MarkovRandomField
         model_of_chain : int array (num_chains,), optional
             Number of the model of every chain; the chains that a thread updates together must have the same: 32 k to
             32 k + 31 with the kernel ``packed``, 4 k to 4 k + 3 with ``table``. Not needed for one model.
@@ -345,7 +345,7 @@ class CudaGibbs(Engine):
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
-    def _host_tables(self, models: Sequence[PairwiseMRF]) -> dict[str, NDArray[Any]]:
+    def _host_tables(self, models: Sequence[MarkovRandomField]) -> dict[str, NDArray[Any]]:
         lanes = self._launch.block_x
         arrays, self._degree = cuda_tables.make_tables(self.kernel, models, self._order, stride=self._row, lanes=lanes)
         return arrays

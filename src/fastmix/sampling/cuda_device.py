@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fastmix.errors import ResourceError, UnfitMethodError
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.resources import format_bytes
 from fastmix.sampling.pattern_tables import pattern_entries
 
@@ -120,7 +120,7 @@ def check_memory(
         )
 
 
-def choose_cuda_kernel(model: PairwiseMRF, num_chains: int) -> CudaKernel:
+def choose_cuda_kernel(model: MarkovRandomField, num_chains: int) -> CudaKernel:
     """The kernel for a model and a number of chains.
 
     ``packed`` and ``packed-field`` hold 32 chains of a binary variable in a word, for at most four neighbours (from
@@ -147,7 +147,7 @@ def choose_cuda_kernel(model: PairwiseMRF, num_chains: int) -> CudaKernel:
     return "table" if pattern_entries(model) <= _TABLE_ENTRIES else "logit"
 
 
-def choose_group_size(model: PairwiseMRF, num_chains: int) -> int:
+def choose_group_size(model: MarkovRandomField, num_chains: int) -> int:
     """How many chains to add up together: 1, or for many chains a divisor of their number that keeps the sums small.
 
     Sums take 16 bytes an entry and chain on the host, and more on the device. Groups are made of 32 chains, or of four

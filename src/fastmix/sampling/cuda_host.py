@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.construction import offsets_of
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.sampling.cuda_tables import Order
 
 __all__ = ["pack_states", "sums_by_entry", "unpack_states"]
@@ -64,7 +64,7 @@ def _chunks(n: int, width: int) -> Iterator[slice]:
     return (slice(a, min(a + step, n)) for a in range(0, n, step))
 
 
-def sums_by_entry(model: PairwiseMRF, order: Order, totals: NDArray[np.uint64], sweeps: float) -> FloatArray:
+def sums_by_entry(model: MarkovRandomField, order: Order, totals: NDArray[np.uint64], sweeps: float) -> FloatArray:
     """Sums of every state (entries of log_unary, columns) from those of the kernels.
 
     These have a row for every state but the last, by place, are cumulative over the states, and count 2^24 a sweep.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.construction import offsets_of
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.sampling.pattern_tables import pattern_tables, visit_order
 
 __all__ = [
@@ -48,7 +48,7 @@ class Order:
     entries: IntArray
 
 
-def find_order(model: PairwiseMRF) -> Order:
+def find_order(model: MarkovRandomField) -> Order:
     """The order of a systematic sweep, which is that of the other samplers."""
     adjacency = model.adjacency
     order, starts = visit_order(model)
@@ -62,7 +62,7 @@ def find_order(model: PairwiseMRF) -> Order:
 
 
 def make_tables(
-    kernel: str, models: Sequence[PairwiseMRF], order: Order, *, stride: int, lanes: int
+    kernel: str, models: Sequence[MarkovRandomField], order: Order, *, stride: int, lanes: int
 ) -> tuple[Arrays, int]:
     """The arrays of a kernel, in the order of its parameters, and the degree they are padded to where they are.
 
@@ -70,7 +70,7 @@ def make_tables(
     ----------
     kernel : str
         See :func:`fastmix.sampling.cuda_device.choose_cuda_kernel`.
-    models : sequence of PairwiseMRF
+    models : sequence of MarkovRandomField
         Several for ``packed`` and ``table`` only.
     order : Order
     stride : int
@@ -89,7 +89,7 @@ def make_tables(
     return field_tables(models[0], order)
 
 
-def packed_tables(models: Sequence[PairwiseMRF], order: Order, *, stride: int, lanes: int) -> Arrays:
+def packed_tables(models: Sequence[MarkovRandomField], order: Order, *, stride: int, lanes: int) -> Arrays:
     """Arrays for :func:`fastmix.sampling.cuda_kernels.packed_kernel`, of models on the same graph.
 
     With the threshold t of pattern ``8 x_a + 4 x_b + 2 x_c + x_d`` of the neighbours, ``masks`` holds for every bit of
@@ -130,7 +130,7 @@ def _rows(places: NDArray[Any], stride: int) -> NDArray[np.uint32]:
     return (places.astype(np.int64) * stride).astype(np.uint32)
 
 
-def _log_odds(model: PairwiseMRF, order: Order) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _log_odds(model: MarkovRandomField, order: Order) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Offsets by place, and weights along ``order.neighbors``: log-odds of state 1 are linear in binary states."""
     adjacency = model.adjacency
     owner = np.repeat(order.sites, np.diff(order.indptr))
@@ -143,7 +143,7 @@ def _log_odds(model: PairwiseMRF, order: Order) -> tuple[NDArray[np.float64], ND
     return offsets + np.bincount(places, at_zero, minlength=len(offsets)), flat[e]
 
 
-def packed_field_tables(model: PairwiseMRF, order: Order, *, stride: int) -> Arrays:
+def packed_field_tables(model: MarkovRandomField, order: Order, *, stride: int) -> Arrays:
     """Arrays for :func:`fastmix.sampling.cuda_field_kernels.packed_field_kernel`."""
     n, degree = len(order.sites), np.diff(order.indptr)
     offsets, weights = _log_odds(model, order)
@@ -169,7 +169,7 @@ def packed_field_tables(model: PairwiseMRF, order: Order, *, stride: int) -> Arr
     }  # fmt: skip
 
 
-def field_tables(model: PairwiseMRF, order: Order) -> tuple[Arrays, int]:
+def field_tables(model: MarkovRandomField, order: Order) -> tuple[Arrays, int]:
     """Arrays for :func:`fastmix.sampling.cuda_field_kernels.site_field_kernel`, and the degree they are padded to.
 
     The degree is 0 where the surroundings are too different for codes, and the arrays are those of the adjacency.
@@ -223,7 +223,7 @@ def _codes(order: Order) -> tuple[NDArray[np.uint16], NDArray[np.int32], IntArra
     return codes.astype(np.uint16), steps, slot * n + owner
 
 
-def pattern_arrays(models: Sequence[PairwiseMRF], order: Order, *, stride: int) -> Arrays:
+def pattern_arrays(models: Sequence[MarkovRandomField], order: Order, *, stride: int) -> Arrays:
     """Arrays for :func:`fastmix.sampling.cuda_state_kernels.table_kernel`, of models on the same graph."""
     tables = pattern_tables(models[0])
     cuts = (models[0].num_states - 1)[order.sites]
@@ -235,7 +235,7 @@ def pattern_arrays(models: Sequence[PairwiseMRF], order: Order, *, stride: int) 
     }  # fmt: skip
 
 
-def most_patterns(model: PairwiseMRF) -> float:
+def most_patterns(model: MarkovRandomField) -> float:
     """The most patterns that the neighbours of a variable can have."""
     adjacency = model.adjacency
     owner = np.repeat(np.arange(model.num_variables), adjacency.degree)
@@ -243,7 +243,7 @@ def most_patterns(model: PairwiseMRF) -> float:
     return float(np.rint(np.exp(np.bincount(owner, logs, minlength=1).max(initial=0.0))))
 
 
-def logit_tables(model: PairwiseMRF, order: Order, *, stride: int) -> Arrays:
+def logit_tables(model: MarkovRandomField, order: Order, *, stride: int) -> Arrays:
     """Arrays for :func:`fastmix.sampling.cuda_state_kernels.logit_kernel`."""
     adjacency = model.adjacency
     owner, other = np.repeat(order.sites, np.diff(order.indptr)), adjacency.neighbors[order.entries]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix.errors import ModelError
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.results import Status
 from fastmix.validation import check_count
 
@@ -275,7 +275,7 @@ class Summary:
 
 def summarise(
     statistics: BatchStatistics,
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     *,
     swings: FloatArray | None = None,
     memory: float = 1.0,
@@ -311,7 +311,7 @@ def summarise(
     ----------
     statistics : BatchStatistics
         Of sums that add up to the sweeps over the states of every variable.
-    model : PairwiseMRF
+    model : MarkovRandomField
         Its ``log_unary`` is aligned with the entries.
     swings : float array (n,), optional
         For sums of conditional probabilities: by how much neighbours can change the log-odds of a variable's states,
@@ -359,7 +359,7 @@ def summarise(
 
     Examples
     --------
-    >>> model = PairwiseMRF.from_tables([[0.0, 1.0]], [], [])
+    >>> model = MarkovRandomField.from_tables([[0.0, 1.0]], [], [])
     >>> rng = np.random.default_rng(1)
     >>> statistics = BatchStatistics(2, num_chains=4, expected_sweeps=5000)
     >>> for _ in range(50):
@@ -437,7 +437,7 @@ def assess_mixing(
 
     Examples
     --------
-    >>> model = PairwiseMRF.from_tables([[0.0, 1.0]], [], [])
+    >>> model = MarkovRandomField.from_tables([[0.0, 1.0]], [], [])
     >>> stuck = BatchStatistics(2, num_chains=2, expected_sweeps=200)
     >>> for _ in range(10):
     ...     stuck.add([[20, 0], [0, 20]], num_sweeps=20)
@@ -480,14 +480,14 @@ def assess_mixing(
     )
 
 
-def to_arviz(draws: ArrayLike, model: PairwiseMRF) -> Any:
+def to_arviz(draws: ArrayLike, model: MarkovRandomField) -> Any:
     """Draws as the data object of ArviZ, with the variable ``x`` in the group ``posterior``.
 
     Parameters
     ----------
     draws : int array (C, S, n)
         States of every variable after S sweeps of C chains.
-    model : PairwiseMRF
+    model : MarkovRandomField
         Its variable names, or numbers, become the coordinate ``variable``.
 
     Returns
@@ -504,7 +504,7 @@ def to_arviz(draws: ArrayLike, model: PairwiseMRF) -> Any:
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1)], coupling=0.5)
+    >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.5)
     >>> data = to_arviz(np.zeros((4, 100, 2), dtype=int), model)  # doctest: +SKIP
     >>> data.posterior["x"].sizes["draw"]  # doctest: +SKIP
     100
@@ -527,21 +527,21 @@ def to_arviz(draws: ArrayLike, model: PairwiseMRF) -> Any:
     return arviz.from_dict({"posterior": {"x": values}}, **labels)
 
 
-def certain_entries(model: PairwiseMRF) -> BoolArray:
+def certain_entries(model: MarkovRandomField) -> BoolArray:
     """Which entries of ``log_unary`` have a probability of 0 or 1 by the unaries alone, (E,).
 
     States that the unary forbids, and the one state of a variable that it allows.
 
     Examples
     --------
-    >>> certain_entries(PairwiseMRF.from_tables([[0.0, 1.0], [0.0, -np.inf]], [], [])).tolist()
+    >>> certain_entries(MarkovRandomField.from_tables([[0.0, 1.0], [0.0, -np.inf]], [], [])).tolist()
     [False, False, True, True]
     """
     allowed = model.log_unary > -np.inf
     return ~allowed | (_num_allowed(model) == 1)
 
 
-def _num_allowed(model: PairwiseMRF) -> NDArray[np.int64]:
+def _num_allowed(model: MarkovRandomField) -> NDArray[np.int64]:
     """For every entry (E,) the number of states that the unary allows its variable."""
     if not model.num_variables:
         return np.zeros(0, dtype=np.int64)
@@ -589,14 +589,14 @@ def _moments(statistics: BatchStatistics) -> _Moments:
     return _Moments(mean, spread, chain_spread, r_hat, num_parts)
 
 
-def _no_moments(model: PairwiseMRF) -> _Moments:
+def _no_moments(model: MarkovRandomField) -> _Moments:
     """What is known before the first batch: which states are allowed."""
     size = len(model.log_unary)
     mean = (model.log_unary > -np.inf) / _num_allowed(model)
     return _Moments(mean, np.zeros(size), np.zeros(size), np.full(size, np.inf), 0)
 
 
-def _normalise(mean: FloatArray, model: PairwiseMRF) -> FloatArray:
+def _normalise(mean: FloatArray, model: MarkovRandomField) -> FloatArray:
     if not model.num_variables:
         return mean.copy()
     sums = np.add.reduceat(mean, model.unary_offsets[:-1])
@@ -646,14 +646,14 @@ def _student(freedom: int) -> float:
     return 1.0 + first / freedom + second / freedom**2 + third / freedom**3
 
 
-def log_odds_swings(model: PairwiseMRF) -> FloatArray:
+def log_odds_swings(model: MarkovRandomField) -> FloatArray:
     """By how much neighbours can change the log-odds between states of each variable, (n,).
 
     The sum over the neighbours j of ``max_ab range(T_ij[:, a] - T_ij[:, b])``; infinite where pairs are forbidden.
 
     Examples
     --------
-    >>> log_odds_swings(PairwiseMRF.ising([(0, 1)], 0.5, num_variables=3)).tolist()
+    >>> log_odds_swings(MarkovRandomField.ising([(0, 1)], 0.5, num_variables=3)).tolist()
     [2.0, 2.0, 0.0]
     """
     from fastmix.dependency import edge_dependencies
@@ -664,7 +664,7 @@ def log_odds_swings(model: PairwiseMRF) -> FloatArray:
     return np.asarray(np.bincount(i, changes[:, 0], minlength=n) + np.bincount(j, changes[:, 1], minlength=n), float)
 
 
-def _spans(model: PairwiseMRF, mean: FloatArray, swings: FloatArray | None) -> FloatArray:
+def _spans(model: MarkovRandomField, mean: FloatArray, swings: FloatArray | None) -> FloatArray:
     """Width of the range of probabilities whose log-odds are within the swings of those of the means, (E,)."""
     if swings is None:
         return np.ones(len(mean))
@@ -676,7 +676,7 @@ def _spans(model: PairwiseMRF, mean: FloatArray, swings: FloatArray | None) -> F
     return np.where(inner, spans, (factor < 1.0).astype(float))  # a mean of 0 or 1 may be a rounded one
 
 
-def _with_neighbors(values: FloatArray, model: PairwiseMRF) -> FloatArray:
+def _with_neighbors(values: FloatArray, model: MarkovRandomField) -> FloatArray:
     """The smallest of the values (n,) of each variable and its neighbours."""
     result = values.copy()
     i, j = model.edges.T

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 __all__ = ["Engine", "sums_by_state"]
 
@@ -17,14 +17,14 @@ IntArray = NDArray[np.int64]
 _FULL = float(1 << 24)  # the unit of the kernels' sums: one sweep
 
 
-def sums_by_state(model: PairwiseMRF, totals: FloatArray, sweeps: int) -> FloatArray:
+def sums_by_state(model: MarkovRandomField, totals: FloatArray, sweeps: int) -> FloatArray:
     """Sums of every state (entries of log_unary, columns) from those of the kernels.
 
     These have a row for every state of a variable but the last, are cumulative over the states, and count 2^24 a sweep.
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1)], 1.0)
+    >>> model = MarkovRandomField.ising([(0, 1)], 1.0)
     >>> sums_by_state(model, np.array([[3.0], [1.0]]) * 2**24, 4).ravel().tolist()
     [3.0, 1.0, 1.0, 3.0]
     """
@@ -51,7 +51,7 @@ class Engine(ABC):
 
     Attributes
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
     num_chains : int
     updates_per_sweep : int
         Variables touched by one sweep of one chain.
@@ -63,7 +63,7 @@ class Engine(ABC):
         What the chains run on.
     """
 
-    model: PairwiseMRF
+    model: MarkovRandomField
     num_chains: int
     group_size: int = 1
     updates_per_step: float = 2e7

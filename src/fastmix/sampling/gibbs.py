@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fastmix.dependency import undefined_conditional
 from fastmix.errors import ModelError, UnfitMethodError
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.resources import aligned_zeros, is_compiled
 from fastmix.sampling import plain_sweeps
 from fastmix.sampling.engine import Engine, sums_by_state
@@ -46,7 +46,7 @@ _PLAIN_UPDATES = 1e6  # a step without a compiler
 _MOST_COLLECTED = 255  # sweeps whose full units fit into 32 bits: 256 of them would be 2^32, that is 0
 
 
-def choose_kernel(model: PairwiseMRF, num_chains: int, schedule: str, *, seconds: float | None = None) -> Kernel:
+def choose_kernel(model: MarkovRandomField, num_chains: int, schedule: str, *, seconds: float | None = None) -> Kernel:
     """The kernel for a model and a number of chains; all give the same configurations where several apply.
 
     Where there are only some seconds, and the kernel is not compiled yet, one that compiles faster, or none at all.
@@ -90,7 +90,7 @@ class Gibbs(Engine):
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         Without states that a unary forbids.
     num_chains, seed : int
     schedule : {"systematic", "random"}
@@ -106,7 +106,7 @@ class Gibbs(Engine):
 
     def __init__(
         self,
-        model: PairwiseMRF,
+        model: MarkovRandomField,
         *,
         num_chains: int,
         seed: int,
@@ -348,7 +348,7 @@ def _table_arrays(tables: PatternTables) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _four_arrays(model: PairwiseMRF, tables: PatternTables) -> tuple[Any, ...]:
+def _four_arrays(model: MarkovRandomField, tables: PatternTables) -> tuple[Any, ...]:
     """Neighbours (n, 4), padded in front by the site n, and thresholds (n, 16), in the order of a sweep."""
     n, degree = model.num_variables, model.adjacency.degree
     around = np.full((n, 4), n, dtype=np.int32)
@@ -361,7 +361,7 @@ def _four_arrays(model: PairwiseMRF, tables: PatternTables) -> tuple[Any, ...]:
     return around[tables.order], table[tables.order]
 
 
-def logit_arrays(model: PairwiseMRF) -> tuple[Any, ...]:
+def logit_arrays(model: MarkovRandomField) -> tuple[Any, ...]:
     """Neighbours with the place and the steps of their tables, for both directions of every edge."""
     adjacency = model.adjacency
     owner = np.repeat(np.arange(model.num_variables), adjacency.degree)
@@ -376,7 +376,7 @@ def logit_arrays(model: PairwiseMRF) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _field_arrays(model: PairwiseMRF) -> tuple[Any, ...]:
+def _field_arrays(model: MarkovRandomField) -> tuple[Any, ...]:
     """Neighbours, and the log-odds of state 1 as a linear function of their states, for binary models.
 
     Variables have four neighbours or a multiple of it: some of weight 0 are added, so that one loop does for all.
@@ -396,7 +396,7 @@ def _field_arrays(model: PairwiseMRF) -> tuple[Any, ...]:
     return indptr, neighbors, weights, offsets
 
 
-def check_conditionals(model: PairwiseMRF) -> None:
+def check_conditionals(model: MarkovRandomField) -> None:
     """Refuse a model on which updates of single variables are undefined, or provably cannot reach everything.
 
     Undefined: some states of the neighbours forbid every state of a variable, reached or not, see
@@ -418,7 +418,7 @@ def check_conditionals(model: PairwiseMRF) -> None:
         raise ModelError(undefined[1])
 
 
-def _check_groups(model: PairwiseMRF) -> None:
+def _check_groups(model: MarkovRandomField) -> None:
     hard = np.flatnonzero(np.minimum.reduceat(model.log_pairwise, model.pairwise_offsets[:-1]) == -np.inf)
     counts: dict[tuple[bytes, int], int] = {}  # many edges share a table
     for e in hard.tolist():

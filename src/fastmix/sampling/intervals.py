@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastmix.model import PairwiseMRF, check_model
+from fastmix.model import MarkovRandomField, check_model
 from fastmix.sampling.diagnostics import certain_entries
 from fastmix.validation import check_choice, check_count
 
@@ -65,7 +65,7 @@ class Intervals:
 
 
 def rigorous_intervals(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     mean: ArrayLike,
     *,
     num_chains: int,
@@ -84,7 +84,7 @@ def rigorous_intervals(
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
     mean : float array (E,)
         Average over the chains, aligned with ``model.log_unary``.
     num_chains : int
@@ -125,7 +125,7 @@ def rigorous_intervals(
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1)], coupling=0.3, field=[0.5, 0.0])
+    >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.3, field=[0.5, 0.0])
     >>> mean = [0.28, 0.72, 0.44, 0.56]
     >>> intervals = rigorous_intervals(model, mean, num_chains=1000, bias=0.001, variances=[1e-4] * 4)
     >>> intervals.lower.round(3).tolist(), intervals.upper.round(3).tolist()
@@ -262,7 +262,7 @@ def _upper_end(p: FloatArray, level: float) -> FloatArray:
 
 
 def finish_intervals(
-    model: PairwiseMRF, lower: FloatArray, upper: FloatArray, confidence: float, simultaneous: bool
+    model: MarkovRandomField, lower: FloatArray, upper: FloatArray, confidence: float, simultaneous: bool
 ) -> Intervals:
     """Cut at 0 and 1, and what the unaries alone say put in."""
     lower, upper = np.clip(lower, 0.0, 1.0), np.clip(upper, 0.0, 1.0)
@@ -275,7 +275,7 @@ def finish_intervals(
     return Intervals(lower, upper, vacuous, confidence, simultaneous)
 
 
-def _num_questions(model: PairwiseMRF) -> int:
+def _num_questions(model: MarkovRandomField) -> int:
     """Intervals that can fail by themselves: two states of a variable fail together, known ones never."""
     if not model.num_variables:
         return 0

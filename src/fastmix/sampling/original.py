@@ -15,7 +15,7 @@ from fastmix.dependency import Bound
 from fastmix.errors import ModelError
 from fastmix.graphs import connected_components
 from fastmix.mixing import safe_matrix
-from fastmix.model import PairwiseMRF, check_model
+from fastmix.model import MarkovRandomField, check_model
 from fastmix.sampling.intervals import Intervals, finish_intervals
 from fastmix.validation import check_choice
 
@@ -53,7 +53,9 @@ class Comparison:
     advice: str
 
 
-def comparison_bounds(projected: PairwiseMRF, original: PairwiseMRF, *, bound: Bound = "sigmoid") -> Comparison:
+def comparison_bounds(
+    projected: MarkovRandomField, original: MarkovRandomField, *, bound: Bound = "sigmoid"
+) -> Comparison:
     """Bounds on the distance of the marginals of two models on the same graph (Dobrushin's comparison).
 
     Let R bound the dependencies of the projected model, and let ``b_j`` bound the total variation distance of the two
@@ -67,7 +69,7 @@ def comparison_bounds(projected: PairwiseMRF, original: PairwiseMRF, *, bound: B
 
     Parameters
     ----------
-    projected, original : PairwiseMRF
+    projected, original : MarkovRandomField
         With the same state counts and edges.
     bound : {"exact", "sigmoid", "range", "l1", "linf"}
         Bound on R of the projected model.
@@ -104,8 +106,8 @@ def comparison_bounds(projected: PairwiseMRF, original: PairwiseMRF, *, bound: B
 
     Examples
     --------
-    >>> original = PairwiseMRF.ising([(0, 1), (1, 2)], coupling=[0.55, 0.3], field=0.2)
-    >>> projected = PairwiseMRF.ising([(0, 1), (1, 2)], coupling=[0.5, 0.3], field=0.2)
+    >>> original = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=[0.55, 0.3], field=0.2)
+    >>> projected = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=[0.5, 0.3], field=0.2)
     >>> comparison_bounds(projected, original).bounds.round(3).tolist()
     [0.049, 0.052, 0.015]
     """
@@ -132,7 +134,7 @@ def comparison_bounds(projected: PairwiseMRF, original: PairwiseMRF, *, bound: B
     return Comparison(bounds, b, vacuous, advice)
 
 
-def original_intervals(original: PairwiseMRF, intervals: Intervals, comparison: Comparison) -> Intervals:
+def original_intervals(original: MarkovRandomField, intervals: Intervals, comparison: Comparison) -> Intervals:
     """Intervals for the marginals of the original model, from those of its projection.
 
     The marginals of the two models are at most ``comparison.bounds`` apart, so the intervals become wider by this
@@ -140,7 +142,7 @@ def original_intervals(original: PairwiseMRF, intervals: Intervals, comparison: 
 
     Parameters
     ----------
-    original : PairwiseMRF
+    original : MarkovRandomField
     intervals : Intervals
         For the projected model, see :func:`fastmix.sampling.intervals.rigorous_intervals`.
     comparison : Comparison
@@ -153,8 +155,8 @@ def original_intervals(original: PairwiseMRF, intervals: Intervals, comparison: 
 
     Examples
     --------
-    >>> original = PairwiseMRF.ising([(0, 1), (1, 2)], coupling=[0.55, 0.3], field=0.2)
-    >>> projected = PairwiseMRF.ising([(0, 1), (1, 2)], coupling=[0.5, 0.3], field=0.2)
+    >>> original = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=[0.55, 0.3], field=0.2)
+    >>> projected = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=[0.5, 0.3], field=0.2)
     >>> from fastmix.sampling.intervals import rigorous_intervals
     >>> narrow = rigorous_intervals(projected, [0.33, 0.67] * 3, num_chains=10_000, bias=0.0)
     >>> wide = original_intervals(original, narrow, comparison_bounds(projected, original))
@@ -171,7 +173,7 @@ def original_intervals(original: PairwiseMRF, intervals: Intervals, comparison: 
     return finish_intervals(original, lower, upper, intervals.confidence, intervals.simultaneous)
 
 
-def _conditional_distances(projected: PairwiseMRF, original: PairwiseMRF) -> FloatArray:
+def _conditional_distances(projected: MarkovRandomField, original: MarkovRandomField) -> FloatArray:
     """The vector b (n,), from above."""
     n = projected.num_variables
     if not n:
@@ -194,7 +196,7 @@ def _conditional_distances(projected: PairwiseMRF, original: PairwiseMRF) -> Flo
     return np.minimum(np.tanh(total / 4.0) * (1.0 + 8.0 * _EPS), 1.0)
 
 
-def _without_forbidden(model: PairwiseMRF) -> PairwiseMRF:
+def _without_forbidden(model: MarkovRandomField) -> MarkovRandomField:
     """The model with -inf in its tables, too, for states that the unary forbids."""
     forbidden = model.log_unary == -np.inf
     if not forbidden.any() or not model.num_edges:
@@ -240,7 +242,7 @@ def _range(high: FloatArray, low: FloatArray) -> FloatArray:
     return np.where(np.isnan(result), np.inf, result)  # beyond the largest number
 
 
-def _equal_parts(model: PairwiseMRF, b: FloatArray) -> BoolArray:
+def _equal_parts(model: MarkovRandomField, b: FloatArray) -> BoolArray:
     """Variables in connected parts of the graph where b = 0 and no table forbids a pair of allowed states."""
     n = model.num_variables
     differs = b > 0.0

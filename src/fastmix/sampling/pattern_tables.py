@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fastmix.construction import offsets_of
 from fastmix.errors import ModelError
 from fastmix.graphs import check_colouring, colouring
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.sampling.generator import thresholds
 
 __all__ = ["PatternTables", "pattern_entries", "pattern_tables", "visit_order"]
@@ -38,7 +38,7 @@ class PatternTables:
     sum_starts: IntArray
 
 
-def visit_order(model: PairwiseMRF) -> tuple[NDArray[np.int32], IntArray]:
+def visit_order(model: MarkovRandomField) -> tuple[NDArray[np.int32], IntArray]:
     """The systematic order of a sweep: colour classes one after another, variables ascending within each."""
     colours = colouring(model.num_variables, model.edges)
     check_colouring(model.edges, colours)
@@ -46,7 +46,7 @@ def visit_order(model: PairwiseMRF) -> tuple[NDArray[np.int32], IntArray]:
     return order.astype(np.int32), offsets_of(np.bincount(colours, minlength=1))
 
 
-def pattern_entries(model: PairwiseMRF) -> float:
+def pattern_entries(model: MarkovRandomField) -> float:
     """Entries that the tables of a model would have: sum over sites of (L_i - 1) times the patterns around it."""
     adjacency = model.adjacency
     logs = np.log(model.num_states.astype(np.float64))
@@ -55,7 +55,7 @@ def pattern_entries(model: PairwiseMRF) -> float:
     return float(np.sum((model.num_states - 1) * np.exp(np.minimum(around, 700.0))))
 
 
-def pattern_tables(model: PairwiseMRF) -> PatternTables:
+def pattern_tables(model: MarkovRandomField) -> PatternTables:
     """All conditional distributions of a model; refuse larger models by :func:`pattern_entries` first.
 
     Sites of equal shape (own states, neighbours' states) are done together.
@@ -99,7 +99,7 @@ def pattern_tables(model: PairwiseMRF) -> PatternTables:
     )  # fmt: skip
 
 
-def _cumulative(model: PairwiseMRF, sites: IntArray, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def _cumulative(model: MarkovRandomField, sites: IntArray, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Cumulative conditional probabilities (sites, patterns * (L - 1)) of sites that share a shape."""
     adjacency = model.adjacency
     states, degree = shape[0], len(shape) - 1

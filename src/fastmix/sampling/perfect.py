@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.mixing import certify
-from fastmix.model import Evidence, PairwiseMRF, check_model
+from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.reduction import reduce_model
 from fastmix.resources import check_memory
 from fastmix.results import Status, jsonable, provenance
@@ -39,7 +39,7 @@ class PerfectSamples:
 
     Attributes
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
     states : int array (num_samples, n)
         Of all variables, also with evidence.
     num_sweeps : int array (num_samples,)
@@ -51,7 +51,7 @@ class PerfectSamples:
         Updates in all (every restart counted), seconds; version, seed, options, model hash.
     """
 
-    model: PairwiseMRF
+    model: MarkovRandomField
     states: IntArray
     num_sweeps: IntArray
     reason: str
@@ -87,7 +87,7 @@ class PerfectSamples:
 
 
 def perfect_sample(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     *,
     num_samples: int = 1,
     evidence: Evidence | None = None,
@@ -106,7 +106,7 @@ def perfect_sample(
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         Attractive and binary (also after exchanging the states of some variables), or certified with a dependency norm
         below 1 (see :func:`fastmix.certify`); at most 64 states a variable.
     num_samples : int
@@ -140,7 +140,7 @@ def perfect_sample(
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1), (1, 2), (0, 2)], coupling=0.4, field=[0.5, 0.0, -0.2])
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=0.4, field=[0.5, 0.0, -0.2])
     >>> samples = perfect_sample(model, num_samples=1000, seed=1)
     >>> samples.states.shape, str(samples.status)
     ((1000, 3), 'ok')
@@ -189,7 +189,7 @@ def perfect_sample(
     )
 
 
-def _reason(model: PairwiseMRF) -> str:
+def _reason(model: MarkovRandomField) -> str:
     """Why the past is forgotten, or an error that says why it might not be."""
     if model.num_variables and model.num_states.max() > _MAX_STATES:
         raise UnfitMethodError(
@@ -216,7 +216,7 @@ def _reason(model: PairwiseMRF) -> str:
 class _Past:
     """Coupling from the past for one model."""
 
-    def __init__(self, model: PairwiseMRF, seed: int, max_sweeps: int) -> None:
+    def __init__(self, model: MarkovRandomField, seed: int, max_sweeps: int) -> None:
         self.model, self.seed, self.max_sweeps = model, seed, max_sweeps
         self.order = visit_order(model)[0].astype(np.int64)
         self.binary = bool((model.num_states == 2).all())
@@ -266,7 +266,7 @@ def _members(sets: NDArray[Any]) -> IntArray:
     return np.asarray(exponents, dtype=np.int64)
 
 
-def _odds(model: PairwiseMRF) -> tuple[Any, ...]:
+def _odds(model: MarkovRandomField) -> tuple[Any, ...]:
     """Neighbours, what either state of them adds to the log-odds of state 1, and the unary log-odds."""
     adjacency = model.adjacency
     owner = np.repeat(np.arange(model.num_variables), adjacency.degree)

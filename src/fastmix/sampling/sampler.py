@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix.dependency import Bound
 from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.mixing import bias_after, certify
-from fastmix.model import Evidence, PairwiseMRF, check_model
+from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.reduction import Reduction, reduce_model
 from fastmix.resources import check_memory
 from fastmix.results import InferenceResult, Status, jsonable, provenance
@@ -95,7 +95,7 @@ class SampleResult(InferenceResult):
         confidence: float = _CONFIDENCE,
         simultaneous: bool = False,
         bound: Bound = "sigmoid",
-        original: PairwiseMRF | None = None,
+        original: MarkovRandomField | None = None,
     ) -> Intervals:
         """Intervals that hold the marginals with a proven confidence: bias by the certificate, deviation by the chains.
 
@@ -107,7 +107,7 @@ class SampleResult(InferenceResult):
         bound : str
             Dependency bound behind the bias, see :func:`fastmix.certify`. For a model that cannot be certified the bias
             stays 1, and the intervals say so in ``vacuous``.
-        original : PairwiseMRF, optional
+        original : MarkovRandomField, optional
             The model that the sampled one is a projection of: the intervals are then for its marginals, by the
             comparison theorem of Dobrushin.
 
@@ -162,7 +162,7 @@ class SampleResult(InferenceResult):
 
 
 def sample(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     *,
     method: Literal["gibbs", "swendsen-wang"] = "gibbs",
     num_chains: int | None = None,
@@ -188,7 +188,7 @@ def sample(
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         Any state counts. Forbidden pairs are fine as long as every conditional distribution is defined.
     method : {"gibbs", "swendsen-wang"}
         Updates of single variables, or of clusters (attractive Ising and Potts models only).
@@ -320,7 +320,7 @@ def sample(
 
 
 def _scout(
-    model: PairwiseMRF, method: str, plan: _Plan, modes: IntArray, seed: int, time_limit: float | None
+    model: MarkovRandomField, method: str, plan: _Plan, modes: IntArray, seed: int, time_limit: float | None
 ) -> list[tuple[IntArray, FloatArray, int]]:
     """Modes (K, n) that few chains have no room for, averages (E, K) of others that burn in from them, and sweeps."""
     begin = time.perf_counter()
@@ -345,7 +345,7 @@ class _Plan:
 
 
 def _plan(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     method: str,
     num_chains: int | None,
     num_sweeps: int | None,
@@ -381,7 +381,7 @@ def _plan(
     return _Plan(chains, 1, max(0, certificate.num_sweeps - 1), certificate.max_bias)
 
 
-def _is_certified(model: PairwiseMRF, plan: _Plan, schedule: Literal["systematic", "random"]) -> bool:
+def _is_certified(model: MarkovRandomField, plan: _Plan, schedule: Literal["systematic", "random"]) -> bool:
     """Whether the burn-in provably brings every marginal within 0.01."""
     certificate = certify(
         model, accuracy=_CERTIFIED_BIAS, schedule=schedule, per_variable=True, order=_order(model, schedule)
@@ -390,14 +390,14 @@ def _is_certified(model: PairwiseMRF, plan: _Plan, schedule: Literal["systematic
     return certificate.certified and enough
 
 
-def _order(model: PairwiseMRF, schedule: str) -> IntArray | None:
+def _order(model: MarkovRandomField, schedule: str) -> IntArray | None:
     from fastmix.sampling.pattern_tables import visit_order
 
     return visit_order(model)[0].astype(np.int64) if schedule == "systematic" else None
 
 
 def _engine(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     method: str,
     num_chains: int,
     seed: int,
@@ -460,7 +460,7 @@ def _start_states(reduction: Reduction, start: object, num_chains: int) -> IntAr
     return flat - model.unary_offsets[:-1]
 
 
-def _check_chains(model: PairwiseMRF, plan: _Plan, accuracy: float | None, backend: str) -> None:
+def _check_chains(model: MarkovRandomField, plan: _Plan, accuracy: float | None, backend: str) -> None:
     """Refuse chains whose configurations and, but for groups of chains on a GPU, sums do not fit the memory."""
     each = _CHAIN_BYTES + 24.0 * model.num_variables
     if backend == "cpu":
@@ -471,7 +471,7 @@ def _check_chains(model: PairwiseMRF, plan: _Plan, accuracy: float | None, backe
     check_memory(plan.num_chains * each, what, way_out)
 
 
-def _check_draws(model: PairwiseMRF, plan: _Plan, num_draws: int) -> None:
+def _check_draws(model: MarkovRandomField, plan: _Plan, num_draws: int) -> None:
     num_chains = plan.num_chains
     check_count("num_draws", num_draws, least=0)
     if num_draws > plan.num_sweeps:
@@ -673,7 +673,7 @@ class _Run:
 
 
 def _result(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     reduction: Reduction,
     method: str,
     status: Status,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 __all__ = ["dispersed_states", "find_modes", "random_states", "remembered_sweeps"]
 
@@ -22,7 +22,7 @@ _LEAST_OVERLAP = 0.5  # variables in which a mode must differ from the answer, f
 _WORK = 1e9  # table entries that all descents together may look at, if each made ten sweeps: about a second
 
 
-def random_states(model: PairwiseMRF, count: int, rng: np.random.Generator) -> IntArray:
+def random_states(model: MarkovRandomField, count: int, rng: np.random.Generator) -> IntArray:
     """Configurations (count, n), uniformly at random among those that the unaries allow."""
     starts = model.unary_offsets[:-1]
     allowed = np.flatnonzero(model.log_unary > -np.inf)
@@ -32,7 +32,7 @@ def random_states(model: PairwiseMRF, count: int, rng: np.random.Generator) -> I
     return np.asarray(allowed[first + drawn] - starts)
 
 
-def find_modes(model: PairwiseMRF, *, seed: int, count: int = _MOST_MODES) -> IntArray:
+def find_modes(model: MarkovRandomField, *, seed: int, count: int = _MOST_MODES) -> IntArray:
     """Local maxima of the weight, (at most count, n): the largest first, then each far from those before.
 
     Single variables are set to their best states, given the others, until nothing changes. That begins at the
@@ -43,7 +43,7 @@ def find_modes(model: PairwiseMRF, *, seed: int, count: int = _MOST_MODES) -> In
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
     seed : int
         Of the random configurations.
     count : int
@@ -56,7 +56,7 @@ def find_modes(model: PairwiseMRF, *, seed: int, count: int = _MOST_MODES) -> In
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1), (1, 2), (0, 2)], coupling=1.0, field=0.1)
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=1.0, field=0.1)
     >>> find_modes(model, seed=0).tolist()
     [[1, 1, 1], [0, 0, 0]]
     """
@@ -82,7 +82,7 @@ def find_modes(model: PairwiseMRF, *, seed: int, count: int = _MOST_MODES) -> In
 
 
 def dispersed_states(
-    model: PairwiseMRF, count: int, modes: IntArray, rng: np.random.Generator
+    model: MarkovRandomField, count: int, modes: IntArray, rng: np.random.Generator
 ) -> tuple[IntArray, IntArray]:
     """Configurations (count, n) to start chains from, and which of them are modes.
 
@@ -97,7 +97,7 @@ def dispersed_states(
 
 
 def remembered_sweeps(
-    model: PairwiseMRF, modes: IntArray, burned: FloatArray, num_sweeps: int, mean: FloatArray
+    model: MarkovRandomField, modes: IntArray, burned: FloatArray, num_sweeps: int, mean: FloatArray
 ) -> float:
     """Sweeps for which chains that burnt in from modes remembered these, the largest of all.
 
@@ -131,7 +131,7 @@ def remembered_sweeps(
 class _Found:
     """Configurations at the ends of descents, all different, with their log-weights."""
 
-    def __init__(self, model: PairwiseMRF) -> None:
+    def __init__(self, model: MarkovRandomField) -> None:
         from fastmix.sampling.gibbs import logit_arrays
 
         self.model = model
@@ -173,7 +173,7 @@ class _Found:
         return states[chosen]
 
 
-def _best_unary(model: PairwiseMRF) -> IntArray:
+def _best_unary(model: MarkovRandomField) -> IntArray:
     """For every variable the first of the states with the largest unary, (n,)."""
     variable = np.repeat(np.arange(model.num_variables), model.num_states)
     order = np.lexsort((-model.log_unary, variable))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.graphs import canonical_edges, connected_components
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.sampling.engine import Engine
 from fastmix.validation import check_count, check_threads, choose_seed
 
@@ -44,7 +44,7 @@ class SwendsenWang(Engine):
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         Unaries may be -inf, tables not. (The state counts at the ends of a coupling must be equal, so leave forbidden
         states in.)
     num_chains : int
@@ -103,7 +103,7 @@ class SwendsenWang(Engine):
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1), (1, 2)], coupling=1.0, field=[0.5, 0.0, -0.2])
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=1.0, field=[0.5, 0.0, -0.2])
     >>> engine = SwendsenWang(model, num_chains=10, seed=1)
     >>> engine.advance(20, collect=False)
     >>> engine.advance(1000, collect=True)
@@ -116,7 +116,7 @@ class SwendsenWang(Engine):
     """
 
     def __init__(
-        self, model: PairwiseMRF, *, num_chains: int, seed: int | None, num_threads: int | None = None
+        self, model: MarkovRandomField, *, num_chains: int, seed: int | None, num_threads: int | None = None
     ) -> None:
         self.model = model
         self.num_chains, self.seed = check_count("num_chains", num_chains, least=1), choose_seed(seed)
@@ -234,7 +234,7 @@ class SwendsenWang(Engine):
                 pass  # an exception of a thread is raised here
 
 
-def check_swendsen_wang(model: PairwiseMRF) -> None:
+def check_swendsen_wang(model: MarkovRandomField) -> None:
     """Nothing, when :class:`SwendsenWang` can sample from the model.
 
     Every table must be ``T(a, b) = J [a = b] + r(a) + s(b)`` to rounding (1e-12 of its largest entry, or of 1), with
@@ -252,8 +252,8 @@ def check_swendsen_wang(model: PairwiseMRF) -> None:
 
     Examples
     --------
-    >>> check_swendsen_wang(PairwiseMRF.potts([(0, 1)], coupling=0.5, num_states=3))
-    >>> check_swendsen_wang(PairwiseMRF.potts([(0, 1)], coupling=-0.5, num_states=3))
+    >>> check_swendsen_wang(MarkovRandomField.potts([(0, 1)], coupling=0.5, num_states=3))
+    >>> check_swendsen_wang(MarkovRandomField.potts([(0, 1)], coupling=-0.5, num_states=3))
     Traceback (most recent call last):
     fastmix.errors.UnfitMethodError: Swendsen-Wang needs attractive Ising or Potts couplings, but edge (0, 1) has the
     negative coupling -0.5; use Gibbs sampling instead
@@ -261,13 +261,13 @@ def check_swendsen_wang(model: PairwiseMRF) -> None:
     _normal_form(model)
 
 
-def is_swendsen_wang(model: PairwiseMRF) -> bool:
+def is_swendsen_wang(model: MarkovRandomField) -> bool:
     """Whether :func:`check_swendsen_wang` accepts the model.
 
     Examples
     --------
     >>> square = [(0, 1), (1, 2), (2, 3), (0, 3)]
-    >>> [is_swendsen_wang(PairwiseMRF.ising(square, [1, 1, J, -1])) for J in (1, -1)]
+    >>> [is_swendsen_wang(MarkovRandomField.ising(square, [1, 1, J, -1])) for J in (1, -1)]
     [False, True]
     """
     try:
@@ -290,7 +290,7 @@ class _NormalForm(NamedTuple):
     flips: BoolArray | None  # binary variables whose states are exchanged, (n,); None for no variable
 
 
-def _normal_form(model: PairwiseMRF) -> _NormalForm:
+def _normal_form(model: MarkovRandomField) -> _NormalForm:
     """The normal form of a model, or an :class:`UnfitMethodError` that says why there is none."""
     if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
         position = int(model.log_pairwise.argmin())
@@ -313,7 +313,7 @@ def _normal_form(model: PairwiseMRF) -> _NormalForm:
     )
 
 
-def _split_tables(model: PairwiseMRF) -> tuple[FloatArray, FloatArray]:
+def _split_tables(model: MarkovRandomField) -> tuple[FloatArray, FloatArray]:
     """J of every edge, zero if it is zero to rounding, and the unaries with the rest of the tables added."""
     couplings, log_unary = np.zeros(model.num_edges), model.log_unary.copy()
     left, right = model.num_states[model.edges].T
@@ -328,7 +328,7 @@ def _split_tables(model: PairwiseMRF) -> tuple[FloatArray, FloatArray]:
 
 
 def _split_chunk(
-    model: PairwiseMRF, edges: IntArray, rows: int, cols: int, couplings: FloatArray, log_unary: FloatArray
+    model: MarkovRandomField, edges: IntArray, rows: int, cols: int, couplings: FloatArray, log_unary: FloatArray
 ) -> None:
     """The same for some edges of one shape: sets their couplings, adds to the unaries."""
     # The axis of the edges comes last, where NumPy is fast.
@@ -366,7 +366,7 @@ def _split_chunk(
             np.add.at(log_unary, np.arange(count)[:, None] + model.unary_offsets[model.edges[edges, end]], part)
 
 
-def _flips(model: PairwiseMRF, couplings: FloatArray) -> BoolArray:
+def _flips(model: MarkovRandomField, couplings: FloatArray) -> BoolArray:
     """Binary variables to exchange the states of, so that no coupling is negative.
 
     In the double cover of the graph, nodes v and v + n stand for v as it is and exchanged; a positive coupling joins
@@ -391,7 +391,7 @@ def _flips(model: PairwiseMRF, couplings: FloatArray) -> BoolArray:
     return np.asarray(labels[:n] > labels[n:])
 
 
-def _flipped_entries(model: PairwiseMRF, flips: BoolArray) -> IntArray:
+def _flipped_entries(model: MarkovRandomField, flips: BoolArray) -> IntArray:
     """Position in log_unary of the entry that takes the place of each."""
     positions = np.arange(len(model.log_unary))
     first = model.unary_offsets[:-1][flips]
@@ -400,7 +400,7 @@ def _flipped_entries(model: PairwiseMRF, flips: BoolArray) -> IntArray:
     return positions
 
 
-def _unfit(model: PairwiseMRF, edge: int, reason: str) -> UnfitMethodError:
+def _unfit(model: MarkovRandomField, edge: int, reason: str) -> UnfitMethodError:
     i, j = model.edges[edge].tolist()
     return UnfitMethodError(
         f"Swendsen-Wang needs attractive Ising or Potts couplings, but edge ({i}, {j}) {reason}; "

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastmix.errors import NotConvergedError, UnfitMethodError
 from fastmix.mixing import certify
-from fastmix.model import Evidence, PairwiseMRF, check_model
+from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.reduction import Reduction, reduce_model
 from fastmix.resources import check_memory
 from fastmix.results import Status, provenance
@@ -56,7 +56,7 @@ _BASE_ACCURACY = 0.01
 
 
 def temper(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     *,
     norm_bound: float | None = None,
     num_replicas: int | None = None,
@@ -84,7 +84,7 @@ def temper(
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         Any state counts up to 256. Forbidden pairs are kept at all rungs, as long as every conditional distribution is
         defined; there is no log Z then, because it is unknown at the start of the path.
     norm_bound : float, optional
@@ -255,7 +255,7 @@ def _choose_device(backend: str, path: Path, moves: Literal["auto"] | Sequence[s
 _COMPILED: set[tuple[bool, tuple[str, ...], str]] = set()
 
 
-def _compile_first(model: PairwiseMRF, moves: tuple[str, ...], device: str) -> None:
+def _compile_first(model: MarkovRandomField, moves: tuple[str, ...], device: str) -> None:
     """Run a tiny model of the same kind once in a process, so that compiling takes no part of the time to share out.
 
     Compiling can take seconds, which would leave nothing of the part of a short limit in which the ladder is adapted.
@@ -265,12 +265,12 @@ def _compile_first(model: PairwiseMRF, moves: tuple[str, ...], device: str) -> N
         return
     _COMPILED.add((binary, moves, device))
     ring = [(0, 1), (1, 2), (2, 3), (0, 3)]
-    tiny = PairwiseMRF.potts(ring, coupling=0.5, num_states=2 if binary else 3)
+    tiny = MarkovRandomField.potts(ring, coupling=0.5, num_states=2 if binary else 3)
     place: Any = device
     temper(tiny, num_ensembles=2, num_sweeps=20, burn_in=20, moves=moves, seed=0, num_threads=1, backend=place)
 
 
-def _check_model(model: PairwiseMRF) -> None:
+def _check_model(model: MarkovRandomField) -> None:
     if model.num_variables and model.num_states.max() > _MOST_STATES:
         raise UnfitMethodError(
             f"tempering needs variables of at most {_MOST_STATES} states, but variable "
@@ -330,7 +330,7 @@ def _make_plan(
     )
 
 
-def _check_plan_memory(model: PairwiseMRF, plan: Plan) -> None:
+def _check_plan_memory(model: MarkovRandomField, plan: Plan) -> None:
     """Refuse ensembles whose configurations (twice) and sums would not fit, before the first of them is drawn."""
     if plan.num_ensembles is None:
         return
@@ -406,7 +406,7 @@ def _compare_bounds(run: Run, log_z: float, std_error: float, lower: float | Non
 
 
 def _result(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     reduction: Reduction,
     status: Status,
     run: Run,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 __all__ = ["Path", "make_path", "split_tables"]
 
@@ -25,7 +25,7 @@ class Path:
 
     Attributes
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         The target with its tables split (:func:`split_tables`): U are its unaries, V_1 its tables.
     tables : tuple of float arrays, aligned with ``model.log_pairwise``
         The sets of tables; where the target forbids a pair they hold 0, see ``forbidden``.
@@ -36,7 +36,7 @@ class Path:
         That of the model at s = 0; None if forbidden pairs leave it unknown.
     """
 
-    model: PairwiseMRF
+    model: MarkovRandomField
     tables: tuple[FloatArray, ...]
     forbidden: NDArray[np.bool_] | None
     kind: str
@@ -59,7 +59,7 @@ class Path:
         rise, blend = np.minimum(2.0 * s, 1.0), np.maximum(2.0 * s - 1.0, 0.0)
         return np.stack([rise**_UNARY_POWER, blend, rise - blend], axis=-1)
 
-    def model_at(self, position: float) -> PairwiseMRF:
+    def model_at(self, position: float) -> MarkovRandomField:
         """One model of the path; for tests and drawings, the sampler does not need it."""
         unary, *weights = self.coefficients([position])[0].tolist()
         pairwise = sum((w * t for w, t in zip(weights, self.tables, strict=True)), np.zeros(len(self.tables[0])))
@@ -68,12 +68,12 @@ class Path:
         return self.model.replace(log_unary=unary * self.model.log_unary, log_pairwise=pairwise)
 
 
-def make_path(model: PairwiseMRF, *, norm_bound: float | None = None) -> Path:
+def make_path(model: MarkovRandomField, *, norm_bound: float | None = None) -> Path:
     """The path to a model from a start that is known exactly.
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         Without states that a unary forbids.
     norm_bound : float, optional
         None starts from the uniform distribution: unaries and tables grow together, the unaries more slowly.
@@ -103,7 +103,7 @@ def make_path(model: PairwiseMRF, *, norm_bound: float | None = None) -> Path:
     return Path(split, tuple(sets), forbidden, kind, None if forbidden is not None else _start_log_z(split, kind))
 
 
-def split_tables(model: PairwiseMRF) -> PairwiseMRF:
+def split_tables(model: MarkovRandomField) -> MarkovRandomField:
     """The same distribution with tables whose rows and columns sum to zero, the rest moved to unaries and constant.
 
     A path that treats unaries and tables differently would otherwise depend on how the model happens to be written.
@@ -111,7 +111,7 @@ def split_tables(model: PairwiseMRF) -> PairwiseMRF:
 
     Examples
     --------
-    >>> model = PairwiseMRF.from_tables([[0, 0], [0, 0]], [(0, 1)], [[[3, 1], [1, 3]]])
+    >>> model = MarkovRandomField.from_tables([[0, 0], [0, 0]], [(0, 1)], [[[3, 1], [1, 3]]])
     >>> split = split_tables(model)
     >>> split.table(0, 1).tolist(), split.log_constant
     ([[1.0, -1.0], [-1.0, 1.0]], 2.0)
@@ -139,7 +139,7 @@ def split_tables(model: PairwiseMRF) -> PairwiseMRF:
     return model.replace(log_unary=unary, log_pairwise=pairwise, log_constant=constant)
 
 
-def _start_log_z(model: PairwiseMRF, kind: str) -> float:
+def _start_log_z(model: MarkovRandomField, kind: str) -> float:
     if kind != "independent" or not model.num_variables:
         return model.log_constant + float(np.log(model.num_states).sum())
     top = np.maximum.reduceat(model.log_unary, model.unary_offsets[:-1])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fastmix.construction import offsets_of
 from fastmix.errors import UnfitMethodError
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.sampling.generator import thresholds
 from fastmix.sampling.pattern_tables import pattern_entries, visit_order
 from fastmix.tempering.path import Path
@@ -174,7 +174,7 @@ def make_sweeps(path: Path) -> Sweeps:
     return SummedSweeps(path)
 
 
-def contrast_places(model: PairwiseMRF) -> tuple[IntArray, IntArray, IntArray]:
+def contrast_places(model: MarkovRandomField) -> tuple[IntArray, IntArray, IntArray]:
     """Where ``T(s, t)`` and ``T(0, t)`` are in the tables of a model, for every variable, neighbour, s > 0 and t.
 
     Returns

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fastmix.construction import offsets_of
 from fastmix.errors import UnfitMethodError
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.tempering.path import Path
 from fastmix.tempering.sweeps import contrast_places
 
@@ -48,14 +48,14 @@ class Forest:
     count: IntArray
 
 
-def induced_forests(model: PairwiseMRF, *, seed: int) -> list[Forest]:
+def induced_forests(model: MarkovRandomField, *, seed: int) -> list[Forest]:
     """Maximal induced forests of the graph of a model that together have every variable, at least four.
 
     Variables are tried in random order, those first that no forest has yet, and taken unless they close a cycle.
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
     seed : int
 
     Returns
@@ -70,7 +70,7 @@ def induced_forests(model: PairwiseMRF, *, seed: int) -> list[Forest]:
 
     Examples
     --------
-    >>> square = PairwiseMRF.ising([(0, 1), (1, 2), (2, 3), (0, 3)], 0.5)
+    >>> square = MarkovRandomField.ising([(0, 1), (1, 2), (2, 3), (0, 3)], 0.5)
     >>> forests = induced_forests(square, seed=0)
     >>> len(forests), {int(forest.inside.sum()) for forest in forests}
     (4, {3})
@@ -212,7 +212,7 @@ class TreeMoves:
         )  # fmt: skip
 
 
-def _reverse_entries(model: PairwiseMRF) -> IntArray:
+def _reverse_entries(model: MarkovRandomField) -> IntArray:
     """For every entry of the adjacency, that of the same edge seen from its other end."""
     edges = model.adjacency.edge_ids
     pairs = np.argsort(edges, kind="stable").reshape(-1, 2)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.construction import offsets_of
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.variational.messages import incoming_messages
 
 __all__ = ["SLICE", "MessageLayout", "TableLayout", "lay_out_messages", "lay_out_tables"]
@@ -88,7 +88,7 @@ class MessageLayout:
         return result
 
 
-def lay_out_messages(model: PairwiseMRF, widths: IntArray) -> MessageLayout:
+def lay_out_messages(model: MarkovRandomField, widths: IntArray) -> MessageLayout:
     """A layout for messages of ``widths[i]`` numbers to each variable i.
 
     Raises
@@ -102,7 +102,7 @@ def lay_out_messages(model: PairwiseMRF, widths: IntArray) -> MessageLayout:
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1), (1, 2)], 0.5)
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], 0.5)
     >>> layout = lay_out_messages(model, np.ones(3, dtype=np.int64))
     >>> layout.order.tolist(), layout.slots.tolist(), layout.num_slots
     ([1, 0, 2], [0, 2, 1, 32], 64)
@@ -150,7 +150,7 @@ class TableLayout:
     values: FloatArray
 
 
-def lay_out_tables(model: PairwiseMRF, layout: MessageLayout, values: FloatArray) -> TableLayout:
+def lay_out_tables(model: MarkovRandomField, layout: MessageLayout, values: FloatArray) -> TableLayout:
     """Tables (aligned with ``model.log_pairwise``) in slices of 32 edges, in the order in which threads come by.
 
     An edge is numbered by the slot of that of its two messages which lies further in front: the thread of that variable
@@ -158,7 +158,7 @@ def lay_out_tables(model: PairwiseMRF, layout: MessageLayout, values: FloatArray
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1), (1, 2)], [0.5, 0.7])
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], [0.5, 0.7])
     >>> tables = lay_out_tables(model, lay_out_messages(model, model.num_states), model.log_pairwise)
     >>> tables.numbers.tolist(), tables.values[:34].nonzero()[0].tolist()
     ([0, 1], [0, 1, 32, 33])

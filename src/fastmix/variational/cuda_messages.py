@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fastmix.construction import offsets_of
 from fastmix.errors import ResourceError, UnfitMethodError
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.sampling.cuda_device import check_memory, require_cuda
 from fastmix.variational.cuda_layout import SLICE, MessageLayout, lay_out_messages, lay_out_tables
 from fastmix.variational.ising_form import IsingForm, ising_form
@@ -47,12 +47,12 @@ _MOST_EDGES = 1 << 30  # of tables: the codes of edges have two bits more
 _SIMULATED = 2  # threads of a block in the simulator, each of which is one of Python's
 
 
-def why_not_cuda(model: PairwiseMRF) -> str | None:
+def why_not_cuda(model: MarkovRandomField) -> str | None:
     """Why belief propagation on this model had better stay on the CPU, or None.
 
     Examples
     --------
-    >>> why_not_cuda(PairwiseMRF.ising([(0, 1)], 0.5))
+    >>> why_not_cuda(MarkovRandomField.ising([(0, 1)], 0.5))
     'a model of 2 messages, fewer than 1,048,576, takes less time there'
     """
     count = 2 * model.num_edges
@@ -64,7 +64,7 @@ def why_not_cuda(model: PairwiseMRF) -> str | None:
     return None
 
 
-def make_cuda_messages(model: PairwiseMRF, *, damping: float | None) -> Messages:
+def make_cuda_messages(model: MarkovRandomField, *, damping: float | None) -> Messages:
     """Messages on the device for the parallel schedule; ``damping`` None stands for 0, 1/2 and 3/4.
 
     Raises
@@ -90,7 +90,7 @@ class _CudaMessages:
     """What is common: arrays on the device, launches, and the changes that come back."""
 
     chunk_work = 1e10
-    model: PairwiseMRF
+    model: MarkovRandomField
 
     def __init__(self, layout: MessageLayout, arrays: dict[str, NDArray[Any]], start: float) -> None:
         self._cuda = require_cuda()
@@ -153,7 +153,7 @@ class _CudaMessages:
 
 
 class _CudaBinaryMessages(_CudaMessages):
-    def __init__(self, model: PairwiseMRF, form: IsingForm, *, logs: bool) -> None:
+    def __init__(self, model: MarkovRandomField, form: IsingForm, *, logs: bool) -> None:
         self.model, self.form, self._logs = model, form, logs
         self.kernel = "cuda log-odds" if logs else "cuda odds"
         layout = lay_out_messages(model, np.ones(model.num_variables, dtype=np.int64))
@@ -193,7 +193,7 @@ class _CudaBinaryMessages(_CudaMessages):
 class _CudaTableMessages(_CudaMessages):
     kernel = "cuda tables"
 
-    def __init__(self, model: PairwiseMRF) -> None:
+    def __init__(self, model: MarkovRandomField) -> None:
         self.model = model
         layout = lay_out_messages(model, model.num_states)
         _check_sizes(layout, model.num_edges)

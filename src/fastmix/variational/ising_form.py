@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 
 __all__ = ["IsingForm", "ising_form"]
 
@@ -30,7 +30,7 @@ class IsingForm:
     constant: float
 
 
-def ising_form(model: PairwiseMRF) -> IsingForm | None:
+def ising_form(model: MarkovRandomField) -> IsingForm | None:
     """A model in spins, or None where it has none: other state counts, or a forbidden entry.
 
     Every table of two by two finite numbers is ``c + f s_i + g s_j + J s_i s_j``; f and g join the fields. The
@@ -38,7 +38,7 @@ def ising_form(model: PairwiseMRF) -> IsingForm | None:
 
     Examples
     --------
-    >>> model = PairwiseMRF.from_tables([[0.0, 1.0], [0.0, 0.0]], [(0, 1)], [[[2.0, 0.0], [0.0, 0.0]]])
+    >>> model = MarkovRandomField.from_tables([[0.0, 1.0], [0.0, 0.0]], [(0, 1)], [[[2.0, 0.0], [0.0, 0.0]]])
     >>> form = ising_form(model)
     >>> form.field.tolist(), form.coupling.tolist(), form.constant
     ([0.0, -0.5], [0.5], 1.0)

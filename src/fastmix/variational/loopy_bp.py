@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.graphs import connected_components
-from fastmix.model import Evidence, PairwiseMRF
+from fastmix.model import Evidence, MarkovRandomField
 from fastmix.results import InferenceResult, Status, jsonable, provenance
 from fastmix.validation import check_choice, check_count, check_positive, check_seconds
 from fastmix.variational.messages import Messages, Schedule, make_messages
@@ -62,7 +62,7 @@ class LoopyBPResult(InferenceResult):
 
 
 def loopy_bp(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     *,
     evidence: Evidence | None = None,
     schedule: Schedule = "parallel",
@@ -82,7 +82,7 @@ def loopy_bp(
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         Any state counts, any strength; forbidden states and pairs are fine.
     evidence : mapping, optional
         Observed states by variable, numbers or names.
@@ -136,7 +136,7 @@ def loopy_bp(
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1), (1, 2)], coupling=0.8, field=[0.3, 0.0, 0.0])
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=0.8, field=[0.3, 0.0, 0.0])
     >>> result = loopy_bp(model)
     >>> str(result.status), round(result.log_z, 6), result.marginal(2).round(6).tolist()
     ('ok', 2.705289, [0.435774, 0.564226])
@@ -183,7 +183,7 @@ def _check_backend(backend: str, schedule: str) -> None:
 
 
 def _place_messages(
-    model: PairwiseMRF, schedule: Schedule, damping: float | None, backend: str
+    model: MarkovRandomField, schedule: Schedule, damping: float | None, backend: str
 ) -> tuple[Messages, str]:
     """The messages, and where they are renewed in words."""
     place = "cpu"
@@ -216,7 +216,7 @@ class _Run:
 
 def _iterate(
     messages: Messages,
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     damping: float | None,
     max_iter: int,
     tol: float,
@@ -256,6 +256,6 @@ def _iterate(
     return _Run(status, done, change, stages[stage], history)
 
 
-def _is_forest(model: PairwiseMRF) -> bool:
+def _is_forest(model: MarkovRandomField) -> bool:
     count, _ = connected_components(model.num_variables, model.edges)
     return model.num_edges == model.num_variables - count

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.construction import table_positions
-from fastmix.model import Evidence, PairwiseMRF
+from fastmix.model import Evidence, MarkovRandomField
 from fastmix.resources import check_memory
 from fastmix.results import InferenceResult, Status, jsonable, provenance
 from fastmix.validation import check_count, check_positive, check_seconds, choose_seed
@@ -59,7 +59,7 @@ class MeanFieldResult(InferenceResult):
 
 
 def mean_field(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     *,
     evidence: Evidence | None = None,
     num_starts: int = 10,
@@ -77,7 +77,7 @@ def mean_field(
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         Any state counts, any strength.
     evidence : mapping, optional
         Observed states by variable, numbers or names.
@@ -118,7 +118,7 @@ def mean_field(
 
     Examples
     --------
-    >>> model = PairwiseMRF.ising([(0, 1), (1, 2)], coupling=0.3, field=[0.3, 0.0, 0.0])
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=0.3, field=[0.3, 0.0, 0.0])
     >>> result = mean_field(model, seed=0)
     >>> str(result.status), round(result.log_z_bound, 4), result.marginal(2).round(4).tolist()
     ('ok', 2.1284, [0.4843, 0.5157])
@@ -160,14 +160,14 @@ def mean_field(
     )  # fmt: skip
 
 
-def ascend(model: PairwiseMRF, q: FloatArray, *, max_iter: int, tol: float = 1e-8) -> FloatArray:
+def ascend(model: MarkovRandomField, q: FloatArray, *, max_iter: int, tol: float = 1e-8) -> FloatArray:
     """The product distribution that sweeps of mean field lead to from q; for models without forbidden pairs."""
     start = _Start(q.copy())
     _ascent(model, given=False)(start, max_iter, tol, max_iter, math.inf)
     return start.q
 
 
-def expected_tables(model: PairwiseMRF, q: FloatArray, tables: FloatArray) -> float:
+def expected_tables(model: MarkovRandomField, q: FloatArray, tables: FloatArray) -> float:
     """The mean of the sum of tables, laid out as ``log_pairwise``, under the product distribution q."""
     weights = _products(model, q)
     return float(weights[weights > 0.0] @ tables[weights > 0.0])
@@ -194,7 +194,7 @@ class _TimeIsUpError(Exception):
 
 
 def _run_starts(
-    model: PairwiseMRF,
+    model: MarkovRandomField,
     given: bool,
     num_starts: int,
     max_iter: int,
@@ -216,18 +216,18 @@ def _run_starts(
     return Status.OK, runs
 
 
-def _uniform_start(model: PairwiseMRF) -> FloatArray:
+def _uniform_start(model: MarkovRandomField) -> FloatArray:
     return np.repeat(1.0 / model.num_states, model.num_states)
 
 
-def _random_start(model: PairwiseMRF, rng: np.random.Generator) -> FloatArray:
+def _random_start(model: MarkovRandomField, rng: np.random.Generator) -> FloatArray:
     """Uniform on the simplex of every variable: exponential numbers over their sum."""
     draws = rng.standard_exponential(len(model.log_unary))
     sums = np.add.reduceat(draws, model.unary_offsets[:-1]) if model.num_variables else draws
     return draws / np.repeat(sums, model.num_states)
 
 
-def _products(model: PairwiseMRF, q: FloatArray) -> FloatArray:
+def _products(model: MarkovRandomField, q: FloatArray) -> FloatArray:
     """Product of the marginals for every table entry."""
     owner, row, col = table_positions(model.num_states, model.edges)
     i, j = model.edges[owner].T
@@ -241,7 +241,7 @@ Ascent = Callable[[_Start, int, float, int, float], None]
 _Sweep = Callable[[FloatArray, float, int, FloatArray], tuple[int, float]]
 
 
-def _ascent(model: PairwiseMRF, given: bool) -> Ascent:
+def _ascent(model: MarkovRandomField, given: bool) -> Ascent:
     """How a start of this model ascends."""
     if (sweep := _spin_sweep(model)) is not None:
         return lambda start, *limits: _follow(start, sweep, *limits)
@@ -266,7 +266,9 @@ def _follow(start: _Start, sweep: _Sweep, max_iter: int, tol: float, chunk: int,
             raise _TimeIsUpError
 
 
-def _follow_hard(model: PairwiseMRF, given: bool, start: _Start, soft: _Sweep, hard: _Sweep, *limits: Any) -> None:
+def _follow_hard(
+    model: MarkovRandomField, given: bool, start: _Start, soft: _Sweep, hard: _Sweep, *limits: Any
+) -> None:
     """Ascend under the penalty, go to an allowed configuration near by, and ascend from there in the model itself."""
     relaxed = _Start(start.q)  # apart, because its bound is one on another model
     try:
@@ -280,7 +282,7 @@ def _follow_hard(model: PairwiseMRF, given: bool, start: _Start, soft: _Sweep, h
         _follow(start, hard, *limits)
 
 
-def _penalty(model: PairwiseMRF) -> float:
+def _penalty(model: MarkovRandomField) -> float:
     """More than all soft terms of any one variable can make up for."""
     unary = np.maximum.reduceat(model.log_unary, model.unary_offsets[:-1]) - np.minimum.reduceat(
         model.log_unary, model.unary_offsets[:-1]
@@ -292,7 +294,7 @@ def _penalty(model: PairwiseMRF) -> float:
     return float(10.0 + 2.0 * unary.max())
 
 
-def _spin_sweep(model: PairwiseMRF) -> _Sweep | None:
+def _spin_sweep(model: MarkovRandomField) -> _Sweep | None:
     form = ising_form(model)
     if form is None:
         return None
@@ -314,7 +316,7 @@ def _spin_sweep(model: PairwiseMRF) -> _Sweep | None:
     return sweep
 
 
-def _table_sweep(model: PairwiseMRF, tables: FloatArray) -> _Sweep:
+def _table_sweep(model: MarkovRandomField, tables: FloatArray) -> _Sweep:
     from fastmix.variational.mean_field_kernels import table_sweeps
 
     graph = model.adjacency

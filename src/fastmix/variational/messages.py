@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.construction import offsets_of
-from fastmix.model import PairwiseMRF
+from fastmix.model import MarkovRandomField
 from fastmix.variational.ising_form import IsingForm, ising_form
 
 __all__ = [
@@ -51,7 +51,7 @@ class Messages(Protocol):
         ...
 
 
-def make_messages(model: PairwiseMRF, *, schedule: Schedule, damping: float | None) -> Messages:
+def make_messages(model: MarkovRandomField, *, schedule: Schedule, damping: float | None) -> Messages:
     """The fastest kind of messages that fits a model; ``damping`` None stands for 0, 1/2 and 3/4."""
     if schedule == "residual":
         return _ResidualMessages(model)
@@ -61,7 +61,7 @@ def make_messages(model: PairwiseMRF, *, schedule: Schedule, damping: float | No
     return _OddsMessages(model, form) if fit_odds(model, form, damping) else _LogOddsMessages(model, form)
 
 
-def fit_odds(model: PairwiseMRF, form: IsingForm, damping: float | None) -> bool:
+def fit_odds(model: MarkovRandomField, form: IsingForm, damping: float | None) -> bool:
     """Whether messages can be odds: none leaves the range of doubles, and damping is a matter of square roots."""
     reach = 2.0 * np.abs(form.field)
     for end in model.edges.T:
@@ -75,7 +75,7 @@ def halvings_of(damping: float) -> int | None:
     return next((k for k in range(_MOST_HALVINGS + 1) if damping == 1.0 - 0.5**k), None)
 
 
-def incoming_messages(model: PairwiseMRF) -> IntArray:
+def incoming_messages(model: MarkovRandomField) -> IntArray:
     """Numbers of the messages that variables receive, in the order of the adjacency: e goes up, m + e down."""
     graph = model.adjacency
     owner = np.repeat(np.arange(model.num_variables), graph.degree)
@@ -89,7 +89,7 @@ class _OddsMessages:
     kernel = "odds"
     chunk_work = _CHUNK_WORK
 
-    def __init__(self, model: PairwiseMRF, form: IsingForm) -> None:
+    def __init__(self, model: MarkovRandomField, form: IsingForm) -> None:
         self.model, self.form = model, form
         kind = np.uint32 if 2 * model.num_edges < 2**32 else np.uint64
         self._indptr, self._incoming = model.adjacency.indptr.astype(kind), incoming_messages(model).astype(kind)
@@ -116,7 +116,7 @@ class _LogOddsMessages:
     kernel = "log-odds"
     chunk_work = _CHUNK_WORK
 
-    def __init__(self, model: PairwiseMRF, form: IsingForm) -> None:
+    def __init__(self, model: MarkovRandomField, form: IsingForm) -> None:
         self.model, self.form = model, form
         self._field, self._twice_coupling = 2.0 * form.field, 2.0 * form.coupling
         self._weights = np.exp(-np.abs(self._twice_coupling))
@@ -136,7 +136,9 @@ class _LogOddsMessages:
         return binary_beliefs(self.model, self.form, self._messages)
 
 
-def binary_beliefs(model: PairwiseMRF, form: IsingForm, messages: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+def binary_beliefs(
+    model: MarkovRandomField, form: IsingForm, messages: FloatArray
+) -> tuple[FloatArray, FloatArray, float]:
     """Beliefs and Bethe log Z in spins, where a message is exp(+-log-odds / 2)."""
     n, m = model.num_variables, model.num_edges
     i, j = model.edges.T
@@ -178,7 +180,7 @@ class _TableMessages:
     kernel = "tables"
     chunk_work = _CHUNK_WORK
 
-    def __init__(self, model: PairwiseMRF) -> None:
+    def __init__(self, model: MarkovRandomField) -> None:
         self.model = model
         self._incoming = incoming_messages(model)
         self._starts = message_starts(model)
@@ -201,13 +203,15 @@ class _TableMessages:
         return tabled_beliefs(self.model, self._starts, self._messages)
 
 
-def message_starts(model: PairwiseMRF) -> IntArray:
+def message_starts(model: MarkovRandomField) -> IntArray:
     """Where the vector of each message begins, (2 m + 1,)."""
     i, j = model.edges.T
     return offsets_of(np.concatenate([model.num_states[j], model.num_states[i]]))
 
 
-def tabled_beliefs(model: PairwiseMRF, starts: IntArray, messages: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+def tabled_beliefs(
+    model: MarkovRandomField, starts: IntArray, messages: FloatArray
+) -> tuple[FloatArray, FloatArray, float]:
     """Beliefs and Bethe log Z from messages that are vectors of logs."""
     from fastmix.variational.table_message_kernels import table_beliefs
 
@@ -222,7 +226,7 @@ def tabled_beliefs(model: PairwiseMRF, starts: IntArray, messages: FloatArray) -
 class _ResidualMessages(_TableMessages):
     kernel = "residual"
 
-    def __init__(self, model: PairwiseMRF) -> None:
+    def __init__(self, model: MarkovRandomField) -> None:
         from fastmix.variational.table_message_kernels import start_residual
 
         super().__init__(model)
@@ -242,7 +246,7 @@ class _ResidualMessages(_TableMessages):
         return -(-int(updates) // size), float(change), bool(converged)
 
 
-def exponentials(model: PairwiseMRF) -> tuple[FloatArray, NDArray[np.bool_]]:
+def exponentials(model: MarkovRandomField) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Exponentials of the tables, each divided by its largest, and the tables for which none vanishes."""
     if not model.num_edges:
         return np.zeros(0), np.zeros(0, dtype=np.bool_)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.errors import ModelError
-from fastmix.model import Evidence, PairwiseMRF, check_model
+from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.reduction import Reduction, reduce_model
 
 __all__ = [
@@ -27,7 +27,7 @@ IntArray = NDArray[np.int64]
 _SEARCH_CHOICES = 100_000
 
 
-def reduce_to_supported(model: PairwiseMRF, evidence: Evidence | None) -> Reduction:
+def reduce_to_supported(model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
     """The model given evidence, without single-state variables and without states that have no partner.
 
     A state goes when some neighbour has no state left that the edge between them allows beside it, and so on until
@@ -49,10 +49,10 @@ def reduce_to_supported(model: PairwiseMRF, evidence: Evidence | None) -> Reduct
     Examples
     --------
     >>> table = [[0.0, -np.inf], [-np.inf, -np.inf]]
-    >>> model = PairwiseMRF.from_tables([[0, 0], [0, 0], [0, 1]], [(0, 1), (1, 2)], [table, [[1, 2], [3, 4]]])
+    >>> model = MarkovRandomField.from_tables([[0, 0], [0, 0], [0, 1]], [(0, 1), (1, 2)], [table, [[1, 2], [3, 4]]])
     >>> reduction = reduce_to_supported(model, None)
     >>> reduction.model, reduction.fixed.tolist()
-    (PairwiseMRF(1 variable of 2 states, 0 edges), [0, 0, -1])
+    (MarkovRandomField(1 variable of 2 states, 0 edges), [0, 0, -1])
     """
     check_model(model)
     reduction = reduce_model(model, evidence, fold_single=True)
@@ -71,7 +71,7 @@ def reduce_to_supported(model: PairwiseMRF, evidence: Evidence | None) -> Reduct
     return reduction
 
 
-def _supported_states(model: PairwiseMRF, *, given: bool, variables: IntArray) -> BoolArray:
+def _supported_states(model: MarkovRandomField, *, given: bool, variables: IntArray) -> BoolArray:
     from fastmix.variational.support_kernels import close_supports
 
     allowed = model.log_unary > -np.inf
@@ -81,12 +81,12 @@ def _supported_states(model: PairwiseMRF, *, given: bool, variables: IntArray) -
     return allowed
 
 
-def find_allowed(model: PairwiseMRF, scores: FloatArray, *, given: bool) -> IntArray | None:
+def find_allowed(model: MarkovRandomField, scores: FloatArray, *, given: bool) -> IntArray | None:
     """A configuration without forbidden pairs that prefers states of high score, or None when the search gives up.
 
     Parameters
     ----------
-    model : PairwiseMRF
+    model : MarkovRandomField
         Without forbidden states.
     scores : float array, aligned with ``model.log_unary``
     given : bool
@@ -104,7 +104,7 @@ def find_allowed(model: PairwiseMRF, scores: FloatArray, *, given: bool) -> IntA
     Examples
     --------
     >>> different = np.where(np.eye(2, dtype=bool), -np.inf, 0.0)
-    >>> model = PairwiseMRF.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2)], [different] * 2)
+    >>> model = MarkovRandomField.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2)], [different] * 2)
     >>> find_allowed(model, np.array([0.2, 0.8, 0.5, 0.5, 0.5, 0.5]), given=False).tolist()
     [1, 0, 1]
     """
@@ -117,7 +117,7 @@ def find_allowed(model: PairwiseMRF, scores: FloatArray, *, given: bool) -> IntA
     return states if found > 0 else None
 
 
-def _constraints(model: PairwiseMRF, *others: Any) -> tuple[Any, ...]:
+def _constraints(model: MarkovRandomField, *others: Any) -> tuple[Any, ...]:
     """The arrays that the kernels take first, and the others."""
     graph = model.adjacency
     hard = np.minimum.reduceat(model.log_pairwise, model.pairwise_offsets[:-1]) == -np.inf
