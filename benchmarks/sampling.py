@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from fastmix import MarkovRandomField, infer
 from fastmix.graphs import colouring
 from fastmix.instances import ising_bipartite, ising_grid, potts_grid
-from fastmix.reduction import reduce_model
+from fastmix.model.reduce import reduce_model
 from fastmix.sampling.gibbs import Gibbs
 
 FloatArray = NDArray[np.float64]

@@ -8,7 +8,6 @@ import numpy as np
 
 import oracle
 from fastmix.sampling.generator import MAX_THRESHOLD, make_streams
-from fastmix.sampling.pattern_tables import visit_order
 from fastmix.tempering.ladder import derive_seed
 from fastmix.tempering.path import Path
 
@@ -46,7 +45,7 @@ class NaiveLadder:
         self.streams = [
             [Stream(flat[:, c * self.num_rungs + k]) for c in range(self.num_ladders)] for k in range(self.num_rungs)
         ]
-        self.order = visit_order(path.model)[0].tolist()
+        self.order = path.model.structure.visit_order[0].tolist()
         self.sums = np.zeros((len(path.model.log_unary), self.num_ladders))
         self.exchanges = np.zeros((6, self.num_rungs - 1, self.num_ladders))
         self.replica = [[k] * self.num_ladders for k in range(self.num_rungs)]

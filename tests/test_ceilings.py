@@ -18,14 +18,12 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "fastmix"
 GROUPS = {
     "ground": {"errors", "validation", "resources", "_jit"},
     "data": {
-        "construction",
         "description",
         "elimination",
         "graphs",
         "instances",
         "io",
         "model",
-        "reduction",
         "results",
     },
     "theory": {"dependency", "norms", "mixing", "_mixing_kernels"},

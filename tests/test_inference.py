@@ -22,7 +22,6 @@ from fastmix import (
 from fastmix.inference import METHODS, check_time_to_compile, choose_method
 from fastmix.instances import ising_grid, potts_grid
 from fastmix.projected import ProjectedResult, _default_divergence
-from fastmix.sampling.pattern_tables import visit_order
 from fastmix.testing import assert_distributions, conformance_models
 
 TINY = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=0.3, field=[0.5, 0.0, -0.2])
@@ -89,7 +88,7 @@ def test_the_guarantee_is_not_a_sweep_early(coupling):
     for edges in ([(0, 1)], [(0, 1), (1, 2), (0, 2)]):
         model = MarkovRandomField.ising(edges, coupling=coupling, field=0.2)
         chain = oracle_theory.Chain(model)
-        kernel = chain.sweep("systematic", visit_order(model)[0].tolist())
+        kernel = chain.sweep("systematic", model.structure.visit_order[0].tolist())
         for burn_in in range(8):
             text = infer(model, method="gibbs", num_sweeps=50, burn_in=burn_in, seed=1).stats["guarantee"]
             bias = max(chain.distances(np.linalg.matrix_power(kernel, burn_in))[1])

@@ -22,7 +22,6 @@ from fastmix.model import MarkovRandomField
 from fastmix.norms import NORMS, matrix_norm
 from fastmix.results import Status
 from fastmix.sampling import sample
-from fastmix.sampling.pattern_tables import visit_order
 
 INF = math.inf
 ROUNDING = 1e-12  # of transition matrices multiplied up by floating point
@@ -411,7 +410,7 @@ def test_certified_chains_are_defined_and_meet_the_certificate(
     model: MarkovRandomField, bound: Any, schedule: Any
 ) -> None:
     small = model.drop_forbidden_states()
-    order = None if schedule == "random" else visit_order(small)[0].astype(np.int64)
+    order = None if schedule == "random" else small.structure.visit_order[0].astype(np.int64)
     c = certify(model, accuracy=0.05, bound=bound, schedule=schedule, order=order)
     assert_consistent(c, model)
     if not is_defined(small):

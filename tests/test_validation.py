@@ -31,7 +31,7 @@ from fastmix import (
 )
 from fastmix.description import describe_model
 from fastmix.experiments.execution import LocalPool
-from fastmix.reduction import reduce_model
+from fastmix.model.reduce import reduce_model
 from fastmix.sampling import intervals, original
 from fastmix.validation import as_float_array, check_positive, choose_seed
 
@@ -210,7 +210,7 @@ def test_potentials_that_would_overflow(value: float) -> None:
         lambda: MarkovRandomField.ising([(0, 1)], 0.1, field=value),
         lambda: MarkovRandomField.potts([(0, 1)], value, 3),
         lambda: MODEL.replace(log_unary=np.full(6, value)),
-        lambda: MODEL.replace(parameters=np.full(MODEL.num_parameters, value)),
+        lambda: MODEL.with_parameters(np.full(MODEL.num_parameters, value)),
     ):
         with pytest.raises(ModelError, match=r"must be from -1e\+100 to 1e\+100, because sums of them would overflow"):
             build()

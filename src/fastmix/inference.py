@@ -216,7 +216,7 @@ def choose_method(
         too_much = f"exact inference would take about {plan.seconds:.2g} s (treewidth {plan.tree.treewidth})"
     except ResourceError as error:
         too_much = f"exact inference would need {format_bytes(error.required_bytes or 0)}"
-    from fastmix.reduction import reduce_model
+    from fastmix.model.reduce import reduce_model
 
     small = reduce_model(model, evidence).model
     if time_limit is not None and time_limit < _PROJECTED_COMPILING and not _can_sample_at_once():
@@ -453,9 +453,8 @@ def _stated(result: InferenceResult) -> InferenceResult:
 def _certify_sweeps(model: MarkovRandomField) -> Certificate:
     """The certificate for marginals, in the order in which the sampler visits the variables."""
     from fastmix.mixing import certify
-    from fastmix.sampling.pattern_tables import visit_order
 
-    order = visit_order(model)[0].astype("int64")
+    order = model.structure.visit_order[0].astype("int64")
     return certify(model, accuracy=_BIAS, per_variable=True, norm="inf", order=order)  # the cheapest of the norms
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix import graphs
-from fastmix.construction import check_model_memory, offsets_of
 from fastmix.model import MarkovRandomField
+from fastmix.model.build import check_model_memory, offsets_of
 from fastmix.validation import as_edges, as_state_counts, check_count, check_seed
 
 __all__ = [

@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 
 from fastmix.mixing import Certificate, certify
 from fastmix.model import Evidence, MarkovRandomField, check_model
+from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.norms import Norm
 from fastmix.projection import Divergence, Euclidean, ProjectionResult, ReversedKL, project
-from fastmix.reduction import Reduction, reduce_model
 from fastmix.resources import is_compiled
 from fastmix.results import Status, jsonable
 from fastmix.sampling import SampleResult, sample
 from fastmix.sampling.checkpoint import Checkpoint
-from fastmix.sampling.pattern_tables import visit_order
 from fastmix.validation import check_seconds, choose_seed
 
 __all__ = ["ProjectedResult", "infer_projected"]
@@ -144,7 +143,7 @@ def infer_projected(
         time_limit=None if time_limit is None else time_limit / 2,
     )
     projected = _with_changes(reduction, projection.model)
-    certificate = certify(projection.model, accuracy=0.01, order=visit_order(projection.model)[0])
+    certificate = certify(projection.model, accuracy=0.01, order=projection.model.structure.visit_order[0])
     left = None if time_limit is None else max(_LEAST_SECONDS, time_limit - (time.perf_counter() - begin))
     run = sample(
         projected,

@@ -7,7 +7,6 @@ import numpy as np
 import oracle
 from fastmix.model import MarkovRandomField
 from fastmix.sampling.generator import MAX_THRESHOLD
-from fastmix.sampling.pattern_tables import visit_order
 
 MASK = 0xFFFFFFFF
 
@@ -50,7 +49,7 @@ class NaiveCuda:
     ) -> None:
         self.model, self.kernel, self.key, self.sweep_number = model, kernel, key, sweep
         self.x = [list(map(int, row)) for row in states]
-        self.order = visit_order(model)[0].tolist()
+        self.order = model.structure.visit_order[0].tolist()
         self.counts = np.zeros((len(model.log_unary), len(self.x)))
         self.conditionals = np.zeros_like(self.counts)
 

@@ -13,9 +13,9 @@ from scipy import stats
 from fastmix import MarkovRandomField, draw_exact, infer
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid, potts_grid, random_tables
+from fastmix.model.reduce import reduce_model
 from fastmix.projection.cuda_pool import CudaPool
 from fastmix.projection.patches import whole_patch
-from fastmix.reduction import reduce_model
 from fastmix.sampling.cuda import CudaGibbs, choose_group_size, cuda_available
 
 USABLE, REASON = cuda_available()

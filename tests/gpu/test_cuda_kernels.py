@@ -23,7 +23,7 @@ from naive_cuda import NaiveCuda, philox, uniform
 
 import oracle
 from fastmix import MarkovRandomField, ModelError, ResourceError, UnfitMethodError, sample
-from fastmix.reduction import reduce_model
+from fastmix.model.reduce import reduce_model
 from fastmix.sampling import cuda_device
 from fastmix.sampling.cuda import CudaGibbs, cuda_available
 from fastmix.sampling.cuda_device import Launch

@@ -124,7 +124,7 @@ def test_sweeps_follow_the_new_parameters(kernel, monkeypatch):
     pool.set_states(random_states(model, CHAINS))
     naive = NaiveCuda(model, pool.get_states(), kernel, key_of(pool._engine))
     for seed in range(2 if kernel in LAYOUTS else 1):
-        naive.model = model.replace(parameters=other_parameters(model, seed))
+        naive.model = model.with_parameters(other_parameters(model, seed))
         naive.sweep()
         pool.sweep(naive.model.parameters)
         assert pool.get_states().tolist() == naive.x
@@ -133,7 +133,7 @@ def test_sweeps_follow_the_new_parameters(kernel, monkeypatch):
     # A start draws from the unaries alone, whatever the states.
     alone = other_parameters(model, 9)
     alone[len(model.log_unary) :] = 0.0
-    naive.model = model.replace(parameters=alone)
+    naive.model = model.with_parameters(alone)
     naive.sweep()
     pool.start(other_parameters(model, 9))
     assert pool.get_states().tolist() == naive.x
@@ -148,7 +148,7 @@ def test_tables_filled_on_the_device_are_those_of_the_host(kernel, launch):
     for scale in (1.0, 1e3):  # the second has thresholds of 0 and of certainty
         parameters = scale * other_parameters(model, 4)
         engine.set_parameters(parameters)
-        host = engine._host_tables([model.replace(parameters=parameters)])
+        host = engine._host_tables([model.with_parameters(parameters)])
         # An exponential may be rounded in another way.
         table = host["table"].reshape(-1)
         found = engine._tables["table"].copy_to_host()[: table.size]

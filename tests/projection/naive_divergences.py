@@ -67,6 +67,6 @@ def numeric_gradient(function, theta: MarkovRandomField, h: float = 1e-5) -> Flo
     for k in range(len(result)):
         shift = np.zeros(len(result))
         shift[k] = h
-        up, down = (function(theta.replace(parameters=theta.parameters + s * shift)) for s in (1.0, -1.0))
+        up, down = (function(theta.with_parameters(theta.parameters + s * shift)) for s in (1.0, -1.0))
         result[k] = (up - down) / (2.0 * h)
     return result

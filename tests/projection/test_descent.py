@@ -102,7 +102,7 @@ def test_indicator_steps_move_fields_and_couplings_as_the_docs_say():
 
 def enumerated_metric(model, change):
     """Variance over all configurations, equally weighted, of what a change adds to the log-weight."""
-    zero = model.replace(parameters=change, log_constant=0.0)
+    zero = model.with_parameters(change).replace(log_constant=0.0)
     return float(np.var([oracle.log_weight(zero, x) for x in oracle.all_configurations(model)]))
 
 
@@ -256,7 +256,7 @@ def test_fixed_steps_are_algorithm_one():
     theta = project(model, norm_bound=0.9, tol=1e-10).model
     for _ in range(2):
         gradient = naive.moments(theta) - naive.moments(model)
-        theta = project(theta.replace(parameters=theta.parameters - 0.1 * gradient), norm_bound=0.9, tol=1e-10).model
+        theta = project(theta.with_parameters(theta.parameters - 0.1 * gradient), norm_bound=0.9, tol=1e-10).model
     np.testing.assert_allclose(result.model.parameters, theta.parameters, atol=1e-4)
     assert len(result.history) == 3
     assert result.history[1][1] < result.history[0][1]
@@ -271,7 +271,7 @@ def test_warm_projections_equal_cold_ones():
         for _ in range(5):
             parameters = parameters + 0.05 * rng.standard_normal(len(parameters))
             warm = feasible.project(parameters, "centred")
-            cold = project(model.replace(parameters=parameters), norm_bound=0.9, norm=norm, tol=1e-9, max_iter=10**5)
+            cold = project(model.with_parameters(parameters), norm_bound=0.9, norm=norm, tol=1e-9, max_iter=10**5)
             np.testing.assert_allclose(warm.log_pairwise, cold.model.log_pairwise, atol=2e-4)
             assert np.array_equal(warm.log_unary, cold.model.log_unary)
 

@@ -23,7 +23,7 @@ def pair(seed, edges=None, n=5, max_states=3):
         if edges is None
         else oracle.random_entries(rng, rng.integers(1, max_states + 1, n).tolist(), edges)
     )
-    return psi, psi.replace(parameters=psi.parameters + 0.7 * rng.standard_normal(psi.num_parameters))
+    return psi, psi.with_parameters(psi.parameters + 0.7 * rng.standard_normal(psi.num_parameters))
 
 
 def grid_pair(seed, rows=2, cols=3):

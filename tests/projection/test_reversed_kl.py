@@ -224,7 +224,7 @@ def test_values_are_near_the_divergence():
         assert objective.facts()["log_z_bound"] <= oracle.log_z(psi) + 0.1
         # The path from there to another model, and the value there.
         for t in np.linspace(0.1, 1.0, 10):
-            between = theta.replace(parameters=(1 - t) * theta.parameters + t * psi.parameters)
+            between = theta.with_parameters((1 - t) * theta.parameters + t * psi.parameters)
             followed = objective.evaluate(between)[0]
         assert followed + objective.constant == pytest.approx(0.0, abs=0.1)
 

@@ -19,7 +19,7 @@ from test_generator import Stream, chance_below, rotate
 import oracle
 import strategies
 from fastmix import MarkovRandomField, ModelError, UnfitMethodError, dependency, draw_exact
-from fastmix.reduction import reduce_model
+from fastmix.model.reduce import reduce_model
 from fastmix.sampling import gibbs, gibbs_kernels, pattern_tables
 from fastmix.sampling.generator import MAX_THRESHOLD, make_streams
 from fastmix.sampling.gibbs import Gibbs, check_conditionals, choose_kernel
@@ -104,7 +104,7 @@ def make(model: MarkovRandomField, kernel: str, *, num_chains: int = 3, seed: in
 
 
 def order_for(model: MarkovRandomField, kernel: str) -> list[int] | None:
-    return None if kernel in RANDOM else pattern_tables.visit_order(model)[0].tolist()
+    return None if kernel in RANDOM else model.structure.visit_order[0].tolist()
 
 
 def random_states(model: MarkovRandomField, num_chains: int, seed: int = 0) -> np.ndarray:
@@ -147,7 +147,7 @@ def models_for(kernel: str) -> MarkovRandomField:
 
 @given(strategies.models(max_variables=5))
 def test_visit_order_goes_by_colour(model):
-    order, starts = pattern_tables.visit_order(model)
+    order, starts = model.structure.visit_order
     assert sorted(order.tolist()) == list(range(model.num_variables))
     assert starts[0] == 0
     assert starts[-1] == model.num_variables
@@ -178,7 +178,7 @@ def test_tables_hold_every_conditional(model):
         return
     check_conditionals(model)
     tables = pattern_tables.pattern_tables(model)
-    assert len(tables.table) == round(pattern_tables.pattern_entries(model))
+    assert len(tables.table) == round(model.structure.pattern_entries)
     for i in range(model.num_variables):
         for x in oracle.all_configurations(model):
             expected = oracle.conditional(model, i, x)
@@ -505,7 +505,7 @@ def test_sabotaged_joint_counts_fail(kernel):
     skipped = without_edge(model, 1)
     assert goodness(model, run_chains(model, kernel, sampled=skipped)) < FALSE_ALARM
     # The first variable of a sweep that has neighbours: they have all seen the value that is not kept.
-    order = pattern_tables.visit_order(model)[0].tolist()
+    order = model.structure.visit_order[0].tolist()
     stale = next(i for i in order if model.adjacency.degree[i] > 1)
     assert goodness(model, run_chains(model, kernel, stale=stale)) < FALSE_ALARM
 

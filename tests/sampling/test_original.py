@@ -110,11 +110,11 @@ def test_any_two_models_on_a_graph(data: st.DataObject) -> None:
     left = data.draw(strategies.models(min_variables=1, max_variables=4, max_states=3, scales=(0.1, 0.5, 2.0)))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     scale = data.draw(st.sampled_from([0.0, 0.05, 1.0]))
-    right = left.replace(parameters=left.parameters + scale * rng.normal(size=left.num_parameters))
+    right = left.with_parameters(left.parameters + scale * rng.normal(size=left.num_parameters))
     if data.draw(st.booleans()):  # other forbidden entries
         holes = np.where(rng.random(left.num_parameters) < 0.1, -INF, right.parameters)
         try:
-            right = right.replace(parameters=holes)
+            right = right.with_parameters(holes)
             oracle.joint(right)
         except (ModelError, ValueError, ZeroDivisionError):
             assume(False)

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-import fastmix
 import oracle
 import strategies
 from fastmix import FastmixError, MarkovRandomField, ModelError, NotConvergedError, UnfitMethodError, perfect_sample
 from fastmix.instances import ising_grid, potts_grid
+from fastmix.model.reduce import reduce_model
 from fastmix.sampling import perfect
 from fastmix.sampling.generator import make_streams
 
@@ -85,7 +85,7 @@ def naive_update(model: MarkovRandomField, sets: list[set[int]], i: int, numbers
 @given(model=strategies.models(min_variables=1, max_variables=4, max_states=3), seed=st.integers(0, 99))
 def test_sets_hold_whatever_the_past_selects(model, seed):
     try:
-        small = fastmix.reduction.reduce_model(model).model
+        small = reduce_model(model).model
         perfect.check_conditionals(small)
     except FastmixError:
         return

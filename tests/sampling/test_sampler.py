@@ -36,7 +36,6 @@ from fastmix.projected import infer_projected
 from fastmix.results import Status
 from fastmix.sampling import SampleResult, sample, sampler
 from fastmix.sampling.gibbs import Gibbs
-from fastmix.sampling.pattern_tables import visit_order
 from fastmix.testing import assert_distributions, conformance_models
 
 # Errors are compared with 6 standard errors: a false alarm of 2e-9 an entry, 1e-6 for the 500 entries of this file.
@@ -395,7 +394,7 @@ def test_forbidden_starts_are_refused():
 def test_accuracy_is_met(schedule):
     model = ising_grid(3, 3, coupling_max=0.3, field_max=1.0, seed=2)
     exact = enumerate_model(model).node_marginals
-    order = visit_order(model)[0] if schedule == "systematic" else None
+    order = model.structure.visit_order[0] if schedule == "systematic" else None
     certificate = certify(model, accuracy=0.05, schedule=schedule, per_variable=True, order=order)
     for seed in range(10):
         result = sample(model, accuracy=0.1, schedule=schedule, seed=seed)
@@ -416,7 +415,7 @@ def test_the_first_sweep_averaged_comes_after_the_burn_in(schedule, estimator):
         [[0.0, 1.0], [0.5, 0.0, -0.5]], [(0, 1)], [[[1.5, 0.0, -1.0], [0.0, 0.0, 1.5]]]
     )
     chain = oracle_theory.Chain(model)
-    order = None if schedule == "random" else visit_order(model)[0].tolist()
+    order = None if schedule == "random" else model.structure.visit_order[0].tolist()
     kernel = chain.sweep(schedule, order)
     num_chains = 40_000
     at = {x: k for k, x in enumerate(chain.configurations)}
@@ -769,7 +768,7 @@ def test_conditionals_are_those_of_the_oracle():
     start = [[1, 0, 1, 0, 1]]
     result = sample(model, num_chains=1, num_sweeps=1, burn_in=0, start=start, seed=9)
     x = list(start[0])
-    for i in visit_order(model)[0].tolist():
+    for i in model.structure.visit_order[0].tolist():
         np.testing.assert_allclose(result.marginal(i), oracle.conditional(model, i, x), rtol=0, atol=CUT)
         x[i] = int(result.states[0, i])
 

@@ -24,7 +24,7 @@ from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.graphs import connected_components, erdos_renyi_edges
 from fastmix.instances import ising_grid, ising_random, potts_grid
 from fastmix.model import MarkovRandomField
-from fastmix.reduction import reduce_model
+from fastmix.model.reduce import reduce_model
 from fastmix.sampling import swendsen_wang
 from fastmix.sampling.swendsen_wang import SwendsenWang, check_swendsen_wang, is_swendsen_wang
 from fastmix.sampling.swendsen_wang_kernels import start_generators

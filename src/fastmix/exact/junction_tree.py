@@ -150,7 +150,7 @@ def plan_junction_tree(model: MarkovRandomField, *, memory_limit: float, method:
     Parameters
     ----------
     model : MarkovRandomField
-        Variables should have at least two states (:func:`fastmix.reduction.reduce_model` folds single ones).
+        Variables should have at least two states (:func:`fastmix.model.reduce.reduce_model` folds single ones).
     memory_limit : float
         Bytes.
     method : str

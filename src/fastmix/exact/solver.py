@@ -12,7 +12,7 @@ from fastmix.errors import ResourceError
 from fastmix.exact.junction_tree import JunctionTree, plan_junction_tree
 from fastmix.exact.twins import TwinReduction, count_twins
 from fastmix.model import Evidence, MarkovRandomField, check_model
-from fastmix.reduction import Reduction, reduce_model
+from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.resources import available_memory, check_memory, is_compiled
 from fastmix.results import InferenceResult, Status, provenance
 from fastmix.validation import check_count, check_positive, choose_seed

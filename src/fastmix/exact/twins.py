@@ -18,8 +18,8 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.construction import merge_pairs
 from fastmix.model import MarkovRandomField
+from fastmix.model.build import merge_pairs
 
 __all__ = ["TwinReduction", "count_twins"]
 

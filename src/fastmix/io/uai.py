@@ -28,12 +28,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.construction import merge_pairs, offsets_of
 from fastmix.errors import FormatError, ModelError, UnfitMethodError
 from fastmix.io.files import PathLike, display_name, read_bytes
 from fastmix.io.tokens import NumberText, cut_header, strip_comments
 from fastmix.io.uai_writer import format_uai, write_uai
 from fastmix.model import MarkovRandomField
+from fastmix.model.build import merge_pairs, offsets_of
 
 __all__ = ["format_uai", "parse_uai", "read_uai", "write_uai"]
 

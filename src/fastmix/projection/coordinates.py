@@ -28,8 +28,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.construction import offsets_of, table_positions
 from fastmix.model import MarkovRandomField
+from fastmix.model.build import offsets_of, table_positions
 
 __all__ = ["COORDINATES", "Coordinates", "Metric"]
 

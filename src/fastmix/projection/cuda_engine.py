@@ -104,7 +104,7 @@ class PoolEngine(CudaGibbs):
     def set_parameters(self, parameters: FloatArray) -> None:
         """Go on with other parameters; where the kernel has tables of thresholds, these are filled on the device."""
         if self._links is None:
-            self.set_model(self.model.replace(parameters=parameters))
+            self.set_model(self.model.with_parameters(parameters))
             return
         kernels = _kernels()
         self._load(parameters)

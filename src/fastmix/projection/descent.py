@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fastmix.dependency import edge_dependencies
 from fastmix.errors import NotConvergedError
 from fastmix.model import MarkovRandomField
+from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.norms import Norm, matrix_norm
 from fastmix.projection.divergence import Divergence
 from fastmix.projection.euclidean import project_euclidean
@@ -20,7 +21,6 @@ from fastmix.projection.feasible import FeasibleSet
 from fastmix.projection.paper_dual import PaperDual
 from fastmix.projection.result import ProjectionResult
 from fastmix.projection.steps import StepRule, Trace
-from fastmix.reduction import Reduction, reduce_model
 from fastmix.results import Status, provenance
 
 __all__ = ["project_divergence"]

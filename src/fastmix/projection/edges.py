@@ -22,10 +22,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.construction import offsets_of
 from fastmix.dependency import edge_dependencies
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model import MarkovRandomField
+from fastmix.model.build import offsets_of
 from fastmix.resources import is_compiled
 
 __all__ = ["EdgeCosts", "edge_costs"]

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from fastmix.dependency import edge_dependencies
 from fastmix.errors import NotConvergedError
 from fastmix.model import MarkovRandomField
+from fastmix.model.reduce import reduce_model
 from fastmix.norms import Norm, matrix_norm
 from fastmix.projection.edges import edge_costs
 from fastmix.projection.fast import SOLVERS, Solution, Target, symmetric
 from fastmix.projection.paper_dual import PaperDual, PaperDualSolution, project_paper
 from fastmix.projection.result import ProjectionResult
-from fastmix.reduction import reduce_model
 from fastmix.results import Status, provenance
 from fastmix.validation import check_count, check_positive
 

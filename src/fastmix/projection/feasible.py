@@ -91,7 +91,7 @@ class FeasibleSet:
         """The closest model of the set in the metric of some coordinates; the unaries stay as they are."""
         self.num_projections += 1
         metric = self.metric(coordinates)
-        model = self.model.replace(parameters=parameters)
+        model = self.model.with_parameters(parameters)
         if self.solver != "fast":
             return self._project_paper(model)
         # For the infinity norm the solver sees at once that there is nothing to do.

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.construction import offsets_of, table_positions
 from fastmix.elimination import elimination_order
 from fastmix.graphs import canonical_edges
 from fastmix.model import MarkovRandomField
+from fastmix.model.build import offsets_of, table_positions
 
 __all__ = ["Forest", "merge_lines", "split_trees"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.construction import offsets_of
 from fastmix.model import MarkovRandomField
+from fastmix.model.build import offsets_of
 
 __all__ = ["Links", "find_links"]
 
@@ -46,7 +46,7 @@ class Links:
 
 
 def find_links(model: MarkovRandomField) -> Links:
-    """The links of a graph whose tables are small enough, see :func:`fastmix.sampling.pattern_tables.pattern_entries`.
+    """The links of a graph whose tables are small enough, see ``structure.pattern_entries``.
 
     Examples
     --------
@@ -55,8 +55,7 @@ def find_links(model: MarkovRandomField) -> Links:
     ([0, 2, 6, 8], [1, 2, 1, 1])
     """
     adjacency, states = model.adjacency, model.num_states
-    owner = np.repeat(np.arange(model.num_variables), adjacency.degree)
-    first, theirs = owner < adjacency.neighbors, states[adjacency.neighbors]
+    theirs = states[adjacency.neighbors]
     sizes, strides = np.zeros(model.num_variables, dtype=np.int64), np.ones(len(theirs), dtype=np.int64)
     indptr, counts = adjacency.indptr.tolist(), theirs.tolist()
     for i in range(model.num_variables):
@@ -66,6 +65,6 @@ def find_links(model: MarkovRandomField) -> Links:
             stride *= counts[k]
         sizes[i] = stride * (int(states[i]) - 1)
     return Links(
-        states, model.unary_offsets, adjacency.indptr, adjacency.neighbors, model.pairwise_offsets[adjacency.edge_ids],
-        np.where(first, theirs, 1), np.where(first, 1, states[owner]), strides, offsets_of(sizes),
+        states, model.unary_offsets, adjacency.indptr, adjacency.neighbors, *model.structure.directed[1:], strides,
+        offsets_of(sizes),
     )  # fmt: skip

@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.construction import offsets_of, table_positions
 from fastmix.model import MarkovRandomField
+from fastmix.model.build import offsets_of, table_positions
 from fastmix.projection.balls import RowGroups, clip_eigenvalues
 
 __all__ = ["Dual", "Norm", "Point", "Problem", "contrast_positions"]

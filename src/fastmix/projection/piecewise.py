@@ -10,9 +10,9 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.construction import offsets_of, table_positions
 from fastmix.graphs import covering_spanning_trees
 from fastmix.model import MarkovRandomField
+from fastmix.model.build import offsets_of, table_positions
 from fastmix.projection.divergence import Divergence, Objective
 from fastmix.projection.forest import Forest, merge_lines, split_trees
 from fastmix.projection.kl import ExactKL
@@ -210,7 +210,7 @@ class _Subgraph:
         self._gradient = np.zeros(len(psi))
 
     def values(self, parameters: FloatArray) -> FloatArray:
-        theta = self.piece.replace(parameters=parameters[self.positions])
+        theta = self.piece.with_parameters(parameters[self.positions])
         value, self._gradient = self.divergence.evaluate(theta)
         return np.array([value])
 

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.construction import offsets_of
 from fastmix.model import MarkovRandomField
+from fastmix.model.build import offsets_of
 from fastmix.projection.chain_pool import ChainPool
 from fastmix.projection.links import find_links
 from fastmix.projection.patches import Patch, whole_patch
 from fastmix.sampling.gibbs import Gibbs
-from fastmix.sampling.pattern_tables import pattern_entries, visit_order
 
 __all__ = ["Pool"]
 
@@ -57,8 +56,8 @@ class Pool(ChainPool):
         self._numbers = np.random.SFC64([seed, 0])
         most = int(model.num_states.max(initial=1))
         self.x = np.zeros((model.num_variables, num_chains), dtype=np.uint8 if most <= 256 else np.uint16)
-        self.order, _ = visit_order(model)
-        self._tabulated = pattern_entries(model) <= _TABLE_ENTRIES
+        self.order, _ = model.structure.visit_order
+        self._tabulated = model.structure.pattern_entries <= _TABLE_ENTRIES
         self._seed = seed
         self._streams: NDArray[np.uint64] | None = None
         if not self._tabulated:
@@ -127,7 +126,7 @@ class Pool(ChainPool):
 
     def _sweep_engine(self, parameters: FloatArray, num_sweeps: int) -> None:
         engine = Gibbs(
-            self.graph.replace(parameters=parameters), num_chains=self.num_chains, seed=self._seed, num_threads=1
+            self.graph.with_parameters(parameters), num_chains=self.num_chains, seed=self._seed, num_threads=1
         )
         engine.set_states(self.x.T.astype(np.int64))
         if self._streams is not None:

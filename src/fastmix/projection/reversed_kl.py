@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.construction import table_positions
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model import MarkovRandomField
+from fastmix.model.build import table_positions
 from fastmix.projection.chain_pool import ChainPool
 from fastmix.projection.divergence import Divergence, Objective
 from fastmix.projection.feasible import FeasibleSet

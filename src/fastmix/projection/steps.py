@@ -170,7 +170,7 @@ class DecreasingStep(StepRule):
             if k >= held:
                 total += theta.parameters
                 count += 1
-        return theta.replace(parameters=total / count) if count else theta
+        return theta.with_parameters(total / count) if count else theta
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class LineSearch(StepRule):
             fraction, new, new_value = 1.0, target, math.inf
             for _ in range(30):
                 if fraction < 1.0:
-                    new = theta.replace(parameters=theta.parameters + fraction * direction)
+                    new = theta.with_parameters(theta.parameters + fraction * direction)
                 new_value, new_gradient = objective.evaluate(new)
                 if new_value <= value + 1e-4 * fraction * slope:
                     break

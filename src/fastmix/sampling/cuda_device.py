@@ -12,7 +12,6 @@ import numpy as np
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model import MarkovRandomField
 from fastmix.resources import format_bytes
-from fastmix.sampling.pattern_tables import pattern_entries
 
 __all__ = [
     "CudaKernel",
@@ -144,7 +143,7 @@ def choose_cuda_kernel(model: MarkovRandomField, num_chains: int) -> CudaKernel:
             return "packed"
         if soft:
             return "packed-field"
-    return "table" if pattern_entries(model) <= _TABLE_ENTRIES else "logit"
+    return "table" if model.structure.pattern_entries <= _TABLE_ENTRIES else "logit"
 
 
 def choose_group_size(model: MarkovRandomField, num_chains: int) -> int:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.construction import offsets_of
 from fastmix.model import MarkovRandomField
+from fastmix.model.build import offsets_of
 from fastmix.sampling.cuda_tables import Order
 
 __all__ = ["pack_states", "sums_by_entry", "unpack_states"]

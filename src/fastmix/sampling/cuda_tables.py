@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.construction import offsets_of
 from fastmix.model import MarkovRandomField
-from fastmix.sampling.pattern_tables import pattern_tables, visit_order
+from fastmix.model.build import offsets_of
+from fastmix.sampling.pattern_tables import log_odds, pattern_tables
 
 __all__ = [
     "Order",
@@ -51,7 +51,7 @@ class Order:
 def find_order(model: MarkovRandomField) -> Order:
     """The order of a systematic sweep, which is that of the other samplers."""
     adjacency = model.adjacency
-    order, starts = visit_order(model)
+    order, starts = model.structure.visit_order
     sites = order.astype(np.int64)
     places = np.empty_like(sites)
     places[sites] = np.arange(len(sites))
@@ -132,15 +132,10 @@ def _rows(places: NDArray[Any], stride: int) -> NDArray[np.uint32]:
 
 def _log_odds(model: MarkovRandomField, order: Order) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Offsets by place, and weights along ``order.neighbors``: log-odds of state 1 are linear in binary states."""
-    adjacency = model.adjacency
-    owner = np.repeat(order.sites, np.diff(order.indptr))
-    e, first = adjacency.edge_ids[order.entries], owner < adjacency.neighbors[order.entries]
-    tables = model.log_pairwise.reshape(-1, 2, 2)
-    flat = tables[:, 1, 1] - tables[:, 1, 0] - tables[:, 0, 1] + tables[:, 0, 0]
-    at_zero = np.where(first, (tables[:, 1, 0] - tables[:, 0, 0])[e], (tables[:, 0, 1] - tables[:, 0, 0])[e])
-    offsets = (model.log_unary[1::2] - model.log_unary[::2])[order.sites]
+    unary, odds = log_odds(model)
+    offsets, odds = unary[order.sites], odds[order.entries]
     places = np.repeat(np.arange(len(order.sites)), np.diff(order.indptr))
-    return offsets + np.bincount(places, at_zero, minlength=len(offsets)), flat[e]
+    return offsets + np.bincount(places, odds[:, 0], minlength=len(offsets)), odds[:, 1] - odds[:, 0]
 
 
 def packed_field_tables(model: MarkovRandomField, order: Order, *, stride: int) -> Arrays:
@@ -237,23 +232,18 @@ def pattern_arrays(models: Sequence[MarkovRandomField], order: Order, *, stride:
 
 def most_patterns(model: MarkovRandomField) -> float:
     """The most patterns that the neighbours of a variable can have."""
-    adjacency = model.adjacency
-    owner = np.repeat(np.arange(model.num_variables), adjacency.degree)
-    logs = np.log(model.num_states.astype(np.float64))[adjacency.neighbors]
-    return float(np.rint(np.exp(np.bincount(owner, logs, minlength=1).max(initial=0.0))))
+    logs = np.log(model.num_states.astype(np.float64))[model.adjacency.neighbors]
+    return float(np.rint(np.exp(np.bincount(model.structure.directed.owner, logs, minlength=1).max(initial=0.0))))
 
 
 def logit_tables(model: MarkovRandomField, order: Order, *, stride: int) -> Arrays:
     """Arrays for :func:`fastmix.sampling.cuda_state_kernels.logit_kernel`."""
-    adjacency = model.adjacency
-    owner, other = np.repeat(order.sites, np.diff(order.indptr)), adjacency.neighbors[order.entries]
-    first = owner < other
+    _, starts, own_steps, other_steps = model.structure.directed
     cuts = (model.num_states - 1)[order.sites]
     return {
         "indptr": order.indptr, "rows": _rows(order.neighbors, stride),
-        "tables": model.pairwise_offsets[adjacency.edge_ids[order.entries]],
-        "row_steps": np.where(first, model.num_states[other], 1).astype(np.int32),
-        "col_steps": np.where(first, 1, model.num_states[owner]).astype(np.int32),
+        "tables": starts[order.entries], "row_steps": own_steps[order.entries].astype(np.int32),
+        "col_steps": other_steps[order.entries].astype(np.int32),
         "values": model.log_pairwise, "unary_starts": model.unary_offsets[:-1][order.sites],
         "unary": model.log_unary, "cuts": cuts.astype(np.int32), "sum_rows": offsets_of(cuts)[:-1],
     }  # fmt: skip

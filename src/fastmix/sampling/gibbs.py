@@ -22,7 +22,7 @@ from fastmix.resources import aligned_zeros, is_compiled
 from fastmix.sampling import plain_sweeps
 from fastmix.sampling.engine import Engine, sums_by_state
 from fastmix.sampling.generator import make_streams
-from fastmix.sampling.pattern_tables import PatternTables, pattern_entries, pattern_tables, visit_order
+from fastmix.sampling.pattern_tables import PatternTables, log_odds, pattern_tables
 from fastmix.validation import check_threads
 
 __all__ = ["Gibbs", "check_conditionals", "choose_kernel", "logit_arrays"]
@@ -58,7 +58,7 @@ def choose_kernel(model: MarkovRandomField, num_chains: int, schedule: str, *, s
     >>> choose_kernel(grid, 1, "systematic"), choose_kernel(grid, 1000, "systematic")
     ('four-one', 'table-many')
     """
-    tables = pattern_entries(model) <= _TABLE_ENTRIES
+    tables = model.structure.pattern_entries <= _TABLE_ENTRIES
     if schedule == "random":
         return "random-one" if tables else "logit-random"
     binary = bool((model.num_states == 2).all())
@@ -132,7 +132,7 @@ class Gibbs(Engine):
         self._sums: list[NDArray[np.uint32]]
         self._sums_width = int((model.num_states - 1).sum())
         if self.kernel.startswith(("logit", "field", "plain-logit")):
-            self._order, _ = visit_order(model)
+            self._order, _ = model.structure.visit_order
             self._arrays: tuple[Any, ...] = logit_arrays(model) if self.kernel != "field-many" else _field_arrays(model)
             self._classes = np.array([0, n])
         else:
@@ -362,15 +362,11 @@ def _four_arrays(model: MarkovRandomField, tables: PatternTables) -> tuple[Any, 
 
 
 def logit_arrays(model: MarkovRandomField) -> tuple[Any, ...]:
-    """Neighbours with the place and the steps of their tables, for both directions of every edge."""
-    adjacency = model.adjacency
-    owner = np.repeat(np.arange(model.num_variables), adjacency.degree)
-    first = owner < adjacency.neighbors
-    theirs, own = model.num_states[adjacency.neighbors], model.num_states[owner]
-    row_steps, col_steps = np.where(first, theirs, 1), np.where(first, 1, own)
+    """Neighbors with the place and the steps of their tables, for both directions of every edge."""
+    graph, directed = model.adjacency, model.structure.directed
     cuts = np.cumsum(model.num_states - 1) - (model.num_states - 1)
     return (
-        adjacency.indptr, adjacency.neighbors, model.pairwise_offsets[adjacency.edge_ids], row_steps, col_steps,
+        graph.indptr, graph.neighbors, directed.starts, directed.own_steps, directed.other_steps,
         model.log_pairwise.copy(), model.unary_offsets[:-1].copy(), model.log_unary.copy(), model.num_states.copy(),
         cuts,
     )  # fmt: skip
@@ -381,13 +377,9 @@ def _field_arrays(model: MarkovRandomField) -> tuple[Any, ...]:
 
     Variables have four neighbours or a multiple of it: some of weight 0 are added, so that one loop does for all.
     """
-    adjacency = model.adjacency
-    owner = np.repeat(np.arange(model.num_variables), adjacency.degree)
-    tables = model.log_pairwise.reshape(-1, 2, 2)[adjacency.edge_ids]
-    tables = np.where((owner < adjacency.neighbors)[:, None, None], tables, tables.transpose(0, 2, 1))
-    odds = tables[:, 1] - tables[:, 0]  # by the neighbour's state
-    offsets = model.log_unary[1::2] - model.log_unary[::2]
-    offsets = offsets + np.bincount(owner, odds[:, 0], minlength=model.num_variables)
+    adjacency, owner = model.adjacency, model.structure.directed.owner
+    unary, odds = log_odds(model)
+    offsets = unary + np.bincount(owner, odds[:, 0], minlength=model.num_variables)
     padded = 4 * np.maximum(1, -(-adjacency.degree // 4))
     indptr = np.concatenate([[0], np.cumsum(padded)])
     places = np.arange(owner.size) + (indptr[:-1] - adjacency.indptr[:-1])[owner]

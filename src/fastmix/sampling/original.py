@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix import dependency, norms
-from fastmix.construction import table_positions
 from fastmix.dependency import Bound
 from fastmix.errors import ModelError
 from fastmix.graphs import connected_components
 from fastmix.mixing import safe_matrix
 from fastmix.model import MarkovRandomField, check_model
+from fastmix.model.build import table_positions
 from fastmix.sampling.intervals import Intervals, finish_intervals
 from fastmix.validation import check_choice
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.construction import offsets_of
 from fastmix.errors import ModelError
-from fastmix.graphs import check_colouring, colouring
 from fastmix.model import MarkovRandomField
+from fastmix.model.build import offsets_of
 from fastmix.sampling.generator import thresholds
 
-__all__ = ["PatternTables", "pattern_entries", "pattern_tables", "visit_order"]
+__all__ = ["PatternTables", "log_odds", "pattern_tables"]
 
 IntArray = NDArray[np.int64]
 
@@ -38,25 +37,25 @@ class PatternTables:
     sum_starts: IntArray
 
 
-def visit_order(model: MarkovRandomField) -> tuple[NDArray[np.int32], IntArray]:
-    """The systematic order of a sweep: colour classes one after another, variables ascending within each."""
-    colours = colouring(model.num_variables, model.edges)
-    check_colouring(model.edges, colours)
-    order = np.argsort(colours, kind="stable")
-    return order.astype(np.int32), offsets_of(np.bincount(colours, minlength=1))
+def log_odds(model: MarkovRandomField) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Log-odds of state 1 of binary variables: by the unaries (n,), and what either state of a neighbor adds (2 m, 2).
 
+    The second is aligned with ``adjacency.neighbors``.
 
-def pattern_entries(model: MarkovRandomField) -> float:
-    """Entries that the tables of a model would have: sum over sites of (L_i - 1) times the patterns around it."""
-    adjacency = model.adjacency
-    logs = np.log(model.num_states.astype(np.float64))
-    around = np.zeros(model.num_variables)
-    np.add.at(around, np.repeat(np.arange(model.num_variables), adjacency.degree), logs[adjacency.neighbors])
-    return float(np.sum((model.num_states - 1) * np.exp(np.minimum(around, 700.0))))
+    Examples
+    --------
+    >>> unary, odds = log_odds(MarkovRandomField.ising([(0, 1)], coupling=1.0, field=0.5))
+    >>> unary.tolist(), odds.tolist()
+    ([1.0, 1.0], [[-2.0, 2.0], [-2.0, 2.0]])
+    """
+    _, starts, own_steps, other_steps = model.structure.directed
+    zero = starts[:, None] + other_steps[:, None] * np.arange(2)
+    odds = model.log_pairwise[zero + own_steps[:, None]] - model.log_pairwise[zero]
+    return model.log_unary[1::2] - model.log_unary[::2], odds
 
 
 def pattern_tables(model: MarkovRandomField) -> PatternTables:
-    """All conditional distributions of a model; refuse larger models by :func:`pattern_entries` first.
+    """All conditional distributions of a model; refuse larger ones by ``structure.pattern_entries`` first.
 
     Sites of equal shape (own states, neighbours' states) are done together.
 
@@ -67,7 +66,7 @@ def pattern_tables(model: MarkovRandomField) -> PatternTables:
     """
     n, adjacency = model.num_variables, model.adjacency
     degree = adjacency.degree
-    order, class_starts = visit_order(model)
+    order, class_starts = model.structure.visit_order
     shapes: dict[tuple[int, ...], list[int]] = {}
     if n and (model.num_states == model.num_states[0]).all():
         for d in np.unique(degree).tolist():
@@ -106,15 +105,11 @@ def _cumulative(model: MarkovRandomField, sites: IntArray, shape: tuple[int, ...
     logits = model.log_unary[model.unary_offsets[sites][:, None] + np.arange(states)]
     logits = logits.reshape(len(sites), *(1,) * degree, states)
     for k in range(degree):
-        entry = adjacency.indptr[sites] + k
-        other, e = adjacency.neighbors[entry], adjacency.edge_ids[entry]
-        own, theirs = np.arange(states), np.arange(shape[k + 1])
-        first = (sites < other)[:, None, None]
-        # Rows for the neighbour's state, columns for the site's own, whichever of them comes first in the edge.
-        local = np.where(
-            first, own[None, None, :] * shape[k + 1] + theirs[None, :, None], theirs[None, :, None] * states + own
-        )
-        values = model.log_pairwise[model.pairwise_offsets[e][:, None, None] + local]
+        slot = adjacency.indptr[sites] + k
+        start, own, theirs = (a[slot][:, None, None] for a in model.structure.directed[1:])
+        # Rows for the neighbor's state, columns for the site's own.
+        places = start + own * np.arange(states) + theirs * np.arange(shape[k + 1])[:, None]
+        values = model.log_pairwise[places]
         axes = [1] * (degree + 2)
         axes[0], axes[k + 1], axes[-1] = len(sites), shape[k + 1], states
         logits = logits + values.reshape(axes)

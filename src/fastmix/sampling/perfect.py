@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.mixing import certify
 from fastmix.model import Evidence, MarkovRandomField, check_model
-from fastmix.reduction import reduce_model
+from fastmix.model.reduce import reduce_model
 from fastmix.resources import check_memory
 from fastmix.results import Status, jsonable, provenance
 from fastmix.sampling.generator import make_streams
 from fastmix.sampling.gibbs import check_conditionals, logit_arrays
-from fastmix.sampling.pattern_tables import visit_order
+from fastmix.sampling.pattern_tables import log_odds
 from fastmix.sampling.swendsen_wang import is_swendsen_wang
 from fastmix.validation import check_count, check_threads, choose_seed
 
@@ -218,7 +218,7 @@ class _Past:
 
     def __init__(self, model: MarkovRandomField, seed: int, max_sweeps: int) -> None:
         self.model, self.seed, self.max_sweeps = model, seed, max_sweeps
-        self.order = visit_order(model)[0].astype(np.int64)
+        self.order = model.structure.visit_order[0].astype(np.int64)
         self.binary = bool((model.num_states == 2).all())
         if self.binary:
             self.arrays: tuple[Any, ...] = _odds(model)
@@ -268,17 +268,13 @@ def _members(sets: NDArray[Any]) -> IntArray:
 
 def _odds(model: MarkovRandomField) -> tuple[Any, ...]:
     """Neighbours, what either state of them adds to the log-odds of state 1, and the unary log-odds."""
-    adjacency = model.adjacency
-    owner = np.repeat(np.arange(model.num_variables), adjacency.degree)
-    tables = model.log_pairwise.reshape(-1, 2, 2)[adjacency.edge_ids]
-    tables = np.where((owner < adjacency.neighbors)[:, None, None], tables, tables.transpose(0, 2, 1))
     with np.errstate(invalid="ignore"):
-        odds = tables[:, 1] - tables[:, 0]  # (directed edges, the neighbour's state)
+        unary, odds = log_odds(model)
     # A neighbour's state that forbids both own states is never in its set together with an allowed configuration.
     odds = np.where(np.isnan(odds), 0.0, odds)
     return (
-        adjacency.indptr,
-        adjacency.neighbors,
+        model.adjacency.indptr,
+        model.adjacency.neighbors,
         np.ascontiguousarray(odds),
-        model.log_unary[1::2] - model.log_unary[::2],
+        unary,
     )

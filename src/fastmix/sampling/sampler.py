@@ -16,7 +16,7 @@ from fastmix.dependency import Bound
 from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.mixing import bias_after, certify
 from fastmix.model import Evidence, MarkovRandomField, check_model
-from fastmix.reduction import Reduction, reduce_model
+from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.resources import check_memory
 from fastmix.results import InferenceResult, Status, jsonable, provenance
 from fastmix.sampling.checkpoint import Checkpoint
@@ -391,9 +391,8 @@ def _is_certified(model: MarkovRandomField, plan: _Plan, schedule: Literal["syst
 
 
 def _order(model: MarkovRandomField, schedule: str) -> IntArray | None:
-    from fastmix.sampling.pattern_tables import visit_order
 
-    return visit_order(model)[0].astype(np.int64) if schedule == "systematic" else None
+    return model.structure.visit_order[0].astype(np.int64) if schedule == "systematic" else None
 
 
 def _engine(

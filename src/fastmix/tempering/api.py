@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fastmix.errors import NotConvergedError, UnfitMethodError
 from fastmix.mixing import certify
 from fastmix.model import Evidence, MarkovRandomField, check_model
-from fastmix.reduction import Reduction, reduce_model
+from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.resources import check_memory
 from fastmix.results import Status, provenance
 from fastmix.sampling.cuda_device import cuda_available, require_cuda

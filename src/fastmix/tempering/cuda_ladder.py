@@ -11,7 +11,6 @@ from fastmix.errors import UnfitMethodError
 from fastmix.sampling.cuda import CudaGibbs, choose_cuda_kernel
 from fastmix.sampling.cuda_device import CudaKernel, Launch, require_cuda, start_kernel
 from fastmix.sampling.generator import make_streams
-from fastmix.sampling.pattern_tables import pattern_entries, visit_order
 from fastmix.tempering.ladder import Counts, Ladder, derive_seed
 from fastmix.tempering.path import Path
 
@@ -43,7 +42,7 @@ def ladders_together(path: Path) -> int:
 def _kernel(path: Path) -> CudaKernel:
     if choose_cuda_kernel(path.model, 1 << 10) == "packed":
         return "packed"
-    entries = pattern_entries(path.model)
+    entries = path.model.structure.pattern_entries
     if entries > _MOST_ENTRIES:
         raise UnfitMethodError(
             "backend must be cpu for tempering this model, got cuda: the GPU needs tables of all patterns of "
@@ -114,7 +113,7 @@ class CudaLadder(Ladder):
         self._phase += 1
         seed = derive_seed(self.seed, self._phase)
         models = [self.path.model_at(float(s)) for s in self.positions]
-        largest = int(np.diff(visit_order(self.path.model)[1]).max(initial=1))
+        largest = int(np.diff(self.path.model.structure.visit_order[1]).max(initial=1))
         wide, high = _BLOCK[self._kernel]
         high = min(high, 1 << int(np.ceil(np.log2(max(1, largest)))))
         self._engine = CudaGibbs(

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.construction import offsets_of
 from fastmix.errors import UnfitMethodError
 from fastmix.model import MarkovRandomField
+from fastmix.model.build import offsets_of
 from fastmix.sampling.generator import thresholds
-from fastmix.sampling.pattern_tables import pattern_entries, visit_order
 from fastmix.tempering.path import Path
 
 __all__ = ["SummedSweeps", "Sweeps", "TabulatedSweeps", "contrast_places", "make_sweeps"]
@@ -38,7 +37,7 @@ class TabulatedSweeps:
     def __init__(self, path: Path) -> None:
         model, graph = path.model, path.model.adjacency
         n, degree = model.num_variables, graph.degree
-        self._order, _ = visit_order(model)
+        self._order, _ = model.structure.visit_order
         self._cuts = (model.num_states - 1).astype(np.uint32)
         self._indptr, self._neighbors = graph.indptr, graph.neighbors.astype(np.int32)
         shapes: dict[tuple[int, ...], list[int]] = {}
@@ -51,7 +50,7 @@ class TabulatedSweeps:
                 around = graph.neighbors[indptr[i] : indptr[i + 1]].tolist()
                 shapes.setdefault((counts[i], *[counts[j] for j in around]), []).append(i)
         self._sizes = np.zeros(n, dtype=np.uint32)
-        self.bytes_per_rung = 4.0 * pattern_entries(model)
+        self.bytes_per_rung = 4.0 * model.structure.pattern_entries
         self._strides = np.zeros(int(degree.sum()), dtype=np.uint32)
         self._groups: list[tuple[tuple[int, ...], IntArray, list[FloatArray], FloatArray | None]] = []
         for shape, members in shapes.items():
@@ -123,7 +122,7 @@ class SummedSweeps:
 
     def __init__(self, path: Path) -> None:
         model, graph = path.model, path.model.adjacency
-        order, _ = visit_order(model)
+        order, _ = model.structure.visit_order
         starts, here, zero = contrast_places(model)
         tables = np.array([t[here] - t[zero] for t in path.tables])
         self.bytes_per_rung = 8.0 * (1 + len(path.tables))
@@ -163,7 +162,7 @@ def make_sweeps(path: Path) -> Sweeps:
     UnfitMethodError
         If pairs are forbidden and there are too many patterns to check that every conditional distribution exists.
     """
-    entries = pattern_entries(path.model)
+    entries = path.model.structure.pattern_entries
     if entries <= _MOST_ENTRIES:
         return TabulatedSweeps(path)
     if path.forbidden is not None:
@@ -184,18 +183,14 @@ def contrast_places(model: MarkovRandomField) -> tuple[IntArray, IntArray, IntAr
     here, zero : int arrays
         Places of T(s, t) and of T(0, t).
     """
-    graph = model.adjacency
-    owner = np.repeat(np.arange(model.num_variables), graph.degree)
-    mine, theirs = model.num_states[owner], model.num_states[graph.neighbors]
-    sizes = (mine - 1) * theirs
+    owner, places, own_steps, other_steps = model.structure.directed
+    theirs = model.num_states[model.adjacency.neighbors]
+    sizes = (model.num_states[owner] - 1) * theirs
     starts = offsets_of(sizes)
-    place = np.repeat(model.pairwise_offsets[graph.edge_ids], sizes)
-    width, rows = np.repeat(theirs, sizes), np.repeat(mine, sizes)
-    local = np.arange(int(starts[-1])) - np.repeat(starts[:-1], sizes)
-    own, other = local // np.maximum(width, 1) + 1, local % np.maximum(width, 1)
-    first = np.repeat(owner < graph.neighbors, sizes)
-    here = place + np.where(first, own * width + other, other * rows + own)
-    return starts, here, place + np.where(first, other, other * rows)
+    local, width = np.arange(int(starts[-1])) - np.repeat(starts[:-1], sizes), np.repeat(np.maximum(theirs, 1), sizes)
+    own, other = local // width + 1, local % width
+    zero = np.repeat(places, sizes) + other * np.repeat(other_steps, sizes)
+    return starts, zero + own * np.repeat(own_steps, sizes), zero
 
 
 def _pattern_sums(path: Path, flat: FloatArray, sites: IntArray, shape: tuple[int, ...]) -> FloatArray:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.construction import offsets_of
 from fastmix.errors import UnfitMethodError
 from fastmix.model import MarkovRandomField
+from fastmix.model.build import offsets_of
 from fastmix.tempering.path import Path
 from fastmix.tempering.sweeps import contrast_places
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.construction import offsets_of
 from fastmix.model import MarkovRandomField
+from fastmix.model.build import offsets_of
 from fastmix.variational.messages import incoming_messages
 
 __all__ = ["SLICE", "MessageLayout", "TableLayout", "lay_out_messages", "lay_out_tables"]

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.construction import offsets_of
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model import MarkovRandomField
+from fastmix.model.build import offsets_of
 from fastmix.sampling.cuda_device import check_memory, require_cuda
 from fastmix.variational.cuda_layout import SLICE, MessageLayout, lay_out_messages, lay_out_tables
 from fastmix.variational.ising_form import IsingForm, ising_form

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.construction import table_positions
 from fastmix.model import Evidence, MarkovRandomField
+from fastmix.model.build import table_positions
 from fastmix.resources import check_memory
 from fastmix.results import InferenceResult, Status, jsonable, provenance
 from fastmix.validation import check_count, check_positive, check_seconds, choose_seed

@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.construction import offsets_of
 from fastmix.model import MarkovRandomField
+from fastmix.model.build import offsets_of
 from fastmix.variational.ising_form import IsingForm, ising_form
 
 __all__ = [

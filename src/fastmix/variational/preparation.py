@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fastmix.errors import ModelError
 from fastmix.model import Evidence, MarkovRandomField, check_model
-from fastmix.reduction import Reduction, reduce_model
+from fastmix.model.reduce import Reduction, reduce_model
 
 __all__ = [
     "check_fraction",

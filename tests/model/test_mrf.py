@@ -239,7 +239,7 @@ class TestProbabilities:
         model = lopsided()
         xs = oracle.all_configurations(model)
         whole = model.log_weight(xs)
-        monkeypatch.setattr("fastmix.model._CHUNK_ENTRIES", 13)  # two configurations of six entries at a time
+        monkeypatch.setattr("fastmix.model.mrf._CHUNK_ENTRIES", 13)  # two configurations of six entries at a time
         assert model.log_weight(xs).tolist() == whole.tolist()
         oracle.assert_log_close(whole, oracle.log_weights(model))
 
@@ -361,12 +361,25 @@ class TestProperties:
     @given(strategies.models())
     def test_replace(self, model: MarkovRandomField) -> None:
         assert model.replace() == model
-        assert model.replace(parameters=model.parameters) == model
+        assert model.with_parameters(model.parameters) == model
         assert model.replace(log_unary=model.log_unary, log_pairwise=model.log_pairwise) == model
-        halved = model.replace(parameters=model.parameters / 2, log_constant=1.0)
+        halved = model.with_parameters(model.parameters / 2).replace(log_constant=1.0)
         assert halved.log_constant == 1.0
         assert halved.log_unary.tolist() == (model.log_unary / 2).tolist()
         assert halved.log_pairwise.tolist() == (model.log_pairwise / 2).tolist()
+
+    def test_models_on_one_graph_share_its_structure(self) -> None:
+        model = lopsided()
+        order = model.structure.visit_order
+        for other in (model.replace(log_unary=np.zeros(9)), model.with_parameters(np.zeros(35))):
+            assert other.structure is model.structure
+            assert other.structure.visit_order is order
+            assert other.adjacency is model.adjacency
+            oracle.assert_read_only(other.log_unary, other.log_pairwise)
+        given = np.zeros(35)
+        other = model.with_parameters(given)
+        given[:] = 1.0
+        assert not other.parameters.any()  # what was given is copied
 
     def test_replace_keeps_names_and_the_old_model(self) -> None:
         model = lopsided()
@@ -550,9 +563,6 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"parameters": np.zeros(34)}, "parameters must have shape (35,) to fit the model, got shape (34,)"),
-            ({"parameters": np.full(35, NAN)}, "parameters must hold finite numbers or -inf, got nan at entry 0"),
-            ({"parameters": np.zeros(35), "log_unary": np.zeros(9)}, "parameters must come alone, got log_unary"),
             ({"log_unary": np.zeros(8)}, "log_unary must have shape (9,) to fit num_states, got shape (8,)"),
             ({"log_pairwise": np.zeros(5)}, "log_pairwise must have shape (26,) to fit num_states and edges"),
             ({"log_constant": INF}, "log_constant must be a finite number, got inf"),
@@ -561,6 +571,18 @@ class TestRefusals:
     def test_replace(self, arguments: dict[str, object], message: str) -> None:
         with pytest.raises(ModelError, match=re.escape(message)):
             lopsided().replace(**arguments)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("parameters", "message"),
+        [
+            (np.zeros(34), "parameters must have shape (35,) to fit the model, got shape (34,)"),
+            (np.full(35, NAN), "parameters must hold finite numbers or -inf, got nan at entry 0"),
+            (np.full(35, -INF), "log_unary must allow at least one state; variable 0 has only -inf"),
+        ],
+    )
+    def test_with_parameters(self, parameters: np.ndarray, message: str) -> None:
+        with pytest.raises(ModelError, match=re.escape(message)):
+            lopsided().with_parameters(parameters)
 
     def test_a_model_error_is_a_value_error(self) -> None:
         assert issubclass(ModelError, ValueError)
@@ -648,7 +670,7 @@ class TestAssertionsCanFail:
             (other, [0, 1, 2], 0.0),
             (other, [1, 0, 2], 0.0),
             (other, order, 1e-6),
-            (model.replace(parameters=bent), None, 0.0),
+            (model.with_parameters(bent), None, 0.0),
         ):
             with pytest.raises(AssertionError):
                 oracle.assert_same_weights(model, bad, bad_order, shift)

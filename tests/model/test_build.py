@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import oracle
 import strategies
-from fastmix import construction
 from fastmix.errors import ModelError
 from fastmix.model import MarkovRandomField
+from fastmix.model import build as construction
 
 NAN, INF = math.nan, math.inf
 

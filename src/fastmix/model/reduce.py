@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastmix.construction import offsets_of, table_positions
 from fastmix.errors import ModelError
 from fastmix.model import Evidence, MarkovRandomField, check_model
+from fastmix.model.build import offsets_of, table_positions
 from fastmix.validation import describe
 
 __all__ = ["Reduction", "reduce_model"]

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 import oracle
 import strategies
-from fastmix import reduction as reduction_module
 from fastmix.errors import ModelError
 from fastmix.graphs import grid_edges, path_edges
 from fastmix.model import MarkovRandomField
-from fastmix.reduction import Reduction, reduce_model
+from fastmix.model import reduce as reduction_module
+from fastmix.model.reduce import Reduction, reduce_model
 
 INF = math.inf
 

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastmix import construction, validation
+from fastmix import validation
 from fastmix.errors import ModelError
-from fastmix.graphs import Adjacency, adjacency
+from fastmix.graphs import Adjacency
+from fastmix.model import build
+from fastmix.model.structure import Structure
 from fastmix.resources import check_memory
 
 __all__ = ["Evidence", "MarkovRandomField", "check_model"]
@@ -55,6 +57,8 @@ class MarkovRandomField:
 
     Attributes
     ----------
+    structure : Structure
+        What models with other parameters on the same graph share (:meth:`with_parameters`, :meth:`replace`).
     unary_offsets : int array (n + 1,)
         ``log_unary[unary_offsets[i]:unary_offsets[i + 1]]`` is u_i.
     pairwise_offsets : int array (m + 1,)
@@ -87,43 +91,44 @@ class MarkovRandomField:
     log_constant: float = 0.0
     variable_names: tuple[str, ...] | None = None
     state_names: tuple[tuple[str, ...], ...] | None = None
+    structure: Structure = field(init=False)
     unary_offsets: IntArray = field(init=False)
     pairwise_offsets: IntArray = field(init=False)
 
     def __post_init__(self) -> None:
-        num_states = validation.as_state_counts(self.num_states)
-        n = len(num_states)
-        edges = validation.as_edges(self.edges, n)
-        if len(edges) and not (edges[:, 0] < edges[:, 1]).all():
-            raise ModelError("edges must have i < j in every row; MarkovRandomField.from_tables takes any direction")
-        if (np.diff(edges[:, 0] * np.int64(n) + edges[:, 1]) <= 0).any():
-            raise ModelError(
-                "edges must be in lexicographic order, each once; MarkovRandomField.from_tables sorts and merges"
-            )
-        unary_offsets = construction.offsets_of(num_states)
-        pairwise_offsets = construction.offsets_of(num_states[edges[:, 0]] * num_states[edges[:, 1]])
-        log_unary = validation.as_flat("log_unary", self.log_unary, int(unary_offsets[-1]), "num_states")
-        log_pairwise = validation.as_flat(
-            "log_pairwise", self.log_pairwise, int(pairwise_offsets[-1]), "num_states and edges"
-        )
-        if log_unary.size and log_unary.min() == -np.inf:
-            best = np.maximum.reduceat(log_unary, unary_offsets[:-1])
-            if (dead := np.flatnonzero(best == -np.inf)).size:
-                raise ModelError(f"log_unary must allow at least one state; variable {dead[0]} has only -inf")
+        structure = Structure.of(self.num_states, self.edges)
+        names = validation.as_variable_names(self.variable_names, structure.num_variables)
+        states = validation.as_state_names(self.state_names, structure.num_states)
+        unary = _as_unary(structure, self.log_unary)
+        pairwise = _as_pairwise(structure, self.log_pairwise)
         constant = validation.as_number("log_constant", self.log_constant)
-        for name, value in (
-            ("num_states", num_states),
-            ("log_unary", log_unary),
-            ("edges", edges),
-            ("log_pairwise", log_pairwise),
-            ("unary_offsets", unary_offsets),
-            ("pairwise_offsets", pairwise_offsets),
-        ):
+        self._fill(structure, unary, pairwise, constant + 0.0, names, states)
+
+    def _fill(
+        self,
+        structure: Structure,
+        log_unary: FloatArray,
+        log_pairwise: FloatArray,
+        log_constant: float,
+        variable_names: tuple[str, ...] | None,
+        state_names: tuple[tuple[str, ...], ...] | None,
+    ) -> None:
+        """Set all attributes, which have been checked."""
+        for value in (log_unary, log_pairwise):
             value.setflags(write=False)
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "log_constant", constant + 0.0)
-        object.__setattr__(self, "variable_names", validation.as_variable_names(self.variable_names, n))
-        object.__setattr__(self, "state_names", validation.as_state_names(self.state_names, num_states))
+        for name, attribute in (
+            ("structure", structure),
+            ("num_states", structure.num_states),
+            ("edges", structure.edges),
+            ("unary_offsets", structure.unary_offsets),
+            ("pairwise_offsets", structure.pairwise_offsets),
+            ("log_unary", log_unary),
+            ("log_pairwise", log_pairwise),
+            ("log_constant", log_constant),
+            ("variable_names", variable_names),
+            ("state_names", state_names),
+        ):
+            object.__setattr__(self, name, attribute)
 
     # -- constructors ---------------------------------------------------------------------------------------------
 
@@ -155,11 +160,11 @@ class MarkovRandomField:
         >>> model.table(0, 1).tolist()
         [[1.0, 3.0, 5.0], [2.0, 4.0, 6.0]]
         """
-        num_states, unary = construction.flatten_unary(log_unary)
+        num_states, unary = build.flatten_unary(log_unary)
         pairs = validation.as_edges(edges, len(num_states))
-        values = construction.flatten_tables(pairs, num_states, log_pairwise)
+        values = build.flatten_tables(pairs, num_states, log_pairwise)
         validation.check_log_values("log_pairwise", values)
-        merged, tables = construction.merge_pairs(num_states, pairs, values)
+        merged, tables = build.merge_pairs(num_states, pairs, values)
         return cls(num_states, unary, merged, tables, log_constant, variable_names, state_names)  # type: ignore[arg-type]
 
     @classmethod
@@ -180,7 +185,7 @@ class MarkovRandomField:
         (1.5, [[1.0, 3.0], [2.0, 4.0]])
         """
         counts = validation.as_state_counts(num_states)
-        constant, unary, edges, tables = construction.merge_factors(counts, factors)
+        constant, unary, edges, tables = build.merge_factors(counts, factors)
         return cls(counts, unary, edges, tables, constant, variable_names, state_names)  # type: ignore[arg-type]
 
     @classmethod
@@ -214,7 +219,7 @@ class MarkovRandomField:
         pairs = validation.as_edges(edges)
         fields = validation.as_float_array("field", field)
         n = validation.count_variables(pairs, fields, num_variables)
-        construction.check_model_memory(n, 2 * n, len(pairs), 4 * len(pairs))
+        build.check_model_memory(n, 2 * n, len(pairs), 4 * len(pairs))
         fields = validation.per_item("field", fields, n, "variable")
         couplings = validation.per_item("coupling", coupling, len(pairs), "edge")
         unary = np.multiply.outer(fields, [-1.0, 1.0])
@@ -252,13 +257,13 @@ class MarkovRandomField:
         pairs = validation.as_edges(edges)
         unary = validation.as_float_array("field", field)
         n = validation.count_variables(pairs, unary, num_variables)
-        construction.check_model_memory(n, n * num_states, len(pairs), len(pairs) * num_states**2)
+        build.check_model_memory(n, n * num_states, len(pairs), len(pairs) * num_states**2)
         if unary.ndim == 0:
             unary = np.full((n, num_states), float(unary))
         elif unary.shape != (n, num_states):
             raise ModelError(f"field must be a number or have shape ({n}, {num_states}), got shape {unary.shape}")
         couplings = validation.per_item("coupling", coupling, len(pairs), "edge")
-        tables = construction.potts_tables(couplings, num_states)
+        tables = build.potts_tables(couplings, num_states)
         return cls.from_tables(unary, pairs, tables, variable_names=variable_names)
 
     @classmethod
@@ -301,8 +306,8 @@ class MarkovRandomField:
                 tables.append(coupling * np.array([[1.0, -1.0], [-1.0, 1.0]]))
             elif shape[0] == shape[1]:
                 coupling = validation.as_number(f"coupling of edge {(u, v)!r}", data["coupling"])
-                construction.check_model_memory(len(unary), 0, 1, shape[0] ** 2)
-                tables.append(construction.potts_tables(np.array([coupling]), shape[0])[0])
+                build.check_model_memory(len(unary), 0, 1, shape[0] ** 2)
+                tables.append(build.potts_tables(np.array([coupling]), shape[0])[0])
             else:
                 raise ModelError(f"edge {(u, v)!r} joins {shape[0]} and {shape[1]} states: give it log_pairwise")
         return cls.from_tables(unary, pairs, tables, variable_names=[str(node) for node in graph.nodes])
@@ -329,10 +334,10 @@ class MarkovRandomField:
         """The parameter vector theta: ``log_unary`` followed by ``log_pairwise`` (a new array)."""
         return np.concatenate([self.log_unary, self.log_pairwise])
 
-    @cached_property
+    @property
     def adjacency(self) -> Adjacency:
-        """Neighbours of every variable in compressed rows."""
-        return adjacency(self.num_variables, self.edges)
+        """Neighbors of every variable in compressed rows."""
+        return self.structure.adjacency
 
     @property
     def has_forbidden(self) -> bool:
@@ -500,7 +505,7 @@ class MarkovRandomField:
 
         Observed variables leave the model; their unaries and tables fold into the constant and into their
         neighbours' unaries, so that log Z becomes the log of the unnormalised mass of the evidence. Use
-        :func:`fastmix.reduction.reduce_model` to keep track of which variable is which.
+        :func:`fastmix.model.reduce.reduce_model` to keep track of which variable is which.
 
         Examples
         --------
@@ -508,15 +513,29 @@ class MarkovRandomField:
         >>> model.condition({0: 1}).log_unary.tolist(), model.condition({0: 1}).log_constant
         ([-1.0, 1.0], 0.5)
         """
-        from fastmix.reduction import reduce_model
+        from fastmix.model.reduce import reduce_model
 
         return reduce_model(self, evidence, drop_forbidden=False).model
 
     def drop_forbidden_states(self) -> MarkovRandomField:
         """The same distribution without the states that a unary forbids."""
-        from fastmix.reduction import reduce_model
+        from fastmix.model.reduce import reduce_model
 
         return reduce_model(self).model
+
+    def with_parameters(self, parameters: ArrayLike) -> MarkovRandomField:
+        """The same graph, constant and names with other :attr:`parameters`; only these are checked.
+
+        Examples
+        --------
+        >>> model = MarkovRandomField.ising([(0, 1)], coupling=1.0)
+        >>> doubled = model.with_parameters(2.0 * model.parameters)
+        >>> doubled.table(0, 1).tolist(), doubled.structure is model.structure
+        ([[2.0, -2.0], [-2.0, 2.0]], True)
+        """
+        vector = validation.as_flat("parameters", parameters, self.num_parameters, "the model")
+        _check_allowed(self.structure, vector[: len(self.log_unary)])
+        return self._sibling(vector[: len(self.log_unary)], vector[len(self.log_unary) :], self.log_constant)
 
     def replace(
         self,
@@ -524,23 +543,19 @@ class MarkovRandomField:
         log_unary: ArrayLike | None = None,
         log_pairwise: ArrayLike | None = None,
         log_constant: float | None = None,
-        parameters: ArrayLike | None = None,
     ) -> MarkovRandomField:
-        """The same graph and names with other parameters, as flat arrays or as one parameter vector."""
-        if parameters is not None:
-            if log_unary is not None or log_pairwise is not None:
-                raise ModelError("parameters must come alone, got log_unary or log_pairwise beside it")
-            vector = validation.as_flat("parameters", parameters, self.num_parameters, "the model")
-            log_unary, log_pairwise = vector[: len(self.log_unary)], vector[len(self.log_unary) :]
-        return MarkovRandomField(
-            self.num_states,
-            self.log_unary if log_unary is None else log_unary,  # type: ignore[arg-type]
-            self.edges,
-            self.log_pairwise if log_pairwise is None else log_pairwise,  # type: ignore[arg-type]
-            self.log_constant if log_constant is None else log_constant,
-            self.variable_names,
-            self.state_names,
+        """The same graph and names with other flat arrays or another constant; what is not given is shared."""
+        return self._sibling(
+            self.log_unary if log_unary is None else _as_unary(self.structure, log_unary),
+            self.log_pairwise if log_pairwise is None else _as_pairwise(self.structure, log_pairwise),
+            self.log_constant if log_constant is None else validation.as_number("log_constant", log_constant) + 0.0,
         )
+
+    def _sibling(self, log_unary: FloatArray, log_pairwise: FloatArray, log_constant: float) -> MarkovRandomField:
+        """A model on the same structure with checked parameters."""
+        model = object.__new__(MarkovRandomField)
+        model._fill(self.structure, log_unary, log_pairwise, log_constant, self.variable_names, self.state_names)
+        return model
 
     # -- identity -------------------------------------------------------------------------------------------------
 
@@ -602,3 +617,22 @@ def check_model(model: Any) -> None:
 def _plural(count: int, word: str, *, number: bool = True) -> str:
     text = word if count == 1 else word + "s"
     return f"{count:,} {text}" if number else text
+
+
+def _as_unary(structure: Structure, values: ArrayLike) -> FloatArray:
+    log_unary = validation.as_flat("log_unary", values, int(structure.unary_offsets[-1]), "num_states")
+    _check_allowed(structure, log_unary)
+    return log_unary
+
+
+def _as_pairwise(structure: Structure, values: ArrayLike) -> FloatArray:
+    size = int(structure.pairwise_offsets[-1])
+    return validation.as_flat("log_pairwise", values, size, "num_states and edges")
+
+
+def _check_allowed(structure: Structure, log_unary: FloatArray) -> None:
+    """A :class:`ModelError` if the unaries leave a variable without any state."""
+    if log_unary.size and log_unary.min() == -np.inf:
+        best = np.maximum.reduceat(log_unary, structure.unary_offsets[:-1])
+        if (dead := np.flatnonzero(best == -np.inf)).size:
+            raise ModelError(f"log_unary must allow at least one state; variable {dead[0]} has only -inf")

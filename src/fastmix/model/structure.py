@@ -1,0 +1,167 @@
+"""What all models on one graph share: state counts, scopes, where entries lie, neighbours, the order of a sweep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastmix import validation
+from fastmix.errors import ModelError
+from fastmix.graphs import Adjacency, adjacency, check_colouring, colouring
+from fastmix.model.build import offsets_of
+
+__all__ = ["Directed", "Structure"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class Directed(NamedTuple):
+    """Both directions of every edge, aligned with ``adjacency.neighbors``: arrays (2 m,).
+
+    The entry of ``log_pairwise`` for state s of ``owner[k]`` and state t of its neighbor ``adjacency.neighbors[k]`` is
+    at ``starts[k] + s * own_steps[k] + t * other_steps[k]``, whichever of the two comes first in the edge.
+    """
+
+    owner: IntArray
+    starts: IntArray
+    own_steps: IntArray
+    other_steps: IntArray
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Structure:
+    """A graph with state counts, and everything that follows from them: made once, shared by all models on it.
+
+    Terms over one and two variables are the fast path: a vector per variable and a table per edge. Terms over three or
+    more variables are listed by their scopes; no model has any yet.
+
+    Parameters
+    ----------
+    num_states : int array (n,)
+    edges : int array (m, 2)
+        With i < j in every row, in lexicographic order, each once.
+    scope_starts, scope_variables : int arrays (f + 1,) and (sum of sizes,)
+        Scope a of a term over more than two variables is ``scope_variables[scope_starts[a]:scope_starts[a + 1]]``; its
+        table has the last variable fastest.
+
+    Attributes
+    ----------
+    unary_offsets, pairwise_offsets, factor_offsets : int arrays (n + 1,), (m + 1,), (f + 1,)
+        Where the entries of variables, edges and larger terms begin in ``log_unary``, ``log_pairwise`` and the tables
+        of the larger terms.
+
+    Notes
+    -----
+    All arrays are read-only. What is derived from them is computed when first used.
+    """
+
+    num_states: IntArray
+    edges: IntArray
+    scope_starts: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    scope_variables: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    unary_offsets: IntArray = field(init=False)
+    pairwise_offsets: IntArray = field(init=False)
+    factor_offsets: IntArray = field(init=False)
+
+    @classmethod
+    def of(cls, num_states: ArrayLike, edges: ArrayLike) -> Structure:
+        """The structure of checked arrays.
+
+        Raises
+        ------
+        ModelError
+            If an array has the wrong shape, names a variable that does not exist, joins a variable to itself, or is
+            not in order.
+        """
+        counts = validation.as_state_counts(num_states)
+        n = len(counts)
+        pairs = validation.as_edges(edges, n)
+        if len(pairs) and not (pairs[:, 0] < pairs[:, 1]).all():
+            raise ModelError("edges must have i < j in every row; MarkovRandomField.from_tables takes any direction")
+        if (np.diff(pairs[:, 0] * np.int64(n) + pairs[:, 1]) <= 0).any():
+            raise ModelError(
+                "edges must be in lexicographic order, each once; MarkovRandomField.from_tables sorts and merges"
+            )
+        return cls(counts, pairs)
+
+    def __post_init__(self) -> None:
+        ends = self.num_states[self.edges]
+        derived = {
+            "unary_offsets": offsets_of(self.num_states),
+            "pairwise_offsets": offsets_of(ends[:, 0] * ends[:, 1]),
+            "factor_offsets": offsets_of(self._table_sizes()),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+        for value in (self.num_states, self.edges, self.scope_starts, self.scope_variables, *derived.values()):
+            value.setflags(write=False)
+
+    def _table_sizes(self) -> IntArray:
+        if not self.num_factors:
+            return np.zeros(0, dtype=np.int64)
+        return np.multiply.reduceat(self.num_states[self.scope_variables], self.scope_starts[:-1])
+
+    @property
+    def num_variables(self) -> int:
+        """Number of variables n."""
+        return len(self.num_states)
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges m."""
+        return len(self.edges)
+
+    @property
+    def num_factors(self) -> int:
+        """Number of terms over three or more variables."""
+        return len(self.scope_starts) - 1
+
+    @cached_property
+    def adjacency(self) -> Adjacency:
+        """Neighbors of every variable in compressed rows."""
+        return adjacency(self.num_variables, self.edges)
+
+    @cached_property
+    def directed(self) -> Directed:
+        """Where the tables of both directions of every edge lie."""
+        graph = self.adjacency
+        owner = np.repeat(np.arange(self.num_variables), graph.degree)
+        first = owner < graph.neighbors
+        own_steps = np.where(first, self.num_states[graph.neighbors], 1)
+        other_steps = np.where(first, 1, self.num_states[owner])
+        result = Directed(owner, self.pairwise_offsets[graph.edge_ids], own_steps, other_steps)
+        for array in result:
+            array.setflags(write=False)
+        return result
+
+    @cached_property
+    def visit_order(self) -> tuple[NDArray[np.int32], IntArray]:
+        """The order of a systematic sweep: color classes one after another, variables ascending; where classes begin.
+
+        Variables of one class have no edge between them and can be updated in any order or at once.
+        """
+        colors = colouring(self.num_variables, self.edges)
+        check_colouring(self.edges, colors)
+        order = np.argsort(colors, kind="stable").astype(np.int32)
+        starts = offsets_of(np.bincount(colors, minlength=1))
+        order.setflags(write=False)
+        starts.setflags(write=False)
+        return order, starts
+
+    @cached_property
+    def pattern_entries(self) -> float:
+        """Sum over variables of ``L_i - 1`` times the patterns of states around it: entries of conditional tables."""
+        graph = self.adjacency
+        logs = np.log(self.num_states.astype(np.float64))
+        around = np.zeros(self.num_variables)
+        np.add.at(around, self.directed.owner, logs[graph.neighbors])
+        return float(np.sum((self.num_states - 1) * np.exp(np.minimum(around, 700.0))))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Arrays come back from a pickle writable: going through the constructor locks them again.
+        return Structure, (self.num_states, self.edges, self.scope_starts, self.scope_variables)
