@@ -13,6 +13,7 @@ import oracle
 import strategies
 from fastmix import MarkovRandomField, ModelError
 from fastmix.model import Structure
+from fastmix.model import structure as structure_module
 
 
 @given(strategies.models())
@@ -39,6 +40,12 @@ def test_a_sweep_visits_every_variable_once_and_no_neighbors_together(model: Mar
         members = order[first:last].tolist()
         assert members == sorted(members)
         assert not any((i, j) in edges for i in members for j in members)
+
+
+def test_a_wrong_coloring_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(structure_module, "colouring", lambda n, edges: np.zeros(n, dtype=np.int64))
+    with pytest.raises(ModelError, match="colours must differ along every edge"):
+        _ = Structure.of([2, 2], [(0, 1)]).visit_order
 
 
 @given(strategies.models())
