@@ -75,8 +75,8 @@ def test_standard_errors_are_calibrated(record_property):
     # Binomial with 2000 trials, both sides at 1e-6: from 2.8 % to 7.5 % outside.
     assert failures_are_few(outside, LEVEL)
     assert failures_are_many(outside, LEVEL)
-    # More power for the scale: of a known error the squares would be chi-square with 2000 degrees of freedom, at most 1.16
-    # on average. The errors stated are the larger of two estimates, and a bit more for what was never met: 0.84 on
+    # More power for the scale: of a known error the squares would be chi-square with 2000 degrees of freedom, at most
+    # 1.16 on average. The errors stated are the larger of two estimates, and a bit more for what was never met: 0.84 on
     # average, and not below 0.75. For the bias: their mean is normal with standard deviation 2000^-1/2.
     assert 0.75 * NUM_MODELS < mean_square * NUM_MODELS < stats.chi2.isf(FALSE_ALARM, NUM_MODELS)
     assert abs(z.mean()) * np.sqrt(NUM_MODELS) < stats.norm.isf(FALSE_ALARM / 2)

@@ -538,7 +538,8 @@ class _Run:
         )
         step = most if time_limit is None else max(1, most // _FIRST_STEP)
         since_batch = self.done  # sums are taken at batches and trace points only
-        snapshot: dict[str, NDArray[Any]] | None = None  # where a later process can go on
+        # Where a later process can go on; from here, if nothing more comes of it.
+        snapshot = self.arrays() if checkpoint is not None else None
         try:
             while self.done < self.plan.num_sweeps:
                 target = 0 if self.done < 0 else self.next_stop()
