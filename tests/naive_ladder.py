@@ -121,20 +121,5 @@ class NaiveLadder:
                         for i in cluster:
                             one[i], two[i] = two[i], one[i]
 
-    def draw_forest(self, order: list[int]) -> None:
-        """Draw variables one after the other, each given those outside and those already drawn, by summing over all."""
-        for k, weights in enumerate(self.weights):
-            for c in range(self.num_ladders):
-                x, left = self.x[k][c], set(order)
-                for i in order:
-                    kept = [j for j in range(self.n) if j not in left]
-                    left.remove(i)
-                    alike = [(y[i], w) for y, w in weights.items() if all(y[j] == x[j] for j in kept)]
-                    top = max(w for _, w in alike)
-                    p = np.bincount([s for s, _ in alike], [math.exp(w - top) for _, w in alike])
-                    u = self.streams[k][c].draw()
-                    cuts = [min(round(float(q) * 2**32), MAX_THRESHOLD) for q in np.cumsum(p)[:-1] / p.sum()]
-                    x[i] = sum(u >= cut for cut in cuts)
-
     def states(self) -> np.ndarray:
         return np.array(self.x)

@@ -18,7 +18,6 @@ from fastmix.tempering.clusters import SwendsenWangMoves
 from fastmix.tempering.energies import Energies
 from fastmix.tempering.path import Path
 from fastmix.tempering.sweeps import Sweeps, make_sweeps
-from fastmix.tempering.trees import TreeMoves
 from fastmix.validation import check_threads
 
 __all__ = ["Counts", "Ladder", "derive_seed"]
@@ -28,7 +27,6 @@ IntArray = NDArray[np.int64]
 
 PAIRS_EVERY = 20  # rounds between two exchanges of clusters between ladders
 CLUSTERS_EVERY = 100  # rounds between two Swendsen-Wang sweeps
-TREES_EVERY = 8  # rounds between two draws of forests
 _MOST_COLLECTED = 255  # sweeps whose full units fit into 32 bits
 _PERCOLATING = 0.9  # share of the largest cluster beyond which exchanging clusters only exchanges the ladders
 
@@ -89,9 +87,6 @@ class Ladder:
         log-weights of the two stays the same, for any pairwise model. C must be even.
     clusters : bool
         Every 100 rounds, a Swendsen-Wang sweep of every replica; the path must be one for it.
-    trees : bool
-        Every 8 rounds, a forest of variables is drawn at once in every replica
-        (:class:`fastmix.tempering.trees.TreeMoves`); the path must be one for it.
     num_threads : int, optional
         All cores by default; the numbers drawn do not depend on it.
 
@@ -103,7 +98,6 @@ class Ladder:
         Of the rungs on the path.
     sweeps, energies : Sweeps, Energies
         Of the path.
-    trees : TreeMoves or None
     device : str
         Where the rounds run: ``cpu`` or ``cuda``.
     """
@@ -118,7 +112,6 @@ class Ladder:
         seed: int,
         pairs: bool = False,
         clusters: bool = False,
-        trees: bool = False,
         num_threads: int | None = None,
     ) -> None:
         self.path, self.seed = path, seed
@@ -128,7 +121,6 @@ class Ladder:
         self.sweeps: Sweeps = make_sweeps(path)
         self.energies = Energies(path)
         self.positions = np.zeros(0)
-        self.trees = TreeMoves(path, seed=derive_seed(seed, 0, 3)) if trees else None
         self._phase = 0
         self._first_pair_rung = 0
         self._blocks: list[_Block] = []
@@ -143,13 +135,12 @@ class Ladder:
     @property
     def bytes_per_rung(self) -> float:
         """Memory that the tables of a rung take."""
-        return self.sweeps.bytes_per_rung + (self.trees.bytes_per_rung if self.trees is not None else 0.0)
+        return self.sweeps.bytes_per_rung
 
     @property
     def bytes_per_lane(self) -> float:
         """Memory that a replica takes: its configuration twice, while rungs change, and its generator."""
-        n = self.path.model.num_variables
-        return 2.0 * (n + 20.0) + (self.trees.bytes_per_lane if self.trees is not None else 0.0)
+        return 2.0 * (self.path.model.num_variables + 20.0)
 
     @property
     def updates_per_round(self) -> int:
@@ -168,7 +159,6 @@ class Ladder:
         coefficients = self.path.coefficients(self.positions)
         self._gaps = np.diff(coefficients, axis=0)
         self._arguments = self.sweeps.arguments(coefficients)
-        self._tree_arguments = self.trees.arguments(coefficients) if self.trees is not None else ()
         self.shifts = np.zeros(num_rungs - 1)
         self._round = self._swept = self._collected = 0
         self._first_pair_rung = 0
@@ -220,11 +210,7 @@ class Ladder:
         """Run rounds; ``collect`` adds up what the sweeps of the highest rung give."""
         while num_rounds > 0:
             count = num_rounds
-            for every, active in (
-                (PAIRS_EVERY, self.pairs),
-                (CLUSTERS_EVERY, self.clusters),
-                (TREES_EVERY, self.trees is not None),
-            ):
+            for every, active in ((PAIRS_EVERY, self.pairs), (CLUSTERS_EVERY, self.clusters)):
                 if active:
                     count = min(count, every - self._round % every)
             if collect:
@@ -257,8 +243,6 @@ class Ladder:
             )  # fmt: skip
         if block.swendsen_wang is not None and last % CLUSTERS_EVERY == 0:
             block.swendsen_wang(block.x)
-        if self.trees is not None and last % TREES_EVERY == 0:
-            self.trees(last // TREES_EVERY, block.x, self._tree_arguments, block.streams)
 
     # -- what was counted -------------------------------------------------------------------------------------------
 
