@@ -257,20 +257,6 @@ class CudaGibbs(Engine):
         self._num_models = len(models)
         self.model = models[0]
 
-    def exchange_chains(self, first: ArrayLike, second: ArrayLike) -> None:
-        """Exchange the configurations of chains ``first[k]`` and ``second[k]``, all different, on the device."""
-        pairs = [np.asarray(chains, dtype=np.int64).reshape(-1) for chains in (first, second)]
-        both = np.concatenate(pairs)
-        if len(pairs[0]) != len(pairs[1]) or len(np.unique(both)) != len(both):
-            raise ValueError("first and second must name as many chains each, all different")
-        if both.size and not 0 <= both.min() <= both.max() < self.num_chains:
-            raise ValueError(f"chains must be from 0 to {self.num_chains - 1}, got {both.min()} to {both.max()}")
-        if both.size and self._n:
-            run = _kernels().exchange_packed if self._packed else _kernels().exchange_states
-            shape = self._support_shape(len(pairs[0]) * self._n)
-            sizes = np.uint64(self._stride), np.uint64(self._n)
-            start_kernel(run, shape, self._x, *map(self._cuda.to_device, pairs), *sizes)
-
     def count_pairs(self, out: IntArray) -> None:
         """Add the pairs of states on every edge, over all chains, to ``out`` (aligned with ``model.log_pairwise``)."""
         model = self.model

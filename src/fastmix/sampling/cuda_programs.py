@@ -9,16 +9,12 @@ from fastmix.sampling.cuda_support_kernels import (
     count_packed_pairs,
     count_state_pairs,
     empty_sums,
-    exchange_packed,
-    exchange_states,
 )
 
 __all__ = [
     "count_packed_pairs",
     "count_state_pairs",
     "empty_sums",
-    "exchange_packed",
-    "exchange_states",
     "logit_kernel",
     "packed_field_kernel",
     "packed_kernel",

@@ -107,11 +107,6 @@ class _CudaMessages:
         self._arrays = {name: self._cuda.to_device(np.ascontiguousarray(a)) for name, a in arrays.items()}
         self._messages = self._cuda.to_device(np.full(numbers, start))
 
-    @property
-    def bytes_per_iteration(self) -> int:
-        """Bytes that an iteration must move: every array and one set of messages read once, the other set written."""
-        return sum(a.nbytes for a in self._arrays.values()) + 16 * self._layout.num_entries
-
     def _find_kernel(self) -> Any:
         raise NotImplementedError
 
