@@ -10,7 +10,7 @@ import oracle
 from fastmix.sampling.generator import MAX_THRESHOLD, make_streams
 from fastmix.sampling.pattern_tables import visit_order
 from fastmix.tempering.ladder import derive_seed
-from fastmix.tempering.path import Path
+from fastmix.tempering.path import TemperingPath
 
 MASK = 2**32 - 1
 
@@ -38,7 +38,9 @@ class Stream:
 class NaiveLadder:
     """Ladders as in :class:`fastmix.tempering.ladder.Ladder`, all weights by enumeration."""
 
-    def __init__(self, path: Path, positions: np.ndarray, states: np.ndarray, seed: int, phase: int = 1) -> None:
+    def __init__(
+        self, path: TemperingPath, positions: np.ndarray, states: np.ndarray, seed: int, phase: int = 1
+    ) -> None:
         self.models = [path.model_at(float(s)) for s in positions]
         self.num_rungs, self.num_ladders, self.n = states.shape
         self.x = [[list(map(int, states[k, c])) for c in range(self.num_ladders)] for k in range(self.num_rungs)]

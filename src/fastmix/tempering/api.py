@@ -19,13 +19,13 @@ from fastmix.results import Status, provenance
 from fastmix.sampling.cuda_device import cuda_available, require_cuda
 from fastmix.sampling.diagnostics import Summary, certain_entries, summarise
 from fastmix.sampling.gibbs import check_conditionals
-from fastmix.tempering.clusters import check_cluster_moves, fits_cluster_moves
 from fastmix.tempering.cuda_ladder import CudaLadder, ladders_together
 from fastmix.tempering.ladder import Ladder
-from fastmix.tempering.path import Path, make_path
+from fastmix.tempering.path import TemperingPath, make_path
 from fastmix.tempering.phases import outweighing
 from fastmix.tempering.result import TemperResult
 from fastmix.tempering.run import Clock, Plan, Run
+from fastmix.tempering.swendsen_wang_moves import check_swendsen_wang_moves, fits_swendsen_wang_moves
 from fastmix.validation import (
     check_accuracy,
     check_count,
@@ -223,7 +223,7 @@ def temper(
 # -- what is asked for ------------------------------------------------------------------------------------------------
 
 
-def _choose_device(backend: str, path: Path, moves: Literal["auto"] | Sequence[str]) -> tuple[str, str]:
+def _choose_device(backend: str, path: TemperingPath, moves: Literal["auto"] | Sequence[str]) -> tuple[str, str]:
     """Where to run, ``cpu`` or ``cuda``, and that in words."""
     if backend not in ("cpu", "cuda", "auto"):
         raise ValueError(f"backend must be cpu, cuda or auto, got {backend!r}")
@@ -270,19 +270,19 @@ def _check_model(model: MarkovRandomField) -> None:
     check_conditionals(model)
 
 
-def _choose_moves(moves: Literal["auto"] | Sequence[str], path: Path) -> tuple[str, ...]:
+def _choose_moves(moves: Literal["auto"] | Sequence[str], path: TemperingPath) -> tuple[str, ...]:
     """The moves to make, in the order of ``MOVES``."""
     model = path.model
     if isinstance(moves, str):
         if moves != "auto":
             raise ValueError(f"moves must be 'auto' or a list of {', '.join(MOVES)}, got {moves!r}")
         sparse = 0 < 2 * model.num_edges <= _SPARSE * model.num_variables
-        attractive = path.forbidden is None and model.num_edges > 0 and fits_cluster_moves(path)
+        attractive = path.forbidden is None and model.num_edges > 0 and fits_swendsen_wang_moves(path)
         return tuple(name for name, fits in zip(MOVES, (sparse, attractive), strict=True) if fits)
     if unknown := [name for name in moves if name not in MOVES]:
         raise ValueError(f"moves must be 'auto' or a list of {', '.join(MOVES)}, got {unknown[0]!r}")
     if "swendsen-wang" in moves:
-        check_cluster_moves(path)
+        check_swendsen_wang_moves(path)
     return tuple(name for name in MOVES if name in moves)
 
 
@@ -330,7 +330,7 @@ def _check_plan_memory(model: MarkovRandomField, plan: Plan) -> None:
     )
 
 
-def _certified_sweeps(path: Path, norm_bound: float | None) -> int | None:
+def _certified_sweeps(path: TemperingPath, norm_bound: float | None) -> int | None:
     """Sweeps that provably bring Gibbs sampling of the projected model to an accuracy of 0.01, if they are known."""
     if path.kind != "projected" or norm_bound is None or norm_bound >= 1.0:
         return None

@@ -13,7 +13,7 @@ from fastmix.sampling.cuda_device import CudaKernel, Launch, require_cuda, start
 from fastmix.sampling.generator import make_streams
 from fastmix.sampling.pattern_tables import pattern_entries, visit_order
 from fastmix.tempering.ladder import Counts, Ladder, derive_seed
-from fastmix.tempering.path import Path
+from fastmix.tempering.path import TemperingPath
 
 __all__ = ["CudaLadder", "ladders_together"]
 
@@ -29,7 +29,7 @@ _MOST_BLOCKS = 4096
 _BLOCK = {"packed": (4, 128), "table": (32, 16)}
 
 
-def ladders_together(path: Path) -> int:
+def ladders_together(path: TemperingPath) -> int:
     """Ladders that share words on the device, whose number must be a multiple of this.
 
     Raises
@@ -40,7 +40,7 @@ def ladders_together(path: Path) -> int:
     return 32 if _kernel(path) == "packed" else 4
 
 
-def _kernel(path: Path) -> CudaKernel:
+def _kernel(path: TemperingPath) -> CudaKernel:
     if choose_cuda_kernel(path.model, 1 << 10) == "packed":
         return "packed"
     entries = pattern_entries(path.model)
@@ -60,7 +60,7 @@ class CudaLadder(Ladder):
 
     Parameters
     ----------
-    path : Path
+    path : TemperingPath
     seed : int
     launch : Launch, optional
         Of the sweeps.
@@ -79,7 +79,7 @@ class CudaLadder(Ladder):
 
     def __init__(
         self,
-        path: Path,
+        path: TemperingPath,
         *,
         seed: int,
         launch: Launch | None = None,

@@ -14,10 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix.sampling.engine import sums_by_state
 from fastmix.sampling.generator import make_streams
-from fastmix.tempering.clusters import SwendsenWangMoves
-from fastmix.tempering.energies import Energies
-from fastmix.tempering.path import Path
+from fastmix.tempering.path import Energies, TemperingPath
 from fastmix.tempering.sweeps import Sweeps, make_sweeps
+from fastmix.tempering.swendsen_wang_moves import SwendsenWangMoves
 from fastmix.validation import check_threads
 
 __all__ = ["Counts", "Ladder", "derive_seed"]
@@ -78,7 +77,7 @@ class Ladder:
 
     Parameters
     ----------
-    path : Path
+    path : TemperingPath
     seed : int
     pairs : bool
         Every 20 rounds, ladders 2 p and 2 p + 1 exchange clusters at every rung: the connected components of the
@@ -107,7 +106,7 @@ class Ladder:
 
     def __init__(
         self,
-        path: Path,
+        path: TemperingPath,
         *,
         seed: int,
         pairs: bool = False,
@@ -234,7 +233,7 @@ class Ladder:
             )  # fmt: skip
         last = self._round + count
         if self.pairs and last % PAIRS_EVERY == 0:
-            from fastmix.tempering.cluster_kernels import exchange_clusters
+            from fastmix.tempering.houdayer_kernels import exchange_clusters
 
             graph = self.path.model.adjacency
             exchange_clusters(
