@@ -84,7 +84,7 @@ def test_three_states():
     assert abs(answer.log_z - exact.log_z) < 5 * answer.log_z_std_error
 
 
-def test_many_neighbours():
+def test_many_neighbors():
     model = ising_random(18, edge_probability=1.0, coupling_max=0.5, seed=4)
     assert isinstance(make_sweeps(make_path(model)), SummedSweeps)
     exact = infer(model, method="exact")

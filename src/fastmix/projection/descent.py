@@ -15,7 +15,7 @@ from fastmix.model import MarkovRandomField
 from fastmix.norms import Norm, matrix_norm
 from fastmix.projection.divergence import Divergence
 from fastmix.projection.euclidean import project_euclidean
-from fastmix.projection.fast import symmetric
+from fastmix.projection.euclidean_solvers import symmetric
 from fastmix.projection.feasible import FeasibleSet
 from fastmix.projection.paper_dual import PaperDual
 from fastmix.projection.result import ProjectionResult

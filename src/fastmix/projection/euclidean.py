@@ -14,7 +14,7 @@ from fastmix.errors import NotConvergedError
 from fastmix.model import MarkovRandomField
 from fastmix.norms import Norm, matrix_norm
 from fastmix.projection.edges import edge_costs
-from fastmix.projection.fast import SOLVERS, Solution, Target, symmetric
+from fastmix.projection.euclidean_solvers import SOLVERS, Solution, Target, symmetric
 from fastmix.projection.paper_dual import PaperDual, PaperDualSolution, project_paper
 from fastmix.projection.result import ProjectionResult
 from fastmix.reduction import reduce_model

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from fastmix.norms import matrix_norm
 from fastmix.projection.edges import EdgeCosts
 
-__all__ = ["SOLVERS", "Solution", "Target"]
+__all__ = ["SOLVERS", "Solution", "Target", "symmetric"]
 
 FloatArray = NDArray[np.float64]
 
