@@ -1,4 +1,4 @@
-"""The set that a descent must stay in, with the Euclidean projection onto it, warm-started from step to step."""
+"""The set of models within a norm bound, and the Euclidean projection onto it, warm-started from step to step."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ class CudaLadder(Ladder):
         self._gibbs.take_sums()
 
     def limit_pairs(self) -> int:
-        """Nothing is exchanged between ladders here."""
+        """0: no rung exchanges clusters between ladders on a GPU."""
         return 0
 
     def take_sums(self) -> FloatArray:

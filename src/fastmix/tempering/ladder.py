@@ -299,7 +299,7 @@ class Ladder:
             for done in futures:
                 done.result()
         finally:
-            wait(futures)  # also after Ctrl-C: nobody may look at the states while they are being written
+            wait(futures)  # also after Ctrl-C: states must not be read while threads write them
 
 
 def derive_seed(seed: int, *purpose: int) -> int:
