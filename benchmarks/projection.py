@@ -104,7 +104,7 @@ def fast_rows(repeat: int) -> dict[str, tuple[float, float]]:
 def solve(model: fastmix.MarkovRandomField, norm_bound: float, norm: str, tol: float) -> object:
     """The projection itself, without norms before and after and without the result object."""
     from fastmix.projection.edges import edge_costs
-    from fastmix.projection.fast import SOLVERS, Target
+    from fastmix.projection.euclidean_solvers import SOLVERS, Target
 
     costs = edge_costs(model, "range")
     solution = SOLVERS[norm](costs, Target(norm_bound, norm_bound * (1 - 1e-12), tol, 10_000))

@@ -9,7 +9,7 @@ import numpy as np
 import oracle
 from fastmix.sampling.generator import MAX_THRESHOLD, make_streams
 from fastmix.tempering.ladder import derive_seed
-from fastmix.tempering.path import Path
+from fastmix.tempering.path import TemperingPath
 
 MASK = 2**32 - 1
 
@@ -37,7 +37,9 @@ class Stream:
 class NaiveLadder:
     """Ladders as in :class:`fastmix.tempering.ladder.Ladder`, all weights by enumeration."""
 
-    def __init__(self, path: Path, positions: np.ndarray, states: np.ndarray, seed: int, phase: int = 1) -> None:
+    def __init__(
+        self, path: TemperingPath, positions: np.ndarray, states: np.ndarray, seed: int, phase: int = 1
+    ) -> None:
         self.models = [path.model_at(float(s)) for s in positions]
         self.num_rungs, self.num_ladders, self.n = states.shape
         self.x = [[list(map(int, states[k, c])) for c in range(self.num_ladders)] for k in range(self.num_rungs)]
@@ -119,21 +121,6 @@ class NaiveLadder:
                     if self.streams[k][c].draw() & 65536:
                         for i in cluster:
                             one[i], two[i] = two[i], one[i]
-
-    def draw_forest(self, order: list[int]) -> None:
-        """Draw variables one after the other, each given those outside and those already drawn, by summing over all."""
-        for k, weights in enumerate(self.weights):
-            for c in range(self.num_ladders):
-                x, left = self.x[k][c], set(order)
-                for i in order:
-                    kept = [j for j in range(self.n) if j not in left]
-                    left.remove(i)
-                    alike = [(y[i], w) for y, w in weights.items() if all(y[j] == x[j] for j in kept)]
-                    top = max(w for _, w in alike)
-                    p = np.bincount([s for s, _ in alike], [math.exp(w - top) for _, w in alike])
-                    u = self.streams[k][c].draw()
-                    cuts = [min(round(float(q) * 2**32), MAX_THRESHOLD) for q in np.cumsum(p)[:-1] / p.sum()]
-                    x[i] = sum(u >= cut for cut in cuts)
 
     def states(self) -> np.ndarray:
         return np.array(self.x)

@@ -18,7 +18,6 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "fastmix"
 GROUPS = {
     "ground": {"errors", "validation", "resources", "_jit"},
     "data": {
-        "description",
         "elimination",
         "graphs",
         "instances",
@@ -29,7 +28,7 @@ GROUPS = {
     "theory": {"dependency", "norms", "mixing", "_mixing_kernels"},
     "engines": {"exact", "variational", "sampling"},
     "built on the engines": {"projection", "tempering", "projected", "inference", "comparison"},
-    "applications": {"denoising", "experiments", "testing", "console", "cli", "__main__"},
+    "applications": {"denoising", "experiments", "testing", "cli", "__main__"},
 }
 RANK = {entry: rank for rank, entries in enumerate(GROUPS.values()) for entry in entries}
 
@@ -143,7 +142,7 @@ def test_every_module_has_its_place() -> None:
 def test_imports_go_up_the_tree(path: Path) -> None:
     name = module_name(path)
     if name == "":  # the public names come from everywhere, except the command line
-        assert not {target.split(".")[0] for target in imports(path)} & {"cli", "console", "__main__"}
+        assert not {target.split(".")[0] for target in imports(path)} & {"cli", "__main__"}
         return
     entry = name.split(".")[0]
     for target in imports(path):
@@ -151,8 +150,8 @@ def test_imports_go_up_the_tree(path: Path) -> None:
         if other == "":  # the package: its version, and from the top its public names
             continue
         assert RANK[other] <= RANK[entry], f"{name} must not import {target}, which is further down the tree"
-        if other in ("cli", "console"):
-            assert entry in ("cli", "console", "__main__"), f"{name} must not import {target}"
+        if other == "cli":
+            assert entry in ("cli", "__main__"), f"{name} must not import {target}"
         if other == "__main__":
             pytest.fail(f"{name} must not import __main__")
 

@@ -29,10 +29,11 @@ from fastmix import (
     mixing,
     projected,
 )
-from fastmix.description import describe_model
+from fastmix.cli.models import describe_model
 from fastmix.experiments.execution import LocalPool
 from fastmix.model.reduce import reduce_model
-from fastmix.sampling import intervals, original
+from fastmix.sampling import intervals
+from fastmix.sampling.comparison_bounds import comparison_bounds
 from fastmix.validation import as_float_array, check_positive, choose_seed
 
 MODEL = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=0.3, field=[0.1, 0.0, -0.2])
@@ -61,7 +62,7 @@ ON_MODELS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (exact.plan_exact, {}),
     (inference.choose_method, {}),
     (intervals.rigorous_intervals, {"mean": 0.5, "num_chains": 2, "bias": 0.0}),
-    (original.comparison_bounds, {"original": MODEL}),
+    (comparison_bounds, {"original": MODEL}),
     (projected.infer_projected, {}),
     (reduce_model, {}),
     (io.format_uai, {}),

@@ -431,11 +431,11 @@ def _alike(model: MarkovRandomField, owner: IntArray, wanted: NDArray[np.bool_])
 def _columns(model: MarkovRandomField, places: IntArray) -> FloatArray:
     """Tables of g directed edges of equal shape, (states of the owner, states of the neighbour, g)."""
     graph, counts = model.adjacency, model.num_states
-    edge, neighbour = graph.edge_ids[places], graph.neighbors[places]
-    owner = model.edges[edge].sum(axis=1) - neighbour
-    rows, cols = int(counts[owner[0]]), int(counts[neighbour[0]])
+    edge, neighbor = graph.edge_ids[places], graph.neighbors[places]
+    owner = model.edges[edge].sum(axis=1) - neighbor
+    rows, cols = int(counts[owner[0]]), int(counts[neighbor[0]])
     r, c = np.arange(rows)[:, None, None], np.arange(cols)[None, :, None]
-    local = np.where(owner < neighbour, r * cols + c, c * rows + r)
+    local = np.where(owner < neighbor, r * cols + c, c * rows + r)
     return model.log_pairwise[model.pairwise_offsets[edge] + local]
 
 

@@ -34,7 +34,6 @@ __all__ = [
     "EliminationOrder",
     "elimination_cliques",
     "elimination_order",
-    "evaluate_elimination_order",
     "treewidth_bounds",
 ]
 
@@ -179,34 +178,6 @@ def elimination_order(
         orders.append(nodes[order])
         costs.append(cost)
     return _result(np.concatenate(orders), costs)
-
-
-def evaluate_elimination_order(
-    num_variables: int, edges: npt.ArrayLike, order: npt.ArrayLike, num_states: npt.ArrayLike | None = None
-) -> EliminationOrder:
-    """The cost of a given order of elimination.
-
-    Parameters
-    ----------
-    num_variables, edges, num_states
-        As for :func:`elimination_order`.
-    order : array_like of int, shape (n,)
-        A permutation of the variables, first eliminated first.
-
-    Returns
-    -------
-    EliminationOrder
-
-    Examples
-    --------
-    >>> from fastmix.graphs import path_edges
-    >>> evaluate_elimination_order(3, path_edges(3), [1, 0, 2], num_states=[2, 3, 2]).width
-    2
-    """
-    n, edges = check_graph(num_variables, edges)
-    permutation = _check_order(n, order)
-    part = _Part(n, edges, _check_states(n, num_states).tolist())
-    return _result(permutation, [_evaluate(part, permutation)])
 
 
 def elimination_cliques(num_variables: int, edges: npt.ArrayLike, order: npt.ArrayLike) -> list[IntArray]:

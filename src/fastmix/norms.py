@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NORMS", "Norm", "matrix_norm", "smallest_norm", "spectral_norm_with_vector"]
+__all__ = ["NORMS", "Norm", "matrix_norm", "smallest_norm"]
 
 FloatArray = NDArray[np.float64]
 
@@ -53,7 +53,10 @@ def matrix_norm(R: Any, norm: Norm) -> float:
 
     Notes
     -----
-    The sums take one pass. For the spectral norm see :func:`spectral_norm_with_vector`.
+    The sums take one pass; the spectral norm a few dozen to a few hundred products with R, and at most 128 MiB beyond
+    R. It is proved by a positive vector: by Collatz and Wielandt ``R v <= c v`` with ``v > 0`` implies that the
+    spectral radius is at most c, also where the matrix falls into parts; for symmetric R this is the spectral norm, for
+    other R the vector proves ``R^T R v <= c^2 v``.
 
     Examples
     --------
@@ -95,50 +98,6 @@ def smallest_norm(R: Any) -> tuple[str, float]:
     return name, values[name]
 
 
-def spectral_norm_with_vector(R: Any) -> tuple[float, FloatArray]:
-    """The spectral norm of a non-negative matrix from above, and the positive vector that proves it.
-
-    By Collatz and Wielandt ``R v <= c v`` with a vector v > 0 implies that the spectral radius is at most c, also where
-    the matrix falls into parts; for symmetric R this is the spectral norm. For other R the
-    vector proves ``R^T R v <= c^2 v``.
-
-    Parameters
-    ----------
-    R : scipy.sparse array or array_like (n, n)
-        Entries of at least 0.
-
-    Returns
-    -------
-    norm : float
-    vector : float array (n,)
-        Positive, with largest entry 1; ones where nothing is to be proved (no entries, or infinite ones).
-
-    Raises
-    ------
-    ValueError
-        If R is not square or has negative or NaN entries.
-
-    Notes
-    -----
-    The vector is ``v = (c I - R)^-1 1`` for c slightly above the largest eigenvalue. There ``v > 0``, and
-    ``(R v)_i / v_i = c - 1 / v_i < c`` even where the eigenvector itself is too small to be known, far from a single
-    strong edge. One Lanczos run from the vector of ones gives both the eigenvalue and v, which only
-    needs a residual below 1 in every entry. Whatever v comes out, the quotients computed from it, with their rounding
-    added, are a valid bound. Time is a few dozen to a few hundred products with R; memory is at most 128 MiB
-    beyond R.
-
-    Examples
-    --------
-    >>> value, v = spectral_norm_with_vector([[0.0, 0.5], [0.5, 0.0]])
-    >>> round(value, 9), v.tolist()
-    (0.5, [1.0, 1.0])
-    """
-    matrix, largest = _as_nonnegative(R)
-    if largest in (0.0, math.inf):
-        return largest, np.ones(matrix.shape[0])
-    return _spectral(matrix, largest)
-
-
 def _as_nonnegative(R: Any) -> tuple[Any, float]:
     """R as a csr_array of positive entries with sorted columns, and its largest entry (0.0 without any)."""
     from scipy.sparse import csr_array, issparse
@@ -165,6 +124,14 @@ def _up(value: float, terms: int) -> float:
 
 
 def _spectral(matrix: Any, largest: float) -> tuple[float, FloatArray]:
+    """The spectral norm from above, and the vector v > 0 that proves it, with largest entry 1.
+
+    The vector is ``v = (c I - R)^-1 1`` for c slightly above the largest eigenvalue. There ``v > 0``, and
+    ``(R v)_i / v_i = c - 1 / v_i < c`` even where the eigenvector itself is too small to be known, far from a single
+    strong edge. One Lanczos run from the vector of ones gives both the eigenvalue and v, which only needs a residual
+    below 1 in every entry. Whatever v comes out, the quotients computed from it, with their rounding added, are a valid
+    bound.
+    """
     from scipy.sparse import csr_array
 
     # Entries from 0 to 1: products neither overflow nor, against a norm of at least 1, lose anything to underflow.

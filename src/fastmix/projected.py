@@ -51,7 +51,7 @@ class ProjectedResult(SampleResult):
         Of what evidence and forbidden states leave of the model.
     sampled : SampleResult
         The run on the projected model, with all variables; ``sampled.intervals(original=model)`` gives intervals for
-        the original model where the comparison theorem has something to say.
+        the original model where the Dobrushin comparison bound is not vacuous.
     certificate : Certificate
         Of the projected model.
     stats : mapping

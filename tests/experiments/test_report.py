@@ -18,8 +18,8 @@ import pytest
 
 from fastmix.errors import FormatError
 from fastmix.experiments import EXPERIMENTS, Settings, run_experiment, write_report
+from fastmix.experiments.environment import describe_machine
 from fastmix.experiments.journal import Journal
-from fastmix.experiments.machine import describe_machine
 from fastmix.experiments.photographs import encode_map
 from fastmix.experiments.styles import STYLES
 

@@ -376,23 +376,6 @@ def test_edge_marginals_say_that_they_are_counts(monkeypatch):
     np.testing.assert_allclose(result.edge_marginal(i, j), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("kernel", ["packed", "table"])
-def test_chains_are_exchanged(kernel):
-    model, chains = model_for(kernel), 40
-    engine = CudaGibbs(model, num_chains=chains, seed=3, kernel=kernel, launch=SMALL)
-    states = random_states(model, chains)
-    engine.set_states(states)
-    first, second = [0, 5, 33, 7], [1, 39, 6, 34]
-    engine.exchange_chains(first, second)
-    expected = states.copy()
-    expected[first], expected[second] = states[second], states[first]
-    assert np.array_equal(engine.get_states(), expected)
-    with pytest.raises(ValueError, match="all different"):
-        engine.exchange_chains([0, 1], [1, 2])
-    with pytest.raises(ValueError, match="from 0 to 39"):
-        engine.exchange_chains([0], [40])
-
-
 # -- refusals, and that the comparisons can fail ----------------------------------------------------------------------
 
 

@@ -203,7 +203,7 @@ def test_auto_takes_the_device_for_large_models(monkeypatch):
     assert loopy_bp(model, backend="auto").stats["backend"].startswith("cpu, because a model of 10 messages")
     monkeypatch.setattr(cuda_messages, "LEAST_MESSAGES", 10)
     assert loopy_bp(model, backend="auto", max_iter=1).stats["backend"] == DEVICE
-    monkeypatch.setattr(cuda_messages, "_MOST_NEIGHBOURS", 3)
+    monkeypatch.setattr(cuda_messages, "_MOST_NEIGHBORS", 3)
     result = loopy_bp(model, backend="auto", max_iter=1)
     assert result.stats["backend"].startswith("cpu, because a variable with 4 neighbours, more than 3,")
     assert result.provenance["device"] == "cpu"

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from fastmix.errors import FormatError, ResourceError
-from fastmix.io import atomic_write, open_text, read_model
-from fastmix.io.files import check_folder, check_writable, read_bytes
+from fastmix.io import atomic_write, read_model
+from fastmix.io.files import check_folder, check_writable, decode_text, read_bytes
 
 TEXT = "two words\nGröße\n"
 
@@ -37,20 +37,13 @@ def stdin(monkeypatch):
 def test_compression_is_told_by_content(tmp_path, stdin, pack, name):
     path = tmp_path / name
     path.write_bytes(pack(TEXT.encode()))
-    with open_text(path) as stream:
-        assert stream.read() == TEXT
-    with open_text(str(path)) as stream:
-        assert list(stream) == ["two words\n", "Größe\n"]
+    assert read_bytes(path) == read_bytes(str(path)) == TEXT.encode()
     stdin(path.read_bytes())
-    with open_text("-") as stream:
-        assert stream.read() == TEXT
+    assert read_bytes("-") == TEXT.encode()
 
 
-def test_line_ends_and_byte_order_mark(tmp_path):
-    path = tmp_path / "a"
-    path.write_bytes("\ufeffa\r\nb\rc\n".encode())
-    with open_text(path) as stream:
-        assert stream.read() == "a\nb\nc\n"
+def test_byte_order_mark():
+    assert decode_text("\ufeffa\r\nb".encode(), "a") == "a\r\nb"
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
@@ -128,11 +121,9 @@ def test_numbers_beyond_memory_are_refused(tmp_path, monkeypatch):
 
 def test_directory_and_missing_file(tmp_path):
     with pytest.raises(FormatError, match=r": is a directory, expected a file$"):
-        open_text(tmp_path)
-    with pytest.raises(FormatError, match=r": is a directory, expected a file$"):
         read_model(tmp_path)
     with pytest.raises(FileNotFoundError):
-        open_text(tmp_path / "none")
+        read_model(tmp_path / "none")
 
 
 @pytest.mark.parametrize(
@@ -145,8 +136,6 @@ def test_directory_and_missing_file(tmp_path):
 )
 def test_other_encodings(tmp_path, data, message):
     (tmp_path / "a").write_bytes(data)
-    with pytest.raises(FormatError, match=message):
-        open_text(tmp_path / "a")
     with pytest.raises(FormatError, match=message):
         read_model(tmp_path / "a")
 
@@ -165,8 +154,7 @@ def test_write_and_read(tmp_path, name):
         stream.write(TEXT)
         assert not (tmp_path / name).exists()
     assert only(tmp_path) == [name]
-    with open_text(tmp_path / name) as stream:
-        assert stream.read() == TEXT
+    assert read_bytes(tmp_path / name) == TEXT.encode()
 
 
 def test_write_bytes(tmp_path):

@@ -111,7 +111,7 @@ class TestAgainstTheOracle:
         small = reduction.model
         assert small.log_pairwise.tolist() == model.log_pairwise[reduction.pairwise_positions].tolist()
         untouched = [
-            i for i in range(small.num_variables) if not set(neighbours(model, reduction.variables[i])) & set(evidence)
+            i for i in range(small.num_variables) if not set(neighbors(model, reduction.variables[i])) & set(evidence)
         ]
         for i in untouched:
             positions = reduction.unary_positions[small.unary_offsets[i] : small.unary_offsets[i + 1]]
@@ -314,7 +314,7 @@ class TestNothingToDo:
         assert peak < bytes_an_entry * len(model.log_pairwise)
 
 
-def neighbours(model: MarkovRandomField, i: int) -> list[int]:
+def neighbors(model: MarkovRandomField, i: int) -> list[int]:
     return [a + b - i for a, b in model.edges.tolist() if i in (a, b)]
 
 

@@ -32,7 +32,7 @@ from fastmix.projection import (
 )
 from fastmix.projection.coordinates import Metric
 from fastmix.projection.euclidean import project_euclidean
-from fastmix.projection.fast import symmetric
+from fastmix.projection.euclidean_solvers import symmetric
 from fastmix.projection.feasible import FeasibleSet
 
 QUICK = ReversedKL(pool_size=60, num_starts=2, start_steps=3, annealing_sweeps=5, population_sweeps=5)

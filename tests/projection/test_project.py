@@ -15,7 +15,7 @@ from fastmix.graphs import complete_edges, cycle_edges, grid_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
 from fastmix.norms import matrix_norm
 from fastmix.projection.edges import contrasts, edge_costs
-from fastmix.projection.fast import symmetric
+from fastmix.projection.euclidean_solvers import symmetric
 
 NORMS = ("inf", "spectral", "1", "frobenius")
 

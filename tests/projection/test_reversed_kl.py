@@ -229,7 +229,7 @@ def test_values_are_near_the_divergence():
         assert followed + objective.constant == pytest.approx(0.0, abs=0.1)
 
 
-def test_many_neighbours_go_through_the_sampling_engine():
+def test_many_neighbors_go_through_the_sampling_engine():
     star = MarkovRandomField.ising([(0, k) for k in range(1, 31)], 0.2, 0.1)
     pool = Pool(star, num_chains=4000, seed=0)
     assert not pool._tabulated

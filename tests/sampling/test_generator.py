@@ -240,7 +240,7 @@ def test_no_serial_correlation_within_streams(seed):
     check_uncorrelated([(u[:-1, 0], u[1:, 0])])
 
 
-def test_no_correlation_between_neighbouring_streams_and_seeds():
+def test_no_correlation_between_neighboring_streams_and_seeds():
     u, v = numbers(0, 256, 4096), numbers(1, 256, 4096)
     pairs = [(w[:, :-step], w[:, step:]) for w in (u, v) for step in (1, 2)]
     check_uncorrelated([*pairs, (u, v), (u[:, :-1], v[:, 1:])])

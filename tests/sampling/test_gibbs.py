@@ -306,7 +306,7 @@ def test_kernels_give_the_same_states(kernels):
 
 
 @pytest.mark.parametrize("kernel", [k for k in SYSTEMATIC if k != "four-one"])
-def test_every_number_of_neighbours(kernel):
+def test_every_number_of_neighbors(kernel):
     # Variables i and j are joined where i + j is at least 12: all numbers of neighbours from 0 to 10 occur.
     rng, n = np.random.default_rng(2), 12
     pairs = [(i, j) for i, j in itertools.combinations(range(n), 2) if i + j >= n]

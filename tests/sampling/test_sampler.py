@@ -448,7 +448,7 @@ def test_accuracy_without_a_certificate_is_refused():
 
 
 def test_strong_attraction_is_not_mixed():
-    grid = [(r * 6 + c, s) for r in range(6) for c in range(6) for s in neighbours(r, c)]
+    grid = [(r * 6 + c, s) for r in range(6) for c in range(6) for s in neighbors(r, c)]
     result = sample(MarkovRandomField.ising(grid, 1.0), num_sweeps=500, seed=1)
     assert result.status == Status.NOT_MIXED
     assert "Not mixed" in result.stats["note"]
@@ -457,7 +457,7 @@ def test_strong_attraction_is_not_mixed():
     assert (np.abs(result.node_marginals - 0.5) <= SIGMAS * result.std_error).all()
 
 
-def neighbours(r: int, c: int) -> list[int]:
+def neighbors(r: int, c: int) -> list[int]:
     return [(r + 1) * 6 + c] * (r < 5) + [r * 6 + c + 1] * (c < 5)
 
 

@@ -13,14 +13,13 @@ from scipy import stats
 import oracle
 from fastmix import MarkovRandomField, UnfitMethodError, draw_exact
 from fastmix.sampling.gibbs import check_conditionals
-from fastmix.tempering import cluster_kernels
+from fastmix.tempering import houdayer_kernels
 from fastmix.tempering import ladder as ladder_module
 from fastmix.tempering import sweeps as sweeps_module
-from fastmix.tempering.clusters import check_cluster_moves
-from fastmix.tempering.energies import Energies
 from fastmix.tempering.ladder import Ladder
-from fastmix.tempering.path import Path, make_path, split_tables
+from fastmix.tempering.path import Energies, TemperingPath, make_path, split_tables
 from fastmix.tempering.sweeps import SummedSweeps, TabulatedSweeps
+from fastmix.tempering.swendsen_wang_moves import check_swendsen_wang_moves
 from naive_ladder import NaiveLadder
 
 FALSE_ALARM = 1e-7  # each test; a few dozen of them
@@ -67,7 +66,7 @@ def random_states(model: MarkovRandomField, num_rungs: int, num_ladders: int, se
     return rng.integers(0, model.num_states, size=(num_rungs, num_ladders, model.num_variables))
 
 
-def make(path: Path, positions: np.ndarray, states: np.ndarray, seed: int = 1, **options) -> Ladder:
+def make(path: TemperingPath, positions: np.ndarray, states: np.ndarray, seed: int = 1, **options) -> Ladder:
     options.setdefault("num_threads", 1)
     result = Ladder(path, seed=seed, **options)
     result.set_rungs(positions, states)
@@ -250,7 +249,7 @@ def test_the_same_bits_for_any_number_of_threads(pairs):
 # -- the distribution at every rung, and of neighbouring rungs together ---------------------------------------------
 
 
-def exact_start(path: Path, positions: np.ndarray, num_ladders: int, seed: int) -> np.ndarray:
+def exact_start(path: TemperingPath, positions: np.ndarray, num_ladders: int, seed: int) -> np.ndarray:
     return np.stack(
         [draw_exact(path.model_at(s), num_draws=num_ladders, seed=seed + k) for k, s in enumerate(positions.tolist())]
     )
@@ -333,7 +332,7 @@ def single_sites(run: Ladder, monkeypatch) -> None:
             odd = slice(k * num_ladders + 1, (k + 1) * num_ladders, 2)
             x[0, even], x[0, odd] = x[0, odd].copy(), x[0, even].copy()
 
-    monkeypatch.setattr(cluster_kernels, "exchange_clusters", swap)
+    monkeypatch.setattr(houdayer_kernels, "exchange_clusters", swap)
 
 
 @pytest.mark.parametrize("sabotage", [wrong_sign, always, shifted_rungs, single_sites])
@@ -357,7 +356,7 @@ def test_clusters_are_found_and_counted():
     run = make(path, np.array([0.0, 1.0]), states, pairs=True)
     block = run._blocks[0]
     graph = path.model.adjacency
-    cluster_kernels.exchange_clusters(block.x, 2, 1, graph.indptr, graph.neighbors, block.streams, block.clusters)
+    houdayer_kernels.exchange_clusters(block.x, 2, 1, graph.indptr, graph.neighbors, block.streams, block.clusters)
     assert block.clusters.tolist() == [[0, 0, 0], [1, 3, 2]]
     assert np.array_equal(run.get_states()[0], states[0])
     after = run.get_states()[1]
@@ -379,9 +378,9 @@ def test_clusters_that_percolate_are_left_alone():
 
 
 def test_cluster_sweeps_are_refused_where_they_do_not_fit():
-    check_cluster_moves(make_path(attractive()))
+    check_swendsen_wang_moves(make_path(attractive()))
     with pytest.raises(UnfitMethodError, match="edge"):
-        check_cluster_moves(make_path(MarkovRandomField.potts([(0, 1)], -0.5, 3)))
+        check_swendsen_wang_moves(make_path(MarkovRandomField.potts([(0, 1)], -0.5, 3)))
 
 
 # -- without the compiler -------------------------------------------------------------------------------------------

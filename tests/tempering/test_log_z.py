@@ -8,10 +8,9 @@ from test_ladder import MODELS, attractive, mixed, small
 
 import oracle
 from fastmix.tempering.adaptation import num_rungs_for, phases, respace
-from fastmix.tempering.energies import Energies
 from fastmix.tempering.ladder import Ladder
 from fastmix.tempering.log_z import annealed_weights, bridge, guess_steps, lower_bound
-from fastmix.tempering.path import make_path
+from fastmix.tempering.path import Energies, make_path
 from fastmix.tempering.population import Population, anneal, next_position
 from fastmix.tempering.sweeps import make_sweeps
 

@@ -21,7 +21,7 @@ WITHOUT = pytest.mark.skipif(cuda_available()[0], reason="there is a GPU, or its
 TRIANGLE = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], 0.4, [0.3, 0.0, -0.2])
 
 
-def neighbours_in_order(model, variable):
+def neighbors_in_order(model, variable):
     """Neighbours and the numbers of the messages from them: e goes to the later end of edge e, m + e to the other."""
     found = []
     for e, (i, j) in enumerate(model.edges.tolist()):
@@ -35,14 +35,14 @@ def neighbours_in_order(model, variable):
 
 def check_layout(model, widths):
     layout = lay_out_messages(model, widths)
-    kept = [i for i in range(model.num_variables) if neighbours_in_order(model, i)]
+    kept = [i for i in range(model.num_variables) if neighbors_in_order(model, i)]
     assert sorted(layout.order.tolist()) == kept
-    keys = [(-int(widths[i]), -len(neighbours_in_order(model, i)), i) for i in layout.order.tolist()]
+    keys = [(-int(widths[i]), -len(neighbors_in_order(model, i)), i) for i in layout.order.tolist()]
     assert keys == sorted(keys)  # equal ones stay in order
     taken = np.zeros(layout.num_entries, dtype=int)
     for place, i in enumerate(layout.order.tolist()):
         which, lane = divmod(place, SLICE)
-        received = neighbours_in_order(model, i)
+        received = neighbors_in_order(model, i)
         assert layout.degrees[place] == len(received)
         assert widths[i] <= layout.widths[which]
         for k, (_, number) in enumerate(received):
@@ -51,7 +51,7 @@ def check_layout(model, widths):
             assert layout.entries[number] == first
             taken[first + SLICE * np.arange(widths[i])] += 1
     assert taken.max(initial=0) <= 1
-    assert taken.sum() == sum(widths[i] * len(neighbours_in_order(model, i)) for i in range(model.num_variables))
+    assert taken.sum() == sum(widths[i] * len(neighbors_in_order(model, i)) for i in range(model.num_variables))
     m = model.num_edges
     assert layout.opposite.tolist() == [*range(m, 2 * m), *range(m)]
     numbers = np.arange(1, 2 * m + 1)

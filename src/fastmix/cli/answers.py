@@ -56,7 +56,7 @@ def infer(
 ) -> None:
     """Marginals of every variable, and log Z where the method has it."""
     import fastmix
-    from fastmix import console
+    from fastmix.cli import console
     from fastmix.inference import METHODS, check_time_to_compile, choose_method
     from fastmix.resources import parse_bytes
 
@@ -121,7 +121,7 @@ def compare(
 ) -> None:
     """Errors, seconds and verdicts of several methods on one model."""
     import fastmix
-    from fastmix import console
+    from fastmix.cli import console
     from fastmix.resources import parse_bytes
 
     limit = None if memory_limit is None else parse_bytes(memory_limit)
@@ -172,7 +172,7 @@ def sample(
 ) -> None:
     """Draw configurations by Markov chains; a summary without -o."""
     import fastmix
-    from fastmix import console
+    from fastmix.cli import console
 
     if output is not None and not output.endswith(".npz"):
         raise ValueError(f"-o must name an .npz file, got {output!r}")

@@ -30,7 +30,7 @@ def denoise(
     as_json: AsJson = False,
 ) -> None:
     """A black-and-white picture behind a noisy one, with the probability of every pixel."""
-    from fastmix import console
+    from fastmix.cli import console
     from fastmix.denoising import DEFAULT_METHOD, load_image, parse_size, write_comparison
     from fastmix.denoising import denoise as run
 
@@ -73,7 +73,8 @@ def experiment(
     as_json: AsJson = False,
 ) -> None:
     """A figure or table of the paper, or what is missing of it; ends with the path of its report."""
-    from fastmix import console, experiments
+    from fastmix import experiments
+    from fastmix.cli import console
 
     chosen = None if methods is None else [word.strip() for word in methods.split(",") if word.strip()]
     console.check_output_folder(output)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fastmix.cli.options import AsJson, Evidence, Model, Output
 
-__all__ = ["convert", "generate", "info"]
+if TYPE_CHECKING:
+    from fastmix.model import Evidence as Observed
+    from fastmix.model import MarkovRandomField
+
+__all__ = ["convert", "describe_model", "generate", "info"]
 
 generate = typer.Typer(help="Write a random model.", rich_markup_mode=None)
 
 
 def info(model: Model, evidence: Evidence = None, as_json: AsJson = False) -> None:
     """Size, state counts, zeros and treewidth of a model."""
-    from fastmix import console
-    from fastmix.description import describe_model
+    from fastmix.cli import console
 
     loaded, observed = console.load(model, evidence)
     with console.blaming_input(model, evidence):
@@ -26,6 +29,50 @@ def info(model: Model, evidence: Evidence = None, as_json: AsJson = False) -> No
         console.emit_json(facts)
     else:
         console.show_facts(model, {k.replace("_", " "): _readable(v) for k, v in facts.items() if k != "provenance"})
+
+
+def describe_model(model: MarkovRandomField, evidence: Observed | None = None) -> dict[str, Any]:
+    """Facts about a model as plain data, cheap also for a million variables.
+
+    The graph facts (components, degrees, treewidth) are those of the model given the evidence.
+
+    Examples
+    --------
+    >>> from fastmix import MarkovRandomField
+    >>> facts = describe_model(MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=0.5))
+    >>> facts["num_variables"], facts["treewidth"]
+    (3, [2, 2])
+    """
+    import numpy as np
+
+    from fastmix.elimination import treewidth_bounds
+    from fastmix.graphs import connected_components
+    from fastmix.model import check_model
+    from fastmix.results import provenance
+
+    start = time.perf_counter()
+    check_model(model)
+    given = model.condition(evidence) if evidence else model
+    lower, upper = treewidth_bounds(given.num_variables, given.edges)
+    states, degrees = given.num_states, given.adjacency.degree
+    spread = [int(states.min()), int(states.max())] if len(states) else [0, 0]
+    finite = given.log_pairwise[given.log_pairwise > -np.inf]
+    facts: dict[str, Any] = {
+        "num_variables": model.num_variables,
+        "num_observed": len(evidence or {}),
+        "num_states": spread,
+        "num_edges": given.num_edges,
+        "max_degree": int(degrees.max(initial=0)),
+        "num_components": int(connected_components(given.num_variables, given.edges)[0]),
+        "treewidth": [lower, upper],
+        "num_forbidden_states": int((given.log_unary == -np.inf).sum()),
+        "num_forbidden_pairs": int((given.drop_forbidden_states().log_pairwise == -np.inf).sum()),
+        "largest_table_entry": float(np.abs(finite).max(initial=0.0)),
+        "log_constant": given.log_constant,
+    }
+    facts["seconds"] = time.perf_counter() - start
+    facts["provenance"] = provenance(model, evidence={str(k): v for k, v in (evidence or {}).items()})
+    return facts
 
 
 def convert(
@@ -37,7 +84,7 @@ def convert(
     as_json: AsJson = False,
 ) -> None:
     """Write a model in another format, optionally given evidence."""
-    from fastmix import console
+    from fastmix.cli import console
 
     console.check_model_output(target)
     loaded, observed = console.load(source, evidence)
@@ -48,7 +95,7 @@ def convert(
 
 
 def _save(model: Any, output: str | None, as_json: bool, *, seed: int | None = None, **options: Any) -> None:
-    from fastmix import console
+    from fastmix.cli import console
     from fastmix.results import provenance
 
     if output == "-" and as_json:
@@ -138,7 +185,8 @@ def _ising_tree(
 
 
 def _generate(kind: str, output: str | None, as_json: bool, *sizes: int, seed: int, **options: Any) -> None:
-    from fastmix import console, instances
+    from fastmix import instances
+    from fastmix.cli import console
 
     console.check_model_output(output)
     model = getattr(instances, kind)(*sizes, seed=seed, **options)

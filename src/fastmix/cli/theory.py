@@ -40,7 +40,7 @@ def certify(
 ) -> None:
     """Whether Gibbs sampling provably mixes, and in how many sweeps; exit code 1 when not certified."""
     import fastmix
-    from fastmix import console
+    from fastmix.cli import console
 
     loaded, observed = console.load(model, evidence)
     with console.working("certifying"):
@@ -85,7 +85,7 @@ def project(
 ) -> None:
     """The closest model with a bounded dependency norm; UAI text on stdout without -o and --json."""
     import fastmix
-    from fastmix import console
+    from fastmix.cli import console
     from fastmix.projection import Euclidean, PaperDual
 
     if output == "-" and as_json:

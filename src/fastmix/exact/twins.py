@@ -141,9 +141,9 @@ def _groups(model: MarkovRandomField) -> list[IntArray]:
     classes: dict[tuple[bytes, bytes, bytes], list[int]] = defaultdict(list)
     for v in np.flatnonzero(suspects).tolist():
         around = slice(adjacency.indptr[v], adjacency.indptr[v + 1])
-        neighbours, edges = adjacency.neighbors[around], adjacency.edge_ids[around]
-        kinds = towards[edges, (neighbours < v).astype(np.int64)]
-        classes[model.unary(v).tobytes(), neighbours.tobytes(), kinds.tobytes()].append(v)
+        neighbors, edges = adjacency.neighbors[around], adjacency.edge_ids[around]
+        kinds = towards[edges, (neighbors < v).astype(np.int64)]
+        classes[model.unary(v).tobytes(), neighbors.tobytes(), kinds.tobytes()].append(v)
     groups = [np.array([v], dtype=np.int64) for v in np.flatnonzero(~suspects)]
     for members in classes.values():
         states = int(model.num_states[members[0]])

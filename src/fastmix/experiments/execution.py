@@ -13,7 +13,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExec
 from multiprocessing.connection import wait
 from typing import Any, Protocol, TypeVar
 
-from fastmix.experiments.extras import require
+from fastmix.experiments.environment import require
 from fastmix.validation import check_count
 
 __all__ = ["CrashError", "LocalPool", "LostError", "Pool", "SharedExecutor", "cluster", "run_in_order"]

@@ -16,7 +16,7 @@ from fastmix.denoising import add_noise, anneal, binarise, denoising_model, load
 from fastmix.denoising.images import resize
 from fastmix.denoising.posterior import as_grey
 from fastmix.errors import FormatError
-from fastmix.experiments.extras import require
+from fastmix.experiments.environment import require
 from fastmix.experiments.plan import Case, derive_seed
 from fastmix.experiments.problems import Instance
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fastmix.experiments.extras import require
+from fastmix.experiments.environment import require
 from fastmix.experiments.figures import Figure, Panel, Picture
 from fastmix.experiments.styles import GRID, INK, STYLES, style
 from fastmix.io.files import atomic_write

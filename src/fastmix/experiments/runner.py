@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from fastmix.errors import FormatError
+from fastmix.experiments.environment import describe_machine
 from fastmix.experiments.execution import CrashError, LocalPool, LostError, Pool, SharedExecutor, run_in_order
 from fastmix.experiments.journal import Journal
-from fastmix.experiments.machine import describe_machine
 from fastmix.experiments.plan import Experiment, Row, Settings, Task
 from fastmix.experiments.plotting import require_matplotlib
 from fastmix.experiments.registry import EXPERIMENTS, find_experiment

@@ -151,7 +151,7 @@ def _greedy_colours(graph: Adjacency, order: list[int]) -> list[int]:
 
 
 def check_colouring(edges: npt.ArrayLike, colours: npt.ArrayLike) -> None:
-    """Nothing, when no edge joins two variables of the same colour.
+    """Raise unless no edge joins two variables of the same colour.
 
     Raises
     ------

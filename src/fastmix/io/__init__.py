@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from fastmix.io.answers import read_mar, read_pr, write_mar, write_pr
 from fastmix.io.evidence import parse_evidence, read_evidence, write_evidence
-from fastmix.io.files import PathLike, atomic_write, display_name, open_text, read_bytes
+from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes
 from fastmix.io.npz import is_npz, load_npz, parse_npz, save_npz
 from fastmix.io.uai import format_uai, parse_uai, read_uai, write_uai
 from fastmix.model import MarkovRandomField
@@ -23,7 +23,6 @@ __all__ = [
     "check_model_name",
     "format_uai",
     "load_npz",
-    "open_text",
     "parse_evidence",
     "parse_uai",
     "read_evidence",

@@ -29,7 +29,6 @@ __all__ = [
     "check_writable",
     "decode_text",
     "display_name",
-    "open_text",
     "read_bytes",
 ]
 
@@ -164,32 +163,6 @@ def decode_text(data: bytes, name: str) -> str:
             f"{name}:{line}: expected ASCII or UTF-8 text, got byte 0x{data[error.start]:02x}; "
             "the file is binary or in another encoding such as Latin-1"
         ) from None
-
-
-def open_text(path: PathLike) -> TextIO:
-    """The text of a plain, gzip or xz file as a stream, lines ended by a newline whatever the file has.
-
-    The kind of compression is told by the first bytes, not by the suffix. ``-`` is the standard input.
-
-    Raises
-    ------
-    FormatError
-        If the path is a directory, the compressed data are damaged or the content is not UTF-8 text.
-    OSError
-        If the file cannot be opened or read.
-
-    Examples
-    --------
-    >>> import os, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = os.path.join(folder, "note.txt.gz")
-    ...     with atomic_write(path) as stream:
-    ...         _ = stream.write("two words")
-    ...     with open_text(path) as stream:
-    ...         stream.read()
-    'two words'
-    """
-    return io.StringIO(decode_text(read_bytes(path), display_name(path)), newline=None)
 
 
 @overload

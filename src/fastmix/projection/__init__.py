@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fastmix.projection.api import project
-from fastmix.projection.balls import project_inf_norm_ball, project_l1_ball, project_spectral_norm_ball
 from fastmix.projection.divergence import Divergence, Euclidean, Objective
 from fastmix.projection.feasible import FeasibleSet
 from fastmix.projection.kl import KL
@@ -30,7 +29,4 @@ __all__ = [
     "StepRule",
     "Trace",
     "project",
-    "project_inf_norm_ball",
-    "project_l1_ball",
-    "project_spectral_norm_ball",
 ]

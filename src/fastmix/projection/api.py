@@ -43,7 +43,7 @@ def project(
 
     Minimises a divergence subject to ``||R(T)|| <= norm_bound``, where R is the bound on the dependency in both
     directions of every edge. With the Euclidean divergence, ``sum over edges ||T_e - psi_e||_F^2``, that is a convex
-    problem with a proven gap (Liu and Domke, 2014, section 5, with the corrections of the docs). Other divergences
+    problem with a proven gap (Liu and Domke, 2014, section 5; the corrections are in docs/theory.md). Other divergences
     are minimised by gradient steps, each followed by the Euclidean projection (Algorithm 1 there); the unaries are free
     then. Below 1 the projected model provably mixes fast, see :func:`fastmix.certify`; the paper's practical choice is
     2.5, which keeps more of the model and proves nothing.
@@ -63,7 +63,7 @@ def project(
     bound : {"range", "linf"}
         ``range`` is the tighter bound and ignores terms of one variable; ``linf`` is the paper's.
     solver : "fast" or PaperDual
-        The exact route that eliminates the tables, or the paper's dual with L-BFGS-B. In a descent
+        The exact route that eliminates the tables, or the paper's dual with L-BFGS-B (docs/theory.md). In a descent
         ``PaperDual(exact=False)`` is the smoothed operator with Z carried along, as the paper prints it.
     step : StepRule, optional
         How the descent steps; what the divergence finds best by default. Not for the Euclidean divergence.

@@ -16,7 +16,7 @@ from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.norms import Norm, matrix_norm
 from fastmix.projection.divergence import Divergence
 from fastmix.projection.euclidean import project_euclidean
-from fastmix.projection.fast import symmetric
+from fastmix.projection.euclidean_solvers import symmetric
 from fastmix.projection.feasible import FeasibleSet
 from fastmix.projection.paper_dual import PaperDual
 from fastmix.projection.result import ProjectionResult

@@ -15,7 +15,7 @@ from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import reduce_model
 from fastmix.norms import Norm, matrix_norm
 from fastmix.projection.edges import edge_costs
-from fastmix.projection.fast import SOLVERS, Solution, Target, symmetric
+from fastmix.projection.euclidean_solvers import SOLVERS, Solution, Target, symmetric
 from fastmix.projection.paper_dual import PaperDual, PaperDualSolution, project_paper
 from fastmix.projection.result import ProjectionResult
 from fastmix.results import Status, provenance

@@ -1,4 +1,4 @@
-"""The set that a descent must stay in, with the Euclidean projection onto it, warm-started from step to step."""
+"""The set of models within a norm bound, and the Euclidean projection onto it, warm-started from step to step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastmix.norms import Norm, matrix_norm
 from fastmix.projection.coordinates import Coordinates, Metric
 from fastmix.projection.edges import edge_costs
 from fastmix.projection.euclidean import MARGIN, project_euclidean
-from fastmix.projection.fast import SOLVERS, Target, symmetric
+from fastmix.projection.euclidean_solvers import SOLVERS, Target, symmetric
 from fastmix.projection.paper_dual import PaperDual
 from fastmix.projection.result import ProjectionResult
 

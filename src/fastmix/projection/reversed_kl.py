@@ -80,23 +80,8 @@ class ReversedKL(Divergence):
     mean, so that values of strong models tend to be too small too, all by the same amount. ``stats["log_z_bound"]`` of
     the result is -F: an estimate of a lower bound on log Z(psi).
 
-    Mean errors of the marginals of the projected model over 20 attractive (and 20 mixed) 16x16 Ising grids with
-    couplings up to 1, 2 and 4, norm bound 2.5, infinity norm, 60 steps (``benchmarks/divergences.py --accuracy``):
-
-    =====================================  ===============  ===============  ===============
-    starts, steps, coordinates             up to 1          up to 2          up to 4
-    =====================================  ===============  ===============  ===============
-    Euclidean projection                   0.018 (0.013)    0.275 (0.134)    0.399 (0.269)
-    1, fixed 0.1, indicator (the paper)    0.0083 (0.0039)  0.127 (0.079)    0.281 (0.201)
-    1, fixed 0.1, centred                  0.0041 (0.0041)  0.132 (0.068)    0.279 (0.202)
-    1, fixed 0.1, centred, 600 steps       0.0045 (0.0037)  0.126 (0.083)    0.277 (0.199)
-    1, decreasing, centred                 0.0026 (0.0025)  0.132 (0.065)    0.277 (0.201)
-    1, decreasing, fisher                  0.0026 (0.0025)  0.128 (0.066)    0.281 (0.193)
-    4, decreasing, fisher (default)        0.0030 (0.0026)  0.079 (0.073)    0.036 (0.122)
-    =====================================  ===============  ===============  ===============
-
-    with standard errors of up to a sixth, at strong attractive couplings up to half, of the error itself. More steps
-    from one start do not help; other starts do, because they find other valleys.
+    More steps from one start do not help; other starts do, because they find other valleys (measured errors:
+    ``divergences.py`` in benchmarks/README.md).
 
     A step takes about 2 ms on a 16x16 grid of binary variables with 500 chains. Time and memory are linear in the
     number of chains times the number of edges.

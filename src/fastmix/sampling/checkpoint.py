@@ -1,4 +1,4 @@
-"""Runs that survive: everything needed to go on, in one file that is replaced whole or not at all.
+"""Checkpoints of sampling: everything needed to go on, in one file that is replaced whole or not at all.
 
 A file is a line with the name and version of the format and the SHA-256 sum of all that follows, and then an archive
 of arrays in NumPy's npz format, not compressed.

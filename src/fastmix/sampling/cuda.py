@@ -257,22 +257,10 @@ class CudaGibbs(Engine):
         self._num_models = len(models)
         self.model = models[0]
 
-    def exchange_chains(self, first: ArrayLike, second: ArrayLike) -> None:
-        """Exchange the configurations of chains ``first[k]`` and ``second[k]``, all different, on the device."""
-        pairs = [np.asarray(chains, dtype=np.int64).reshape(-1) for chains in (first, second)]
-        both = np.concatenate(pairs)
-        if len(pairs[0]) != len(pairs[1]) or len(np.unique(both)) != len(both):
-            raise ValueError("first and second must name as many chains each, all different")
-        if both.size and not 0 <= both.min() <= both.max() < self.num_chains:
-            raise ValueError(f"chains must be from 0 to {self.num_chains - 1}, got {both.min()} to {both.max()}")
-        if both.size and self._n:
-            run = _kernels().exchange_packed if self._packed else _kernels().exchange_states
-            shape = self._support_shape(len(pairs[0]) * self._n)
-            sizes = np.uint64(self._stride), np.uint64(self._n)
-            start_kernel(run, shape, self._x, *map(self._cuda.to_device, pairs), *sizes)
-
     def count_pairs(self, out: IntArray) -> None:
         """Add the pairs of states on every edge, over all chains, to ``out`` (aligned with ``model.log_pairwise``)."""
+        from fastmix.sampling import cuda_support_kernels as kernels
+
         model = self.model
         if not model.num_edges:
             return
@@ -283,11 +271,11 @@ class CudaGibbs(Engine):
         if self._packed:
             words = -(-self.num_chains // 32)
             last = np.uint32((1 << (self.num_chains - 32 * (words - 1))) - 1)
-            start_kernel(_kernels().count_packed_pairs, shape, self._x, ends, stride, np.uint64(words), last, counts)
+            start_kernel(kernels.count_packed_pairs, shape, self._x, ends, stride, np.uint64(words), last, counts)
         else:
             sizes = self._cuda.to_device(model.num_states[model.edges].reshape(-1))
             offsets = self._cuda.to_device(model.pairwise_offsets[:-1].copy())
-            start_kernel(_kernels().count_state_pairs, shape, self._x, ends, sizes, offsets, stride, chains, counts)
+            start_kernel(kernels.count_state_pairs, shape, self._x, ends, sizes, offsets, stride, chains, counts)
         out += counts.copy_to_host().astype(np.int64)
 
     def words(self) -> tuple[Any, int, int]:
@@ -394,16 +382,21 @@ class CudaGibbs(Engine):
     # -- launches ---------------------------------------------------------------------------------------------------
 
     def _find_kernel(self, mode: int, grid: bool) -> Any:
+        # Imported here: importing Numba takes half a second.
+        from fastmix.sampling.cuda_field_kernels import packed_field_kernel, site_field_kernel
+        from fastmix.sampling.cuda_kernels import packed_kernel
+        from fastmix.sampling.cuda_state_kernels import logit_kernel, table_kernel
+
         per_chain, width = self._per_chain, self._width
         if self.kernel == "packed":
-            return _kernels().packed_kernel(self._launch.wide, self._launch.block_x, mode, per_chain, grid)
+            return packed_kernel(self._launch.wide, self._launch.block_x, mode, per_chain, grid)
         if self.kernel == "packed-field":
-            return _kernels().packed_field_kernel(mode, per_chain, grid)
+            return packed_field_kernel(mode, per_chain, grid)
         if self.kernel == "field":
-            return _kernels().site_field_kernel(self._degree, mode, grid)
+            return site_field_kernel(self._degree, mode, grid)
         if self.kernel == "logit":
-            return _kernels().logit_kernel(width, mode, per_chain, grid)
-        return _kernels().table_kernel(width, self._bytewise, self._small, mode, per_chain, grid)
+            return logit_kernel(width, mode, per_chain, grid)
+        return table_kernel(width, self._bytewise, self._small, mode, per_chain, grid)
 
     def _run(self, num_sweeps: int, mode: int) -> None:
         launch = self._launch
@@ -453,16 +446,11 @@ class CudaGibbs(Engine):
 
     def _empty_sums(self) -> None:
         if self._collected and self._num_rows:
+            from fastmix.sampling.cuda_support_kernels import empty_sums
+
             per_group = 1 if self._per_chain else self.group_size // self._width
             shape = self._support_shape(self._num_rows * (self._lanes // per_group))
             sizes = (np.uint64(self._num_rows), np.uint64(self._lanes), np.uint64(per_group))
-            start_kernel(_kernels().empty_sums, shape, self._sums, self._totals, *sizes)
+            start_kernel(empty_sums, shape, self._sums, self._totals, *sizes)
         self._swept += self._collected
         self._collected = 0
-
-
-def _kernels() -> Any:
-    """All kernels, imported when first needed: importing Numba takes half a second."""
-    from fastmix.sampling import cuda_programs
-
-    return cuda_programs

@@ -1,4 +1,4 @@
-"""CUDA kernels, second part: binary variables with any number of neighbours, from their log-odds.
+"""CUDA kernels for binary variables with any number of neighbours, from their log-odds.
 
 The log-odds f of a state 1 are a sum over the neighbours, taken in single precision. A uniform u is compared with
 p = 1 / (1 + exp(f)) through the sign of ``u (1 + exp(f)) - 1``, with a margin that is larger than all rounding errors

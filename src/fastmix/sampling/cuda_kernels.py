@@ -1,4 +1,4 @@
-"""CUDA kernels, first part: random numbers, and binary variables with at most four neighbours.
+"""CUDA kernels: random numbers, and packed binary variables with at most four neighbours.
 
 *Random numbers* are those of Philox4x32-10 (Salmon, Moraes, Dror and Shaw, 2011): a bijection of 128 bits, keyed by the
 seed, applied to the place where the numbers are used (sweep, variable, chains). There is no state to keep, and neither

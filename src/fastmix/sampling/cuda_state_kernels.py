@@ -1,6 +1,6 @@
-"""CUDA kernels, third part: variables with any number of states.
+"""CUDA kernels for variables with any number of states.
 
-One byte (or two) a state; a thread updates a site in four chains, so that the numbers of one Philox call are used up,
+One byte (or two) per state; a thread updates a site in four chains, so that the numbers of one Philox call are used up,
 or in a single one.
 """
 # Types inside kernels are those of their compiler.

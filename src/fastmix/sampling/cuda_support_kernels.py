@@ -1,4 +1,4 @@
-"""CUDA kernels, last part: what is done between sweeps. Emptying sums, counting pairs of states, exchanging chains."""
+"""CUDA kernels for what is done between sweeps: emptying sums, counting pairs of states."""
 # Types inside kernels are those of their compiler.
 # mypy: ignore-errors
 
@@ -8,7 +8,7 @@ from numba import cuda, int32, uint32, uint64
 
 from fastmix._jit import cuda_jit
 
-__all__ = ["count_packed_pairs", "count_state_pairs", "empty_sums", "exchange_packed", "exchange_states"]
+__all__ = ["count_packed_pairs", "count_state_pairs", "empty_sums"]
 
 _HISTOGRAM = 1024  # pairs of states that are counted in shared memory
 
@@ -93,31 +93,3 @@ def count_state_pairs(x, ends, sizes, offsets, stride, num_chains, out):
                 k += uint64(cuda.blockDim.x)
         cuda.syncthreads()
         edge += uint64(cuda.gridDim.x)
-
-
-@cuda_jit(cache=True)
-def exchange_packed(x, first, second, stride, num_sites):
-    """Exchange the states of chains ``first[k]`` and ``second[k]``; no chain may be named twice."""
-    place = uint64(cuda.blockIdx.x) * uint64(cuda.blockDim.x) + uint64(cuda.threadIdx.x)
-    while place < uint64(first.shape[0]) * num_sites:
-        pair, site = place // num_sites, place % num_sites
-        a, b = uint64(first[pair]), uint64(second[pair])
-        one, two = site * stride + (a >> uint64(5)), site * stride + (b >> uint64(5))
-        bit_a, bit_b = uint32(a & uint64(31)), uint32(b & uint64(31))
-        if ((x[one] >> bit_a) ^ (x[two] >> bit_b)) & uint32(1):  # others may change other bits of the same words
-            cuda.atomic.xor(x, one, uint32(uint32(1) << bit_a))
-            cuda.atomic.xor(x, two, uint32(uint32(1) << bit_b))
-        place += uint64(cuda.gridDim.x) * uint64(cuda.blockDim.x)
-
-
-@cuda_jit(cache=True)
-def exchange_states(x, first, second, stride, num_sites):
-    """The same for chains of bytes."""
-    place = uint64(cuda.blockIdx.x) * uint64(cuda.blockDim.x) + uint64(cuda.threadIdx.x)
-    while place < uint64(first.shape[0]) * num_sites:
-        pair, site = place // num_sites, place % num_sites
-        one, two = site * stride + uint64(first[pair]), site * stride + uint64(second[pair])
-        held = x[one]
-        x[one] = x[two]
-        x[two] = held
-        place += uint64(cuda.gridDim.x) * uint64(cuda.blockDim.x)

@@ -331,7 +331,7 @@ class Gibbs(Engine):
                 done.result()
         finally:
             waiting.clear()
-            wait(futures)  # also after Ctrl-C: nobody may look at the states while they are being written
+            wait(futures)  # also after Ctrl-C: states must not be read while threads write them
 
 
 def _kernels() -> Any:

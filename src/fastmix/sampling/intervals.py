@@ -3,7 +3,7 @@
 A sampled marginal is off for two reasons. The chains have not forgotten their start: the bias, which
 :func:`fastmix.mixing.bias_after` bounds. And there are finitely many of them: a deviation, which inequalities for
 averages of independent numbers bound. If the chains ran on a projected model, the distance of its marginals
-from those of the original comes on top (:mod:`fastmix.sampling.original`).
+from those of the original comes on top (:mod:`fastmix.sampling.comparison_bounds`).
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.resources import check_memory
 from fastmix.results import InferenceResult, Status, jsonable, provenance
 from fastmix.sampling.checkpoint import Checkpoint
+from fastmix.sampling.comparison_bounds import comparison_bounds, original_intervals
 from fastmix.sampling.diagnostics import (
     BatchStatistics,
     Summary,
@@ -31,7 +32,6 @@ from fastmix.sampling.diagnostics import (
 from fastmix.sampling.engine import Engine
 from fastmix.sampling.gibbs import Gibbs, check_conditionals, logit_arrays
 from fastmix.sampling.intervals import Intervals, rigorous_intervals
-from fastmix.sampling.original import comparison_bounds, original_intervals
 from fastmix.sampling.starts import dispersed_states, find_modes, remembered_sweeps
 from fastmix.validation import (
     check_accuracy,

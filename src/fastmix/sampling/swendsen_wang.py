@@ -235,7 +235,7 @@ class SwendsenWang(Engine):
 
 
 def check_swendsen_wang(model: MarkovRandomField) -> None:
-    """Nothing, when :class:`SwendsenWang` can sample from the model.
+    """Raise unless :class:`SwendsenWang` can sample from the model.
 
     Every table must be ``T(a, b) = J [a = b] + r(a) + s(b)`` to rounding (1e-12 of its largest entry, or of 1), with
     J >= 0, and equal state counts at both ends unless J = 0. Tables of two binary variables always have this form, and

@@ -19,14 +19,13 @@ from fastmix.results import Status, provenance
 from fastmix.sampling.cuda_device import cuda_available, require_cuda
 from fastmix.sampling.diagnostics import Summary, certain_entries, summarise
 from fastmix.sampling.gibbs import check_conditionals
-from fastmix.tempering.clusters import check_cluster_moves, fits_cluster_moves
 from fastmix.tempering.cuda_ladder import CudaLadder, ladders_together
 from fastmix.tempering.ladder import Ladder
-from fastmix.tempering.path import Path, make_path
+from fastmix.tempering.path import TemperingPath, make_path
 from fastmix.tempering.phases import outweighing
 from fastmix.tempering.result import TemperResult
 from fastmix.tempering.run import Clock, Plan, Run
-from fastmix.tempering.trees import check_tree_moves
+from fastmix.tempering.swendsen_wang_moves import check_swendsen_wang_moves, fits_swendsen_wang_moves
 from fastmix.validation import (
     check_accuracy,
     check_count,
@@ -40,7 +39,7 @@ __all__ = ["MOVES", "temper"]
 
 FloatArray = NDArray[np.float64]
 
-MOVES = ("houdayer", "swendsen-wang", "tree-block")
+MOVES = ("houdayer", "swendsen-wang")
 _NUM_SWEEPS = 5_000
 _MOST_SWEEPS = 1_000_000  # where an accuracy decides
 _LEAST_BURN_IN = 200
@@ -103,11 +102,10 @@ def temper(
     accuracy : float, optional
         Stop as soon as all probabilities are within this, by intervals of 95 % confidence each; ``num_sweeps``, a
         million by default, and ``time_limit`` still hold.
-    moves : "auto" or sequence of {"houdayer", "swendsen-wang", "tree-block"}
+    moves : "auto" or sequence of {"houdayer", "swendsen-wang"}
         What is done beside Gibbs sweeps. With ``houdayer`` an ensemble is two ladders, which exchange clusters of
         variables in which they differ, for graphs of few edges. ``swendsen-wang`` is for attractive Ising and Potts
-        models. ``tree-block`` draws induced forests of variables at once, for models without forbidden pairs. ``auto``
-        takes the first two where they fit, see Notes.
+        models. ``auto`` takes them where they fit, see the page on tempering in the documentation.
     evidence : mapping, optional
         Observed states by variable, numbers or names.
     edge_marginals : bool
@@ -157,12 +155,6 @@ def temper(
 
     *Cost.* A sweep takes K times the ladders times n updates, at about 1.5 ns each on one core. Lambda grows like the
     square root of n, and the memory is a byte an update of a sweep plus 4 K times the patterns of all neighbourhoods.
-
-    *Moves.* At equal CPU time (``benchmarks/moves.py``), Houdayer moves changed the mean error on mixed 16x16 Ising
-    grids with couplings up to 4 from 0.0101 to 0.0045; tree-block moves to 0.0072, and to 0.0046 beside Houdayer moves.
-    Beside those they lowered the standard error by 7 to 11 % on 3-regular graphs with mixed couplings, and the error
-    nowhere beyond noise; alone they raised the standard error by 9 to 19 % in four other families of seven. ``auto``
-    leaves them out.
 
     References
     ----------
@@ -214,8 +206,7 @@ def temper(
     if device == "cuda":
         ladder = CudaLadder(path, seed=seed)
     else:
-        clusters, trees = "swendsen-wang" in chosen, "tree-block" in chosen
-        ladder = Ladder(path, seed=seed, pairs=pairs, clusters=clusters, trees=trees, num_threads=num_threads)
+        ladder = Ladder(path, seed=seed, pairs=pairs, clusters="swendsen-wang" in chosen, num_threads=num_threads)
     run = Run(ladder, plan, clock, edge_marginals=edge_marginals, progress=progress)
     status = run.go()
     if not run.statistics.num_batches:
@@ -232,7 +223,7 @@ def temper(
 # -- what is asked for ------------------------------------------------------------------------------------------------
 
 
-def _choose_device(backend: str, path: Path, moves: Literal["auto"] | Sequence[str]) -> tuple[str, str]:
+def _choose_device(backend: str, path: TemperingPath, moves: Literal["auto"] | Sequence[str]) -> tuple[str, str]:
     """Where to run, ``cpu`` or ``cuda``, and that in words."""
     if backend not in ("cpu", "cuda", "auto"):
         raise ValueError(f"backend must be cpu, cuda or auto, got {backend!r}")
@@ -279,21 +270,19 @@ def _check_model(model: MarkovRandomField) -> None:
     check_conditionals(model)
 
 
-def _choose_moves(moves: Literal["auto"] | Sequence[str], path: Path) -> tuple[str, ...]:
+def _choose_moves(moves: Literal["auto"] | Sequence[str], path: TemperingPath) -> tuple[str, ...]:
     """The moves to make, in the order of ``MOVES``."""
     model = path.model
     if isinstance(moves, str):
         if moves != "auto":
             raise ValueError(f"moves must be 'auto' or a list of {', '.join(MOVES)}, got {moves!r}")
         sparse = 0 < 2 * model.num_edges <= _SPARSE * model.num_variables
-        attractive = path.forbidden is None and model.num_edges > 0 and fits_cluster_moves(path)
-        return tuple(name for name, fits in zip(MOVES, (sparse, attractive), strict=False) if fits)
+        attractive = path.forbidden is None and model.num_edges > 0 and fits_swendsen_wang_moves(path)
+        return tuple(name for name, fits in zip(MOVES, (sparse, attractive), strict=True) if fits)
     if unknown := [name for name in moves if name not in MOVES]:
         raise ValueError(f"moves must be 'auto' or a list of {', '.join(MOVES)}, got {unknown[0]!r}")
     if "swendsen-wang" in moves:
-        check_cluster_moves(path)
-    if "tree-block" in moves:
-        check_tree_moves(path)
+        check_swendsen_wang_moves(path)
     return tuple(name for name in MOVES if name in moves)
 
 
@@ -341,7 +330,7 @@ def _check_plan_memory(model: MarkovRandomField, plan: Plan) -> None:
     )
 
 
-def _certified_sweeps(path: Path, norm_bound: float | None) -> int | None:
+def _certified_sweeps(path: TemperingPath, norm_bound: float | None) -> int | None:
     """Sweeps that provably bring Gibbs sampling of the projected model to an accuracy of 0.01, if they are known."""
     if path.kind != "projected" or norm_bound is None or norm_bound >= 1.0:
         return None

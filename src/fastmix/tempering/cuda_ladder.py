@@ -12,7 +12,7 @@ from fastmix.sampling.cuda import CudaGibbs, choose_cuda_kernel
 from fastmix.sampling.cuda_device import CudaKernel, Launch, require_cuda, start_kernel
 from fastmix.sampling.generator import make_streams
 from fastmix.tempering.ladder import Counts, Ladder, derive_seed
-from fastmix.tempering.path import Path
+from fastmix.tempering.path import TemperingPath
 
 __all__ = ["CudaLadder", "ladders_together"]
 
@@ -28,7 +28,7 @@ _MOST_BLOCKS = 4096
 _BLOCK = {"packed": (4, 128), "table": (32, 16)}
 
 
-def ladders_together(path: Path) -> int:
+def ladders_together(path: TemperingPath) -> int:
     """Ladders that share words on the device, whose number must be a multiple of this.
 
     Raises
@@ -39,7 +39,7 @@ def ladders_together(path: Path) -> int:
     return 32 if _kernel(path) == "packed" else 4
 
 
-def _kernel(path: Path) -> CudaKernel:
+def _kernel(path: TemperingPath) -> CudaKernel:
     if choose_cuda_kernel(path.model, 1 << 10) == "packed":
         return "packed"
     entries = path.model.structure.pattern_entries
@@ -59,7 +59,7 @@ class CudaLadder(Ladder):
 
     Parameters
     ----------
-    path : Path
+    path : TemperingPath
     seed : int
     launch : Launch, optional
         Of the sweeps.
@@ -78,7 +78,7 @@ class CudaLadder(Ladder):
 
     def __init__(
         self,
-        path: Path,
+        path: TemperingPath,
         *,
         seed: int,
         launch: Launch | None = None,
@@ -210,7 +210,7 @@ class CudaLadder(Ladder):
         self._gibbs.take_sums()
 
     def limit_pairs(self) -> int:
-        """Nothing is exchanged between ladders here."""
+        """0: no rung exchanges clusters between ladders on a GPU."""
         return 0
 
     def take_sums(self) -> FloatArray:

@@ -14,11 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix.sampling.engine import sums_by_state
 from fastmix.sampling.generator import make_streams
-from fastmix.tempering.clusters import SwendsenWangMoves
-from fastmix.tempering.energies import Energies
-from fastmix.tempering.path import Path
+from fastmix.tempering.path import Energies, TemperingPath
 from fastmix.tempering.sweeps import Sweeps, make_sweeps
-from fastmix.tempering.trees import TreeMoves
+from fastmix.tempering.swendsen_wang_moves import SwendsenWangMoves
 from fastmix.validation import check_threads
 
 __all__ = ["Counts", "Ladder", "derive_seed"]
@@ -28,7 +26,6 @@ IntArray = NDArray[np.int64]
 
 PAIRS_EVERY = 20  # rounds between two exchanges of clusters between ladders
 CLUSTERS_EVERY = 100  # rounds between two Swendsen-Wang sweeps
-TREES_EVERY = 8  # rounds between two draws of forests
 _MOST_COLLECTED = 255  # sweeps whose full units fit into 32 bits
 _PERCOLATING = 0.9  # share of the largest cluster beyond which exchanging clusters only exchanges the ladders
 
@@ -80,7 +77,7 @@ class Ladder:
 
     Parameters
     ----------
-    path : Path
+    path : TemperingPath
     seed : int
     pairs : bool
         Every 20 rounds, ladders 2 p and 2 p + 1 exchange clusters at every rung: the connected components of the
@@ -89,9 +86,6 @@ class Ladder:
         log-weights of the two stays the same, for any pairwise model. C must be even.
     clusters : bool
         Every 100 rounds, a Swendsen-Wang sweep of every replica; the path must be one for it.
-    trees : bool
-        Every 8 rounds, a forest of variables is drawn at once in every replica
-        (:class:`fastmix.tempering.trees.TreeMoves`); the path must be one for it.
     num_threads : int, optional
         All cores by default; the numbers drawn do not depend on it.
 
@@ -103,7 +97,6 @@ class Ladder:
         Of the rungs on the path.
     sweeps, energies : Sweeps, Energies
         Of the path.
-    trees : TreeMoves or None
     device : str
         Where the rounds run: ``cpu`` or ``cuda``.
     """
@@ -113,12 +106,11 @@ class Ladder:
 
     def __init__(
         self,
-        path: Path,
+        path: TemperingPath,
         *,
         seed: int,
         pairs: bool = False,
         clusters: bool = False,
-        trees: bool = False,
         num_threads: int | None = None,
     ) -> None:
         self.path, self.seed = path, seed
@@ -128,7 +120,6 @@ class Ladder:
         self.sweeps: Sweeps = make_sweeps(path)
         self.energies = Energies(path)
         self.positions = np.zeros(0)
-        self.trees = TreeMoves(path, seed=derive_seed(seed, 0, 3)) if trees else None
         self._phase = 0
         self._first_pair_rung = 0
         self._blocks: list[_Block] = []
@@ -143,13 +134,12 @@ class Ladder:
     @property
     def bytes_per_rung(self) -> float:
         """Memory that the tables of a rung take."""
-        return self.sweeps.bytes_per_rung + (self.trees.bytes_per_rung if self.trees is not None else 0.0)
+        return self.sweeps.bytes_per_rung
 
     @property
     def bytes_per_lane(self) -> float:
         """Memory that a replica takes: its configuration twice, while rungs change, and its generator."""
-        n = self.path.model.num_variables
-        return 2.0 * (n + 20.0) + (self.trees.bytes_per_lane if self.trees is not None else 0.0)
+        return 2.0 * (self.path.model.num_variables + 20.0)
 
     @property
     def updates_per_round(self) -> int:
@@ -168,7 +158,6 @@ class Ladder:
         coefficients = self.path.coefficients(self.positions)
         self._gaps = np.diff(coefficients, axis=0)
         self._arguments = self.sweeps.arguments(coefficients)
-        self._tree_arguments = self.trees.arguments(coefficients) if self.trees is not None else ()
         self.shifts = np.zeros(num_rungs - 1)
         self._round = self._swept = self._collected = 0
         self._first_pair_rung = 0
@@ -220,11 +209,7 @@ class Ladder:
         """Run rounds; ``collect`` adds up what the sweeps of the highest rung give."""
         while num_rounds > 0:
             count = num_rounds
-            for every, active in (
-                (PAIRS_EVERY, self.pairs),
-                (CLUSTERS_EVERY, self.clusters),
-                (TREES_EVERY, self.trees is not None),
-            ):
+            for every, active in ((PAIRS_EVERY, self.pairs), (CLUSTERS_EVERY, self.clusters)):
                 if active:
                     count = min(count, every - self._round % every)
             if collect:
@@ -248,7 +233,7 @@ class Ladder:
             )  # fmt: skip
         last = self._round + count
         if self.pairs and last % PAIRS_EVERY == 0:
-            from fastmix.tempering.cluster_kernels import exchange_clusters
+            from fastmix.tempering.houdayer_kernels import exchange_clusters
 
             graph = self.path.model.adjacency
             exchange_clusters(
@@ -257,8 +242,6 @@ class Ladder:
             )  # fmt: skip
         if block.swendsen_wang is not None and last % CLUSTERS_EVERY == 0:
             block.swendsen_wang(block.x)
-        if self.trees is not None and last % TREES_EVERY == 0:
-            self.trees(last // TREES_EVERY, block.x, self._tree_arguments, block.streams)
 
     # -- what was counted -------------------------------------------------------------------------------------------
 
@@ -316,7 +299,7 @@ class Ladder:
             for done in futures:
                 done.result()
         finally:
-            wait(futures)  # also after Ctrl-C: nobody may look at the states while they are being written
+            wait(futures)  # also after Ctrl-C: states must not be read while threads write them
 
 
 def derive_seed(seed: int, *purpose: int) -> int:

@@ -1,16 +1,17 @@
-"""Paths of models from one that is known exactly to the one asked about."""
+"""Paths of models from one that is known exactly to the one asked about, and the energies along them."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix.model import MarkovRandomField
 
-__all__ = ["Path", "make_path", "split_tables"]
+__all__ = ["Energies", "TemperingPath", "make_path", "split_tables"]
 
 FloatArray = NDArray[np.float64]
 
@@ -18,7 +19,7 @@ _UNARY_POWER = 1.5
 
 
 @dataclass(frozen=True, eq=False)
-class Path:
+class TemperingPath:
     """Models ``p_s(x) ~ exp(a_0(s) U(x) + a_1(s) V_1(x) + ..)`` for s from 0 to 1, the last one the target.
 
     U is the sum of the unaries, and every V the sum of one set of tables.
@@ -68,7 +69,7 @@ class Path:
         return self.model.replace(log_unary=unary * self.model.log_unary, log_pairwise=pairwise)
 
 
-def make_path(model: MarkovRandomField, *, norm_bound: float | None = None) -> Path:
+def make_path(model: MarkovRandomField, *, norm_bound: float | None = None) -> TemperingPath:
     """The path to a model from a start that is known exactly.
 
     Parameters
@@ -100,7 +101,9 @@ def make_path(model: MarkovRandomField, *, norm_bound: float | None = None) -> P
         sets.append(project(split, norm_bound=norm_bound).model.log_pairwise)
     elif norm_bound is not None:
         kind = "independent"
-    return Path(split, tuple(sets), forbidden, kind, None if forbidden is not None else _start_log_z(split, kind))
+    return TemperingPath(
+        split, tuple(sets), forbidden, kind, None if forbidden is not None else _start_log_z(split, kind)
+    )
 
 
 def split_tables(model: MarkovRandomField) -> MarkovRandomField:
@@ -145,3 +148,43 @@ def _start_log_z(model: MarkovRandomField, kind: str) -> float:
     top = np.maximum.reduceat(model.log_unary, model.unary_offsets[:-1])
     weights = np.exp(model.log_unary - np.repeat(top, model.num_states))
     return model.log_constant + math.fsum(top + np.log(np.add.reduceat(weights, model.unary_offsets[:-1])))
+
+
+class Energies:
+    """The sums U, V_1, .. of a path for configurations side by side: what exchanges and log Z are made of."""
+
+    def __init__(self, path: TemperingPath) -> None:
+        model = path.model
+        n, edges = model.num_variables, model.edges
+        self._count = 1 + len(path.tables)
+        constants = np.zeros(self._count)
+        self._binary = bool((model.num_states == 2).all())
+        if not self._binary:
+            self._arrays: tuple[Any, ...] = (
+                model.num_states.astype(np.uint32), model.unary_offsets, model.log_unary.astype(np.float32),
+                edges.astype(np.int32), model.pairwise_offsets, np.array(path.tables, dtype=np.float32), constants,
+            )  # fmt: skip
+            return
+        constants[0] = model.log_unary[::2].sum()
+        linear, weights = np.zeros((len(path.tables), n)), np.zeros((len(path.tables), len(edges)))
+        for d, flat in enumerate(path.tables):
+            t = flat.reshape(-1, 2, 2)
+            constants[d + 1] = t[:, 0, 0].sum()
+            linear[d] = np.bincount(edges[:, 0], t[:, 1, 0] - t[:, 0, 0], minlength=n)
+            linear[d] += np.bincount(edges[:, 1], t[:, 0, 1] - t[:, 0, 0], minlength=n)
+            weights[d] = t[:, 1, 1] - t[:, 1, 0] - t[:, 0, 1] + t[:, 0, 0]
+        self._arrays = (
+            (model.log_unary[1::2] - model.log_unary[::2]).astype(np.float32), linear.astype(np.float32),
+            np.searchsorted(edges[:, 0], np.arange(n + 1)), edges[:, 1].astype(np.int32), weights.astype(np.float32),
+            constants,
+        )  # fmt: skip
+
+    def __call__(self, x: NDArray[np.uint8]) -> FloatArray:
+        """Values (components, W) of configurations (n, W)."""
+        from fastmix.tempering import kernels
+
+        out = np.empty((self._count, x.shape[1]))
+        room = np.empty(out.shape, dtype=np.float32)
+        run: Any = kernels.binary_energies if self._binary else kernels.general_energies
+        run(x, *self._arrays, room, out)
+        return out

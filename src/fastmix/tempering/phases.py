@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.sampling.starts import find_modes
-from fastmix.tempering.path import Path
+from fastmix.tempering.path import TemperingPath
 from fastmix.variational.mean_field import ascend, expected_tables
 
 __all__ = ["Phase", "enter_phases", "find_phases", "lower_bounds", "outweighing", "spread_phases"]
@@ -53,7 +53,7 @@ class Phase:
     entropy: float
 
 
-def find_phases(path: Path, *, seed: int) -> list[Phase]:
+def find_phases(path: TemperingPath, *, seed: int) -> list[Phase]:
     """The phases around the modes of the target: mean field from each, the largest bound first, at most 8.
 
     Where pairs are forbidden the phases are the modes alone.
@@ -73,18 +73,20 @@ def find_phases(path: Path, *, seed: int) -> list[Phase]:
     return sorted(phases, key=lambda phase: -_height(path, phase))
 
 
-def _height(path: Path, phase: Phase) -> float:
+def _height(path: TemperingPath, phase: Phase) -> float:
     return float(lower_bounds(path, [phase], np.ones(1))[0, 0])
 
 
-def lower_bounds(path: Path, phases: list[Phase], positions: FloatArray) -> FloatArray:
+def lower_bounds(path: TemperingPath, phases: list[Phase], positions: FloatArray) -> FloatArray:
     """``E_q[log-weight] + entropy(q)`` of every phase at every position, (phases, K): at most log Z there."""
     coefficients = path.coefficients(positions)
     bounds = [coefficients @ phase.energies + phase.entropy for phase in phases]
     return path.model.log_constant + np.array(bounds).reshape(len(phases), len(positions))
 
 
-def spread_phases(states: NDArray[np.uint8], path: Path, phases: list[Phase], rng: np.random.Generator) -> None:
+def spread_phases(
+    states: NDArray[np.uint8], path: TemperingPath, phases: list[Phase], rng: np.random.Generator
+) -> None:
     """Start the highest rung of one ladder in four in a phase, in place; configurations (K, C, n) of C ladders.
 
     Phases that are not left again then show in the disagreement of the ladders.
@@ -95,7 +97,7 @@ def spread_phases(states: NDArray[np.uint8], path: Path, phases: list[Phase], rn
 
 def enter_phases(
     states: NDArray[np.uint8],
-    path: Path,
+    path: TemperingPath,
     positions: FloatArray,
     log_z: FloatArray,
     phases: list[Phase],
@@ -126,7 +128,7 @@ def enter_phases(
             states[k, c] = _draw(path, phases[int(np.searchsorted(below[:, k], level, side="right"))], rng)
 
 
-def _draw(path: Path, phase: Phase, rng: np.random.Generator) -> IntArray:
+def _draw(path: TemperingPath, phase: Phase, rng: np.random.Generator) -> IntArray:
     """A configuration (n,) from q."""
     model = path.model
     total = np.cumsum(phase.marginals)
@@ -137,7 +139,7 @@ def _draw(path: Path, phase: Phase, rng: np.random.Generator) -> IntArray:
     return np.minimum(drawn, model.num_states - 1)
 
 
-def outweighing(path: Path, phases: list[Phase], log_z: float, margin: float) -> tuple[Phase, float] | None:
+def outweighing(path: TemperingPath, phases: list[Phase], log_z: float, margin: float) -> tuple[Phase, float] | None:
     """The phase whose bound exceeds an estimate of log Z by most, with its bound, if that is by more than a margin."""
     if not phases:
         return None

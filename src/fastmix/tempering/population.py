@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix.sampling.generator import make_streams
-from fastmix.tempering.energies import Energies
-from fastmix.tempering.path import Path
+from fastmix.tempering.path import Energies, TemperingPath
 from fastmix.tempering.sweeps import Sweeps
 
 __all__ = ["Population", "anneal", "next_position"]
@@ -27,7 +26,7 @@ class Population:
 
     Parameters
     ----------
-    path : Path
+    path : TemperingPath
     sweeps : Sweeps
         Of the path.
     energies : Energies
@@ -40,7 +39,7 @@ class Population:
     position : float
     """
 
-    def __init__(self, path: Path, sweeps: Sweeps, energies: Energies, *, size: int, seed: int) -> None:
+    def __init__(self, path: TemperingPath, sweeps: Sweeps, energies: Energies, *, size: int, seed: int) -> None:
         model = path.model
         self.path, self.size = path, size
         self._sweeps, self._energies = sweeps, energies
@@ -98,7 +97,7 @@ def anneal(
     return np.array(positions), states
 
 
-def next_position(path: Path, position: float, energies: FloatArray, *, rejection: float) -> float:
+def next_position(path: TemperingPath, position: float, energies: FloatArray, *, rejection: float) -> float:
     """The furthest position to which exchanges from here would be rejected at about a given rate.
 
     When D, the difference of the log-weights, is normal with variance v at both ends, exchanges are rejected at the

@@ -12,7 +12,7 @@ from fastmix.errors import UnfitMethodError
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import offsets_of
 from fastmix.sampling.generator import thresholds
-from fastmix.tempering.path import Path
+from fastmix.tempering.path import TemperingPath
 
 __all__ = ["SummedSweeps", "Sweeps", "TabulatedSweeps", "contrast_places", "make_sweeps"]
 
@@ -30,11 +30,11 @@ class TabulatedSweeps:
 
     Parameters
     ----------
-    path : Path
+    path : TemperingPath
         With few enough patterns, see :func:`make_sweeps`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: TemperingPath) -> None:
         model, graph = path.model, path.model.adjacency
         n, degree = model.num_variables, graph.degree
         self._order, _ = model.structure.visit_order
@@ -116,11 +116,11 @@ class SummedSweeps:
 
     Parameters
     ----------
-    path : Path
+    path : TemperingPath
         Without forbidden pairs.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: TemperingPath) -> None:
         model, graph = path.model, path.model.adjacency
         order, _ = model.structure.visit_order
         starts, here, zero = contrast_places(model)
@@ -154,7 +154,7 @@ class SummedSweeps:
 Sweeps = TabulatedSweeps | SummedSweeps
 
 
-def make_sweeps(path: Path) -> Sweeps:
+def make_sweeps(path: TemperingPath) -> Sweeps:
     """The faster of the two kinds of sweeps that fits.
 
     Raises
@@ -193,7 +193,7 @@ def contrast_places(model: MarkovRandomField) -> tuple[IntArray, IntArray, IntAr
     return starts, zero + own * np.repeat(own_steps, sizes), zero
 
 
-def _pattern_sums(path: Path, flat: FloatArray, sites: IntArray, shape: tuple[int, ...]) -> FloatArray:
+def _pattern_sums(path: TemperingPath, flat: FloatArray, sites: IntArray, shape: tuple[int, ...]) -> FloatArray:
     """Sums of tables for every pattern of the neighbours (sites, patterns, states)."""
     model, graph = path.model, path.model.adjacency
     states, degree = shape[0], len(shape) - 1

@@ -38,8 +38,8 @@ FloatArray = NDArray[np.float64]
 # (benchmarks/gpu_loopy_bp.py), but starting a device takes a second or so, once.
 LEAST_MESSAGES = 1 << 20
 MOST_STATES = 64  # vectors of a thread that a cache holds
-_MOST_NEIGHBOURS = 1024  # a thread goes through all neighbours of its variable alone: beyond, "auto" stays on the CPU
-_FEW_NEIGHBOURS = (4, 8)  # up to which they are held in registers
+_MOST_NEIGHBORS = 1024  # a thread goes through all neighbours of its variable alone: beyond, "auto" stays on the CPU
+_FEW_NEIGHBORS = (4, 8)  # up to which they are held in registers
 _SMALL = 8  # states of all variables up to which vectors are held in registers
 _WIDTHS = (8, 16, 32, 64)
 _MOST_NUMBERS = 1 << 32  # of a set of messages: their places have 32 bits
@@ -59,8 +59,8 @@ def why_not_cuda(model: MarkovRandomField) -> str | None:
     if count < LEAST_MESSAGES:
         return f"a model of {count:,} messages, fewer than {LEAST_MESSAGES:,}, takes less time there"
     most = model.adjacency.max_degree
-    if most > _MOST_NEIGHBOURS:
-        return f"a variable with {most:,} neighbours, more than {_MOST_NEIGHBOURS:,}, would keep the GPU waiting"
+    if most > _MOST_NEIGHBORS:
+        return f"a variable with {most:,} neighbours, more than {_MOST_NEIGHBORS:,}, would keep the GPU waiting"
     return None
 
 
@@ -106,11 +106,6 @@ class _CudaMessages:
         )  # fmt: skip
         self._arrays = {name: self._cuda.to_device(np.ascontiguousarray(a)) for name, a in arrays.items()}
         self._messages = self._cuda.to_device(np.full(numbers, start))
-
-    @property
-    def bytes_per_iteration(self) -> int:
-        """Bytes that an iteration must move: every array and one set of messages read once, the other set written."""
-        return sum(a.nbytes for a in self._arrays.values()) + 16 * self._layout.num_entries
 
     def _find_kernel(self) -> Any:
         raise NotImplementedError
@@ -174,7 +169,7 @@ class _CudaBinaryMessages(_CudaMessages):
         from fastmix.variational.cuda_message_kernels import binary_kernel
 
         most = self.model.adjacency.max_degree
-        return binary_kernel(self._logs, next((few for few in _FEW_NEIGHBOURS if most <= few), 0))
+        return binary_kernel(self._logs, next((few for few in _FEW_NEIGHBORS if most <= few), 0))
 
     def advance(self, num_iterations: int, damping: float, tol: float) -> tuple[int, float, bool]:
         if not self.model.num_edges:

@@ -1,6 +1,7 @@
-"""Compiled handling of forbidden pairs. Import it inside functions only: it needs Numba.
+"""Compiled handling of forbidden pairs, and a heap. Import it inside functions only: it needs Numba.
 
-States that no configuration can use, and the search for a configuration that is allowed.
+States that no configuration can use, the search for a configuration that is allowed, and the heap of changing keys,
+largest first, that this search and residual belief propagation use.
 """
 
 from __future__ import annotations
@@ -8,9 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from fastmix._jit import njit
-from fastmix.variational.heap_kernels import order_heap, settle
 
-__all__ = ["close_supports", "find_configuration"]
+__all__ = ["close_supports", "find_configuration", "order_heap", "settle"]
 
 
 @njit(cache=True, nogil=True)
@@ -169,3 +169,48 @@ def find_configuration(  # type: ignore[no-untyped-def]
             settle(heap, place, keys, i)
             possible = left[i] > 0
     return 1
+
+
+# -- heap -------------------------------------------------------------------------------------------------------------
+# ``heap`` holds items in the order of the heap, ``place`` the position of every item, ``keys`` the key of every item.
+
+# Called from compiled code only: no entry point from Python, which saves compilation time.
+_inner = njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+@_inner
+def _sink(heap, place, keys, at):  # type: ignore[no-untyped-def]
+    item = heap[at]
+    key = keys[item]
+    while 2 * at + 1 < len(heap):
+        child = 2 * at + 1
+        if child + 1 < len(heap) and keys[heap[child + 1]] > keys[heap[child]]:
+            child += 1
+        if keys[heap[child]] <= key:
+            break
+        heap[at] = heap[child]
+        place[heap[at]] = at
+        at = child
+    heap[at] = item
+    place[item] = at
+
+
+@_inner
+def order_heap(heap, place, keys):  # type: ignore[no-untyped-def]
+    """Bring items in any order into that of a heap; ``place`` is written."""
+    for at in range(len(heap)):
+        place[heap[at]] = at
+    for at in range(len(heap) // 2 - 1, -1, -1):
+        _sink(heap, place, keys, at)
+
+
+@_inner
+def settle(heap, place, keys, item):  # type: ignore[no-untyped-def]
+    """Move one item whose key has changed to where it belongs; all others must be in order."""
+    at, key = place[item], keys[item]
+    while at > 0 and keys[heap[(at - 1) // 2]] < key:
+        heap[at] = heap[(at - 1) // 2]
+        place[heap[at]] = at
+        at = (at - 1) // 2
+    heap[at] = item
+    _sink(heap, place, keys, at)

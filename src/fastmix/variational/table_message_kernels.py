@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastmix._jit import njit
-from fastmix.variational.heap_kernels import order_heap, settle
+from fastmix.variational.support_kernels import order_heap, settle
 
 __all__ = ["start_residual", "table_beliefs", "table_residual", "table_rounds"]
 

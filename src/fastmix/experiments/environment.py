@@ -1,16 +1,18 @@
-"""What a run was made on: processor, memory, system and versions, without anything that names a place or a person."""
+"""What a run is made on: machine and versions, without anything that names a place or a person; optional libraries."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import os
 import platform
 from pathlib import Path
+from typing import Any
 
 from fastmix import __version__
 from fastmix.resources import format_bytes
 
-__all__ = ["describe_machine"]
+__all__ = ["describe_machine", "require"]
 
 _PACKAGES = ("numpy", "scipy", "numba", "matplotlib")
 
@@ -61,3 +63,27 @@ def _memory() -> str:
         return format_bytes(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (ValueError, OSError, AttributeError):
         return "not known"
+
+
+def require(module: str, *, extra: str, purpose: str) -> Any:
+    """The module of that name.
+
+    Raises
+    ------
+    ImportError
+        If it is not installed; one line that names the extra to install.
+
+    Examples
+    --------
+    >>> require("no_such_module", extra="plot", purpose="figures")
+    Traceback (most recent call last):
+        ...
+    ImportError: figures need no_such_module: pip install 'fastmix[plot]'
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        if error.name is not None and error.name.split(".")[0] != module.split(".")[0]:
+            raise  # it is installed, and something it needs is not
+        root = module.split(".")[0]
+        raise ImportError(f"{purpose} need {root}: pip install 'fastmix[{extra}]'", name=root) from None

@@ -35,6 +35,7 @@ __all__ = [
     "check_outputs",
     "check_picture_name",
     "emit_json",
+    "explain_status",
     "forget_checkpoint",
     "is_log_z",
     "load",

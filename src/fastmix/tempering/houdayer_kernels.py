@@ -1,4 +1,4 @@
-"""Compiled exchange of clusters between two ladders, rung by rung."""
+"""Houdayer moves, compiled: exchange of clusters between two ladders, rung by rung."""
 
 from __future__ import annotations
 

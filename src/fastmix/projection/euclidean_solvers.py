@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from fastmix.norms import matrix_norm
 from fastmix.projection.edges import EdgeCosts
 
-__all__ = ["SOLVERS", "Solution", "Target"]
+__all__ = ["SOLVERS", "Solution", "Target", "symmetric"]
 
 FloatArray = NDArray[np.float64]
 
@@ -137,7 +137,14 @@ def solve_inf(costs: EdgeCosts, target: Target) -> Solution:
 
 
 def solve_spectral(costs: EdgeCosts, target: Target) -> Solution:
-    """Projection onto ``lambda_max(Z) <= limit``; the multipliers are the factor V (n, rank) of W = V V^T."""
+    """Projection onto ``lambda_max(Z) <= limit``; the multipliers are the factor V (n, 8) of W = V V^T.
+
+    The multiplier W of the constraint is positive semidefinite, and written as V V^T (Burer and Monteiro, 2003) it
+    needs no matrix decomposition: V climbs by L-BFGS. At the optimum ``W (c I - Z) = 0``, so that the rank of W is at
+    most the multiplicity of the largest eigenvalue of Z; 8 is enough unless more eigenvalues than that meet at the
+    limit. The dual is concave in W and not in V, but any V gives a valid lower bound: an ascent that gets stuck, or
+    lacks the rank, leaves a gap and is reported as not converged.
+    """
     from fastmix.projection import spectral_kernels
 
     model = costs.model

@@ -19,7 +19,7 @@ from fastmix.model.build import table_positions
 from fastmix.sampling.intervals import Intervals, finish_intervals
 from fastmix.validation import check_choice
 
-__all__ = ["Comparison", "comparison_bounds", "original_intervals"]
+__all__ = ["ComparisonBounds", "comparison_bounds", "original_intervals"]
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -32,7 +32,7 @@ _SOLVER_RTOL = 1e-6  # of the average right-hand side; what is left is covered, 
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class ComparisonBounds:
     """How far the marginals of two models can be apart.
 
     Attributes
@@ -55,7 +55,7 @@ class Comparison:
 
 def comparison_bounds(
     projected: MarkovRandomField, original: MarkovRandomField, *, bound: Bound = "sigmoid"
-) -> Comparison:
+) -> ComparisonBounds:
     """Bounds on the distance of the marginals of two models on the same graph (Dobrushin's comparison).
 
     Let R bound the dependencies of the projected model, and let ``b_j`` bound the total variation distance of the two
@@ -76,7 +76,7 @@ def comparison_bounds(
 
     Returns
     -------
-    Comparison
+    ComparisonBounds
         Often loose: where the projection changed much, the bounds are 1, and ``advice`` says why.
 
     Raises
@@ -131,10 +131,10 @@ def comparison_bounds(
     advice = _advice(matrix, bounds, vacuous, contracting, bound)
     if vacuous.any() and (undefined := dependency.undefined_conditional(projected)) is not None:
         advice = f"Nothing is known: in the projected model {undefined[1]}."
-    return Comparison(bounds, b, vacuous, advice)
+    return ComparisonBounds(bounds, b, vacuous, advice)
 
 
-def original_intervals(original: MarkovRandomField, intervals: Intervals, comparison: Comparison) -> Intervals:
+def original_intervals(original: MarkovRandomField, intervals: Intervals, comparison: ComparisonBounds) -> Intervals:
     """Intervals for the marginals of the original model, from those of its projection.
 
     The marginals of the two models are at most ``comparison.bounds`` apart, so the intervals become wider by this
@@ -145,7 +145,7 @@ def original_intervals(original: MarkovRandomField, intervals: Intervals, compar
     original : MarkovRandomField
     intervals : Intervals
         For the projected model, see :func:`fastmix.sampling.intervals.rigorous_intervals`.
-    comparison : Comparison
+    comparison : ComparisonBounds
         See :func:`comparison_bounds`.
 
     Raises

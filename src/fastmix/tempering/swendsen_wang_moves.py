@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 
 from fastmix.errors import UnfitMethodError
 from fastmix.sampling.swendsen_wang import _normal_form, check_swendsen_wang
-from fastmix.tempering.path import Path
+from fastmix.tempering.path import TemperingPath
 
-__all__ = ["SwendsenWangMoves", "check_cluster_moves", "fits_cluster_moves"]
+__all__ = ["SwendsenWangMoves", "check_swendsen_wang_moves", "fits_swendsen_wang_moves"]
 
 FloatArray = NDArray[np.float64]
 
 
-def check_cluster_moves(path: Path) -> None:
-    """Nothing, when every model of the path is one for Swendsen-Wang sweeps.
+def check_swendsen_wang_moves(path: TemperingPath) -> None:
+    """Raise unless every model of the path is one for Swendsen-Wang sweeps.
 
     Raises
     ------
@@ -33,14 +33,14 @@ class SwendsenWangMoves:
 
     Parameters
     ----------
-    path : Path
-        That :func:`check_cluster_moves` accepts.
+    path : TemperingPath
+        That :func:`check_swendsen_wang_moves` accepts.
     positions : float array (K,)
     random : uint64 array (K, C, 4)
         Generators, one for every replica; changed in place.
     """
 
-    def __init__(self, path: Path, positions: FloatArray, random: NDArray[np.uint64]) -> None:
+    def __init__(self, path: TemperingPath, positions: FloatArray, random: NDArray[np.uint64]) -> None:
         model = path.model
         self._binary = bool((model.num_states == 2).all())
         self._offsets = model.unary_offsets
@@ -74,10 +74,10 @@ class SwendsenWangMoves:
             lanes[...] = states.T
 
 
-def fits_cluster_moves(path: Path) -> bool:
-    """Whether :func:`check_cluster_moves` accepts the path."""
+def fits_swendsen_wang_moves(path: TemperingPath) -> bool:
+    """Whether :func:`check_swendsen_wang_moves` accepts the path."""
     try:
-        check_cluster_moves(path)
+        check_swendsen_wang_moves(path)
     except UnfitMethodError:
         return False
     return True

@@ -18,9 +18,9 @@ from fastmix.errors import ModelError
 from fastmix.instances import ising_grid, potts_grid
 from fastmix.model import MarkovRandomField
 from fastmix.projection import project
-from fastmix.sampling import original as module
+from fastmix.sampling import comparison_bounds as module
+from fastmix.sampling.comparison_bounds import ComparisonBounds, comparison_bounds, original_intervals
 from fastmix.sampling.intervals import Intervals, rigorous_intervals
-from fastmix.sampling.original import Comparison, comparison_bounds, original_intervals
 
 FloatArray = NDArray[np.float64]
 INF = math.inf
@@ -66,7 +66,7 @@ def assert_within(projected: MarkovRandomField, original: MarkovRandomField, bou
         assert distance <= bound + ROUNDING, f"variable {i} is {distance} away, promised {bound}"
 
 
-def assert_sound(comparison: Comparison, n: int) -> None:
+def assert_sound(comparison: ComparisonBounds, n: int) -> None:
     assert comparison.bounds.shape == comparison.conditional_bounds.shape == comparison.vacuous.shape == (n,)
     assert (comparison.bounds >= 0.0).all()
     assert (comparison.bounds <= 1.0).all()
@@ -132,11 +132,11 @@ def sabotages() -> list[tuple[str, Callable[[pytest.MonkeyPatch], None]]]:
         true = module._conditional_distances
         patch.setattr(module, "_conditional_distances", lambda *models: 0.5 * true(*models))
 
-    def forget_neighbours(patch: pytest.MonkeyPatch) -> None:
+    def forget_neighbors(patch: pytest.MonkeyPatch) -> None:
         true = module.safe_matrix
         patch.setattr(module, "safe_matrix", lambda *arguments: 0.0 * true(*arguments))
 
-    return [("half of b", halve_b), ("no dependencies", forget_neighbours)]
+    return [("half of b", halve_b), ("no dependencies", forget_neighbors)]
 
 
 @pytest.mark.parametrize("sabotage", [f for _, f in sabotages()], ids=[name for name, _ in sabotages()])
@@ -329,7 +329,7 @@ def test_original_intervals() -> None:
 def test_original_intervals_that_say_nothing() -> None:
     model = MarkovRandomField.from_tables([[0.0, 0.0], [0.0, -INF]], [], [])
     narrow = rigorous_intervals(model, [0.5, 0.5, 1.0, 0.0], num_chains=1000, bias=0.0)
-    nothing = Comparison(np.ones(2), np.ones(2), np.ones(2, dtype=bool), "Nothing is known.")
+    nothing = ComparisonBounds(np.ones(2), np.ones(2), np.ones(2, dtype=bool), "Nothing is known.")
     wide = original_intervals(model, narrow, nothing)
     assert wide.vacuous.tolist() == [True, True, False, False]
     assert wide.lower.tolist() == [0.0, 0.0, 1.0, 0.0]
