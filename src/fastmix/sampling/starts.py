@@ -154,7 +154,7 @@ class _Found:
         self.states, self.weights = states[weights > -np.inf], weights[weights > -np.inf]
 
     def hopeful(self, free: BoolArray) -> IntArray:
-        """For every variable the free state that is best beside the best free states of its neighbours, (n,)."""
+        """The hopeful configuration (n,) of free states."""
         from fastmix.sampling.gibbs_kernels import hopeful
 
         states = np.zeros(self.model.num_variables, dtype=np.int64)
