@@ -13,7 +13,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from naive_uai import NaiveModel, RefusedError, assert_same, read_naive
 
@@ -242,13 +242,11 @@ def test_what_crafting_starts_from(tmp_path):
 # -- any bytes --------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300)
 @given(st.lists(st.sampled_from([*POOL, b" ", b" ", b"2", b"1"]), max_size=40).map(b" ".join))
 def test_heaps_of_words(data):
     check_agreement(b"MARKOV " + data)
 
 
-@settings(max_examples=300)
 @given(st.binary(max_size=60))
 def test_any_bytes(data):
     check_agreement(data)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import convex_oracle
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -240,7 +240,6 @@ def test_prices_bound_every_matrix_of_the_ball(seed: int, norm: str) -> None:
 # -- properties -------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
 @given(models(allow_forbidden=False, scales=(0.0, 0.3, 1.0, 5.0)), st.sampled_from(NORMS), st.sampled_from([0.5, 2.5]))
 def test_every_model_is_projected(model: MarkovRandomField, norm: str, norm_bound: float) -> None:
     before = model.log_pairwise.copy()

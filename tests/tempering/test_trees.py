@@ -1,10 +1,5 @@
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from test_ladder import (
@@ -273,17 +268,3 @@ def plain_results() -> list:
         run.advance(17, collect=False)
         results.append(run.get_states().tolist())
     return results
-
-
-def test_kernels_agree_without_the_compiler():
-    here = os.path.dirname(__file__)
-    script = (
-        "import json, sys; import numpy as np; np.seterr(over='ignore');"  # 32-bit sums wrap on purpose
-        f"sys.path[:0] = [{here!r}, {os.path.dirname(here)!r}];"
-        "import test_trees; print(json.dumps(test_trees.plain_results()))"
-    )
-    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
-    command = [sys.executable, "-W", "error", "-c", script]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == plain_results()
