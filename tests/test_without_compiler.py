@@ -66,6 +66,7 @@ def test_results_are_kept_for_comparison() -> None:
 
 
 @pytest.mark.first
+@pytest.mark.timeout(600)
 def test_kernels_agree_without_the_compiler(tmp_path: Path, record_property) -> None:
     marked = [str(path) for path in sorted(TESTS.rglob("test_*.py")) if "mark.nojit" in path.read_text()]
     kept, measured = tmp_path / "plain.json", tmp_path / "coverage"
@@ -79,7 +80,7 @@ def test_kernels_agree_without_the_compiler(tmp_path: Path, record_property) -> 
         cwd=TESTS.parent,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=580,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert "skipped" not in done.stdout
