@@ -208,7 +208,8 @@ def test_bias_falls_with_the_sweeps_and_rises_with_the_bound(model: MarkovRandom
             before = after
         values = [bias_after(model, 2, bound=bound, schedule=schedule) for bound in ("exact", "sigmoid", "range")]  # type: ignore[arg-type]
         assert (values[0] <= values[1] * (1 + 1e-9)).all()
-        assert (values[1] <= values[2] * (1 + 1e-9)).all()
+        if not model.has_forbidden:  # entries of "range" may be infinite then, and are cut at one in every update
+            assert (values[1] <= values[2] * (1 + 1e-9)).all()
 
 
 def test_tiny_dependencies_neither_vanish_nor_slow_down() -> None:

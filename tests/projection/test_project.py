@@ -47,7 +47,7 @@ def nearest_table(psi, bound, z):
 
 
 @pytest.mark.parametrize("bound", ["range", "linf"])
-@pytest.mark.parametrize("shape", [(2, 2), (2, 3), (3, 3), (4, 3)])
+@pytest.mark.parametrize("shape", [(2, 2), (2, 3), (3, 3), pytest.param((4, 3), marks=pytest.mark.slow)])
 def test_edge_cost_is_the_distance_to_the_nearest_table(shape, bound):
     rng = np.random.default_rng(sum(shape))
     psi = rng.normal(size=shape)

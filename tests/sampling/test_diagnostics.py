@@ -284,7 +284,7 @@ def assert_sound(summary: Summary, model: MarkovRandomField) -> None:
 
 
 @pytest.mark.parametrize(("p", "lag"), [(0.5, 0.0), (0.3, 0.5), (0.2, 0.8), (0.6, -0.4)])
-@pytest.mark.parametrize("num_chains", [1, 2, 4, 8])
+@pytest.mark.parametrize("num_chains", [1, 2, 4, pytest.param(8, marks=pytest.mark.slow)])
 def test_standard_errors_and_their_coverage(p: float, lag: float, num_chains: int) -> None:
     # Every variable is one replication.
     num_variables, num_sweeps, num_batches = 600, 4000, 40

@@ -769,7 +769,7 @@ def plain_results() -> list:
 # -- hard models that single updates cannot cover -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", strategies.seeds(30, quick=10))
 def test_groups_of_allowed_pairs_match_a_search(seed):
     rng = np.random.default_rng(seed)
     allowed = rng.random((rng.integers(1, 6), rng.integers(1, 6))) < 0.35

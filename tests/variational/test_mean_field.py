@@ -144,7 +144,7 @@ def test_seeds(make):
 # -- forbidden pairs, strong couplings ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", strategies.seeds(40, quick=10))
 def test_forbidden_pairs(seed):
     """A product without forbidden pairs is found, and its support holds only allowed configurations."""
     rng = np.random.default_rng(seed)
