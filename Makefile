@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.dev
 BENCH_STAMP := $(VENV)/.bench
 DOCS_STAMP := $(VENV)/.docs
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test lint docs bench verify gpu-check clean
 
@@ -19,8 +20,10 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# What takes long: statistical tests, further seeds, and then examples that no run has seen before.
 verify: $(STAMP)
 	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m "hypothesis and not slow" --hypothesis-profile verify
 
 docs: $(DOCS_STAMP)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
@@ -42,15 +45,15 @@ gpu-check: $(STAMP)
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(INSTALL) -e ".[dev]"
 	touch $@
 
 $(DOCS_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
+	$(INSTALL) -e ".[docs]"
 	touch $@
 
 $(BENCH_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
+	$(INSTALL) -e ".[bench]"
 	touch $@

@@ -5,11 +5,26 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# The same examples in every run: a failure is a change of the code, not of the weather.
-settings.register_profile("fastmix", derandomize=True, deadline=None)
+# The same examples in every run: a failure is a change of the code, not of the weather. `make verify` looks for others:
+# it chooses its profile with --hypothesis-profile.
+settings.register_profile("fastmix", derandomize=True, deadline=None, max_examples=50)
+settings.register_profile("verify", deadline=None, max_examples=500, print_blob=True)
 settings.load_profile("fastmix")
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of many seconds come first, or one of the workers ends alone with them."""
+    items.sort(key=lambda item: item.get_closest_marker("first") is None)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests measured for their reader."""
+    for report in terminalreporter.getreports("passed"):
+        for name, text in report.user_properties:
+            if name == "coverage":
+                terminalreporter.write_line(text)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 import oracle
@@ -20,6 +21,11 @@ from fastmix.model import MarkovRandomField
 SCALES = (0.0, 0.3, 1.0, 5.0, 1e3)
 
 _seeds = st.integers(0, 2**32 - 1)
+
+
+def seeds(count: int, *, quick: int) -> list[object]:
+    """Values for ``parametrize``: the first are for every run, the others for `make verify`."""
+    return [*range(quick), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, count))]
 
 
 @st.composite

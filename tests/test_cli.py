@@ -834,7 +834,9 @@ def test_closed_streams(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("words", [["infer", "model.uai"], ["infer", "model.uai", "--json"], ["info", "model.uai"]])
+@pytest.mark.parametrize(
+    "words", [["infer", "model.uai"], pytest.param(["infer", "model.uai", "--json"], marks=pytest.mark.slow)]
+)
 def test_full_stdout(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "model.uai").write_text("MARKOV 1 2 0")
     with open("/dev/full", "wb") as full:
@@ -845,7 +847,7 @@ def test_full_stdout(tmp_path: Path, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["infer", "model.uai"], ["infer", "model.uai", "--json"], ["info", "model.uai"], ["--help"]], ids=" ".join
+    "words", [["infer", "model.uai"], ["--help"], pytest.param(["info", "model.uai", "--json"], marks=pytest.mark.slow)]
 )
 def test_reader_that_has_left(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "model.uai").write_text("MARKOV 1 2 0")

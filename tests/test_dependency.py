@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oracle
@@ -39,21 +39,18 @@ def assert_dependencies_close(model: MarkovRandomField, actual: np.ndarray, expe
 
 
 @pytest.mark.parametrize("bound", ["sigmoid", "range", "l1", "linf"])
-@settings(max_examples=150)
 @given(model=strategies.models())
 def test_the_formulas_match_loops_over_columns(model: MarkovRandomField, bound: str) -> None:
     expected = oracle_theory.edge_dependencies(model, bound)
     assert_dependencies_close(model, edge_dependencies(model, bound=bound), expected, bound)
 
 
-@settings(max_examples=80)
 @given(model=strategies.models(max_variables=4, max_states=3))
 def test_exact_matches_the_definition(model: MarkovRandomField) -> None:
     expected = oracle_theory.edge_dependencies(model, "exact")
     assert_dependencies_close(model, edge_dependencies(model, bound="exact"), expected, "exact")
 
 
-@settings(max_examples=60)
 @given(model=strategies.models(max_variables=4, max_states=3))
 def test_merging_sums_does_not_change_exact(model: MarkovRandomField) -> None:
     side_by_side = edge_dependencies(model, bound="exact")
@@ -63,7 +60,6 @@ def test_merging_sums_does_not_change_exact(model: MarkovRandomField) -> None:
     assert_dependencies_close(model, merged, side_by_side, "exact")
 
 
-@settings(max_examples=100)
 @given(model=strategies.models(max_variables=5, max_states=3))
 def test_bounds_are_ordered(model: MarkovRandomField) -> None:
     value = {bound: edge_dependencies(model, bound=bound) for bound in BOUNDS}
@@ -91,7 +87,6 @@ def test_sigmoid_is_the_largest_over_all_fields() -> None:
 # -- invariances ----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=80)
 @given(model=strategies.models(max_variables=4, max_states=3), data=st.data())
 def test_relabelling_and_reversing_edges_only_moves_entries(model: MarkovRandomField, data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(model.num_variables)))
@@ -103,7 +98,6 @@ def test_relabelling_and_reversing_edges_only_moves_entries(model: MarkovRandomF
         np.testing.assert_allclose(after, before, rtol=1e-12, atol=1e-12 * scale)
 
 
-@settings(max_examples=80)
 @given(model=strategies.models(min_variables=2, scales=(0.3, 1.0)), seed=st.integers(0, 2**32 - 1))
 def test_functions_of_one_variable_leave_range_and_sigmoid_alone(model: MarkovRandomField, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -118,7 +112,6 @@ def test_functions_of_one_variable_leave_range_and_sigmoid_alone(model: MarkovRa
         np.testing.assert_allclose(after, before, atol=1e-13)
 
 
-@settings(max_examples=50)
 @given(model=strategies.models(allow_forbidden=False))
 def test_range_and_sigmoid_are_symmetric_without_forbidden_pairs(model: MarkovRandomField) -> None:
     for bound in ("range", "sigmoid"):
@@ -126,7 +119,6 @@ def test_range_and_sigmoid_are_symmetric_without_forbidden_pairs(model: MarkovRa
         assert (values[:, 0] == values[:, 1]).all()
 
 
-@settings(max_examples=50)
 @given(model=strategies.models())
 def test_a_state_that_a_unary_forbids_counts_for_nothing(model: MarkovRandomField) -> None:
     for bound in BOUNDS:
@@ -265,7 +257,6 @@ def test_importing_the_theory_loads_neither_scipy_nor_numba() -> None:
 # -- conditionals without an allowed state --------------------------------------------------------------------------
 
 
-@settings(max_examples=200)
 @given(model=strategies.models(max_variables=4, max_states=4))
 def test_undefined_conditionals_are_found(model):
     small = model.drop_forbidden_states()

@@ -214,6 +214,7 @@ def test_hopeless_searches_end() -> None:
         assert result.width > 50
 
 
+@pytest.mark.slow
 def test_a_million_node_grid() -> None:
     n, edges = 1_000_000, graphs.grid_edges(1000, 1000)
     assert elimination.treewidth_bounds(n, edges) == (2, 1000)

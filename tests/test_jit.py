@@ -45,15 +45,19 @@ def test_damaged_files_cost_a_line_and_nothing_else(tmp_path: Path) -> None:
     write_model(instances.ising_grid(4, 4, coupling_max=0.5, seed=0), tmp_path / "grid.npz")
     expected, said = infer(tmp_path)
     assert said == []
-    for suffix in (".nbi", ".nbc"):
-        paths = list((tmp_path / "cache").rglob(f"*{suffix}"))
-        assert len(paths) > len(DAMAGES)
-        for path, damage in zip(paths, itertools.cycle(DAMAGES.values()), strict=False):
-            path.write_bytes(damage(path.read_bytes()))
-        answer, said = infer(tmp_path)
-        assert answer == expected
-        assert len(said) == 1
-        assert re.fullmatch(rf"fastmix: .*\{suffix} in the compiler's cache is damaged: compiling again", said[0])
+    indices = sorted((tmp_path / "cache").rglob("*.nbi"))
+    assert len(indices) > 2 * len(DAMAGES)
+    damages = itertools.cycle(DAMAGES.values())
+    # The index of some kernels, the code of the others: a damaged index hides its code.
+    for index, damage in zip(indices[::2], damages, strict=False):
+        index.write_bytes(damage(index.read_bytes()))
+    for index, damage in zip(indices[1::2], damages, strict=False):
+        for code in index.parent.glob(f"{index.stem}.*.nbc"):
+            code.write_bytes(damage(code.read_bytes()))
+    answer, said = infer(tmp_path)
+    assert answer == expected
+    assert len(said) == 1
+    assert re.fullmatch(r"fastmix: .*\.nb[ic] in the compiler's cache is damaged: compiling again", said[0])
     assert infer(tmp_path) == (expected, [])
 
 

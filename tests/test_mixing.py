@@ -54,7 +54,6 @@ def assert_never_beaten(
 
 
 @pytest.mark.parametrize("schedule", ["systematic", "random"])
-@settings(max_examples=70)
 @given(model=strategies.models(min_variables=1, max_variables=4, max_states=3, scales=TINY_SCALES), data=st.data())
 def test_bias_is_never_beaten(model: MarkovRandomField, schedule: str, data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(model.num_variables))) if schedule == "systematic" else None
@@ -92,7 +91,6 @@ def test_another_order_or_direction_would_be_beaten() -> None:
     assert marginals[0] > bias_after(matrix.T, 1)[0]
 
 
-@settings(max_examples=60)
 @given(
     model=strategies.models(min_variables=1, max_variables=4, max_states=3, scales=(0.05, 0.2, 0.4)),
     accuracy=st.sampled_from([0.5, 0.1, 0.01, 1e-4]),
@@ -155,7 +153,6 @@ def assert_consistent(c: Certificate, model: MarkovRandomField) -> None:
 # -- the iteration against plain loops ------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
 @given(model=strategies.models(max_variables=5, max_states=3, scales=TINY_SCALES), data=st.data())
 def test_systematic_bias_is_just_above_exact_arithmetic(model: MarkovRandomField, data: st.DataObject) -> None:
     matrix = dependency_matrix(model).toarray()
@@ -167,7 +164,6 @@ def test_systematic_bias_is_just_above_exact_arithmetic(model: MarkovRandomField
         np.testing.assert_allclose(actual, [float(b) for b in expected], rtol=1e-12, atol=SMALLEST)
 
 
-@settings(max_examples=60)
 @given(model=strategies.models(min_variables=1, max_variables=5, max_states=3, scales=TINY_SCALES))
 def test_random_bias_matches_update_after_update(model: MarkovRandomField) -> None:
     matrix = dependency_matrix(model).toarray()
@@ -211,7 +207,8 @@ def test_bias_falls_with_the_sweeps_and_rises_with_the_bound(model: MarkovRandom
             before = after
         values = [bias_after(model, 2, bound=bound, schedule=schedule) for bound in ("exact", "sigmoid", "range")]  # type: ignore[arg-type]
         assert (values[0] <= values[1] * (1 + 1e-9)).all()
-        assert (values[1] <= values[2] * (1 + 1e-9)).all()
+        if not model.has_forbidden:  # entries of "range" may be infinite then, and are cut at one in every update
+            assert (values[1] <= values[2] * (1 + 1e-9)).all()
 
 
 def test_tiny_dependencies_neither_vanish_nor_slow_down() -> None:
@@ -234,7 +231,6 @@ def test_infinite_dependencies_are_cut_at_one() -> None:
 # -- the certificate ------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
 @given(
     model=strategies.ising_models(max_coupling=0.6) | strategies.potts_models(max_coupling=1.0),
     accuracy=st.floats(1e-6, 0.9),
@@ -400,7 +396,6 @@ def test_an_undefined_chain_is_not_certified(bound: Any, norm: Any, schedule: An
     assert certify(model.replace(log_unary=[0.0, -INF, 0.0, 0.0]), accuracy=0.9, bound=bound).certified
 
 
-@settings(max_examples=400)
 @given(
     model=strategies.models(min_variables=1, max_variables=4, max_states=3, scales=(0.0, 0.1, 0.5)),
     bound=st.sampled_from(["exact", "sigmoid"]),

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fastmix import graphs, instances, norms
@@ -59,7 +59,6 @@ def assert_proved(matrix: np.ndarray, value: float, vector: np.ndarray) -> None:
     assert all(y <= bound * x for x, y in zip(v, image, strict=True))
 
 
-@settings(max_examples=200)
 @given(matrix=matrices())
 def test_every_norm_is_just_above_the_dense_one(matrix: np.ndarray) -> None:
     for norm in NORMS:
@@ -68,7 +67,6 @@ def test_every_norm_is_just_above_the_dense_one(matrix: np.ndarray) -> None:
             assert_just_above(matrix_norm(given_matrix, norm), true_norm(matrix, norm), slack)
 
 
-@settings(max_examples=100)
 @given(matrix=matrices(max_size=8))
 def test_the_vector_proves_the_spectral_norm_in_exact_arithmetic(matrix: np.ndarray) -> None:
     if matrix.any():
@@ -84,7 +82,6 @@ def test_the_proof_can_fail() -> None:
         assert_proved(matrix, 0.5 * (1 - 1e-15), np.ones(2))
 
 
-@settings(max_examples=100)
 @given(matrix=matrices(max_size=8))
 def test_sums_are_from_above_in_exact_arithmetic(matrix: np.ndarray) -> None:
     rows = [[Fraction(x) for x in row] for row in matrix.tolist()]
@@ -93,7 +90,6 @@ def test_sums_are_from_above_in_exact_arithmetic(matrix: np.ndarray) -> None:
     assert Fraction(matrix_norm(matrix, "frobenius")) ** 2 >= sum(x * x for row in rows for x in row)
 
 
-@settings(max_examples=100)
 @given(matrix=matrices(symmetric=True))
 def test_for_symmetric_matrices_the_spectral_norm_is_the_smallest(matrix: np.ndarray) -> None:
     spectral = matrix_norm(matrix, "spectral")
@@ -101,7 +97,6 @@ def test_for_symmetric_matrices_the_spectral_norm_is_the_smallest(matrix: np.nda
         assert spectral <= matrix_norm(matrix, norm) * (1 + SLACK)
 
 
-@settings(max_examples=50)
 @given(matrix=matrices())
 def test_the_smallest_norm_is_one_of_them(matrix: np.ndarray) -> None:
     name, value = smallest_norm(matrix)

@@ -22,6 +22,7 @@ from cuda_checks import (
 from naive_cuda import NaiveCuda, philox, uniform
 
 import oracle
+import strategies
 from fastmix import MarkovRandomField, ModelError, ResourceError, UnfitMethodError, sample
 from fastmix.model.reduce import reduce_model
 from fastmix.sampling import cuda_device
@@ -149,7 +150,7 @@ def test_threads_of_a_warp_on_one_site(group_size):
     )
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", strategies.seeds(10, quick=4))
 def test_random_models_match_the_naive_sampler(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 6))

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 import round_trip
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from naive_uai import assert_same, read_naive
 from round_trip import assert_close, assert_same_weights, assert_scaled, assert_survives, normal_form, written_tables
@@ -140,13 +140,11 @@ def test_assert_survives_can_fail_on_the_second_time(monkeypatch):
 # -- round trips ----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=200)
 @given(strategies.models(scales=(0.0, 0.3, 1.0, 5.0, 60.0)), st.sampled_from(CONSTANTS))
 def test_round_trip_of_ordinary_models(model, constant):
     assert_survives(model.replace(log_constant=constant))
 
 
-@settings(max_examples=200)
 @given(strategies.models(), st.sampled_from(CONSTANTS), st.booleans())
 def test_round_trip_of_any_model(model, constant, named):
     model = model.replace(log_constant=constant)
@@ -162,7 +160,6 @@ def test_round_trip_of_any_model(model, constant, named):
     assert np.array_equal(again.log_pairwise == -np.inf, model.log_pairwise == -np.inf)
 
 
-@settings(max_examples=100)
 @given(strategies.models(named=True), st.sampled_from(CONSTANTS))
 def test_npz_round_trip_is_exact(tmp_path_factory, model, constant):
     model = model.replace(log_constant=constant)

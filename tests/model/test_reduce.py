@@ -179,7 +179,6 @@ def hard_models(draw: st.DrawFn) -> MarkovRandomField:
 
 class TestForcedStates:
     @pytest.mark.parametrize("few", FEW_NEIGHBORS)
-    @settings(max_examples=300)
     @given(model=hard_models(), data=st.data())
     def test_against_passes_over_everything(self, few: int, model: MarkovRandomField, data: st.DataObject) -> None:
         observed = data.draw(st.sets(st.integers(0, model.num_variables - 1), max_size=2))

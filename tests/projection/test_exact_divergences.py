@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import oracle
+import strategies
 from fastmix import MarkovRandomField, ResourceError, UnfitMethodError, project
 from fastmix.graphs import complete_edges, cycle_edges, grid_edges, path_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
@@ -30,7 +31,7 @@ def grid_pair(seed, rows=2, cols=3):
     return pair(seed, [tuple(e) for e in grid_edges(rows, cols).tolist()], rows * cols)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", strategies.seeds(12, quick=4))
 def test_kl_is_that_of_the_definition_with_its_gradient(seed):
     psi, theta = pair(seed)
     objective = KL().start(psi, seed=0)

@@ -3,11 +3,12 @@ from __future__ import annotations
 import convex_oracle
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import oracle
+import strategies
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.instances import ising_grid, random_tables
 from fastmix.model import MarkovRandomField
@@ -53,7 +54,7 @@ def assert_solves(
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("norm_bound", [0.5, 0.95, 2.5])
+@pytest.mark.parametrize("norm_bound", [0.5, pytest.param(0.95, marks=pytest.mark.slow), 2.5])
 @pytest.mark.parametrize(
     ("kind", "bound"),
     [
@@ -98,8 +99,10 @@ def test_printed_direction_alone(norm: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("alpha", [0.3, 4.0])
-@pytest.mark.parametrize("both", [True, False])
+@pytest.mark.parametrize(
+    ("alpha", "both"),
+    [(0.3, True), (4.0, False), *(pytest.param(a, b, marks=pytest.mark.slow) for a, b in ((0.3, False), (4.0, True)))],
+)
 def test_smoothed_step_agrees_with_convex_solver(norm: str, alpha: float, both: bool) -> None:
     rng = np.random.default_rng([int(10 * alpha), both])
     for kind in ("binary", "states", "mixed"):
@@ -208,7 +211,7 @@ def test_gamma_is_best_where_lambda_is_symmetric() -> None:
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", strategies.seeds(4, quick=1))
 def test_any_multipliers_bound_the_objective_from_below(norm: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     model = oracle.random_entries(rng, [2, 3, 2, 2], [(0, 1), (0, 2), (1, 2), (2, 3)], 2.0)
@@ -240,7 +243,6 @@ def test_prices_bound_every_matrix_of_the_ball(seed: int, norm: str) -> None:
 # -- properties -------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
 @given(models(allow_forbidden=False, scales=(0.0, 0.3, 1.0, 5.0)), st.sampled_from(NORMS), st.sampled_from([0.5, 2.5]))
 def test_every_model_is_projected(model: MarkovRandomField, norm: str, norm_bound: float) -> None:
     before = model.log_pairwise.copy()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -84,7 +84,6 @@ def dense_bounds(projected: MarkovRandomField, original: MarkovRandomField, boun
     return np.minimum(np.linalg.solve(np.eye(len(R)) - R, naive_conditional_bounds(projected, original)), 1.0)
 
 
-@settings(max_examples=120)
 @given(
     model=strategies.models(min_variables=1, max_variables=5, max_states=3, allow_forbidden=False, scales=(0.3, 1.0)),
     norm_bound=st.sampled_from([0.3, 0.7, 0.95]),
@@ -103,7 +102,6 @@ def test_originals_of_projected_models(model: MarkovRandomField, norm_bound: flo
     np.testing.assert_allclose(comparison.conditional_bounds, naive_conditional_bounds(projected, model), atol=1e-12)
 
 
-@settings(max_examples=120)
 @given(data=st.data())
 def test_any_two_models_on_a_graph(data: st.DataObject) -> None:
     # Also with forbidden entries, strong couplings, and unaries that differ.

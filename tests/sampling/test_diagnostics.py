@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -209,7 +209,6 @@ def some_draws(
     return draws
 
 
-@settings(max_examples=200)
 @given(
     seed=st.integers(0, 2**32 - 1),
     model=strategies.models(min_variables=1, max_variables=4, scales=(0.3, 2.0)),
@@ -285,7 +284,7 @@ def assert_sound(summary: Summary, model: MarkovRandomField) -> None:
 
 
 @pytest.mark.parametrize(("p", "lag"), [(0.5, 0.0), (0.3, 0.5), (0.2, 0.8), (0.6, -0.4)])
-@pytest.mark.parametrize("num_chains", [1, 2, 4, 8])
+@pytest.mark.parametrize("num_chains", [1, 2, 4, pytest.param(8, marks=pytest.mark.slow)])
 def test_standard_errors_and_their_coverage(p: float, lag: float, num_chains: int) -> None:
     # Every variable is one replication.
     num_variables, num_sweeps, num_batches = 600, 4000, 40
@@ -545,7 +544,6 @@ def test_small_probabilities_do_not_cancel() -> None:
     assert_sound(summarise(collect(with_complement(tiny), even(1000, 100)), free_model([2])), free_model([2]))
 
 
-@settings(max_examples=100)
 @given(
     seed=st.integers(0, 2**32 - 1),
     num_chains=st.integers(1, 3),
@@ -627,7 +625,6 @@ def naive_log_odds(model: MarkovRandomField, i: int, x: Sequence[int]) -> list[f
     return [INF if o == -INF else w - o for w, o in zip(weights, others, strict=True)]
 
 
-@settings(max_examples=200)
 @given(
     model=strategies.models(min_variables=1, max_variables=4, max_states=3),
     seed=st.integers(0, 2**32 - 1),

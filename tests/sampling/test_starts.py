@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -70,7 +70,6 @@ def test_local_maxima_can_be_told() -> None:
         assert_local_maximum(model, [0, 1, 1])
 
 
-@settings(max_examples=300)
 @given(model=strategies.models(max_variables=5), seed=st.integers(0, 2**32 - 1), count=st.sampled_from([16, 2, 1, 0]))
 def test_modes_of_tiny_models(model: MarkovRandomField, seed: int, count: int) -> None:
     modes = find_modes(model, seed=seed, count=count)
@@ -315,7 +314,6 @@ def test_random_states_of_nothing() -> None:
     assert random_states(LOPSIDED, 0, rng).shape == (0, 6)
 
 
-@settings(max_examples=100)
 @given(model=strategies.models(max_variables=5), seed=st.integers(0, 2**32 - 1), count=st.integers(1, 40))
 def test_starts_of_tiny_models(model: MarkovRandomField, seed: int, count: int) -> None:
     states, places = starts_of(model, count, seed)

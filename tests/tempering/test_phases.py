@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fastmix import sample, temper
@@ -18,7 +18,6 @@ from fastmix.tempering.phases import Phase, enter_phases, find_phases, lower_bou
 from oracle import first_order_model, random_model
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000))
 def test_bounds_hold_at_every_position(seed):
     model = random_model(np.random.default_rng(seed), scale=2.0)

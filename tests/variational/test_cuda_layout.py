@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import strategies
 from fastmix import MarkovRandomField, UnfitMethodError, cli, infer
@@ -60,7 +60,6 @@ def check_layout(model, widths):
 
 
 @given(strategies.models(allow_forbidden=False))
-@settings(max_examples=60)
 def test_every_message_has_a_place_of_its_own(model):
     check_layout(model, np.ones(model.num_variables, dtype=np.int64))
     layout = check_layout(model, model.num_states)

@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _interrupt(signum: int, frame: FrameType | None) -> None:
+def _interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
     """Ctrl-C is a KeyboardInterrupt, except within imports and the compiler: there the process ends at once."""
     # Callbacks of LLVM swallow exceptions or crash on them, and half-done imports are of no use to anyone.
     while frame is not None:

@@ -55,7 +55,7 @@ class Objective(ABC):
         """What else is worth telling about the model evaluated last; it goes into ``stats`` of the result."""
         return {}
 
-    def first(self, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace) -> MarkovRandomField:
+    def first(self, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace) -> MarkovRandomField:  # noqa: ARG002
         """Where the descent begins, given the Euclidean projection: that, unless the objective knows better."""
         return theta
 
@@ -111,7 +111,7 @@ class Euclidean(Divergence):
     :func:`fastmix.project` solves it directly, without a descent.
     """
 
-    def start(self, model: MarkovRandomField, *, seed: int) -> Objective:
+    def start(self, model: MarkovRandomField, *, seed: int) -> Objective:  # noqa: ARG002
         """The squared distance to one model."""
         return _SquaredDistance(model)
 

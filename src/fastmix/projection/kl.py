@@ -53,7 +53,7 @@ class KL(Divergence):
         if self.memory_limit is not None and not self.memory_limit > 0:
             raise ValueError(f"memory_limit must be positive, got {self.memory_limit!r}")
 
-    def start(self, model: MarkovRandomField, *, seed: int) -> Objective:
+    def start(self, model: MarkovRandomField, *, seed: int) -> Objective:  # noqa: ARG002
         """The divergence from one model; nothing is drawn."""
         return ExactKL(model, self.memory_limit)
 

@@ -80,7 +80,7 @@ class PiecewiseKL(Divergence):
 
     def start(self, model: MarkovRandomField, *, seed: int) -> Objective:
         """The divergence from one model; the seed draws spanning trees."""
-        return PiecewiseObjective(model, self._cut(model, seed), self.smoothing)
+        return PiecewiseObjective(self._cut(model, seed), self.smoothing)
 
     @property
     def default_step(self) -> StepRule:
@@ -107,7 +107,7 @@ class PiecewiseKL(Divergence):
 class PiecewiseObjective(Objective):
     """The largest KL among pieces, or its smooth stand-in."""
 
-    def __init__(self, model: MarkovRandomField, groups: list[_Group], smoothing: float) -> None:
+    def __init__(self, groups: list[_Group], smoothing: float) -> None:
         self.groups = groups
         self.smoothing = smoothing
         self._split = np.cumsum([group.num_pieces for group in groups])[:-1]
