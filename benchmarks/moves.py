@@ -30,10 +30,10 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix import MarkovRandomField, UnfitMethodError, infer, temper
+from fastmix import MarkovRandomField, UnfitMethodError, _clock, infer, temper
 from fastmix.comparison import marginal_errors
 from fastmix.instances import ising_grid, ising_regular, potts_grid
-from fastmix.tempering import ladder, run
+from fastmix.tempering import ladder
 
 FloatArray = NDArray[np.float64]
 
@@ -91,7 +91,7 @@ def main() -> int:
         combinations = tuple(() if text == "none" else tuple(text.split("+")) for text in options.moves)
     ladder.PAIRS_EVERY = options.pairs_every
     ladder.CLUSTERS_EVERY = options.clusters_every
-    run.time = SimpleNamespace(perf_counter=time.process_time)  # type: ignore[attr-defined]
+    _clock.time = SimpleNamespace(perf_counter=time.process_time)  # type: ignore[attr-defined]
     print(f"{options.seconds:g} CPU seconds on one thread; load average {os.getloadavg()[0]:.1f}")
     for name in names:
         run_family(name, combinations, options.seconds, range(options.first_seed, options.first_seed + options.trials))

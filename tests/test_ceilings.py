@@ -16,7 +16,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "fastmix"
 
 # The package tree: an entry imports from its own group and from those before it, never from those after it.
 GROUPS = {
-    "ground": {"errors", "validation", "resources", "_jit"},
+    "ground": {"errors", "validation", "resources", "_clock", "_jit"},
     "data": {
         "elimination",
         "graphs",
@@ -28,7 +28,7 @@ GROUPS = {
     "theory": {"dependency", "norms", "mixing", "_mixing_kernels"},
     "engines": {"exact", "variational", "sampling"},
     "built on the engines": {"projection", "tempering", "projected", "inference", "comparison"},
-    "applications": {"denoising", "experiments", "testing", "cli", "__main__"},
+    "applications": {"denoising", "experiments", "testing", "warming", "cli", "__main__"},
 }
 RANK = {entry: rank for rank, entries in enumerate(GROUPS.values()) for entry in entries}
 

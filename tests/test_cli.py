@@ -785,7 +785,7 @@ def test_a_run_that_was_stopped_keeps_its_checkpoint(run: Run, saved: str) -> No
     line = ["sample", saved, "--num-sweeps", "200000", "--seed", "1", "--checkpoint", "run.ck", "--json"]
     expected = json.loads(run(*line).out)
     assert not Path("run.ck").exists()
-    assert run(*line, "--time-limit", "0.0001").code == 1
+    assert json.loads(run(*line, "--time-limit", "0.0001").out)["stats"]["stopped_by"] == "time_limit"
     assert Path("run.ck").exists()
     outcome = run(*line)
     assert json.loads(outcome.out)["marginals"] == expected["marginals"]
@@ -964,7 +964,8 @@ def test_interrupt(tmp_path: Path, delay: float) -> None:
         assert process.poll() is None, "the run was to be long"
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (1, b"", b"fastmix: interrupted\n")
+    assert (process.returncode, out) == (1, b"")
+    assert err.splitlines()[-1] == b"fastmix: interrupted"  # it may have been compiling
     assert files(tmp_path) == {"grid.uai"}
 
 
@@ -995,7 +996,7 @@ def test_projected_inference(run: Run) -> None:
     assert_refused(run("infer", "grid.npz", "--divergence", "magic"), 2, "--divergence must be one of")
     assert_refused(run("infer", "grid.npz", "--norm-bound", "2"), 2, "norm_bound must not be given with method 'auto'")
     for limit in ("0", "-3"):
-        assert_refused(run("infer", "grid.npz", "--method", "gibbs", "--time-limit", limit), 2, "--time-limit must be")
+        assert_refused(run("infer", "grid.npz", "--method", "gibbs", "--time-limit", limit), 2, "time_limit must be")
 
 
 def test_names_of_answers_are_checked_before_the_work(run: Run, saved: str, tmp_path: Path) -> None:
@@ -1197,7 +1198,8 @@ def test_interrupted_experiment_counts_its_rows(tmp_path: Path) -> None:
 def test_a_checkpoint_brings_its_seed(run: Run, saved: str, words: str) -> None:
     verb, *rest = words.split()
     line = [verb, saved, *rest, "--num-sweeps", "200000", "--burn-in", "0", "--checkpoint", "run.ck", "--json"]
-    assert run(*line, "--time-limit", "0.0001", "--seed", "7").code == 1
+    stopped = json.loads(run(*line, "--time-limit", "0.0001", "--seed", "7").out)
+    assert stopped["stats"]["stopped_by"] == "time_limit"
     assert Path("run.ck").exists()
     answer = json.loads(run(*line).out)
     assert answer["provenance"]["seed"] == 7

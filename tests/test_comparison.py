@@ -110,7 +110,7 @@ def test_an_interrupt_ends_the_comparison_with_what_there_is(how, monkeypatch):
             raise KeyboardInterrupt
         if how == "a result":
             return dataclasses.replace(run(model, method=method, **options), status=Status.INTERRUPTED)
-        raise NotConvergedError("sampling stopped (interrupted) before the first batch was complete")
+        raise NotConvergedError("sampling stopped (interrupt) before the first batch was complete")
 
     monkeypatch.setattr(fastmix.comparison, "infer", infer)
     result = compare(MODEL, methods=["loopy-bp", "gibbs", "mean-field"], seed=1)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
@@ -13,15 +11,14 @@ from fastmix import (
     MarkovRandomField,
     ModelError,
     ResourceError,
-    ReversedKL,
     UnfitMethodError,
     infer,
     projected,
 )
 from fastmix.exact import enumerate_model
-from fastmix.inference import METHODS, check_time_to_compile, choose_method
+from fastmix.inference import METHODS, choose_method
 from fastmix.instances import ising_grid, potts_grid
-from fastmix.projected import ProjectedResult, _default_divergence
+from fastmix.projected import ProjectedResult
 from fastmix.testing import assert_conforms, assert_distributions, conformance_models
 
 TINY = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=0.3, field=[0.5, 0.0, -0.2])
@@ -304,10 +301,10 @@ def test_hard_models_are_sampled_or_passed_to_belief_propagation():
 def test_a_time_limit_rules_out_what_takes_longer():
     model = ising_grid(20, 20, coupling_max=1.0, seed=0)
     assert choose_method(model).method == "exact"
-    assert choose_method(model, time_limit=2.0).method != "exact"
-    with pytest.raises(ResourceError, match="over the time limit of 1 s"):
-        infer(model, method="exact", time_limit=1.0)
-    assert infer(TINY, method="exact", time_limit=0.001).status == "ok"  # needs no compiler
+    assert choose_method(model, time_limit=1.0).method != "exact"
+    with pytest.raises(ResourceError, match=r"over the time limit of 0\.5 s"):
+        infer(model, method="exact", time_limit=0.5)
+    assert infer(TINY, method="exact", time_limit=0.1).status == "ok"
 
 
 def test_strong_couplings_are_tempered_unless_the_model_is_too_large():
@@ -335,57 +332,11 @@ def test_time_limits_are_kept(method):
     model = ising_grid(60, 60, coupling_max=1.0, attractive=True, seed=0)
     seeded = {} if method == "loopy-bp" else {"seed": 1}
     long = {"num_sweeps": 10_000_000} if method in ("gibbs", "swendsen-wang", "tempered", "projected") else {}
-    infer(model, method=method, time_limit=0.5, **seeded)  # compiles what there is to compile
-    begin = time.perf_counter()
     result = infer(model, method=method, time_limit=3.0, **seeded, **long)
-    assert time.perf_counter() - begin < 30.0  # hours without a limit; much more than 3 s only on a busy machine
-    assert result.status in ("ok", "time_limit", "not_mixed", "not_converged")
+    assert result.status in ("ok", "not_mixed", "not_converged")
+    assert result.stats["stopped_by"] in ("done", "time_limit")
+    assert result.stats["seconds"] - result.stats["compile_seconds"] < 4.6  # 1.2 times the limit and a second
     assert np.isfinite(result.node_marginals).all()
-
-
-def test_short_limits_leave_no_time_to_compile(monkeypatch):
-    model = ising_grid(12, 12, coupling_max=6.0, seed=0)
-
-    def chosen(seconds):
-        return choose_method(model, memory_limit=NOTHING, time_limit=seconds)
-
-    monkeypatch.setattr("fastmix.inference.is_compiled", lambda kernel: True)
-    assert chosen(8.0).method == chosen(4.0).method == "tempered"
-    monkeypatch.setattr("fastmix.inference.is_compiled", lambda kernel: False)
-    assert chosen(20.0).method == "tempered"
-    assert chosen(8.0).method == "projected"
-    assert "not compiled yet" in chosen(8.0).reason
-    assert chosen(4.0).method == "gibbs"
-    assert (
-        "other samplers are not compiled yet, for which there is no time: run it once without a limit"
-        in chosen(4.0).reason
-    )
-    monkeypatch.setattr("fastmix.inference._can_sample_at_once", lambda: True)
-    assert chosen(4.0).method == "gibbs"
-    assert "other samplers are not compiled yet" in chosen(4.0).reason
-
-
-def test_the_command_line_refuses_limits_that_compiling_would_exceed(monkeypatch):
-    potts = potts_grid(3, 3, num_states=3, coupling_max=1.0, seed=0)
-    cases = [
-        (potts, "tempered", 8),
-        (TINY, "tempered", 5),
-        (potts, "projected", 5),
-        (potts, "loopy-bp", 4),
-        (TINY, "swendsen-wang", 3),
-    ]
-    cases += [(TINY, "loopy-bp", 3), (TINY, "mean-field", 2), (potts, "mean-field", 2), (potts, "swendsen-wang", 3)]
-    monkeypatch.setattr("fastmix.inference.is_compiled", lambda kernel: False)
-    for model, method, least in cases:
-        with pytest.raises(UnfitMethodError, match=f"at least {least} s for method {method} while it is not compiled"):
-            check_time_to_compile(model, method, least - 0.1)
-        check_time_to_compile(model, method, least)
-        check_time_to_compile(model, method, None)
-    for method in ("gibbs", "auto", "exact"):
-        check_time_to_compile(TINY, method, 0.1)
-    monkeypatch.setattr("fastmix.inference.is_compiled", lambda kernel: True)
-    for model, method, _ in cases:
-        check_time_to_compile(model, method, 0.1)
 
 
 def test_an_answer_comes_even_if_choosing_took_all_the_time():
@@ -393,18 +344,9 @@ def test_an_answer_comes_even_if_choosing_took_all_the_time():
     assert np.isfinite(result.node_marginals).all()
 
 
-def test_exact_inference_is_quick_once_it_is_compiled():
+def test_exact_inference_is_quick():
     model = ising_grid(14, 14, coupling_max=1.0, seed=0)
-    infer(model, method="exact")
     assert choose_method(model, time_limit=2.0).method == "exact"
-
-
-@pytest.mark.parametrize(("compiled", "limit", "expected"), [
-    (True, 3.0, ReversedKL), (False, 3.0, Euclidean), (False, 60.0, ReversedKL), (False, None, ReversedKL),
-])  # fmt: skip
-def test_divergence_of_projected_sampling_fits_the_limit(monkeypatch, compiled, limit, expected):
-    monkeypatch.setattr("fastmix.projected.is_compiled", lambda kernel: compiled)
-    assert isinstance(_default_divergence(limit), expected)
 
 
 def test_edge_marginals_when_asked():

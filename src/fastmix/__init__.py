@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from fastmix.tempering import TemperResult, temper
     from fastmix.variational.loopy_bp import LoopyBPResult, loopy_bp
     from fastmix.variational.mean_field import MeanFieldResult, mean_field
+    from fastmix.warming import WarmUpResult, warm_up
 
 __version__ = "0.1.0"
 
@@ -73,6 +74,7 @@ __all__ = [
     "Status",
     "TemperResult",
     "UnfitMethodError",
+    "WarmUpResult",
     "__version__",
     "certify",
     "compare",
@@ -85,6 +87,7 @@ __all__ = [
     "project",
     "sample",
     "temper",
+    "warm_up",
 ]
 
 # Where names live; every module is also an attribute.
@@ -108,6 +111,7 @@ _MODULES = {
     "sampling": ("PerfectSamples", "SampleResult", "perfect_sample", "sample"),
     "tempering": ("TemperResult", "temper"),
     "variational": ("LoopyBPResult", "MeanFieldResult", "loopy_bp", "mean_field"),
+    "warming": ("WarmUpResult", "warm_up"),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -1,4 +1,4 @@
-"""``njit`` and ``cuda_jit``: Numba's, except that damaged files of compiled code on disk are dropped and made anew.
+"""``njit`` and ``cuda_jit``: Numba's, except that no clock counts compiling, and that damaged files are made anew.
 
 Numba takes whatever it finds in its cache: a file cut short by a full disk ends every later run with an error of
 pickle, and a flipped bit in the machine code may do anything. Here every file begins with a checksum, and is tied to
@@ -13,10 +13,12 @@ import logging
 import os
 import pickle
 from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import numba
 
+from fastmix._clock import compiling
 from fastmix.errors import printable
 
 if TYPE_CHECKING:
@@ -59,12 +61,31 @@ def _compiled(jit: Any, options: dict[str, Any], function: Callable[..., Any]) -
         if not options.get("cache"):
             raise
         _tell("full", "compiled code is not kept: no folder can be written, but NUMBA_CACHE_DIR can name one")
-        return jit(**{**options, "cache": False})(function)
+        kernel = jit(**{**options, "cache": False})(function)
     files = getattr(getattr(kernel, "_cache", None), "_cache_file", None)  # none without a compiler, or on a simulator
     if files is not None:
         files.__class__ = type("CheckedFiles", (_CheckedFiles, type(files)), {})
         files._version = f"{files._version}, checked"  # files without a checksum are those of another version
+    if hasattr(kernel, "compile"):
+        kernel.compile = _timed(kernel.compile, tell=files is None)
     return kernel
+
+
+def _timed(compile_one: Callable[..., Any], *, tell: bool) -> Callable[..., Any]:
+    """What compiles or loads one signature of a kernel, its seconds kept from all clocks."""
+
+    @wraps(compile_one)
+    def timed(*arguments: Any, **options: Any) -> Any:
+        with compiling():
+            if tell:  # without files there is no other place to see that it is compiled
+                _tell_compiling()
+            return compile_one(*arguments, **options)
+
+    return timed
+
+
+def _tell_compiling() -> None:
+    _tell("compiling", "compiling, which is done once and takes some seconds", logging.INFO)
 
 
 class _CheckedFiles(IndexDataCacheFile):
@@ -73,7 +94,8 @@ class _CheckedFiles(IndexDataCacheFile):
     def load(self, key: Any) -> Any:
         found = super().load(key)
         if found is None or found[:2] != (self._source_stamp, key):
-            return None  # a process died between the two files, and this one is of an older time
+            _tell_compiling()
+            return None  # or a process died between the two files, and this one is of an older time
         return found[2]
 
     def save(self, key: Any, data: Any) -> None:
@@ -125,8 +147,8 @@ def _drop(path: str) -> None:
 _told: set[str] = set()
 
 
-def _tell(trouble: str, text: str) -> None:
-    """Say it once in a process: where one file is damaged many are."""
-    if trouble not in _told:
-        _told.add(trouble)
-        _LOGGER.warning("fastmix: %s", printable(text))
+def _tell(what: str, text: str, level: int = logging.WARNING) -> None:
+    """Say it once in a process: where one file is damaged, or missing, many are."""
+    if what not in _told:
+        _told.add(what)
+        _LOGGER.log(level, "fastmix: %s", printable(text))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._clock import Clock
 from fastmix.errors import FastmixError, NotConvergedError, ResourceError, printable
 from fastmix.inference import METHODS, infer
 from fastmix.io.files import atomic_write
@@ -235,7 +235,7 @@ def compare(
     for name in dict.fromkeys(["exact", *chosen]):
         if progress is not None:
             progress(name)
-        begin = time.perf_counter()
+        clock = Clock()
         options: dict[str, Any] = {} if name == "exact" else {"time_limit": time_limit}
         if name in ("exact", "auto"):
             options["memory_limit"] = memory_limit
@@ -257,9 +257,9 @@ def compare(
             if name == "exact":
                 raise  # the model or the evidence is at fault: no other method can do better
             refused[name] = str(error)
-            if isinstance(error, NotConvergedError) and str(Status.INTERRUPTED) in str(error):  # too early for a result
+            if isinstance(error, NotConvergedError) and "(interrupt)" in str(error):  # too early for a result
                 status = Status.INTERRUPTED
-        seconds[name] = time.perf_counter() - begin
+        seconds[name] = clock.seconds()
         if status == Status.INTERRUPTED:
             break
     trusted, trusted_name = _reference(model, results, reference, reference_name)

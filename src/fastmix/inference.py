@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from fastmix._clock import Clock
 from fastmix.errors import FastmixError, ModelError, ResourceError, UnfitMethodError
 from fastmix.exact import ExactPlan, plan_exact
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.norms import Norm
-from fastmix.resources import format_bytes, is_compiled
-from fastmix.results import InferenceResult, Status
+from fastmix.resources import format_bytes
+from fastmix.results import InferenceResult
 from fastmix.validation import check_seconds, check_seed, check_threads
 
 if TYPE_CHECKING:
     from fastmix.mixing import Certificate
     from fastmix.projection import Divergence
 
-__all__ = ["METHODS", "Choice", "check_time_to_compile", "choose_method", "infer"]
+__all__ = ["METHODS", "Choice", "choose_method", "infer"]
 
 _SAMPLER = ("num_chains", "num_sweeps", "burn_in", "seed", "num_threads", "time_limit", "edge_marginals", "progress")
 _TEMPERED = tuple(name for name in _SAMPLER if name != "num_chains")
@@ -44,14 +44,10 @@ _TEMPERED_SHARE = 0.5  # of the time limit that round trips may take
 _BIAS = 1e-3  # of every marginal after the burn-in, for certified models
 _TEMPERED_SECONDS = 300.0  # of replica exchange at least, beyond which projected sampling is tried instead
 _MOST_TEMPERED_STATES = 256
-_LEAST_SECONDS = 0.01  # that are left for a method when choosing it took the whole time: it must answer all the same
 # Dependencies a variable on average, up to which plain Gibbs sampling is more accurate than replica exchange, and than
 # a projection.
 _WEAK, _STRONG = 2.3, 3.0
 _LATE = 4.0  # times too large for replica exchange, up to which it is still more accurate than the others
-# Seconds of a limit below which there is no time to compile replica exchange, or a projection and a sampler.
-_TEMPERED_COMPILING, _PROJECTED_COMPILING = 9.0, 5.0
-_NOT_COMPILED = "not compiled yet, for which there is no time: run it once without a limit"
 _UPDATES_PER_SECOND = 3e8
 _MOST_BURN_IN = 5000  # sweeps: half of the sweeps that are averaged by default
 
@@ -103,15 +99,17 @@ def infer(
     seed : int, optional
         Drawn and returned when not given.
     time_limit : float, optional
-        Seconds, compilation included, after which what has been collected is returned with status ``time_limit``.
+        Seconds, without those of compiling, after which what has been collected is returned.
     progress : callable, optional
         Called by samplers with sweeps done, sweeps in all and updates per second.
 
     Returns
     -------
     InferenceResult
-        ``method`` is the one that ran; ``stats["guarantee"]`` says what is known about the answer, and with ``auto``
-        ``stats["reason"]`` why the method was chosen.
+        ``method`` is the one that ran; ``stats["guarantee"]`` says what is known about the answer, ``stats["seconds"]``
+        how long it took, ``stats["compile_seconds"]`` how many of them went to compiling, ``stats["stopped_by"]`` what
+        ended the run (``done``, ``accuracy``, ``time_limit``, ``interrupt``), and with ``auto`` ``stats["reason"]`` why
+        the method was chosen.
 
     Raises
     ------
@@ -138,9 +136,8 @@ def infer(
     >>> result.method, result.marginal(1).round(4).tolist()
     ('exact', [0.1192, 0.8808])
     """
-    begin = time.perf_counter()
+    clock = Clock(time_limit)
     check_model(model)
-    time_limit = check_seconds(time_limit)
     if seed is not None:
         check_seed(seed)
     if num_threads is not None:
@@ -162,13 +159,12 @@ def infer(
     choice = choose_method(model, evidence=evidence, memory_limit=memory_limit, time_limit=time_limit)
     given.update(choice.options)
     if time_limit is not None:
-        given["time_limit"] = max(_LEAST_SECONDS, time_limit - (time.perf_counter() - begin))
+        given["time_limit"] = clock.rest()
     if choice.plan is None:
         result = _run(model, choice.method, evidence, given)
     else:
         result = _stated(_answer(choice.plan, edge_marginals is not False))
-    stats = {**result.stats, "reason": choice.reason, "seconds": time.perf_counter() - begin}
-    return replace(result, stats=stats)
+    return replace(result, stats={**result.stats, "reason": choice.reason, **clock.stats()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +207,7 @@ def choose_method(
     allowed = _EXACT_SECONDS if time_limit is None else _EXACT_SHARE * time_limit
     try:
         plan = plan_exact(model, evidence=evidence, memory_limit=memory_limit)
-        if _quick(plan, allowed):
+        if plan.seconds <= allowed:
             return Choice("exact", f"treewidth {plan.tree.treewidth} is small enough for exact inference", {}, plan)
         too_much = f"exact inference would take about {plan.seconds:.2g} s (treewidth {plan.tree.treewidth})"
     except ResourceError as error:
@@ -219,8 +215,6 @@ def choose_method(
     from fastmix.model.reduce import reduce_model
 
     small = reduce_model(model, evidence).model
-    if time_limit is not None and time_limit < _PROJECTED_COMPILING and not _can_sample_at_once():
-        return _choose_in_a_hurry(small, too_much)
     certificate = _certify_sweeps(small)
     if certificate.certified and certificate.num_sweeps is not None and certificate.num_sweeps <= _MOST_BURN_IN:
         reason = f"{too_much}, and Gibbs sampling provably mixes (dependency norm {certificate.norm_value:.3g})"
@@ -240,21 +234,13 @@ def _choose_without_updates(model: MarkovRandomField, too_much: str) -> Choice |
     return None
 
 
-def _choose_in_a_hurry(model: MarkovRandomField, too_much: str) -> Choice:
-    """With nothing compiled and next to no time: what compiles fastest, and says itself when it did not mix."""
-    return _choose_without_updates(model, too_much) or Choice(
-        "gibbs", f"{too_much}; other samplers are {_NOT_COMPILED}", {}
-    )
-
-
 def _choose_sampler(model: MarkovRandomField, slow: str, time_limit: float | None) -> Choice:
     """For models that Gibbs sampling is not certified for; the thresholds are measured, see docs/choosing.md."""
     from fastmix.dependency import edge_dependencies
     from fastmix.sampling.swendsen_wang import is_swendsen_wang
 
     times = _ladder_seconds(model) / (_TEMPERED_SECONDS if time_limit is None else _TEMPERED_SHARE * time_limit)
-    unprepared = time_limit is not None and time_limit < _TEMPERED_COMPILING and not _can_temper_at_once()
-    fits = not unprepared and bool(model.num_states.max(initial=1) <= _MOST_TEMPERED_STATES)
+    fits = bool(model.num_states.max(initial=1) <= _MOST_TEMPERED_STATES)
     attractive = is_swendsen_wang(model)
     total = 2.0 * float(edge_dependencies(model).max(axis=1, initial=0.0).sum()) / max(1, model.num_variables)
     if total <= _WEAK and not attractive:
@@ -262,8 +248,6 @@ def _choose_sampler(model: MarkovRandomField, slow: str, time_limit: float | Non
     if times <= 1.0 and fits:
         return Choice("tempered", slow, {})
     why_not = "it is large for replica exchange"
-    if unprepared and times <= 1.0:
-        why_not = f"replica exchange is {_NOT_COMPILED}"
     if attractive:
         return Choice("swendsen-wang", f"{slow}; {why_not}, and cluster moves fit this attractive model", {})
     if model.has_forbidden:
@@ -273,83 +257,7 @@ def _choose_sampler(model: MarkovRandomField, slow: str, time_limit: float | Non
         return Choice("gibbs", reason, {})
     if times <= _LATE and fits:
         return Choice("tempered", f"{slow}; {why_not}, but the most accurate even if it does not mix", {})
-    if time_limit is not None and time_limit < _PROJECTED_COMPILING and not _can_project_at_once():
-        return Choice("gibbs", f"{slow}; other samplers are {_NOT_COMPILED}", {})
     return Choice("projected", f"{slow}; {why_not}", {})
-
-
-def check_time_to_compile(model: MarkovRandomField, method: str, time_limit: float | None) -> None:
-    """Refuse a limit that compiling a method for the first time would exceed by far; for the command line.
-
-    Raises
-    ------
-    UnfitMethodError
-        If the method is not compiled yet and the limit is below 5 s for ``tempered`` or ``projected``, 3 s for
-        ``swendsen-wang`` or ``loopy-bp``, 2 s for ``mean-field``; on variables of more than two states 8 s for
-        ``tempered``, 4 s for ``loopy-bp``.
-
-    Examples
-    --------
-    >>> from fastmix.instances import ising_grid
-    >>> check_time_to_compile(ising_grid(4, 4, coupling_max=1.0, seed=0), "tempered", 60.0)
-    """
-    least = _seconds_to_compile(model, method)
-    if time_limit is not None and time_limit < least:
-        raise UnfitMethodError(
-            f"time_limit must be at least {least:g} s for method {method} while it is not compiled, "
-            f"which takes some seconds once, got {time_limit:g}; run it once with more, or let auto choose"
-        )
-
-
-def _seconds_to_compile(model: MarkovRandomField, method: str) -> float:
-    """The shortest limit for a method by name; 0 if it is compiled, or can do without."""
-    binary = bool((model.num_states == 2).all())
-    ready, least = True, 0.0
-    if method == "tempered":
-        ready, least = _can_temper_at_once(), _PROJECTED_COMPILING if binary else 8.0
-    elif method == "projected":
-        ready, least = _can_project_at_once(), _PROJECTED_COMPILING
-    elif method == "swendsen-wang":
-        from fastmix.sampling.swendsen_wang_kernels import run_binary, run_general
-
-        ready, least = is_compiled(run_binary if binary else run_general), 3.0
-    elif method == "loopy-bp" and binary:
-        from fastmix.variational.loopy_bp_kernels import odds_rounds
-
-        ready, least = is_compiled(odds_rounds), 3.0
-    elif method == "loopy-bp":
-        from fastmix.variational.table_message_kernels import table_rounds
-
-        ready, least = is_compiled(table_rounds), 4.0
-    elif method == "mean-field":
-        from fastmix.variational.mean_field_kernels import spin_sweeps, table_sweeps
-
-        ready, least = is_compiled(spin_sweeps if binary else table_sweeps), 2.0
-    return 0.0 if ready else least
-
-
-def _can_temper_at_once() -> bool:
-    from fastmix.tempering import kernels
-
-    return is_compiled(kernels.table_sweeps)
-
-
-def _can_project_at_once() -> bool:
-    from fastmix.projection import kernels
-
-    return is_compiled(kernels.dual_and_primal) or is_compiled(kernels.quadratic_sweep)
-
-
-def _can_sample_at_once() -> bool:
-    from fastmix.sampling import gibbs_kernels as kernels
-
-    return any(is_compiled(k) for k in (kernels.table_many, kernels.table_one, kernels.four_one, kernels.logit_one))
-
-
-def _can_certify_at_once() -> bool:
-    from fastmix._mixing_kernels import sweep_in_place
-
-    return is_compiled(sweep_in_place)
 
 
 def _ladder_seconds(model: MarkovRandomField) -> float:
@@ -360,11 +268,6 @@ def _ladder_seconds(model: MarkovRandomField) -> float:
     rungs = 2.0 * model.num_variables**0.5 + 1.0
     sweeps = 20.0 * rungs
     return 4.0 * rungs * sweeps * model.num_variables / _UPDATES_PER_SECOND
-
-
-def _quick(plan: ExactPlan, allowed: float) -> bool:
-    """Whether an exact answer comes in time; small tables need no compiler, which the estimate allows for."""
-    return plan.tree.order.total_entries < 1e5 or plan.seconds <= allowed
 
 
 def _check_options(method: str, given: Mapping[str, Any]) -> None:
@@ -413,7 +316,7 @@ def _exact(
 ) -> InferenceResult:
     """Exact inference; edge marginals come unless they are not wanted, and a time limit is met by refusing."""
     plan = plan_exact(model, evidence=evidence, memory_limit=memory_limit)
-    if time_limit is not None and not _quick(plan, time_limit):
+    if time_limit is not None and plan.seconds > time_limit:
         raise ResourceError(
             f"exact inference takes about {plan.seconds:.2g} s, over the time limit of {time_limit:g} s; give it more "
             "time, or use an approximate method",
@@ -462,8 +365,6 @@ def _certified_text(result: InferenceResult) -> str | None:
     from fastmix.sampling import SampleResult
 
     if not isinstance(result, SampleResult) or result.reduction is None:
-        return None
-    if result.status == Status.TIME_LIMIT and not _can_certify_at_once():
         return None
     try:
         certificate = _certify_sweeps(result.reduction.model)

@@ -10,7 +10,6 @@ schedule, one from any start and one in equilibrium, coupled as well as possible
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix import dependency, norms
+from fastmix._clock import Clock
 from fastmix.dependency import Bound
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.norms import Norm
@@ -197,7 +197,7 @@ def certify(
     >>> certify(strong, accuracy=0.01).certified
     False
     """
-    start = time.perf_counter()
+    clock = Clock()
     check_model(model)
     level = check_accuracy(accuracy)
     check_choice("bound", bound, dependency.BOUNDS)
@@ -265,7 +265,7 @@ def certify(
             "method": "iteration" if reached else "geometric" if certified else None,
             "num_iterated": run.num_sweeps,
             "num_entries": int(matrix.nnz),
-            "seconds": time.perf_counter() - start,
+            **clock.stats(),
         },
         provenance=provenance(model, **options),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -10,24 +9,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import Clock
 from fastmix.mixing import Certificate, certify
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.norms import Norm
-from fastmix.projection import Divergence, Euclidean, ProjectionResult, ReversedKL, project
-from fastmix.resources import is_compiled
-from fastmix.results import Status, jsonable
+from fastmix.projection import Divergence, ProjectionResult, ReversedKL, project
+from fastmix.results import jsonable
 from fastmix.sampling import SampleResult, sample
 from fastmix.sampling.checkpoint import Checkpoint
-from fastmix.validation import check_seconds, choose_seed
+from fastmix.validation import choose_seed
 
 __all__ = ["ProjectedResult", "infer_projected"]
 
 FloatArray = NDArray[np.float64]
 
 _NORM_BOUND = 2.5  # the paper's practical choice
-_LEAST_SECONDS = 1e-3  # of sampling, however long the projection took
-_COMPILING = 16.0  # seconds of a limit below which there is no time to compile what reversed KL needs
 _NUM_WEIGHTS = 1024  # draws of the projected model that are weighed by the original one
 _MOST_STATES = 1 << 21  # of those draws together
 _FEW_WEIGHTS = 0.1  # share of the weights, below which draws of the projected model are hardly ones of the original
@@ -98,16 +95,14 @@ def infer_projected(
     model : MarkovRandomField
         Without forbidden pairs; states forbidden by a unary are fine.
     divergence : Divergence, optional
-        What "closest" means; :class:`fastmix.ReversedKL` by default, the most accurate by measurement. Where its
-        kernels are not compiled yet and a time limit leaves no time for that, the default is
-        :class:`fastmix.Euclidean`.
+        What "closest" means; :class:`fastmix.ReversedKL` by default, the most accurate by measurement.
     norm : {"inf", "spectral", "1", "frobenius"}
     norm_bound : float
         2.5 by default, as in the paper. Below 1 the projected model provably mixes.
     num_chains, num_sweeps, burn_in, edge_marginals, seed, num_threads, checkpoint, progress
         As for :func:`fastmix.sample`.
     time_limit : float, optional
-        Seconds for both parts; at most half of them go to the projection.
+        Seconds for both parts, without those of compiling; at most half of them go to the projection.
 
     Returns
     -------
@@ -126,10 +121,9 @@ def infer_projected(
     >>> result.method, result.projection.norm_after <= 2.5
     ('projected', True)
     """
-    begin = time.perf_counter()
+    clock = Clock(time_limit)
     check_model(model)
-    time_limit = check_seconds(time_limit)
-    chosen = _default_divergence(time_limit) if divergence is None else divergence
+    chosen = ReversedKL() if divergence is None else divergence
     if seed is None and checkpoint is not None:
         seed = Checkpoint(checkpoint, 0.0).seed
     seed = choose_seed(seed)
@@ -140,11 +134,10 @@ def infer_projected(
         norm=norm,
         divergence=chosen,
         seed=seed,
-        time_limit=None if time_limit is None else time_limit / 2,
+        time_limit=clock.rest(0.5),
     )
     projected = _with_changes(reduction, projection.model)
     certificate = certify(projection.model, accuracy=0.01, order=projection.model.structure.visit_order[0])
-    left = None if time_limit is None else max(_LEAST_SECONDS, time_limit - (time.perf_counter() - begin))
     run = sample(
         projected,
         num_chains=num_chains,
@@ -154,7 +147,7 @@ def infer_projected(
         edge_marginals=edge_marginals,
         seed=seed,
         num_threads=num_threads,
-        time_limit=left,
+        time_limit=clock.rest(),
         checkpoint=checkpoint,
         num_draws=_draws_to_weigh(reduction.model, num_chains, num_sweeps),
         progress=progress,
@@ -165,11 +158,10 @@ def infer_projected(
     values = {f.name: getattr(run, f.name) for f in fields(run)}
     values |= {"model": model, "method": "projected", "projected_std_error": run.std_error}
     values["std_error"] = run.std_error if unchanged else None
-    if run.status == Status.OK and projection.status != Status.OK:
-        values["status"] = projection.status
     values["stats"] = {
         **run.stats,
-        "seconds": time.perf_counter() - begin,
+        **clock.stats(),
+        "stopped_by": projection.stats["stopped_by"] if run.stats["stopped_by"] == "done" else run.stats["stopped_by"],
         "projection_seconds": projection.stats["seconds"],
         "norm_before": projection.norm_before,
         "norm_after": projection.norm_after,
@@ -183,14 +175,6 @@ def infer_projected(
     if (place := projection.provenance["device"]) != run.provenance["device"]:
         values["provenance"]["device"] = f"{place} (projection), {run.provenance['device']} (sampling)"
     return ProjectedResult(**values, projection=projection, sampled=run, certificate=certificate)
-
-
-def _default_divergence(time_limit: float | None) -> Divergence:
-    if time_limit is None or time_limit >= _COMPILING:
-        return ReversedKL()
-    from fastmix.projection import pool_kernels
-
-    return ReversedKL() if is_compiled(pool_kernels.sweep) else Euclidean()
 
 
 def _with_changes(reduction: Reduction, projected: MarkovRandomField) -> MarkovRandomField:

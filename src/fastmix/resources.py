@@ -1,4 +1,4 @@
-"""What there is to plan with: memory, also laid out for vector loops, and kernels that are compiled already."""
+"""Memory: what there is to plan with, and arrays laid out for vector loops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from fastmix.errors import ResourceError
 
-__all__ = ["aligned_zeros", "available_memory", "check_memory", "format_bytes", "is_compiled", "parse_bytes"]
+__all__ = ["aligned_zeros", "available_memory", "check_memory", "format_bytes", "parse_bytes"]
 
 _LINE = 64  # bytes
 _SMALL = 1 << 24  # bytes that nobody need ask for
@@ -110,27 +110,6 @@ def parse_bytes(text: str) -> int:
     if not 1 <= count < math.inf:
         raise ValueError(f"a size must be a positive number with a unit such as 500MB or 4GiB, got {text!r}")
     return int(count)
-
-
-def is_compiled(kernel: Any) -> bool:
-    """Whether a Numba function was compiled in this process, or by an earlier one that left it on disk.
-
-    A hint for planning: what lies on disk may be of other types, or out of date.
-
-    Examples
-    --------
-    >>> is_compiled(len)  # nothing to compile
-    True
-    """
-    function = getattr(kernel, "py_func", None)
-    if function is None or kernel.signatures:
-        return True
-    module = function.__module__.rsplit(".", 1)[-1]
-    name = f"{module}.{function.__qualname__}-{function.__code__.co_firstlineno}.py*.nbi"
-    try:
-        return any(Path(kernel.stats.cache_path).glob(name))
-    except (OSError, TypeError):  # no such folder, or nothing is kept on disk
-        return False
 
 
 def _field(path: Path, name: str) -> int | None:

@@ -21,7 +21,7 @@ from fastmix.sampling import gibbs, gibbs_kernels, pattern_tables
 from fastmix.sampling.generator import MAX_THRESHOLD, make_streams
 from fastmix.sampling.gibbs import Gibbs, check_conditionals, choose_kernel
 
-SYSTEMATIC = ("table-many", "table-one", "four-one", "logit-one", "field-many", "plain-many", "plain-logit-many")
+SYSTEMATIC = ("table-many", "table-one", "four-one", "logit-one", "field-many")
 RANDOM = ("random-one", "logit-random")
 KERNELS = SYSTEMATIC + RANDOM
 ESTIMATORS = ("rao-blackwell", "counts")
@@ -207,30 +207,6 @@ def test_kernels_are_chosen_for_the_model(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(gibbs, "_CHUNKED_SITES", 5)
     assert choose_kernel(mixed, 100, "systematic") == "table-one"
-
-
-def test_kernels_fit_the_time_there_is(monkeypatch):
-    compiled: set[str] = set()
-    monkeypatch.setattr(gibbs, "is_compiled", lambda kernel: kernel.__name__ in compiled)
-    binary, mixed = lopsided_binary(), lopsided()
-
-    def chosen(model, num_chains, seconds):
-        return choose_kernel(model, num_chains, "systematic", seconds=seconds)
-
-    assert chosen(binary, 100, None) == chosen(binary, 100, 4.0) == "table-many"
-    assert chosen(binary, 100, 3.9) == "four-one"
-    assert chosen(mixed, 100, 3.9) == "table-one"
-    assert chosen(binary, 100, 2.4) == chosen(mixed, 1, 2.4) == "plain-many"
-    compiled.add("four_one")
-    assert chosen(binary, 100, 2.4) == "four-one"
-    compiled.add("table_many")
-    assert chosen(binary, 100, 2.4) == chosen(mixed, 100, 1.0) == "table-many"
-    monkeypatch.setattr(gibbs, "_TABLE_ENTRIES", 3)
-    assert chosen(binary, 100, 3.9) == "logit-one"
-    assert chosen(binary, 100, 2.4) == "plain-logit-many"
-    monkeypatch.setattr(gibbs, "_PLAIN_SITES", 2)
-    assert chosen(binary, 100, 2.4) == "logit-one"
-    assert choose_kernel(mixed, 100, "random", seconds=1.0) == "logit-random"
 
 
 # -- no randomness: the same numbers, the same states -----------------------------------------------------------------

@@ -509,14 +509,14 @@ def test_an_interrupt_returns_what_was_collected(monkeypatch):
 
 def test_an_interrupt_before_the_first_batch_has_nothing_to_report(monkeypatch):
     stop_after(monkeypatch, 2)
-    with pytest.raises(NotConvergedError, match=r"stopped \(interrupted\) before the first batch"):
+    with pytest.raises(NotConvergedError, match=r"stopped \(interrupt\) before the first batch"):
         sample(WEAK, num_chains=4, num_sweeps=640, seed=3)
 
 
 def test_time_limit(monkeypatch):
     monkeypatch.setattr(sampler.Engine, "updates_per_step", 4 * 9 * 50)
     result = sample(WEAK, num_chains=4, num_sweeps=10_000_000, burn_in=0, time_limit=0.2, seed=1)
-    assert result.status == Status.TIME_LIMIT
+    assert (result.status, result.stats["stopped_by"]) == (Status.OK, "time_limit")
     # A batch would be 156,250 sweeps: what has been collected of the first one counts.
     assert 0 < result.stats["num_sweeps"] < 10_000_000
     assert "R-hat" in result.stats["note"]
@@ -526,21 +526,12 @@ def test_time_limit(monkeypatch):
     assert finished.stats["num_sweeps"] < 50
     # A burn-in is cut short, and said to be as long as it was, so that something is left to report.
     cut = sample(WEAK, num_chains=4, num_sweeps=1000, burn_in=1000, time_limit=1e-9, seed=1)
-    assert cut.status == Status.TIME_LIMIT
+    assert (cut.status, cut.stats["stopped_by"]) == (Status.NOT_MIXED, "time_limit")
     assert cut.stats["burn_in"] == 1  # the first step is small, whatever the speed turns out to be
     monkeypatch.setattr(sampler, "_FIRST_STEP", 1)
     assert sample(WEAK, num_chains=4, num_sweeps=1000, burn_in=1000, time_limit=1e-9, seed=1).stats["burn_in"] == 50
     assert cut.stats["num_sweeps"] > 0
-    assert sample(WEAK, num_chains=4, num_sweeps=50, time_limit=1e9, seed=1).status != Status.TIME_LIMIT
-
-
-def test_short_time_limits_draw_the_same_with_kernels_that_compile_fast(monkeypatch):
-    usual = sample(WEAK, num_chains=64, num_sweeps=200, time_limit=100.0, seed=1)
-    monkeypatch.setattr("fastmix.sampling.gibbs.is_compiled", lambda kernel: False)
-    for seconds in (3.9, 2.4):  # one chain after the other, and without a compiler
-        hurried = sample(WEAK, num_chains=64, num_sweeps=200, time_limit=seconds, seed=1)
-        assert np.array_equal(usual.states, hurried.states)
-        assert np.array_equal(usual.node_marginals, hurried.node_marginals)
+    assert sample(WEAK, num_chains=4, num_sweeps=50, time_limit=1e9, seed=1).stats["stopped_by"] == "done"
 
 
 def test_progress_is_told(monkeypatch):
@@ -639,7 +630,7 @@ def test_runs_over_their_time_go_on_to_the_same_bits(tmp_path, monkeypatch):
     path = str(tmp_path / "run.npz.gz")  # compressed, for its name
     for _ in range(3):
         limited = sample(lopsided(), checkpoint=path, time_limit=1e-9, **options)
-        assert limited.status == Status.TIME_LIMIT
+        assert limited.stats["stopped_by"] == "time_limit"
     assert limited.stats["num_sweeps"] == 30
     same(sample(lopsided(), checkpoint=path, **options), expected)
 

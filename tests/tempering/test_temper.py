@@ -258,7 +258,7 @@ def test_the_time_limit_is_kept(hard):
     answer = temper(hard, time_limit=1.5, seed=1, num_threads=1)
     seconds = time.perf_counter() - begin
     assert 1.0 < seconds < 3.5
-    assert answer.status == Status.OK
+    assert (answer.status, answer.stats["stopped_by"]) == (Status.OK, "time_limit")
     assert answer.stats["num_sweeps"] > 200
     assert answer.stats["burn_in"] > 20
 
@@ -267,7 +267,7 @@ def test_sweeps_that_do_not_fit_the_time_limit(hard):
     begin = time.perf_counter()
     answer = temper(hard, num_sweeps=10**7, burn_in=100, time_limit=1.0, seed=1, num_threads=1)
     assert time.perf_counter() - begin < 3.0
-    assert answer.status == Status.TIME_LIMIT
+    assert (answer.status, answer.stats["stopped_by"]) == (Status.OK, "time_limit")
     assert np.isfinite(answer.node_marginals).all()
     tiny = temper(hard, time_limit=1e-9, seed=1, num_threads=1)
     assert tiny.status == Status.NOT_MIXED
@@ -298,7 +298,7 @@ def test_an_interrupt_returns_what_was_collected(hard):
     assert 200 <= interrupted.stats["num_sweeps"] < 640
     assert interrupted.log_z_lower is None
     assert np.abs(interrupted.node_marginals - whole.node_marginals).max() < 0.3
-    with pytest.raises(NotConvergedError, match="interrupted"):
+    with pytest.raises(NotConvergedError, match="interrupt"):
         temper(hard, num_sweeps=640, burn_in=200, seed=1, num_threads=1, progress=Watch(until=1))
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from types import FrameType
 from typing import Annotated
 
@@ -29,7 +31,7 @@ app = typer.Typer(
 )
 for _command in (
     models.info, answers.infer, answers.compare, answers.sample, theory.certify, theory.project,
-    applications.denoise, applications.experiment, models.convert,
+    applications.denoise, applications.experiment, models.convert, applications.warm_up,
 ):  # fmt: skip
     app.command()(_command)
 app.add_typer(models.generate, name="generate")
@@ -77,7 +79,34 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
     raise KeyboardInterrupt
 
 
+class _Messages(logging.Handler):
+    """What the library logs becomes lines on stderr, wherever that is by then."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(record.getMessage(), file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _showing_messages() -> Iterator[None]:
+    """That something is being compiled is the one message below a warning."""
+    logger, handler = logging.getLogger("fastmix._jit"), _Messages(logging.INFO)
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.level, logger.propagate = before
+
+
 def _run(arguments: list[str]) -> int:
+    with _showing_messages():
+        return _run_command(arguments)
+
+
+def _run_command(arguments: list[str]) -> int:
     try:
         _prepare_streams()
         code = app(arguments, prog_name="fastmix", standalone_mode=False)

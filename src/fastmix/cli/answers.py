@@ -22,7 +22,6 @@ from fastmix.cli.options import (
     NumThreads,
     TimeLimit,
     parse_divergence,
-    time_left,
 )
 
 __all__ = ["compare", "infer", "sample"]
@@ -57,7 +56,7 @@ def infer(
     """Marginals of every variable, and log Z where the method has it."""
     import fastmix
     from fastmix.cli import console
-    from fastmix.inference import METHODS, check_time_to_compile, choose_method
+    from fastmix.inference import METHODS, choose_method
     from fastmix.resources import parse_bytes
 
     if method not in METHODS:
@@ -72,8 +71,6 @@ def infer(
     limit = None if memory_limit is None else parse_bytes(memory_limit)
     chosen = parse_divergence(divergence)
     loaded, observed = console.load(model, evidence)
-    if time_left(time_limit) is not None:  # refuses what is not positive
-        check_time_to_compile(loaded, method, time_limit)
     with console.blaming_input(model, evidence), console.working(f"{method} inference") as progress:
         if console.is_log_z(output) and method == "auto":
             choice = choose_method(loaded, evidence=observed, memory_limit=limit, time_limit=time_limit)
@@ -81,7 +78,7 @@ def infer(
         result = fastmix.infer(
             loaded, method=method, evidence=observed, memory_limit=limit, num_chains=num_chains, num_sweeps=num_sweeps,
             burn_in=burn_in, accuracy=accuracy, divergence=chosen, norm=cast("Any", norm), norm_bound=norm_bound,
-            seed=seed, num_threads=num_threads, time_limit=time_left(time_limit), checkpoint=checkpoint,
+            seed=seed, num_threads=num_threads, time_limit=time_limit, checkpoint=checkpoint,
             backend=backend, progress=progress,
         )  # fmt: skip
     if output is not None:
@@ -200,7 +197,7 @@ def sample(
         result = fastmix.sample(
             loaded, method=cast("Any", method), num_chains=num_chains, num_sweeps=num_sweeps, burn_in=burn_in,
             num_draws=kept, schedule=cast("Any", schedule), seed=seed, num_threads=num_threads, evidence=observed,
-            time_limit=time_left(time_limit), checkpoint=checkpoint, backend=cast("Any", backend or "cpu"),
+            time_limit=time_limit, checkpoint=checkpoint, backend=cast("Any", backend or "cpu"),
             progress=progress,
         )  # fmt: skip
     if output is not None:

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from fastmix.cli.options import AnySeed, AsJson, NumThreads, TimeLimit, time_left
+from fastmix.cli.options import AnySeed, AsJson, NumThreads, TimeLimit
 
-__all__ = ["denoise", "experiment"]
+__all__ = ["denoise", "experiment", "warm_up"]
 
 
 def denoise(
@@ -42,7 +42,7 @@ def denoise(
     with console.working_share("denoising") as progress:
         result = run(
             picture, noise=exponent, method=method or DEFAULT_METHOD, seed=seed, num_threads=num_threads,
-            time_limit=time_left(time_limit), progress=progress,
+            time_limit=time_limit, progress=progress,
         )  # fmt: skip
     write_comparison(result, output)
     if as_json:
@@ -99,6 +99,20 @@ def experiment(
         console.message(result.note)
     if result.status != "ok" or result.num_failed:
         raise typer.Exit(1)
+
+
+def warm_up(as_json: AsJson = False) -> None:
+    """Compile everything once, so that no later command has to."""
+    import fastmix
+    from fastmix.cli import console
+
+    with console.naming_steps("compiling") as progress:
+        result = fastmix.warm_up(progress=progress)
+    if as_json:
+        console.emit_json(result.to_dict())
+    else:
+        facts = {name: f"{seconds:.2f} s" for name, seconds in result.parts.items()}
+        console.show_facts(f"compiled or loaded in {result.stats['compile_seconds']:.1f} s", facts)
 
 
 def _number(name: str, text: str) -> float:

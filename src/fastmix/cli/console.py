@@ -151,7 +151,7 @@ def check_output_folder(path: str) -> None:
 
 def forget_checkpoint(path: str | None, result: InferenceResult) -> None:
     """Remove the checkpoint of a run that is over, now that its answer is written."""
-    if path is None or result.status in (Status.INTERRUPTED, Status.TIME_LIMIT):
+    if path is None or result.stats["stopped_by"] in ("interrupt", "time_limit"):
         return
     sys.stdout.flush()  # the answer may be there
     with contextlib.suppress(FileNotFoundError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -13,11 +12,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Accuracy", "AnySeed", "AsJson", "Backend", "BurnIn", "CheckpointFile", "DivergenceName", "Evidence",
     "MemoryLimit", "Model", "NumChains", "NumSweeps", "NumThreads", "Output", "TimeLimit",
-    "parse_divergence", "time_left",
+    "parse_divergence",
 ]  # fmt: skip
-
-_BEGIN = time.monotonic()  # when the command began, but for what Python and the parser took to start
-_STARTUP = 0.2  # seconds for those, about
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="UAI or npz file, plain, gzip or xz; - is stdin.")]
 Evidence = Annotated[str | None, typer.Option("--evidence", "-e", metavar="FILE", help="Observed states (UAI).")]
@@ -31,7 +27,8 @@ Accuracy = Annotated[
 ]
 AnySeed = Annotated[int | None, typer.Option(help="The same seed gives the same answer; drawn when not given.")]
 TimeLimit = Annotated[
-    float | None, typer.Option(metavar="SECONDS", help="From the start of the command; return what there is then.")
+    float | None,
+    typer.Option(metavar="SECONDS", help="Return what there is then; compiling and files are not counted."),
 ]
 Backend = Annotated[
     str | None,
@@ -67,12 +64,3 @@ def parse_divergence(name: str | None, backend: str | None = None) -> Divergence
     if name not in known:
         raise ValueError(f"--divergence must be one of {', '.join(known)}, got {name!r}")
     return known[name]()
-
-
-def time_left(limit: float | None) -> float | None:
-    """What is left of a time limit that counts from the start of the command; never nothing: an answer must come."""
-    if limit is None:
-        return None
-    if not limit > 0:
-        raise ValueError(f"--time-limit must be positive, got {limit:g}")
-    return max(0.01, limit - (time.monotonic() - _BEGIN) - _STARTUP)

@@ -17,7 +17,6 @@ from fastmix.cli.options import (
     Model,
     TimeLimit,
     parse_divergence,
-    time_left,
 )
 from fastmix.errors import NotConvergedError
 
@@ -105,7 +104,7 @@ def project(
                 divergence=chosen or Euclidean(),
                 bound=cast("Any", bound),
                 seed=seed,
-                time_limit=time_left(time_limit),
+                time_limit=time_limit,
                 tol=tol,
                 max_iter=max_iter,
                 solver="fast" if solver == "fast" else PaperDual(),

@@ -8,7 +8,6 @@ move, and resampling keeps as many chains in each valley as it deserves.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import Clock
 from fastmix.dependency import edge_dependencies
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.resources import check_memory
 from fastmix.results import InferenceResult, Status, provenance
 from fastmix.sampling.swendsen_wang import SwendsenWang, check_swendsen_wang
-from fastmix.validation import check_count, check_seconds, check_threads, choose_seed
+from fastmix.validation import check_count, check_threads, choose_seed
 
 __all__ = ["AnnealedResult", "anneal"]
 
@@ -133,7 +133,7 @@ def anneal(
     >>> bool(abs(result.node_marginals - exact.node_marginals).max() < 0.05)
     True
     """
-    begin = time.perf_counter()
+    clock = Clock(time_limit)
     for name, value, least in (
         ("num_populations", num_populations, 2),
         ("num_chains", num_chains, 2),
@@ -143,7 +143,7 @@ def anneal(
     ):
         check_count(name, value, least=least)
     check_model(model)
-    time_limit, seed, num_threads = check_seconds(time_limit), choose_seed(seed), check_threads(num_threads)
+    seed, num_threads = choose_seed(seed), check_threads(num_threads)
     check_swendsen_wang(model)
     chains = num_populations * num_chains
     required = 48.0 * chains * max(1, model.num_variables)
@@ -157,14 +157,11 @@ def anneal(
         if progress is not None:
             progress(0.7 * run.scale)
     wanted = num_sweeps or max(1, run.steps * sweeps_per_step // 2)
-    sums, done = run.collect(wanted, math.inf if time_limit is None else begin + time_limit, progress)
+    sums, done = run.collect(wanted, clock, progress)
     populations = sums.reshape(len(sums), num_populations, num_chains).mean(axis=2) / done
     mean, error = _combine(populations, run.log_ratio)
     status = Status.NOT_MIXED if error.mean() > _AGREEMENT else Status.OK
-    if done < wanted:
-        status = Status.TIME_LIMIT
     sweeps = run.steps * sweeps_per_step + done
-    seconds = time.perf_counter() - begin
     options: dict[str, Any] = {
         "num_populations": num_populations, "num_chains": num_chains, "num_steps": num_steps,
         "sweeps_per_step": sweeps_per_step, "resample": resampled, "num_sweeps": num_sweeps,
@@ -178,7 +175,8 @@ def anneal(
         log_z=None,
         stats={
             "num_steps": run.steps, "num_sweeps": sweeps, "updates": sweeps * chains * model.num_variables,
-            "mean_std_error": float(error.mean()), "seconds": seconds,
+            "mean_std_error": float(error.mean()),
+            "stopped_by": "done" if done == wanted else "time_limit", **clock.stats(),
             "note": "populations agree" if status == Status.OK else "populations disagree: more chains, smaller steps",
         },
         provenance=provenance(model, seed=seed, **options),
@@ -245,7 +243,7 @@ class _Populations:
         return _resample(weights / weights.sum(axis=1, keepdims=True), self.rng)
 
     def collect(
-        self, num_sweeps: int, deadline: float, progress: Callable[[float], None] | None
+        self, num_sweeps: int, clock: Clock, progress: Callable[[float], None] | None
     ) -> tuple[FloatArray, int]:
         """Sums of the probabilities over sweeps at the model itself, and how many there were."""
         work = self.shape[0] * self.shape[1] * max(1, self.model.num_variables)
@@ -256,7 +254,7 @@ class _Populations:
             done += count
             if progress is not None:
                 progress(0.7 + 0.3 * done / num_sweeps)
-            if time.perf_counter() > deadline:
+            if clock.past():
                 break
         return self.engine.take_sums(), done
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._clock import Clock
 from fastmix.denoising.annealing import anneal
 from fastmix.denoising.posterior import COUPLING, DATA_WEIGHT, NOISE, add_noise, as_grey, binarise, denoising_model
 from fastmix.inference import infer
 from fastmix.model import MarkovRandomField
 from fastmix.results import InferenceResult, jsonable
-from fastmix.validation import check_choice, check_seconds, check_threads, choose_seed
+from fastmix.validation import check_choice, check_threads, choose_seed
 
 __all__ = ["DEFAULT_METHOD", "METHODS", "DenoiseResult", "denoise"]
 
@@ -151,10 +151,10 @@ def denoise(
     >>> result.labels.shape, result.error_rate < 0.05
     ((24, 24), True)
     """
-    begin = time.perf_counter()
+    clock = Clock(time_limit)
     check_choice("method", method, METHODS)
     grey = as_grey(image)
-    seed, time_limit = choose_seed(seed), check_seconds(time_limit)
+    seed = choose_seed(seed)
     if num_threads is not None:
         check_threads(num_threads)
     clean = None if noise is None else binarise(grey)
@@ -173,7 +173,7 @@ def denoise(
         labels=marginals > 0.5,
         inference=inference,
         seed=seed,
-        stats={**settings, "seconds": time.perf_counter() - begin},
+        stats={**settings, **clock.stats()},
     )
 
 

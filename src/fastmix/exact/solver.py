@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import Clock
 from fastmix.errors import ResourceError
 from fastmix.exact.junction_tree import JunctionTree, plan_junction_tree
 from fastmix.exact.twins import TwinReduction, count_twins
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.reduce import Reduction, reduce_model
-from fastmix.resources import available_memory, check_memory, is_compiled
+from fastmix.resources import available_memory, check_memory
 from fastmix.results import InferenceResult, Status, provenance
 from fastmix.validation import check_count, check_positive, choose_seed
 
@@ -23,8 +24,6 @@ IntArray = NDArray[np.int64]
 
 # Clique entries worked off in a second: 7e7 to 1.4e8 were seen on one core, 3e7 on a busy one.
 _ENTRIES_PER_SECOND = 6e7
-_COMPILE_SECONDS = 6.0  # where nothing is compiled or cached
-_LOAD_SECONDS = 0.5  # of compiled kernels from disk
 _DRAW_BYTES = 48  # a state of a draw: as drawn, and five 8-byte arrays in mapping it to the original
 
 
@@ -80,8 +79,8 @@ class ExactPlan:
         counted together, and the elimination tree.
     evidence, memory_limit
         As asked for.
-    begin : float
-        When planning began, by ``time.perf_counter``.
+    clock : Clock
+        Since planning began.
     """
 
     model: MarkovRandomField
@@ -90,17 +89,12 @@ class ExactPlan:
     tree: JunctionTree
     evidence: Evidence | None
     memory_limit: float | None
-    begin: float
+    clock: Clock
 
     @property
     def seconds(self) -> float:
         """Estimate of the time that :meth:`run` takes, on the safe side by a factor of about two."""
-        from fastmix.exact import kernels
-
-        work = self.tree.order.total_entries / _ENTRIES_PER_SECOND
-        if getattr(kernels.run, "signatures", True):  # loaded in this process already
-            return work
-        return work + (_LOAD_SECONDS if is_compiled(kernels.run) else _COMPILE_SECONDS)
+        return self.tree.order.total_entries / _ENTRIES_PER_SECOND
 
     def run(self) -> InferenceResult:
         """The answer, as :func:`infer_exact` gives it."""
@@ -109,7 +103,7 @@ class ExactPlan:
         nodes, edges = answer.node_marginals, answer.edge_marginals
         if twins is not None:
             nodes, edges = twins.expand_marginals(nodes, edges)
-        stats = {
+        stats: dict[str, Any] = {
             "treewidth": tree.treewidth,
             "required_bytes": tree.required_bytes,
             "table_entries": tree.order.total_entries,
@@ -118,7 +112,7 @@ class ExactPlan:
         }
         node_marginals = reduction.expand_node_marginals(nodes)
         edge_marginals = reduction.expand_edge_marginals(nodes, edges)
-        stats["seconds"] = time.perf_counter() - self.begin
+        stats |= {"stopped_by": "done", **self.clock.stats()}
         return InferenceResult(
             model=self.model,
             method="exact",
@@ -145,9 +139,9 @@ def plan_exact(
     >>> plan.tree.treewidth, plan.seconds < 10
     (4, True)
     """
-    begin = time.perf_counter()
+    clock = Clock()
     reduction, twins, tree = _plan(model, evidence, memory_limit)
-    return ExactPlan(model, reduction, twins, tree, evidence, memory_limit, begin)
+    return ExactPlan(model, reduction, twins, tree, evidence, memory_limit, clock)
 
 
 def draw_exact(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import time
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import Clock
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.norms import Norm
 from fastmix.projection.descent import project_divergence
@@ -17,7 +16,7 @@ from fastmix.projection.euclidean import check_arguments, project_euclidean
 from fastmix.projection.paper_dual import PaperDual
 from fastmix.projection.result import ProjectionResult
 from fastmix.projection.steps import StepRule
-from fastmix.validation import check_seconds, choose_seed
+from fastmix.validation import choose_seed
 
 __all__ = ["project"]
 
@@ -112,25 +111,25 @@ def project(
     >>> result.norm_after <= 2.5, result.certified
     (True, False)
     """
-    begin = time.perf_counter()
+    clock = Clock(time_limit)
     check_model(model)
     check_arguments(norm_bound, norm, bound, solver, tol, max_iter)
     if not isinstance(divergence, Divergence):
         raise ValueError(f"divergence must be a Divergence such as ReversedKL(), got {divergence!r}")
     if step is not None and not isinstance(step, StepRule):
         raise ValueError(f"step must be a StepRule such as FixedStep(), got {step!r}")
-    time_limit, seed = check_seconds(time_limit), choose_seed(seed)
+    seed = choose_seed(seed)
     if isinstance(divergence, Euclidean):
         if step is not None:
             raise ValueError("step must be left out for the Euclidean divergence, which is solved without a descent")
         return project_euclidean(
             model, norm_bound=norm_bound, norm=norm, bound=bound, solver=solver, tol=tol, max_iter=max_iter,
-            warm_start=warm_start, deadline=math.inf if time_limit is None else begin + time_limit,
+            warm_start=warm_start, clock=clock,
         )  # fmt: skip
     if isinstance(solver, PaperDual) and not solver.both_directions:
         raise ValueError("solver must bound both directions in a descent, got PaperDual(both_directions=False)")
     return project_divergence(
         model, divergence=divergence, step=divergence.default_step if step is None else step, norm_bound=norm_bound,
         norm=norm, bound=bound, solver=solver, tol=tol, max_iter=max_iter, warm_start=warm_start,
-        seed=seed, time_limit=time_limit,
+        seed=seed, clock=clock,
     )  # fmt: skip

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import Clock
 from fastmix.dependency import edge_dependencies
 from fastmix.errors import NotConvergedError
 from fastmix.model import MarkovRandomField
@@ -28,6 +28,7 @@ __all__ = ["project_divergence"]
 FloatArray = NDArray[np.float64]
 
 _STATUS = {"time_limit": Status.TIME_LIMIT, "interrupted": Status.INTERRUPTED}
+_STOPPED_BY = {"time_limit": "time_limit", "interrupted": "interrupt"}
 
 
 def project_divergence(
@@ -43,27 +44,25 @@ def project_divergence(
     max_iter: int,
     warm_start: ProjectionResult | FloatArray | None,
     seed: int,
-    time_limit: float | None,
+    clock: Clock,
 ) -> ProjectionResult:
     """The closest model in a divergence, see :func:`fastmix.project`; the arguments are checked there."""
-    begin = time.perf_counter()
     reduction = reduce_model(model)
     small = reduction.model
     options: dict[str, Any] = {"norm_bound": norm_bound, "norm": norm, "bound": bound, "tol": tol}
     options |= {"solver": str(solver), "divergence": repr(divergence), "step": repr(step)}
     settings: dict[str, Any] = {"norm_bound": norm_bound, "norm": norm, "bound": bound, "solver": solver}
     settings |= {"tol": tol, "max_iter": max_iter}
-    deadline = math.inf if time_limit is None else begin + time_limit
-    trace = Trace(deadline=deadline)
+    trace = Trace(clock=clock)
     # Half of the time for the start, if it takes as long.
-    first_deadline = math.inf if time_limit is None else begin + 0.5 * time_limit
-    nearest = project_euclidean(small, warm_start=warm_start, deadline=first_deadline, **settings)
+    nearest = project_euclidean(small, warm_start=warm_start, clock=clock.part(0.5), **settings)
 
     def build(theta: MarkovRandomField, value: float, constant: float, counts: dict[str, Any]) -> ProjectionResult:
         result = _expand(reduction, theta)
         z = edge_dependencies(result, bound=bound).max(axis=1, initial=0.0)
         unchanged = result is model
-        stats = {"stopped": trace.reason, **counts, "seconds": time.perf_counter() - begin}
+        stopped_by = _STOPPED_BY.get(trace.reason, "done")
+        stats = {"stopped": trace.reason, "stopped_by": stopped_by, **counts, **clock.stats()}
         place = str(counts.get("backend", "cpu"))
         return ProjectionResult(
             model=result,
@@ -88,7 +87,7 @@ def project_divergence(
 
     if nearest.norm_before <= norm_bound:
         return build(small, 0.0, 0.0, {"num_steps": 0, "num_projections": 0, "num_inexact": 0})
-    feasible = FeasibleSet(small, nearest=nearest, deadline=deadline, **settings)
+    feasible = FeasibleSet(small, nearest=nearest, clock=clock, **settings)
     objective = divergence.start(small, seed=seed)
     theta = nearest.model
     if isinstance(warm_start, ProjectionResult) and _same_graph(warm_start.model, model):

@@ -12,8 +12,6 @@ the closest.
 
 from __future__ import annotations
 
-import math
-import time
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
@@ -22,11 +20,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.dependency import edge_dependencies
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import offsets_of
-from fastmix.resources import is_compiled
 
 __all__ = ["EdgeCosts", "edge_costs"]
 
@@ -36,7 +34,6 @@ IntArray = NDArray[np.int64]
 # Contrasts of one table beyond which its path is not attempted: 25 x 25 states have 90,000 under range.
 _MAX_CONTRASTS = 100_000
 
-_COMPILE_SECONDS = 15.0  # what is too short a time to compile the following of paths in
 _ISING = np.array([1.0, -1.0, -1.0, 1.0])
 
 
@@ -58,8 +55,8 @@ class EdgeCosts:
         Whether every edge is ``4 (rho - z)^2``.
     scaled : bool array (m,), or None
         Edges whose tables are only scaled; None if there are none.
-    deadline : float
-        When there is no more time to follow paths, by :func:`time.perf_counter`.
+    clock : Clock
+        After whose limit paths are no longer followed.
     """
 
     model: MarkovRandomField
@@ -71,7 +68,7 @@ class EdgeCosts:
     f: FloatArray
     quadratic: bool
     scaled: NDArray[np.bool_] | None = None
-    deadline: float = math.inf
+    clock: Clock = NO_LIMIT
 
     def cost(self, z: FloatArray) -> float:
         """Total squared distance when edge e is held to ``z[e]``."""
@@ -96,7 +93,7 @@ class EdgeCosts:
             i, j = model.edges[e].tolist()
             position, sign = contrasts(int(model.num_states[i]), int(model.num_states[j]), self.bound)
             part = slice(model.pairwise_offsets[e], model.pairwise_offsets[e + 1])
-            if (self.scaled is not None and self.scaled[e]) or time.perf_counter() > self.deadline:
+            if (self.scaled is not None and self.scaled[e]) or self.clock.past():
                 result[part] -= (1.0 - z[e] / self.rho[e]) * _interaction(model, e, self.bound)
                 continue
             followed = _follow(model.log_pairwise[part].copy(), position, sign, scale * z[e])
@@ -106,10 +103,10 @@ class EdgeCosts:
         return result
 
 
-def edge_costs(model: MarkovRandomField, bound: Literal["range", "linf"], deadline: float = math.inf) -> EdgeCosts:
+def edge_costs(model: MarkovRandomField, bound: Literal["range", "linf"], clock: Clock = NO_LIMIT) -> EdgeCosts:
     """The cost functions of all edges of a model under ``range`` or ``linf``, both directions bounded.
 
-    After half of the time to the deadline the tables that are left are only scaled; the other half is for following the
+    After half of the time that is left the tables that are left are only scaled; the other half is for following the
     paths once more, to the bounds that a projection finds.
 
     Raises
@@ -136,9 +133,9 @@ def edge_costs(model: MarkovRandomField, bound: Literal["range", "linf"], deadli
     counts = np.zeros(m, dtype=np.int64)
     scaled = np.zeros(m, dtype=bool)
     rho_of: list[float] | None = None
-    halfway = _half_way(deadline)
+    first_half = clock.part(0.5)
     for e, (i, j) in enumerate(model.edges.tolist()):
-        if time.perf_counter() > halfway:
+        if first_half.past():
             if rho_of is None:
                 rho_of = edge_dependencies(model, bound=bound).max(axis=1).tolist()
             scaled[e] = True
@@ -173,20 +170,8 @@ def edge_costs(model: MarkovRandomField, bound: Literal["range", "linf"], deadli
     f = total - np.repeat(total[start[:-1]] if m else np.zeros(0), counts)
     return EdgeCosts(
         model, bound, z[start[:-1]] if m else np.zeros(0), start, mu, z, f, quadratic=False,
-        scaled=scaled if scaled.any() else None, deadline=deadline,
+        scaled=scaled if scaled.any() else None, clock=clock,
     )  # fmt: skip
-
-
-def _half_way(deadline: float) -> float:
-    """Until when paths are followed for the first time; not at all where compiling that would take too long."""
-    if deadline == math.inf:
-        return deadline
-    from fastmix.projection import edge_kernels
-
-    now = time.perf_counter()
-    if deadline - now < _COMPILE_SECONDS and not is_compiled(edge_kernels.table_path):
-        return -math.inf
-    return 0.5 * (now + deadline)
 
 
 def _interaction(model: MarkovRandomField, e: int, bound: str) -> FloatArray:

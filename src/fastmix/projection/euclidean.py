@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.dependency import edge_dependencies
 from fastmix.errors import NotConvergedError
 from fastmix.model import MarkovRandomField
@@ -39,10 +39,10 @@ def project_euclidean(
     tol: float = 1e-6,
     max_iter: int = 10_000,
     warm_start: ProjectionResult | FloatArray | None = None,
-    deadline: float = math.inf,
+    clock: Clock = NO_LIMIT,
 ) -> ProjectionResult:
-    """The model with the closest tables, see :func:`fastmix.project`; by the deadline, one that is close."""
-    begin = time.perf_counter()
+    """The model with the closest tables, see :func:`fastmix.project`; after the time limit, one that is close."""
+    begun = Clock()
     check_arguments(norm_bound, norm, bound, solver, tol, max_iter)
     reduction = reduce_model(model)
     small = reduction.model
@@ -58,6 +58,7 @@ def project_euclidean(
         distance = float(np.sum((tables - small.log_pairwise) ** 2))
         status = Status.OK if solution.converged else Status.NOT_CONVERGED
         status = Status.TIME_LIMIT if solution.late else status
+        stopped_by = "interrupt" if solution.interrupted else "time_limit" if solution.late else "done"
         return ProjectionResult(
             model=result,
             status=Status.INTERRUPTED if solution.interrupted else status,
@@ -72,7 +73,7 @@ def project_euclidean(
             dependencies=z,
             divergence_value=distance,
             history=solution.history,
-            stats={"iterations": solution.iterations, "seconds": time.perf_counter() - begin},
+            stats={"iterations": solution.iterations, "stopped_by": stopped_by, **begun.stats()},
             solver_state=solution.state,
             provenance=provenance(model, **options),
         )
@@ -89,10 +90,10 @@ def project_euclidean(
     cap = norm_bound * (1.0 - MARGIN)
     costs = None
     if solver == "fast":
-        costs = edge_costs(small, bound, deadline)
-        solution = SOLVERS[norm](costs, Target(norm_bound, cap, tol, max_iter, start, deadline))
+        costs = edge_costs(small, bound, clock)
+        solution = SOLVERS[norm](costs, Target(norm_bound, cap, tol, max_iter, start, clock))
         tables = costs.tables(solution.z)
-        if costs.scaled is not None or (not costs.quadratic and time.perf_counter() > deadline):
+        if costs.scaled is not None or (not costs.quadratic and clock.past()):
             solution.late, solution.dual = True, -math.inf  # no bound for tables that are only scaled
     else:
         assert isinstance(solver, PaperDual)

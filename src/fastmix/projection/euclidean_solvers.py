@@ -14,14 +14,13 @@ so their difference is an honest gap.
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.norms import matrix_norm
 from fastmix.projection.edges import EdgeCosts
 
@@ -49,8 +48,7 @@ class Target:
     max_iter : int
     start : float array or None
         Multipliers of an earlier solution.
-    deadline : float
-        On the clock of :func:`time.perf_counter`.
+    clock : Clock
     """
 
     limit: float
@@ -58,14 +56,14 @@ class Target:
     tol: float
     max_iter: int
     start: FloatArray | None = None
-    deadline: float = math.inf
+    clock: Clock = NO_LIMIT
 
 
 @dataclass
 class Solution:
     """State of a solver: best feasible bounds, best lower bound, multipliers for a warm start.
 
-    ``history`` holds (iteration, cost of the best feasible point, best lower bound); ``late``: ended by a deadline.
+    ``history`` holds (iteration, cost of the best feasible point, best lower bound); ``late``: ended by the time limit.
     """
 
     z: FloatArray
@@ -223,7 +221,7 @@ def _repeat(step: Callable[[], bool], solution: Solution, target: Target) -> Non
     """Repeat until done, out of iterations or of time, or interrupted; the best point stays in the solution."""
     try:
         while solution.iterations < target.max_iter and not step():
-            if time.perf_counter() > target.deadline:
+            if target.clock.past():
                 solution.late = True
                 break
     except KeyboardInterrupt:

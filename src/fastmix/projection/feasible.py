@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.dependency import edge_dependencies
 from fastmix.errors import NotConvergedError
 from fastmix.model import MarkovRandomField
@@ -36,8 +36,8 @@ class FeasibleSet:
         As for :func:`fastmix.project`.
     nearest : ProjectionResult
         The Euclidean projection of the model: its multipliers start the next projection.
-    deadline : float
-        After which projections must be fast rather than exact, by :func:`time.perf_counter`.
+    clock : Clock
+        After whose limit projections must be fast rather than exact.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class FeasibleSet:
         tol: float,
         max_iter: int,
         nearest: ProjectionResult,
-        deadline: float = math.inf,
+        clock: Clock = NO_LIMIT,
     ) -> None:
         self.model = model
         self.norm_bound, self.norm, self.bound = norm_bound, norm, bound
@@ -59,7 +59,7 @@ class FeasibleSet:
         self.num_projections = 0
         self.num_inexact = 0
         self._warm = nearest
-        self._deadline = deadline
+        self._clock = clock
         self._metrics: dict[Coordinates, Metric] = {}
         self._multipliers: dict[Coordinates, FloatArray | None] = {}
 
@@ -97,14 +97,14 @@ class FeasibleSet:
         # For the infinity norm the solver sees at once that there is nothing to do.
         if self.norm != "inf" and self._norm_of(model) <= self.norm_bound:
             return model
-        costs = edge_costs(model, self.bound, self._deadline)
+        costs = edge_costs(model, self.bound, self._clock)
         weighted = costs
         if metric.edge_weights is not None:
             of_knot = np.repeat(metric.edge_weights, np.diff(costs.start))
             weighted = replace(costs, mu=costs.mu * of_knot, f=costs.f * of_knot, quadratic=False)
         cap = self.norm_bound * (1.0 - MARGIN)
         start = self._multipliers[coordinates]
-        target = Target(self.norm_bound, cap, self.tol, self.max_iter, start, self._deadline)
+        target = Target(self.norm_bound, cap, self.tol, self.max_iter, start, self._clock)
         solution = SOLVERS[self.norm](weighted, target)
         if solution.interrupted:
             raise KeyboardInterrupt

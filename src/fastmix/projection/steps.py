@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
 from fastmix.projection.coordinates import COORDINATES, Coordinates
 from fastmix.projection.divergence import Objective
@@ -27,8 +27,7 @@ class Trace:
 
     Attributes
     ----------
-    deadline : float
-        On the clock of :func:`time.perf_counter`.
+    clock : Clock
     values : list of float
         Of the divergence at the start and after every step.
     theta : MarkovRandomField or None
@@ -37,7 +36,7 @@ class Trace:
         ``num_steps``, ``tol``, ``stationary``, ``time_limit`` or ``interrupted``.
     """
 
-    deadline: float = math.inf
+    clock: Clock = NO_LIMIT
     values: list[float] = field(default_factory=list)
     theta: MarkovRandomField | None = None
     reason: str = "num_steps"
@@ -51,8 +50,8 @@ class Trace:
         return not self.out_of_time()
 
     def out_of_time(self) -> bool:
-        """Whether the deadline has passed, which is then the reason to stop."""
-        if time.perf_counter() < self.deadline:
+        """Whether the limit has passed, which is then the reason to stop."""
+        if not self.clock.past():
             return False
         self.reason = "time_limit"
         return True

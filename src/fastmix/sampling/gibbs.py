@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from fastmix.dependency import undefined_conditional
 from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.model import MarkovRandomField
-from fastmix.resources import aligned_zeros, is_compiled
-from fastmix.sampling import plain_sweeps
+from fastmix.resources import aligned_zeros
 from fastmix.sampling.engine import Engine, sums_by_state
 from fastmix.sampling.generator import make_streams
 from fastmix.sampling.pattern_tables import PatternTables, log_odds, pattern_tables
@@ -29,10 +28,7 @@ __all__ = ["Gibbs", "check_conditionals", "choose_kernel", "logit_arrays"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-Kernel = Literal[
-    "table-many", "table-one", "four-one", "logit-one", "random-one", "logit-random", "field-many", "plain-many",
-    "plain-logit-many",
-]  # fmt: skip
+Kernel = Literal["table-many", "table-one", "four-one", "logit-one", "random-one", "logit-random", "field-many"]
 
 _TABLE_ENTRIES = 1 << 25  # 128 MiB of thresholds; beyond, conditionals are computed at every update
 _MANY_CHAINS = 16  # from here on chains go side by side
@@ -40,16 +36,11 @@ _FIELD_CHAINS = 8  # the same for binary variables with many neighbours
 _BLOCK = 512  # chains of one block: their numbers and thresholds for one site stay in the first cache
 _CHUNK = 8192  # sites that share a stream in a large model
 _CHUNKED_SITES = 1 << 16  # from here on the chunks of a colour can be shared between threads
-# Seconds below which compiling must be fast, or cannot be done; variables up to which sweeps are fast without it.
-_HURRY, _RUSH, _PLAIN_SITES = 4.0, 2.5, 5000
-_PLAIN_UPDATES = 1e6  # a step without a compiler
 _MOST_COLLECTED = 255  # sweeps whose full units fit into 32 bits: 256 of them would be 2^32, that is 0
 
 
-def choose_kernel(model: MarkovRandomField, num_chains: int, schedule: str, *, seconds: float | None = None) -> Kernel:
+def choose_kernel(model: MarkovRandomField, num_chains: int, schedule: str) -> Kernel:
     """The kernel for a model and a number of chains; all give the same configurations where several apply.
-
-    Where there are only some seconds, and the kernel is not compiled yet, one that compiles faster, or none at all.
 
     Examples
     --------
@@ -62,24 +53,12 @@ def choose_kernel(model: MarkovRandomField, num_chains: int, schedule: str, *, s
     if schedule == "random":
         return "random-one" if tables else "logit-random"
     binary = bool((model.num_states == 2).all())
-    few: Kernel = (
-        "logit-one" if not tables else "four-one" if binary and model.adjacency.max_degree <= 4 else "table-one"
-    )
-    best = few
-    if tables and num_chains >= _MANY_CHAINS and model.num_variables < _CHUNKED_SITES:
-        best = "table-many"
-    elif not tables and num_chains >= _FIELD_CHAINS and binary and not model.has_forbidden:
-        best = "field-many"
-    if seconds is None or seconds >= _HURRY or _is_ready(best):
-        return best
-    if seconds >= _RUSH or model.num_variables > _PLAIN_SITES or _is_ready(few):
-        return few
-    return "plain-many" if tables else "plain-logit-many"
-
-
-def _is_ready(kernel: Kernel) -> bool:
-    """Whether a kernel is compiled."""
-    return is_compiled(getattr(_kernels(), kernel.replace("-", "_")))
+    if not tables:
+        side_by_side = num_chains >= _FIELD_CHAINS and binary and not model.has_forbidden
+        return "field-many" if side_by_side else "logit-one"
+    if num_chains >= _MANY_CHAINS and model.num_variables < _CHUNKED_SITES:
+        return "table-many"
+    return "four-one" if binary and model.adjacency.max_degree <= 4 else "table-one"
 
 
 class Gibbs(Engine):
@@ -100,8 +79,6 @@ class Gibbs(Engine):
         All cores by default; the numbers drawn do not depend on it.
     kernel : str, optional
         Chosen by :func:`choose_kernel`; for tests and benchmarks.
-    seconds : float, optional
-        Where there are only some, a kernel that compiles fast may be better than a fast one.
     """
 
     def __init__(
@@ -114,13 +91,10 @@ class Gibbs(Engine):
         estimator: Literal["rao-blackwell", "counts"] = "rao-blackwell",
         num_threads: int | None = None,
         kernel: Kernel | None = None,
-        seconds: float | None = None,
     ) -> None:
         self.model = model
         self.num_chains = num_chains
-        self.kernel: Kernel = kernel or choose_kernel(model, num_chains, schedule, seconds=seconds)
-        if self.kernel.startswith("plain"):
-            self.updates_per_step = _PLAIN_UPDATES
+        self.kernel: Kernel = kernel or choose_kernel(model, num_chains, schedule)
         counts = estimator == "counts" or schedule == "random"
         self.mode = 2 if counts else 1
         self.num_threads = check_threads(num_threads)
@@ -131,7 +105,7 @@ class Gibbs(Engine):
         self._streams: list[NDArray[np.uint32]]
         self._sums: list[NDArray[np.uint32]]
         self._sums_width = int((model.num_states - 1).sum())
-        if self.kernel.startswith(("logit", "field", "plain-logit")):
+        if self.kernel.startswith(("logit", "field")):
             self._order, _ = model.structure.visit_order
             self._arrays: tuple[Any, ...] = logit_arrays(model) if self.kernel != "field-many" else _field_arrays(model)
             self._classes = np.array([0, n])
@@ -240,10 +214,6 @@ class Gibbs(Engine):
 
     def _run_block(self, k: int, num_sweeps: int, mode: int) -> None:
         x, streams, sums = self._x[k], self._streams[k], self._sums[k]
-        if self.kernel.startswith("plain"):
-            sweeps: Any = plain_sweeps.table_sweeps if self.kernel == "plain-many" else plain_sweeps.logit_sweeps
-            sweeps(x, self._order, *self._arrays, streams, sums, num_sweeps, mode)
-            return
         kernels = _kernels()
         if self.kernel == "table-many":
             kernels.table_many(x, self._order, *self._arrays, streams, sums, num_sweeps, mode)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import Clock
 from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.mixing import certify
 from fastmix.model import Evidence, MarkovRandomField, check_model
@@ -145,7 +145,7 @@ def perfect_sample(
     >>> samples.states.shape, str(samples.status)
     ((1000, 3), 'ok')
     """
-    begin = time.perf_counter()
+    clock = Clock()
     check_model(model)
     num_samples = check_count("num_samples", num_samples, least=0)
     max_sweeps = check_count("max_sweeps", max_sweeps, least=1)
@@ -172,11 +172,11 @@ def perfect_sample(
             for future in futures:
                 done += future.result()
                 if progress is not None:
-                    progress(done, num_samples, past.updates(sweeps) / (time.perf_counter() - begin))
+                    progress(done, num_samples, past.updates(sweeps) / clock.seconds())
         finally:
             for future in futures:
                 future.cancel()
-    seconds, updates = time.perf_counter() - begin, past.updates(sweeps)
+    updates = past.updates(sweeps)
     options: dict[str, Any] = {"num_samples": num_samples, "max_sweeps": max_sweeps}
     options["evidence"] = None if evidence is None else {str(k): v for k, v in evidence.items()}
     return PerfectSamples(
@@ -184,7 +184,7 @@ def perfect_sample(
         states=reduction.expand_states(states),
         num_sweeps=sweeps,
         reason=reason,
-        stats={"seconds": seconds, "updates": updates, "updates_per_second": updates / seconds},
+        stats={**clock.stats(), "updates": updates, "updates_per_second": updates / clock.used()},
         provenance=provenance(model, seed=seed, **options),
     )
 

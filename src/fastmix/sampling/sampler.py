@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
@@ -12,6 +11,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._clock import Clock
 from fastmix.dependency import Bound
 from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.mixing import bias_after, certify
@@ -37,7 +37,6 @@ from fastmix.validation import (
     check_accuracy,
     check_count,
     check_positive,
-    check_seconds,
     check_threads,
     choose_seed,
 )
@@ -228,7 +227,7 @@ def sample(
     num_threads : int, optional
         All cores by default.
     time_limit : float, optional
-        Seconds after which what has been collected is returned, with status ``time_limit``. Burning in takes half of
+        Seconds, without those of compiling, after which what has been collected is returned. Burning in takes half of
         them at most (but not with a checkpoint, from which it can go on).
     checkpoint : str, optional
         A file to which the run is saved every ``checkpoint_seconds``, and from which it goes on if it exists, with its
@@ -241,7 +240,7 @@ def sample(
     -------
     SampleResult
         Status ``not_mixed`` when R-hat or the effective sample size says that the chains have not met, ``interrupted``
-        after Ctrl-C.
+        after Ctrl-C. ``stats["stopped_by"]`` is ``done``, ``accuracy``, ``time_limit`` or ``interrupt``.
 
     Examples
     --------
@@ -250,9 +249,9 @@ def sample(
     >>> str(result.status), bool(result.std_error.max() < 0.01)
     ('ok', True)
     """
-    begin = time.perf_counter()
+    clock = Clock(time_limit)
     check_model(model)
-    time_limit, num_threads = check_seconds(time_limit), check_threads(num_threads)
+    num_threads = check_threads(num_threads)
     check_positive("checkpoint_seconds", checkpoint_seconds, "number of seconds", or_zero=True)
     saved = None if checkpoint is None else Checkpoint(checkpoint, checkpoint_seconds)
     seed = choose_seed(saved.seed if saved is not None and seed is None else seed)
@@ -270,9 +269,7 @@ def sample(
     if isinstance(start, SampleResult) and states is not None:
         # Going on with the same seed must not draw the same numbers again.
         key_seed = int.from_bytes(hashlib.sha256(f"{seed} ".encode() + states.tobytes()).digest()[:8], "little")
-    engine, place = _engine(
-        small, method, plan.num_chains, key_seed, schedule, estimator, num_threads, backend, time_limit
-    )
+    engine, place = _engine(small, method, plan.num_chains, key_seed, schedule, estimator, num_threads, backend)
     modes, at_modes = np.zeros((0, small.num_variables), dtype=np.int64), np.zeros(0, dtype=np.int64)
     if states is None:
         if start == "dispersed" and accuracy is None and plan.num_chains > 1:
@@ -292,44 +289,50 @@ def sample(
     scouted: list[tuple[IntArray, FloatArray, int]] = []
     try:
         if 2 < plan.num_chains < _SCOUTED:
-            scouted = _scout(small, method, plan, modes[len(at_modes) :], seed, time_limit)
-        status = run.go(begin, time_limit, progress, saved)
+            scouted = _scout(small, method, plan, modes[len(at_modes) :], seed, clock)
+        stopped_by = run.go(clock, progress, saved)
     except KeyboardInterrupt:
-        status = Status.INTERRUPTED
+        stopped_by = "interrupt"
     if run.statistics.num_batches == 0:
-        raise NotConvergedError(f"sampling stopped ({status}) before the first batch was complete: nothing to report")
+        raise NotConvergedError(
+            f"sampling stopped ({stopped_by}) before the first batch was complete: nothing to report"
+        )
     swings = log_odds_swings(small) if method == "gibbs" and average and schedule == "systematic" else None
     summary = summarise(run.statistics, small, swings=swings)
     if run.burn_sums is not None and run.plan.burn_in:
         own = (modes[: len(at_modes)], run.burn_sums[:, at_modes] / run.plan.burn_in, run.plan.burn_in)
         memory = max(remembered_sweeps(small, *burned, summary.mean) for burned in (own, *scouted))
         summary = summarise(run.statistics, small, swings=swings, memory=memory)
-    note = "the certificate sets the burn-in and the number of chains"
+    status, note = Status.OK, "the certificate sets the burn-in and the number of chains"
     if accuracy is None:
         certified = method == "gibbs" and plan.num_chains < 3 and _is_certified(small, run.plan, schedule)
-        verdict, note = assess_mixing(summary, certified=certified)
-        status = verdict if status == Status.OK else status
-    seconds = time.perf_counter() - begin
+        status, note = assess_mixing(summary, certified=certified)
+    elif stopped_by == "done" and run.plan.burn_in == plan.burn_in:
+        stopped_by = "accuracy"
+    else:
+        status, note = Status.NOT_MIXED, f"stopped after {run.plan.burn_in} of {plan.burn_in} certified sweeps"
+    if stopped_by == "interrupt":
+        status = Status.INTERRUPTED
     options: dict[str, Any] = {
         "num_chains": plan.num_chains, "num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "accuracy": accuracy,
         "schedule": schedule, "estimator": estimator,
         "evidence": None if evidence is None else {str(k): v for k, v in evidence.items()},
     }  # fmt: skip
-    result = _result(model, reduction, method, status, summary, run, seconds, seed, options, note)
-    return replace(result, stats={**result.stats, "backend": place})
+    result = _result(model, reduction, method, status, summary, run, seed, options)
+    said = {"note": note, "stopped_by": stopped_by, "backend": place, **clock.stats()}
+    return replace(result, stats={**result.stats, **said})
 
 
 def _scout(
-    model: MarkovRandomField, method: str, plan: _Plan, modes: IntArray, seed: int, time_limit: float | None
+    model: MarkovRandomField, method: str, plan: _Plan, modes: IntArray, seed: int, clock: Clock
 ) -> list[tuple[IntArray, FloatArray, int]]:
     """Modes (K, n) that few chains have no room for, averages (E, K) of others that burn in from them, and sweeps."""
-    begin = time.perf_counter()
     if not len(modes) or not plan.burn_in:
         return []
-    engine, _ = _engine(model, method, len(modes), seed + 1, "systematic", "rao-blackwell", 1, "cpu", None)
+    engine, _ = _engine(model, method, len(modes), seed + 1, "systematic", "rao-blackwell", 1, "cpu")
     engine.set_states(modes)
-    done = 0
-    while done < plan.burn_in and (time_limit is None or time.perf_counter() - begin < _SCOUT_SHARE * time_limit):
+    clock, done = clock.part(_SCOUT_SHARE), 0
+    while done < plan.burn_in and not clock.past():
         count = min(max(1, plan.burn_in // 16), plan.burn_in - done)
         engine.advance(count, collect=True)
         done += count
@@ -404,7 +407,6 @@ def _engine(
     estimator: Any,
     num_threads: int | None,
     backend: str,
-    time_limit: float | None,
 ) -> tuple[Engine, str]:
     """The sampler, and what it runs on in words."""
     if backend not in ("cpu", "cuda", "auto"):
@@ -438,9 +440,8 @@ def _engine(
                 raise
             place = f"cpu, because {error}"
     cpu = Gibbs(
-        model, num_chains=num_chains, seed=seed, schedule=schedule, estimator=estimator, num_threads=num_threads,
-        seconds=time_limit,
-    )  # fmt: skip
+        model, num_chains=num_chains, seed=seed, schedule=schedule, estimator=estimator, num_threads=num_threads
+    )
     return cpu, place
 
 
@@ -527,30 +528,29 @@ class _Run:
 
     def go(
         self,
-        begin: float,
-        time_limit: float | None,
+        clock: Clock,
         progress: Callable[[int, int, float], None] | None,
         checkpoint: Checkpoint | None,
-    ) -> Status:
-        """Run to the end, the time limit or an interrupt."""
+    ) -> str:
+        """Run to the end (``done``), the time limit (``time_limit``) or an interrupt (``interrupt``)."""
         most = max(
             1, int(self.engine.updates_per_step / max(1, self.engine.updates_per_sweep * self.engine.num_chains))
         )
-        step = most if time_limit is None else max(1, most // _FIRST_STEP)
+        step = most if clock.limit is None else max(1, most // _FIRST_STEP)
         since_batch = self.done  # sums are taken at batches and trace points only
         # Where a later process can go on; from here, if nothing more comes of it.
         snapshot = self.arrays() if checkpoint is not None else None
         try:
             while self.done < self.plan.num_sweeps:
                 target = 0 if self.done < 0 else self.next_stop()
-                start = time.perf_counter()
+                start = clock.used()
                 count = min(step, target - self.done)
                 watched = self.done < 0 and self.burn_sums is not None
                 self.engine.advance(count, collect=self.done >= 0 or watched)
                 self.done += count
-                seconds = time.perf_counter() - start
+                seconds = clock.used() - start
                 self.seconds += seconds
-                if time_limit is not None:
+                if clock.limit is not None:
                     step = max(1, step // 2) if seconds > _STEP_SECONDS else min(most, 2 * step)
                 if watched and (checkpoint is not None or self.done == 0):
                     self._take_burn_sums()
@@ -565,26 +565,25 @@ class _Run:
                 if checkpoint is not None and resumable:
                     snapshot = self.arrays()
                     checkpoint.save(snapshot, now=self.done == self.plan.num_sweeps)
-                elapsed = time.perf_counter() - begin
-                if time_limit is not None and self.done < 0 and elapsed > time_limit / 2 and checkpoint is None:
+                if self.done < 0 and clock.past(0.5) and checkpoint is None:
                     # Half of the time must be left for what the answer is made of.
                     if watched:
                         self._take_burn_sums()
                     self.plan = replace(self.plan, burn_in=self.plan.burn_in + self.done)
                     self.done = since_batch = 0
-                elif time_limit is not None and elapsed > time_limit and (self.done > 0 or checkpoint is not None):
+                elif clock.past() and (self.done > 0 or checkpoint is not None):
                     if self.done == self.plan.num_sweeps:
-                        return Status.OK
+                        return "done"
                     if checkpoint is not None and snapshot is not None:
                         checkpoint.save(snapshot, now=True)
                     if self.done > max(0, since_batch):
                         self.statistics.add(self._take_sums(), self.done - since_batch)
-                    return Status.TIME_LIMIT
+                    return "time_limit"
         except KeyboardInterrupt:
             if checkpoint is not None and snapshot is not None:
                 checkpoint.save(snapshot, now=True)
-            return Status.INTERRUPTED
-        return Status.OK
+            return "interrupt"
+        return "done"
 
     def _take_sums(self) -> FloatArray:
         """Sums of single chains, or means over the chains of a group, which count as one chain from here on."""
@@ -679,10 +678,8 @@ def _result(
     status: Status,
     summary: Summary,
     run: _Run,
-    seconds: float,
     seed: int,
     options: dict[str, Any],
-    note: str,
 ) -> SampleResult:
     std_error = np.zeros(len(model.log_unary))
     std_error[reduction.unary_positions] = summary.std_error
@@ -703,9 +700,9 @@ def _result(
         edge_marginals=edges,
         log_z=None,
         stats={
-            "num_chains": plan.num_chains, "num_sweeps": sweeps, "burn_in": plan.burn_in, "seconds": seconds,
+            "num_chains": plan.num_chains, "num_sweeps": sweeps, "burn_in": plan.burn_in,
             "updates": (run.done + plan.burn_in) * run.engine.updates_per_sweep * plan.num_chains,
-            "updates_per_second": run.updates_per_second(), "bias": plan.bias, "note": note,
+            "updates_per_second": run.updates_per_second(), "bias": plan.bias,
             **({} if edges is None else {"edge_marginals": run.how_pairs}),
         },
         provenance=provenance(model, seed=seed, device=run.engine.device, **options),

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import Clock
 from fastmix.errors import NotConvergedError, UnfitMethodError
 from fastmix.mixing import certify
 from fastmix.model import Evidence, MarkovRandomField, check_model
@@ -24,13 +25,12 @@ from fastmix.tempering.ladder import Ladder
 from fastmix.tempering.path import TemperingPath, make_path
 from fastmix.tempering.phases import outweighing
 from fastmix.tempering.result import TemperResult
-from fastmix.tempering.run import Clock, Plan, Run
+from fastmix.tempering.run import Plan, Run
 from fastmix.tempering.swendsen_wang_moves import check_swendsen_wang_moves, fits_swendsen_wang_moves
 from fastmix.validation import (
     check_accuracy,
     check_count,
     check_positive,
-    check_seconds,
     check_threads,
     choose_seed,
 )
@@ -122,8 +122,9 @@ def temper(
         which 32 (binary variables with at most four neighbours) or 4 make an ensemble. ``auto`` takes the GPU if there
         is one that fits, and says in ``stats["backend"]`` what it took and why.
     time_limit : float, optional
-        Seconds. Without ``num_sweeps`` they are the plan: 40 % for the burn-in, the rest for the average. With it,
-        a run that they end has the status ``time_limit``.
+        Seconds, without those of compiling. Without ``num_sweeps`` they are the plan: 40 % for the burn-in, the rest
+        for the average. ``stats["stopped_by"]`` says what ended the run: ``done``, ``accuracy``, ``time_limit`` or
+        ``interrupt``.
     progress : callable, optional
         Called with sweeps done, sweeps in all and updates per second.
 
@@ -173,7 +174,7 @@ def temper(
     True
     """
     check_model(model)
-    clock = Clock(check_seconds(time_limit))
+    clock = Clock(time_limit)
     if norm_bound is not None:
         check_positive("norm_bound", norm_bound, or_zero=True)
     if not 0.0 < confidence < 1.0:
@@ -199,20 +200,19 @@ def temper(
         "evidence": None if evidence is None else {str(k): v for k, v in evidence.items()}, "time_limit": time_limit,
         "backend": backend,
     }  # fmt: skip
-    if clock.limit is not None:
-        _compile_first(small, chosen, device)
-        clock.start_again()
     ladder: Ladder
     if device == "cuda":
         ladder = CudaLadder(path, seed=seed)
     else:
         ladder = Ladder(path, seed=seed, pairs=pairs, clusters="swendsen-wang" in chosen, num_threads=num_threads)
     run = Run(ladder, plan, clock, edge_marginals=edge_marginals, progress=progress)
-    status = run.go()
+    stopped_by = run.go()
     if not run.statistics.num_batches:
-        raise NotConvergedError(f"tempering stopped ({status}) before the first batch was complete: nothing to report")
-    bound = run.bound(confidence) if status != Status.INTERRUPTED else None
-    result = _result(model, reduction, status, run, bound, confidence, certified, seed, options)
+        raise NotConvergedError(
+            f"tempering stopped ({stopped_by}) before the first batch was complete: nothing to report"
+        )
+    bound = run.bound(confidence) if stopped_by != "interrupt" else None
+    result = _result(model, reduction, stopped_by, run, bound, confidence, certified, seed, options)
     named = cuda_available()[1] if device == "cuda" else "cpu"
     stats, origin = {**result.stats, "backend": place}, {**result.provenance, "device": named}
     if edge_marginals:
@@ -241,24 +241,6 @@ def _choose_device(backend: str, path: TemperingPath, moves: Literal["auto"] | S
             raise
         return "cpu", f"cpu ({error})"
     return "cuda", f"cuda ({cuda_available()[1]})"
-
-
-_COMPILED: set[tuple[bool, tuple[str, ...], str]] = set()
-
-
-def _compile_first(model: MarkovRandomField, moves: tuple[str, ...], device: str) -> None:
-    """Run a tiny model of the same kind once in a process, so that compiling takes no part of the time to share out.
-
-    Compiling can take seconds, which would leave nothing of the part of a short limit in which the ladder is adapted.
-    """
-    binary = bool((model.num_states == 2).all())
-    if (binary, moves, device) in _COMPILED:
-        return
-    _COMPILED.add((binary, moves, device))
-    ring = [(0, 1), (1, 2), (2, 3), (0, 3)]
-    tiny = MarkovRandomField.potts(ring, coupling=0.5, num_states=2 if binary else 3)
-    place: Any = device
-    temper(tiny, num_ensembles=2, num_sweeps=20, burn_in=20, moves=moves, seed=0, num_threads=1, backend=place)
 
 
 def _check_model(model: MarkovRandomField) -> None:
@@ -397,7 +379,7 @@ def _compare_bounds(run: Run, log_z: float, std_error: float, lower: float | Non
 def _result(
     model: MarkovRandomField,
     reduction: Reduction,
-    status: Status,
+    stopped_by: str,
     run: Run,
     bound: tuple[float, float] | None,
     confidence: float,
@@ -419,8 +401,7 @@ def _result(
     verdict = _assess(run, summary, trips)
     if verdict.status == Status.OK and log_z is not None and log_z_error is not None:
         verdict = _compare_bounds(run, log_z, log_z_error, lower) or verdict
-    if status == Status.OK:
-        status = verdict.status
+    status = Status.INTERRUPTED if stopped_by == "interrupt" else verdict.status
     means = run.statistics.chain_means()
     spread = means.std(axis=1, ddof=1) / math.sqrt(run.num_ensembles)
     error = np.hypot(spread, overlooked)
@@ -438,7 +419,8 @@ def _result(
         "num_ensembles": run.num_ensembles, "num_ladders": ladder.num_ladders, "num_replicas": ladder.num_rungs,
         "num_sweeps": run.statistics.num_sweeps, "burn_in": run.burned, "barrier": float(rejection.sum()),
         "round_trips": int(trips.sum()), "updates": run.updates, "updates_per_second": run.updates_per_second(),
-        "seconds": run.clock.seconds(), "path": ladder.path.kind, "note": verdict.note, "certified_sweeps": certified,
+        "stopped_by": stopped_by, **run.clock.stats(), "path": ladder.path.kind, "note": verdict.note,
+        "certified_sweeps": certified,
         "log_z_integral": None if start is None else start + ratio.integral,
         "log_z_annealed": None if start is None or bound is None else start + bound[1],
     }  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import Clock
 from fastmix.errors import ResourceError
 from fastmix.resources import available_memory, format_bytes
-from fastmix.results import Status
 from fastmix.sampling.diagnostics import BatchStatistics
 from fastmix.tempering.adaptation import REJECTION, phases, respace
 from fastmix.tempering.ladder import Ladder, derive_seed
@@ -21,7 +20,7 @@ from fastmix.tempering.log_z import LogZ, annealed_weights, bridge, guess_steps,
 from fastmix.tempering.phases import enter_phases, find_phases, spread_phases
 from fastmix.tempering.population import Population, anneal
 
-__all__ = ["Clock", "Plan", "Run"]
+__all__ = ["Plan", "Run"]
 
 FloatArray = NDArray[np.float64]
 
@@ -45,32 +44,6 @@ _BOUND_SHARE = 0.08
 _DEVICE_BURN_SHARE = 0.5  # on a GPU, whose many ladders leave little noise for what is left of the start to hide in
 _ACCURACY_BATCHES, _ACCURACY_BATCH = 8, 64  # batches before an accuracy can be believed, and their least length
 _CONFIDENCE = 0.95
-
-
-class Clock:
-    """Time since the call, and the limit on it."""
-
-    def __init__(self, limit: float | None) -> None:
-        self.limit = limit
-        self._called = self._begin = time.perf_counter()
-
-    def start_again(self) -> None:
-        """Share out only what is left of the limit from now on."""
-        if self.limit is not None:
-            self.limit = max(0.0, self.limit - self.used())
-        self._begin = time.perf_counter()
-
-    def seconds(self) -> float:
-        """Seconds since the call."""
-        return time.perf_counter() - self._called
-
-    def used(self) -> float:
-        """Seconds since the start."""
-        return time.perf_counter() - self._begin
-
-    def past(self, share: float) -> bool:
-        """Whether a share of the time limit is used up; never without a limit."""
-        return self.limit is not None and self.used() > share * self.limit
 
 
 @dataclass(frozen=True)
@@ -138,14 +111,14 @@ class Run:
         self._seconds = 0.0  # of the rounds
         self._round_seconds = 0.0  # of the latest rounds, each
 
-    def go(self) -> Status:
-        """Run to the end, the accuracy, the time limit or an interrupt."""
+    def go(self) -> str:
+        """Run until it is ``done``, to the ``accuracy``, the ``time_limit`` or an ``interrupt``: which of these."""
         try:
             self._first_ladder()
             self._burn_in()
             return self._collect()
         except KeyboardInterrupt:
-            return Status.INTERRUPTED
+            return "interrupt"
 
     def updates_per_second(self) -> float:
         """Speed of the rounds so far."""
@@ -243,13 +216,10 @@ class Run:
         while (num_rounds is None or done < num_rounds) and (not self.clock.past(share) or (first and not done)):
             step = int(_STEP_SECONDS / self._round_seconds) if self._round_seconds else _FIRST_STEP
             step = max(1, step if num_rounds is None else min(step, num_rounds - done))
-            start = time.perf_counter()
+            start = self.clock.used()
             self.ladder.advance(step, collect=collect)
-            seconds = time.perf_counter() - start
-            if self.updates:  # the first rounds compile
-                self._round_seconds = seconds / step
-            else:
-                self._round_seconds = min(seconds / step, _STEP_SECONDS / _FIRST_STEP)
+            seconds = self.clock.used() - start
+            self._round_seconds = seconds / step
             self._seconds += seconds
             self.updates += step * self.ladder.updates_per_round
             done += step
@@ -271,7 +241,7 @@ class Run:
 
     # -- averages ---------------------------------------------------------------------------------------------------
 
-    def _collect(self) -> Status:
+    def _collect(self) -> str:
         plan, clock = self.plan, self.clock
         planned = plan.num_sweeps
         if planned is None:
@@ -292,11 +262,11 @@ class Run:
                 means = sums.reshape(len(sums), self.num_ensembles, plan.per_ensemble).mean(axis=2)
                 self.statistics.add(means, done)
             if done < wanted or clock.past(share):
-                finished = plan.num_sweeps is None or self.statistics.num_sweeps >= plan.num_sweeps
-                return Status.OK if finished else Status.TIME_LIMIT
+                finished = plan.num_sweeps is not None and self.statistics.num_sweeps >= plan.num_sweeps
+                return "done" if finished else "time_limit"
             if plan.accuracy is not None and self._accurate(plan.accuracy):
-                return Status.OK
-        return Status.OK
+                return "accuracy"
+        return "done"
 
     def _batch(self, wanted: int, every: int, share: float) -> int:
         """One batch of rounds, with the pairs of states noted on the way."""
@@ -366,7 +336,7 @@ class Run:
         """Steps of annealing in some time, by a trial of a few."""
         trial = np.linspace(0.0, 1.0, _TRIAL_STEPS)
         population = self._population(0)
-        start = time.perf_counter()
+        clock = Clock()
         annealed_weights(population, trial)
-        each = (time.perf_counter() - start) / _TRIAL_STEPS
+        each = clock.used() / _TRIAL_STEPS
         return int(max(0.0, seconds) / each)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from fastmix._clock import Clock
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.graphs import connected_components
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.results import InferenceResult, Status, jsonable, provenance
-from fastmix.validation import check_choice, check_count, check_positive, check_seconds
+from fastmix.validation import check_choice, check_count, check_positive
 from fastmix.variational.messages import Messages, Schedule, make_messages
 from fastmix.variational.preparation import (
     check_fraction,
@@ -99,7 +99,7 @@ def loopy_bp(
     edge_marginals : bool
         Also give the beliefs of the edges.
     time_limit : float, optional
-        Seconds after which the messages as they stand are used, with status ``time_limit``.
+        Seconds, without those of compiling, after which the messages as they stand are used.
     backend : {"cpu", "cuda", "auto"}
         Where the messages are renewed. A CUDA device takes the parallel schedule and variables of at most 64 states;
         iterations and fixed points are those of the CPU, to rounding. ``auto`` takes one for large models where there
@@ -141,16 +141,15 @@ def loopy_bp(
     >>> str(result.status), round(result.log_z, 6), result.marginal(2).round(6).tolist()
     ('ok', 2.705289, [0.435774, 0.564226])
     """
-    begin = time.perf_counter()
+    clock = Clock(time_limit)
     check_choice("schedule", schedule, get_args(Schedule))
     if damping is not None:
         damping = check_fraction("damping", damping)
     max_iter, tol = check_count("max_iter", max_iter, least=1), check_positive("tol", tol)
-    time_limit = check_seconds(time_limit)
     _check_backend(backend, schedule)
     reduction = reduce_to_supported(model, evidence)
     messages, place = _place_messages(reduction.model, schedule, damping, backend)
-    run = _iterate(messages, reduction.model, damping, max_iter, tol, begin, time_limit)
+    run = _iterate(messages, reduction.model, damping, max_iter, tol, clock)
     nodes, pairs, log_z = messages.beliefs()
     return LoopyBPResult(
         model=model,
@@ -162,7 +161,7 @@ def loopy_bp(
         stats={
             "iterations": run.iterations, "updates": run.iterations * 2 * reduction.model.num_edges,
             "largest_change": run.change, "damping": run.damping, "history": run.history, "kernel": messages.kernel,
-            "backend": place, "log_z_kind": "bethe", "seconds": time.perf_counter() - begin,
+            "backend": place, "log_z_kind": "bethe", "stopped_by": run.stopped_by, **clock.stats(),
         },
         provenance=provenance(
             model, device="cpu" if place.startswith("cpu") else place, evidence=plain_evidence(evidence),
@@ -208,6 +207,7 @@ def _place_messages(
 @dataclass(frozen=True)
 class _Run:
     status: Status
+    stopped_by: str
     iterations: int
     change: float
     damping: float
@@ -220,8 +220,7 @@ def _iterate(
     damping: float | None,
     max_iter: int,
     tol: float,
-    begin: float,
-    time_limit: float | None,
+    clock: Clock,
 ) -> _Run:
     """Renew the messages until they stand still or a limit is met, with more damping when they make no progress."""
     stages = list(_DAMPINGS) if damping is None else [damping]
@@ -229,7 +228,7 @@ def _iterate(
     stage, done, change = 0, 0, float("inf")
     window_end, lowest, reference = float(_WINDOW), float("inf"), float("inf")
     history: list[tuple[int, float]] = []
-    status = Status.NOT_CONVERGED
+    status, stopped_by = Status.NOT_CONVERGED, "done"
     try:
         while done < max_iter:
             made, change, converged = messages.advance(min(chunk, max_iter - done), stages[stage], tol)
@@ -238,8 +237,8 @@ def _iterate(
             if converged:
                 status = Status.OK
                 break
-            if time_limit is not None and time.perf_counter() - begin > time_limit and done < max_iter:
-                status = Status.TIME_LIMIT
+            if clock.past() and done < max_iter:
+                stopped_by = "time_limit"
                 break
             lowest = min(lowest, change)
             if done < window_end:
@@ -252,8 +251,8 @@ def _iterate(
             reference, lowest = lowest, float("inf")
             window_end = done + _WINDOW / (1.0 - stages[stage])
     except KeyboardInterrupt:
-        status = Status.INTERRUPTED
-    return _Run(status, done, change, stages[stage], history)
+        status, stopped_by = Status.INTERRUPTED, "interrupt"
+    return _Run(status, stopped_by, done, change, stages[stage], history)
 
 
 def _is_forest(model: MarkovRandomField) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.build import table_positions
 from fastmix.resources import check_memory
 from fastmix.results import InferenceResult, Status, jsonable, provenance
-from fastmix.validation import check_count, check_positive, check_seconds, choose_seed
+from fastmix.validation import check_count, check_positive, choose_seed
 from fastmix.variational.ising_form import ising_form
 from fastmix.variational.preparation import (
     find_allowed,
@@ -92,7 +92,7 @@ def mean_field(
     edge_marginals : bool
         Also give the products of the marginals for every edge.
     time_limit : float, optional
-        Seconds after which the best so far is returned, with status ``time_limit``.
+        Seconds, without those of compiling, after which the best so far is returned.
 
     Returns
     -------
@@ -123,18 +123,20 @@ def mean_field(
     >>> str(result.status), round(result.log_z_bound, 4), result.marginal(2).round(4).tolist()
     ('ok', 2.1284, [0.4843, 0.5157])
     """
-    begin = time.perf_counter()
+    clock = Clock(time_limit)
     num_starts = check_count("num_starts", num_starts, least=1)
     max_iter, tol = check_count("max_iter", max_iter, least=1), check_positive("tol", tol)
-    time_limit, seed = check_seconds(time_limit), choose_seed(seed)
+    seed = choose_seed(seed)
     reduction = reduce_to_supported(model, evidence)
     small = reduction.model
     check_memory(num_starts * (8.0 * len(small.log_unary) + 1000.0), f"num_starts {num_starts}", "make fewer starts")
-    deadline = math.inf if time_limit is None else begin + time_limit
-    status, runs = _run_starts(small, bool(evidence), num_starts, max_iter, tol, np.random.default_rng(seed), deadline)
+    rng = np.random.default_rng(seed)
+    stopped_by, runs = _run_starts(small, bool(evidence), num_starts, max_iter, tol, rng, clock)
     best = max(range(len(runs)), key=lambda k: (runs[k].bound, runs[k].penalised))
-    if status == Status.OK and not (runs[best].converged and runs[best].bound > -math.inf):
-        status = Status.NOT_CONVERGED
+    converged = runs[best].converged and runs[best].bound > -math.inf
+    status = Status.OK if converged else Status.NOT_CONVERGED
+    if stopped_by == "interrupt":
+        status = Status.INTERRUPTED
     nodes = runs[best].q
     return MeanFieldResult(
         model=model,
@@ -149,7 +151,7 @@ def mean_field(
             "converged_starts": sum(run.converged for run in runs), "largest_change": runs[best].change,
             "history": [run.history for run in runs], "log_z_kind": "lower bound",
             "note": _NO_PRODUCT if runs[best].bound == -math.inf else "",
-            "seconds": time.perf_counter() - begin,
+            "stopped_by": stopped_by, **clock.stats(),
         },
         provenance=provenance(
             model, seed=seed, evidence=plain_evidence(evidence), num_starts=num_starts, max_iter=max_iter, tol=tol,
@@ -163,7 +165,7 @@ def mean_field(
 def ascend(model: MarkovRandomField, q: FloatArray, *, max_iter: int, tol: float = 1e-8) -> FloatArray:
     """The product distribution that sweeps of mean field lead to from q; for models without forbidden pairs."""
     start = _Start(q.copy())
-    _ascent(model, given=False)(start, max_iter, tol, max_iter, math.inf)
+    _ascent(model, given=False)(start, max_iter, tol, max_iter, NO_LIMIT)
     return start.q
 
 
@@ -200,20 +202,21 @@ def _run_starts(
     max_iter: int,
     tol: float,
     rng: np.random.Generator,
-    deadline: float,
-) -> tuple[Status, list[_Start]]:
+    clock: Clock,
+) -> tuple[str, list[_Start]]:
+    """What stopped the ascents, and how far they came."""
     ascend = _ascent(model, given)
     chunk = int(max(1.0, _CHUNK_WORK / (1 + len(model.log_unary) + len(model.log_pairwise))))
     runs: list[_Start] = []
     try:
         for k in range(num_starts):
             runs.append(_Start(_uniform_start(model) if k == 0 else _random_start(model, rng)))
-            ascend(runs[-1], max_iter, tol, chunk, deadline)
+            ascend(runs[-1], max_iter, tol, chunk, clock)
     except _TimeIsUpError:
-        return (Status.OK if len(runs) == num_starts and runs[-1].converged else Status.TIME_LIMIT), runs
+        return ("done" if len(runs) == num_starts and runs[-1].converged else "time_limit"), runs
     except KeyboardInterrupt:
-        return Status.INTERRUPTED, [run for run in runs if run.sweeps] or [_Start(_uniform_start(model))]
-    return Status.OK, runs
+        return "interrupt", [run for run in runs if run.sweeps] or [_Start(_uniform_start(model))]
+    return "done", runs
 
 
 def _uniform_start(model: MarkovRandomField) -> FloatArray:
@@ -236,7 +239,7 @@ def _products(model: MarkovRandomField, q: FloatArray) -> FloatArray:
 
 # -- ascent of one start --------------------------------------------------------------------------------------------
 
-Ascent = Callable[[_Start, int, float, int, float], None]
+Ascent = Callable[[_Start, int, float, int, Clock], None]
 # Sweeps q in place: (q, tol, sweeps at most, bounds to write) -> sweeps made, largest change.
 _Sweep = Callable[[FloatArray, float, int, FloatArray], tuple[int, float]]
 
@@ -253,7 +256,7 @@ def _ascent(model: MarkovRandomField, given: bool) -> Ascent:
     return lambda start, *limits: _follow_hard(model, given, start, soft, hard, *limits)
 
 
-def _follow(start: _Start, sweep: _Sweep, max_iter: int, tol: float, chunk: int, deadline: float) -> None:
+def _follow(start: _Start, sweep: _Sweep, max_iter: int, tol: float, chunk: int, clock: Clock) -> None:
     """Sweep until nothing changes any more, or a limit is met."""
     limit = start.sweeps + max_iter
     while start.sweeps < limit and not start.converged:
@@ -262,7 +265,7 @@ def _follow(start: _Start, sweep: _Sweep, max_iter: int, tol: float, chunk: int,
         start.sweeps += made
         start.history.extend(bounds[:made].tolist())
         start.converged = start.change <= tol
-        if time.perf_counter() > deadline:
+        if clock.past():
             raise _TimeIsUpError
 
 

@@ -1,0 +1,141 @@
+"""``warm_up()``: everything that compiles on first use, run once on tiny models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import fastmix
+from fastmix._clock import Clock
+from fastmix.model import MarkovRandomField
+from fastmix.results import jsonable, provenance
+
+__all__ = ["WarmUpResult", "warm_up"]
+
+
+@dataclass(frozen=True)
+class WarmUpResult:
+    """What was compiled, or found compiled.
+
+    Attributes
+    ----------
+    parts : mapping of str to float
+        Seconds spent compiling for each part; hundredths of a second where the code of an earlier process was loaded.
+    stats : mapping
+        ``seconds`` and ``compile_seconds`` of all.
+    provenance : mapping
+    """
+
+    parts: Mapping[str, float]
+    stats: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain Python data, the shape of the command line's JSON."""
+        facts = {"parts": self.parts, "seconds": self.stats["seconds"], "stats": self.stats}
+        return jsonable({**facts, "provenance": self.provenance})
+
+
+def warm_up(*, progress: Callable[[str], None] | None = None) -> WarmUpResult:
+    """Seconds that compiling took for every method; later calls, and later processes, find the code on disk.
+
+    Runs every method on the CPU on models of a few variables: with two states, and with three.
+
+    Parameters
+    ----------
+    progress : callable, optional
+        Called with the name of every part before it is run.
+
+    Examples
+    --------
+    >>> result = warm_up()  # doctest: +SKIP
+    >>> result.parts  # doctest: +SKIP
+    {'exact': 5.1, 'gibbs': 9.7, ...}
+    """
+    clock, parts = Clock(), {}
+    for name, run in _parts():
+        if progress is not None:
+            progress(name)
+        begun = Clock()
+        run()
+        parts[name] = begun.compile_seconds()
+    return WarmUpResult(parts, clock.stats(), provenance(MarkovRandomField.ising([], 0.0)))
+
+
+def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
+    """Names, and what to run on models that reach every kernel."""
+    from fastmix.graphs import grid_edges
+    from fastmix.instances import ising_grid, potts_grid
+
+    potts: dict[str, Any] = {"num_states": 3, "coupling_max": 0.5, "seed": 0}
+    mixed, attractive = (ising_grid(3, 3, coupling_max=0.5, attractive=a, seed=0) for a in (False, True))
+    several = potts_grid(3, 3, **potts), potts_grid(3, 3, attractive=True, **potts)
+    tables = [np.arange(6.0).reshape(2, 3) % 4 / 4.0, np.arange(6.0).reshape(3, 2) % 4 / 4.0]
+    uneven = MarkovRandomField.from_tables([np.zeros(2), np.zeros(3), np.zeros(2)], [(0, 1), (1, 2)], tables)
+    dense = MarkovRandomField.ising([(0, i) for i in range(1, 28)], 0.1)  # too many for a table of patterns
+    forbidden = MarkovRandomField.from_tables(
+        np.zeros((9, 3)), grid_edges(3, 3), [np.where(np.eye(3) > 0, -np.inf, 0.0)] * 12
+    )
+    every = (mixed, attractive, *several, uneven, dense)
+    short: dict[str, Any] = {"num_sweeps": 20, "burn_in": 2, "seed": 0, "num_threads": 1}
+
+    def exact() -> None:
+        for model in (ising_grid(14, 14, coupling_max=0.5, seed=0), potts_grid(9, 9, **potts)):
+            fastmix.infer(model, method="exact")
+            fastmix.draw_exact(model, num_draws=1, seed=0)
+
+    def gibbs() -> None:
+        for model in every:
+            for num_chains, edges in ((1, False), (64, False), (4, True)):
+                fastmix.sample(model, num_chains=num_chains, edge_marginals=edges, **short)
+            fastmix.sample(model, num_chains=4, schedule="random", **short)
+
+    def swendsen_wang() -> None:
+        for model in (attractive, several[1]):
+            fastmix.sample(model, method="swendsen-wang", num_chains=4, **short)
+
+    def perfect() -> None:
+        for model in (attractive, ising_grid(3, 3, coupling_max=0.1, seed=0)):
+            fastmix.perfect_sample(model, num_samples=2, seed=0)
+
+    def tempered() -> None:
+        for model in every:
+            fastmix.temper(model, num_ensembles=2, edge_marginals=True, **short)
+
+    def variational() -> None:
+        for model in (mixed, *several, uneven, forbidden):
+            fastmix.mean_field(model, seed=0)
+            for schedule in ("parallel", "residual"):
+                fastmix.loopy_bp(model, schedule=schedule, max_iter=10)
+
+    def projection() -> None:
+        divergences = (fastmix.KL(), fastmix.PiecewiseKL(), fastmix.ReversedKL(pool_size=8))
+        for model in (mixed, several[0], uneven):
+            for norm in ("inf", "spectral", "frobenius"):
+                fastmix.project(model, norm_bound=0.1, norm=norm)
+            for divergence in divergences:
+                fastmix.project(model, norm_bound=0.1, divergence=divergence, seed=0)
+        fastmix.infer(dense, method="projected", norm_bound=0.1, seed=0, num_chains=8, num_sweeps=20, burn_in=2)
+
+    def certificates() -> None:
+        for model in (ising_grid(3, 3, coupling_max=0.1, seed=0), mixed):
+            for schedule in ("systematic", "random"):
+                fastmix.certify(model, accuracy=0.01, schedule=schedule)
+
+    def denoising() -> None:
+        from fastmix.denoising import denoise
+
+        denoise(np.tile([0.0, 1.0], (6, 3)), seed=0)
+
+    yield "exact", exact
+    yield "gibbs", gibbs
+    yield "swendsen-wang", swendsen_wang
+    yield "perfect", perfect
+    yield "tempered", tempered
+    yield "mean-field, loopy-bp", variational
+    yield "projected", projection
+    yield "certify", certificates
+    yield "denoise", denoising
