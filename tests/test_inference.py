@@ -15,7 +15,9 @@ from fastmix import (
     infer,
     projected,
 )
-from fastmix.exact import enumerate_model
+from fastmix._clock import Clock
+from fastmix.exact import enumerate_model, plan_exact
+from fastmix.graphs import path_edges
 from fastmix.inference import METHODS, choose_method
 from fastmix.instances import ising_grid, potts_grid
 from fastmix.projected import ProjectedResult
@@ -305,6 +307,22 @@ def test_a_time_limit_rules_out_what_takes_longer():
     with pytest.raises(ResourceError, match=r"over the time limit of 0\.5 s"):
         infer(model, method="exact", time_limit=0.5)
     assert infer(TINY, method="exact", time_limit=0.1).status == "ok"
+    many = MarkovRandomField.ising(path_edges(100_000), 0.5)  # small tables, but many
+    with pytest.raises(ResourceError, match="over the time limit of 1 s"):
+        infer(many, method="exact", time_limit=1.0)
+    assert choose_method(many, time_limit=1.0).method != "exact"
+
+
+def test_exact_inference_ends_with_its_time(monkeypatch):
+    model = ising_grid(14, 14, coupling_max=1.0, seed=0)
+    monkeypatch.setattr("fastmix.exact.solver._ENTRIES_PER_SECOND", 1e15)  # an estimate that is far too low
+    monkeypatch.setattr("fastmix.exact.solver._SECONDS_PER_VARIABLE", 0.0)
+    with pytest.raises(ResourceError, match=r"over the time limit of 0\.001 s") as caught:
+        infer(model, method="exact", time_limit=0.001)
+    assert caught.value.required_bytes is None  # while it was planned
+    with pytest.raises(ResourceError, match="over the time limit") as caught:
+        plan_exact(model).run(Clock(1e-9))
+    assert caught.value.treewidth is not None
 
 
 def test_strong_couplings_are_tempered_unless_the_model_is_too_large():

@@ -10,7 +10,11 @@ from collections.abc import Iterator
 
 from fastmix.validation import check_seconds
 
-__all__ = ["NO_LIMIT", "Clock", "compiling"]
+__all__ = ["NO_LIMIT", "Clock", "OutOfTimeError", "compiling"]
+
+
+class OutOfTimeError(Exception):
+    """The limit of a clock has passed; for whoever began the work, never for users."""
 
 
 class _Compiled:
@@ -86,6 +90,11 @@ class Clock:
     def past(self, share: float = 1.0) -> bool:
         """Whether a share of the limit is used up; never without a limit."""
         return self.limit is not None and self.used() > share * self.limit
+
+    def check(self) -> None:
+        """An :class:`OutOfTimeError` once the limit is used up."""
+        if self.past():
+            raise OutOfTimeError
 
     def part(self, share: float) -> Clock:
         """A clock that ends when a share of what is left of this one is used up."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from fastmix._clock import Clock
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import FastmixError, ModelError, ResourceError, UnfitMethodError
 from fastmix.exact import ExactPlan, plan_exact
+from fastmix.exact.solver import too_late
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.norms import Norm
 from fastmix.resources import format_bytes
@@ -206,12 +207,15 @@ def choose_method(
     time_limit = check_seconds(time_limit)
     allowed = _EXACT_SECONDS if time_limit is None else _EXACT_SHARE * time_limit
     try:
-        plan = plan_exact(model, evidence=evidence, memory_limit=memory_limit)
+        plan = plan_exact(model, evidence=evidence, memory_limit=memory_limit, clock=Clock(allowed))
         if plan.seconds <= allowed:
             return Choice("exact", f"treewidth {plan.tree.treewidth} is small enough for exact inference", {}, plan)
         too_much = f"exact inference would take about {plan.seconds:.2g} s (treewidth {plan.tree.treewidth})"
     except ResourceError as error:
-        too_much = f"exact inference would need {format_bytes(error.required_bytes or 0)}"
+        if error.required_bytes is None:
+            too_much = f"exact inference would take more than {allowed:.2g} s"
+        else:
+            too_much = f"exact inference would need {format_bytes(error.required_bytes)}"
     from fastmix.model.reduce import reduce_model
 
     small = reduce_model(model, evidence).model
@@ -315,21 +319,16 @@ def _exact(
     time_limit: float | None = None,
 ) -> InferenceResult:
     """Exact inference; edge marginals come unless they are not wanted, and a time limit is met by refusing."""
-    plan = plan_exact(model, evidence=evidence, memory_limit=memory_limit)
-    if time_limit is not None and plan.seconds > time_limit:
-        raise ResourceError(
-            f"exact inference takes about {plan.seconds:.2g} s, over the time limit of {time_limit:g} s; give it more "
-            "time, or use an approximate method",
-            required_bytes=plan.tree.required_bytes,
-            limit_bytes=plan.tree.required_bytes,
-            treewidth=plan.tree.treewidth,
-        )
-    return _answer(plan, edge_marginals)
+    clock = Clock(time_limit)
+    plan = plan_exact(model, evidence=evidence, memory_limit=memory_limit, clock=clock)
+    if plan.seconds > clock.left():
+        raise too_late(clock, plan.seconds, plan.tree)
+    return _answer(plan, edge_marginals, clock)
 
 
-def _answer(plan: ExactPlan, edge_marginals: bool) -> InferenceResult:
+def _answer(plan: ExactPlan, edge_marginals: bool, clock: Clock = NO_LIMIT) -> InferenceResult:
     """The answer of a plan, with edge marginals (which cost next to nothing) or without."""
-    result = plan.run()
+    result = plan.run(clock)
     return result if edge_marginals else replace(result, edge_marginals=None)
 
 

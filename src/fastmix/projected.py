@@ -18,6 +18,7 @@ from fastmix.projection import Divergence, ProjectionResult, ReversedKL, project
 from fastmix.results import jsonable
 from fastmix.sampling import SampleResult, sample
 from fastmix.sampling.checkpoint import Checkpoint
+from fastmix.sampling.sampler import default_chains
 from fastmix.validation import choose_seed
 
 __all__ = ["ProjectedResult", "infer_projected"]
@@ -25,6 +26,7 @@ __all__ = ["ProjectedResult", "infer_projected"]
 FloatArray = NDArray[np.float64]
 
 _NORM_BOUND = 2.5  # the paper's practical choice
+_MANY_VARIABLES = 100_000  # beyond which other norms than the cheapest take seconds
 _NUM_WEIGHTS = 1024  # draws of the projected model that are weighed by the original one
 _MOST_STATES = 1 << 21  # of those draws together
 _FEW_WEIGHTS = 0.1  # share of the weights, below which draws of the projected model are hardly ones of the original
@@ -137,7 +139,9 @@ def infer_projected(
         time_limit=clock.rest(0.5),
     )
     projected = _with_changes(reduction, projection.model)
-    certificate = certify(projection.model, accuracy=0.01, order=projection.model.structure.visit_order[0])
+    cheapest: Norm | None = "inf" if model.num_variables > _MANY_VARIABLES else None
+    order = projection.model.structure.visit_order[0]
+    certificate = certify(projection.model, accuracy=0.01, order=order, norm=cheapest)
     run = sample(
         projected,
         num_chains=num_chains,
@@ -192,7 +196,7 @@ def _with_changes(reduction: Reduction, projected: MarkovRandomField) -> MarkovR
 
 def _draws_to_weigh(model: MarkovRandomField, num_chains: int | None, num_sweeps: int | None) -> int:
     """Draws of every chain, none for models so large that the states at the end must do."""
-    chains = num_chains or 64
+    chains = num_chains or default_chains(model)
     most = _MOST_STATES // (chains * max(1, model.num_variables))
     return min(-(-_NUM_WEIGHTS // chains), most, num_sweeps or _NUM_WEIGHTS)
 

@@ -10,7 +10,7 @@ import pytest
 
 import fastmix
 import strategies
-from fastmix import MarkovRandomField, NotConvergedError, Status, UnfitMethodError, project
+from fastmix import MarkovRandomField, NotConvergedError, ReversedKL, Status, UnfitMethodError, project
 from fastmix._clock import Clock
 from fastmix.dependency import edge_dependencies
 from fastmix.graphs import complete_edges, cycle_edges, grid_edges
@@ -390,3 +390,39 @@ def test_nearly_tied_contrasts_do_not_lose_the_path():
             MarkovRandomField.potts([(0, 1)], coupling=table[0, 0] - table[0, 1], num_states=3), norm_bound=0.1
         )
         assert result.squared_distance == pytest.approx(exact.squared_distance, abs=1e-4 + 100 * size)
+
+
+# -- many neighbours and little time ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("leaves", [10, 64, 65, 300])
+def test_a_star_is_projected_as_its_formula_says(leaves):
+    """Every edge has ``z = (rho - t)_+`` with one threshold t, such that the centre has the bound."""
+    coupling = np.random.default_rng(leaves).uniform(0.0, 1.0, leaves)
+    model = MarkovRandomField.ising([(0, i + 1) for i in range(leaves)], coupling)
+    result = project(model, norm_bound=0.9, tol=1e-10)
+    low, high = 0.0, 1.0
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if np.maximum(coupling - middle, 0.0).sum() > 0.9 else (low, middle)
+    np.testing.assert_allclose(result.dependencies, np.maximum(coupling - low, 0.0), atol=1e-6)
+
+
+def test_a_large_star_is_projected_in_a_moment():
+    n = 100_000
+    model = MarkovRandomField.ising(np.column_stack([np.zeros(n, dtype=np.int64), np.arange(1, n + 1)]), 0.5)
+    result = project(model, norm_bound=2.5)
+    assert result.norm_after <= 2.5
+    assert result.stats["seconds"] - result.stats["compile_seconds"] < 10.0  # minutes if values were sorted one by one
+
+
+def test_a_descent_is_not_begun_without_the_time_for_one_value():
+    model = ising_grid(60, 60, coupling_max=3.0, seed=0)
+    divergence = ReversedKL()
+    assert divergence.least_seconds(model) > 0.5
+    result = project(model, norm_bound=2.5, divergence=divergence, seed=0, time_limit=0.5)
+    nearest = project(model, norm_bound=2.5)
+    assert (result.status, result.stats["num_steps"]) == (Status.TIME_LIMIT, 0)
+    assert result.norm_after <= 2.5
+    np.testing.assert_allclose(result.model.log_pairwise, nearest.model.log_pairwise, atol=1e-3)
+    assert result.to_dict()["stats"]["stopped_by"] == "time_limit"

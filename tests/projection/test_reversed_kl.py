@@ -358,3 +358,20 @@ def test_strong_models_stay_finite():
     assert result.norm_after <= 2.0
     assert np.isfinite(result.model.parameters).all()
     assert np.isfinite([value for _, value, _ in result.history]).all()
+
+
+def test_fresh_chains_follow_the_unaries_draw_by_draw(monkeypatch):
+    """In blocks of any size: the numbers and the states of one variable after the other."""
+    rng = np.random.default_rng(5)
+    counts = [2, 3, 1, 4, 2, 3]
+    model = MarkovRandomField.from_tables([rng.normal(size=k) for k in counts], [], [])
+    for block in (1, 40, 1 << 22):
+        monkeypatch.setattr("fastmix.projection.pool._BLOCK_NUMBERS", block)
+        pool = Pool(model, num_chains=20, seed=3)
+        pool.start(model.parameters)
+        numbers = np.random.default_rng([3, 1])
+        for i, k in enumerate(counts):
+            unary = model.log_unary[model.unary_offsets[i] : model.unary_offsets[i + 1]]
+            cumulative = np.cumsum(np.exp(unary - unary.max()))
+            drawn = np.searchsorted(cumulative, numbers.random(20) * cumulative[-1], side="right")
+            assert np.array_equal(pool.x[i], np.minimum(drawn, k - 1))

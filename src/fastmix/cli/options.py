@@ -19,7 +19,7 @@ Model = Annotated[str, typer.Argument(metavar="MODEL", help="UAI or npz file, pl
 Evidence = Annotated[str | None, typer.Option("--evidence", "-e", metavar="FILE", help="Observed states (UAI).")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 Output = Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write; - is stdout.")]
-NumChains = Annotated[int | None, typer.Option(help="Independent chains; 64 by default.")]
+NumChains = Annotated[int | None, typer.Option(help="Independent chains; 64 by default, fewer for very large models.")]
 NumSweeps = Annotated[int | None, typer.Option(help="Sweeps averaged in every chain; 10,000 by default.")]
 BurnIn = Annotated[int | None, typer.Option(help="Sweeps before; a tenth of --num-sweeps by default.")]
 Accuracy = Annotated[

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.elimination import EliminationOrder, elimination_cliques, elimination_order
 from fastmix.errors import ModelError, ResourceError
 from fastmix.exact.propagation import LocalFactor, Messages, UnderflowError
@@ -71,8 +72,8 @@ class JunctionTree:
         """Largest clique minus one: an upper bound on the treewidth of the graph."""
         return self.order.width
 
-    def calibrate(self) -> Calibration:
-        """Log Z, node and edge marginals.
+    def calibrate(self, clock: Clock = NO_LIMIT) -> Calibration:
+        """Log Z, node and edge marginals; an :class:`fastmix._clock.OutOfTimeError` where the time does not do.
 
         Time is proportional to ``order.total_entries``, memory to ``required_bytes``.
 
@@ -82,7 +83,7 @@ class JunctionTree:
             If no configuration has positive probability.
         """
         for arithmetic in ("linear", "log"):
-            messages = Messages(self, arithmetic)
+            messages = Messages(self, arithmetic, clock)
             try:
                 messages.collect()
                 return Calibration(messages.log_z, *messages.distribute(), arithmetic)
@@ -144,7 +145,9 @@ class JunctionTree:
         return result
 
 
-def plan_junction_tree(model: MarkovRandomField, *, memory_limit: float, method: str = "auto") -> JunctionTree:
+def plan_junction_tree(
+    model: MarkovRandomField, *, memory_limit: float, method: str = "auto", clock: Clock = NO_LIMIT
+) -> JunctionTree:
     """An elimination tree that fits the memory limit, found before any table is allocated.
 
     Parameters
@@ -155,6 +158,8 @@ def plan_junction_tree(model: MarkovRandomField, *, memory_limit: float, method:
         Bytes.
     method : str
         How to find the order, see :func:`fastmix.elimination.elimination_order`.
+    clock : Clock
+        An :class:`fastmix._clock.OutOfTimeError` ends the planning between its parts.
 
     Raises
     ------
@@ -169,6 +174,7 @@ def plan_junction_tree(model: MarkovRandomField, *, memory_limit: float, method:
         required = 8.0 * float(least) ** lower if lower * math.log2(least) < 1000 else 1e300
         _refuse(f"at least {lower}", lower, required, memory_limit, "at least ")
     order = elimination_order(n, model.edges, model.num_states, method=method)  # type: ignore[arg-type]
+    clock.check()
     # All messages are stored, and while a clique is visited the new ones to its children; a message is a clique
     # without its first variable. The separators themselves can be large too when the width is.
     most = float(model.num_states.max()) if n else 1.0
@@ -176,6 +182,7 @@ def plan_junction_tree(model: MarkovRandomField, *, memory_limit: float, method:
     if least_required > memory_limit:
         _refuse(str(order.width), order.width, least_required, memory_limit, "at least ")
     separators = elimination_cliques(n, model.edges, order.order)
+    clock.check()
     entries = [math.prod(model.num_states[s].tolist()) for s in separators]
     # While a clique is visited its message and those of its children are in the work space, the latter twice, and
     # the joined factors of its variable, twice too.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import ModelError
 from fastmix.exact.arithmetic import LINEAR, LOG, layout
 from fastmix.exact.slices import Visitor
@@ -55,8 +56,8 @@ class Messages:
     A table over a set of variables is flat, with the variable eliminated last as its outermost axis.
     """
 
-    def __init__(self, tree: JunctionTree, arithmetic: str) -> None:
-        self.tree = tree
+    def __init__(self, tree: JunctionTree, arithmetic: str, clock: Clock = NO_LIMIT) -> None:
+        self.tree, self.clock = tree, clock
         self.is_log = arithmetic == "log"
         self.arithmetic = LOG if self.is_log else LINEAR
         self.order: list[int] = tree.order.order.tolist()
@@ -72,6 +73,7 @@ class Messages:
     def collect(self) -> None:
         """Leaves to roots: fill the messages and log Z."""
         for v in self.order:
+            self.clock.check()
             operands, log_range = self._operands(v)
             if not self.arithmetic.in_range(log_range):
                 raise UnderflowError
@@ -88,6 +90,7 @@ class Messages:
         model = self.tree.model
         nodes, edges = np.zeros(len(model.log_unary)), np.zeros(len(model.log_pairwise))
         for v in reversed(self.order):
+            self.clock.check()
             operands, _ = self._operands(v)
             if self.separators[v]:
                 operands.append((self.tables[v], self.separators[v]))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix._clock import Clock
+from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
 from fastmix.errors import ResourceError
 from fastmix.exact.junction_tree import JunctionTree, plan_junction_tree
 from fastmix.exact.twins import TwinReduction, count_twins
@@ -18,12 +18,13 @@ from fastmix.resources import available_memory, check_memory
 from fastmix.results import InferenceResult, Status, provenance
 from fastmix.validation import check_count, check_positive, choose_seed
 
-__all__ = ["ExactPlan", "draw_exact", "infer_exact", "plan_exact"]
+__all__ = ["ExactPlan", "draw_exact", "infer_exact", "plan_exact", "too_late"]
 
 IntArray = NDArray[np.int64]
 
 # Clique entries worked off in a second: 7e7 to 1.4e8 were seen on one core, 3e7 on a busy one.
 _ENTRIES_PER_SECOND = 6e7
+_SECONDS_PER_VARIABLE = 1.2e-4  # of planning and of two visits, however small the tables are
 _DRAW_BYTES = 48  # a state of a draw: as drawn, and five 8-byte arrays in mapping it to the original
 
 
@@ -94,12 +95,16 @@ class ExactPlan:
     @property
     def seconds(self) -> float:
         """Estimate of the time that :meth:`run` takes, on the safe side by a factor of about two."""
-        return self.tree.order.total_entries / _ENTRIES_PER_SECOND
+        variables = _SECONDS_PER_VARIABLE * len(self.tree.separators)
+        return self.tree.order.total_entries / _ENTRIES_PER_SECOND + variables
 
-    def run(self) -> InferenceResult:
-        """The answer, as :func:`infer_exact` gives it."""
+    def run(self, clock: Clock = NO_LIMIT) -> InferenceResult:
+        """The answer, as :func:`infer_exact` gives it; a :class:`ResourceError` when the clock runs out before."""
         tree, twins, reduction = self.tree, self.twins, self.reduction
-        answer = tree.calibrate()
+        try:
+            answer = tree.calibrate(clock)
+        except OutOfTimeError:
+            raise too_late(clock, self.seconds, tree) from None
         nodes, edges = answer.node_marginals, answer.edge_marginals
         if twins is not None:
             nodes, edges = twins.expand_marginals(nodes, edges)
@@ -126,11 +131,16 @@ class ExactPlan:
 
 
 def plan_exact(
-    model: MarkovRandomField, *, evidence: Evidence | None = None, memory_limit: float | None = None
+    model: MarkovRandomField,
+    *,
+    evidence: Evidence | None = None,
+    memory_limit: float | None = None,
+    clock: Clock = NO_LIMIT,
 ) -> ExactPlan:
     """What exact inference would do and cost, before any table is allocated.
 
-    Parameters and errors as for :func:`infer_exact`.
+    Parameters and errors as for :func:`infer_exact`; also a :class:`ResourceError` where the time on the clock would
+    not do for as many variables, or ends before the plan is made.
 
     Examples
     --------
@@ -139,9 +149,23 @@ def plan_exact(
     >>> plan.tree.treewidth, plan.seconds < 10
     (4, True)
     """
-    clock = Clock()
-    reduction, twins, tree = _plan(model, evidence, memory_limit)
-    return ExactPlan(model, reduction, twins, tree, evidence, memory_limit, clock)
+    begun = Clock()
+    try:
+        reduction, twins, tree = _plan(model, evidence, memory_limit, clock)
+    except OutOfTimeError:
+        raise too_late(clock, _SECONDS_PER_VARIABLE * model.num_variables) from None
+    return ExactPlan(model, reduction, twins, tree, evidence, memory_limit, begun)
+
+
+def too_late(clock: Clock, seconds: float, tree: JunctionTree | None = None) -> ResourceError:
+    """The error for exact inference that cannot end within the limit of a clock."""
+    return ResourceError(
+        f"exact inference takes about {max(seconds, clock.limit or 0.0):.2g} s or more, over the time limit of "
+        f"{clock.limit:.3g} s; give it more time, or use an approximate method",
+        required_bytes=None if tree is None else tree.required_bytes,
+        limit_bytes=None if tree is None else tree.required_bytes,
+        treewidth=None if tree is None else tree.treewidth,
+    )
 
 
 def draw_exact(
@@ -177,19 +201,21 @@ def draw_exact(
 
 
 def _plan(
-    model: MarkovRandomField, evidence: Evidence | None, memory_limit: float | None
+    model: MarkovRandomField, evidence: Evidence | None, memory_limit: float | None, clock: Clock = NO_LIMIT
 ) -> tuple[Reduction, TwinReduction | None, JunctionTree]:
     check_model(model)
     half = available_memory() / 2
     limit = half if memory_limit is None else check_positive("memory_limit", memory_limit, "number of bytes")
     reduction = reduce_model(model, evidence, fold_single=True)
+    if _SECONDS_PER_VARIABLE * reduction.model.num_variables > clock.left():
+        raise OutOfTimeError
     try:
-        return reduction, None, plan_junction_tree(reduction.model, memory_limit=limit)
+        return reduction, None, plan_junction_tree(reduction.model, memory_limit=limit, clock=clock)
     except ResourceError:
         twins = count_twins(reduction.model)
         if twins is None:
             raise
-        return reduction, twins, plan_junction_tree(twins.model, memory_limit=limit)
+        return reduction, twins, plan_junction_tree(twins.model, memory_limit=limit, clock=clock)
 
 
 def _plain(evidence: Evidence | None) -> dict[str, int | str] | None:

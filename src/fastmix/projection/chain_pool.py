@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
 from fastmix.projection.patches import Patch
 
@@ -30,7 +31,14 @@ class ChainPool(ABC):
     model : MarkovRandomField
         Gives the graph and the state counts. Finite entries only.
     num_chains, seed : int
+
+    Attributes
+    ----------
+    clock : Clock
+        After its limit whatever takes long ends with an :class:`fastmix._clock.OutOfTimeError`.
     """
+
+    clock: Clock = NO_LIMIT
 
     def __init__(self, model: MarkovRandomField, *, num_chains: int, seed: int) -> None:
         self.graph = model
@@ -135,6 +143,7 @@ class ChainPool(ABC):
         tables[:split] = 0.0
         log_weights = np.zeros(self.num_chains)
         for k in range(1, num_sweeps + 1):
+            self.clock.check()
             log_weights += self.energies(tables) / num_sweeps
             partial[split:] = parameters[split:] * (k / num_sweeps)
             self.sweep(partial)
@@ -155,6 +164,7 @@ class ChainPool(ABC):
         self.start(np.zeros(len(parameters)))
         log_z = float(np.log(self.graph.num_states).sum())
         for k in range(1, num_sweeps + 1):
+            self.clock.check()
             log_z += self._resample(self.energies(parameters) / num_sweeps)
             self.sweep(parameters * (k / num_sweeps))
         return log_z

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix._clock import Clock
+from fastmix._clock import Clock, OutOfTimeError
 from fastmix.dependency import edge_dependencies
 from fastmix.errors import NotConvergedError
 from fastmix.model import MarkovRandomField
@@ -88,7 +88,12 @@ def project_divergence(
     if nearest.norm_before <= norm_bound:
         return build(small, 0.0, 0.0, {"num_steps": 0, "num_projections": 0, "num_inexact": 0})
     feasible = FeasibleSet(small, nearest=nearest, clock=clock, **settings)
+    if clock.left() < divergence.least_seconds(small):
+        trace.reason = "time_limit"
+        counts = {"num_steps": 0, "num_projections": 0, "num_inexact": 0}
+        return build(feasible.settle(nearest.model), math.nan, 0.0, counts)
     objective = divergence.start(small, seed=seed)
+    objective.watch(clock)
     theta = nearest.model
     if isinstance(warm_start, ProjectionResult) and _same_graph(warm_start.model, model):
         parameters = warm_start.model.parameters[_positions(reduction)]
@@ -102,6 +107,9 @@ def project_divergence(
         if objective.exact or not trace.values or trace.reason != "time_limit":
             trace.values.append(objective.value(theta))
         value = trace.values[-1]  # out of time, an estimate along the way
+    except OutOfTimeError:
+        trace.reason = "time_limit"
+        theta, value = trace.theta, trace.values[-1] if trace.values else math.nan
     except KeyboardInterrupt:
         interrupted = True
         trace.reason = "interrupted"

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fastmix.model import MarkovRandomField
 
 if TYPE_CHECKING:
+    from fastmix._clock import Clock
     from fastmix.projection.feasible import FeasibleSet
     from fastmix.projection.steps import StepRule, Trace
 
@@ -55,6 +56,10 @@ class Objective(ABC):
         """What else is worth telling about the model evaluated last; it goes into ``stats`` of the result."""
         return {}
 
+    def watch(self, clock: Clock) -> None:
+        """Look at this clock where an evaluation takes long: ``clock.check()`` ends it, and the descent, in time."""
+        del clock
+
     def first(self, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace) -> MarkovRandomField:  # noqa: ARG002
         """Where the descent begins, given the Euclidean projection: that, unless the objective knows better."""
         return theta
@@ -95,6 +100,11 @@ class Divergence(ABC):
     @abstractmethod
     def start(self, model: MarkovRandomField, *, seed: int) -> Objective:
         """The objective for one model; all its randomness comes from the seed."""
+
+    def least_seconds(self, model: MarkovRandomField) -> float:
+        """A guess at what one value takes; with less time left than that the descent is not begun."""
+        del model
+        return 0.0
 
     @property
     def default_step(self) -> StepRule:

@@ -90,12 +90,21 @@ class Pool(ChainPool):
 
     def start(self, parameters: FloatArray) -> None:
         """Forget the states and draw every variable of every chain from its unary alone."""
-        offsets = self.graph.unary_offsets.tolist()
-        for i in range(self.graph.num_variables):
-            unary = parameters[offsets[i] : offsets[i + 1]]
-            cumulative = np.cumsum(np.exp(unary - unary.max()))
-            draws = self._rng.random(self.num_chains) * cumulative[-1]
-            self.x[i] = np.minimum(np.searchsorted(cumulative, draws, side="right"), len(unary) - 1)
+        states, offsets = self.graph.num_states, self.graph.unary_offsets
+        most = int(states.max(initial=1))
+        rows = max(1, _BLOCK_NUMBERS // max(most, self.num_chains))
+        for first in range(0, len(states), rows):
+            self.clock.check()
+            counts = states[first : first + rows]
+            unary = np.full((len(counts), most), -np.inf)
+            inside = np.arange(most) < counts[:, None]
+            unary[inside] = parameters[offsets[first] : offsets[first + len(counts)]]
+            cumulative = np.cumsum(np.exp(unary - unary.max(axis=1, keepdims=True)), axis=1)
+            draws = self._rng.random((len(counts), self.num_chains)) * cumulative[:, -1:]
+            x = self.x[first : first + rows]
+            x[...] = 0
+            for s in range(most - 1):
+                x += (draws >= cumulative[:, s : s + 1]) & (s + 1 < counts)[:, None]
 
     def sweep(self, parameters: FloatArray, num_sweeps: int = 1) -> None:
         """Gibbs sweeps of all chains on the model with these parameters."""
@@ -113,6 +122,7 @@ class Pool(ChainPool):
         block = max(1, _BLOCK_NUMBERS // max(1, self.num_chains))
         for _ in range(num_sweeps):
             for first in range(0, len(self.order), block):
+                self.clock.check()
                 order = self.order[first : first + block]
                 kernels.sweep(
                     self.x, order, links.states, links.indptr, links.neighbors, links.strides, links.starts,
@@ -161,6 +171,7 @@ class Pool(ChainPool):
         split, offsets = len(self.graph.log_unary), self.graph.unary_offsets
         result, sums = np.empty(self.graph.num_parameters), np.empty(split)
         for patch in patches:
+            self.clock.check()
             energies = self.energies(parameters, patch)
             energies -= energies.mean()
             self._count(patch, energies, sums, result[split:])

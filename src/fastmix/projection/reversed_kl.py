@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import Clock
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import table_positions
@@ -26,6 +27,7 @@ __all__ = ["PoolObjective", "ReversedKL", "make_pool", "match_marginals"]
 FloatArray = NDArray[np.float64]
 
 _START_SIZE = 0.1
+_PER_SECOND = 2e8  # variables and edges of a chain that are gone through
 _WHOLE = 400  # variables up to which a model is one patch
 _REACH = 4
 _LEAST_MARGINAL = 0.01  # of a population: a state that no chain is in is rare, not impossible
@@ -119,6 +121,10 @@ class ReversedKL(Divergence):
         check_memory(required, f"pool_size {self.pool_size}", "take a smaller pool")
         return PoolObjective(model, self, seed)
 
+    def least_seconds(self, model: MarkovRandomField) -> float:
+        """What the sweeps of a first estimate take."""
+        return self.annealing_sweeps * self.pool_size * float(model.num_variables + model.num_edges) / _PER_SECOND
+
     @property
     def default_step(self) -> StepRule:
         """Decreasing steps with averaging, scaled by the variances that the pool sees."""
@@ -142,6 +148,10 @@ class PoolObjective(Objective):
         self._log_z = math.nan
         self._theta: FloatArray | None = None  # what the pool has followed so far; None for fresh chains
         self._free_energy = math.nan
+
+    def watch(self, clock: Clock) -> None:
+        """Look at a clock while the chains move."""
+        self.pool.clock = clock
 
     def evaluate(self, theta: MarkovRandomField) -> tuple[float, FloatArray]:
         """Estimates of the free energy and of the gradient, after the pool has moved to theta."""

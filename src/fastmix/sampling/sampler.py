@@ -41,7 +41,7 @@ from fastmix.validation import (
     choose_seed,
 )
 
-__all__ = ["SampleResult", "sample"]
+__all__ = ["SampleResult", "default_chains", "sample"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -50,6 +50,7 @@ _BATCHES = 64
 _BATCH_UPDATES = 2e8
 _LEAST_BATCH, _LEAST_OF_MANY = 4, 25  # sweeps, of few chains and of many: taking sums costs more than some sweeps
 _MANY_CHAINS = 64
+_MOST_SITES, _LEAST_CHAINS = 1 << 24, 8  # variables of all chains together, and chains, by default
 # A time limit is looked at after every step: sweeps that take about as long as this, beginning with a small part.
 _STEP_SECONDS, _FIRST_STEP = 0.1, 64
 _SCOUTED, _SCOUT_SHARE = 16, 0.1  # chains below which others look at the modes, and their share of a time limit
@@ -192,7 +193,7 @@ def sample(
     method : {"gibbs", "swendsen-wang"}
         Updates of single variables, or of clusters (attractive Ising and Potts models only).
     num_chains : int
-        Independent chains; 64 by default.
+        Independent chains; by default 64, in models of more than 262,144 variables fewer, 8 at least.
     num_sweeps : int
         Sweeps of every chain that are averaged, after the burn-in; 10,000 by default.
     burn_in : int
@@ -361,7 +362,7 @@ def _plan(
         if value is not None:
             check_count(name, value, least=least)
     if accuracy is None:
-        chains = int(num_chains or (len(start.states) if isinstance(start, SampleResult) else 64))
+        chains = int(num_chains or (len(start.states) if isinstance(start, SampleResult) else default_chains(model)))
         sweeps = int(num_sweeps or 10_000)
         default = 0 if isinstance(start, SampleResult) else sweeps // 10
         return _Plan(chains, sweeps, default if burn_in is None else int(burn_in))
@@ -382,6 +383,11 @@ def _plan(
     # Hoeffding: exp(-2 C (accuracy / 2)^2) * 2 <= 1 - confidence.
     chains = math.ceil(math.log(2.0 / (1.0 - _CONFIDENCE)) / (2.0 * (accuracy / 2) ** 2))
     return _Plan(chains, 1, max(0, certificate.num_sweeps - 1), certificate.max_bias)
+
+
+def default_chains(model: MarkovRandomField) -> int:
+    """Chains of a run that was not told how many: 64, but fewer where their sums would take gigabytes."""
+    return int(np.clip(_MOST_SITES // max(1, model.num_variables), _LEAST_CHAINS, _MANY_CHAINS))
 
 
 def _is_certified(model: MarkovRandomField, plan: _Plan, schedule: Literal["systematic", "random"]) -> bool:
