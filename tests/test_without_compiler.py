@@ -28,7 +28,6 @@ MODULES = {
     "sampling/test_perfect": 0.0,
     "sampling/test_swendsen_wang": 1e-12,
     "tempering/test_ladder": 1e-5,
-    "tempering/test_trees": 0.0,
     "variational/test_loopy_bp": 1e-6,
     "variational/test_mean_field": 1e-6,
 }

@@ -33,6 +33,6 @@ def die_once(task: tuple[int, str]) -> int:
 
 
 def threads(_: int) -> tuple[int, str | None, bool]:
-    time.sleep(0.05)  # so that every worker has some
+    time.sleep(0.2)  # so that every worker has some
     deaf = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
     return os.getpid(), os.environ.get("OMP_NUM_THREADS"), deaf

@@ -97,11 +97,11 @@ class MarkovRandomField:
 
     def __post_init__(self) -> None:
         structure = Structure.of(self.num_states, self.edges)
-        names = validation.as_variable_names(self.variable_names, structure.num_variables)
-        states = validation.as_state_names(self.state_names, structure.num_states)
         unary = _as_unary(structure, self.log_unary)
         pairwise = _as_pairwise(structure, self.log_pairwise)
         constant = validation.as_number("log_constant", self.log_constant)
+        names = validation.as_variable_names(self.variable_names, structure.num_variables)
+        states = validation.as_state_names(self.state_names, structure.num_states)
         self._fill(structure, unary, pairwise, constant + 0.0, names, states)
 
     def _fill(
