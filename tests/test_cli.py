@@ -833,10 +833,13 @@ def test_closed_streams(tmp_path: Path) -> None:
     assert shell("2>&-", "info", "missing.uai") == (3, "", "")
 
 
+MORE_WORDS = [
+    pytest.param(words, marks=pytest.mark.slow) for words in (["infer", "model.uai", "--json"], ["info", "model.uai"])
+]
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize(
-    "words", [["infer", "model.uai"], pytest.param(["infer", "model.uai", "--json"], marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("words", [["infer", "model.uai"], *MORE_WORDS])
 def test_full_stdout(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "model.uai").write_text("MARKOV 1 2 0")
     with open("/dev/full", "wb") as full:
@@ -846,9 +849,7 @@ def test_full_stdout(tmp_path: Path, words: list[str]) -> None:
     assert_refused(Outcome(done.returncode, "", done.stderr), 2, "No space left")
 
 
-@pytest.mark.parametrize(
-    "words", [["infer", "model.uai"], ["--help"], pytest.param(["info", "model.uai", "--json"], marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("words", [["infer", "model.uai"], ["--help"], *MORE_WORDS])
 def test_reader_that_has_left(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "model.uai").write_text("MARKOV 1 2 0")
     reading, writing = os.pipe()
