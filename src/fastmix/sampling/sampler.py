@@ -579,7 +579,8 @@ class _Run:
                         self._take_burn_sums()
                     self.plan = replace(self.plan, burn_in=self.plan.burn_in + self.done)
                     self.done = since_batch = 0
-                elif clock.past(share) and (self.done > 0 or checkpoint is not None):
+                elif clock.past(share) and (self.done > 0 if checkpoint is None else snapshot is not None):
+                    # A run with a checkpoint goes on until it can be saved: runs of any length add up to the answer.
                     if self.done == self.plan.num_sweeps:
                         return "done"
                     if checkpoint is not None and snapshot is not None:
