@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -228,6 +229,15 @@ def test_populations_that_disagree_are_reported() -> None:
 def test_time_limit_stops_the_averaging() -> None:
     result = anneal(denoising_model(half(20, 20)), num_chains=2, num_steps=5, num_sweeps=10**7, seed=0, time_limit=0.2)
     assert result.stats["stopped_by"] == "time_limit"
+    assert np.isfinite(result.node_marginals).all()
+
+
+def test_time_limit_shortens_the_annealing() -> None:
+    model = denoising_model(half(20, 20))
+    options: dict[str, Any] = {"num_chains": 2, "num_steps": 10**5, "sweeps_per_step": 1, "seed": 0}
+    result = anneal(model, time_limit=0.3, **options)
+    assert result.stats["stopped_by"] == "time_limit"
+    assert result.stats["seconds"] - result.stats["compile_seconds"] < 5.0  # minutes with all the steps
     assert np.isfinite(result.node_marginals).all()
 
 

@@ -14,7 +14,7 @@ from fastmix.exact.solver import too_late
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.norms import Norm
 from fastmix.resources import format_bytes
-from fastmix.results import InferenceResult
+from fastmix.results import InferenceResult, Status
 from fastmix.validation import check_seconds, check_seed, check_threads
 
 if TYPE_CHECKING:
@@ -363,7 +363,7 @@ def _certify_sweeps(model: MarkovRandomField) -> Certificate:
 def _certified_text(result: InferenceResult) -> str | None:
     from fastmix.sampling import SampleResult
 
-    if not isinstance(result, SampleResult) or result.reduction is None:
+    if not isinstance(result, SampleResult) or result.reduction is None or result.status != Status.OK:
         return None
     try:
         certificate = _certify_sweeps(result.reduction.model)

@@ -31,6 +31,7 @@ IntArray = NDArray[np.int64]
 _EASY_SWEEPS = 30
 _MOST_STEPS = 10_000  # whatever the energies are: chains that all begin alike would ask for steps of no length
 _INFORMATIVE = 1.0  # standard deviation of the logarithm of the weights up to which resampling keeps several chains
+_ANNEALING_SHARE = 0.7  # of a time limit
 _LARGEST_STEP = 0.1  # of the couplings at once, where their energy hardly varies
 _BATCH_UPDATES = 1e7  # between two looks at the clock: a fraction of a second
 _AGREEMENT = 0.02  # mean standard error of a probability over populations, above which they disagree
@@ -151,8 +152,11 @@ def anneal(
     run = _Populations(model, num_populations, num_chains, seed, num_threads)
     step = (1.0 - run.scale) * run.spread() / num_steps
     resampled = step <= _INFORMATIVE if resample is None else bool(resample)
+    late = False
     while run.scale < 1.0:
-        run.strengthen(step, resampled)
+        # Late, the largest steps there are: averages need chains at the model itself.
+        late = clock.past(_ANNEALING_SHARE)
+        run.strengthen(math.inf if late else step, resampled)
         run.engine.advance(sweeps_per_step, collect=False)
         if progress is not None:
             progress(0.7 * run.scale)
@@ -176,7 +180,7 @@ def anneal(
         stats={
             "num_steps": run.steps, "num_sweeps": sweeps, "updates": sweeps * chains * model.num_variables,
             "mean_std_error": float(error.mean()),
-            "stopped_by": "done" if done == wanted else "time_limit", **clock.stats(),
+            "stopped_by": "time_limit" if late or done < wanted else "done", **clock.stats(),
             "note": "populations agree" if status == Status.OK else "populations disagree: more chains, smaller steps",
         },
         provenance=provenance(model, seed=seed, **options),

@@ -543,9 +543,10 @@ class _Run:
             1, int(self.engine.updates_per_step / max(1, self.engine.updates_per_sweep * self.engine.num_chains))
         )
         step = most if clock.limit is None else max(1, most // _FIRST_STEP)
+        # What comes after the last sweep takes about a third of what came before the first.
+        share = 1.0 if clock.limit is None else max(0.5, 1.0 - clock.used() / (3.0 * clock.limit))
         since_batch = self.done  # sums are taken at batches and trace points only
-        # Where a later process can go on; from here, if nothing more comes of it.
-        snapshot = self.arrays() if checkpoint is not None else None
+        snapshot: dict[str, NDArray[Any]] | None = None  # where a later process can go on
         try:
             while self.done < self.plan.num_sweeps:
                 target = 0 if self.done < 0 else self.next_stop()
@@ -571,13 +572,14 @@ class _Run:
                 if checkpoint is not None and resumable:
                     snapshot = self.arrays()
                     checkpoint.save(snapshot, now=self.done == self.plan.num_sweeps)
-                if self.done < 0 and clock.past(0.5) and checkpoint is None:
+                if self.done < 0 and clock.past(0.5 * share) and checkpoint is None:
                     # Half of the time must be left for what the answer is made of.
                     if watched:
                         self._take_burn_sums()
                     self.plan = replace(self.plan, burn_in=self.plan.burn_in + self.done)
                     self.done = since_batch = 0
-                elif clock.past() and (self.done > 0 or checkpoint is not None):
+                elif clock.past(share) and (self.done > 0 if checkpoint is None else snapshot is not None):
+                    # A run with a checkpoint goes on until it can be saved: runs of any length add up to the answer.
                     if self.done == self.plan.num_sweeps:
                         return "done"
                     if checkpoint is not None and snapshot is not None:
