@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -164,14 +164,14 @@ def run_experiment(
     for experiment in EXPERIMENTS.values():  # what the report will need, before the hours
         if read_settings(folder, experiment) is not None:
             Journal(folder, experiment.name).read()
-    status, num_run, note = Status.OK, 0, ""
+    status, note = Status.OK, ""
+    wanted: list[tuple[Journal, set[str]]] = []
     local = LocalPool(num_workers)
     pool: Pool = local if executor is None else SharedExecutor(executor)
     try:
         for experiment, own, tasks in plans:
             _write_settings(folder, experiment, own)
-            for made in _run(experiment, tasks, folder, pool, progress):
-                num_run += made
+            _run(experiment, tasks, folder, pool, progress, wanted)
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
     except LostError as error:
@@ -188,7 +188,10 @@ def run_experiment(
         report=report,
         figures=figures,
         num_rows=len(rows),
-        num_run=num_run,
+        # By what is on disk: an interrupt can come between writing a row and counting it.
+        num_run=sum(
+            len(keys & {row["key"] for row in journal.read() if not was_lost(row)}) for journal, keys in wanted
+        ),
         num_failed=sum(row["failure"] is not None for row in rows),
         seconds=time.perf_counter() - begin,
         note=note,
@@ -208,9 +211,14 @@ def completed_rows(folder: str | os.PathLike[str], experiment: Experiment, setti
 
 
 def _run(
-    experiment: Experiment, tasks: list[Task], folder: Path, pool: Pool, progress: Callable[[Progress], None] | None
-) -> Generator[int, None, None]:
-    """Run what is missing of a plan; yields the number of rows made whenever some are on disk."""
+    experiment: Experiment,
+    tasks: list[Task],
+    folder: Path,
+    pool: Pool,
+    progress: Callable[[Progress], None] | None,
+    wanted: list[tuple[Journal, set[str]]],
+) -> None:
+    """Run what is missing of a plan, and note its journal and the keys of the rows to make in ``wanted`` first."""
     journal = Journal(folder, experiment.name)
     with journal.lock():
         known = {row["key"] for row in journal.read() if not was_lost(row)}
@@ -219,6 +227,7 @@ def _run(
         shared = _rows_elsewhere(folder, experiment)
         missing = [_without(task, known) for task in tasks]
         pending = [rest for task in missing if (rest := _without(task, shared.keys())).calls]
+        wanted.append((journal, {key for task in pending for key in task.row_keys()}))
         alone = LocalPool(1) if experiment.alone and pending else None
         begin, made = time.perf_counter(), 0
         done = total - sum(len(task.calls) for task in missing)
@@ -230,7 +239,6 @@ def _run(
                 rest = _without(task, shared.keys())
                 fresh = _outcomes(rest, results) if rest.calls else []
                 journal.append(_merged(task, fresh, shared))
-                yield len(rest.calls)
                 made += len(rest.calls)
                 done += len(task.calls)
                 if progress is not None:
