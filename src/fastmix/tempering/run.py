@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._clock import Clock
-from fastmix.errors import ResourceError
-from fastmix.resources import available_memory, format_bytes
+from fastmix.resources import available_memory, check_memory
 from fastmix.sampling.diagnostics import BatchStatistics
 from fastmix.tempering.adaptation import REJECTION, phases, respace
 from fastmix.tempering.ladder import Ladder, derive_seed
@@ -159,17 +158,9 @@ class Run:
         # Configurations twice, while the ladder changes, with their generators; tables.
         lanes = (self.plan.num_ensembles or _LEAST_ENSEMBLES) * self.plan.per_ensemble
         bytes_each = lanes * ladder.bytes_per_lane + ladder.bytes_per_rung
-        limit = available_memory() / 2
-        most = int(min(_MOST_RUNGS, limit / bytes_each))
-        required = bytes_each * (self.plan.num_replicas or 3)
-        if required > limit:
-            raise ResourceError(
-                f"a ladder of {self.plan.num_replicas or 3} rungs needs {format_bytes(required)}, over the limit of "
-                f"{format_bytes(limit)}; run fewer ensembles",
-                required_bytes=int(required),
-                limit_bytes=int(limit),
-            )
-        return max(3, most)
+        rungs = self.plan.num_replicas or 3
+        check_memory(bytes_each * rungs, f"a ladder of {rungs} rungs", "run fewer ensembles")
+        return max(3, int(min(_MOST_RUNGS, available_memory() / 2 / bytes_each)))
 
     def _burn_in(self) -> None:
         lengths = phases(self.plan.burn_in) if self.plan.burn_in is not None else phases(1 << 30)
