@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix._clock import Clock
 from fastmix.dependency import Bound
-from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
+from fastmix.errors import FormatError, NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.mixing import bias_after, certify
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.reduce import Reduction, reduce_model
@@ -286,7 +286,11 @@ def sample(
         begun = hashlib.sha256(states.tobytes()).hexdigest()
         key = f"{small.content_hash} {method} {plan} {schedule} {estimator} {num_draws} {run.trace_at} {key_seed} "
         key += f"{edge_marginals} {begun}" + ("" if engine.device == "cpu" else " cuda")
-        run.restore(saved.resume(key, seed))
+        parts = saved.resume(key, seed)
+        try:
+            run.restore(parts)
+        except (LookupError, TypeError, ValueError):  # its sum is right, but this is not what was saved
+            raise FormatError(f"{checkpoint}: the checkpoint is damaged; remove the file to begin anew") from None
     scouted: list[tuple[IntArray, FloatArray, int]] = []
     try:
         if 2 < plan.num_chains < _SCOUTED:
