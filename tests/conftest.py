@@ -23,7 +23,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what tests measured for their reader."""
     for report in terminalreporter.getreports("passed"):
         for name, text in report.user_properties:
-            if name == "coverage":
+            if name == "to print":
                 terminalreporter.write_line(text)
 
 

@@ -131,7 +131,7 @@ def test_auto_passes_over_a_chain_that_is_undefined():
     assert (result.method, result.status) == ("loopy-bp", "ok")
     assert "variable 1601 has no allowed state for some states of its neighbours" in result.stats["reason"]
     np.testing.assert_allclose(result.node_marginals[-4:], [1.0, 0.0, 0.5, 0.5], atol=1e-9)
-    with pytest.raises(ModelError, match="variable 1601 has no allowed state"):
+    with pytest.raises(UnfitMethodError, match="variable 1601 has no allowed state"):
         infer(model, method="gibbs", accuracy=0.1, seed=1)
 
 

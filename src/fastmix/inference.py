@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from fastmix._clock import NO_LIMIT, Clock
-from fastmix.errors import FastmixError, ModelError, ResourceError, UnfitMethodError
+from fastmix.errors import FastmixError, ResourceError, UnfitMethodError
 from fastmix.exact import ExactPlan, plan_exact
 from fastmix.exact.solver import too_late
 from fastmix.model import Evidence, MarkovRandomField, check_model
@@ -233,7 +233,7 @@ def _choose_without_updates(model: MarkovRandomField, too_much: str) -> Choice |
 
     try:
         check_conditionals(model)
-    except (UnfitMethodError, ModelError) as error:
+    except UnfitMethodError as error:
         return Choice("loopy-bp", f"{too_much}, and {error}", {})
     return None
 

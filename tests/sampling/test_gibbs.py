@@ -187,7 +187,7 @@ def test_conditionals_that_cannot_be_checked_are_refused(monkeypatch):
     unequal = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
     model = MarkovRandomField.from_tables(np.zeros((4, 3)), [(0, 1), (0, 2), (0, 3)], [unequal] * 3)
     monkeypatch.setattr(dependency, "_MAX_COVERS", 1)
-    with pytest.raises(ModelError, match="variable 0 has forbidden pairs and too many neighbours to check"):
+    with pytest.raises(UnfitMethodError, match="variable 0 has forbidden pairs and too many neighbours to check"):
         check_conditionals(model)
     check_conditionals(lopsided())  # too few states are ever forbidden
     check_conditionals(lopsided_binary())  # nothing is forbidden

@@ -10,7 +10,7 @@ from scipy import stats
 
 import oracle
 import strategies
-from fastmix import FastmixError, MarkovRandomField, ModelError, NotConvergedError, UnfitMethodError, perfect_sample
+from fastmix import FastmixError, MarkovRandomField, NotConvergedError, UnfitMethodError, perfect_sample
 from fastmix.instances import ising_grid, potts_grid
 from fastmix.model.reduce import reduce_model
 from fastmix.sampling import perfect
@@ -228,5 +228,5 @@ def plain_results() -> list:
 
 def test_an_undefined_chain_is_refused():
     model = MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [[[0.0, 0.0], [-np.inf, -np.inf]]])
-    with pytest.raises(ModelError, match="variable 1 has no allowed state"):
+    with pytest.raises(UnfitMethodError, match="variable 1 has no allowed state"):
         perfect_sample(model, seed=0)

@@ -190,7 +190,7 @@ def test_impossible_evidence_and_undefined_conditionals_are_refused():
         sample(path, num_sweeps=10)
     first, second = np.array([[0.0, 0.0], [-np.inf, 0.0]]), np.array([[0.0, 0.0], [0.0, -np.inf]])
     path = MarkovRandomField.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2)], [first, second])
-    with pytest.raises(ModelError, match="no allowed state"):
+    with pytest.raises(UnfitMethodError, match="no allowed state"):
         sample(path, num_sweeps=10)
 
 

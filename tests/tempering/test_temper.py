@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import oracle
-from fastmix import MarkovRandomField, ModelError, NotConvergedError, UnfitMethodError, infer
+from fastmix import MarkovRandomField, NotConvergedError, UnfitMethodError, infer
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid, ising_random, potts_grid
 from fastmix.results import Status
@@ -340,7 +340,7 @@ def test_refusals_come_with_a_reason():
         temper(MarkovRandomField.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2), (0, 2)], [equal] * 3))
     three = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
     wheel = [(0, 1), (0, 2), (0, 3)]
-    with pytest.raises(ModelError, match="no allowed state"):
+    with pytest.raises(UnfitMethodError, match="no allowed state"):
         temper(MarkovRandomField.from_tables(np.zeros((4, 3)), wheel, [three] * 3))
     coloured = np.where(np.eye(4, dtype=bool), -np.inf, 0.0)
     with pytest.raises(UnfitMethodError, match="forbid"):

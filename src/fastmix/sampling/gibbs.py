@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.dependency import undefined_conditional
-from fastmix.errors import ModelError, UnfitMethodError
+from fastmix.errors import UnfitMethodError
 from fastmix.model import MarkovRandomField
 from fastmix.resources import aligned_zeros
 from fastmix.sampling.engine import Engine, sums_by_state
@@ -369,15 +369,15 @@ def check_conditionals(model: MarkovRandomField) -> None:
     Raises
     ------
     UnfitMethodError
-        With the edge that keeps groups apart.
-    ModelError
-        With the variable whose conditional distribution is undefined.
+        With the edge that keeps groups apart, or the variable whose conditional distribution is undefined.
     """
     if not model.has_forbidden:
         return
     _check_groups(model)
     if (undefined := undefined_conditional(model)) is not None:
-        raise ModelError(undefined[1])
+        raise UnfitMethodError(
+            f"Gibbs sampling is undefined: {undefined[1]}; use exact inference or loopy belief propagation"
+        )
 
 
 def _check_groups(model: MarkovRandomField) -> None:
