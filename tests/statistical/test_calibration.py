@@ -86,6 +86,19 @@ def test_standard_errors_are_calibrated(record_property, tell):
     assert not failures_are_many(int((np.abs(z) / 1.25 > 1.96).sum()), LEVEL)
 
 
+@pytest.mark.parametrize("num_chains", [1, 2, 4])
+def test_standard_errors_of_few_chains(num_chains, tell):
+    rng = np.random.default_rng(4)
+    covered = []
+    for k, (model, _) in enumerate(certified_models(404, 800)):
+        exact = enumerate_model(model).node_marginals
+        e = one_entry(rng, exact)
+        result = sample(model, num_chains=num_chains, num_sweeps=2000, seed=k, num_threads=1)
+        covered.append(abs(result.node_marginals[e] - exact[e]) <= 1.96 * result.std_error[e])
+    tell("gibbs, certified", f"{num_chains} chains, 2000 sweeps", f"coverage {np.mean(covered):.3f}")
+    assert np.mean(covered) >= 0.93
+
+
 def test_standard_errors_of_short_random_schedules(record_property, tell):
     # Short runs: batches of a few sweeps, as systematic sweeps may have, would give coverages of 92 to 94 %.
     rng = np.random.default_rng(3)

@@ -399,7 +399,7 @@ def _is_certified(model: MarkovRandomField, plan: _Plan, schedule: Literal["syst
     certificate = certify(
         model, accuracy=_CERTIFIED_BIAS, schedule=schedule, per_variable=True, order=_order(model, schedule)
     )
-    enough = certificate.num_sweeps is not None and certificate.num_sweeps <= plan.burn_in + 1
+    enough = certificate.num_sweeps is not None and certificate.num_sweeps <= plan.burn_in
     return certificate.certified and enough
 
 
