@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from fastmix import compare
-from fastmix.comparison import Comparison
-from fastmix.inference import METHODS
 from fastmix.io import read_evidence, read_model
+from fastmix.methods.comparison import Comparison
+from fastmix.methods.inference import METHODS
 
 SHOWN = [name for name in METHODS if name not in ("auto", "exact")]
 

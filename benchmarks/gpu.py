@@ -28,10 +28,10 @@ for _name, _substitute in (("row_stack", "vstack"), ("in1d", "isin"), ("trapz", 
         setattr(np, _name, getattr(np, _substitute))
 
 from fastmix import infer
+from fastmix.chains import pattern_tables
+from fastmix.chains.cuda.gibbs import CudaGibbs, choose_group_size, cuda_available
 from fastmix.instances import ising_bipartite, ising_grid, potts_grid
 from fastmix.model import MarkovRandomField
-from fastmix.sampling import pattern_tables
-from fastmix.sampling.cuda import CudaGibbs, choose_group_size, cuda_available
 
 FloatArray = NDArray[np.float64]
 

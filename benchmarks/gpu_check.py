@@ -13,7 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import gpu  # sets up NumPy for numba-cuda, so before anything that imports it
-from fastmix.sampling.cuda import cuda_available
+
+from fastmix.chains.cuda.gibbs import cuda_available
 
 
 class Outcome:
@@ -33,14 +34,14 @@ class Outcome:
 
 
 def run_tests(names: tuple[str, ...] = ("host", "kernels", "ladder", "messages", "pool", "device")) -> Outcome:
-    """The tests of the folder tests/gpu on the device, without the settings of the project's own test run."""
+    """The tests of the folder tests/chains/cuda on the device, without the settings of the project's own test run."""
     import pytest
 
     outcome = Outcome()
     with tempfile.TemporaryDirectory() as folder:
         settings = Path(folder) / "pytest.ini"
         settings.write_text("[pytest]\n")
-        files = [ROOT / "tests" / "gpu" / f"test_cuda_{name}.py" for name in names]
+        files = [ROOT / "tests" / "chains" / "cuda" / f"test_cuda_{name}.py" for name in names]
         arguments = ["-q", "-c", str(settings), "--rootdir", str(ROOT), "-p", "no:cacheprovider", *map(str, files)]
         sys.path.insert(0, str(ROOT / "tests"))
         with contextlib.suppress(SystemExit):

@@ -29,12 +29,12 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import gpu  # sets up NumPy for numba-cuda, so before anything that imports it
+from fastmix.chains.cuda.device import cuda_available
 from fastmix.instances import ising_grid, potts_grid
+from fastmix.methods.cuda_messages import make_cuda_messages
+from fastmix.methods.loopy_bp import LoopyBPResult, loopy_bp
+from fastmix.methods.messages import make_messages
 from fastmix.model import MarkovRandomField
-from fastmix.sampling.cuda_device import cuda_available
-from fastmix.variational import LoopyBPResult, loopy_bp
-from fastmix.variational.cuda_messages import make_cuda_messages
-from fastmix.variational.messages import make_messages
 
 MEMORY = 4.8e12  # bytes a second
 COUPLING = 0.5  # such that undamped messages converge everywhere on the largest grid

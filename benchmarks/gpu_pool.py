@@ -17,11 +17,11 @@ import numpy as np
 
 import gpu  # sets up NumPy for numba-cuda, so before anything that imports it
 from fastmix import MarkovRandomField, project
+from fastmix.chains.cuda.gibbs import cuda_available
 from fastmix.instances import ising_grid
 from fastmix.projection import FixedStep, ReversedKL
 from fastmix.projection.divergence import Objective
 from fastmix.projection.reversed_kl import PoolObjective
-from fastmix.sampling.cuda import cuda_available
 
 
 @dataclass(frozen=True)

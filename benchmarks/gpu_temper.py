@@ -16,9 +16,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import gpu  # noqa: F401  sets up NumPy for numba-cuda, so before anything that imports it
 from fastmix import infer, temper
-from fastmix.comparison import marginal_errors
+from fastmix.chains.cuda.gibbs import cuda_available
 from fastmix.instances import ising_grid, potts_grid
-from fastmix.sampling.cuda import cuda_available
+from fastmix.methods.comparison import marginal_errors
 
 MODELS = {
     "Ising 16x16, attractive to 4": ising_grid(16, 16, coupling_max=4.0, attractive=True, seed=0),

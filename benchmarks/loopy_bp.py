@@ -66,7 +66,7 @@ def main() -> int:
 
 def run_propagation(repeat: int, have_peers: bool) -> bool:
     from fastmix.instances import ising_grid
-    from fastmix.variational import loopy_bp
+    from fastmix.methods.loopy_bp import loopy_bp
 
     print(f"Loopy belief propagation, 16x16 Ising grids, all messages at once: CPU us an iteration, best of {repeat}")
     head = f"{'couplings':24}{'fastmix':>9}{'damped':>9}{'log-odds':>10}{'PGMax':>9}{'ratio':>8}{'difference':>12}"
@@ -92,7 +92,7 @@ def run_propagation(repeat: int, have_peers: bool) -> bool:
 
 
 def iteration_seconds(model: Any, damping: float, repeat: int) -> float:
-    from fastmix.variational.messages import make_messages
+    from fastmix.methods.messages import make_messages
 
     messages = make_messages(model, schedule="parallel", damping=damping)
     # A tolerance that no change meets, so that every iteration is made and tested for convergence.
@@ -101,7 +101,7 @@ def iteration_seconds(model: Any, damping: float, repeat: int) -> float:
 
 def run_mean_field(repeat: int, have_peers: bool) -> bool:
     from fastmix.instances import ising_grid, potts_grid
-    from fastmix.variational import mean_field
+    from fastmix.methods.mean_field import mean_field
 
     print(
         f"\nMean field, 16x16 grids, {SWEEPS} sweeps from the uniform start: CPU ms of the whole call, best of {repeat}"

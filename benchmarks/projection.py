@@ -21,11 +21,11 @@ import numpy as np
 
 import fastmix
 from fastmix import NotConvergedError
-from fastmix.dependency import dependency_matrix
 from fastmix.graphs import grid_edges
 from fastmix.instances import ising_grid, random_tables
-from fastmix.mixing import bias_after
 from fastmix.projection import PaperDual
+from fastmix.theory.certificates import bias_after
+from fastmix.theory.dependency import dependency_matrix
 
 
 def best_cpu_seconds(work: Callable[[], object], repeat: int) -> float:

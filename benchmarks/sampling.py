@@ -32,10 +32,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix import MarkovRandomField, infer
+from fastmix.chains.gibbs import Gibbs
 from fastmix.graphs import colouring
 from fastmix.instances import ising_bipartite, ising_grid, potts_grid
 from fastmix.model.reduce import reduce_model
-from fastmix.sampling.gibbs import Gibbs
 
 FloatArray = NDArray[np.float64]
 

@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 import oracle
-from fastmix.sampling.generator import MAX_THRESHOLD, make_streams
-from fastmix.tempering.ladder import derive_seed
-from fastmix.tempering.path import TemperingPath
+from fastmix.chains.generator import MAX_THRESHOLD, make_streams
+from fastmix.methods.tempering.ladder import derive_seed
+from fastmix.methods.tempering.path import TemperingPath
 
 MASK = 2**32 - 1
 
@@ -35,7 +35,7 @@ class Stream:
 
 
 class NaiveLadder:
-    """Ladders as in :class:`fastmix.tempering.ladder.Ladder`, all weights by enumeration."""
+    """Ladders as in :class:`fastmix.methods.tempering.ladder.Ladder`, all weights by enumeration."""
 
     def __init__(
         self, path: TemperingPath, positions: np.ndarray, states: np.ndarray, seed: int, phase: int = 1

@@ -11,7 +11,7 @@ from scipy.special import gammaln, logsumexp
 
 from fastmix import InferenceResult, infer
 from fastmix.io import read_evidence, read_mar, read_model, read_pr
-from fastmix.projected import ProjectedResult
+from fastmix.methods.projected import ProjectedResult
 from fastmix.testing import assert_distributions
 
 NAMES = [

@@ -24,12 +24,12 @@ KEPT_IN = "FASTMIX_PLAIN_RESULTS"  # names the file for the results of the proce
 # Modules with a function plain_results: nested lists, whose numbers may differ by this much (whole numbers not at all).
 MODULES = {
     "exact/test_exact": 1e-12,
-    "sampling/test_gibbs": 4 * 2.0**-24,
-    "sampling/test_perfect": 0.0,
-    "sampling/test_swendsen_wang": 1e-12,
-    "tempering/test_ladder": 1e-5,
-    "variational/test_loopy_bp": 1e-6,
-    "variational/test_mean_field": 1e-6,
+    "chains/test_gibbs": 4 * 2.0**-24,
+    "methods/test_perfect": 0.0,
+    "methods/test_swendsen_wang": 1e-12,
+    "methods/tempering/test_ladder": 1e-5,
+    "methods/test_loopy_bp": 1e-6,
+    "methods/test_mean_field": 1e-6,
 }
 
 

@@ -9,111 +9,114 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fastmix.comparison import Comparison, compare
-    from fastmix.dependency import dependency_matrix
     from fastmix.errors import (
-        FastmixError,
-        FormatError,
-        ModelError,
-        NotConvergedError,
-        ResourceError,
-        UnfitMethodError,
+        FastmixError as FastmixError,
     )
-    from fastmix.exact import draw_exact
-    from fastmix.inference import infer
-    from fastmix.mixing import Certificate, certify
-    from fastmix.model import MarkovRandomField
+    from fastmix.errors import (
+        FormatError as FormatError,
+    )
+    from fastmix.errors import (
+        ModelError as ModelError,
+    )
+    from fastmix.errors import (
+        NotConvergedError as NotConvergedError,
+    )
+    from fastmix.errors import (
+        ResourceError as ResourceError,
+    )
+    from fastmix.errors import (
+        UnfitMethodError as UnfitMethodError,
+    )
+    from fastmix.exact import draw_exact as draw_exact
+    from fastmix.methods.comparison import Comparison as Comparison
+    from fastmix.methods.comparison import compare as compare
+    from fastmix.methods.inference import infer as infer
+    from fastmix.methods.loopy_bp import LoopyBPResult as LoopyBPResult
+    from fastmix.methods.loopy_bp import loopy_bp as loopy_bp
+    from fastmix.methods.mean_field import MeanFieldResult as MeanFieldResult
+    from fastmix.methods.mean_field import mean_field as mean_field
+    from fastmix.methods.perfect import PerfectSamples as PerfectSamples
+    from fastmix.methods.perfect import perfect_sample as perfect_sample
+    from fastmix.methods.sampler import SampleResult as SampleResult
+    from fastmix.methods.sampler import sample as sample
+    from fastmix.methods.tempering import TemperResult as TemperResult
+    from fastmix.methods.tempering import temper as temper
+    from fastmix.model import MarkovRandomField as MarkovRandomField
     from fastmix.projection import (
-        KL,
-        PAPER_STEP,
-        DecreasingStep,
-        Divergence,
-        Euclidean,
-        FixedStep,
-        LineSearch,
-        PaperDual,
-        PiecewiseKL,
-        ProjectionResult,
-        ReversedKL,
-        project,
+        KL as KL,
     )
-    from fastmix.results import InferenceResult, Status
-    from fastmix.sampling import PerfectSamples, SampleResult, perfect_sample, sample
-    from fastmix.tempering import TemperResult, temper
-    from fastmix.variational.loopy_bp import LoopyBPResult, loopy_bp
-    from fastmix.variational.mean_field import MeanFieldResult, mean_field
-    from fastmix.warming import WarmUpResult, warm_up
+    from fastmix.projection import (
+        PAPER_STEP as PAPER_STEP,
+    )
+    from fastmix.projection import (
+        DecreasingStep as DecreasingStep,
+    )
+    from fastmix.projection import (
+        Divergence as Divergence,
+    )
+    from fastmix.projection import (
+        Euclidean as Euclidean,
+    )
+    from fastmix.projection import (
+        FixedStep as FixedStep,
+    )
+    from fastmix.projection import (
+        LineSearch as LineSearch,
+    )
+    from fastmix.projection import (
+        PaperDual as PaperDual,
+    )
+    from fastmix.projection import (
+        PiecewiseKL as PiecewiseKL,
+    )
+    from fastmix.projection import (
+        ProjectionResult as ProjectionResult,
+    )
+    from fastmix.projection import (
+        ReversedKL as ReversedKL,
+    )
+    from fastmix.projection import (
+        project as project,
+    )
+    from fastmix.results import InferenceResult as InferenceResult
+    from fastmix.results import Status as Status
+    from fastmix.theory.certificates import Certificate as Certificate
+    from fastmix.theory.certificates import certify as certify
+    from fastmix.theory.dependency import dependency_matrix as dependency_matrix
+    from fastmix.warming import WarmUpResult as WarmUpResult
+    from fastmix.warming import warm_up as warm_up
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "KL",
-    "PAPER_STEP",
-    "Certificate",
-    "Comparison",
-    "DecreasingStep",
-    "Divergence",
-    "Euclidean",
-    "FastmixError",
-    "FixedStep",
-    "FormatError",
-    "InferenceResult",
-    "LineSearch",
-    "LoopyBPResult",
-    "MarkovRandomField",
-    "MeanFieldResult",
-    "ModelError",
-    "NotConvergedError",
-    "PaperDual",
-    "PerfectSamples",
-    "PiecewiseKL",
-    "ProjectionResult",
-    "ResourceError",
-    "ReversedKL",
-    "SampleResult",
-    "Status",
-    "TemperResult",
-    "UnfitMethodError",
-    "WarmUpResult",
-    "__version__",
-    "certify",
-    "compare",
-    "dependency_matrix",
-    "draw_exact",
-    "infer",
-    "loopy_bp",
-    "mean_field",
-    "perfect_sample",
-    "project",
-    "sample",
-    "temper",
-    "warm_up",
-]
+# Where names live. They are loaded when they are first used, and packages and modules are attributes too.
+_HOMES = {
+    name: home
+    for home, names in {
+        "errors": "FastmixError FormatError ModelError NotConvergedError ResourceError UnfitMethodError",
+        "exact": "draw_exact",
+        "methods.comparison": "Comparison compare",
+        "methods.inference": "infer",
+        "methods.loopy_bp": "LoopyBPResult loopy_bp",
+        "methods.mean_field": "MeanFieldResult mean_field",
+        "methods.perfect": "PerfectSamples perfect_sample",
+        "methods.sampler": "SampleResult sample",
+        "methods.tempering": "TemperResult temper",
+        "model": "MarkovRandomField",
+        "projection": "KL PAPER_STEP DecreasingStep Divergence Euclidean FixedStep LineSearch PaperDual PiecewiseKL "
+        "ProjectionResult ReversedKL project",
+        "results": "InferenceResult Status",
+        "theory.certificates": "Certificate certify",
+        "theory.dependency": "dependency_matrix",
+        "warming": "WarmUpResult warm_up",
+    }.items()
+    for name in names.split()
+}
+_MODULES = (
+    "chains", "denoising", "errors", "exact", "experiments", "graphs", "instances", "io", "methods", "model",
+    "projection", "results", "testing", "theory",
+)  # fmt: skip
 
-# Where names live; every module is also an attribute.
-_MODULES = {
-    "comparison": ("Comparison", "compare"),
-    "dependency": ("dependency_matrix",),
-    "errors": (
-        "FastmixError", "FormatError", "ModelError", "NotConvergedError", "ResourceError", "UnfitMethodError",
-    ),
-    "exact": ("draw_exact",),
-    "inference": ("infer",),
-    "instances": (),
-    "io": (),
-    "mixing": ("Certificate", "certify"),
-    "model": ("MarkovRandomField",),
-    "projection": (
-        "KL", "PAPER_STEP", "DecreasingStep", "Divergence", "Euclidean", "FixedStep", "LineSearch", "PaperDual",
-        "PiecewiseKL", "ProjectionResult", "ReversedKL", "project",
-    ),
-    "results": ("InferenceResult", "Status"),
-    "sampling": ("PerfectSamples", "SampleResult", "perfect_sample", "sample"),
-    "tempering": ("TemperResult", "temper"),
-    "variational": ("LoopyBPResult", "MeanFieldResult", "loopy_bp", "mean_field"),
-    "warming": ("WarmUpResult", "warm_up"),
-}  # fmt: skip
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = [*sorted(_HOMES), "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from fastmix.validation import check_seconds
+from fastmix._checks import check_seconds
 
 __all__ = ["NO_LIMIT", "Clock", "OutOfTimeError", "compiling"]
 

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix import graphs
+from fastmix._checks import as_edges, as_state_counts, check_count, check_seed
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import check_model_memory, offsets_of
-from fastmix.validation import as_edges, as_state_counts, check_count, check_seed
 
 __all__ = [
     "ising_bipartite",

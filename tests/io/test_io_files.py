@@ -114,7 +114,7 @@ def test_bad_limits(tmp_path, monkeypatch):
 def test_numbers_beyond_memory_are_refused(tmp_path, monkeypatch):
     """A text of a digit and a blank each takes fifty times its size to read."""
     (tmp_path / "a").write_bytes(b"MARKOV " + b"1 " * 10**6)
-    monkeypatch.setattr("fastmix.resources.available_memory", lambda: 10**8)
+    monkeypatch.setattr("fastmix._memory.available_memory", lambda: 10**8)
     with pytest.raises(ResourceError, match=r"a: reading 1000000 numbers needs 95\.4 MiB, over the limit of 47\.7 MiB"):
         read_model(tmp_path / "a")
 

@@ -12,10 +12,8 @@ import pytest
 
 import oracle
 from fastmix import MarkovRandomField, NotConvergedError, Status, UnfitMethodError, project
-from fastmix.dependency import edge_dependencies
 from fastmix.graphs import complete_edges, cycle_edges, grid_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
-from fastmix.norms import matrix_norm
 from fastmix.projection import (
     KL,
     PAPER_STEP,
@@ -34,6 +32,8 @@ from fastmix.projection.coordinates import Metric
 from fastmix.projection.euclidean import project_euclidean
 from fastmix.projection.euclidean_solvers import symmetric
 from fastmix.projection.feasible import FeasibleSet
+from fastmix.theory.dependency import edge_dependencies
+from fastmix.theory.norms import matrix_norm
 
 QUICK = ReversedKL(pool_size=60, num_starts=2, start_steps=3, annealing_sweeps=5, population_sweeps=5)
 DIVERGENCES = [KL(), PiecewiseKL("spanning-trees"), QUICK]

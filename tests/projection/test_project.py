@@ -12,12 +12,12 @@ import fastmix
 import strategies
 from fastmix import MarkovRandomField, NotConvergedError, ReversedKL, Status, UnfitMethodError, project
 from fastmix._clock import Clock
-from fastmix.dependency import edge_dependencies
 from fastmix.graphs import complete_edges, cycle_edges, grid_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
-from fastmix.norms import matrix_norm
 from fastmix.projection.edges import contrasts, edge_costs
 from fastmix.projection.euclidean_solvers import symmetric
+from fastmix.theory.dependency import edge_dependencies
+from fastmix.theory.norms import matrix_norm
 
 NORMS = ("inf", "spectral", "1", "frobenius")
 

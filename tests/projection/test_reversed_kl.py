@@ -11,14 +11,14 @@ import pytest
 
 import oracle
 from fastmix import MarkovRandomField, UnfitMethodError, project, sample
+from fastmix.chains.generator import thresholds
+from fastmix.chains.patches import make_patches, whole_patch
+from fastmix.chains.pool import Pool
 from fastmix.exact import draw_exact
 from fastmix.graphs import complete_edges, grid_edges
 from fastmix.instances import ising_grid, random_tables
 from fastmix.projection import FixedStep, ReversedKL
-from fastmix.projection.patches import make_patches, whole_patch
-from fastmix.projection.pool import Pool
 from fastmix.projection.reversed_kl import PoolObjective, match_marginals
-from fastmix.sampling.generator import thresholds
 
 # Two-sided tail of a normal variable beyond 6.5 standard errors: 8e-11, times at most 2,000 comparisons in this file.
 SIGMAS = 6.5
@@ -366,7 +366,7 @@ def test_fresh_chains_follow_the_unaries_draw_by_draw(monkeypatch):
     counts = [2, 3, 1, 4, 2, 3]
     model = MarkovRandomField.from_tables([rng.normal(size=k) for k in counts], [], [])
     for block in (1, 40, 1 << 22):
-        monkeypatch.setattr("fastmix.projection.pool._BLOCK_NUMBERS", block)
+        monkeypatch.setattr("fastmix.chains.pool._BLOCK_NUMBERS", block)
         pool = Pool(model, num_chains=20, seed=3)
         pool.start(model.parameters)
         numbers = np.random.default_rng([3, 1])

@@ -11,8 +11,8 @@ from scipy import stats
 
 from fastmix import MarkovRandomField, certify
 from fastmix.exact.enumeration import enumerate_model
-from fastmix.sampling import sample
-from fastmix.sampling.intervals import rigorous_intervals
+from fastmix.methods.sampler import sample
+from fastmix.theory.intervals import rigorous_intervals
 
 pytestmark = pytest.mark.slow
 

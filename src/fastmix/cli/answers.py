@@ -55,9 +55,9 @@ def infer(
 ) -> None:
     """Marginals of every variable, and log Z where the method has it."""
     import fastmix
+    from fastmix._memory import parse_bytes
     from fastmix.cli import console
-    from fastmix.inference import METHODS, choose_method
-    from fastmix.resources import parse_bytes
+    from fastmix.methods.inference import METHODS, choose_method
 
     if method not in METHODS:
         raise ValueError(f"--method must be one of {', '.join(METHODS)}, got {method!r}")
@@ -118,8 +118,8 @@ def compare(
 ) -> None:
     """Errors, seconds and verdicts of several methods on one model."""
     import fastmix
+    from fastmix._memory import parse_bytes
     from fastmix.cli import console
-    from fastmix.resources import parse_bytes
 
     limit = None if memory_limit is None else parse_bytes(memory_limit)
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]

@@ -17,15 +17,16 @@ from numpy.typing import NDArray
 from fastmix.errors import BadFileError, FormatError, ModelError, printable
 from fastmix.io import check_model_name, read_evidence, read_mar, read_model, write_mar, write_model, write_pr
 from fastmix.io.files import atomic_write, check_folder, check_writable, display_name
-from fastmix.mixing import Certificate
+from fastmix.methods.perfect import PerfectSamples
+from fastmix.methods.sampler import SampleResult
 from fastmix.model import MarkovRandomField
 from fastmix.results import InferenceResult, Status, jsonable
-from fastmix.sampling import PerfectSamples, SampleResult
+from fastmix.theory.certificates import Certificate
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fastmix.comparison import Comparison
+    from fastmix.methods.comparison import Comparison
 
 __all__ = [
     "blaming_input",

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._checks import check_count, check_threads, choose_seed
 from fastmix._clock import Clock
-from fastmix.dependency import edge_dependencies
+from fastmix._memory import check_memory
+from fastmix.methods.swendsen_wang import SwendsenWang, check_swendsen_wang
 from fastmix.model import MarkovRandomField, check_model
-from fastmix.resources import check_memory
 from fastmix.results import InferenceResult, Status, provenance
-from fastmix.sampling.swendsen_wang import SwendsenWang, check_swendsen_wang
-from fastmix.validation import check_count, check_threads, choose_seed
+from fastmix.theory.dependency import edge_dependencies
 
 __all__ = ["AnnealedResult", "anneal"]
 
@@ -82,7 +82,7 @@ def anneal(
     Parameters
     ----------
     model : MarkovRandomField
-        Attractive Ising or Potts, see :class:`fastmix.sampling.swendsen_wang.SwendsenWang`.
+        Attractive Ising or Potts, see :class:`fastmix.methods.swendsen_wang.SwendsenWang`.
     num_populations : int
         Independent runs, from whose differences the error is told; at least 2.
     num_chains : int

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._checks import check_choice, check_threads, choose_seed
 from fastmix._clock import Clock
 from fastmix.denoising.annealing import anneal
 from fastmix.denoising.posterior import COUPLING, DATA_WEIGHT, NOISE, add_noise, as_grey, binarise, denoising_model
-from fastmix.inference import infer
+from fastmix.methods.inference import infer
 from fastmix.model import MarkovRandomField
 from fastmix.results import InferenceResult, jsonable
-from fastmix.validation import check_choice, check_threads, choose_seed
 
 __all__ = ["DEFAULT_METHOD", "METHODS", "DenoiseResult", "denoise"]
 

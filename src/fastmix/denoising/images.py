@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._checks import check_count
 from fastmix.denoising.posterior import as_grey, check_size
 from fastmix.errors import FormatError, ResourceError
 from fastmix.io.files import atomic_write
-from fastmix.validation import check_count
 
 if TYPE_CHECKING:
     from fastmix.denoising.denoise import DenoiseResult

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix import graphs
+from fastmix._checks import check_positive, check_seed
+from fastmix._memory import available_memory, format_bytes
 from fastmix.errors import ResourceError
 from fastmix.model import MarkovRandomField
-from fastmix.resources import available_memory, format_bytes
-from fastmix.validation import check_positive, check_seed
 
 __all__ = ["COUPLING", "DATA_WEIGHT", "NOISE", "add_noise", "as_grey", "binarise", "denoising_model"]
 

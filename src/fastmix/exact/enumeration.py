@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._memory import check_memory
 from fastmix.errors import ModelError, ResourceError
 from fastmix.model import MarkovRandomField, check_model
-from fastmix.resources import check_memory
 
 __all__ = ["Enumeration", "enumerate_model"]
 

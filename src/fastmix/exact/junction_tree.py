@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._clock import NO_LIMIT, Clock
-from fastmix.elimination import EliminationOrder, elimination_cliques, elimination_order
+from fastmix._memory import format_bytes
 from fastmix.errors import ModelError, ResourceError
+from fastmix.exact.orders import EliminationOrder, elimination_cliques, elimination_order
 from fastmix.exact.propagation import LocalFactor, Messages, UnderflowError
 from fastmix.graphs import degeneracy
 from fastmix.model import MarkovRandomField, check_model
-from fastmix.resources import format_bytes
 
 __all__ = ["Calibration", "JunctionTree", "plan_junction_tree"]
 
@@ -157,7 +157,7 @@ def plan_junction_tree(
     memory_limit : float
         Bytes.
     method : str
-        How to find the order, see :func:`fastmix.elimination.elimination_order`.
+        How to find the order, see :func:`fastmix.exact.orders.elimination_order`.
     clock : Clock
         An :class:`fastmix._clock.OutOfTimeError` ends the planning between its parts.
 

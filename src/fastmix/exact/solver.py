@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._checks import check_count, check_positive, choose_seed
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
+from fastmix._memory import available_memory, check_memory
 from fastmix.errors import ResourceError
 from fastmix.exact.junction_tree import JunctionTree, plan_junction_tree
 from fastmix.exact.twins import TwinReduction, count_twins
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.reduce import Reduction, reduce_model
-from fastmix.resources import available_memory, check_memory
 from fastmix.results import InferenceResult, Status, provenance
-from fastmix.validation import check_count, check_positive, choose_seed
 
 __all__ = ["ExactPlan", "draw_exact", "infer_exact", "plan_exact", "too_late"]
 

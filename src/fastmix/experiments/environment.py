@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fastmix import __version__
-from fastmix.resources import format_bytes
+from fastmix._memory import format_bytes
 
 __all__ = ["describe_machine", "require"]
 

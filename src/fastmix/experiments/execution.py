@@ -13,8 +13,8 @@ from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExec
 from multiprocessing.connection import wait
 from typing import Any, Protocol, TypeVar
 
+from fastmix._checks import check_count
 from fastmix.experiments.environment import require
-from fastmix.validation import check_count
 
 __all__ = ["CrashError", "LocalPool", "LostError", "Pool", "SharedExecutor", "cluster", "run_in_order"]
 

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from fastmix.errors import NotConvergedError
 from fastmix.experiments.plan import MethodCall
+from fastmix.methods.loopy_bp import loopy_bp
+from fastmix.methods.mean_field import mean_field
+from fastmix.methods.sampler import sample
 from fastmix.model import MarkovRandomField
 from fastmix.projection import KL, PAPER_STEP, Euclidean, PaperDual, PiecewiseKL, ProjectionResult, ReversedKL, project
 from fastmix.projection.divergence import Divergence
-from fastmix.sampling import sample
-from fastmix.variational import loopy_bp, mean_field
 
 __all__ = ["Answer", "projected", "run_method", "sampled", "trace_points"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastmix.validation import check_count, check_seed
+from fastmix._checks import check_count, check_seed
 
 if TYPE_CHECKING:
     from fastmix.experiments.figures import Figure, Table

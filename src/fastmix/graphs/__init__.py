@@ -2,7 +2,7 @@
 
 Every graph is a number of variables ``n`` and an ``int64`` array of shape ``(m, 2)`` whose rows ``(i, j)`` have
 ``i < j``, are sorted lexicographically and appear once; :func:`canonical_edges` brings any list of pairs to this
-form. Elimination orders are in :mod:`fastmix.elimination`.
+form. Elimination orders are in :mod:`fastmix.exact.orders`.
 """
 
 from fastmix.graphs.basics import Adjacency, adjacency, canonical_edges, connected_components

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastmix._checks import check_count
+from fastmix._memory import check_memory
 from fastmix.errors import ModelError
-from fastmix.resources import check_memory
-from fastmix.validation import check_count
 
 __all__ = [
     "Adjacency",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fastmix._checks import check_seed
 from fastmix.errors import ModelError
 from fastmix.graphs.basics import IntArray, canonical_edges, check_graph_memory, check_size
-from fastmix.validation import check_seed
 
 __all__ = [
     "complete_bipartite_edges",

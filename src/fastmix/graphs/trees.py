@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from fastmix._checks import check_seed
 from fastmix.graphs.basics import (
     IntArray,
     build_adjacency,
@@ -12,7 +13,6 @@ from fastmix.graphs.basics import (
     label_components,
     sparse_matrix,
 )
-from fastmix.validation import check_seed
 
 __all__ = ["covering_spanning_trees", "random_spanning_tree_edges", "strip_leaves"]
 

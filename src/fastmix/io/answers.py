@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._checks import describe
 from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes
 from fastmix.io.tokens import NumberText, cut_header, strip_comments
-from fastmix.validation import describe
 
 __all__ = ["read_mar", "read_pr", "write_mar", "write_pr"]
 

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import IO, Any, BinaryIO, Literal, TextIO, cast, overload
 
+from fastmix._checks import check_positive
+from fastmix._memory import available_memory, format_bytes, parse_bytes
 from fastmix.errors import FormatError, ResourceError, printable
-from fastmix.resources import available_memory, format_bytes, parse_bytes
-from fastmix.validation import check_positive
 
 __all__ = [
     "PathLike",

@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from fastmix._checks import describe
 from fastmix.errors import FormatError, ModelError, ResourceError
 from fastmix.io.files import PathLike, atomic_write, check_content_size, display_name, read_bytes
 from fastmix.model import MarkovRandomField, check_model
-from fastmix.validation import describe
 
 __all__ = ["is_npz", "load_npz", "parse_npz", "save_npz"]
 

@@ -13,9 +13,9 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._memory import check_memory
 from fastmix.errors import FormatError
 from fastmix.io.files import decode_text
-from fastmix.resources import check_memory
 
 __all__ = ["NumberText", "cut_header", "strip_comments"]
 

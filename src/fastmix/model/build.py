@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._checks import as_float_array, check_log_values, describe
+from fastmix._memory import check_memory
 from fastmix.errors import ModelError
-from fastmix.resources import check_memory
-from fastmix.validation import as_float_array, check_log_values, describe
 
 __all__ = [
     "check_model_memory",

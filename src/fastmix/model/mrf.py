@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastmix import validation
+from fastmix import _checks
+from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 from fastmix.graphs import Adjacency
 from fastmix.model import build
 from fastmix.model.structure import Structure
-from fastmix.resources import check_memory
 
 __all__ = ["Evidence", "MarkovRandomField", "check_model"]
 
@@ -99,9 +99,9 @@ class MarkovRandomField:
         structure = Structure.of(self.num_states, self.edges)
         unary = _as_unary(structure, self.log_unary)
         pairwise = _as_pairwise(structure, self.log_pairwise)
-        constant = validation.as_number("log_constant", self.log_constant)
-        names = validation.as_variable_names(self.variable_names, structure.num_variables)
-        states = validation.as_state_names(self.state_names, structure.num_states)
+        constant = _checks.as_number("log_constant", self.log_constant)
+        names = _checks.as_variable_names(self.variable_names, structure.num_variables)
+        states = _checks.as_state_names(self.state_names, structure.num_states)
         self._fill(structure, unary, pairwise, constant + 0.0, names, states)
 
     def _fill(
@@ -161,9 +161,9 @@ class MarkovRandomField:
         [[1.0, 3.0, 5.0], [2.0, 4.0, 6.0]]
         """
         num_states, unary = build.flatten_unary(log_unary)
-        pairs = validation.as_edges(edges, len(num_states))
+        pairs = _checks.as_edges(edges, len(num_states))
         values = build.flatten_tables(pairs, num_states, log_pairwise)
-        validation.check_log_values("log_pairwise", values)
+        _checks.check_log_values("log_pairwise", values)
         merged, tables = build.merge_pairs(num_states, pairs, values)
         return cls(num_states, unary, merged, tables, log_constant, variable_names, state_names)  # type: ignore[arg-type]
 
@@ -184,7 +184,7 @@ class MarkovRandomField:
         >>> model.log_constant, model.table(0, 1).tolist()
         (1.5, [[1.0, 3.0], [2.0, 4.0]])
         """
-        counts = validation.as_state_counts(num_states)
+        counts = _checks.as_state_counts(num_states)
         constant, unary, edges, tables = build.merge_factors(counts, factors)
         return cls(counts, unary, edges, tables, constant, variable_names, state_names)  # type: ignore[arg-type]
 
@@ -216,12 +216,12 @@ class MarkovRandomField:
         >>> MarkovRandomField.ising([(0, 1)], coupling=2.0, field=0.5).table(0, 1).tolist()
         [[2.0, -2.0], [-2.0, 2.0]]
         """
-        pairs = validation.as_edges(edges)
-        fields = validation.as_float_array("field", field)
-        n = validation.count_variables(pairs, fields, num_variables)
+        pairs = _checks.as_edges(edges)
+        fields = _checks.as_float_array("field", field)
+        n = _checks.count_variables(pairs, fields, num_variables)
         build.check_model_memory(n, 2 * n, len(pairs), 4 * len(pairs))
-        fields = validation.per_item("field", fields, n, "variable")
-        couplings = validation.per_item("coupling", coupling, len(pairs), "edge")
+        fields = _checks.per_item("field", fields, n, "variable")
+        couplings = _checks.per_item("coupling", coupling, len(pairs), "edge")
         unary = np.multiply.outer(fields, [-1.0, 1.0])
         tables = np.multiply.outer(couplings, [[1.0, -1.0], [-1.0, 1.0]])
         return cls.from_tables(unary, pairs, tables, variable_names=variable_names)
@@ -253,16 +253,16 @@ class MarkovRandomField:
         >>> MarkovRandomField.potts([(0, 1)], coupling=2.0, num_states=3).table(0, 1).tolist()
         [[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 2.0]]
         """
-        num_states = validation.check_count("num_states", num_states, least=1, error=ModelError)
-        pairs = validation.as_edges(edges)
-        unary = validation.as_float_array("field", field)
-        n = validation.count_variables(pairs, unary, num_variables)
+        num_states = _checks.check_count("num_states", num_states, least=1, error=ModelError)
+        pairs = _checks.as_edges(edges)
+        unary = _checks.as_float_array("field", field)
+        n = _checks.count_variables(pairs, unary, num_variables)
         build.check_model_memory(n, n * num_states, len(pairs), len(pairs) * num_states**2)
         if unary.ndim == 0:
             unary = np.full((n, num_states), float(unary))
         elif unary.shape != (n, num_states):
             raise ModelError(f"field must be a number or have shape ({n}, {num_states}), got shape {unary.shape}")
-        couplings = validation.per_item("coupling", coupling, len(pairs), "edge")
+        couplings = _checks.per_item("coupling", coupling, len(pairs), "edge")
         tables = build.potts_tables(couplings, num_states)
         return cls.from_tables(unary, pairs, tables, variable_names=variable_names)
 
@@ -287,9 +287,9 @@ class MarkovRandomField:
         unary = []
         for node, data in graph.nodes(data=True):
             if "log_unary" in data:
-                unary.append(validation.as_float_array(f"log_unary of node {node!r}", data["log_unary"]))
+                unary.append(_checks.as_float_array(f"log_unary of node {node!r}", data["log_unary"]))
             else:
-                h = validation.as_number(f"field of node {node!r}", data.get("field", 0.0))
+                h = _checks.as_number(f"field of node {node!r}", data.get("field", 0.0))
                 unary.append(np.array([-h, h]))
         pairs, tables = [], []
         for u, v, data in graph.edges(data=True):
@@ -298,14 +298,14 @@ class MarkovRandomField:
                 i, j = j, i
             pairs.append((i, j))
             if "log_pairwise" in data:
-                tables.append(validation.as_float_array(f"log_pairwise of edge {(u, v)!r}", data["log_pairwise"]))
+                tables.append(_checks.as_float_array(f"log_pairwise of edge {(u, v)!r}", data["log_pairwise"]))
             elif "coupling" not in data:
                 raise ModelError(f"edge {(u, v)!r} must carry log_pairwise or coupling, got {sorted(map(str, data))}")
             elif (shape := (unary[i].size, unary[j].size)) == (2, 2):
-                coupling = validation.as_number(f"coupling of edge {(u, v)!r}", data["coupling"])
+                coupling = _checks.as_number(f"coupling of edge {(u, v)!r}", data["coupling"])
                 tables.append(coupling * np.array([[1.0, -1.0], [-1.0, 1.0]]))
             elif shape[0] == shape[1]:
-                coupling = validation.as_number(f"coupling of edge {(u, v)!r}", data["coupling"])
+                coupling = _checks.as_number(f"coupling of edge {(u, v)!r}", data["coupling"])
                 build.check_model_memory(len(unary), 0, 1, shape[0] ** 2)
                 tables.append(build.potts_tables(np.array([coupling]), shape[0])[0])
             else:
@@ -481,9 +481,9 @@ class MarkovRandomField:
         return weights.reshape((*shape, weights.shape[1]))
 
     def _as_states(self, states: ArrayLike) -> tuple[IntArray, tuple[int, ...]]:
-        array = validation.as_array("states", states, f"have shape (..., {self.num_variables})")
-        if array.size and not validation.is_whole(array):
-            raise ModelError(f"states must hold whole numbers, got {validation.describe(states)}")
+        array = _checks.as_array("states", states, f"have shape (..., {self.num_variables})")
+        if array.size and not _checks.is_whole(array):
+            raise ModelError(f"states must hold whole numbers, got {_checks.describe(states)}")
         if array.ndim == 0 or array.shape[-1] != self.num_variables:
             raise ModelError(f"states must have shape (..., {self.num_variables}), got shape {array.shape}")
         x = array.astype(np.int64).reshape(int(np.prod(array.shape[:-1], dtype=np.int64)), self.num_variables)
@@ -533,7 +533,7 @@ class MarkovRandomField:
         >>> doubled.table(0, 1).tolist(), doubled.structure is model.structure
         ([[2.0, -2.0], [-2.0, 2.0]], True)
         """
-        vector = validation.as_flat("parameters", parameters, self.num_parameters, "the model")
+        vector = _checks.as_flat("parameters", parameters, self.num_parameters, "the model")
         _check_allowed(self.structure, vector[: len(self.log_unary)])
         return self._sibling(vector[: len(self.log_unary)], vector[len(self.log_unary) :], self.log_constant)
 
@@ -548,7 +548,7 @@ class MarkovRandomField:
         return self._sibling(
             self.log_unary if log_unary is None else _as_unary(self.structure, log_unary),
             self.log_pairwise if log_pairwise is None else _as_pairwise(self.structure, log_pairwise),
-            self.log_constant if log_constant is None else validation.as_number("log_constant", log_constant) + 0.0,
+            self.log_constant if log_constant is None else _checks.as_number("log_constant", log_constant) + 0.0,
         )
 
     def _sibling(self, log_unary: FloatArray, log_pairwise: FloatArray, log_constant: float) -> MarkovRandomField:
@@ -609,7 +609,7 @@ def check_model(model: Any) -> None:
     """A TypeError if ``model`` is no model, with what it is instead."""
     if not isinstance(model, MarkovRandomField):
         raise TypeError(
-            f"model must be a MarkovRandomField, got {validation.describe(model)}; build one with "
+            f"model must be a MarkovRandomField, got {_checks.describe(model)}; build one with "
             "MarkovRandomField.from_tables, or read one from a file with fastmix.io.read_model"
         )
 
@@ -620,14 +620,14 @@ def _plural(count: int, word: str, *, number: bool = True) -> str:
 
 
 def _as_unary(structure: Structure, values: ArrayLike) -> FloatArray:
-    log_unary = validation.as_flat("log_unary", values, int(structure.unary_offsets[-1]), "num_states")
+    log_unary = _checks.as_flat("log_unary", values, int(structure.unary_offsets[-1]), "num_states")
     _check_allowed(structure, log_unary)
     return log_unary
 
 
 def _as_pairwise(structure: Structure, values: ArrayLike) -> FloatArray:
     size = int(structure.pairwise_offsets[-1])
-    return validation.as_flat("log_pairwise", values, size, "num_states and edges")
+    return _checks.as_flat("log_pairwise", values, size, "num_states and edges")
 
 
 def _check_allowed(structure: Structure, log_unary: FloatArray) -> None:

@@ -9,12 +9,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._checks import describe
 from fastmix.errors import ModelError
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.build import offsets_of, table_positions
-from fastmix.validation import describe
 
-__all__ = ["Reduction", "reduce_model"]
+__all__ = ["Reduction", "certain_entries", "num_allowed", "reduce_model"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -362,3 +362,25 @@ def _check_length(name: str, values: FloatArray, length: int, item: str) -> None
             f"{name} must have shape ({length},), one number per {item} of the reduced model, got shape "
             f"{np.shape(values)}"
         )
+
+
+def certain_entries(model: MarkovRandomField) -> NDArray[np.bool_]:
+    """Which entries of ``log_unary`` have a probability of 0 or 1 by the unaries alone, (E,).
+
+    States that the unary forbids, and the one state of a variable that it allows.
+
+    Examples
+    --------
+    >>> certain_entries(MarkovRandomField.from_tables([[0.0, 1.0], [0.0, -np.inf]], [], [])).tolist()
+    [False, False, True, True]
+    """
+    allowed = model.log_unary > -np.inf
+    return ~allowed | (num_allowed(model) == 1)
+
+
+def num_allowed(model: MarkovRandomField) -> NDArray[np.int64]:
+    """For every entry (E,) the number of states that the unary allows its variable."""
+    if not model.num_variables:
+        return np.zeros(0, dtype=np.int64)
+    allowed = (model.log_unary > -np.inf).astype(np.int64)
+    return np.repeat(np.add.reduceat(allowed, model.unary_offsets[:-1]), model.num_states)

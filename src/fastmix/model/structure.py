@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastmix import validation
+from fastmix import _checks
 from fastmix.errors import ModelError
 from fastmix.graphs import Adjacency, adjacency, check_colouring, colouring
 from fastmix.model.build import offsets_of
@@ -78,9 +78,9 @@ class Structure:
             If an array has the wrong shape, names a variable that does not exist, joins a variable to itself, or is
             not in order.
         """
-        counts = validation.as_state_counts(num_states)
+        counts = _checks.as_state_counts(num_states)
         n = len(counts)
-        pairs = validation.as_edges(edges, n)
+        pairs = _checks.as_edges(edges, n)
         if len(pairs) and not (pairs[:, 0] < pairs[:, 1]).all():
             raise ModelError("edges must have i < j in every row; MarkovRandomField.from_tables takes any direction")
         if (np.diff(pairs[:, 0] * np.int64(n) + pairs[:, 1]) <= 0).any():

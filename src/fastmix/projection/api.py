@@ -7,16 +7,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._checks import choose_seed
 from fastmix._clock import Clock
 from fastmix.model import MarkovRandomField, check_model
-from fastmix.norms import Norm
 from fastmix.projection.descent import project_divergence
 from fastmix.projection.divergence import Divergence, Euclidean
 from fastmix.projection.euclidean import check_arguments, project_euclidean
 from fastmix.projection.paper_dual import PaperDual
 from fastmix.projection.result import ProjectionResult
 from fastmix.projection.steps import StepRule
-from fastmix.validation import choose_seed
+from fastmix.theory.norms import Norm
 
 __all__ = ["project"]
 

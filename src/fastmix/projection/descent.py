@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._clock import Clock, OutOfTimeError
-from fastmix.dependency import edge_dependencies
 from fastmix.errors import NotConvergedError
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import Reduction, reduce_model
-from fastmix.norms import Norm, matrix_norm
 from fastmix.projection.divergence import Divergence
 from fastmix.projection.euclidean import project_euclidean
 from fastmix.projection.euclidean_solvers import symmetric
@@ -22,6 +20,8 @@ from fastmix.projection.paper_dual import PaperDual
 from fastmix.projection.result import ProjectionResult
 from fastmix.projection.steps import StepRule, Trace
 from fastmix.results import Status, provenance
+from fastmix.theory.dependency import edge_dependencies
+from fastmix.theory.norms import Norm, matrix_norm
 
 __all__ = ["project_divergence"]
 

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._clock import NO_LIMIT, Clock
-from fastmix.dependency import edge_dependencies
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import offsets_of
+from fastmix.theory.dependency import edge_dependencies
 
 __all__ = ["EdgeCosts", "edge_costs"]
 

@@ -8,18 +8,18 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._checks import check_count, check_positive
 from fastmix._clock import NO_LIMIT, Clock
-from fastmix.dependency import edge_dependencies
 from fastmix.errors import NotConvergedError
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import reduce_model
-from fastmix.norms import Norm, matrix_norm
 from fastmix.projection.edges import edge_costs
 from fastmix.projection.euclidean_solvers import SOLVERS, Solution, Target, symmetric
 from fastmix.projection.paper_dual import PaperDual, PaperDualSolution, project_paper
 from fastmix.projection.result import ProjectionResult
 from fastmix.results import Status, provenance
-from fastmix.validation import check_count, check_positive
+from fastmix.theory.dependency import edge_dependencies
+from fastmix.theory.norms import Norm, matrix_norm
 
 __all__ = ["MARGIN", "check_arguments", "project_euclidean"]
 

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._clock import NO_LIMIT, Clock
-from fastmix.norms import matrix_norm
 from fastmix.projection.edges import EdgeCosts
+from fastmix.theory.norms import matrix_norm
 
 __all__ = ["SOLVERS", "Solution", "Target", "symmetric"]
 

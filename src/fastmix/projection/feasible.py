@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._clock import NO_LIMIT, Clock
-from fastmix.dependency import edge_dependencies
 from fastmix.errors import NotConvergedError
 from fastmix.model import MarkovRandomField
-from fastmix.norms import Norm, matrix_norm
 from fastmix.projection.coordinates import Coordinates, Metric
 from fastmix.projection.edges import edge_costs
 from fastmix.projection.euclidean import MARGIN, project_euclidean
 from fastmix.projection.euclidean_solvers import SOLVERS, Target, symmetric
 from fastmix.projection.paper_dual import PaperDual
 from fastmix.projection.result import ProjectionResult
+from fastmix.theory.dependency import edge_dependencies
+from fastmix.theory.norms import Norm, matrix_norm
 
 __all__ = ["FeasibleSet"]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.elimination import elimination_order
+from fastmix.exact.orders import elimination_order
 from fastmix.graphs import canonical_edges
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import offsets_of, table_positions

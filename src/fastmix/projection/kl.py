@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._memory import available_memory
 from fastmix.errors import ResourceError
 from fastmix.exact.junction_tree import JunctionTree, plan_junction_tree
 from fastmix.model import MarkovRandomField
 from fastmix.projection.divergence import Divergence, Objective
-from fastmix.resources import available_memory
 
 __all__ = ["KL", "ExactKL"]
 

@@ -39,11 +39,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._checks import check_count, check_positive
+from fastmix._memory import available_memory, format_bytes
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model import MarkovRandomField
 from fastmix.projection.paper_problem import Dual, Norm, Problem
-from fastmix.resources import available_memory, format_bytes
-from fastmix.validation import check_count, check_positive
 
 __all__ = ["PaperDual", "PaperDualSolution", "project_paper"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._memory import available_memory, format_bytes
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.graphs import grid_edges
 from fastmix.model import MarkovRandomField
-from fastmix.resources import available_memory, format_bytes
 
 __all__ = ["grid_ladders", "grid_lines", "grid_shape", "ladder_bytes"]
 

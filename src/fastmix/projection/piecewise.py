@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._checks import describe
 from fastmix.graphs import covering_spanning_trees
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import offsets_of, table_positions
@@ -18,7 +19,6 @@ from fastmix.projection.forest import Forest, merge_lines, split_trees
 from fastmix.projection.kl import ExactKL
 from fastmix.projection.pieces import grid_ladders, grid_lines, grid_shape, ladder_bytes
 from fastmix.projection.steps import FixedStep, LineSearch, StepRule
-from fastmix.validation import describe
 
 __all__ = ["PiecewiseKL", "PiecewiseObjective"]
 

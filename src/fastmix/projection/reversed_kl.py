@@ -9,18 +9,18 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._checks import check_count
 from fastmix._clock import Clock
+from fastmix._memory import check_memory
+from fastmix.chains.chain_pool import ChainPool
+from fastmix.chains.patches import make_patches, whole_patch
+from fastmix.chains.pool import Pool
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import table_positions
-from fastmix.projection.chain_pool import ChainPool
 from fastmix.projection.divergence import Divergence, Objective
 from fastmix.projection.feasible import FeasibleSet
-from fastmix.projection.patches import make_patches, whole_patch
-from fastmix.projection.pool import Pool
 from fastmix.projection.steps import DecreasingStep, StepRule, Trace
-from fastmix.resources import check_memory
-from fastmix.validation import check_count
 
 __all__ = ["PoolObjective", "ReversedKL", "make_pool", "match_marginals"]
 
@@ -225,7 +225,7 @@ def make_pool(model: MarkovRandomField, backend: str, *, num_chains: int, seed: 
     """A pool, and what it runs on in words."""
     place = "cpu"
     if backend != "cpu" and model.num_variables:
-        from fastmix.projection.cuda_pool import CudaPool
+        from fastmix.chains.cuda.pool import CudaPool
 
         try:
             pool = CudaPool(model, num_chains=num_chains, seed=seed)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._checks import check_choice, check_count, check_positive
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
 from fastmix.projection.coordinates import COORDINATES, Coordinates
 from fastmix.projection.divergence import Objective
 from fastmix.projection.feasible import FeasibleSet
-from fastmix.validation import check_choice, check_count, check_positive
 
 __all__ = ["PAPER_STEP", "DecreasingStep", "FixedStep", "LineSearch", "StepRule", "Trace"]
 

@@ -1,0 +1,3 @@
+"""Chains on NVIDIA GPUs."""
+
+__all__: list[str] = []

@@ -1,0 +1,241 @@
+"""Whether a CUDA device can be used, how much memory it has, and how chains are spread over it."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from fastmix._memory import format_bytes
+from fastmix.errors import ResourceError, UnfitMethodError
+from fastmix.model import MarkovRandomField
+
+__all__ = [
+    "CudaKernel",
+    "Launch",
+    "check_memory",
+    "choose_cuda_kernel",
+    "choose_group_size",
+    "cuda_available",
+    "num_multiprocessors",
+    "plan_launch",
+    "require_cuda",
+    "start_kernel",
+]
+
+CudaKernel = Literal["packed", "packed-field", "field", "table", "logit"]
+
+_PACKED_CHAINS = 8  # from here on 32 chains in a word cost less than a byte each
+_TABLE_ENTRIES = 1 << 25  # 128 MiB of thresholds; beyond, conditionals are computed at every update
+_WIDE = 4  # words of 32 chains that a thread updates side by side, given enough of them
+# Threads of a block, as measured; fewer where a thread holds many registers.
+_THREADS: dict[str, int] = {"packed": 512, "packed-field": 256, "field": 256, "table": 512, "logit": 256}
+_SITES: dict[str, int] = {"field": 4}  # sites that a thread updates at once, otherwise one
+_SPREAD = 3  # rounds of a block through a colour beyond which a colour is shared between blocks: waiting costs as much
+_SHARED_THREADS = 256  # of a block then
+_SIMULATED = 4  # multiprocessors that the simulator is taken to have
+_RESERVE = 0.95  # of the free memory that may be used
+_GROUPED_ENTRIES = 1 << 26  # sums of all chains together from which on chains are added up in groups
+
+
+def cuda_available() -> tuple[bool, str]:
+    """Whether kernels can run on a CUDA device here, and the name of the device or the reason why not.
+
+    Examples
+    --------
+    >>> usable, text = cuda_available()
+    >>> isinstance(usable, bool), bool(text)
+    (True, True)
+    """
+    if importlib.util.find_spec("numba_cuda") is None:
+        return False, "the package numba-cuda is not installed: install fastmix[gpu]"
+    try:
+        from numba import config, cuda
+
+        if getattr(config, "ENABLE_CUDASIM", False):
+            return True, "the CUDA simulator"
+        if not cuda.is_available():
+            return False, "no CUDA device can be used: the NVIDIA driver, a device or the CUDA libraries are missing"
+        name = cuda.get_current_device().name
+    except Exception as error:  # whatever a driver may answer: there is no device to use
+        reason = " ".join(str(error).split()) or type(error).__name__
+        return False, f"no CUDA device can be used: {reason}"
+    return True, name.decode() if isinstance(name, bytes) else str(name)
+
+
+def require_cuda() -> Any:
+    """The module ``numba.cuda``.
+
+    Raises
+    ------
+    UnfitMethodError
+        If there is no package or no device, with the reason.
+    """
+    usable, reason = cuda_available()
+    if not usable:
+        raise UnfitMethodError(f"backend must be cpu here, got cuda: {reason}")
+    from numba import cuda
+
+    return cuda
+
+
+def start_kernel(kernel: Any, shape: Any, *arguments: Any) -> None:
+    """Launch a kernel; that few blocks do not fill the device is known, and no reason for a warning."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*will likely result in GPU under-utilization")
+        kernel[shape](*arguments)
+
+
+def num_multiprocessors(cuda: Any) -> int:
+    """Multiprocessors of the current device; a few for the simulator."""
+    return int(getattr(cuda.get_current_device(), "MULTIPROCESSOR_COUNT", _SIMULATED))
+
+
+def check_memory(
+    cuda: Any,
+    required: float,
+    limit: float | None = None,
+    *,
+    work: str = "sampling on the GPU",
+    advice: str = "run fewer chains, add them up in groups (group_size), or use the CPU",
+) -> None:
+    """Refuse to allocate more than the device has free, or than a limit in bytes, for some work and with some advice.
+
+    Raises
+    ------
+    ResourceError
+        With the bytes needed and allowed; nothing was allocated.
+    """
+    free = float(cuda.current_context().get_memory_info()[0]) * _RESERVE
+    allowed = free if limit is None else min(free, limit)
+    if required > allowed:
+        raise ResourceError(
+            f"{work} needs {format_bytes(required)} of its memory, over the limit of {format_bytes(allowed)}; {advice}",
+            required_bytes=int(required),
+            limit_bytes=int(allowed),
+        )
+
+
+def choose_cuda_kernel(model: MarkovRandomField, num_chains: int) -> CudaKernel:
+    """The kernel for a model and a number of chains.
+
+    ``packed`` and ``packed-field`` hold 32 chains of a binary variable in a word, for at most four neighbours (from
+    tables) and for any number (from log-odds); ``field`` is for few chains of binary variables; ``table`` and ``logit``
+    are for any states, with and without pattern tables.
+
+    Examples
+    --------
+    >>> from fastmix.instances import ising_grid, potts_grid
+    >>> grid = ising_grid(4, 4, coupling_max=1.0, seed=0)
+    >>> choose_cuda_kernel(grid, 1), choose_cuda_kernel(grid, 1000)
+    ('field', 'packed')
+    >>> choose_cuda_kernel(potts_grid(4, 4, coupling_max=1.0, seed=0), 1000)
+    'table'
+    """
+    soft = not model.has_forbidden
+    if bool((model.num_states == 2).all()) and model.num_variables:
+        if soft and num_chains < _PACKED_CHAINS:
+            return "field"
+        if model.adjacency.max_degree <= 4:
+            return "packed"
+        if soft:
+            return "packed-field"
+    return "table" if model.structure.pattern_entries <= _TABLE_ENTRIES else "logit"
+
+
+def choose_group_size(model: MarkovRandomField, num_chains: int) -> int:
+    """How many chains to add up together: 1, or for many chains a divisor of their number that keeps the sums small.
+
+    Sums take 16 bytes an entry and chain on the host, and more on the device. Groups are made of 32 chains, or of four
+    where states are not binary, or of multiples of these.
+
+    Raises
+    ------
+    ValueError
+        If the number of chains has no such divisor.
+
+    Examples
+    --------
+    >>> from fastmix.instances import ising_grid
+    >>> grid = ising_grid(16, 16, coupling_max=1.0, seed=0)
+    >>> choose_group_size(grid, 1000), choose_group_size(grid, 2**20)
+    (1, 32)
+    """
+    entries = len(model.log_unary)
+    if entries * num_chains <= _GROUPED_ENTRIES:
+        return 1
+    unit = 32 if choose_cuda_kernel(model, num_chains).startswith("packed") else 4
+    if num_chains % unit:
+        raise ValueError(
+            f"num_chains must be a multiple of {unit} for so many chains on the GPU, whose sums are kept in groups, "
+            f"got {num_chains}"
+        )
+    least = max(1, -(-entries * num_chains // (_GROUPED_ENTRIES * unit)))
+    units = num_chains // unit
+    size = next((k for k in range(least, units + 1) if units % k == 0), units)
+    return unit * size
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a kernel is spread over the device.
+
+    Attributes
+    ----------
+    wide : int
+        Words of 32 chains side by side in a thread; 1 for kernels other than ``packed``.
+    block_x, block_y : int
+        Threads of a block: along x over chains (or words of chains), along y over the sites of a colour.
+    grid_y : int
+        Blocks that share a colour; more than one needs a launch for every colour, or a cooperative one.
+    """
+
+    wide: int
+    block_x: int
+    block_y: int
+    grid_y: int = 1
+
+
+def plan_launch(kernel: CudaKernel, units: int, largest_colour: int, multiprocessors: int) -> Launch:
+    """A launch that keeps all multiprocessors busy.
+
+    Parameters
+    ----------
+    kernel : str
+    units : int
+        Words of 32 chains, or groups of chains that a thread updates.
+    largest_colour : int
+        Sites of the largest colour.
+    multiprocessors : int
+
+    Examples
+    --------
+    >>> plan_launch("packed", 1 << 15, 128, 132)
+    Launch(wide=4, block_x=32, block_y=16, grid_y=1)
+    >>> plan_launch("packed", 32, 128, 132)
+    Launch(wide=1, block_x=1, block_y=128, grid_y=1)
+    >>> plan_launch("field", 1, 1 << 23, 132)
+    Launch(wide=1, block_x=1, block_y=256, grid_y=8192)
+    """
+    share = _power_below(max(1, units // multiprocessors))
+    block_x = min(32, share)
+    wide = min(_WIDE, share // block_x) if kernel == "packed" else 1
+    tasks = -(-max(1, largest_colour) // _SITES.get(kernel, 1))
+    block_y = min(_THREADS[kernel] // block_x, max(32 // block_x, _power_above(tasks)))
+    blocks = -(-units // (block_x * wide))
+    grid_y = 1
+    if blocks < multiprocessors and tasks > _SPREAD * block_y:
+        block_y = min(block_y, _SHARED_THREADS // block_x)
+        grid_y = -(-tasks // block_y)
+    return Launch(wide, block_x, block_y, grid_y)
+
+
+def _power_below(value: int) -> int:
+    return 1 << (int(value).bit_length() - 1)
+
+
+def _power_above(value: int) -> int:
+    return 1 << int(np.ceil(np.log2(value)))

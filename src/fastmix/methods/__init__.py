@@ -1,0 +1,3 @@
+"""Methods of inference: exact, sampling, replica exchange, variational, and the choice between them."""
+
+__all__: list[str] = []

@@ -1,0 +1,126 @@
+"""Checkpoints of sampling: everything needed to go on, in one file that is replaced whole or not at all.
+
+A file is a line with the name and version of the format and the SHA-256 sum of all that follows, and then an archive
+of arrays in NumPy's npz format, not compressed.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import os
+import time
+import zipfile
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix._memory import available_memory
+from fastmix.errors import FormatError
+from fastmix.io.files import atomic_write, read_bytes
+
+__all__ = ["Checkpoint"]
+
+_FORMAT, _VERSION = b"fastmix checkpoint", 2
+
+
+class Checkpoint:
+    """A checkpoint file of one run, read and verified at once if it exists.
+
+    Parameters
+    ----------
+    path : str
+    seconds : float
+        Least time between two writes.
+
+    Attributes
+    ----------
+    seed : int or None
+        That of the run in the file.
+
+    Raises
+    ------
+    FormatError
+        If the file is not a checkpoint, is of another version, or is damaged.
+    FileNotFoundError
+        If there is no folder for it: now, not after the first half minute of work.
+    """
+
+    def __init__(self, path: str, seconds: float) -> None:
+        self.path, self.seconds = path, seconds
+        folder = os.path.dirname(os.path.abspath(path))
+        if not os.path.isdir(folder):
+            raise FileNotFoundError(errno.ENOENT, "the folder does not exist", folder)
+        self._found = self._read() if os.path.exists(path) else None
+        self.seed = None if self._found is None else int(self._found["seed"])
+        self._head: dict[str, NDArray[Any]] = {}
+        self.last = time.monotonic()
+
+    def resume(self, options: str, seed: int) -> dict[str, NDArray[Any]] | None:
+        """What was saved, or None if there is no file yet.
+
+        Parameters
+        ----------
+        options : str
+            All else that determines the run.
+        seed : int
+
+        Raises
+        ------
+        FormatError
+            If the file is of a run with another seed or other options.
+        """
+        key = hashlib.sha256(options.encode()).hexdigest()
+        self._head = {"seed": np.array(str(seed)), "key": np.array(key)}
+        if self._found is None:
+            return None
+        if self.seed != seed:
+            raise FormatError(
+                f"{self.path}: the checkpoint belongs to a run with seed {self.seed}, got seed {seed}; leave the seed "
+                "out to go on with it"
+            )
+        if str(self._found["key"]) != key:
+            raise FormatError(f"{self.path}: the checkpoint belongs to a run with another model or other options")
+        parts, self._found = self._found, None
+        return {name: array for name, array in parts.items() if name not in self._head}
+
+    def save(self, arrays: dict[str, NDArray[Any]], *, now: bool = False) -> None:
+        """Replace the file if it is old enough, or at once."""
+        if not now and time.monotonic() - self.last < self.seconds:
+            return
+        buffer = io.BytesIO()
+        np.savez(buffer, **self._head, **arrays)  # type: ignore[arg-type]
+        content = buffer.getvalue()
+        with atomic_write(self.path, binary=True) as stream:
+            stream.write(b"%s %d %s\n" % (_FORMAT, _VERSION, hashlib.sha256(content).hexdigest().encode()))
+            stream.write(content)
+        self.last = time.monotonic()
+
+    def _read(self) -> dict[str, NDArray[Any]]:
+        # What atomic_write compresses for the sake of its name is read back in the same way.
+        line, _, content = read_bytes(self.path, max(1, available_memory() // 2)).partition(b"\n")
+        words = line.removeprefix(_FORMAT).split()
+        if not line.startswith(_FORMAT) or len(words) != 2:
+            raise FormatError(f"{self.path}: not a checkpoint of fastmix")
+        version = words[0].decode("ascii", "replace")
+        if version != str(_VERSION):
+            raise FormatError(
+                f"{self.path}: a checkpoint of version {version}, this fastmix reads version {_VERSION}; remove the "
+                "file to begin anew"
+            )
+        damaged = f"{self.path}: the checkpoint is damaged; remove the file to begin anew"
+        if hashlib.sha256(content).hexdigest().encode() != words[1]:
+            raise FormatError(damaged)
+        try:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                # Nothing is compressed: a file that claims to hold more than there is would be a bomb.
+                if sum(member.file_size for member in archive.infolist()) > len(content):
+                    raise FormatError(damaged)
+            with np.load(io.BytesIO(content), allow_pickle=False) as data:
+                parts = dict(data)
+            int(parts["seed"]), parts["key"]
+        except Exception:  # the sum is right, so that somebody made this: whatever goes wrong, it is no checkpoint
+            raise FormatError(damaged) from None
+        return parts

@@ -1,0 +1,318 @@
+"""Several methods on one model, side by side: errors, seconds and verdicts."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastmix._checks import as_float_array, check_seconds, check_threads, choose_seed
+from fastmix._clock import Clock
+from fastmix.errors import FastmixError, NotConvergedError, ResourceError, printable
+from fastmix.io.files import atomic_write
+from fastmix.methods.inference import METHODS, infer
+from fastmix.model import Evidence, MarkovRandomField, check_model
+from fastmix.results import InferenceResult, Status, jsonable, provenance
+
+__all__ = ["Comparison", "Row", "compare", "marginal_errors"]
+
+FloatArray = NDArray[np.float64]
+
+# Who is believed when exact inference is not feasible, the first that ran and is satisfied with itself.
+_REFERENCES = ("tempered", "gibbs", "swendsen-wang", "projected", "loopy-bp", "mean-field")
+_REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one method did.
+
+    Attributes
+    ----------
+    method : str
+    status : str
+        As in the result of the method, or ``refused`` for one that does not fit the model.
+    mean_error, max_error : float or None
+        Mean and largest total variation distance of a variable's marginal from the reference.
+    std_error : float or None
+        Largest standard error that the method states for the model asked about.
+    projected_std_error : float or None
+        The same for the projected model, of the method ``projected``.
+    log_z : float or None
+    seconds : float
+        Wall clock, compilation included where it was the first use of the method.
+    note : str
+        The guarantee, or the reason of a refusal.
+    """
+
+    method: str
+    status: str
+    mean_error: float | None
+    max_error: float | None
+    std_error: float | None
+    projected_std_error: float | None
+    log_z: float | None
+    seconds: float
+    note: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """Rows of a comparison.
+
+    Attributes
+    ----------
+    model : MarkovRandomField
+    reference : str or None
+        What errors are measured against; None if nothing could serve.
+    rows : tuple of Row
+    results : dict of InferenceResult
+        By method, for those that ran.
+    provenance : dict
+    status : Status
+        ``interrupted`` after Ctrl-C: methods that were still to come have no row.
+    """
+
+    model: MarkovRandomField
+    reference: str | None
+    rows: tuple[Row, ...]
+    results: dict[str, InferenceResult]
+    provenance: dict[str, Any]
+    status: Status = Status.OK
+
+    def __repr__(self) -> str:
+        lines = [f"Comparison against {self.reference or 'nothing'}, {self.model}"]
+        for row in self.rows:
+            error = "-" if row.mean_error is None else f"{row.mean_error:.4f}"
+            lines.append(f"  {row.method:<14} {row.status:<13} mean error {error:>7}  {row.seconds:8.2f} s")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The rows as plain data, the shape of the command line's JSON."""
+        rows = [jsonable(asdict(row)) for row in self.rows]
+        facts = {"status": str(self.status), "reference": self.reference, "rows": rows}
+        return {**facts, "provenance": jsonable(self.provenance)}
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write ``comparison.csv`` and a picture (png and svg, extra ``plot``) into a folder; the files written."""
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        table = target / "comparison.csv"
+        with atomic_write(str(table)) as file:
+            names = [f.name for f in fields(Row)]
+            writer = csv.DictWriter(file, names)
+            writer.writeheader()
+            writer.writerows(asdict(row) for row in self.rows)
+        return [table, *self.plot(target / "comparison.png", target / "comparison.svg")]
+
+    def plot(self, *paths: str | Path) -> list[Path]:
+        """Draw mean and largest error of every method, with its seconds, into files; their formats by suffix.
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib: the extra ``plot`` brings it.
+        """
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise ImportError("pictures need matplotlib: pip install 'fastmix[plot]'") from error
+        rows = [row for row in self.rows if row.mean_error is not None][::-1]
+        figure = Figure(figsize=(7.0, 1.2 + 0.45 * max(1, len(rows))), layout="constrained")
+        axes = figure.add_subplot()
+        floor = 1e-6  # exact answers have an error of zero, which a logarithmic axis cannot show
+        for y, row in enumerate(rows):
+            assert row.mean_error is not None
+            assert row.max_error is not None
+            mean, top = max(row.mean_error, floor), max(row.max_error, floor)
+            colour = "#0072b2" if row.status == "ok" else "#d55e00"
+            axes.plot([mean, top], [y, y], color=colour, linewidth=2, alpha=0.5, solid_capstyle="round")
+            axes.plot(mean, y, "o", color=colour, markersize=8)
+            axes.plot(top, y, "|", color=colour, markersize=12, markeredgewidth=2)
+            verdict = "" if row.status == "ok" else f", {row.status.replace('_', ' ')}"
+            axes.annotate(f" {row.seconds:.2g} s{verdict}", (top, y), va="center", xytext=(6, 0),
+                          textcoords="offset points", fontsize=9)  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_xlim(floor / 2, 20.0)
+        axes.set_ylim(-0.6, max(1, len(rows)) - 0.4)
+        axes.set_yticks(range(len(rows)), [row.method for row in rows])
+        axes.set_xlabel("error of a marginal (total variation): mean (dot) and largest (bar)")
+        title = printable(f"Errors against {self.reference or 'nothing'}").replace("$", r"\$")  # no formula
+        axes.set_title(title, loc="left", fontsize=11)
+        axes.grid(axis="x", alpha=0.3)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        written = [Path(path) for path in paths]
+        for path in written:
+            figure.savefig(path, dpi=150)
+        return written
+
+
+def marginal_errors(model: MarkovRandomField, marginals: FloatArray, reference: FloatArray) -> FloatArray:
+    """Total variation distance of every variable's marginal (n,); for binary ones ``|p(1) - q(1)|``.
+
+    Examples
+    --------
+    >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.5)
+    >>> p, q = np.array([0.5, 0.5, 0.2, 0.8]), np.array([0.5, 0.5, 0.3, 0.7])
+    >>> marginal_errors(model, p, q).round(6).tolist()
+    [0.0, 0.1]
+    """
+    if not model.num_variables:
+        return np.zeros(0)
+    return 0.5 * np.add.reduceat(np.abs(marginals - reference), model.unary_offsets[:-1])
+
+
+def compare(
+    model: MarkovRandomField,
+    *,
+    methods: Sequence[str] | None = None,
+    evidence: Evidence | None = None,
+    reference: ArrayLike | None = None,
+    reference_name: str = "given marginals",
+    seed: int | None = None,
+    time_limit: float | None = None,
+    memory_limit: float | None = None,
+    num_threads: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Comparison:
+    """Run several methods on a model and measure their errors.
+
+    Errors are against the exact marginals when these are feasible, otherwise against ``reference``, otherwise against
+    the method that is first in the order tempered, gibbs, swendsen-wang, projected, loopy-bp, mean-field among those
+    that finished with status ``ok``; the comparison names it.
+
+    Parameters
+    ----------
+    model : MarkovRandomField
+    methods : sequence of str, optional
+        All of :func:`fastmix.infer` but ``auto`` by default. ``exact`` is tried anyway, as the reference.
+    evidence : mapping, optional
+    reference : float array, aligned with ``model.log_unary``, optional
+        Marginals to trust when exact inference is not feasible.
+    reference_name : str
+        What to call them.
+    seed : int, optional
+    time_limit : float, optional
+        Seconds for every method but exact inference, which the memory limits.
+    memory_limit : float, optional
+        Bytes, for exact inference.
+    num_threads : int, optional
+    progress : callable, optional
+        Called with the name of each method before it runs.
+
+    Returns
+    -------
+    Comparison
+        A method that does not fit the model has a row with status ``refused`` and the reason.
+
+    Examples
+    --------
+    >>> from fastmix.instances import ising_grid
+    >>> model = ising_grid(3, 3, coupling_max=0.5, seed=0)
+    >>> result = compare(model, methods=["exact", "loopy-bp"], seed=1)
+    >>> result.reference, [row.status for row in result.rows], result.rows[1].mean_error < 0.05
+    ('exact', ['ok', 'ok'], True)
+    """
+    chosen = [name for name in METHODS if name != "auto"] if methods is None else list(methods)
+    for name in chosen:
+        if name not in METHODS:
+            raise ValueError(f"methods must be among {', '.join(METHODS)}, got {name!r}")
+    if not chosen:
+        raise ValueError(f"methods must name at least one of {', '.join(METHODS)}, got none")
+    check_model(model)
+    seed, time_limit = choose_seed(seed), check_seconds(time_limit)
+    if num_threads is not None:
+        check_threads(num_threads)
+    results: dict[str, InferenceResult] = {}
+    seconds: dict[str, float] = {}
+    refused: dict[str, str] = {}
+    status = Status.OK
+    for name in dict.fromkeys(["exact", *chosen]):
+        if progress is not None:
+            progress(name)
+        clock = Clock()
+        options: dict[str, Any] = {} if name == "exact" else {"time_limit": time_limit}
+        if name in ("exact", "auto"):
+            options["memory_limit"] = memory_limit
+        if name not in ("exact", "loopy-bp"):
+            options["seed"] = seed
+        if name not in ("exact", "loopy-bp", "mean-field"):
+            options["num_threads"] = num_threads
+        try:
+            results[name] = infer(model, method=name, evidence=evidence, **options)
+            status = Status.INTERRUPTED if results[name].status == Status.INTERRUPTED else Status.OK
+        except KeyboardInterrupt:
+            if not results:
+                raise
+            status = Status.INTERRUPTED
+            break
+        except ResourceError as error:
+            refused[name] = str(error)
+        except FastmixError as error:
+            if name == "exact":
+                raise  # the model or the evidence is at fault: no other method can do better
+            refused[name] = str(error)
+            if isinstance(error, NotConvergedError) and "(interrupt)" in str(error):  # too early for a result
+                status = Status.INTERRUPTED
+        seconds[name] = clock.seconds()
+        if status == Status.INTERRUPTED:
+            break
+    trusted, trusted_name = _reference(model, results, reference, reference_name)
+    ran = [name for name in chosen if name in seconds]
+    rows = tuple(_row(model, name, results.get(name), refused.get(name), trusted, seconds[name]) for name in ran)
+    options = {"methods": chosen, "time_limit": time_limit, "memory_limit": memory_limit}
+    if evidence is not None:
+        options["evidence"] = {str(k): v for k, v in evidence.items()}
+    return Comparison(model, trusted_name, rows, results, provenance(model, seed=seed, **options), status)
+
+
+def _reference(
+    model: MarkovRandomField, results: dict[str, InferenceResult], given: ArrayLike | None, name: str
+) -> tuple[FloatArray | None, str | None]:
+    if given is not None:
+        marginals = as_float_array("reference", given)
+        if marginals.shape != model.log_unary.shape:
+            raise ValueError(
+                f"reference must have {len(model.log_unary)} numbers, one per state, got shape {marginals.shape}"
+            )
+        if "exact" not in results:
+            return marginals, name
+    if "exact" in results:
+        return results["exact"].node_marginals, "exact"
+    for method in _REFERENCES:
+        if method in results and results[method].status == "ok":
+            return results[method].node_marginals, method
+    return None, None
+
+
+def _row(
+    model: MarkovRandomField,
+    name: str,
+    result: InferenceResult | None,
+    reason: str | None,
+    trusted: FloatArray | None,
+    seconds: float,
+) -> Row:
+    if result is None:
+        return Row(name, _REFUSED, None, None, None, None, None, seconds, reason or "")
+    error = None if trusted is None else marginal_errors(model, result.node_marginals, trusted)
+    return Row(
+        method=name,
+        status=str(result.status),
+        mean_error=None if error is None else float(error.mean()) if len(error) else 0.0,
+        max_error=None if error is None else float(error.max(initial=0.0)),
+        std_error=_largest(getattr(result, "std_error", None)),
+        projected_std_error=_largest(getattr(result, "projected_std_error", None)),
+        log_z=result.log_z,
+        seconds=seconds,
+        note=str(result.stats.get("reason") or result.stats.get("guarantee", "")),
+    )
+
+
+def _largest(errors: FloatArray | None) -> float | None:
+    return None if errors is None else float(errors.max(initial=0.0))

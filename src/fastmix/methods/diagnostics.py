@@ -1,0 +1,667 @@
+"""What a run of independent chains knows about its own error: standard errors, effective sample sizes, R-hat.
+
+The sampler hands over sums after every batch of sweeps, :class:`BatchStatistics` keeps what is needed of them, and
+:func:`summarise` turns that into estimates. No draw is stored.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastmix._checks import check_count
+from fastmix.errors import ModelError
+from fastmix.model import MarkovRandomField
+from fastmix.model.reduce import certain_entries, num_allowed
+from fastmix.results import Status
+
+__all__ = [
+    "BatchStatistics",
+    "Summary",
+    "assess_mixing",
+    "log_odds_swings",
+    "summarise",
+    "to_arviz",
+]
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+_CHUNK_ENTRIES = 1 << 18  # numbers worked on at once: 2 MiB a temporary, which stays in the cache
+_LOOSE = 1e-3  # sums may miss what they must add up to by this fraction: conditional probabilities are rounded
+_NO_VARIATION = 1e-12  # batch means that differ by less than this differ by rounding
+_ALL = 1e-9  # share of the variance that is left within parts, at which they count as constant
+_LEAST_PARTS = 16  # of all chains together
+_MAX_R_HAT = 1.01
+_LEAST_CHAINS = 3  # that can agree without a certificate
+_LEAST_MEMORIES = 100.0  # times that chains can have come back to where some of them were started
+_UNSEEN = 1.5  # visits that what was never seen may have missed: exp(-2 * 1.5) = 5 %
+_RESOLUTION = 2.0**-24  # of conditional probabilities as the kernels add them up
+_NORMAL = 1.959963984540054  # what a normal variable stays within with probability 0.95, in standard deviations
+
+_STATE = ("num_chains", "expected_sweeps", "num_batches", "num_sweeps", "num_parts", "num_part_sweeps", "part")
+_ARRAYS = ("sums", "part_sums", "reference", "squares", "part_squares")
+
+
+class BatchStatistics:
+    """Sums over a run of C chains, batch by batch: what :func:`summarise` needs, in two (E, C) arrays.
+
+    Kept are the sums of every state entry and chain, and, for every state entry, the squares of the means of batches
+    and of parts about a fixed reference (the mean of the first batch), weighted by their lengths and added over the
+    chains. Parts are long: the run of a chain has 2 of them, and with fewer than 8 chains so many that there are 16 in
+    all.
+
+    Parameters
+    ----------
+    num_entries : int
+        Number E of state entries, ``len(model.log_unary)``.
+    num_chains : int
+        Number C of independent chains, at least 1.
+    expected_sweeps : int
+        Sweeps that the whole run is going to collect; this decides where its parts begin.
+
+    Attributes
+    ----------
+    num_entries, num_chains, expected_sweeps : int
+        As given.
+    num_batches, num_sweeps : int
+        Batches and sweeps added so far.
+    num_parts, num_part_sweeps, part : int
+        Parts of every chain that are complete, sweeps of the one that is not, and its number.
+    sums, part_sums : float array (E, C)
+        Sums over the run, and over the part that is not complete.
+    reference, squares, part_squares : float array (E,)
+        The reference r, and the sums over batches (complete parts) k and chains c of ``b_k (mean_kc - r)^2`` with the
+        length b_k.
+
+    Notes
+    -----
+    A batch counts, as a whole, to the part of the run in which its middle lies (to the earlier one if that is the very
+    border). The parts are those of the run as announced: a run that ended early has fewer, and what runs over counts
+    to the last.
+
+    Memory: 16 E C bytes. A batch costs one pass over its sums.
+
+    Examples
+    --------
+    >>> statistics = BatchStatistics(num_entries=2, num_chains=3, expected_sweeps=20)
+    >>> statistics.add([[3, 4, 5], [7, 6, 5]], num_sweeps=10)
+    >>> statistics.add([[5, 4, 6], [5, 6, 4]], num_sweeps=10)
+    >>> statistics.num_batches, statistics.num_sweeps, statistics.chain_means()[0].tolist()
+    (2, 20, [0.4, 0.4, 0.55])
+    """
+
+    num_chains: int
+    expected_sweeps: int
+    num_batches: int
+    num_sweeps: int
+    num_parts: int
+    num_part_sweeps: int
+    part: int
+    sums: FloatArray
+    part_sums: FloatArray
+    reference: FloatArray
+    squares: FloatArray
+    part_squares: FloatArray
+
+    def __init__(self, num_entries: int, num_chains: int, expected_sweeps: int) -> None:
+        size = check_count("num_entries", num_entries, least=0)
+        self.num_chains = check_count("num_chains", num_chains, least=1)
+        self.expected_sweeps = check_count("expected_sweeps", expected_sweeps, least=0)
+        self.num_batches = self.num_sweeps = self.num_parts = self.num_part_sweeps = self.part = 0
+        self.sums, self.part_sums = np.zeros((size, self.num_chains)), np.zeros((size, self.num_chains))
+        self.reference, self.squares, self.part_squares = np.zeros(size), np.zeros(size), np.zeros(size)
+
+    @property
+    def num_entries(self) -> int:
+        """Number E of state entries."""
+        return len(self.reference)
+
+    def add(self, sums: ArrayLike, num_sweeps: int) -> None:
+        """Take in one batch.
+
+        Parameters
+        ----------
+        sums : float array (E, C)
+            For every state entry and chain the number of sweeps of the batch that ended in the state, or the sum of
+            its conditional probabilities.
+        num_sweeps : int
+            Length of the batch, at least 1.
+
+        Raises
+        ------
+        ValueError
+            If the sums have another shape, or are not between 0 and the length of the batch.
+        """
+        length = check_count("num_sweeps", num_sweeps, least=1)
+        values = np.asarray(sums, dtype=np.float64)
+        if values.shape != self.sums.shape:
+            raise ValueError(f"sums must have shape {self.sums.shape}, got {values.shape}")
+        if values.size:
+            least, largest = float(values.min()), float(values.max())
+            if not (least >= 0.0 and largest <= length * (1.0 + _LOOSE)):
+                raise ValueError(f"sums of {length} sweeps must be from 0 to {length}, got {least:g} to {largest:g}")
+        if not self.num_batches:
+            for rows in self._chunks():
+                self.reference[rows] = values[rows].mean(axis=1) / length
+        twice = (2 * self.num_sweeps + length) * self.parts_per_chain
+        part = min(self.parts_per_chain - 1, max(0, -(-twice // max(1, 2 * self.expected_sweeps)) - 1))
+        if self.num_part_sweeps and part > self.part:
+            self._add_squares(self.part_squares, self.part_sums, self.num_part_sweeps)
+            self.part_sums[...] = 0.0
+            self.num_parts += 1
+            self.num_part_sweeps = 0
+        self.part = part
+        self._add_squares(self.squares, values, length)
+        self.sums += values
+        self.part_sums += values
+        self.num_part_sweeps += length
+        self.num_batches += 1
+        self.num_sweeps += length
+
+    @property
+    def parts_per_chain(self) -> int:
+        """Parts that a whole run has."""
+        return max(2, -(-_LEAST_PARTS // self.num_chains))
+
+    def _add_squares(self, squares: FloatArray, sums: FloatArray, length: int) -> None:
+        for rows in self._chunks():
+            deviation = sums[rows] / length
+            deviation -= self.reference[rows, None]
+            squares[rows] += length * np.einsum("ec,ec->e", deviation, deviation)
+
+    def chain_means(self) -> FloatArray:
+        """Average over the run of every chain (E, C): one value of each chain, independent of the others'."""
+        self._check_begun()
+        return self.sums / self.num_sweeps
+
+    def chain_variances(self) -> FloatArray:
+        """Sample variances (E,) of the chain means over the chains, with the divisor C - 1; needs two chains."""
+        self._check_begun()
+        if self.num_chains < 2:
+            raise ValueError("chain_variances needs at least 2 chains, got 1")
+        result = np.empty(self.num_entries)
+        for rows in self._chunks():
+            result[rows] = (self.sums[rows] / self.num_sweeps).var(axis=1, ddof=1)
+        return result
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """All that was collected as a dictionary of arrays for a checkpoint; they are copies."""
+        result: dict[str, NDArray[Any]] = {name: np.array(getattr(self, name), dtype=np.int64) for name in _STATE}
+        return result | {name: getattr(self, name).copy() for name in _ARRAYS}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> BatchStatistics:
+        """The statistics that :meth:`to_arrays` was called on, to the last bit; other keys are left alone.
+
+        Raises
+        ------
+        ValueError
+            If a key is missing, or the arrays do not fit together.
+        """
+        if missing := [name for name in (*_STATE, *_ARRAYS) if name not in arrays]:
+            raise ValueError(f"arrays must hold {', '.join((*_STATE, *_ARRAYS))}; {missing[0]} is missing")
+        for name in _STATE:
+            value = np.asarray(arrays[name])
+            if value.ndim or value.dtype.kind not in "iu" or value < 0:
+                raise ValueError(f"{name} must be a whole number of at least 0, got {arrays[name]!r}")
+        reference = np.asarray(arrays["reference"])
+        result = cls(reference.size, int(arrays["num_chains"]), int(arrays["expected_sweeps"]))
+        for name in _STATE[2:]:
+            setattr(result, name, int(arrays[name]))
+        for name in _ARRAYS:
+            value = np.array(arrays[name], dtype=np.float64)
+            if value.shape != getattr(result, name).shape:
+                raise ValueError(f"{name} must have shape {getattr(result, name).shape}, got {value.shape}")
+            setattr(result, name, value)
+        return result
+
+    def _chunks(self) -> Iterator[slice]:
+        rows = max(1, _CHUNK_ENTRIES // self.num_chains)
+        return (slice(start, start + rows) for start in range(0, self.num_entries, rows))
+
+    def _check_begun(self) -> None:
+        if not self.num_batches:
+            raise ValueError("the statistics hold no batch yet: call add first")
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """Marginals estimated from chains, and how far they can be trusted.
+
+    Attributes
+    ----------
+    mean : float array (E,)
+        Node marginals, aligned with ``model.log_unary``; they add up to 1 for every variable.
+    std_error : float array (E,)
+        Monte Carlo standard errors.
+    ess : float array (n,)
+        Effective sample size of every variable: independent draws that would give an error as large.
+    r_hat : float array (n,)
+        Split R-hat of every variable; close to 1 where the chains agree.
+    memory : float
+        Sweeps for which chains remembered where they were started.
+    num_chains, num_sweeps, num_batches : int
+        Of what the summary rests on; sweeps and batches of each chain.
+    """
+
+    mean: FloatArray
+    std_error: FloatArray
+    ess: FloatArray
+    r_hat: FloatArray
+    memory: float
+    num_chains: int
+    num_sweeps: int
+    num_batches: int
+
+    @property
+    def min_ess(self) -> float:
+        """The smallest effective sample size, infinite without variables."""
+        return float(self.ess.min(initial=math.inf))
+
+    @property
+    def max_r_hat(self) -> float:
+        """The largest R-hat, 1 without variables."""
+        return float(self.r_hat.max()) if self.r_hat.size else 1.0
+
+
+def summarise(
+    statistics: BatchStatistics,
+    model: MarkovRandomField,
+    *,
+    swings: FloatArray | None = None,
+    memory: float = 1.0,
+    min_batches: int = 2,
+) -> Summary:
+    """A :class:`Summary`: marginals, standard errors, effective sample sizes and R-hat of a run.
+
+    *Standard error.* With C chains, B batches of b_1 .. b_B sweeps, batch means ``m_kc`` and their weighted mean m,
+    ``se^2 = sum_kc b_k (m_kc - m)^2 / (C B - 1) / (C sum_k b_k)``: batch means pooled over the chains about the grand
+    mean ([2]_, [3]_), so that chains that disagree make the error larger. The same formula for the parts of the
+    statistics, which are few but long beside any autocorrelation that an answer could be trusted with, gives a second
+    value, enlarged by Student's quantile for their number; the larger of the two counts. Where chains disagree (R-hat
+    above 1.01) parts of one chain say the same, and the error is at least that of the chains,
+    ``se^2 = sum_c (m_c - m)^2 / (C (C - 1))``. To its square that of ``1.5 s / (N' + 1.5)`` is added: a neighbourhood
+    that N' independent looks would have met 1.5 times may never have been met, and could have moved the probability by
+    s. Here N' is the smallest effective sample size of the variable and its neighbours, at most N over the memory of
+    the chains, and s the width of the range of probabilities whose log-odds are within the swing of those of m.
+
+    *Effective sample size.* The smallest over the states of ``m (1 - m) / se^2``, before anything is added to the
+    square, cut at ``N log10 N`` with ``N = C sum_k b_k`` as in [1]_; averages of conditional probabilities can exceed
+    N.
+
+    *R-hat.* The largest over the states of the split R-hat [1]_ of the indicator of the state. Every chain counts as
+    its parts, two with 8 chains or more; with G parts of ``n_g`` sweeps and means ``m_g``, n the average length,
+    ``W = sum_g n_g m_g (1 - m_g) / sum_g (n_g - 1)``, ``V = sum_g n_g (m_g - m)^2 / (G - 1)`` and
+    ``r_hat^2 = (n - 1) / n + V / (n W)``. For halves of equal length this is the usual formula. The rank-normalised
+    version of [1]_ is the same number: it replaces the values by normal scores of their ranks, which maps the
+    two values of an indicator to two other values, and folding about the median maps them to two
+    values again (or, when the median lies between them, to one); both maps are affine on two points, and R-hat
+    does not change under affine maps.
+
+    Parameters
+    ----------
+    statistics : BatchStatistics
+        Of sums that add up to the sweeps over the states of every variable.
+    model : MarkovRandomField
+        Its ``log_unary`` is aligned with the entries.
+    swings : float array (n,), optional
+        For sums of conditional probabilities: by how much neighbours can change the log-odds of a variable's states,
+        see :func:`log_odds_swings`. Without it neighbourhoods can do everything, as for indicators of states.
+    memory : float
+        Sweeps for which chains remembered where they were started: what they may have missed since then is as slow.
+    min_batches : int
+        Batches of all chains together, C B, below which no standard error is given; at least 2.
+
+    Returns
+    -------
+    Summary
+        Free of NaN, by these rules.
+
+        - Too few batches: the standard errors are infinite, the effective sample sizes 0. Without any batch the mean is
+          uniform over the allowed states, and R-hat infinite.
+        - All batches of all chains have the same mean, as for a state that was never or always taken: the state counts
+          with an effective sample size of N (as in ArviZ), and what is left of the standard error is the part for
+          neighbourhoods never met. That takes the sweeps as independent: chains that all sit in the same place cannot
+          be told from chains that belong there.
+        - A state that the unary forbids, or the only one it allows, is known: standard error 0. No other is below
+          2^-24, to which conditional probabilities are rounded.
+        - R-hat is 1 where all parts are constant and equal, infinite where they are constant and differ, and infinite
+          where there is nothing to compare: one chain with one part, or parts of a single sweep.
+
+    Raises
+    ------
+    ValueError
+        If the statistics do not fit the model, or do not add up.
+
+    Notes
+    -----
+    Batches should be long beside the autocorrelation time of the chain and many: about as long as they are many for a
+    single chain [2]_. For sums of conditional probabilities W is still the variance of the indicator.
+    Time O(E C), memory O(E) beyond the statistics.
+
+    References
+    ----------
+    .. [1] A. Vehtari, A. Gelman, D. Simpson, B. Carpenter and P.-C. Bürkner, "Rank-normalization, folding, and
+       localization: an improved R-hat for assessing convergence of MCMC", Bayesian Analysis 16, 2021.
+    .. [2] J. M. Flegal and G. L. Jones, "Batch means and spectral variance estimators in Markov chain Monte Carlo",
+       Annals of Statistics 38, 2010.
+    .. [3] N. T. Argon and S. Andradóttir, "Replicated batch means for steady-state simulations", Naval Research
+       Logistics 53, 2006.
+
+    Examples
+    --------
+    >>> model = MarkovRandomField.from_tables([[0.0, 1.0]], [], [])
+    >>> rng = np.random.default_rng(1)
+    >>> statistics = BatchStatistics(2, num_chains=4, expected_sweeps=5000)
+    >>> for _ in range(50):
+    ...     ones = rng.binomial(100, 0.731, size=4)
+    ...     statistics.add([100 - ones, ones], num_sweeps=100)
+    >>> summary = summarise(statistics, model)
+    >>> summary.mean.round(2).tolist(), summary.std_error.round(3).tolist()
+    ([0.27, 0.73], [0.003, 0.003])
+    >>> bool(summary.ess[0] > 15_000), bool(abs(summary.r_hat[0] - 1) < 0.001)
+    (True, True)
+    """
+    least = check_count("min_batches", min_batches, least=2)
+    if statistics.num_entries != len(model.log_unary):
+        raise ValueError(f"statistics must have {len(model.log_unary)} entries, got {statistics.num_entries}")
+    certain = certain_entries(model)
+    moments = _moments(statistics) if statistics.num_batches else _no_moments(model)
+    mean = _normalise(moments.mean, model)
+    total = float(statistics.num_chains * statistics.num_sweeps)
+    std_error, constant = _standard_errors(statistics, moments, least)
+
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        entry_ess = (np.sqrt(mean * np.maximum(1.0 - mean, 0.0)) / std_error) ** 2
+    # Nothing varied, or nothing could: worth all sweeps.
+    entry_ess = np.where((constant & np.isfinite(std_error)) | certain, total, entry_ess)
+    np.minimum(entry_ess, total * max(1.0, math.log10(max(total, 1.0))), out=entry_ess)
+    r_hat = np.where(certain, 1.0, moments.r_hat)
+    if model.num_variables:
+        starts = model.unary_offsets[:-1]
+        entry_ess, r_hat = np.minimum.reduceat(entry_ess, starts), np.maximum.reduceat(r_hat, starts)
+    looks = np.minimum(_with_neighbors(entry_ess, model), total / max(1.0, memory))
+    looks = np.repeat(looks, model.num_states)
+    unseen = _spans(model, mean, swings) * _UNSEEN / (looks + _UNSEEN)
+    std_error = np.maximum(np.hypot(std_error, unseen), _RESOLUTION)
+    std_error[certain] = 0.0
+    for array in (mean, std_error, entry_ess, r_hat):
+        array.setflags(write=False)
+    return Summary(
+        mean=mean,
+        std_error=std_error,
+        ess=entry_ess,
+        r_hat=r_hat,
+        memory=memory,
+        num_chains=statistics.num_chains,
+        num_sweeps=statistics.num_sweeps,
+        num_batches=statistics.num_batches,
+    )
+
+
+def assess_mixing(
+    summary: Summary, *, certified: bool = False, max_r_hat: float = _MAX_R_HAT, min_ess: float = 400.0
+) -> tuple[Status, str]:
+    """Whether the chains agree, ``Status.OK`` or ``Status.NOT_MIXED``, and a sentence that says why.
+
+    Parameters
+    ----------
+    summary : Summary
+    certified : bool
+        Whether a certificate covers the burn-in: one or two chains cannot vouch for each other without it.
+    max_r_hat : float
+        Largest R-hat of a variable that passes.
+    min_ess : float
+        Smallest effective sample size of a variable, over all chains, that passes.
+
+    Returns
+    -------
+    status : Status
+    sentence : str
+
+    Notes
+    -----
+    The defaults are those of Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), "Rank-normalization, folding,
+    and localization". Chains must also have had the time to come back 100 times to where some of them were started
+    (the memory of the summary). A pass is no proof: chains that are all stuck in the same place agree. For a proof see
+    :func:`fastmix.certify`.
+
+    Examples
+    --------
+    >>> model = MarkovRandomField.from_tables([[0.0, 1.0]], [], [])
+    >>> stuck = BatchStatistics(2, num_chains=2, expected_sweeps=200)
+    >>> for _ in range(10):
+    ...     stuck.add([[20, 0], [0, 20]], num_sweeps=20)
+    >>> status, sentence = assess_mixing(summarise(stuck, model))
+    >>> str(status)
+    'not_mixed'
+    >>> sentence
+    'Not mixed: R-hat is inf for variable 0, above 1.01 (1 of 1 variable is).'
+    """
+    for name, value in (("max_r_hat", max_r_hat), ("min_ess", min_ess)):
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not value >= 0.0:
+            raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
+    n = len(summary.r_hat)
+    if not n:
+        return Status.OK, "There are no variables to mix."
+    worst, least = int(summary.r_hat.argmax()), int(summary.ess.argmin())
+    above, below = int((summary.r_hat > max_r_hat).sum()), int((summary.ess < min_ess).sum())
+    if above:
+        what = f"R-hat is {summary.r_hat[worst]:.4g} for variable {worst}, above {max_r_hat:g} ({_number(above, n)})"
+        return Status.NOT_MIXED, f"Not mixed: {what}."
+    if below:
+        what = (
+            f"the effective sample size is {summary.ess[least]:.4g} for variable {least}, below {min_ess:g} "
+            f"({_number(below, n)}), though R-hat is at most {max_r_hat:g}"
+        )
+        return Status.NOT_MIXED, f"Not mixed: {what}."
+    memories = summary.num_chains * summary.num_sweeps / max(1.0, summary.memory)
+    if memories < _LEAST_MEMORIES:
+        what = (
+            f"chains started at configurations of large weight remembered them for {summary.memory:.3g} sweeps, of "
+            f"which all chains together made {memories:.3g} times as many, fewer than {_LEAST_MEMORIES:g}"
+        )
+        return Status.NOT_MIXED, f"Not mixed: {what}."
+    if summary.num_chains < _LEAST_CHAINS and not certified:
+        what = f"{summary.num_chains} {'chain' if summary.num_chains == 1 else 'chains'} cannot show that others agree"
+        return Status.NOT_MIXED, f"Not known to be mixed: {what}, and there is no certificate; run at least 3."
+    return Status.OK, (
+        f"The chains agree: R-hat is at most {summary.r_hat[worst]:.4g} (variable {worst}), the effective sample size "
+        f"at least {summary.ess[least]:.4g} (variable {least})."
+    )
+
+
+def to_arviz(draws: ArrayLike, model: MarkovRandomField) -> Any:
+    """Draws as the data object of ArviZ, with the variable ``x`` in the group ``posterior``.
+
+    Parameters
+    ----------
+    draws : int array (C, S, n)
+        States of every variable after S sweeps of C chains.
+    model : MarkovRandomField
+        Its variable names, or numbers, become the coordinate ``variable``.
+
+    Returns
+    -------
+    arviz.InferenceData, or xarray.DataTree
+        The latter from ArviZ 1.0 on.
+
+    Raises
+    ------
+    ModelError
+        If the draws are not states of the model, or not of three dimensions.
+    ImportError
+        If ArviZ is not installed.
+
+    Examples
+    --------
+    >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.5)
+    >>> data = to_arviz(np.zeros((4, 100, 2), dtype=int), model)  # doctest: +SKIP
+    >>> data.posterior["x"].sizes["draw"]  # doctest: +SKIP
+    100
+    """
+    flat, shape = model._as_states(draws)
+    if len(shape) != 2:
+        expected = f"(chains, sweeps, {model.num_variables})"
+        raise ModelError(f"draws must have shape {expected}, got shape {(*shape, model.num_variables)}")
+    values = flat.reshape(*shape, model.num_variables)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # versions before 1.0 announce it at every import
+        try:
+            arviz = importlib.import_module("arviz")
+        except ImportError as error:
+            raise ImportError("to_arviz needs ArviZ, which pip install 'fastmix[interop]' brings") from error
+    names = list(model.variable_names or range(model.num_variables))
+    labels: dict[str, Any] = {"coords": {"variable": names}, "dims": {"x": ["variable"]}}
+    if "posterior" in inspect.signature(arviz.from_dict).parameters:  # before 1.0
+        return arviz.from_dict(posterior={"x": values}, **labels)
+    return arviz.from_dict({"posterior": {"x": values}}, **labels)
+
+
+# -- the numbers behind a summary -----------------------------------------------------------------------------------
+
+
+@dataclass
+class _Moments:
+    """Per entry (E,): the mean, squares of the means of parts and of chains about it, and R-hat of the indicator."""
+
+    mean: FloatArray
+    spread: FloatArray
+    chain_spread: FloatArray
+    r_hat: FloatArray
+    num_parts: int
+
+
+def _moments(statistics: BatchStatistics) -> _Moments:
+    """One pass over the sums."""
+    s = statistics
+    total = float(s.num_chains * s.num_sweeps)
+    mean, spread, chain_spread = np.empty(s.num_entries), s.part_squares.copy(), np.zeros(s.num_entries)
+    s._add_squares(spread, s.part_sums, s.num_part_sweeps)
+    s._add_squares(chain_spread, s.sums, s.num_sweeps)
+    for rows in s._chunks():
+        mean[rows] = s.sums[rows].sum(axis=1) / total
+    # About the mean, from squares about the reference.
+    shift = total * (mean - s.reference) ** 2
+    spread, chain_spread = np.maximum(spread - shift, 0.0), np.maximum(chain_spread - shift, 0.0)
+    num_parts = s.num_chains * (s.num_parts + 1)
+    num_left = total - num_parts  # degrees of freedom within the parts
+    if num_parts < 2 or num_left < 1:
+        return _Moments(mean, spread, chain_spread, np.full(s.num_entries, np.inf), num_parts)
+    p = np.clip(mean, 0.0, 1.0)
+    everything = total * p * (1.0 - p)
+    within, between, average = (everything - spread) / num_left, spread / (num_parts - 1), total / num_parts
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        r_hat = np.sqrt((average - 1.0) / average + between / (average * within))
+    constant = everything - spread <= _ALL * everything
+    r_hat[constant] = np.where(between[constant] > _NO_VARIATION**2, np.inf, 1.0)
+    return _Moments(mean, spread, chain_spread, r_hat, num_parts)
+
+
+def _no_moments(model: MarkovRandomField) -> _Moments:
+    """What is known before the first batch: which states are allowed."""
+    size = len(model.log_unary)
+    mean = (model.log_unary > -np.inf) / num_allowed(model)
+    return _Moments(mean, np.zeros(size), np.zeros(size), np.full(size, np.inf), 0)
+
+
+def _normalise(mean: FloatArray, model: MarkovRandomField) -> FloatArray:
+    if not model.num_variables:
+        return mean.copy()
+    sums = np.add.reduceat(mean, model.unary_offsets[:-1])
+    if (wrong := np.flatnonzero(~(np.abs(sums - 1.0) <= _LOOSE))).size:
+        i = int(wrong[0])
+        raise ValueError(f"sums must add up to the sweeps; those of variable {i} add up to {sums[i]:.6g} times that")
+    return mean / np.repeat(sums, model.num_states)
+
+
+def _standard_errors(statistics: BatchStatistics, moments: _Moments, min_batches: int) -> tuple[FloatArray, BoolArray]:
+    """Standard errors (E,) of what was seen, and whether no batch differed from another."""
+    s = statistics
+    total = float(s.num_chains * s.num_sweeps)
+    num_batches = s.num_chains * s.num_batches
+    squares = np.maximum(s.squares - total * (moments.mean - s.reference) ** 2, 0.0)
+    constant = squares <= total * _NO_VARIATION**2
+    if num_batches < min_batches:
+        return np.full(s.num_entries, np.inf), constant
+    variance = squares / (num_batches - 1) / total
+    if moments.num_parts > 1:
+        freedom = moments.num_parts - 1
+        variance = np.maximum(variance, _student(freedom) ** 2 * moments.spread / freedom / total)
+        if s.num_chains > 1:
+            chains = moments.chain_spread / (s.num_chains - 1) / total
+            variance = np.where(moments.r_hat > _MAX_R_HAT, np.maximum(variance, chains), variance)
+    return np.where(constant, 0.0, np.sqrt(variance)), constant
+
+
+def _student(freedom: int) -> float:
+    """Student's quantile for 95 % over the normal one: factor for a standard error with few degrees of freedom.
+
+    By the expansion of Fisher and Cornish in 1 / freedom where that is exact to four digits, which does without loading
+    SciPy.
+
+    Examples
+    --------
+    >>> round(_student(15), 4), round(_student(1), 2)
+    (1.0875, 6.48)
+    """
+    if freedom < 10:
+        from scipy.special import stdtrit
+
+        return float(stdtrit(freedom, 0.975)) / _NORMAL
+    z = _NORMAL
+    first, second = (z**2 + 1.0) / 4.0, (5.0 * z**4 + 16.0 * z**2 + 3.0) / 96.0
+    third = (3.0 * z**6 + 19.0 * z**4 + 17.0 * z**2 - 15.0) / 384.0
+    return 1.0 + first / freedom + second / freedom**2 + third / freedom**3
+
+
+def log_odds_swings(model: MarkovRandomField) -> FloatArray:
+    """By how much neighbours can change the log-odds between states of each variable, (n,).
+
+    The sum over the neighbours j of ``max_ab range(T_ij[:, a] - T_ij[:, b])``; infinite where pairs are forbidden.
+
+    Examples
+    --------
+    >>> log_odds_swings(MarkovRandomField.ising([(0, 1)], 0.5, num_variables=3)).tolist()
+    [2.0, 2.0, 0.0]
+    """
+    from fastmix.theory.dependency import edge_dependencies
+
+    changes = 4.0 * edge_dependencies(model, bound="range")
+    i, j = model.edges.T
+    n = model.num_variables
+    return np.asarray(np.bincount(i, changes[:, 0], minlength=n) + np.bincount(j, changes[:, 1], minlength=n), float)
+
+
+def _spans(model: MarkovRandomField, mean: FloatArray, swings: FloatArray | None) -> FloatArray:
+    """Width of the range of probabilities whose log-odds are within the swings of those of the means, (E,)."""
+    if swings is None:
+        return np.ones(len(mean))
+    factor = np.exp(-np.repeat(swings, model.num_states))
+    other = 1.0 - mean
+    inner = (mean > 0.0) & (other > 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        spans = mean / (mean + other * factor) - mean * factor / (mean * factor + other)
+    return np.where(inner, spans, (factor < 1.0).astype(float))  # a mean of 0 or 1 may be a rounded one
+
+
+def _with_neighbors(values: FloatArray, model: MarkovRandomField) -> FloatArray:
+    """The smallest of the values (n,) of each variable and its neighbours."""
+    result = values.copy()
+    i, j = model.edges.T
+    np.minimum.at(result, i, values[j])
+    np.minimum.at(result, j, values[i])
+    return result
+
+
+def _number(count: int, n: int) -> str:
+    return f"{count} of {n} {'variable' if n == 1 else 'variables'} {'is' if count == 1 else 'are'}"

@@ -1,0 +1,280 @@
+"""Perfect samples: configurations that follow the model exactly, by coupling from the past."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix._checks import check_count, check_threads, choose_seed
+from fastmix._clock import Clock
+from fastmix._memory import check_memory
+from fastmix.chains.generator import make_streams
+from fastmix.chains.gibbs import check_conditionals, logit_arrays
+from fastmix.chains.pattern_tables import log_odds
+from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
+from fastmix.methods.swendsen_wang import is_swendsen_wang
+from fastmix.model import Evidence, MarkovRandomField, check_model
+from fastmix.model.reduce import reduce_model
+from fastmix.results import Status, jsonable, provenance
+from fastmix.theory.certificates import certify
+
+__all__ = ["PerfectSamples", "perfect_sample"]
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+_EPOCHS = 48  # streams of a sample: one for every doubling of the past
+_MAX_STATES = 64  # bits of a set
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PerfectSamples:
+    """Independent exact configurations, and what they cost.
+
+    Attributes
+    ----------
+    model : MarkovRandomField
+    states : int array (num_samples, n)
+        Of all variables, also with evidence.
+    num_sweeps : int array (num_samples,)
+        How far into the past each sample had to go.
+    reason : str
+        Why coupling from the past works on this model.
+    status : Status
+    stats, provenance : mapping
+        Updates in all (every restart counted), seconds; version, seed, options, model hash.
+    """
+
+    model: MarkovRandomField
+    states: IntArray
+    num_sweeps: IntArray
+    reason: str
+    status: Status = Status.OK
+    stats: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        most = int(self.num_sweeps.max(initial=0))
+        return f"PerfectSamples({len(self.states)} samples, at most {most} sweeps into the past, {self.model})"
+
+    @property
+    def node_marginals(self) -> FloatArray:
+        """Relative frequencies of every state, aligned with ``model.log_unary``."""
+        result = np.zeros(len(self.model.log_unary))
+        for i, start in enumerate(self.model.unary_offsets[:-1].tolist()):
+            count = np.bincount(self.states[:, i], minlength=int(self.model.num_states[i]))
+            result[start : start + len(count)] = count / max(1, len(self.states))
+        return result
+
+    def to_dict(self) -> dict[str, Any]:
+        """The run as plain data, without the samples."""
+        return {
+            "status": str(self.status),
+            "num_samples": len(self.states),
+            "num_sweeps_max": int(self.num_sweeps.max(initial=0)),
+            "num_sweeps_mean": jsonable(float(self.num_sweeps.mean()) if len(self.num_sweeps) else 0.0),
+            "reason": self.reason,
+            "seconds": self.stats.get("seconds"),
+            "stats": jsonable(dict(self.stats)),
+            "provenance": jsonable(dict(self.provenance)),
+        }
+
+
+def perfect_sample(
+    model: MarkovRandomField,
+    *,
+    num_samples: int = 1,
+    evidence: Evidence | None = None,
+    max_sweeps: int = 1 << 20,
+    seed: int | None = None,
+    num_threads: int | None = None,
+    progress: Callable[[int, int, float], None] | None = None,
+) -> PerfectSamples:
+    """Independent samples that follow the model exactly, up to the rounding of floating-point numbers.
+
+    Coupling from the past (Propp and Wilson, 1996): Gibbs sweeps are run from all configurations at once, from further
+    and further in the past and always with the same random numbers for the same moment, until all of them have met at
+    the present. "All at once" is a set of possible states for every variable (a bounding chain: Huber, 2004;
+    Haeggstroem and Nelander, 1999). For attractive binary models this is the monotone coupling from the two extreme
+    configurations.
+
+    Parameters
+    ----------
+    model : MarkovRandomField
+        Attractive and binary (also after exchanging the states of some variables), or certified with a dependency norm
+        below 1 (see :func:`fastmix.certify`); at most 64 states a variable.
+    num_samples : int
+    evidence : mapping, optional
+    max_sweeps : int
+        How far into the past to go. Samples that take longer raise an error and are never dropped: leaving them out
+        would bias the rest.
+    seed, num_threads
+        As for :func:`fastmix.sample`.
+    progress : callable, optional
+        Called with samples done, samples in all and updates per second.
+
+    Returns
+    -------
+    PerfectSamples
+
+    Raises
+    ------
+    UnfitMethodError
+        If the model is neither attractive and binary nor certified.
+    NotConvergedError
+        If some sample has not met its past after ``max_sweeps``.
+
+    Notes
+    -----
+    For a certified binary model the expected number of variables not yet known falls at least by the norm in every n
+    random updates, so samples come within O(log n) sweeps. Models of more states contract as fast up to a constant:
+    two conditional distributions at distance d select different states with probability 2 d / (1 + d) at most, so far
+    below a norm of 1 is needed for a promise, and ``max_sweeps`` guards the rest. Attractive models take about as long
+    as the chain needs to mix, which strong couplings make exponential.
+
+    Examples
+    --------
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=0.4, field=[0.5, 0.0, -0.2])
+    >>> samples = perfect_sample(model, num_samples=1000, seed=1)
+    >>> samples.states.shape, str(samples.status)
+    ((1000, 3), 'ok')
+    """
+    clock = Clock()
+    check_model(model)
+    num_samples = check_count("num_samples", num_samples, least=0)
+    max_sweeps = check_count("max_sweeps", max_sweeps, least=1)
+    seed, threads = choose_seed(seed), check_threads(num_threads)
+    required = 24.0 * num_samples * max(1, model.num_variables)
+    check_memory(required, f"num_samples {num_samples}", "draw fewer at a time, each time with another seed")
+    reduction = reduce_model(model, evidence)
+    small = reduction.model
+    reason = _reason(small)
+    past = _Past(small, seed, max_sweeps)
+    states = np.empty((num_samples, small.num_variables), dtype=np.int64)
+    sweeps = np.zeros(num_samples, dtype=np.int64)
+    share = max(1, min(256, -(-num_samples // (8 * threads))))
+
+    def work(first: int) -> int:
+        for r in range(first, min(num_samples, first + share)):
+            states[r], sweeps[r] = past.sample(r)
+        return min(num_samples, first + share) - first
+
+    done = 0
+    with ThreadPoolExecutor(threads) as pool:
+        futures = [pool.submit(work, first) for first in range(0, num_samples, share)]
+        try:
+            for future in futures:
+                done += future.result()
+                if progress is not None:
+                    progress(done, num_samples, past.updates(sweeps) / clock.seconds())
+        finally:
+            for future in futures:
+                future.cancel()
+    updates = past.updates(sweeps)
+    options: dict[str, Any] = {"num_samples": num_samples, "max_sweeps": max_sweeps}
+    options["evidence"] = None if evidence is None else {str(k): v for k, v in evidence.items()}
+    return PerfectSamples(
+        model=model,
+        states=reduction.expand_states(states),
+        num_sweeps=sweeps,
+        reason=reason,
+        stats={**clock.stats(), "updates": updates, "updates_per_second": updates / clock.used()},
+        provenance=provenance(model, seed=seed, **options),
+    )
+
+
+def _reason(model: MarkovRandomField) -> str:
+    """Why the past is forgotten, or an error that says why it might not be."""
+    if model.num_variables and model.num_states.max() > _MAX_STATES:
+        raise UnfitMethodError(
+            f"perfect samples need at most {_MAX_STATES} states a variable, got {model.num_states.max()}; use "
+            "Gibbs sampling, or exact draws"
+        )
+    binary = bool((model.num_states <= 2).all())
+    if binary and not model.has_forbidden and is_swendsen_wang(model):
+        return "attractive binary model: the two extreme configurations bound all others"
+    check_conditionals(model)
+    certificate = certify(model, accuracy=0.01)
+    if certificate.norm_value >= 1.0:
+        # The exact dependencies are finer, above all with forbidden pairs, but not always feasible.
+        with contextlib.suppress(ResourceError):
+            certificate = certify(model, accuracy=0.01, bound="exact")
+    if certificate.norm_value < 1.0:
+        return f"certified: dependency norm {certificate.norm_value:.3g} ({certificate.norm})"
+    raise UnfitMethodError(
+        "perfect samples need an attractive binary model or a dependency norm below 1, and this model has "
+        f"{certificate.norm_value:.3g} ({certificate.norm}); project it first, or use exact draws or Gibbs sampling"
+    )
+
+
+class _Past:
+    """Coupling from the past for one model."""
+
+    def __init__(self, model: MarkovRandomField, seed: int, max_sweeps: int) -> None:
+        self.model, self.seed, self.max_sweeps = model, seed, max_sweeps
+        self.order = model.structure.visit_order[0].astype(np.int64)
+        self.binary = bool((model.num_states == 2).all())
+        if self.binary:
+            self.arrays: tuple[Any, ...] = _odds(model)
+            self.full: NDArray[Any] = np.full(model.num_variables, 3, dtype=np.uint8)
+        else:
+            self.arrays = logit_arrays(model)[:-1]
+            self.full = np.array([(1 << int(k)) - 1 for k in model.num_states], dtype=np.uint64)
+
+    def sample(self, number: int) -> tuple[IntArray, int]:
+        """The configuration of a sample at the present, and how many sweeps ago its chains began."""
+        from fastmix.methods import perfect_kernels
+
+        kernels: Any = perfect_kernels
+        run = kernels.bound_binary if self.binary else kernels.bound_general
+        streams = make_streams(self.seed, number * _EPOCHS, _EPOCHS).T.copy()
+        n = self.model.num_variables
+        if n == 0:
+            return np.zeros(0, dtype=np.int64), 0
+        # Epoch 0 is the last sweep, epoch k > 0 the 2^(k - 1) sweeps before all later ones: the past doubles.
+        for epoch in range(_EPOCHS):
+            total = 1 << epoch
+            if total > self.max_sweeps:
+                break
+            sets = self.full.copy()
+            for k in range(epoch, -1, -1):
+                run(sets, self.order, *self.arrays, streams[k].copy(), 1 << max(0, k - 1))
+            if self._met(sets):
+                return _members(sets), total
+        raise NotConvergedError(
+            f"sample {number} has not met its past after {total // 2} sweeps: raise max_sweeps, or project the model "
+            "onto a smaller norm_bound"
+        )
+
+    def updates(self, sweeps: IntArray) -> int:
+        """Updates behind samples that began so many sweeps ago: 1 + 2 + 4 + .. sweeps each."""
+        return int((2 * sweeps[sweeps > 0] - 1).sum()) * self.model.num_variables
+
+    def _met(self, sets: NDArray[Any]) -> bool:
+        return not (sets & (sets - sets.dtype.type(1))).any()
+
+
+def _members(sets: NDArray[Any]) -> IntArray:
+    """The only member of every set."""
+    exponents = np.frexp(sets.astype(np.float64))[1] - 1
+    return np.asarray(exponents, dtype=np.int64)
+
+
+def _odds(model: MarkovRandomField) -> tuple[Any, ...]:
+    """Neighbours, what either state of them adds to the log-odds of state 1, and the unary log-odds."""
+    with np.errstate(invalid="ignore"):
+        unary, odds = log_odds(model)
+    # A neighbour's state that forbids both own states is never in its set together with an allowed configuration.
+    odds = np.where(np.isnan(odds), 0.0, odds)
+    return (
+        model.adjacency.indptr,
+        model.adjacency.neighbors,
+        np.ascontiguousarray(odds),
+        unary,
+    )

@@ -1,0 +1,127 @@
+"""Compiled bounding chains: what is known about every variable, whatever the configuration was in the past.
+
+A set of states per variable, as bits, holds all values that the variable can have. An update reads random numbers that
+do not depend on the sets, and keeps the states that some choice from the neighbours' sets would select.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import uint64
+
+from fastmix._jit import njit
+from fastmix.chains.gibbs_kernels import _inner, _next, largest
+
+__all__ = ["bound_binary", "bound_general"]
+
+
+@_inner
+def _uniform(a, b, d, e):  # type: ignore[no-untyped-def]
+    """A number strictly between 0 and 1, a multiple of 2^-54 that is odd, from 53 random bits, and the next state."""
+    high, a, b, d, e = _next(a, b, d, e)
+    low, a, b, d, e = _next(a, b, d, e)
+    bits = (uint64(high) << uint64(21)) | (uint64(low) >> uint64(11))
+    return (np.float64(bits) + 0.5) * (1.0 / 9007199254740992.0), a, b, d, e
+
+
+@njit(cache=True, nogil=True)
+def bound_binary(sets, order, indptr, neighbors, odds, offsets, stream, num_sweeps):  # type: ignore[no-untyped-def]
+    """Sweeps of the sets of binary variables (uint8 (n,), values 1, 2 and 3), with the numbers of one stream.
+
+    ``odds[k]`` holds what the k-th neighbour adds to the log-odds of state 1, in its states 0 and 1. A variable takes
+    state 1 when its log-odds exceed a logistic number; over the neighbours' sets they fill an interval.
+    """
+    a, b, d, e = stream[0], stream[1], stream[2], stream[3]
+    for _ in range(num_sweeps):
+        for i in order:
+            u, a, b, d, e = _uniform(a, b, d, e)
+            level = math.log(u) - math.log1p(-u)
+            low = high = offsets[i]
+            never, always = False, False
+            for k in range(indptr[i], indptr[i + 1]):
+                known = sets[neighbors[k]]
+                if known == 3:
+                    least, most = min(odds[k, 0], odds[k, 1]), max(odds[k, 0], odds[k, 1])
+                else:
+                    least = most = odds[k, known - 1]
+                # Infinite odds decide on their own; a sum of both signs belongs to no configuration.
+                never |= most == -np.inf
+                always |= least == np.inf
+                low += least
+                high += most
+            states = 0
+            if never or not (always or low > level):
+                states |= 1
+            if always or not (never or high <= level):
+                states |= 2
+            sets[i] = states
+    stream[0], stream[1], stream[2], stream[3] = a, b, d, e
+
+
+@njit(cache=True, nogil=True)
+def bound_general(  # type: ignore[no-untyped-def]
+    sets,
+    order,
+    indptr,
+    neighbors,
+    table_starts,
+    row_steps,
+    col_steps,
+    tables,
+    unary_starts,
+    unary,
+    states,
+    stream,
+    num_sweeps,
+):
+    """The same for any state counts up to 64 (sets uint64 (n,)).
+
+    A variable takes the state with the largest sum of its log-weight and a Gumbel number. State s stays in the set
+    unless some state t beats it for every choice from the neighbours' sets. Tables as in ``logit_one``.
+    """
+    most = largest(states)
+    noise = np.empty(most)
+    a, b, d, e = stream[0], stream[1], stream[2], stream[3]
+    for _ in range(num_sweeps):
+        for i in order:
+            count = states[i]
+            for s in range(count):
+                u, a, b, d, e = _uniform(a, b, d, e)
+                noise[s] = unary[unary_starts[i] + s] - math.log(-math.log(u))
+            kept = uint64(0)
+            for s in range(count):
+                possible = True
+                for t in range(count):
+                    if t == s:
+                        continue
+                    lead = noise[s] - noise[t]
+                    blocked = False
+                    free = False
+                    for k in range(indptr[i], indptr[i + 1]):
+                        known = sets[neighbors[k]]
+                        best = -np.inf
+                        x = 0
+                        while known:
+                            if known & uint64(1):
+                                base = table_starts[k] + x * col_steps[k]
+                                own = tables[base + s * row_steps[k]]
+                                if own > -np.inf:  # otherwise s is impossible beside x
+                                    best = max(best, own - tables[base + t * row_steps[k]])
+                            known >>= uint64(1)
+                            x += 1
+                        if best == -np.inf:
+                            blocked = True
+                        elif best == np.inf:
+                            free = True
+                        else:
+                            lead += best
+                    # Ties have probability zero; the smaller state wins them, so that exactly one is left in the end.
+                    if blocked or not (free or lead > 0.0 or (lead == 0.0 and s < t)):
+                        possible = False
+                        break
+                if possible:
+                    kept |= uint64(1) << uint64(s)
+            sets[i] = kept
+    stream[0], stream[1], stream[2], stream[3] = a, b, d, e

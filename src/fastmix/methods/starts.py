@@ -1,0 +1,182 @@
+"""Where chains begin: at random, and at configurations of large weight that random starts would hardly lead to."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.model import MarkovRandomField
+
+__all__ = ["dispersed_states", "find_modes", "random_states", "remembered_sweeps"]
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
+
+_MOST_MODES = 16
+_MOST_CONSTANT = 32  # states that all variables are started in together
+_MOST_SWEEPS = 100  # of a descent, which mostly ends after ten
+_LEAST_OVERLAP = 0.5  # variables in which a mode must differ from the answer, for its chains to show anything
+_WORK = 3e8  # table entries that all descents together may look at, if each made ten sweeps: about a second
+
+
+def random_states(model: MarkovRandomField, count: int, rng: np.random.Generator) -> IntArray:
+    """Configurations (count, n), uniformly at random among those that the unaries allow."""
+    starts = model.unary_offsets[:-1]
+    allowed = np.flatnonzero(model.log_unary > -np.inf)
+    first = np.searchsorted(allowed, starts)
+    choices = np.diff(np.append(first, len(allowed)))
+    drawn = np.floor(rng.random((count, model.num_variables)) * choices).astype(np.int64)
+    return np.asarray(allowed[first + drawn] - starts)
+
+
+def find_modes(model: MarkovRandomField, *, seed: int, count: int = _MOST_MODES) -> IntArray:
+    """Local maxima of the weight, (at most count, n): the largest first, then each far from those before.
+
+    Single variables are set to their best states, given the others, until nothing changes. That begins at the
+    *hopeful* configuration, in which every variable, in breadth-first order, takes the state that is best beside those
+    of the neighbours before it, if all others agree with it; at the best states of the unaries; at all variables in the
+    same state; and at random configurations. From the best of what these lead to it begins again at the hopeful
+    configuration without the states taken so far, which is where the opposite of an ordered phase is found.
+
+    Parameters
+    ----------
+    model : MarkovRandomField
+    seed : int
+        Of the random configurations.
+    count : int
+        Fewer are found when descents meet, or when the model is so large that they would take more than a second.
+
+    Returns
+    -------
+    int array (number found, n)
+        All different, all of positive weight; there may be none if pairs are forbidden.
+
+    Examples
+    --------
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=1.0, field=0.1)
+    >>> find_modes(model, seed=0).tolist()
+    [[1, 1, 1], [0, 0, 0]]
+    """
+    n = model.num_variables
+    work = 10.0 * (len(model.log_unary) + 2.0 * len(model.log_pairwise))
+    most = int(min(2 * count + _MOST_CONSTANT, _WORK / max(1.0, work)))
+    if not n or not model.num_edges or most < 1 or count < 1:
+        return np.zeros((0, n), dtype=np.int64)
+    found = _Found(model)
+    free = np.ones(len(model.log_unary), dtype=np.bool_)
+    starts = [found.hopeful(free), _best_unary(model)]
+    constants = range(min(int(model.num_states.max()), _MOST_CONSTANT, most // 2))
+    starts += [np.minimum(k, model.num_states - 1) for k in constants]
+    random = random_states(model, max(0, min(count, most - len(starts))), np.random.default_rng([seed, 4]))
+    found.add(np.array([*starts[:most], *random]))
+    for _ in range(min(3, int(model.num_states.max()) - 1, most)):
+        if not len(found.states):
+            break
+        taken = model.unary_offsets[:-1] + found.states[found.weights.argmax()]
+        free[taken] = np.add.reduceat(free, model.unary_offsets[:-1], dtype=np.int64) == 1  # one must be left
+        found.add(found.hopeful(free)[None])
+    return found.spread(count)
+
+
+def dispersed_states(
+    model: MarkovRandomField, count: int, modes: IntArray, rng: np.random.Generator
+) -> tuple[IntArray, IntArray]:
+    """Configurations (count, n) to start chains from, and which of them are modes.
+
+    Half of them, as far as there are modes (any number, n), are the first of these, evenly spaced among the others,
+    which are uniformly random.
+    """
+    states = random_states(model, count, rng)
+    modes = modes[: count // 2]
+    places = ((2 * np.arange(len(modes)) + 1) * count) // (2 * max(1, len(modes)))
+    states[places] = modes
+    return states, places
+
+
+def remembered_sweeps(
+    model: MarkovRandomField, modes: IntArray, burned: FloatArray, num_sweeps: int, mean: FloatArray
+) -> float:
+    """Sweeps for which chains that burnt in from modes remembered these, the largest of all.
+
+    The overlap of a chain with its mode is the number of variables in the states of the mode, beyond what the answer
+    has. An overlap that decays exponentially with time t is on average over w sweeps ``f = t / w (1 - exp(-w / t))`` of
+    what it was at the start, and ``t = w f (1 - f + f^2 / 2) / (1 - f)`` to 4 %. Chance makes it longer, never shorter:
+    the largest of several is taken.
+
+    Parameters
+    ----------
+    modes : int array (K, n)
+        Where K chains started.
+    burned : float array (entries of log_unary, K)
+        Averages of these chains over the burn-in.
+    num_sweeps : int
+        Of the burn-in.
+    mean : float array (entries of log_unary,)
+        The answer.
+    """
+    longest = 0.0
+    for k, mode in enumerate(modes):
+        entries = model.unary_offsets[:-1] + mode
+        largest = float((1.0 - mean[entries]).sum())
+        if largest > _LEAST_OVERLAP:
+            overlap = float((burned[entries, k] - mean[entries]).sum())
+            longest = max(longest, overlap / largest)
+    share = round(min(longest, 1.0), 6)  # the same to the last bit whenever the sums were taken
+    return num_sweeps * share * (1.0 - share + 0.5 * share * share) / (1.0 - share) if share < 1.0 else math.inf
+
+
+class _Found:
+    """Configurations at the ends of descents, all different, with their log-weights."""
+
+    def __init__(self, model: MarkovRandomField) -> None:
+        from fastmix.chains.gibbs import logit_arrays
+
+        self.model = model
+        self.states = np.zeros((0, model.num_variables), dtype=np.int64)
+        self.weights = np.zeros(0)
+        *rest, tables, unary_starts, unary, num_states, _ = logit_arrays(model)
+        if model.has_forbidden:  # what a descent looks at must be finite, or it could not tell bad from worse
+            penalty = -1e3 * (1.0 + max(np.abs(a[a > -np.inf]).max(initial=0.0) for a in (tables, unary)))
+            tables, unary = np.maximum(tables, penalty), np.maximum(unary, penalty)
+        self._arrays = (*rest, tables, unary_starts, unary, num_states)
+
+    def add(self, starts: IntArray) -> None:
+        """Descend from configurations (any number, n)."""
+        from fastmix.chains.gibbs_kernels import descend
+
+        states = np.ascontiguousarray(starts)
+        descend(states, *self._arrays, _MOST_SWEEPS)
+        # As np.unique with an axis, which takes seconds for a million variables: bytes sort as the numbers do.
+        rows = {row.astype(">u4").tobytes(): row for row in (*self.states, *states)}
+        states = np.array([rows[key] for key in sorted(rows)])
+        weights = np.atleast_1d(self.model.log_weight(states))
+        self.states, self.weights = states[weights > -np.inf], weights[weights > -np.inf]
+
+    def hopeful(self, free: BoolArray) -> IntArray:
+        """The hopeful configuration (n,) of free states."""
+        from fastmix.chains.gibbs_kernels import hopeful
+
+        states = np.zeros(self.model.num_variables, dtype=np.int64)
+        hopeful(states, free, *self._arrays)
+        return states
+
+    def spread(self, count: int) -> IntArray:
+        """The largest, then each time the one that differs most from all that were taken, the larger of equals."""
+        order = np.argsort(-self.weights, kind="stable")
+        states = self.states[order]
+        distance = np.full(len(states), states.shape[1] + 1)
+        chosen: list[int] = []
+        while len(chosen) < min(count, len(states)):
+            chosen.append(int(distance.argmax()))
+            distance = np.minimum(distance, (states != states[chosen[-1]]).sum(axis=1))
+        return states[chosen]
+
+
+def _best_unary(model: MarkovRandomField) -> IntArray:
+    """For every variable the first of the states with the largest unary, (n,)."""
+    variable = np.repeat(np.arange(model.num_variables), model.num_states)
+    order = np.lexsort((-model.log_unary, variable))
+    return np.asarray(order[model.unary_offsets[:-1]] - model.unary_offsets[:-1])

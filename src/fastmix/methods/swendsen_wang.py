@@ -1,0 +1,408 @@
+"""Swendsen-Wang sweeps: whole clusters of attractive Ising and Potts models drawn at once."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix._checks import check_count, check_threads, choose_seed
+from fastmix.chains.engine import Engine
+from fastmix.errors import ModelError, UnfitMethodError
+from fastmix.graphs import canonical_edges, connected_components
+from fastmix.model import MarkovRandomField
+
+__all__ = ["SwendsenWang", "check_swendsen_wang", "is_swendsen_wang"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+UintArray = NDArray[np.uint64]
+BoolArray = NDArray[np.bool_]
+
+# What a table may miss its form by, relative to its largest entry or to 1: sums of a few rounded terms, and logarithms
+# of numbers written with 17 digits, stay far below, and no sampler could show the difference.
+_ROUNDING = 1e-12
+_CHUNK_ENTRIES = 1 << 20  # table entries looked at at once: 8 MiB a temporary
+_BLOCKS_PER_THREAD = 4  # more blocks of chains than threads, so that a slow one is not waited for
+_SMALL_WORK = 100_000  # updates below which starting threads costs more than it saves
+
+
+class SwendsenWang(Engine):
+    """Chains of Swendsen-Wang sweeps on an attractive Ising or Potts model with any unaries.
+
+    The model must be, up to functions of one variable in the tables,
+    ``p(x) ~ exp(sum_i u_i(x_i) + sum_ij J_ij [x_i = x_j])`` with all ``J_ij >= 0``. These functions are found and
+    moved into the unaries. Binary variables are relabelled where that makes negative couplings positive, so that for
+    instance an antiferromagnet on a grid will do; states go in and out with the labels of the model.
+
+    One sweep: every edge whose ends agree becomes a bond with probability ``1 - exp(-J)``; every cluster of variables
+    joined by bonds draws one new state s for all its members i with probability proportional to
+    ``exp(sum_i u_i(s))``.
+
+    Parameters
+    ----------
+    model : MarkovRandomField
+        Unaries may be -inf, tables not. (The state counts at the ends of a coupling must be equal, so leave forbidden
+        states in.)
+    num_chains : int
+        At least 1.
+    seed : int or None
+        At least 0; one is drawn when None, and kept in the attribute ``seed``.
+    num_threads : int or None
+        At most this many threads; by default as many as there are processors, and never more than chains. The number
+        changes no bit of the results.
+
+    Raises
+    ------
+    UnfitMethodError
+        If the model is not of this class; the message names an edge and the reason.
+    ValueError
+        If an argument is not in its range.
+
+    Notes
+    -----
+    *Why the target is left invariant* (Edwards and Sokal 1988). Give every edge a bond variable b in {0, 1}, and with
+    q = exp(-J) consider
+
+        p(x, b) ~ prod_i exp(u_i(x_i)) prod_ij ( q_ij [b_ij = 0] + (1 - q_ij) [b_ij = 1] [x_i = x_j] ).
+
+    Summed over b, an edge contributes 1 if its ends agree and exp(-J) if not, so that x has the distribution of the
+    model. Given x, bonds are independent: 1 with probability 1 - q where the ends agree, otherwise 0. Given b, all
+    that is left of the edges is that the states of each cluster are equal, so clusters are independent, each with
+    state s in proportion to the product of exp(u_i(s)) over its members. A sweep draws b given x, then x given b:
+    two Gibbs steps on p(x, b), and each leaves it invariant. Unaries enter the second step exactly. A ghost spin,
+    bound to the others by the fields, would instead freeze the clusters bound to it and leave the others to a fair
+    coin; drawing from the summed unaries is what remains of that when the ghost's bonds are summed out. Without any
+    bond, of positive probability, every variable is drawn on its own, so every allowed configuration can follow every
+    other in one sweep: the chain is ergodic. Unaries of -inf do no harm: the state that a cluster has now is allowed
+    for all its members.
+
+    *Sums* are Rao-Blackwellised: a sweep adds, for each variable, the distribution that its cluster draws from: the
+    mean, given the bonds, of the indicators of its states. For a chain that alternates two blocks of variables, here
+    x and b, this lowers the variance of averages over sweeps, too (Liu, Wong and Kong 1994).
+
+    *Speed of mixing.* Sweeps help where strong couplings slow single-variable updates down and unaries are weak or
+    agree. Where strong unaries pull a strongly coupled cluster both ways they do not: it seldom changes its state.
+
+    *Start.* Every chain starts at a draw from the model without couplings, the first numbers of its stream.
+
+    Probabilities are rounded to multiples of 2**-53. Time: O(n + m) a sweep, practically. Memory: 16 bytes an edge, 8
+    bytes a unary entry, a byte a variable and chain (four from 257 states on), 12 bytes a variable and thread if all
+    variables are binary, otherwise 4 and 8 a unary entry, and while there are sums, 8 bytes a chain for each variable
+    if all are binary, otherwise for each unary entry.
+
+    References
+    ----------
+    Swendsen and Wang, "Nonuniversal critical dynamics in Monte Carlo simulations", Phys. Rev. Lett. 58 (1987).
+    Edwards and Sokal, "Generalization of the Fortuin-Kasteleyn-Swendsen-Wang representation and Monte Carlo
+    algorithm", Phys. Rev. D 38 (1988).
+    Liu, Wong and Kong, "Covariance structure of the Gibbs sampler", Biometrika 81 (1994).
+
+    Examples
+    --------
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=1.0, field=[0.5, 0.0, -0.2])
+    >>> engine = SwendsenWang(model, num_chains=10, seed=1)
+    >>> engine.advance(20, collect=False)
+    >>> engine.advance(1000, collect=True)
+    >>> sums = engine.take_sums()
+    >>> sums.shape, sums[:2, 0].sum().item()
+    ((6, 10), 1000.0)
+    >>> from fastmix import infer
+    >>> bool(abs(sums.mean(axis=1) / 1000 - infer(model, method="exact").node_marginals).max() < 0.02)
+    True
+    """
+
+    def __init__(
+        self, model: MarkovRandomField, *, num_chains: int, seed: int | None, num_threads: int | None = None
+    ) -> None:
+        self.model = model
+        self.num_chains, self.seed = check_count("num_chains", num_chains, least=1), choose_seed(seed)
+        self.num_threads = min(check_threads(num_threads), self.num_chains)
+        form = _normal_form(model)
+        from fastmix.methods.swendsen_wang_kernels import start_generators
+
+        self._heads, self._tails, self._flips = form.heads, form.tails, form.flips
+        # A number of 53 bits is below the threshold exactly when the uniform number it stands for is below 1 - exp(-J).
+        self._thresholds = np.ceil(-np.expm1(-form.couplings) * 2.0**53).astype(np.uint64)
+        self._binary = bool((model.num_states == 2).all())
+        self._log_unary = form.log_unary[::2] - form.log_unary[1::2] if self._binary else form.log_unary
+        kind: type[np.unsignedinteger[Any]] = np.uint8 if model.num_states.max(initial=1) <= 256 else np.uint32
+        self._states: NDArray[Any] = np.zeros((self.num_chains, model.num_variables), dtype=kind)
+        self._random = start_generators(self.seed, self.num_chains)
+        self._sums: FloatArray | None = None
+        self._num_collected = 0
+        self._run(1, collect=False, num_edges=0)
+
+    def get_states(self) -> IntArray:
+        """Current configurations (num_chains, n)."""
+        states = self._states.astype(np.int64)
+        if self._flips is not None:
+            states ^= self._flips
+        return states
+
+    def set_states(self, states: IntArray) -> None:
+        """Start from these configurations (num_chains, n).
+
+        Raises
+        ------
+        ModelError
+            If the shape is wrong, a state does not exist, or a unary forbids it.
+        """
+        x, shape = self.model._as_states(states)
+        if shape != (self.num_chains,):
+            expected = (self.num_chains, self.model.num_variables)
+            raise ModelError(f"states must have shape {expected}, got {(*shape, self.model.num_variables)}")
+        forbidden = self.model.log_unary == -np.inf
+        if forbidden.any() and (chosen := forbidden[self.model.unary_offsets[:-1] + x]).any():
+            c, i = np.argwhere(chosen)[0].tolist()
+            raise ModelError(f"states must be allowed, but variable {i} of chain {c} has forbidden state {x[c, i]}")
+        self._states[...] = x if self._flips is None else x ^ self._flips
+
+    def advance(self, num_sweeps: int, *, collect: bool) -> None:
+        """Run sweeps; with ``collect`` add to the sums, at each, the distributions that states are drawn from."""
+        count = check_count("num_sweeps", num_sweeps, least=0)
+        if collect:
+            if self._sums is None:
+                self._sums = np.zeros((self.num_chains, len(self._log_unary)))
+            self._num_collected += count
+        self._run(count, collect=collect)
+
+    def take_sums(self) -> FloatArray:
+        """Sums over the sweeps collected since the last call, (entries of log_unary, num_chains), and start anew.
+
+        An entry is the sum over sweeps of the probability of the state given the bonds of the sweep.
+        """
+        sums, count = self._sums, self._num_collected
+        self._sums, self._num_collected = None, 0
+        if sums is None:
+            return np.zeros((len(self.model.log_unary), self.num_chains))
+        if self._binary:
+            pairs = np.empty((*sums.shape, 2))
+            pairs[..., 0] = sums
+            np.subtract(count, sums, out=pairs[..., 1])
+            sums = pairs.reshape(self.num_chains, -1)
+        if self._flips is not None:
+            sums = sums[:, _flipped_entries(self.model, self._flips)]
+        return sums.T
+
+    def get_random_state(self) -> UintArray:
+        """States (num_chains, 4) of the generators, which :meth:`set_random_state` takes back."""
+        return self._random.copy()
+
+    def set_random_state(self, state: UintArray) -> None:
+        """Continue as an engine did that gave this state.
+
+        Raises
+        ------
+        ValueError
+            If it is not an array of uint64 of shape (num_chains, 4), or the state of a chain is all zeros.
+        """
+        array = np.asarray(state)
+        if array.shape != self._random.shape or array.dtype != np.uint64:
+            raise ValueError(
+                f"state must be a uint64 array of shape {self._random.shape}, got {array.dtype} of {array.shape}"
+            )
+        if not array.any(axis=1).all():
+            raise ValueError("state must not be all zeros for a chain; take it from get_random_state")
+        self._random[...] = array
+
+    def _run(self, num_sweeps: int, *, collect: bool, num_edges: int | None = None) -> None:
+        """Sweeps of all chains, with the first edges only if their number is given."""
+        from fastmix.methods import swendsen_wang_kernels as kernels
+
+        run: Any = kernels.run_binary if self._binary else kernels.run_general
+        edges = (self._heads[:num_edges], self._tails[:num_edges], self._thresholds[:num_edges])
+        unary = (self._log_unary,) if self._binary else (self.model.unary_offsets, self._log_unary)
+        sums = self._sums if collect and self._sums is not None else np.zeros((1, 0))
+
+        def run_block(block: tuple[int, int]) -> None:
+            # Random numbers wrap around; NumPy would warn of it when Numba's compiler is switched off.
+            with np.errstate(over="ignore"):
+                run(*edges, *unary, self._states, self._random, sums, *block, num_sweeps, collect)
+
+        num_updates = self.num_chains * num_sweeps * self.model.num_variables
+        if self.num_threads == 1 or num_updates < _SMALL_WORK:
+            run_block((0, self.num_chains))
+            return
+        num_blocks = min(self.num_chains, _BLOCKS_PER_THREAD * self.num_threads)
+        bounds = [self.num_chains * k // num_blocks for k in range(num_blocks + 1)]
+        with ThreadPoolExecutor(self.num_threads) as pool:
+            for _ in pool.map(run_block, pairwise(bounds)):
+                pass  # an exception of a thread is raised here
+
+
+def check_swendsen_wang(model: MarkovRandomField) -> None:
+    """Raise unless :class:`SwendsenWang` can sample from the model.
+
+    Every table must be ``T(a, b) = J [a = b] + r(a) + s(b)`` to rounding (1e-12 of its largest entry, or of 1), with
+    J >= 0, and equal state counts at both ends unless J = 0. Tables of two binary variables always have this form, and
+    may have J < 0 as long as no cycle has an odd number of such edges, because variables can then be relabelled.
+
+    Raises
+    ------
+    UnfitMethodError
+        If the model is not of this class; the message names an edge and the reason.
+
+    Notes
+    -----
+    Time and memory are linear in the number of entries.
+
+    Examples
+    --------
+    >>> check_swendsen_wang(MarkovRandomField.potts([(0, 1)], coupling=0.5, num_states=3))
+    >>> check_swendsen_wang(MarkovRandomField.potts([(0, 1)], coupling=-0.5, num_states=3))
+    Traceback (most recent call last):
+    fastmix.errors.UnfitMethodError: Swendsen-Wang needs attractive Ising or Potts couplings, but edge (0, 1) has the
+    negative coupling -0.5; use Gibbs sampling instead
+    """
+    _normal_form(model)
+
+
+def is_swendsen_wang(model: MarkovRandomField) -> bool:
+    """Whether :func:`check_swendsen_wang` accepts the model.
+
+    Examples
+    --------
+    >>> square = [(0, 1), (1, 2), (2, 3), (0, 3)]
+    >>> [is_swendsen_wang(MarkovRandomField.ising(square, [1, 1, J, -1])) for J in (1, -1)]
+    [False, True]
+    """
+    try:
+        check_swendsen_wang(model)
+    except UnfitMethodError:
+        return False
+    return True
+
+
+# -- the form that sweeps work on -----------------------------------------------------------------------------------
+
+
+class _NormalForm(NamedTuple):
+    """The model as ``sum_i u_i(y_i) + sum_ij J_ij [y_i = y_j]`` with J > 0, for y = x after the flips."""
+
+    heads: NDArray[np.uint32]
+    tails: NDArray[np.uint32]
+    couplings: FloatArray
+    log_unary: FloatArray
+    flips: BoolArray | None  # binary variables whose states are exchanged, (n,); None for no variable
+
+
+def _normal_form(model: MarkovRandomField) -> _NormalForm:
+    """The normal form of a model, or an :class:`UnfitMethodError` that says why there is none."""
+    if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
+        position = int(model.log_pairwise.argmin())
+        edge = int(np.searchsorted(model.pairwise_offsets, position, side="right")) - 1
+        raise _unfit(model, edge, "forbids a pair of states (-inf in its table)")
+    couplings, log_unary = _split_tables(model)
+    negative = couplings < 0.0
+    larger = negative & (model.num_states[model.edges[:, 0]] > 2)
+    if larger.any():
+        edge = int(larger.argmax())
+        raise _unfit(model, edge, f"has the negative coupling {couplings[edge]:.6g}")
+    flips = None
+    if negative.any():
+        flips = _flips(model, couplings)
+        log_unary = log_unary[_flipped_entries(model, flips)]
+    kept = couplings != 0.0
+    heads, tails = model.edges[kept].astype(np.uint32).T
+    return _NormalForm(
+        np.ascontiguousarray(heads), np.ascontiguousarray(tails), np.abs(couplings[kept]), log_unary, flips
+    )
+
+
+def _split_tables(model: MarkovRandomField) -> tuple[FloatArray, FloatArray]:
+    """J of every edge, zero if it is zero to rounding, and the unaries with the rest of the tables added."""
+    couplings, log_unary = np.zeros(model.num_edges), model.log_unary.copy()
+    left, right = model.num_states[model.edges].T
+    shapes = left * (int(model.num_states.max(initial=0)) + 1) + right
+    for shape in np.unique(shapes):
+        members = np.flatnonzero(shapes == shape)
+        rows, cols = int(left[members[0]]), int(right[members[0]])
+        step = max(1, _CHUNK_ENTRIES // (rows * cols))
+        for start in range(0, len(members), step):
+            _split_chunk(model, members[start : start + step], rows, cols, couplings, log_unary)
+    return couplings, log_unary
+
+
+def _split_chunk(
+    model: MarkovRandomField, edges: IntArray, rows: int, cols: int, couplings: FloatArray, log_unary: FloatArray
+) -> None:
+    """The same for some edges of one shape: sets their couplings, adds to the unaries."""
+    # The axis of the edges comes last, where NumPy is fast.
+    tables = model.log_pairwise[np.arange(rows * cols)[:, None] + model.pairwise_offsets[edges]]
+    tables = tables.reshape(rows, cols, -1)
+    tolerance = _ROUNDING * np.maximum(1.0, np.abs(tables).max(axis=(0, 1)))
+    with np.errstate(over="ignore", invalid="ignore"):  # entries near the largest number fail the test below
+        # Row and column means take up r, s and the means of the rest: J [a = b] leaves J ([a = b] - 1 / L).
+        by_row, by_col = tables.mean(axis=1), tables.mean(axis=0)
+        overall = by_row.mean(axis=0)
+        by_row -= overall
+        by_col -= overall
+        centred = tables - by_row[:, None] - by_col - overall
+        strength = np.zeros(len(edges))
+        if rows == cols and rows > 1:
+            strength = np.trace(centred) / (rows - 1)
+            centred -= (np.eye(rows) - 1.0 / rows)[:, :, None] * strength
+        excess = np.abs(centred).max(axis=(0, 1))
+    fits = excess <= tolerance
+    if not fits.all():
+        k = int(fits.argmin())
+        if rows != cols:
+            reason = (
+                f"couples variables of {rows} and {cols} states; if forbidden states were dropped, give the model with "
+                "them (reduce_model(..., drop_forbidden=False))"
+            )
+        else:
+            reason = (
+                f"is no Potts table, J on the diagonal plus a function of each variable: it is off by {excess[k]:.3g}"
+            )
+        raise _unfit(model, int(edges[k]), reason)
+    couplings[edges] = np.where(np.abs(strength) <= tolerance, 0.0, strength)
+    for end, part, count in ((0, by_row, rows), (1, by_col, cols)):
+        if part.any():  # often there is nothing to move
+            np.add.at(log_unary, np.arange(count)[:, None] + model.unary_offsets[model.edges[edges, end]], part)
+
+
+def _flips(model: MarkovRandomField, couplings: FloatArray) -> BoolArray:
+    """Binary variables to exchange the states of, so that no coupling is negative.
+
+    In the double cover of the graph, nodes v and v + n stand for v as it is and exchanged; a positive coupling joins
+    equal, a negative one unequal versions. A choice of versions that makes all couplings positive is a union of
+    components, and exists when none contains both versions of a variable.
+    """
+    n = model.num_variables
+    kept = np.flatnonzero(couplings)
+    i, j = model.edges[kept].T
+    shift = np.where(couplings[kept] < 0.0, n, 0)
+    pairs = np.concatenate([np.stack([i, j + shift], axis=1), np.stack([i + n, j + (n - shift)], axis=1)])
+    _, labels = connected_components(2 * n, canonical_edges(2 * n, pairs))
+    broken = (labels[:n] == labels[n:])[model.edges[:, 0]] & (couplings < 0.0)
+    if broken.any():
+        edge = int(broken.argmax())
+        raise _unfit(
+            model,
+            edge,
+            f"has the negative coupling {couplings[edge]:.6g}, which no exchange of states removes: a cycle connected "
+            "to it has an odd number of negative couplings",
+        )
+    return np.asarray(labels[:n] > labels[n:])
+
+
+def _flipped_entries(model: MarkovRandomField, flips: BoolArray) -> IntArray:
+    """Position in log_unary of the entry that takes the place of each."""
+    positions = np.arange(len(model.log_unary))
+    first = model.unary_offsets[:-1][flips]
+    positions[first] += 1
+    positions[first + 1] -= 1
+    return positions
+
+
+def _unfit(model: MarkovRandomField, edge: int, reason: str) -> UnfitMethodError:
+    i, j = model.edges[edge].tolist()
+    return UnfitMethodError(
+        f"Swendsen-Wang needs attractive Ising or Potts couplings, but edge ({i}, {j}) {reason}; "
+        "use Gibbs sampling instead"
+    )

@@ -1,0 +1,8 @@
+"""Replica exchange: marginals and log Z of models in which single chains get stuck."""
+
+from __future__ import annotations
+
+from fastmix.methods.tempering.api import temper
+from fastmix.methods.tempering.result import TemperResult
+
+__all__ = ["TemperResult", "temper"]

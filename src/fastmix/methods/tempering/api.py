@@ -1,0 +1,446 @@
+"""``temper()``: replica exchange along a path of models, planned, run in batches and judged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix._checks import (
+    check_accuracy,
+    check_count,
+    check_positive,
+    check_threads,
+    choose_seed,
+)
+from fastmix._clock import Clock
+from fastmix._memory import check_memory
+from fastmix.chains.cuda.device import cuda_available, require_cuda
+from fastmix.chains.gibbs import check_conditionals
+from fastmix.errors import NotConvergedError, UnfitMethodError
+from fastmix.methods.diagnostics import Summary, summarise
+from fastmix.methods.tempering.cuda_ladder import CudaLadder, ladders_together
+from fastmix.methods.tempering.ladder import Ladder
+from fastmix.methods.tempering.path import TemperingPath, make_path
+from fastmix.methods.tempering.phases import outweighing
+from fastmix.methods.tempering.result import TemperResult
+from fastmix.methods.tempering.run import Plan, Run
+from fastmix.methods.tempering.swendsen_wang_moves import check_swendsen_wang_moves, fits_swendsen_wang_moves
+from fastmix.model import Evidence, MarkovRandomField, check_model
+from fastmix.model.reduce import Reduction, certain_entries, reduce_model
+from fastmix.results import Status, provenance
+from fastmix.theory.certificates import certify
+
+__all__ = ["MOVES", "temper"]
+
+FloatArray = NDArray[np.float64]
+
+MOVES = ("houdayer", "swendsen-wang")
+_NUM_SWEEPS = 5_000
+_MOST_SWEEPS = 1_000_000  # where an accuracy decides
+_LEAST_BURN_IN = 200
+_SPARSE = 6.0  # neighbours a variable on average, up to which clusters of differing variables are worth a try
+_MOST_STATES = 256
+_MOST_REPLICAS = 10_000
+_MIN_TRIPS = 10.0
+_SIGMAS = 3.0  # by which a lower bound may exceed an estimate of log Z
+_SHOWN = 24  # states of a configuration that a note shows
+_THREE_SIGMA = 0.9986501019683699  # probability below three standard deviations of a normal distribution
+_MAX_R_HAT = 1.1
+_BASE_ACCURACY = 0.01
+
+
+def temper(
+    model: MarkovRandomField,
+    *,
+    norm_bound: float | None = None,
+    num_replicas: int | None = None,
+    num_ensembles: int | None = None,
+    num_sweeps: int | None = None,
+    burn_in: int | None = None,
+    accuracy: float | None = None,
+    moves: Literal["auto"] | Sequence[str] = "auto",
+    evidence: Evidence | None = None,
+    edge_marginals: bool = False,
+    confidence: float = 0.95,
+    seed: int | None = None,
+    num_threads: int | None = None,
+    backend: Literal["cpu", "cuda", "auto"] = "cpu",
+    time_limit: float | None = None,
+    progress: Callable[[int, int, float], None] | None = None,
+) -> TemperResult:
+    """Marginals and log Z by replica exchange, for models in which single chains get stuck.
+
+    Replicas of the model are sampled side by side at K rungs of a path of models, from one whose draws and log Z are
+    known exactly to the model itself, and neighbouring rungs exchange their configurations. What a replica cannot do at
+    the top, it does further down, and brings back. The rungs are placed, during the burn-in, where exchanges are
+    rejected equally often, and their number follows from the communication barrier Lambda that this uncovers; exchanges
+    alternate between odd and even rungs, so that replicas drift up and down rather than diffuse [1]_.
+
+    Parameters
+    ----------
+    model : MarkovRandomField
+        Any state counts up to 256. Forbidden pairs are kept at all rungs, as long as every conditional distribution is
+        defined; there is no log Z then, because it is unknown at the start of the path.
+    norm_bound : float, optional
+        Where the path starts, see :func:`fastmix.methods.tempering.path.make_path`: by default at the uniform
+        distribution, from which unaries and couplings grow together, which is the best by measurement. 0 starts at
+        independent variables; a positive number goes through the projection of the model onto that dependency norm.
+    num_replicas : int, optional
+        Rungs K of a ladder, from 2 to 10,000; 2 Lambda + 1 by default.
+    num_ensembles : int, optional
+        Independent runs side by side, at least 2, whose spread gives the error bars; 16 by default, fewer (down to 4)
+        for large models.
+    num_sweeps : int, optional
+        Sweeps of every replica that are averaged, with an exchange after each; 5,000 by default.
+    burn_in : int, optional
+        Sweeps before, in which the ladder is adapted; a quarter of ``num_sweeps``, but at least 200, by default.
+    accuracy : float, optional
+        Stop as soon as all probabilities are within this, by intervals of 95 % confidence each; ``num_sweeps``, a
+        million by default, and ``time_limit`` still hold.
+    moves : "auto" or sequence of {"houdayer", "swendsen-wang"}
+        What is done beside Gibbs sweeps. With ``houdayer`` an ensemble is two ladders, which exchange clusters of
+        variables in which they differ, for graphs of few edges. ``swendsen-wang`` is for attractive Ising and Potts
+        models. ``auto`` takes them where they fit, see the page on tempering in the documentation.
+    evidence : mapping, optional
+        Observed states by variable, numbers or names.
+    edge_marginals : bool
+        Average the pairs of states, in about 1,000 configurations of every ladder.
+    confidence : float
+        Of ``log_z_lower``.
+    seed : int, optional
+        Drawn and returned when not given. The same seed gives the same bits whatever the number of threads, unless
+        a time limit ends the run.
+    num_threads : int, optional
+        All cores by default.
+    backend : {"cpu", "cuda", "auto"}
+        ``cuda`` runs the replicas on an NVIDIA GPU (extra ``gpu``): without cluster moves, with up to 1,024 ladders, of
+        which 32 (binary variables with at most four neighbours) or 4 make an ensemble. ``auto`` takes the GPU if there
+        is one that fits, and says in ``stats["backend"]`` what it took and why.
+    time_limit : float, optional
+        Seconds, without those of compiling. Without ``num_sweeps`` they are the plan: 40 % for the burn-in, the rest
+        for the average. ``stats["stopped_by"]`` says what ended the run: ``done``, ``accuracy``, ``time_limit`` or
+        ``interrupt``.
+    progress : callable, optional
+        Called with sweeps done, sweeps in all and updates per second.
+
+    Returns
+    -------
+    TemperResult
+        Status ``not_mixed`` when an ensemble (on a GPU, a ladder) made fewer than 10 round trips on average, bottom to
+        top and back, or when R-hat over the ensembles is above 1.1 for some variable; ``interrupted`` after Ctrl-C.
+
+    Raises
+    ------
+    UnfitMethodError
+        If a variable has too many states, a move does not fit the model, or there is no GPU that could be used.
+    ModelError
+        If some conditional distribution is undefined, or the evidence is impossible.
+    NotConvergedError
+        If the run ended in the burn-in.
+
+    Notes
+    -----
+    *Error bars.* Ensembles are independent; with E of them the standard error of a probability is their standard
+    deviation over sqrt(E), and intervals need a Student quantile of E - 1 degrees of freedom
+    (:meth:`TemperResult.half_widths`). To its square that of one over the number of round trips is added: a mode of
+    less than about that probability may never have been visited.
+
+    *Log Z* is that of the start plus the log-ratios between rungs by Bennett's acceptance ratio
+    (:func:`fastmix.methods.tempering.log_z.bridge`), with the jackknife over ensembles for the error. ``log_z_lower``
+    comes from annealed importance sampling along the ladder after the run, and holds whether or not anything mixed.
+
+    *Cost.* A sweep takes K times the ladders times n updates, at about 1.5 ns each on one core. Lambda grows like the
+    square root of n, and the memory is a byte an update of a sweep plus 4 K times the patterns of all neighbourhoods.
+
+    References
+    ----------
+    .. [1] S. Syed, A. Bouchard-Côté, G. Deligiannidis and A. Doucet, "Non-reversible parallel tempering: a scalable
+       highly parallel MCMC scheme", Journal of the Royal Statistical Society B 84, 2022.
+
+    Examples
+    --------
+    >>> from fastmix.instances import ising_grid
+    >>> model = ising_grid(4, 4, coupling_max=4.0, attractive=True, seed=0)
+    >>> result = temper(model, num_sweeps=2000, seed=1)
+    >>> str(result.status), bool(result.std_error.max() < 0.02)
+    ('ok', True)
+    >>> from fastmix import infer
+    >>> bool(abs(result.log_z - infer(model, method="exact").log_z) < 4 * result.log_z_std_error)
+    True
+    """
+    check_model(model)
+    clock = Clock(time_limit)
+    if norm_bound is not None:
+        check_positive("norm_bound", norm_bound, or_zero=True)
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}")
+    seed, num_threads = choose_seed(seed), check_threads(num_threads)
+    reduction = reduce_model(model, evidence)
+    small = reduction.model
+    _check_model(small)
+    path = make_path(small, norm_bound=norm_bound)
+    device, place = _choose_device(backend, path, moves)
+    chosen = _choose_moves(() if device == "cuda" else moves, path)
+    pairs = "houdayer" in chosen
+    per_ensemble = ladders_together(path) if device == "cuda" else 2 if pairs else 1
+    plan = _make_plan(num_replicas, num_ensembles, num_sweeps, burn_in, accuracy, per_ensemble, clock.limit)
+    _check_plan_memory(small, plan)
+    certified = _certified_sweeps(path, norm_bound)
+    if certified is not None and plan.burn_in is not None:
+        plan = plan.with_burn_in(max(plan.burn_in, certified))
+    options: dict[str, Any] = {
+        "norm_bound": norm_bound, "num_replicas": num_replicas, "num_ensembles": num_ensembles,
+        "num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "accuracy": accuracy, "confidence": confidence,
+        "moves": list(chosen),
+        "evidence": None if evidence is None else {str(k): v for k, v in evidence.items()}, "time_limit": time_limit,
+        "backend": backend,
+    }  # fmt: skip
+    ladder: Ladder
+    if device == "cuda":
+        ladder = CudaLadder(path, seed=seed)
+    else:
+        ladder = Ladder(path, seed=seed, pairs=pairs, clusters="swendsen-wang" in chosen, num_threads=num_threads)
+    run = Run(ladder, plan, clock, edge_marginals=edge_marginals, progress=progress)
+    stopped_by = run.go()
+    if not run.statistics.num_batches:
+        raise NotConvergedError(
+            f"tempering stopped ({stopped_by}) before the first batch was complete: nothing to report"
+        )
+    bound = run.bound(confidence) if stopped_by != "interrupt" else None
+    result = _result(model, reduction, stopped_by, run, bound, confidence, certified, seed, options)
+    named = cuda_available()[1] if device == "cuda" else "cpu"
+    stats, origin = {**result.stats, "backend": place}, {**result.provenance, "device": named}
+    if edge_marginals:
+        stats["edge_marginals"] = "counts of pairs"
+    return replace(result, stats=stats, provenance=origin)
+
+
+# -- what is asked for ------------------------------------------------------------------------------------------------
+
+
+def _choose_device(backend: str, path: TemperingPath, moves: Literal["auto"] | Sequence[str]) -> tuple[str, str]:
+    """Where to run, ``cpu`` or ``cuda``, and that in words."""
+    if backend not in ("cpu", "cuda", "auto"):
+        raise ValueError(f"backend must be cpu, cuda or auto, got {backend!r}")
+    if backend == "cpu":
+        return "cpu", "cpu"
+    try:
+        if moves != "auto" and moves:
+            raise UnfitMethodError(f"backend must be cpu for tempering with {', '.join(moves)}, got cuda")
+        require_cuda()
+        ladders_together(path)
+        if not path.model.num_edges:
+            raise UnfitMethodError("backend must be cpu for tempering a model without edges, got cuda")
+    except UnfitMethodError as error:
+        if backend == "cuda":
+            raise
+        return "cpu", f"cpu ({error})"
+    return "cuda", f"cuda ({cuda_available()[1]})"
+
+
+def _check_model(model: MarkovRandomField) -> None:
+    if model.num_variables and model.num_states.max() > _MOST_STATES:
+        raise UnfitMethodError(
+            f"tempering needs variables of at most {_MOST_STATES} states, but variable "
+            f"{int(model.num_states.argmax())} has {int(model.num_states.max())}; use Gibbs sampling instead"
+        )
+    check_conditionals(model)
+
+
+def _choose_moves(moves: Literal["auto"] | Sequence[str], path: TemperingPath) -> tuple[str, ...]:
+    """The moves to make, in the order of ``MOVES``."""
+    model = path.model
+    if isinstance(moves, str):
+        if moves != "auto":
+            raise ValueError(f"moves must be 'auto' or a list of {', '.join(MOVES)}, got {moves!r}")
+        sparse = 0 < 2 * model.num_edges <= _SPARSE * model.num_variables
+        attractive = path.forbidden is None and model.num_edges > 0 and fits_swendsen_wang_moves(path)
+        return tuple(name for name, fits in zip(MOVES, (sparse, attractive), strict=True) if fits)
+    if unknown := [name for name in moves if name not in MOVES]:
+        raise ValueError(f"moves must be 'auto' or a list of {', '.join(MOVES)}, got {unknown[0]!r}")
+    if "swendsen-wang" in moves:
+        check_swendsen_wang_moves(path)
+    return tuple(name for name in MOVES if name in moves)
+
+
+def _make_plan(
+    num_replicas: int | None,
+    num_ensembles: int | None,
+    num_sweeps: int | None,
+    burn_in: int | None,
+    accuracy: float | None,
+    per_ensemble: int,
+    limit: float | None,
+) -> Plan:
+    given = {"num_replicas": (num_replicas, 2, _MOST_REPLICAS), "num_ensembles": (num_ensembles, 2, None)}
+    given |= {"num_sweeps": (num_sweeps, 1, None), "burn_in": (burn_in, 0, None)}
+    for name, (value, least, most) in given.items():
+        if value is not None:
+            check_count(name, value, least=least, most=most)
+    if accuracy is not None:
+        check_accuracy(accuracy)
+    sweeps = num_sweeps
+    if sweeps is None and accuracy is not None:
+        sweeps = _MOST_SWEEPS
+    if sweeps is None and limit is None:
+        sweeps = _NUM_SWEEPS
+    if burn_in is None and sweeps is not None:
+        burn_in = max(_LEAST_BURN_IN, min(sweeps, _NUM_SWEEPS if accuracy is not None else sweeps) // 4)
+    return Plan(
+        num_ensembles=num_ensembles,
+        per_ensemble=per_ensemble,
+        num_replicas=num_replicas,
+        num_sweeps=sweeps,
+        burn_in=burn_in,
+        accuracy=accuracy,
+    )
+
+
+def _check_plan_memory(model: MarkovRandomField, plan: Plan) -> None:
+    """Refuse ensembles whose configurations (twice) and sums would not fit, before the first of them is drawn."""
+    if plan.num_ensembles is None:
+        return
+    replicas = plan.per_ensemble * (plan.num_replicas or 3)
+    each = 2.0 * replicas * (model.num_variables + 20.0) + 100.0 * len(model.log_unary)
+    check_memory(
+        plan.num_ensembles * each, f"num_ensembles {plan.num_ensembles}", "run fewer ensembles, or fewer replicas"
+    )
+
+
+def _certified_sweeps(path: TemperingPath, norm_bound: float | None) -> int | None:
+    """Sweeps that provably bring Gibbs sampling of the projected model to an accuracy of 0.01, if they are known."""
+    if path.kind != "projected" or norm_bound is None or norm_bound >= 1.0:
+        return None
+    return certify(path.model_at(0.5), accuracy=_BASE_ACCURACY, per_variable=True).num_sweeps
+
+
+# -- what comes back --------------------------------------------------------------------------------------------------
+
+
+def _few(num_ensembles: int) -> float:
+    """Factor for a standard error from few ensembles, such that three of them cover as much as of a known one."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(num_ensembles - 1, _THREE_SIGMA)) / 3.0
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    status: Status
+    note: str
+
+
+def _assess(run: Run, summary: Summary, trips: NDArray[np.int64]) -> _Verdict:
+    mean = float(trips.mean())
+    whose = "an ensemble"
+    if run.ladder.device != "cpu":
+        # Many ladders make many trips together: what counts is whether each of them has forgotten its start.
+        mean, whose = mean / run.plan.per_ensemble, "a ladder"
+    worst = int(summary.r_hat.argmax()) if len(summary.r_hat) else 0
+    if mean < _MIN_TRIPS:
+        return _Verdict(
+            Status.NOT_MIXED,
+            f"Not mixed: {mean:.3g} round trips {whose} on average, fewer than {_MIN_TRIPS:g}; run longer.",
+        )
+    if len(summary.r_hat) and summary.r_hat[worst] > _MAX_R_HAT:
+        return _Verdict(
+            Status.NOT_MIXED,
+            f"Not mixed: R-hat over the ensembles is {summary.r_hat[worst]:.4g} for variable {worst}, above "
+            f"{_MAX_R_HAT:g}, in spite of {mean:.3g} round trips {whose}; run longer.",
+        )
+    return _Verdict(Status.OK, f"{mean:.3g} round trips {whose} on average; the ensembles agree.")
+
+
+def _compare_bounds(run: Run, log_z: float, std_error: float, lower: float | None) -> _Verdict | None:
+    """The verdict on an estimate of log Z that lies below what is known to be below log Z; None if it does not."""
+    margin = _SIGMAS * std_error
+    found = outweighing(run.ladder.path, run.phases, log_z, margin)
+    start = f"Not mixed: log Z is estimated at {log_z:.6g} with a standard error of {std_error:.2g}"
+    if found is not None:
+        phase, bound = found
+        mode = " ".join(str(state) for state in phase.mode[:_SHOWN].tolist()) + " ..." * (len(phase.mode) > _SHOWN)
+        return _Verdict(
+            Status.NOT_MIXED,
+            f"{start}, but configurations around {mode}, of log-weight {phase.log_weight:.6g}, show that it is at "
+            f"least {bound:.6g}; run longer, or with more replicas.",
+        )
+    if lower is not None and lower > log_z + margin:
+        return _Verdict(
+            Status.NOT_MIXED, f"{start}, below the bound {lower:.6g} from annealing; run longer, or with more replicas."
+        )
+    return None
+
+
+def _result(
+    model: MarkovRandomField,
+    reduction: Reduction,
+    stopped_by: str,
+    run: Run,
+    bound: tuple[float, float] | None,
+    confidence: float,
+    certified: int | None,
+    seed: int,
+    options: dict[str, Any],
+) -> TemperResult:
+    small, ladder, plan = reduction.model, run.ladder, run.plan
+    summary = summarise(run.statistics, small)
+    counts = ladder.counts()
+    trips = counts.trips.reshape(run.num_ensembles, plan.per_ensemble).sum(axis=1)
+    overlooked = 1.0 / (float(trips.sum()) + 1.0)
+    ratio, start = run.log_z(), ladder.path.log_z
+    if not math.isfinite(ratio.value):  # some rungs have not been compared yet
+        start = None
+    log_z = None if start is None else start + ratio.value
+    log_z_error = None if start is None else math.hypot(ratio.std_error * _few(run.num_ensembles), overlooked)
+    lower = None if start is None or bound is None else start + bound[0]
+    verdict = _assess(run, summary, trips)
+    if verdict.status == Status.OK and log_z is not None and log_z_error is not None:
+        verdict = _compare_bounds(run, log_z, log_z_error, lower) or verdict
+    status = Status.INTERRUPTED if stopped_by == "interrupt" else verdict.status
+    means = run.statistics.chain_means()
+    spread = means.std(axis=1, ddof=1) / math.sqrt(run.num_ensembles)
+    error = np.hypot(spread, overlooked)
+    error[certain_entries(small)] = 0.0
+    std_error = np.zeros(len(model.log_unary))
+    std_error[reduction.unary_positions] = error
+    ess, r_hat = np.full(model.num_variables, np.inf), np.ones(model.num_variables)
+    ess[reduction.variables], r_hat[reduction.variables] = summary.ess, summary.r_hat
+    edges = None
+    if run.pairs is not None:
+        total = run.pairs[: small.pairwise_offsets[1]].sum() if len(run.pairs) else 1.0
+        edges = reduction.expand_edge_marginals(summary.mean, run.pairs / max(total, 1.0))
+    rejection = counts.rejection
+    stats: dict[str, Any] = {
+        "num_ensembles": run.num_ensembles, "num_ladders": ladder.num_ladders, "num_replicas": ladder.num_rungs,
+        "num_sweeps": run.statistics.num_sweeps, "burn_in": run.burned, "barrier": float(rejection.sum()),
+        "round_trips": int(trips.sum()), "updates": run.updates, "updates_per_second": run.updates_per_second(),
+        "stopped_by": stopped_by, **run.clock.stats(), "path": ladder.path.kind, "note": verdict.note,
+        "certified_sweeps": certified,
+        "log_z_integral": None if start is None else start + ratio.integral,
+        "log_z_annealed": None if start is None or bound is None else start + bound[1],
+    }  # fmt: skip
+    return TemperResult(
+        model=model,
+        method="tempered",
+        status=status,
+        node_marginals=reduction.expand_node_marginals(summary.mean),
+        edge_marginals=edges,
+        log_z=log_z,
+        stats=stats,
+        provenance=provenance(model, seed=seed, **options),
+        std_error=std_error,
+        ess=ess,
+        r_hat=r_hat,
+        log_z_std_error=log_z_error,
+        log_z_lower=lower,
+        log_z_confidence=None if lower is None else confidence,
+        positions=ladder.positions,
+        rejection=rejection,
+        round_trips=trips,
+        states=reduction.expand_states(ladder.get_top_states()),
+    )

@@ -1,0 +1,158 @@
+"""Log Z from a ladder: bridges between successive rungs, thermodynamic integration, and a stochastic lower bound."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.methods.tempering.population import Population
+
+__all__ = ["LogZ", "annealed_weights", "bridge", "guess_steps", "lower_bound"]
+
+FloatArray = NDArray[np.float64]
+
+_CHUNK = 64  # positions whose tables are made at once
+_SHARES = (0.125, 0.25, 0.5, 0.75, 0.875)  # of the weights, those above which the bound looks at
+
+
+@dataclass(frozen=True, eq=False)
+class LogZ:
+    """The log of the ratio of normalisers between the ends of a ladder.
+
+    Attributes
+    ----------
+    steps : float array (K - 1,)
+        Between each rung and the next; they sum to ``value``.
+    value, std_error : float
+    integral : float
+        The same by thermodynamic integration.
+    bounds : (float, float)
+        Averages of D from below and from above: the true ratio lies between their expectations.
+    """
+
+    steps: FloatArray
+    value: float
+    std_error: float
+    integral: float
+    bounds: tuple[float, float]
+
+
+def bridge(sums: FloatArray, shifts: FloatArray) -> LogZ:
+    """Log of ``Z_K / Z_1`` by Bennett's acceptance ratio between successive rungs, its error by the jackknife.
+
+    For ``D = w_{k+1} - w_k``, the difference of the log-weights, any number s, and ``f(z) = 1 / (1 + exp(-z))``,
+
+        Z_{k+1} / Z_k = exp(s) E_k[f(D - s)] / E_{k+1}[f(s - D)],
+
+    with the least variance (for independent draws) where s is the answer itself [1]_.
+
+    Parameters
+    ----------
+    sums : float array (6, K - 1, E)
+        What exchanges of E independent ensembles added up, see :func:`fastmix.methods.tempering.kernels.exchange`.
+    shifts : float array (K - 1,)
+        The numbers s with which it was done.
+
+    Notes
+    -----
+    Jensen's inequality for both ends gives ``E_k[D] <= log Z_{k+1} / Z_k <= E_{k+1}[D]``; thermodynamic integration
+    with the trapezoidal rule is the average of the two.
+
+    References
+    ----------
+    .. [1] C. H. Bennett, "Efficient estimation of free energy differences from Monte Carlo data", J. Comput. Phys. 22,
+       1976.
+    """
+    count = sums.shape[2]
+    whole = sums.sum(axis=2)
+    steps = shifts + _log_ratio(whole[4], whole[5])
+    std_error = math.inf
+    if count > 1:
+        with np.errstate(invalid="ignore"):
+            parts = whole[:, :, None] - sums  # without one ensemble each
+            left_out = (shifts[:, None] + _log_ratio(parts[4], parts[5])).sum(axis=0)
+            spread = float(np.sum((left_out - left_out.mean()) ** 2))
+        std_error = math.sqrt((count - 1) / count * spread) if math.isfinite(spread) else math.inf
+    proposed = np.maximum(whole[0], 1.0)
+    below, above = float((whole[2] / proposed).sum()), float((whole[3] / proposed).sum())
+    return LogZ(steps, float(steps.sum()), std_error, 0.5 * (below + above), (below, above))
+
+
+def guess_steps(sums: FloatArray, shifts: FloatArray) -> FloatArray:
+    """Log-ratios between successive rungs (K - 1,) that are safe to aim at, however bad the shifts were so far.
+
+    Far off, the acceptance ratio is 0 or 1 and its logarithm useless; the averages of D at both ends bracket the truth.
+    """
+    whole = sums.sum(axis=2)
+    below, above = whole[2:4] / np.maximum(whole[0], 1.0)
+    steps = np.nan_to_num(shifts + _log_ratio(whole[4], whole[5]), nan=np.inf)
+    return np.clip(steps, np.minimum(below, above), np.maximum(below, above))
+
+
+def annealed_weights(
+    population: Population, positions: FloatArray, *, stop: Callable[[], bool] = lambda: False
+) -> FloatArray:
+    """Log-weights (N,) of annealed importance sampling (Neal, 2001): the mean of their exponentials is Z_1 / Z_0.
+
+    Parameters
+    ----------
+    population : Population
+        Fresh, of exact draws from the first model of the path.
+    positions : float array (T,)
+        Ascending from 0 to 1; a sweep is made at each.
+    stop : callable
+        Asked between chunks of positions; once it is true the rest is skipped in one step, which costs tightness but
+        no validity.
+    """
+    path = population.path
+    total = np.zeros(population.size)
+    here = path.coefficients(positions[:1])[0]
+    first = 1
+    while first < len(positions):
+        chunk = positions[-1:] if stop() else positions[first : first + _CHUNK]
+        first = len(positions) if stop() else first + len(chunk)
+        coefficients = path.coefficients(chunk)
+        population.set_positions(chunk)
+        for k, there in enumerate(coefficients):
+            total += (there - here) @ population.energies()
+            here = there
+            population.move(k)
+        if chunk[-1] == positions[-1]:
+            break
+    return total
+
+
+def lower_bound(log_weights: FloatArray, confidence: float) -> float:
+    """A number that is at most log Z with the given confidence, from independent weights with ``E[w] = Z``.
+
+    By Markov's inequality ``P(w >= Z / a) <= a`` for each weight, so that the number of weights that large is at most
+    binomial: if a is chosen such that m or more out of N happen with probability d, then
+    ``log Z >= log w_(m) + log a`` with probability at least 1 - d for the m-th largest weight. The same inequality for
+    the mean gives ``log Z >= log mean(w) + log d``. The best of several m and the mean is taken, with the error
+    probability shared between them.
+
+    Examples
+    --------
+    >>> round(lower_bound(np.zeros(1000), 0.95), 2)
+    -0.17
+    """
+    from scipy.special import betaincinv
+
+    count = len(log_weights)
+    top = float(log_weights.max())
+    each = (1.0 - confidence) / (1 + len(_SHARES))
+    best = top + math.log(np.mean(np.exp(log_weights - top))) + math.log(each)
+    descending = np.sort(log_weights)[::-1]
+    for share in _SHARES:
+        m = max(1, math.ceil(share * count))
+        best = max(best, float(descending[m - 1]) + math.log(float(betaincinv(m, count - m + 1, each))))
+    return best
+
+
+def _log_ratio(up: FloatArray, down: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.log(up) - np.log(down)

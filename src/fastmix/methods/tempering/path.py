@@ -1,0 +1,190 @@
+"""Paths of models from one that is known exactly to the one asked about, and the energies along them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastmix.model import MarkovRandomField
+
+__all__ = ["Energies", "TemperingPath", "make_path", "split_tables"]
+
+FloatArray = NDArray[np.float64]
+
+_UNARY_POWER = 1.5
+
+
+@dataclass(frozen=True, eq=False)
+class TemperingPath:
+    """Models ``p_s(x) ~ exp(a_0(s) U(x) + a_1(s) V_1(x) + ..)`` for s from 0 to 1, the last one the target.
+
+    U is the sum of the unaries, and every V the sum of one set of tables.
+
+    Attributes
+    ----------
+    model : MarkovRandomField
+        The target with its tables split (:func:`split_tables`): U are its unaries, V_1 its tables.
+    tables : tuple of float arrays, aligned with ``model.log_pairwise``
+        The sets of tables; where the target forbids a pair they hold 0, see ``forbidden``.
+    forbidden : bool array or None
+        Entries of the tables that are -inf in all models of the path.
+    kind : {"uniform", "independent", "projected"}
+    log_z : float or None
+        That of the model at s = 0; None if forbidden pairs leave it unknown.
+    """
+
+    model: MarkovRandomField
+    tables: tuple[FloatArray, ...]
+    forbidden: NDArray[np.bool_] | None
+    kind: str
+    log_z: float | None
+
+    def coefficients(self, positions: ArrayLike) -> FloatArray:
+        """The numbers a_0(s), a_1(s), .. at positions (K,) as an array (K, 1 + number of sets of tables).
+
+        ===========  ==========================================================================================
+        uniform      ``s^1.5, s``
+        independent  ``1, s``
+        projected    ``t^1.5, 0, t`` with t = 2 s for s up to 1/2, then ``1, t, 1 - t`` with t = 2 s - 1
+        ===========  ==========================================================================================
+        """
+        s = np.asarray(positions, dtype=np.float64)
+        if self.kind == "uniform":
+            return np.stack([s**_UNARY_POWER, s], axis=-1)
+        if self.kind == "independent":
+            return np.stack([np.ones_like(s), s], axis=-1)
+        rise, blend = np.minimum(2.0 * s, 1.0), np.maximum(2.0 * s - 1.0, 0.0)
+        return np.stack([rise**_UNARY_POWER, blend, rise - blend], axis=-1)
+
+    def model_at(self, position: float) -> MarkovRandomField:
+        """One model of the path; for tests and drawings, the sampler does not need it."""
+        unary, *weights = self.coefficients([position])[0].tolist()
+        pairwise = sum((w * t for w, t in zip(weights, self.tables, strict=True)), np.zeros(len(self.tables[0])))
+        if self.forbidden is not None:
+            pairwise[self.forbidden] = -np.inf
+        return self.model.replace(log_unary=unary * self.model.log_unary, log_pairwise=pairwise)
+
+
+def make_path(model: MarkovRandomField, *, norm_bound: float | None = None) -> TemperingPath:
+    """The path to a model from a start that is known exactly.
+
+    Parameters
+    ----------
+    model : MarkovRandomField
+        Without states that a unary forbids.
+    norm_bound : float, optional
+        None starts from the uniform distribution: unaries and tables grow together, the unaries more slowly.
+        0 starts from independent variables with the unaries of the model. A positive number starts from the uniform
+        distribution, too, and goes by way of the projection of the model onto that bound of the dependency norm
+        (:func:`fastmix.project`).
+
+    Raises
+    ------
+    UnfitMethodError
+        If the model forbids pairs of states and is to be projected.
+    """
+    split = split_tables(model)
+    tables, forbidden = split.log_pairwise, None
+    if tables.size and tables.min() == -np.inf:
+        forbidden = tables == -np.inf
+        tables = np.where(forbidden, 0.0, tables)
+    sets = [tables]
+    kind = "uniform"
+    if norm_bound is not None and norm_bound > 0.0:
+        from fastmix.projection import project
+
+        kind = "projected"
+        sets.append(project(split, norm_bound=norm_bound).model.log_pairwise)
+    elif norm_bound is not None:
+        kind = "independent"
+    return TemperingPath(
+        split, tuple(sets), forbidden, kind, None if forbidden is not None else _start_log_z(split, kind)
+    )
+
+
+def split_tables(model: MarkovRandomField) -> MarkovRandomField:
+    """The same distribution with tables whose rows and columns sum to zero, the rest moved to unaries and constant.
+
+    A path that treats unaries and tables differently would otherwise depend on how the model happens to be written.
+    Unaries sum to zero, too. Models with forbidden pairs come back as they are.
+
+    Examples
+    --------
+    >>> model = MarkovRandomField.from_tables([[0, 0], [0, 0]], [(0, 1)], [[[3, 1], [1, 3]]])
+    >>> split = split_tables(model)
+    >>> split.table(0, 1).tolist(), split.log_constant
+    ([[1.0, -1.0], [-1.0, 1.0]], 2.0)
+    """
+    if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
+        return model
+    unary, pairwise, constant = model.log_unary.copy(), model.log_pairwise.copy(), model.log_constant
+    counts = model.num_states[model.edges]
+    for rows, cols in np.unique(counts, axis=0).tolist() if len(counts) else []:
+        members = np.flatnonzero((counts == (rows, cols)).all(axis=1))
+        places = model.pairwise_offsets[members][:, None] + np.arange(rows * cols)
+        tables = pairwise[places].reshape(-1, rows, cols)
+        mean = tables.mean(axis=(1, 2))
+        by_row, by_col = tables.mean(axis=2) - mean[:, None], tables.mean(axis=1) - mean[:, None]
+        centred = tables - by_row[:, :, None] - by_col[:, None, :] - mean[:, None, None]
+        pairwise[places] = centred.reshape(len(members), -1)
+        constant += float(mean.sum())
+        for end, part in ((0, by_row), (1, by_col)):
+            at = model.unary_offsets[model.edges[members, end]][:, None] + np.arange(part.shape[1])
+            np.add.at(unary, at, part)
+    if model.num_variables:
+        means = np.add.reduceat(unary, model.unary_offsets[:-1]) / model.num_states
+        unary -= np.repeat(means, model.num_states)
+        constant += float(means.sum())
+    return model.replace(log_unary=unary, log_pairwise=pairwise, log_constant=constant)
+
+
+def _start_log_z(model: MarkovRandomField, kind: str) -> float:
+    if kind != "independent" or not model.num_variables:
+        return model.log_constant + float(np.log(model.num_states).sum())
+    top = np.maximum.reduceat(model.log_unary, model.unary_offsets[:-1])
+    weights = np.exp(model.log_unary - np.repeat(top, model.num_states))
+    return model.log_constant + math.fsum(top + np.log(np.add.reduceat(weights, model.unary_offsets[:-1])))
+
+
+class Energies:
+    """The sums U, V_1, .. of a path for configurations side by side: what exchanges and log Z are made of."""
+
+    def __init__(self, path: TemperingPath) -> None:
+        model = path.model
+        n, edges = model.num_variables, model.edges
+        self._count = 1 + len(path.tables)
+        constants = np.zeros(self._count)
+        self._binary = bool((model.num_states == 2).all())
+        if not self._binary:
+            self._arrays: tuple[Any, ...] = (
+                model.num_states.astype(np.uint32), model.unary_offsets, model.log_unary.astype(np.float32),
+                edges.astype(np.int32), model.pairwise_offsets, np.array(path.tables, dtype=np.float32), constants,
+            )  # fmt: skip
+            return
+        constants[0] = model.log_unary[::2].sum()
+        linear, weights = np.zeros((len(path.tables), n)), np.zeros((len(path.tables), len(edges)))
+        for d, flat in enumerate(path.tables):
+            t = flat.reshape(-1, 2, 2)
+            constants[d + 1] = t[:, 0, 0].sum()
+            linear[d] = np.bincount(edges[:, 0], t[:, 1, 0] - t[:, 0, 0], minlength=n)
+            linear[d] += np.bincount(edges[:, 1], t[:, 0, 1] - t[:, 0, 0], minlength=n)
+            weights[d] = t[:, 1, 1] - t[:, 1, 0] - t[:, 0, 1] + t[:, 0, 0]
+        self._arrays = (
+            (model.log_unary[1::2] - model.log_unary[::2]).astype(np.float32), linear.astype(np.float32),
+            np.searchsorted(edges[:, 0], np.arange(n + 1)), edges[:, 1].astype(np.int32), weights.astype(np.float32),
+            constants,
+        )  # fmt: skip
+
+    def __call__(self, x: NDArray[np.uint8]) -> FloatArray:
+        """Values (components, W) of configurations (n, W)."""
+        from fastmix.methods.tempering import kernels
+
+        out = np.empty((self._count, x.shape[1]))
+        room = np.empty(out.shape, dtype=np.float32)
+        run: Any = kernels.binary_energies if self._binary else kernels.general_energies
+        run(x, *self._arrays, room, out)
+        return out

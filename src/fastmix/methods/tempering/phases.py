@@ -1,0 +1,148 @@
+"""Phases of a model: product distributions around configurations of large weight.
+
+A replica that comes from the start of the path can miss a phase which a first-order transition separates from the
+others: round trips do not tell. What is known of such a phase is a lower bound on log Z, at every position of the path,
+so that replicas can be started in it where it matters, and an estimate below the bound be doubted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.methods.mean_field import ascend, expected_tables
+from fastmix.methods.starts import find_modes
+from fastmix.methods.tempering.path import TemperingPath
+
+__all__ = ["Phase", "enter_phases", "find_phases", "lower_bounds", "outweighing", "spread_phases"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_MOST_PHASES = 8
+_ASCENTS = 50  # sweeps of mean field
+_SAME = 1e-6  # bounds that differ by less are those of one phase
+_MISSED = 1.0  # by which a bound exceeds an estimate of log Z that misses its phase
+_SHARE = 4  # one ladder of so many has a phase at its highest rung, whatever is known of the phase
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """A product distribution q.
+
+    Attributes
+    ----------
+    mode : int array (n,)
+        The configuration that q was found from.
+    log_weight : float
+        Of the mode, in the target of the path.
+    marginals : float array, aligned with ``log_unary``
+        Of q.
+    energies : float array (components of the path,)
+        The means of U, V_1, .. under q; -inf where q allows a forbidden pair.
+    entropy : float
+    """
+
+    mode: IntArray
+    log_weight: float
+    marginals: FloatArray
+    energies: FloatArray
+    entropy: float
+
+
+def find_phases(path: TemperingPath, *, seed: int) -> list[Phase]:
+    """The phases around the modes of the target: mean field from each, the largest bound first, at most 8.
+
+    Where pairs are forbidden the phases are the modes alone.
+    """
+    target = path.model
+    phases: list[Phase] = []
+    for mode in find_modes(target, seed=seed, count=_MOST_PHASES):
+        q = np.zeros(len(target.log_unary))
+        q[target.unary_offsets[:-1] + mode] = 1.0
+        if path.forbidden is None:
+            q = ascend(target, q, max_iter=_ASCENTS)
+        energies = np.array([q @ target.log_unary, *(expected_tables(target, q, tables) for tables in path.tables)])
+        positive = q[q > 0.0]
+        phase = Phase(mode, float(target.log_weight(mode)), q, energies, float(-(positive @ np.log(positive))))
+        if not any(abs(_height(path, phase) - _height(path, other)) < _SAME for other in phases):
+            phases.append(phase)
+    return sorted(phases, key=lambda phase: -_height(path, phase))
+
+
+def _height(path: TemperingPath, phase: Phase) -> float:
+    return float(lower_bounds(path, [phase], np.ones(1))[0, 0])
+
+
+def lower_bounds(path: TemperingPath, phases: list[Phase], positions: FloatArray) -> FloatArray:
+    """``E_q[log-weight] + entropy(q)`` of every phase at every position, (phases, K): at most log Z there."""
+    coefficients = path.coefficients(positions)
+    bounds = [coefficients @ phase.energies + phase.entropy for phase in phases]
+    return path.model.log_constant + np.array(bounds).reshape(len(phases), len(positions))
+
+
+def spread_phases(
+    states: NDArray[np.uint8], path: TemperingPath, phases: list[Phase], rng: np.random.Generator
+) -> None:
+    """Start the highest rung of one ladder in four in a phase, in place; configurations (K, C, n) of C ladders.
+
+    Phases that are not left again then show in the disagreement of the ladders.
+    """
+    for number, c in enumerate(range(0, states.shape[1] - _SHARE + 1, _SHARE) if phases else ()):
+        states[-1, c] = _draw(path, phases[number % len(phases)], rng)
+
+
+def enter_phases(
+    states: NDArray[np.uint8],
+    path: TemperingPath,
+    positions: FloatArray,
+    log_z: FloatArray,
+    phases: list[Phase],
+    rng: np.random.Generator,
+) -> None:
+    """Put replicas into phases that they have missed, in place.
+
+    Phases have been missed if the bound of one exceeds the estimate of log Z at the end of the path by more than 1.
+    Ladders are then in a phase at the rungs where it outweighs the rest: with the probability that its bound has
+    beside the estimate, the same draw at all rungs.
+
+    Parameters
+    ----------
+    states : uint8 array (K, C, n)
+        Configurations of C ladders, changed.
+    positions, log_z : float array (K,)
+        Of the rungs, and estimates there.
+    """
+    bounds = lower_bounds(path, phases, positions)
+    if not phases or bounds[:, -1].max() <= log_z[-1] + _MISSED:
+        return
+    odds = np.exp(np.minimum(bounds - log_z, 700.0))
+    below = np.cumsum(odds / (1.0 + odds.sum(axis=0)), axis=0)  # (phases, K)
+    num_ladders = states.shape[1]
+    levels = (rng.permutation(num_ladders) + rng.random()) / num_ladders  # evenly spread over the ladders
+    for c, level in enumerate(levels):
+        for k in np.flatnonzero(below[-1] > level):
+            states[k, c] = _draw(path, phases[int(np.searchsorted(below[:, k], level, side="right"))], rng)
+
+
+def _draw(path: TemperingPath, phase: Phase, rng: np.random.Generator) -> IntArray:
+    """A configuration (n,) from q."""
+    model = path.model
+    total = np.cumsum(phase.marginals)
+    starts = model.unary_offsets[:-1]
+    level = np.repeat(rng.random(model.num_variables) + np.concatenate([[0.0], total])[starts], model.num_states)
+    passed = (total <= level) & (phase.marginals >= 0.0)
+    drawn = np.add.reduceat(passed.astype(np.int64), starts)
+    return np.minimum(drawn, model.num_states - 1)
+
+
+def outweighing(path: TemperingPath, phases: list[Phase], log_z: float, margin: float) -> tuple[Phase, float] | None:
+    """The phase whose bound exceeds an estimate of log Z by most, with its bound, if that is by more than a margin."""
+    if not phases:
+        return None
+    bounds = np.maximum(lower_bounds(path, phases, np.ones(1))[:, 0], [phase.log_weight for phase in phases])
+    best = int(bounds.argmax())
+    return (phases[best], float(bounds[best])) if bounds[best] > log_z + margin and math.isfinite(log_z) else None

@@ -1,0 +1,333 @@
+"""A run of replica exchange: the first ladder, its adaptation, the averages, and the bound on log Z."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix._clock import Clock
+from fastmix._memory import available_memory, check_memory
+from fastmix.methods.diagnostics import BatchStatistics
+from fastmix.methods.tempering.adaptation import REJECTION, phases, respace
+from fastmix.methods.tempering.ladder import Ladder, derive_seed
+from fastmix.methods.tempering.log_z import LogZ, annealed_weights, bridge, guess_steps, lower_bound
+from fastmix.methods.tempering.phases import enter_phases, find_phases, spread_phases
+from fastmix.methods.tempering.population import Population, anneal
+
+__all__ = ["Plan", "Run"]
+
+FloatArray = NDArray[np.float64]
+
+_BATCHES = 64
+_STEP_SECONDS = 0.1  # between two looks at the clock and the keyboard
+_FIRST_STEP = 4  # rounds, while their time is not known
+_EDGE_COUNTS = 1000  # configurations a ladder that edge marginals are averaged over
+_POPULATION = 64  # configurations that place the first ladder
+_LEAST_ENSEMBLES, _MOST_ENSEMBLES = 4, 16
+_ROUND_UPDATES = 2_000_000  # of a round, that more ensembles than the fewest may take
+_DEVICE_LADDERS, _DEVICE_STATES = 1024, 1 << 28  # ladders on a GPU, and the states of all their replicas
+_ANNEALED = 128  # independent runs behind the bound on log Z
+_ANNEAL_SWEEPS = 3
+_TRIAL_STEPS = 64
+_MOST_RUNGS = 10_000
+_SETTLED = 100  # rounds after which replicas that have missed a phase have missed it for good
+# Shares of a time limit: up to where the first ladder, its adaptation, the burn-in and the averages may go on; the
+# rest is for the bound on log Z. Without a limit the bound takes as many updates beyond the run as this leaves.
+_LADDER_SHARE, _ADAPT_SHARE, _BURN_SHARE, _RUN_SHARE = 0.1, 0.15, 0.4, 0.92
+_BOUND_SHARE = 0.08
+_DEVICE_BURN_SHARE = 0.5  # on a GPU, whose many ladders leave little noise for what is left of the start to hide in
+_ACCURACY_BATCHES, _ACCURACY_BATCH = 8, 64  # batches before an accuracy can be believed, and their least length
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run shall do.
+
+    ``num_sweeps`` and ``burn_in`` are None where the time limit decides, ``num_ensembles`` until the first ladder is
+    known.
+    """
+
+    num_ensembles: int | None
+    per_ensemble: int
+    num_replicas: int | None
+    num_sweeps: int | None
+    burn_in: int | None
+    accuracy: float | None
+
+    def with_burn_in(self, burn_in: int) -> Plan:
+        """The same with another burn-in."""
+        return replace(self, burn_in=burn_in)
+
+
+class Run:
+    """A run in progress.
+
+    Parameters
+    ----------
+    ladder : Ladder
+    plan : Plan
+    clock : Clock
+    edge_marginals : bool
+    progress : callable or None
+
+    Attributes
+    ----------
+    num_ensembles : int
+    statistics : BatchStatistics
+        One chain an ensemble.
+    pairs : float array or None
+        Sums over the pairs of states of every edge.
+    phases : list of Phase
+        Around configurations of large weight.
+    burned, updates : int
+        Rounds of the burn-in, and updates of single variables so far.
+    """
+
+    def __init__(
+        self,
+        ladder: Ladder,
+        plan: Plan,
+        clock: Clock,
+        *,
+        edge_marginals: bool,
+        progress: Callable[[int, int, float], None] | None,
+    ) -> None:
+        model = ladder.path.model
+        self.ladder, self.plan, self.clock, self._progress = ladder, plan, clock, progress
+        self.num_ensembles = plan.num_ensembles or _MOST_ENSEMBLES
+        self.phases = find_phases(ladder.path, seed=ladder.seed)
+        self._rng = np.random.default_rng([ladder.seed, 4])
+        self.statistics = BatchStatistics(len(model.log_unary), self.num_ensembles, plan.num_sweeps or 0)
+        self.pairs = np.zeros(len(model.log_pairwise)) if edge_marginals else None
+        self.burned = self.updates = 0
+        self._burn_share = _BURN_SHARE if ladder.device == "cpu" else _DEVICE_BURN_SHARE
+        self._seconds = 0.0  # of the rounds
+        self._round_seconds = 0.0  # of the latest rounds, each
+
+    def go(self) -> str:
+        """Run until it is ``done``, to the ``accuracy``, the ``time_limit`` or an ``interrupt``: which of these."""
+        try:
+            self._first_ladder()
+            self._burn_in()
+            return self._collect()
+        except KeyboardInterrupt:
+            return "interrupt"
+
+    def updates_per_second(self) -> float:
+        """Speed of the rounds so far."""
+        return self.updates / self._seconds if self._seconds else 0.0
+
+    # -- the burn-in ------------------------------------------------------------------------------------------------
+
+    def _first_ladder(self) -> None:
+        ladder, plan = self.ladder, self.plan
+        size = max(_POPULATION, (plan.num_ensembles or _MOST_ENSEMBLES) * plan.per_ensemble)
+        if plan.num_ensembles is None and ladder.device != "cpu":
+            size = _DEVICE_LADDERS
+        seed = derive_seed(ladder.seed, 0, 1)
+        population = Population(ladder.path, ladder.sweeps, ladder.energies, size=size, seed=seed)
+        positions, states = anneal(
+            population, rejection=REJECTION, num_sweeps=_ANNEAL_SWEEPS, most=self._most_rungs(),
+            stop=lambda: self.clock.past(_LADDER_SHARE),
+        )  # fmt: skip
+        if plan.num_ensembles is None:
+            # Large models get fewer ensembles, which can then run for long enough to mix.
+            updates = (plan.num_replicas or len(positions)) * ladder.path.model.num_variables * plan.per_ensemble
+            most, wanted = _MOST_ENSEMBLES, _ROUND_UPDATES
+            if ladder.device != "cpu":
+                most, wanted = size // plan.per_ensemble, _DEVICE_STATES
+            self.num_ensembles = int(np.clip(wanted // max(1, updates), _LEAST_ENSEMBLES, most))
+        stacked = np.stack([x[:, : self.num_ensembles * plan.per_ensemble].T for x in states])
+        if plan.num_replicas is not None and plan.num_replicas != len(positions):
+            equal = np.full(len(positions) - 1, REJECTION)
+            positions, source, _ = respace(positions, equal, plan.num_replicas)
+            stacked = stacked[source]
+        spread_phases(stacked, ladder.path, self.phases, self._rng)
+        ladder.set_rungs(positions, stacked)
+        self.statistics = BatchStatistics(len(ladder.path.model.log_unary), self.num_ensembles, plan.num_sweeps or 0)
+
+    def _most_rungs(self) -> int:
+        """Rungs that the memory allows for."""
+        ladder = self.ladder
+        # Configurations twice, while the ladder changes, with their generators; tables.
+        lanes = (self.plan.num_ensembles or _LEAST_ENSEMBLES) * self.plan.per_ensemble
+        bytes_each = lanes * ladder.bytes_per_lane + ladder.bytes_per_rung
+        rungs = self.plan.num_replicas or 3
+        check_memory(bytes_each * rungs, f"a ladder of {rungs} rungs", "run fewer ensembles")
+        return max(3, int(min(_MOST_RUNGS, available_memory() / 2 / bytes_each)))
+
+    def _burn_in(self) -> None:
+        lengths = phases(self.plan.burn_in) if self.plan.burn_in is not None else phases(1 << 30)
+        for number, length in enumerate(lengths[:-1]):
+            # Phases double: the next one takes twice the time of the last.
+            expected = self.clock.used() + length * self._round_seconds
+            if self.plan.burn_in is None and self.clock.limit and expected > _ADAPT_SHARE * self.clock.limit:
+                break
+            self._advance(length, collect=False)
+            if self.clock.past(self._burn_share if self.plan.burn_in is None else 1.0):
+                break
+            self._adapt(settled=self.burned >= _SETTLED or number == len(lengths) - 2)
+        rest = None if self.plan.burn_in is None else self.plan.burn_in - self.burned
+        self.ladder.clear()
+        self._advance(rest, collect=False, share=self._burn_share if rest is None else 1.0)
+        if self.ladder.counts().sums[0].all():
+            self._set_shifts(self.ladder.positions, guess_steps(self.ladder.counts().sums, self.ladder.shifts))
+        if self.ladder.pairs:
+            self.ladder.limit_pairs()
+        self.ladder.clear()
+
+    def _adapt(self, *, settled: bool) -> None:
+        """Place the rungs anew; once the replicas have settled, also in phases that they have missed."""
+        ladder = self.ladder
+        positions, source, _ = respace(ladder.positions, ladder.counts().rejection, self.plan.num_replicas)
+        positions, source = positions[:_MOST_RUNGS], source[:_MOST_RUNGS]
+        old, steps = ladder.positions, guess_steps(ladder.counts().sums, ladder.shifts)
+        states = ladder.get_states()[source]
+        if settled and ladder.path.log_z is not None:
+            log_z = ladder.path.log_z + np.concatenate([[0.0], np.cumsum(steps)])
+            enter_phases(states, ladder.path, positions, np.interp(positions, old, log_z), self.phases, self._rng)
+        ladder.set_rungs(positions, states)
+        self._set_shifts(old, steps)
+
+    def _set_shifts(self, positions: FloatArray, steps: FloatArray) -> None:
+        """Aim the acceptance ratio estimator at what is known of log Z between positions on the path."""
+        values = np.concatenate([[0.0], np.cumsum(steps)])
+        self.ladder.shifts = np.diff(np.interp(self.ladder.positions, positions, values))
+
+    def _advance(self, num_rounds: int | None, *, collect: bool, share: float = 1.0) -> int:
+        """Rounds, in steps short enough to watch the clock, until a share of the time is used; how many were run."""
+        done = 0
+        first = collect and not self.statistics.num_batches  # something must be collected, however late it is
+        while (num_rounds is None or done < num_rounds) and (not self.clock.past(share) or (first and not done)):
+            step = int(_STEP_SECONDS / self._round_seconds) if self._round_seconds else _FIRST_STEP
+            step = max(1, step if num_rounds is None else min(step, num_rounds - done))
+            start = self.clock.used()
+            self.ladder.advance(step, collect=collect)
+            seconds = self.clock.used() - start
+            self._round_seconds = seconds / step
+            self._seconds += seconds
+            self.updates += step * self.ladder.updates_per_round
+            done += step
+            self.burned += 0 if collect else step
+            if self._progress is not None:
+                self._report(collect, done)
+        return done
+
+    def _report(self, collect: bool, done: int) -> None:
+        assert self._progress is not None
+        plan, clock = self.plan, self.clock
+        finished = self.burned + (self.statistics.num_sweeps + done if collect else 0)
+        if plan.num_sweeps is not None and plan.burn_in is not None:
+            total = plan.burn_in + plan.num_sweeps
+        else:
+            used = min(1.0, clock.used() / (clock.limit or 1.0))
+            total = max(finished, int(finished / max(used, 1e-3)))
+        self._progress(finished, total, self.updates_per_second())
+
+    # -- averages ---------------------------------------------------------------------------------------------------
+
+    def _collect(self) -> str:
+        plan, clock = self.plan, self.clock
+        planned = plan.num_sweeps
+        if planned is None:
+            left = max(0.0, _RUN_SHARE * (clock.limit or 0.0) - clock.used())
+            planned = max(_FIRST_STEP, int(left / self._round_seconds) if self._round_seconds else 0)
+        self.statistics.expected_sweeps = planned
+        batch = max(1, math.ceil(planned / _BATCHES))
+        every = max(1, planned // _EDGE_COUNTS)
+        share = _RUN_SHARE if plan.num_sweeps is None else 1.0
+        while plan.num_sweeps is None or self.statistics.num_sweeps < plan.num_sweeps:
+            collected = self.statistics.num_sweeps
+            if plan.accuracy is not None:  # looked at when an eighth has been added
+                batch = max(_ACCURACY_BATCH, collected // 8)
+            wanted = batch if plan.num_sweeps is None else min(batch, plan.num_sweeps - collected)
+            done = self._batch(wanted, every, share)
+            if done:
+                sums = self.ladder.take_sums()
+                means = sums.reshape(len(sums), self.num_ensembles, plan.per_ensemble).mean(axis=2)
+                self.statistics.add(means, done)
+            if done < wanted or clock.past(share):
+                finished = plan.num_sweeps is not None and self.statistics.num_sweeps >= plan.num_sweeps
+                return "done" if finished else "time_limit"
+            if plan.accuracy is not None and self._accurate(plan.accuracy):
+                return "accuracy"
+        return "done"
+
+    def _batch(self, wanted: int, every: int, share: float) -> int:
+        """One batch of rounds, with the pairs of states noted on the way."""
+        if self.pairs is None:
+            return self._advance(wanted, collect=True, share=share)
+        done = 0
+        while done < wanted:
+            target = min(every, wanted - done)
+            count = self._advance(target, collect=True, share=share)
+            done += count
+            self._add_pairs()
+            if count < target:
+                break
+        return done
+
+    def _add_pairs(self) -> None:
+        from fastmix.chains import gibbs_kernels
+        from fastmix.chains.gibbs import logit_arrays
+
+        arrays = logit_arrays(self.ladder.path.model_at(1.0))[:-1]
+        run: Any = gibbs_kernels.average_pairs
+        run(self.ladder.get_top_states().astype(np.int64), *arrays, self.pairs)
+
+    def _accurate(self, accuracy: float) -> bool:
+        from scipy.special import stdtrit
+
+        count = self.num_ensembles
+        if self.statistics.num_batches < _ACCURACY_BATCHES:
+            return False
+        spread = self.statistics.chain_means().std(axis=1, ddof=1) / math.sqrt(count)
+        overlooked = 1.0 / (float(self.ladder.counts().trips.sum()) + 1.0)
+        quantile = float(stdtrit(count - 1, 0.5 + 0.5 * _CONFIDENCE))
+        return bool(quantile * np.hypot(spread.max(initial=0.0), overlooked) <= accuracy)
+
+    # -- log Z ------------------------------------------------------------------------------------------------------
+
+    def log_z(self) -> LogZ:
+        """The log-ratio of the normalisers of the ends of the path."""
+        sums = self.ladder.counts().sums
+        ensembles = sums.reshape(*sums.shape[:2], self.num_ensembles, self.plan.per_ensemble).sum(axis=3)
+        return bridge(ensembles, self.ladder.shifts)
+
+    def bound(self, confidence: float) -> tuple[float, float] | None:
+        """A lower bound on that ratio, and the estimate of annealed importance sampling that it comes from."""
+        ladder = self.ladder
+        if ladder.path.log_z is None or self.clock.past(1.0):
+            return None
+        seed = derive_seed(ladder.seed, 0, 2)
+        try:
+            steps = int(_BOUND_SHARE * self.updates / max(1, ladder.path.model.num_variables) / _ANNEALED)
+            if self.clock.limit is not None:
+                steps = min(steps, self._affordable_steps((self.clock.limit or 0.0) - self.clock.used()))
+            elif ladder.device != "cpu":  # whose updates cannot be compared with those of annealing
+                steps = min(steps, self._affordable_steps(_BOUND_SHARE * self._seconds))
+            positions, _, _ = respace(ladder.positions, ladder.counts().rejection, max(2 * ladder.num_rungs, steps))
+            weights = annealed_weights(self._population(seed), positions, stop=lambda: self.clock.past(1.0))
+        except KeyboardInterrupt:
+            return None
+        top = float(weights.max())
+        return lower_bound(weights, confidence), top + math.log(np.mean(np.exp(weights - top)))
+
+    def _population(self, seed: int) -> Population:
+        ladder = self.ladder
+        return Population(ladder.path, ladder.sweeps, ladder.energies, size=_ANNEALED, seed=seed)
+
+    def _affordable_steps(self, seconds: float) -> int:
+        """Steps of annealing in some time, by a trial of a few."""
+        trial = np.linspace(0.0, 1.0, _TRIAL_STEPS)
+        population = self._population(0)
+        clock = Clock()
+        annealed_weights(population, trial)
+        each = clock.used() / _TRIAL_STEPS
+        return int(max(0.0, seconds) / each)

@@ -1,0 +1,322 @@
+"""Intervals that hold with a stated probability for sampled marginals.
+
+A sampled marginal is off for two reasons. The chains have not forgotten their start: the bias, which
+:func:`fastmix.theory.certificates.bias_after` bounds. And there are finitely many of them: a deviation, which
+inequalities for averages of independent numbers bound. If the chains ran on a projected model, the distance of its
+marginals from those of the original comes on top (:mod:`fastmix.theory.comparison`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastmix._checks import check_choice, check_count
+from fastmix.model import MarkovRandomField, check_model
+from fastmix.model.reduce import certain_entries
+
+__all__ = [
+    "Inequality",
+    "Intervals",
+    "bernstein_half_width",
+    "finish_intervals",
+    "hoeffding_interval",
+    "rigorous_intervals",
+]
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+Inequality = Literal["both", "hoeffding", "bernstein"]
+
+_EPS = float(np.finfo(np.float64).eps)
+_ROUNDING = 1e-12  # of averages over sweeps and chains
+_NEWTON_STEPS = 40  # quadratic convergence takes about six
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Bounds on the probability of every state of every variable.
+
+    Attributes
+    ----------
+    lower, upper : float array (E,)
+        Aligned with ``model.log_unary``, between 0 and 1.
+    vacuous : bool array (E,)
+        Where the interval is [0, 1] and says nothing.
+    confidence : float
+        Probability, over the randomness of the chains, with which an interval holds.
+    simultaneous : bool
+        Whether it is the probability that all of them hold at once.
+    """
+
+    lower: FloatArray
+    upper: FloatArray
+    vacuous: BoolArray
+    confidence: float
+    simultaneous: bool
+
+
+# -- sampled marginals ----------------------------------------------------------------------------------------------
+
+
+def rigorous_intervals(
+    model: MarkovRandomField,
+    mean: ArrayLike,
+    *,
+    num_chains: int,
+    bias: ArrayLike,
+    variances: ArrayLike | None = None,
+    confidence: float = 0.95,
+    simultaneous: bool = False,
+    inequality: Inequality = "both",
+) -> Intervals:
+    """Intervals that hold the marginals of a model with a stated confidence, from independent chains of any length.
+
+    Each chain contributes one number from 0 to 1 for every state: its average, over the sweeps used, of the indicator
+    of the state or of its conditional probability. These numbers are independent between the chains, whatever the
+    dependence within a chain, and their expectations are within the bias of the marginal. An inequality for averages
+    of independent numbers in [0, 1] gives an interval for the expectation, and the bias is added on both sides.
+
+    Parameters
+    ----------
+    model : MarkovRandomField
+    mean : float array (E,)
+        Average over the chains, aligned with ``model.log_unary``.
+    num_chains : int
+        Number C of independent chains, each started without knowledge of the others.
+    bias : float or float array (n,)
+        Bound on the total variation distance of a chain's marginal at the FIRST sweep used; it falls from there. With
+        ``burn_in`` sweeps left out this is ``bias_after(model, burn_in + 1)`` for the schedule of the chains.
+    variances : float array (E,), optional
+        Sample variances of the chains' numbers with the divisor C - 1, for Bernstein's inequality; without them, or
+        with a single chain, only Hoeffding's is used.
+    confidence : float
+        Above 0 and below 1.
+    simultaneous : bool
+        Whether all intervals shall hold at once with this confidence, rather than each.
+    inequality : {"both", "hoeffding", "bernstein"}
+        ``both`` gives each of the two half of the probability of failure, so that both intervals may be used and the
+        narrower one is no choice after the fact.
+
+    Returns
+    -------
+    Intervals
+        States that the unary forbids, and the only one it allows, are known: [0, 0] and [1, 1].
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range, or Bernstein's inequality was asked for without what it needs.
+
+    Notes
+    -----
+    See :func:`hoeffding_interval` and :func:`bernstein_half_width` for the inequalities. ``simultaneous`` divides the
+    probability of failure by the number of states, where the two states of a binary variable count once: each
+    inequality treats a state and its complement alike.
+
+    The number of sweeps has to be fixed beforehand, or by a clock: stopping when the chains look good
+    makes their numbers dependent. Few chains give wide intervals however long they are; the smallest
+    half width is about ``ln(4 / failure) / C``.
+
+    Examples
+    --------
+    >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.3, field=[0.5, 0.0])
+    >>> mean = [0.28, 0.72, 0.44, 0.56]
+    >>> intervals = rigorous_intervals(model, mean, num_chains=1000, bias=0.001, variances=[1e-4] * 4)
+    >>> intervals.lower.round(3).tolist(), intervals.upper.round(3).tolist()
+    ([0.267, 0.707, 0.427, 0.547], [0.293, 0.733, 0.453, 0.573])
+    >>> rigorous_intervals(model, mean, num_chains=1, bias=0.001).vacuous.tolist()
+    [False, False, True, True]
+    """
+    check_model(model)
+    size = len(model.log_unary)
+    center = _as_unit_interval("mean", mean, (size,), slack=1e-6)
+    count = check_count("num_chains", num_chains, least=1)
+    shift = _as_unit_interval("bias", bias, (model.num_variables,), scalar=True)
+    check_choice("inequality", inequality, get_args(Inequality))
+    failure = _failure(confidence) / (max(1, _num_questions(model)) if simultaneous else 1)
+    spread = None if variances is None else _as_variances(variances, size)
+    if inequality == "bernstein" and (spread is None or count < 2):
+        missing = "variances" if spread is None else "at least 2 chains"
+        raise ValueError(f"inequality='bernstein' needs {missing}; inequality='hoeffding' does not")
+    use_both = inequality == "both" and spread is not None and count > 1
+    share = failure / 2.0 if use_both else failure
+    lower, upper = np.zeros(size), np.ones(size)
+    if inequality in ("hoeffding", "both"):
+        lower, upper = hoeffding_interval(center, count, failure=share)
+    if inequality == "bernstein" or use_both:
+        assert spread is not None
+        half = bernstein_half_width(spread, count, failure=share)
+        lower, upper = np.maximum(lower, center - half), np.minimum(upper, center + half)
+    wide = np.repeat(shift, model.num_states) + _ROUNDING
+    return finish_intervals(model, lower - wide, upper + wide, float(confidence), bool(simultaneous))
+
+
+def hoeffding_interval(mean: ArrayLike, num_chains: int, *, failure: float) -> tuple[FloatArray, FloatArray]:
+    """Lower and upper ends of Hoeffding's interval, in its sharp form, for expectations of averages.
+
+    The average m of C independent numbers in [0, 1] with average expectation q satisfies
+    ``P(m >= x) <= exp(-C kl(x, q))`` for ``x >= q``, and likewise below, with
+    ``kl(x, q) = x ln(x / q) + (1 - x) ln((1 - x) / (1 - q))`` [1]_. So all q with
+    ``kl(m, q) <= ln(2 / failure) / C`` form an interval that misses the expectation with at most the probability
+    ``failure``. It is never wider than the usual ``m +- sqrt(ln(2 / failure) / (2 C))``, which follows from
+    ``kl(x, q) >= 2 (x - q)^2``, and far narrower for m near 0 or 1.
+
+    Parameters
+    ----------
+    mean : float array
+        From 0 to 1.
+    num_chains : int
+        Number C of independent numbers.
+    failure : float
+        Above 0 and below 1.
+
+    Returns
+    -------
+    lower, upper : float array
+        Of the shape of ``mean``, rounded outwards.
+
+    Notes
+    -----
+    Newton's method in ``t = -ln(1 - q)``, in which kl is convex, from a point outside: every step stays outside.
+
+    References
+    ----------
+    .. [1] W. Hoeffding, "Probability inequalities for sums of bounded random variables", JASA 58, 1963, Theorem 1.
+
+    Examples
+    --------
+    >>> lower, upper = hoeffding_interval([0.0, 0.5], 100, failure=0.05)
+    >>> lower.round(4).tolist(), upper.round(4).tolist()
+    ([0.0, 0.3667], [0.0362, 0.6333])
+    """
+    count = check_count("num_chains", num_chains, least=1)
+    level = math.log(2.0 / _as_failure(failure)) / count
+    values = np.asarray(mean, dtype=np.float64)
+    return 1.0 - _upper_end(1.0 - values, level), _upper_end(values, level)
+
+
+def bernstein_half_width(variances: ArrayLike, num_chains: int, *, failure: float) -> FloatArray:
+    """Half widths of the empirical Bernstein interval around averages of C independent numbers in [0, 1].
+
+    ``sqrt(2 v ln(3 / failure) / C) + 7 ln(3 / failure) / (3 (C - 1))`` with the sample variance v [1]_. The
+    logarithm is that of three events, each of a third of the probability: the average is too high, too low, the sample
+    variance too low. (The one-sided theorem has two events and ``ln(2 / failure)``.)
+
+    Parameters
+    ----------
+    variances : float array
+        Sample variances with the divisor C - 1.
+    num_chains : int
+        Number C of independent numbers, at least 2.
+    failure : float
+        Above 0 and below 1.
+
+    Returns
+    -------
+    float array
+        Of the shape of ``variances``.
+
+    References
+    ----------
+    .. [1] A. Maurer and M. Pontil, "Empirical Bernstein bounds and sample-variance penalization", COLT 2009,
+       Theorem 11 (for independent numbers that need not have the same distribution).
+
+    Examples
+    --------
+    >>> bernstein_half_width([0.0, 0.01], 1000, failure=0.05).round(4).tolist()
+    [0.0096, 0.0186]
+    """
+    count = check_count("num_chains", num_chains, least=2)
+    log = math.log(3.0 / _as_failure(failure))
+    values = np.asarray(variances, dtype=np.float64)
+    return np.sqrt(2.0 * log / count * values) + 7.0 * log / (3.0 * (count - 1))
+
+
+def _upper_end(p: FloatArray, level: float) -> FloatArray:
+    """The q above p with ``kl(p, q) = level``, from above."""
+    # kl is a sum of two terms, each off by a few eps of its size.
+    target = level * (1.0 + 16.0 * _EPS) + 16.0 * _EPS
+    rest = 1.0 - p
+    with np.errstate(divide="ignore", invalid="ignore"):
+        negative_entropy = np.where(p > 0.0, p * np.log(p), 0.0) + np.where(rest > 0.0, rest * np.log(rest), 0.0)
+        # Both starts are at or above the end: kl >= 2 (q - p)^2, and kl >= -entropy - (1 - p) ln(1 - q).
+        pinsker = p + math.sqrt(target / 2.0)
+        t = np.where(pinsker < 1.0, -np.log1p(-np.minimum(pinsker, 1.0)), np.inf)
+        t = np.minimum(t, (target - negative_entropy) / rest)
+        for _ in range(_NEWTON_STEPS):
+            q = -np.expm1(-t)
+            value = negative_entropy - np.where(p > 0.0, p * np.log(q), 0.0) + rest * t
+            step = np.maximum(value - target, 0.0) * q / (q - p)
+            step = np.where(np.isfinite(step), step, 0.0)
+            t = t - step
+            if not (step > 1e-14 * t).any():
+                break
+    q = np.maximum(-np.expm1(-t), p)
+    return np.where(rest > 0.0, np.minimum(q * (1.0 + 4.0 * _EPS), 1.0), 1.0)
+
+
+def finish_intervals(
+    model: MarkovRandomField, lower: FloatArray, upper: FloatArray, confidence: float, simultaneous: bool
+) -> Intervals:
+    """Cut at 0 and 1, and what the unaries alone say put in."""
+    lower, upper = np.clip(lower, 0.0, 1.0), np.clip(upper, 0.0, 1.0)
+    certain = certain_entries(model)
+    known = np.where(model.log_unary[certain] > -np.inf, 1.0, 0.0)
+    lower[certain], upper[certain] = known, known
+    vacuous = (lower <= 0.0) & (upper >= 1.0)
+    for array in (lower, upper, vacuous):
+        array.setflags(write=False)
+    return Intervals(lower, upper, vacuous, confidence, simultaneous)
+
+
+def _num_questions(model: MarkovRandomField) -> int:
+    """Intervals that can fail by themselves: two states of a variable fail together, known ones never."""
+    if not model.num_variables:
+        return 0
+    open_states = np.add.reduceat((~certain_entries(model)).astype(np.int64), model.unary_offsets[:-1])
+    return int(np.where(open_states == 2, 1, open_states).sum())
+
+
+# -- arguments ------------------------------------------------------------------------------------------------------
+
+
+def _as_unit_interval(
+    name: str, values: ArrayLike, shape: tuple[int, ...], *, scalar: bool = False, slack: float = 0.0
+) -> FloatArray:
+    array = np.asarray(values, dtype=np.float64)
+    if scalar and array.ndim == 0:
+        array = np.broadcast_to(array, shape)
+    if array.shape != shape:
+        either = "be a number or " if scalar else ""
+        raise ValueError(f"{name} must {either}have shape {shape}, got {array.shape}")
+    if not ((array >= -slack) & (array <= 1.0 + slack)).all():
+        raise ValueError(f"{name} must be from 0 to 1, got {array.min():g} to {array.max():g}")
+    return np.clip(array, 0.0, 1.0)
+
+
+def _as_variances(variances: ArrayLike, size: int) -> FloatArray:
+    array = np.asarray(variances, dtype=np.float64)
+    if array.shape != (size,):
+        raise ValueError(f"variances must have shape {(size,)}, got {array.shape}")
+    # Of two numbers 0 and 1 it is 1/2, the largest there is.
+    if not ((array >= 0.0) & (array <= 0.5 + _ROUNDING)).all():
+        raise ValueError(f"variances must be from 0 to 0.5, got {array.min():g} to {array.max():g}")
+    return array
+
+
+def _failure(confidence: Any) -> float:
+    if isinstance(confidence, bool | str) or not 0.0 < float(confidence) < 1.0:
+        raise ValueError(f"confidence must be a number above 0 and below 1, got {confidence!r}")
+    return 1.0 - float(confidence)
+
+
+def _as_failure(failure: float) -> float:
+    if not 0.0 < failure < 1.0:
+        raise ValueError(f"failure must be above 0 and below 1, got {failure!r}")
+    return float(failure)

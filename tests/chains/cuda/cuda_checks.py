@@ -1,0 +1,114 @@
+"""Models and comparisons for the tests of the CUDA kernels, in the simulator and on devices."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from naive_cuda import NaiveCuda
+
+import oracle
+from fastmix.chains.cuda.device import CudaKernel, Launch
+from fastmix.chains.cuda.gibbs import CudaGibbs
+from fastmix.model import MarkovRandomField
+
+KERNELS: tuple[CudaKernel, ...] = ("packed", "packed-field", "field", "table", "logit")
+ESTIMATORS = ("rao-blackwell", "counts")
+
+# A conditional probability as it is added up: cut to 24 bits; where it was computed in single precision, also rounded.
+CUT = {"packed": 2.0**-24, "table": 2.0**-24, "logit": 2.0**-24, "packed-field": 2.0**-20, "field": 2.0**-20}
+
+
+def random_states(model: MarkovRandomField, num_chains: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, model.num_states, size=(num_chains, model.num_variables))
+
+
+def key_of(engine: CudaGibbs) -> tuple[int, int]:
+    state = engine.get_random_state()
+    return int(state[0]), int(state[1])
+
+
+def check_against_naive(
+    model: MarkovRandomField,
+    kernel: CudaKernel,
+    *,
+    num_chains: int,
+    num_sweeps: int = 2,
+    launch: Launch | None = None,
+    group_size: int = 1,
+    estimators: Sequence[str] = ESTIMATORS,
+    seed: int = 1,
+    together: bool = False,
+) -> None:
+    """All states after every sweep (or after all, in one call), and the sums, are those of the naive sampler."""
+    states = random_states(model, num_chains, seed)
+    for estimator in estimators:
+        engine = CudaGibbs(
+            model, num_chains=num_chains, seed=seed, kernel=kernel, launch=launch, group_size=group_size,
+            estimator=estimator,
+        )  # fmt: skip
+        engine.set_states(states)
+        assert np.array_equal(engine.get_states(), states)
+        naive = NaiveCuda(model, states, kernel, key_of(engine))
+        for _ in range(num_sweeps):
+            naive.sweep()
+            if not together:
+                engine.advance(1, collect=True)
+                assert engine.get_states().tolist() == naive.x
+        if together:
+            engine.advance(num_sweeps, collect=True)
+            assert engine.get_states().tolist() == naive.x
+        expected = naive.sums(estimator).reshape(len(model.log_unary), -1, group_size).sum(axis=2)
+        sums = engine.take_sums()
+        np.testing.assert_allclose(sums, expected, rtol=0, atol=1.01 * CUT[kernel] * num_sweeps * group_size)
+        if model.num_variables:
+            totals = np.add.reduceat(sums, model.unary_offsets[:-1])
+            np.testing.assert_allclose(totals, num_sweeps * group_size, rtol=1e-12)
+        assert not engine.take_sums().any()
+
+
+def applies(kernel: str, model: MarkovRandomField) -> bool:
+    binary = model.num_variables > 0 and bool((model.num_states == 2).all())
+    if kernel == "packed":
+        return binary and model.adjacency.max_degree <= 4
+    return kernel in ("table", "logit") or (binary and not model.has_forbidden)
+
+
+def is_defined(model: MarkovRandomField) -> bool:
+    return all(
+        oracle.conditional(model, i, x) is not None
+        for i in range(model.num_variables)
+        for x in oracle.all_configurations(model)
+    )
+
+
+def lopsided(seed: int = 5) -> MarkovRandomField:
+    """Mixed state counts, asymmetric tables, a forbidden pair, a one-state and an isolated variable."""
+    rng = np.random.default_rng(seed)
+    counts, pairs = [2, 3, 1, 2, 2, 2], [(0, 1), (0, 3), (1, 2), (1, 3), (3, 4)]
+    tables = [1.2 * rng.normal(size=(counts[i], counts[j])) for i, j in pairs]
+    tables[0][1, 2] = -np.inf
+    return MarkovRandomField.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
+
+
+def lopsided_binary(seed: int = 6) -> MarkovRandomField:
+    """A triangle with a tail, a site of degree four and an isolated variable, asymmetric tables."""
+    rng = np.random.default_rng(seed)
+    pairs = [(0, 1), (0, 2), (1, 2), (2, 3), (2, 4)]
+    tables = [1.2 * rng.normal(size=(2, 2)) for _ in pairs]
+    return MarkovRandomField.from_tables([0.7 * rng.normal(size=2) for _ in range(6)], pairs, tables)
+
+
+def dense_binary(n: int = 6, seed: int = 7) -> MarkovRandomField:
+    """A complete graph: more neighbours than the packed tables take."""
+    rng = np.random.default_rng(seed)
+    pairs = list(itertools.combinations(range(n), 2))
+    return MarkovRandomField.from_tables(
+        0.5 * rng.normal(size=(n, 2)), pairs, 0.6 * rng.normal(size=(len(pairs), 2, 2))
+    )
+
+
+def model_for(kernel: str) -> MarkovRandomField:
+    return {"packed": lopsided_binary, "packed-field": dense_binary, "field": lopsided_binary}.get(kernel, lopsided)()

@@ -1,0 +1,30 @@
+"""Starts the CUDA simulator, which must be chosen before Numba is imported, and runs the tests of the kernels in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+LEAST = {"test_cuda_kernels": 60, "test_cuda_ladder": 6, "test_cuda_messages": 50, "test_cuda_pool": 20}
+
+
+@pytest.mark.parametrize("marked", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
+@pytest.mark.first
+@pytest.mark.timeout(900)
+def test_kernels_in_the_simulator(marked):
+    pytest.importorskip("numba_cuda", reason="needs the package numba-cuda")
+    files = [str(HERE / f"{name}.py") for name in LEAST]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", marked, "-vv", *files]
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=HERE.parents[2], timeout=880)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert "SKIPPED" not in done.stdout
+    for name, least in LEAST.items():
+        passed = len(re.findall(rf"{name}\.py::.* PASSED", done.stdout))
+        assert passed >= least or marked == "slow", f"{name}: {passed}"

@@ -1,0 +1,393 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import oracle
+from fastmix import MarkovRandomField, UnfitMethodError, draw_exact
+from fastmix.chains.gibbs import check_conditionals
+from fastmix.methods.tempering import houdayer_kernels
+from fastmix.methods.tempering import ladder as ladder_module
+from fastmix.methods.tempering import sweeps as sweeps_module
+from fastmix.methods.tempering.ladder import Ladder
+from fastmix.methods.tempering.path import Energies, TemperingPath, make_path, split_tables
+from fastmix.methods.tempering.sweeps import SummedSweeps, TabulatedSweeps
+from fastmix.methods.tempering.swendsen_wang_moves import check_swendsen_wang_moves
+from naive_ladder import NaiveLadder
+
+FALSE_ALARM = 1e-7  # each test; a few dozen of them
+
+
+def mixed(seed: int = 3, *, forbidden: bool = False) -> MarkovRandomField:
+    """Mixed state counts, a one-state and an isolated variable, one variable of five neighbours."""
+    rng = np.random.default_rng(seed)
+    counts, pairs = [2, 3, 1, 2, 2, 2, 2], [(0, 1), (0, 3), (1, 2), (1, 3), (1, 4), (1, 5), (3, 4)]
+    tables = [1.2 * rng.normal(size=(counts[i], counts[j])) for i, j in pairs]
+    if forbidden:
+        tables[0][1, 2] = -np.inf
+    return MarkovRandomField.from_tables([rng.normal(size=k) for k in counts], pairs, tables, log_constant=0.7)
+
+
+def binary(seed: int = 4) -> MarkovRandomField:
+    """A square with a diagonal and a tail, asymmetric tables."""
+    rng = np.random.default_rng(seed)
+    pairs = [(0, 1), (0, 2), (0, 3), (1, 2), (2, 3), (3, 4)]
+    tables = [1.2 * rng.normal(size=(2, 2)) for _ in pairs]
+    return MarkovRandomField.from_tables([0.7 * rng.normal(size=2) for _ in range(5)], pairs, tables)
+
+
+def star(seed: int = 5) -> MarkovRandomField:
+    """A hub of six neighbours: four at once and the rest one by one."""
+    rng = np.random.default_rng(seed)
+    pairs = [(0, j) for j in range(1, 7)]
+    return MarkovRandomField.ising(pairs, rng.uniform(-1, 1, 6), rng.uniform(-1, 1, 7))
+
+
+def attractive(seed: int = 6) -> MarkovRandomField:
+    rng = np.random.default_rng(seed)
+    return MarkovRandomField.ising(
+        [(0, 1), (0, 2), (1, 3), (2, 3)], rng.uniform(0.2, 1.2, 4), rng.uniform(-0.8, 0.8, 4)
+    )
+
+
+MODELS = {"mixed": mixed, "binary": binary, "star": star, "attractive": attractive}
+POSITIONS = np.array([0.0, 0.2, 0.45, 0.8, 1.0])
+
+
+def random_states(model: MarkovRandomField, num_rungs: int, num_ladders: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, model.num_states, size=(num_rungs, num_ladders, model.num_variables))
+
+
+def make(path: TemperingPath, positions: np.ndarray, states: np.ndarray, seed: int = 1, **options) -> Ladder:
+    options.setdefault("num_threads", 1)
+    result = Ladder(path, seed=seed, **options)
+    result.set_rungs(positions, states)
+    return result
+
+
+# -- paths ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_split_tables_changes_no_weight(name):
+    model = MODELS[name]()
+    split = split_tables(model)
+    oracle.assert_same_weights(model, split)
+    for i, j in split.edges.tolist():
+        np.testing.assert_allclose(split.table(i, j).sum(axis=0), 0.0, atol=1e-12)
+        np.testing.assert_allclose(split.table(i, j).sum(axis=1), 0.0, atol=1e-12)
+
+
+def test_the_path_does_not_depend_on_how_a_model_is_written():
+    model = binary()
+    rng = np.random.default_rng(0)
+    shift = rng.normal(size=2)
+    tables = [model.table(*edge).copy() for edge in model.edges.tolist()]
+    unary = [model.unary(i).copy() for i in range(5)]
+    tables[0] += shift[:, None]  # edge (0, 1)
+    unary[0] -= shift
+    other = MarkovRandomField.from_tables(unary, model.edges, tables)
+    one, two = make_path(model), make_path(other)
+    np.testing.assert_allclose(one.model.log_unary, two.model.log_unary, atol=1e-12)
+    np.testing.assert_allclose(one.tables[0], two.tables[0], atol=1e-12)
+
+
+@pytest.mark.parametrize("norm_bound", [None, 0.0, 0.4])
+@pytest.mark.parametrize("name", MODELS)
+def test_paths_lead_from_what_is_known_to_the_model(name, norm_bound):
+    model = MODELS[name]()
+    path = make_path(model, norm_bound=norm_bound)
+    oracle.assert_same_weights(model, path.model_at(1.0))
+    start = path.model_at(0.0)
+    assert not start.log_pairwise.any()
+    oracle.assert_log_close(path.log_z, oracle.log_z(start))
+    for s in (0.0, 0.3, 0.5, 0.7, 1.0):
+        assert np.isfinite(path.coefficients([s])).all()
+
+
+def test_the_middle_of_a_path_through_a_projection_is_the_projection():
+    model = attractive()
+    path = make_path(model, norm_bound=0.5)
+    from fastmix import project
+
+    oracle.assert_same_weights(project(model, norm_bound=0.5).model, path.model_at(0.5))
+
+
+def test_forbidden_pairs_stay_forbidden_along_the_path():
+    model = mixed(forbidden=True)
+    path = make_path(model)
+    assert path.log_z is None
+    for s in (0.0, 0.5, 1.0):
+        at = path.model_at(s)
+        assert np.array_equal(at.log_pairwise == -np.inf, model.log_pairwise == -np.inf)
+    with pytest.raises(UnfitMethodError):
+        make_path(model, norm_bound=1.0)
+
+
+# -- no randomness --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("norm_bound", [None, 0.0, 0.4])
+@pytest.mark.parametrize("name", MODELS)
+def test_energies_are_log_weights(name, norm_bound):
+    path = make_path(MODELS[name](), norm_bound=norm_bound)
+    configurations = np.array(oracle.all_configurations(path.model))
+    values = Energies(path)(np.ascontiguousarray(configurations.T.astype(np.uint8)))
+    for s in (0.0, 0.3, 0.6, 1.0):
+        expected = oracle.log_weights(path.model_at(s))
+        actual = path.coefficients([s])[0] @ values + path.model.log_constant
+        np.testing.assert_allclose(actual, expected, atol=1e-5)  # single precision within
+
+
+def test_energies_of_many_sites_are_exact_in_double_precision():
+    # Terms that single precision holds exactly: nothing is lost when sums of a few join the total.
+    n = 3000
+    rng = np.random.default_rng(1)
+    edges = [(i, i + 1) for i in range(n - 1)]
+    model = MarkovRandomField.ising(edges, rng.integers(-8, 9, n - 1) / 4.0, rng.integers(-8, 9, n) / 4.0)
+    path = make_path(model)
+    x = rng.integers(0, 2, size=(5, n))
+    values = Energies(path)(np.ascontiguousarray(x.T.astype(np.uint8)))
+    np.testing.assert_allclose(values.sum(axis=0), model.log_weight(x), atol=1e-9)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_rounds_match_the_naive_ladder(name, pairs, monkeypatch):
+    monkeypatch.setattr(ladder_module, "PAIRS_EVERY", 3)
+    path = make_path(MODELS[name]())
+    states = random_states(path.model, len(POSITIONS), 4)
+    fast = make(path, POSITIONS, states, pairs=pairs)
+    slow = NaiveLadder(path, POSITIONS, states, seed=1)
+    moved = False
+    for number in range(24):
+        fast.advance(1, collect=True)
+        slow.round(number)
+        if pairs and number % 3 == 2:
+            slow.exchange_clusters()
+        assert np.array_equal(fast.get_states(), slow.states()), f"round {number}"
+        moved |= not np.array_equal(np.sort(slow.replica, axis=0), slow.replica)
+    assert moved
+    counts = fast.counts()
+    np.testing.assert_allclose(counts.sums, slow.exchanges, atol=1e-4)
+    assert counts.trips.tolist() == slow.trips
+    np.testing.assert_allclose(fast.take_sums(), slow.sums, atol=24 * 2.0**-24)
+
+
+def test_round_trips_are_counted_as_the_naive_ladder_does():
+    path = make_path(attractive())
+    states = random_states(path.model, 3, 4)
+    positions = np.array([0.0, 0.6, 1.0])
+    fast, slow = make(path, positions, states), NaiveLadder(path, positions, states, seed=1)
+    for number in range(60):
+        slow.round(number)
+    fast.advance(60, collect=False)
+    assert np.array_equal(fast.get_states(), slow.states())
+    assert fast.counts().trips.tolist() == slow.trips
+    assert min(slow.trips) >= 3
+
+
+def test_forbidden_pairs_match_the_naive_ladder():
+    model = mixed(forbidden=True)
+    check_conditionals(model)
+    path = make_path(model)
+    allowed = draw_exact(model, num_draws=10, seed=0).reshape(5, 2, -1)
+    fast, slow = make(path, POSITIONS, allowed), NaiveLadder(path, POSITIONS, allowed, seed=1)
+    for number in range(12):
+        slow.round(number)
+    fast.advance(12, collect=False)
+    assert np.array_equal(fast.get_states(), slow.states())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sweeps_that_add_up_logits_draw_the_same_states(name, monkeypatch):
+    path = make_path(MODELS[name]())
+    states = random_states(path.model, len(POSITIONS), 3)
+    tabulated = make(path, POSITIONS, states)
+    monkeypatch.setattr(sweeps_module, "_MOST_ENTRIES", 0)
+    summed = make(path, POSITIONS, states)
+    assert isinstance(tabulated.sweeps, TabulatedSweeps)
+    assert isinstance(summed.sweeps, SummedSweeps)
+    for one in (tabulated, summed):
+        one.advance(20, collect=True)
+    assert np.array_equal(tabulated.get_states(), summed.get_states())
+    np.testing.assert_allclose(tabulated.take_sums(), summed.take_sums(), atol=20 * 2.0**-23)
+
+
+def test_sums_do_not_overflow():
+    model = MarkovRandomField.from_tables([[0.0, 30.0], [30.0, 0.0]], [(0, 1)], [[[0.1, 0.0], [0.0, 0.1]]])
+    path = make_path(model)
+    run = make(path, np.array([0.0, 1.0]), random_states(model, 2, 2))
+    run.advance(700, collect=True)
+    sums = run.take_sums()
+    np.testing.assert_allclose(sums[:, 0], [0.0, 700.0, 700.0, 0.0], atol=1e-3)
+    assert not run.take_sums().any()
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_the_same_bits_for_any_number_of_threads(pairs):
+    path = make_path(attractive())
+    states = random_states(path.model, 4, 6)
+    results = []
+    for num_threads in (1, 2, 3, 16):
+        run = make(path, POSITIONS[1:], states, pairs=pairs, clusters=True, num_threads=num_threads)
+        run.advance(110, collect=True)
+        results.append((run.get_states(), run.take_sums(), run.counts().sums, run.counts().trips))
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            assert np.array_equal(a, b)
+
+
+# -- the distribution at every rung, and of neighbouring rungs together ---------------------------------------------
+
+
+def exact_start(path: TemperingPath, positions: np.ndarray, num_ladders: int, seed: int) -> np.ndarray:
+    return np.stack(
+        [draw_exact(path.model_at(s), num_draws=num_ladders, seed=seed + k) for k, s in enumerate(positions.tolist())]
+    )
+
+
+def p_values(run: Ladder) -> list[float]:
+    """Chi-square tests of the configurations at every rung, and of those at neighbouring rungs being independent."""
+    path, states = run.path, run.get_states().astype(np.int64)
+    shape = tuple(path.model.num_states.tolist())
+    size = math.prod(shape)
+    numbers = np.stack([np.ravel_multi_index(tuple(x.T), shape) for x in states])
+    laws = [oracle.joint(path.model_at(s)).reshape(-1) for s in run.positions.tolist()]
+    result = [chi_square(np.bincount(row, minlength=size), law) for row, law in zip(numbers, laws, strict=True)]
+    for k in range(len(laws) - 1):
+        both = np.outer(laws[k], laws[k + 1]).reshape(-1)
+        result.append(chi_square(np.bincount(numbers[k] * size + numbers[k + 1], minlength=size**2), both))
+    return result
+
+
+def chi_square(counts: np.ndarray, law: np.ndarray) -> float:
+    """P-value of counts, with cells of small expectation put together."""
+    expected = law * counts.sum()
+    order = np.argsort(expected)
+    groups = np.floor(np.cumsum(expected[order]) / 20.0).astype(int)  # at least 20 in each but the last
+    groups = np.minimum(groups, max(0, groups[-1] - 1))
+    observed, expected = np.bincount(groups, counts[order]), np.bincount(groups, expected[order])
+    kept = expected > 0
+    statistic = float(np.sum((observed[kept] - expected[kept]) ** 2 / expected[kept]))
+    return float(stats.chi2.sf(statistic, max(1, kept.sum() - 1)))
+
+
+def small() -> MarkovRandomField:
+    """Three variables, one of three states; strong enough that exchanges are rejected."""
+    rng = np.random.default_rng(8)
+    counts, pairs = [2, 3, 2], [(0, 1), (1, 2), (0, 2)]
+    tables = [2.0 * rng.normal(size=(counts[i], counts[j])) for i, j in pairs]
+    return MarkovRandomField.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
+
+
+def small_attractive() -> MarkovRandomField:
+    return MarkovRandomField.ising([(0, 1), (1, 2)], [1.0, 0.7], [0.5, -0.8, 0.2])
+
+
+RUNGS = np.array([0.0, 0.4, 0.7, 1.0])
+
+
+@pytest.mark.parametrize("moves", ["none", "pairs", "clusters", "both"])
+def test_exact_draws_stay_exact_at_every_rung(moves, monkeypatch):
+    monkeypatch.setattr(ladder_module, "PAIRS_EVERY", 1)
+    monkeypatch.setattr(ladder_module, "CLUSTERS_EVERY", 2)
+    path = make_path(small_attractive() if moves in ("clusters", "both") else small())
+    states = exact_start(path, RUNGS, 40_000, seed=1)
+    run = make(path, RUNGS, states, pairs=moves in ("pairs", "both"), clusters=moves in ("clusters", "both"))
+    run.advance(4, collect=False)
+    rejection = run.counts().rejection
+    assert ((rejection > 0.02) & (rejection < 0.98)).all()
+    assert min(p_values(run)) > FALSE_ALARM
+    assert not np.array_equal(run.get_states(), states)
+
+
+def wrong_sign(run: Ladder, monkeypatch) -> None:
+    run._gaps = -run._gaps
+
+
+def always(run: Ladder, monkeypatch) -> None:
+    run._gaps = 0.0 * run._gaps
+
+
+def shifted_rungs(run: Ladder, monkeypatch) -> None:
+    for block in run._blocks:
+        block.rung[:] = np.maximum(block.rung.astype(int) - 1, 0)
+
+
+def single_sites(run: Ladder, monkeypatch) -> None:
+    """Exchange a variable without the rest of its cluster."""
+
+    def swap(x, num_ladders, *_):
+        for k in range(x.shape[1] // num_ladders):
+            even = slice(k * num_ladders, (k + 1) * num_ladders, 2)
+            odd = slice(k * num_ladders + 1, (k + 1) * num_ladders, 2)
+            x[0, even], x[0, odd] = x[0, odd].copy(), x[0, even].copy()
+
+    monkeypatch.setattr(houdayer_kernels, "exchange_clusters", swap)
+
+
+@pytest.mark.parametrize("sabotage", [wrong_sign, always, shifted_rungs, single_sites])
+def test_sabotage_is_noticed(sabotage, monkeypatch):
+    monkeypatch.setattr(ladder_module, "PAIRS_EVERY", 1)
+    path = make_path(small())
+    run = make(path, RUNGS, exact_start(path, RUNGS, 40_000, seed=1), pairs=True)
+    sabotage(run, monkeypatch)
+    run.advance(4, collect=False)
+    assert min(p_values(run)) < FALSE_ALARM
+
+
+# -- cluster moves ----------------------------------------------------------------------------------------------------
+
+
+def test_clusters_are_found_and_counted():
+    # Two ladders that differ in {0, 1} and in {3}: two clusters of sizes 2 and 1.
+    path = make_path(MarkovRandomField.ising([(0, 1), (1, 2), (2, 3)], 0.5))
+    states = np.zeros((2, 2, 4), dtype=np.uint8)
+    states[:, 1, [0, 1, 3]] = 1
+    run = make(path, np.array([0.0, 1.0]), states, pairs=True)
+    block = run._blocks[0]
+    graph = path.model.adjacency
+    houdayer_kernels.exchange_clusters(block.x, 2, 1, graph.indptr, graph.neighbors, block.streams, block.clusters)
+    assert block.clusters.tolist() == [[0, 0, 0], [1, 3, 2]]
+    assert np.array_equal(run.get_states()[0], states[0])
+    after = run.get_states()[1]
+    assert np.array_equal(np.sort(after, axis=0), states[1])
+    assert after[0, 0] == after[0, 1]
+
+
+def test_clusters_that_percolate_are_left_alone():
+    rng = np.random.default_rng(0)
+    edges = [(i, j) for i in range(12) for j in range(i)]
+    path = make_path(MarkovRandomField.ising(edges, 0.02 * rng.normal(size=len(edges))))
+    run = make(path, np.array([0.0, 1.0]), random_states(path.model, 2, 8), pairs=True)
+    run.advance(40, collect=False)
+    assert run.limit_pairs() == 0
+    loose = make_path(MarkovRandomField.ising([(i, i + 1) for i in range(11)], 0.1))
+    run = make(loose, np.array([0.0, 1.0]), random_states(loose.model, 2, 8), pairs=True)
+    run.advance(40, collect=False)
+    assert run.limit_pairs() == 2
+
+
+def test_cluster_sweeps_are_refused_where_they_do_not_fit():
+    check_swendsen_wang_moves(make_path(attractive()))
+    with pytest.raises(UnfitMethodError, match="edge"):
+        check_swendsen_wang_moves(make_path(MarkovRandomField.potts([(0, 1)], -0.5, 3)))
+
+
+# -- without the compiler -------------------------------------------------------------------------------------------
+
+
+def plain_results() -> list:
+    results = []
+    for model in (mixed(), binary()):
+        path = make_path(model)
+        run = make(path, POSITIONS, random_states(model, 5, 2), pairs=True)
+        run.advance(21, collect=True)
+        counts = run.counts()
+        results.append([run.get_states().tolist(), run.take_sums().tolist(), counts.sums.tolist()])
+    return results

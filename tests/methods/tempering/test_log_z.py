@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from test_ladder import MODELS, attractive, mixed, small
+
+import oracle
+from fastmix.methods.tempering.adaptation import num_rungs_for, phases, respace
+from fastmix.methods.tempering.ladder import Ladder
+from fastmix.methods.tempering.log_z import annealed_weights, bridge, guess_steps, lower_bound
+from fastmix.methods.tempering.path import Energies, make_path
+from fastmix.methods.tempering.population import Population, anneal, next_position
+from fastmix.methods.tempering.sweeps import make_sweeps
+
+POSITIONS = np.array([0.0, 0.3, 0.7, 1.0])
+
+
+def exact_sums(name: str, shifts: np.ndarray, num_ensembles: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """What exchanges would add up on average, by enumeration, and the true log-ratios."""
+    path = make_path(MODELS[name]())
+    laws = [oracle.joint(path.model_at(s)).reshape(-1) for s in POSITIONS]
+    weights = [np.array(oracle.log_weights(path.model_at(s))) for s in POSITIONS]
+    sums = np.zeros((6, len(POSITIONS) - 1, num_ensembles))
+    for k, shift in enumerate(shifts):
+        d = weights[k + 1] - weights[k]
+        sums[0, k], sums[2, k], sums[3, k] = 1.0, laws[k] @ d, laws[k + 1] @ d
+        sums[4, k] = laws[k] @ (1 / (1 + np.exp(shift - d)))
+        sums[5, k] = laws[k + 1] @ (1 / (1 + np.exp(d - shift)))
+    logs = [oracle.log_z(path.model_at(s)) for s in POSITIONS]
+    return sums, np.diff(logs)
+
+
+# -- bridges --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shift", [0.0, -2.0, 3.0])
+@pytest.mark.parametrize("name", MODELS)
+def test_bridges_of_exact_averages_are_exact_whatever_the_shift(name, shift):
+    shifts = np.full(3, shift)
+    sums, truth = exact_sums(name, shifts)
+    result = bridge(sums, shifts)
+    np.testing.assert_allclose(result.steps, truth, atol=1e-9)
+    assert result.value == pytest.approx(truth.sum(), abs=1e-9)
+    assert result.std_error == pytest.approx(0.0, abs=1e-9)
+    low, high = result.bounds
+    assert low <= truth.sum() <= high
+    assert low <= result.integral <= high
+
+
+def test_the_jackknife_is_the_textbook_one():
+    rng = np.random.default_rng(0)
+    sums = np.ones((6, 2, 5))
+    sums[4:] = rng.uniform(0.5, 1.5, size=(2, 2, 5))
+    values = [bridge(np.delete(sums, e, axis=2), np.zeros(2)).value for e in range(5)]
+    expected = math.sqrt(4 / 5 * np.sum((np.array(values) - np.mean(values)) ** 2))
+    assert bridge(sums, np.zeros(2)).std_error == pytest.approx(expected, rel=1e-9)
+
+
+def test_rungs_without_overlap_have_no_error_bar():
+    sums = np.ones((6, 1, 3))
+    sums[5] = 0.0
+    assert bridge(sums, np.zeros(1)).std_error == math.inf
+
+
+def test_guesses_stay_between_the_averages():
+    sums = np.ones((6, 1, 2))
+    sums[2], sums[3], sums[5] = 900.0, 1000.0, 0.0
+    assert guess_steps(sums, np.zeros(1)).tolist() == [1000.0]
+    shifts = np.full(3, 0.4)
+    sums, truth = exact_sums("binary", shifts)
+    np.testing.assert_allclose(guess_steps(sums, shifts), truth, atol=1e-9)
+
+
+# -- annealed importance sampling -------------------------------------------------------------------------------------
+
+
+def population(path, size: int, seed: int = 0) -> Population:
+    return Population(path, make_sweeps(path), Energies(path), size=size, seed=seed)
+
+
+@pytest.mark.parametrize("norm_bound", [None, 0.0])
+def test_a_population_starts_with_exact_draws(norm_bound):
+    path = make_path(mixed(), norm_bound=norm_bound)
+    draws = population(path, 100_000).x
+    start = path.model_at(0.0)
+    for i, law in enumerate(oracle.node_marginals(start)):
+        counts = np.bincount(draws[i], minlength=len(law))
+        error = np.sqrt(law * np.maximum(1 - law, 0.0) * draws.shape[1])
+        assert (np.abs(counts - law * draws.shape[1]) <= 5.5 * error + 1e-9).all()  # false alarm 4e-8 each
+
+
+@pytest.mark.parametrize("make_model", [small, attractive])
+def test_the_mean_of_annealed_weights_is_the_ratio_of_normalisers(make_model):
+    path = make_path(make_model())
+    weights = np.exp(annealed_weights(population(path, 200_000), np.array([0.0, 0.5, 0.8, 1.0])))
+    truth = math.exp(oracle.log_z(path.model_at(1.0)) - path.log_z)
+    assert abs(weights.mean() - truth) < 5.5 * weights.std() / math.sqrt(weights.size)
+    # A sabotaged twin: weights of the wrong sign.
+    assert abs((1 / weights).mean() - truth) > 5.5 * (1 / weights).std() / math.sqrt(weights.size)
+
+
+def test_stopping_early_leaves_the_weights_valid():
+    path = make_path(small())
+    weights = np.exp(annealed_weights(population(path, 200_000), np.linspace(0.0, 1.0, 100), stop=lambda: True))
+    truth = math.exp(oracle.log_z(path.model_at(1.0)) - path.log_z)
+    assert abs(weights.mean() - truth) < 5.5 * weights.std() / math.sqrt(weights.size)
+
+
+@pytest.mark.parametrize("spread", [0.1, 1.0, 3.0])
+def test_the_lower_bound_holds_as_often_as_it_says(spread):
+    rng = np.random.default_rng(1)
+    wrong = 0
+    for _ in range(400):
+        log_weights = rng.normal(-0.5 * spread**2, spread, size=64)  # mean of the weights is 1
+        wrong += lower_bound(log_weights, 0.9) > 0.0
+    assert wrong <= 80  # 40 expected at most; 80 or more have probability 2e-9
+
+
+def test_the_lower_bound_is_tight_for_equal_weights():
+    assert -0.3 < lower_bound(np.full(128, 2.0), 0.95) - 2.0 < 0.0
+
+
+# -- ladders --------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_ladder_is_where_exchanges_are_rejected_half_the_time():
+    rng = np.random.default_rng(2)
+    edges = [(4 * r + c, 4 * r + c + 1) for r in range(4) for c in range(3)] + [(i, i + 4) for i in range(12)]
+    from fastmix import MarkovRandomField
+
+    path = make_path(MarkovRandomField.ising(edges, rng.uniform(-2, 2, len(edges)), rng.uniform(-1, 1, 16)))
+    positions, states = anneal(population(path, 256), rejection=0.5, num_sweeps=10, most=100)
+    assert positions[0] == 0.0
+    assert positions[-1] == 1.0
+    assert (np.diff(positions) > 0).all()
+    run = Ladder(path, seed=0, num_threads=1)
+    run.set_rungs(positions, np.stack([x[:, :64].T for x in states]))
+    run.advance(200, collect=False)
+    rejection = run.counts().rejection
+    assert ((rejection[:-1] > 0.25) & (rejection[:-1] < 0.75)).all()
+    # One step of adaptation makes the rates nearly equal.
+    new, source, barrier = respace(positions, rejection, None)
+    assert len(new) == num_rungs_for(rejection.sum())
+    assert barrier == pytest.approx(rejection.sum())
+    run.set_rungs(new, run.get_states()[source])
+    run.advance(400, collect=False)
+    after = run.counts().rejection
+    assert after.max() - after.min() < 0.1
+
+
+def test_strong_models_have_their_first_rung_close_to_the_start():
+    from fastmix import MarkovRandomField
+
+    path = make_path(MarkovRandomField.ising([(0, 1), (1, 2)], 1e6, [0.5, -0.3, 0.1]))
+    crowd = population(path, 64)
+    first = next_position(path, 0.0, crowd.energies(), rejection=0.5)
+    assert 1e-9 < first < 1e-5
+    positions, _ = anneal(crowd, rejection=0.5, num_sweeps=2, most=50)
+    assert len(positions) < 20
+    short, _ = anneal(population(path, 64), rejection=0.5, num_sweeps=2, most=3)
+    assert len(short) == 3
+
+
+def test_equal_rates_stay_where_they_are():
+    positions = np.array([0.0, 0.2, 0.5, 1.0])
+    new, source, _ = respace(positions, np.full(3, 0.5), 4)
+    np.testing.assert_allclose(new, positions)
+    assert source.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("burn_in", [0, 1, 31, 32, 100, 5000])
+def test_phases_add_up(burn_in):
+    lengths = phases(burn_in)
+    assert sum(lengths) == burn_in
+    assert lengths[-1] >= burn_in / 2

@@ -1,0 +1,354 @@
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+import oracle
+from fastmix import MarkovRandomField, NotConvergedError, UnfitMethodError, infer
+from fastmix.exact.enumeration import enumerate_model
+from fastmix.instances import ising_grid, ising_random, potts_grid
+from fastmix.methods.tempering import TemperResult, temper
+from fastmix.methods.tempering.api import MOVES
+from fastmix.methods.tempering.path import make_path
+from fastmix.methods.tempering.sweeps import SummedSweeps, make_sweeps
+from fastmix.results import Status
+from fastmix.testing import assert_conforms
+
+
+@pytest.fixture(scope="module")
+def hard() -> MarkovRandomField:
+    """Two modes far apart: single chains stay in one of them."""
+    return ising_grid(5, 5, coupling_max=4.0, attractive=True, field_max=0.3, seed=3)
+
+
+@pytest.fixture(scope="module")
+def result(hard) -> TemperResult:
+    return temper(hard, num_sweeps=3000, seed=5, num_threads=1)
+
+
+# -- answers --------------------------------------------------------------------------------------------------------
+
+
+def test_conforms():
+    # Standard errors are below 0.004 for all of these; log Z is compared to 0.03 of itself or of 1.
+    assert_conforms(lambda model: temper(model, num_sweeps=2000, seed=1, num_threads=1), atol=0.03)
+
+
+def test_marginals_and_log_z_of_a_model_with_two_modes(hard, result):
+    exact = infer(hard, method="exact")
+    assert result.status == Status.OK
+    error = np.abs(result.node_marginals - exact.node_marginals)
+    assert (error <= 5 * result.std_error).all()
+    assert error.max() < 0.05
+    assert result.std_error.max() < 0.03
+    assert abs(result.log_z - exact.log_z) < 5 * result.log_z_std_error
+    assert result.log_z_std_error < 0.1
+    assert result.log_z_lower < exact.log_z
+    assert result.log_z_lower > exact.log_z - 5.0
+    assert result.log_z_confidence == 0.95
+    assert result.stats["path"] == "uniform"
+
+
+@pytest.mark.parametrize("norm_bound", [0.0, 0.5, 2.5])
+def test_other_paths_give_the_same_answer(hard, norm_bound):
+    exact = infer(hard, method="exact")
+    answer = temper(hard, num_sweeps=3000, seed=5, num_threads=1, norm_bound=norm_bound)
+    assert np.abs(answer.node_marginals - exact.node_marginals).max() < 0.15
+    assert abs(answer.log_z - exact.log_z) < 0.5
+    if norm_bound == 0.5:
+        assert answer.stats["burn_in"] >= answer.stats["certified_sweeps"] > 0
+    else:
+        assert answer.stats["certified_sweeps"] is None
+
+
+@pytest.mark.parametrize("moves", [(), ("houdayer",), ("swendsen-wang",), MOVES[::-1]])
+def test_every_combination_of_moves_is_right(moves):
+    model = ising_grid(3, 4, coupling_max=1.0, attractive=True, seed=2)
+    exact = infer(model, method="exact")
+    answer = temper(model, num_sweeps=2000, seed=3, moves=moves, num_threads=1)
+    assert (np.abs(answer.node_marginals - exact.node_marginals) <= 5 * answer.std_error).all()
+    assert abs(answer.log_z - exact.log_z) < 5 * answer.log_z_std_error
+    assert answer.stats["num_ladders"] == 16 * (2 if "houdayer" in moves else 1)
+    assert answer.provenance["options"]["moves"] == [name for name in MOVES if name in moves]
+
+
+def test_three_states():
+    model = potts_grid(3, 3, num_states=3, coupling_max=2.0, attractive=True, seed=1)
+    exact = infer(model, method="exact")
+    answer = temper(model, num_sweeps=2000, seed=3, num_threads=1)
+    assert answer.provenance["options"]["moves"] == ["houdayer", "swendsen-wang"]
+    assert (np.abs(answer.node_marginals - exact.node_marginals) <= 5 * answer.std_error).all()
+    assert abs(answer.log_z - exact.log_z) < 5 * answer.log_z_std_error
+
+
+def test_many_neighbors():
+    model = ising_random(18, edge_probability=1.0, coupling_max=0.5, seed=4)
+    assert isinstance(make_sweeps(make_path(model)), SummedSweeps)
+    exact = infer(model, method="exact")
+    answer = temper(model, num_sweeps=600, seed=3, num_threads=1)
+    assert answer.provenance["options"]["moves"] == []
+    assert (np.abs(answer.node_marginals - exact.node_marginals) <= 5 * answer.std_error).all()
+    assert abs(answer.log_z - exact.log_z) < 5 * answer.log_z_std_error
+
+
+def test_evidence_and_forbidden_states():
+    rng = np.random.default_rng(0)
+    counts, pairs = [2, 3, 3, 2], [(0, 1), (1, 2), (2, 3), (0, 3)]
+    unary = [rng.normal(size=k) for k in counts]
+    unary[1][2] = -np.inf
+    model = MarkovRandomField.from_tables(unary, pairs, [rng.normal(size=(counts[i], counts[j])) for i, j in pairs])
+    exact = infer(model, method="exact", evidence={3: 1})
+    answer = temper(model, evidence={3: 1}, num_sweeps=2000, seed=1, edge_marginals=True, num_threads=1)
+    assert answer.marginal(3).tolist() == [0.0, 1.0]
+    assert answer.marginal(1)[2] == 0.0
+    assert answer.std_error[model.unary_offsets[3] :].tolist() == [0.0, 0.0]
+    np.testing.assert_allclose(answer.node_marginals, exact.node_marginals, atol=0.01)
+    np.testing.assert_allclose(answer.edge_marginals, exact.edge_marginals, atol=0.03)
+    assert abs(answer.log_z - exact.log_z) < 0.03
+    assert (answer.states[:, 3] == 1).all()
+    assert answer.states.max() < 3
+
+
+def test_forbidden_pairs_have_marginals_but_no_log_z():
+    tables = [np.where(np.eye(3, dtype=bool), -np.inf, 0.0)] * 3
+    model = MarkovRandomField.from_tables([[0.5, 0.0, 0.0]] * 4, [(0, 1), (1, 2), (2, 3)], tables)
+    answer = temper(model, num_sweeps=2000, seed=1, num_threads=1)
+    exact = enumerate_model(model)
+    np.testing.assert_allclose(answer.node_marginals, exact.node_marginals, atol=0.02)
+    assert (answer.log_z, answer.log_z_std_error, answer.log_z_lower) == (None, None, None)
+    assert (model.log_weight(answer.states) > -np.inf).all()
+
+
+# -- error bars -----------------------------------------------------------------------------------------------------
+
+
+def coverage(num_runs: int, num_sweeps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Errors over standard errors of marginals and of log Z, and the excess of the lower bound over log Z."""
+    z, log_z, excess = [], [], []
+    for k in range(num_runs):
+        model = ising_grid(3, 3, coupling_max=3.0, attractive=bool(k % 2), seed=k)
+        exact = enumerate_model(model)
+        answer = temper(model, num_sweeps=num_sweeps, seed=1000 + k, num_threads=1)
+        z.append((answer.node_marginals - exact.node_marginals)[1::2] / answer.std_error[1::2])
+        log_z.append((answer.log_z - exact.log_z) / answer.log_z_std_error)
+        excess.append(answer.log_z_lower - exact.log_z)
+    return np.array(z), np.array(log_z), np.array(excess)
+
+
+def covers(z: np.ndarray) -> bool:
+    """Within three standard errors nearly always, and error bars not far too wide."""
+    return bool(np.mean(np.abs(z) <= 3.0) >= 0.97 and 0.3 < np.sqrt(np.mean(z**2)) < 1.5)
+
+
+def test_error_bars_cover():
+    z, log_z, excess = coverage(24, 400)
+    assert covers(z)
+    assert np.mean(np.abs(log_z) <= 3.0) >= 0.95
+    assert np.sqrt(np.mean(log_z**2)) < 1.7
+    assert np.sum(excess > 0.0) <= 6  # at most 1.2 expected; 7 or more have probability 2e-4 for fixed seeds
+    assert not covers(3.0 * z)  # a sabotaged twin
+    assert not covers(0.1 * z)
+
+
+@pytest.mark.slow
+def test_error_bars_cover_in_many_runs():
+    z, log_z, excess = coverage(400, 400)
+    assert np.mean(np.abs(z) <= 3.0) >= 0.985
+    assert np.mean(np.abs(log_z) <= 3.0) >= 0.98
+    assert np.mean(excess > 0.0) <= 0.08
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attractive", [False, True])
+@pytest.mark.parametrize("coupling_max", [1.0, 2.0, 3.0, 4.0])
+def test_grids_of_the_paper(attractive, coupling_max):
+    for seed in range(3):
+        model = ising_grid(16, 16, coupling_max=coupling_max, attractive=attractive, seed=seed)
+        exact = infer(model, method="exact")
+        answer = temper(model, num_sweeps=8000, seed=seed, num_threads=1)
+        error = np.abs(answer.node_marginals - exact.node_marginals)
+        assert answer.status == Status.OK
+        assert error.mean() < 0.02
+        assert error.max() < 0.1
+        assert abs(answer.log_z - exact.log_z) < 4 * answer.log_z_std_error
+
+
+# -- runs -----------------------------------------------------------------------------------------------------------
+
+
+def same(a: TemperResult, b: TemperResult) -> bool:
+    arrays = ("node_marginals", "std_error", "positions", "rejection", "round_trips", "states")
+    equal = all(np.array_equal(getattr(a, name), getattr(b, name)) for name in arrays)
+    return equal and (a.log_z, a.log_z_std_error, a.log_z_lower) == (b.log_z, b.log_z_std_error, b.log_z_lower)
+
+
+def test_the_same_seed_gives_the_same_bits_for_any_number_of_threads(hard):
+    one, two, other, drawn = (
+        temper(hard, num_sweeps=300, seed=seed, num_threads=threads)
+        for seed, threads in ((1, 1), (1, 3), (2, 1), (None, 1))
+    )
+    assert same(one, two)
+    assert not same(one, other)
+    again = temper(hard, num_sweeps=300, seed=drawn.provenance["seed"], num_threads=1)
+    assert same(drawn, again)
+
+
+def test_numbers_of_replicas_and_ensembles(hard):
+    answer = temper(hard, num_replicas=7, num_ensembles=5, num_sweeps=200, burn_in=100, seed=1, num_threads=1)
+    assert len(answer.positions) == answer.stats["num_replicas"] == 7
+    assert len(answer.round_trips) == 5
+    assert (answer.stats["num_sweeps"], answer.stats["burn_in"]) == (200, 100)
+    assert answer.states.shape == (10, 25)
+
+
+def test_the_number_of_replicas_follows_from_the_barrier(result):
+    assert len(result.positions) == pytest.approx(2 * result.stats["barrier"] + 1, abs=3)
+    assert result.rejection.max() - result.rejection.min() < 0.2
+    assert result.positions[0] == 0.0
+    assert result.positions[-1] == 1.0
+
+
+def test_large_models_get_fewer_ensembles():
+    model = ising_grid(60, 60, coupling_max=0.5, seed=0)
+    answer = temper(model, num_sweeps=2, burn_in=2, seed=0, num_threads=1)
+    assert 4 <= len(answer.round_trips) < 16
+
+
+def test_short_runs_are_not_trusted():
+    model = ising_grid(8, 8, coupling_max=4.0, attractive=True, seed=1)
+    answer = temper(model, num_sweeps=20, burn_in=0, seed=1, num_threads=1)
+    assert answer.status == Status.NOT_MIXED
+    assert "round trips" in answer.stats["note"]
+
+
+def test_an_accuracy_ends_the_run():
+    model = ising_grid(3, 3, coupling_max=1.0, seed=1)
+    answer = temper(model, accuracy=0.02, seed=1, num_threads=1)
+    assert answer.status == Status.OK
+    assert answer.stats["num_sweeps"] < 1_000_000
+    assert answer.half_widths().max() <= 0.02
+    exact = infer(model, method="exact")
+    assert np.abs(answer.node_marginals - exact.node_marginals).max() < 0.03
+
+
+def test_half_widths_use_student_quantiles(result):
+    assert result.student_quantile(0.95) == pytest.approx(2.1314, abs=1e-3)  # 15 degrees of freedom
+    np.testing.assert_allclose(result.half_widths(), 2.1314 * result.std_error, rtol=1e-3)
+    with pytest.raises(ValueError, match="confidence"):
+        result.half_widths(confidence=1.0)
+
+
+def test_the_result_is_plain_data(result):
+    data = json.loads(json.dumps(result.to_dict()))
+    assert data["log_z_lower"] == result.log_z_lower
+    assert data["method"] == "tempered"
+    assert len(data["std_error"]) == 25
+    assert data["provenance"]["options"]["moves"] == ["houdayer", "swendsen-wang"]
+
+
+# -- time and interrupts ----------------------------------------------------------------------------------------------
+
+
+def test_the_time_limit_is_kept(hard):
+    temper(hard, num_sweeps=10, seed=1, num_threads=1)  # compiled or loaded by now
+    begin = time.perf_counter()
+    answer = temper(hard, time_limit=1.5, seed=1, num_threads=1)
+    seconds = time.perf_counter() - begin
+    assert 1.0 < seconds < 3.5
+    assert (answer.status, answer.stats["stopped_by"]) == (Status.OK, "time_limit")
+    assert answer.stats["num_sweeps"] > 200
+    assert answer.stats["burn_in"] > 20
+
+
+def test_sweeps_that_do_not_fit_the_time_limit(hard):
+    begin = time.perf_counter()
+    answer = temper(hard, num_sweeps=10**7, burn_in=100, time_limit=1.0, seed=1, num_threads=1)
+    assert time.perf_counter() - begin < 3.0
+    assert (answer.status, answer.stats["stopped_by"]) == (Status.OK, "time_limit")
+    assert np.isfinite(answer.node_marginals).all()
+    tiny = temper(hard, time_limit=1e-9, seed=1, num_threads=1)
+    assert tiny.status == Status.NOT_MIXED
+
+
+class Watch:
+    """Notes reports of progress and interrupts the run once enough sweeps are done."""
+
+    def __init__(self, until: float) -> None:
+        self.until = until
+        self.seen: list[tuple[int, int, float]] = []
+
+    def __call__(self, *report) -> None:
+        self.seen.append(report)
+        if report[0] >= self.until:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupt_returns_what_was_collected(hard):
+    watch = Watch(until=np.inf)
+    whole = temper(hard, num_sweeps=640, burn_in=200, seed=1, num_threads=1, progress=watch)
+    assert whole.status == Status.OK
+    done = [report[0] for report in watch.seen]
+    assert done == sorted(done)
+    assert watch.seen[-1][:2] == (840, 840)
+    interrupted = temper(hard, num_sweeps=640, burn_in=200, seed=1, num_threads=1, progress=Watch(until=500))
+    assert interrupted.status == Status.INTERRUPTED
+    assert 200 <= interrupted.stats["num_sweeps"] < 640
+    assert interrupted.log_z_lower is None
+    assert np.abs(interrupted.node_marginals - whole.node_marginals).max() < 0.3
+    with pytest.raises(NotConvergedError, match="interrupt"):
+        temper(hard, num_sweeps=640, burn_in=200, seed=1, num_threads=1, progress=Watch(until=1))
+
+
+# -- refusals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"norm_bound": -1.0}, "norm_bound must be"),
+        ({"norm_bound": float("nan")}, "norm_bound must be"),
+        ({"num_replicas": 1}, "num_replicas must be a whole number from 2 to 10000"),
+        ({"num_ensembles": 1}, "num_ensembles must be"),
+        ({"num_sweeps": 0}, "num_sweeps must be"),
+        ({"burn_in": -1}, "burn_in must be"),
+        ({"accuracy": 2.0}, "accuracy must be"),
+        ({"time_limit": 0.0}, "time_limit must be"),
+        ({"confidence": 1.0}, "confidence must be"),
+        ({"seed": -1}, "seed must be"),
+        ({"moves": "gibbs"}, "moves must be"),
+        ({"moves": ["wolff"]}, "got 'wolff'"),
+        ({"moves": ("tree-block",)}, "got 'tree-block'"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        temper(MarkovRandomField.ising([(0, 1)], 1.0), **arguments)
+
+
+def test_refusals_come_with_a_reason():
+    frustrated = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], [1.0, 1.0, -1.0])
+    with pytest.raises(UnfitMethodError, match="Swendsen-Wang"):
+        temper(frustrated, moves=["swendsen-wang"])
+    large = MarkovRandomField.from_tables([np.zeros(257), np.zeros(2)], [(0, 1)], [np.zeros((257, 2))])
+    with pytest.raises(UnfitMethodError, match="256"):
+        temper(large)
+    equal = np.where(np.eye(2, dtype=bool), -np.inf, 0.0)
+    with pytest.raises(UnfitMethodError, match="cannot reach"):
+        temper(MarkovRandomField.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2), (0, 2)], [equal] * 3))
+    three = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
+    wheel = [(0, 1), (0, 2), (0, 3)]
+    with pytest.raises(UnfitMethodError, match="no allowed state"):
+        temper(MarkovRandomField.from_tables(np.zeros((4, 3)), wheel, [three] * 3))
+    coloured = np.where(np.eye(4, dtype=bool), -np.inf, 0.0)
+    with pytest.raises(UnfitMethodError, match="forbid"):
+        temper(MarkovRandomField.from_tables(np.zeros((2, 4)), [(0, 1)], [coloured]), norm_bound=1.0)
+
+
+def test_no_variables():
+    answer = temper(MarkovRandomField.from_factors([], [((), 1.5)]), num_sweeps=10, seed=0)
+    assert answer.log_z == pytest.approx(1.5)
+    assert answer.node_marginals.size == 0
+    assert oracle.log_z(answer.model) == 1.5

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import csv
+import dataclasses
+
+import numpy as np
+import pytest
+
+import fastmix
+from fastmix import MarkovRandomField, compare
+from fastmix.errors import NotConvergedError
+from fastmix.instances import ising_grid
+from fastmix.methods.comparison import Row, marginal_errors
+from fastmix.results import Status
+
+MODEL = ising_grid(4, 4, coupling_max=1.0, seed=0)
+
+
+def test_rows_are_in_the_order_asked_for_and_errors_against_exact():
+    result = compare(MODEL, methods=["loopy-bp", "mean-field", "gibbs", "exact"], seed=1)
+    assert [row.method for row in result.rows] == ["loopy-bp", "mean-field", "gibbs", "exact"]
+    assert result.reference == "exact"
+    exact = fastmix.infer(MODEL, method="exact").node_marginals
+    for row in result.rows:
+        error = np.abs(result.results[row.method].node_marginals - exact)[1::2]  # |p(1) - q(1)| of binary variables
+        assert row.mean_error == pytest.approx(error.mean())
+        assert row.max_error == pytest.approx(error.max())
+        assert row.seconds > 0
+    assert result.rows[3].mean_error == 0.0
+    assert result.rows[2].std_error > 0
+    assert "loopy-bp" in repr(result)
+
+
+def test_all_methods_by_default_and_refusals_with_their_reason():
+    hard = MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [np.array([[0.0, 0.3], [0.1, -np.inf]])])
+    result = compare(hard, seed=1)
+    assert [row.method for row in result.rows] == [name for name in fastmix.methods.inference.METHODS if name != "auto"]
+    refused = {row.method: row.note for row in result.rows if row.status == "refused"}
+    assert "projected" in refused
+    assert "edge (0, 1)" in refused["projected"]
+    assert next(row for row in result.rows if row.method == "loopy-bp").mean_error < 1e-9
+
+
+def test_reference_without_exact_inference():
+    model = ising_grid(6, 6, coupling_max=0.2, seed=0)
+    exact = fastmix.infer(model, method="exact").node_marginals
+    result = compare(model, methods=["loopy-bp", "gibbs"], memory_limit=2048.0, seed=1)
+    assert result.reference == "gibbs"
+    assert result.rows[0].mean_error < 0.02
+    given = compare(model, methods=["loopy-bp"], memory_limit=2048.0, reference=exact, reference_name="a file", seed=1)
+    assert given.reference == "a file"
+    none = compare(model, methods=["exact"], memory_limit=2048.0, seed=1)
+    assert none.reference is None
+    assert none.rows[0].status == "refused"
+    assert none.rows[0].mean_error is None
+    with pytest.raises(ValueError, match="reference must have 72 numbers"):
+        compare(model, reference=[0.5])
+
+
+def test_the_error_of_a_projection_has_a_column_of_its_own():
+    model = ising_grid(4, 4, coupling_max=3.0, seed=0)
+    result = compare(model, methods=["gibbs", "projected"], seed=1)
+    gibbs, projected = result.to_dict()["rows"]
+    assert gibbs["std_error"] > 0
+    assert gibbs["projected_std_error"] is None
+    assert projected["std_error"] is None
+    assert projected["projected_std_error"] > 0
+    assert "its errors are not known" in projected["note"]
+
+
+def test_bad_methods_and_bad_models():
+    with pytest.raises(ValueError, match="methods must be among"):
+        compare(MODEL, methods=["magic"])
+    broken = MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [np.full((2, 2), 0.0)])
+    with pytest.raises(fastmix.ModelError):
+        compare(broken, evidence={7: 0})
+
+
+def test_files(tmp_path):
+    result = compare(MODEL, methods=["exact", "loopy-bp"], seed=1)
+    written = result.save(tmp_path / "new")
+    assert [path.name for path in written] == ["comparison.csv", "comparison.png", "comparison.svg"]
+    with open(written[0], newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == list(Row.__dataclass_fields__)
+    assert float(rows[1]["mean_error"]) == result.rows[1].mean_error
+    assert written[1].read_bytes()[:4] == b"\x89PNG"
+    assert "<svg" in written[2].read_text()
+    steps = []
+    compare(MODEL, methods=["loopy-bp"], seed=1, progress=steps.append)
+    assert steps == ["exact", "loopy-bp"]
+
+
+def test_marginal_errors_of_more_states():
+    model = MarkovRandomField.from_tables([np.zeros(3), np.zeros(2)], [], [])
+    errors = marginal_errors(model, np.array([0.2, 0.3, 0.5, 1.0, 0.0]), np.array([0.5, 0.3, 0.2, 0.0, 1.0]))
+    assert errors == pytest.approx([0.3, 1.0])
+    assert marginal_errors(MarkovRandomField.from_tables([], [], []), np.zeros(0), np.zeros(0)).shape == (0,)
+
+
+@pytest.mark.parametrize("how", ["raised", "a result", "too early for a result"])
+def test_an_interrupt_ends_the_comparison_with_what_there_is(how, monkeypatch):
+    run, ran = fastmix.methods.comparison.infer, []
+
+    def infer(model, *, method, **options):
+        ran.append(method)
+        if method != "gibbs":
+            return run(model, method=method, **options)
+        if how == "raised":
+            raise KeyboardInterrupt
+        if how == "a result":
+            return dataclasses.replace(run(model, method=method, **options), status=Status.INTERRUPTED)
+        raise NotConvergedError("sampling stopped (interrupt) before the first batch was complete")
+
+    monkeypatch.setattr(fastmix.methods.comparison, "infer", infer)
+    result = compare(MODEL, methods=["loopy-bp", "gibbs", "mean-field"], seed=1)
+    assert ran == ["exact", "loopy-bp", "gibbs"]
+    assert result.status == Status.INTERRUPTED
+    assert result.to_dict()["status"] == "interrupted"
+    assert [row.method for row in result.rows] == ["loopy-bp"] + ["gibbs"] * (how != "raised")
+
+
+def test_no_methods_are_refused():
+    with pytest.raises(ValueError, match="methods must name at least one of"):
+        compare(MODEL, methods=[])

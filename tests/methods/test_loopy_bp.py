@@ -1,0 +1,485 @@
+"""Loopy belief propagation against plain message passing, exact answers on trees, and its own fixed points."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from naive_variational import NaiveBP
+
+import oracle
+import strategies
+from fastmix import MarkovRandomField, ModelError, Status
+from fastmix.exact import enumerate_model, infer_exact
+from fastmix.graphs import cycle_edges, grid_edges, path_edges, random_tree_edges
+from fastmix.instances import ising_grid, potts_grid, random_tables
+from fastmix.io import read_evidence, read_mar, read_model, read_pr
+from fastmix.methods import messages
+from fastmix.methods.ising_form import ising_form
+from fastmix.methods.loopy_bp import LoopyBPResult, loopy_bp
+from fastmix.results import InferenceResult
+from fastmix.testing import assert_conforms, assert_distributions, conformance_models
+
+TINY = 1e-300  # a tolerance that only messages that stand still meet
+SCHEDULES = ["parallel", "residual"]
+DIFFERENT = np.where(np.eye(2, dtype=bool), -np.inf, 0.0)
+
+
+def flat(vectors):
+    return np.concatenate([*(np.ravel(v) for v in vectors), np.zeros(0)])
+
+
+def assert_equals_naive(result, naive, atol=1e-9):
+    model = result.model
+    nodes = flat([naive.node(i) for i in range(model.num_variables)])
+    pairs = flat([naive.pair(i, j) for i, j in model.edges.tolist()])
+    np.testing.assert_allclose(result.node_marginals, nodes, rtol=0, atol=atol)
+    np.testing.assert_allclose(result.edge_marginals, pairs, rtol=0, atol=atol)
+    assert result.log_z == pytest.approx(naive.bethe_of_messages(), rel=1e-10, abs=1e-9)
+
+
+# -- every step -----------------------------------------------------------------------------------------------------
+
+
+def in_spins(model):
+    """The same distribution with the fields of the tables moved to the variables, as binary messages start."""
+    form = ising_form(model)
+    if form is None or not model.num_variables:
+        return model
+    moved = MarkovRandomField.ising(model.edges, form.coupling, form.field, num_variables=model.num_variables)
+    return moved.replace(log_constant=form.constant)
+
+
+@given(
+    strategies.models(allow_forbidden=False, min_states=2), st.integers(1, 6), st.sampled_from([0.0, 0.5, 0.75, 0.3])
+)
+def test_iterations_equal_plain_message_passing(model, num_iterations, damping):
+    result = loopy_bp(model, damping=damping, max_iter=num_iterations, tol=TINY, edge_marginals=True)
+    naive = NaiveBP(in_spins(model))
+    naive.parallel(result.stats["iterations"], damping)
+    assert_equals_naive(result, naive)
+
+
+@given(strategies.models(allow_forbidden=False, min_states=2), st.integers(1, 6), st.sampled_from([0.0, 0.5, 0.3]))
+def test_tables_need_no_spins(model, num_iterations, damping):
+    """Binary models too, when their messages are kept as vectors."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(messages, "ising_form", lambda model: None)
+        result = loopy_bp(model, damping=damping, max_iter=num_iterations, tol=TINY, edge_marginals=True)
+    assert result.stats["kernel"] == "tables"
+    naive = NaiveBP(model)
+    naive.parallel(result.stats["iterations"], damping)
+    assert_equals_naive(result, naive)
+
+
+@given(strategies.ising_models(max_coupling=4.0), st.integers(1, 30), st.sampled_from([0.0, 0.5, 0.3]))
+def test_binary_iterations_equal_plain_message_passing(model, num_iterations, damping):
+    result = loopy_bp(model, damping=damping, max_iter=num_iterations, tol=TINY, edge_marginals=True)
+    assert result.stats["kernel"] == ("odds" if damping != 0.3 else "log-odds")
+    naive = NaiveBP(model)
+    naive.parallel(result.stats["iterations"], damping)
+    assert_equals_naive(result, naive)
+
+
+@pytest.mark.parametrize("damping", [0.0, 0.4])
+@pytest.mark.parametrize("seed", range(10))
+def test_residual_updates_equal_a_plain_search_for_the_largest(seed, damping):
+    rng = np.random.default_rng(seed)
+    model = oracle.random_model(rng, num_variables=5, max_states=3, edge_probability=0.7)
+    state = messages.make_messages(model, schedule="residual", damping=damping)
+    if not model.num_edges:
+        return
+    from fastmix.methods.table_message_kernels import table_residual
+
+    naive = NaiveBP(model)
+    for _ in range(25):
+        made, change, converged = table_residual(*state._state, damping, 1e-12, 1)
+        if converged and made == 0:
+            break
+        naive.most_changed(1, damping)
+        assert change == pytest.approx(max(naive.residual(*d) for d in naive.messages), rel=1e-6, abs=1e-12)
+        nodes = flat([naive.node(i) for i in range(model.num_variables)])
+        np.testing.assert_allclose(state.beliefs()[0], nodes, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("damping", [0.0, 0.5])
+def test_reported_change_is_the_undamped_one(damping):
+    for model in (ising_grid(3, 3, coupling_max=1.0, seed=1), potts_grid(3, 3, coupling_max=1.0, seed=1)):
+        result = loopy_bp(model, damping=damping, max_iter=4, tol=TINY)
+        naive = NaiveBP(model)
+        naive.parallel(3, damping)
+        if result.stats["kernel"] == "odds":  # of the log-odds
+            logs = {d: (naive.updated(*d), naive.messages[d]) for d in naive.messages}
+            expected = max(abs(new[1] - new[0] - old[1] + old[0]) for new, old in logs.values())
+        else:
+            expected = max(naive.residual(*d) for d in naive.messages)
+        assert result.largest_change == pytest.approx(expected, rel=1e-9)
+        assert result.stats["history"][-1] == (4, result.largest_change)
+
+
+SIZES = [0.0, 1e-12, 1e-3, 0.7, 5.0, 40.0, 300.0, 600.0, 700.0, 745.0, 1e3, 1e6]
+
+
+def test_log_odds_are_exact_at_every_size():
+    from fastmix.methods.loopy_bp_kernels import _new_log_odds
+
+    for a, b in itertools.product(SIZES, SIZES):
+        for cavity, twice in ((a, b), (-a, b), (a, -b), (-a, -b), (a, b * (1 + 1e-9))):
+            value = _new_log_odds.py_func(cavity, twice, math.exp(-abs(twice)))
+            # 2 atanh(tanh(x / 2) tanh(y / 2)) by logs of sums, with what is common taken out first.
+            expected = math.copysign(min(abs(cavity), abs(twice)), cavity * twice)
+            rest = math.log1p(math.exp(-abs(cavity + twice))) - math.log1p(math.exp(-abs(cavity - twice)))
+            assert math.isfinite(value)
+            assert value == pytest.approx(expected + rest, rel=1e-13, abs=1e-14)
+
+
+# -- exact on trees -------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def trees(draw, **options):
+    n = draw(st.integers(1, 6))
+    edges = random_tree_edges(n, seed=draw(st.integers(0, 10**6))).tolist()
+    if n > 2 and draw(st.booleans()):
+        edges.pop(draw(st.integers(0, n - 2)))  # a forest
+    counts = draw(st.lists(st.integers(1, 4), min_size=n, max_size=n))
+    scale = draw(st.sampled_from(strategies.SCALES))
+    forbidden = draw(st.sampled_from([0.0, 0.3, 0.6]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    return oracle.random_entries(rng, counts, [tuple(e) for e in edges], scale, forbidden)
+
+
+@given(trees(), st.sampled_from(SCHEDULES), st.data())
+def test_exact_on_trees(model, schedule, data):
+    evidence = data.draw(strategies.evidences(model))
+    result = loopy_bp(model, evidence=evidence, schedule=schedule, edge_marginals=True)
+    exact = infer_exact(model, evidence=evidence)
+    assert result.status == Status.OK
+    assert result.stats["damping"] == 0.0
+    np.testing.assert_allclose(result.node_marginals, exact.node_marginals, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(result.edge_marginals, exact.edge_marginals, rtol=0, atol=1e-9)
+    assert result.log_z == pytest.approx(exact.log_z, rel=1e-11, abs=1e-9)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_long_chain_needs_as_many_iterations_as_it_is_long(schedule):
+    """Couplings so strong that changes travel undiminished: lack of progress, which must not lead to damping."""
+    n = 400
+    model = MarkovRandomField.ising(path_edges(n), 6.0, [2.0, *np.zeros(n - 1)])
+    result = loopy_bp(model, schedule=schedule, edge_marginals=True)
+    assert (result.status, result.stats["damping"]) == (Status.OK, 0.0)
+    exact = infer_exact(model)
+    np.testing.assert_allclose(result.node_marginals, exact.node_marginals, rtol=0, atol=1e-9)
+    assert result.log_z == pytest.approx(exact.log_z)
+    if schedule == "parallel":
+        assert n - 10 <= result.stats["iterations"] <= n + 1
+        assert loopy_bp(model, max_iter=n // 2).status == Status.NOT_CONVERGED
+
+
+# -- fixed points ---------------------------------------------------------------------------------------------------
+
+
+@given(strategies.models(max_variables=5), st.sampled_from(SCHEDULES))
+def test_fixed_points(model, schedule):
+    """Where it says that it has converged: edges agree with nodes, plain updates and both Bethe formulas with it."""
+    result = loopy_bp(model, schedule=schedule, tol=1e-12, edge_marginals=True)
+    assert np.isfinite(result.node_marginals).all()
+    assert np.isfinite(result.log_z)
+    if result.status != Status.OK:
+        assert result.largest_change > 1e-12
+        return
+    assert_distributions(model, result.node_marginals, result.edge_marginals)
+    # The naive messages of this fixed point: b_ij(x_i, x_j) / b_i(x_i) summed gives back b_j for all of them.
+    naive = NaiveBP(model)
+    if (np.abs(model.log_pairwise[np.isfinite(model.log_pairwise)]) > 50).any():
+        return  # at a thousand the naive iteration may settle elsewhere
+    naive.parallel(400, 0.5)
+    if max((naive.residual(*d) for d in naive.messages), default=0.0) < 1e-12:
+        assert naive.bethe_of_beliefs() == pytest.approx(naive.bethe_of_messages(), rel=1e-9, abs=1e-8)
+        if model.num_variables <= 3:  # one loop: the fixed point is unique
+            assert_equals_naive(result, naive, atol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_all_kernels_find_the_same_fixed_point(seed, monkeypatch):
+    model = ising_grid(5, 5, coupling_max=0.9, seed=seed)
+    results = {
+        "odds": loopy_bp(model, tol=1e-13, edge_marginals=True),
+        "log-odds": loopy_bp(model, damping=0.2, tol=1e-13, edge_marginals=True),
+        "residual": loopy_bp(model, schedule="residual", tol=1e-13, edge_marginals=True),
+    }
+    monkeypatch.setattr(messages, "ising_form", lambda model: None)
+    results["tables"] = loopy_bp(model, tol=1e-13, edge_marginals=True)
+    monkeypatch.setattr(messages, "_TAME_LOG_RANGE", -1.0)
+    wild = loopy_bp(model, tol=1e-13, edge_marginals=True)
+    assert {name: result.stats["kernel"] for name, result in results.items()} == {name: name for name in results}
+    for result in [*results.values(), wild]:
+        assert result.converged
+        np.testing.assert_allclose(result.node_marginals, wild.node_marginals, rtol=0, atol=1e-11)
+        np.testing.assert_allclose(result.edge_marginals, wild.edge_marginals, rtol=0, atol=1e-11)
+        assert result.log_z == pytest.approx(wild.log_z, abs=1e-10)
+
+
+def test_a_sabotaged_message_is_noticed():
+    """The comparison above can fail: a coupling flipped in one direction only."""
+    model = ising_grid(3, 3, coupling_max=1.0, seed=0)
+    state = messages.make_messages(model, schedule="parallel", damping=0.0)
+    state._weights[0] = 1.0 / state._weights[0]
+    state.advance(200, 0.0, 1e-12)
+    naive = NaiveBP(model)
+    naive.parallel(200)
+    nodes = flat([naive.node(i) for i in range(9)])
+    assert np.abs(state.beliefs()[0] - nodes).max() > 1e-3
+
+
+# -- forbidden pairs, strong couplings ------------------------------------------------------------------------------
+
+
+@given(strategies.models(max_variables=5), st.sampled_from(SCHEDULES), st.data())
+def test_never_nan(model, schedule, data):
+    evidence = data.draw(strategies.evidences(model))
+    result = loopy_bp(model, evidence=evidence, schedule=schedule, max_iter=50, edge_marginals=True)
+    assert np.isfinite(result.node_marginals).all()
+    assert np.isfinite(result.edge_marginals).all()
+    assert (result.node_marginals >= 0).all()
+    assert math.isfinite(result.log_z)
+    for i, vector in enumerate(result.marginals):
+        assert vector.sum() == pytest.approx(1.0, abs=1e-12)
+        if i in evidence:
+            assert vector[evidence[i]] == 1.0
+    forbidden = np.concatenate([model.log_unary, model.log_pairwise]) == -np.inf
+    assert (np.concatenate([result.node_marginals, result.edge_marginals])[forbidden] == 0.0).all()
+
+
+@pytest.mark.parametrize("coupling", [1e3, -1e3])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("damping", [None, 0.0, 0.5, 0.3])
+def test_couplings_of_a_thousand(coupling, schedule, damping):
+    rng = np.random.default_rng(3)
+    models = [
+        MarkovRandomField.ising(grid_edges(4, 4), coupling, rng.uniform(-1, 1, 16)),
+        MarkovRandomField.ising(grid_edges(4, 4), coupling * rng.choice([-1, 1], 24), rng.uniform(-1e3, 1e3, 16)),
+        MarkovRandomField.potts(grid_edges(3, 3), coupling, 3, rng.uniform(-1, 1, (9, 3))),
+    ]
+    for model in models:
+        result = loopy_bp(model, schedule=schedule, damping=damping, max_iter=300, edge_marginals=True)
+        assert np.isfinite(result.node_marginals).all()
+        assert np.isfinite(result.edge_marginals).all()
+        assert math.isfinite(result.log_z)
+        np.testing.assert_allclose([v.sum() for v in result.marginals], 1.0, atol=1e-12)
+
+
+def test_contradictions_are_errors():
+    odd = MarkovRandomField.from_tables(np.zeros((3, 2)), cycle_edges(3), [DIFFERENT] * 3)
+    for schedule in SCHEDULES:
+        with pytest.raises(ModelError, match="no configuration of positive probability: every configuration"):
+            loopy_bp(odd, schedule=schedule)
+    # A chain of consequences: each step is visible at one edge, the end is not.
+    forced = np.array([[0.0, -np.inf], [-np.inf, -np.inf]])
+    same = DIFFERENT[::-1]
+    model = MarkovRandomField.from_tables(
+        np.zeros((4, 2)), [(0, 1), (1, 2), (2, 3), (0, 3)], [forced, same, same, DIFFERENT]
+    )
+    with pytest.raises(ModelError, match="no configuration of positive probability"):
+        loopy_bp(model)
+    chain = MarkovRandomField.from_tables(np.zeros((3, 2)), path_edges(3), [DIFFERENT] * 2)
+    with pytest.raises(ModelError, match="evidence must have positive probability"):
+        loopy_bp(chain, evidence={0: 0, 2: 1})
+    assert loopy_bp(chain, evidence={0: 0}).node_marginals.tolist() == [1, 0, 0, 1, 1, 0]
+
+
+def test_zeros_are_those_of_the_supports():
+    """A state without partners has probability zero, also where no unary forbids it."""
+    table = np.array([[0.0, 1.0, -np.inf], [2.0, 0.0, -np.inf]])
+    model = MarkovRandomField.from_tables([[0, 0], [0, 0, 9]], [(0, 1)], [table])
+    result = loopy_bp(model, edge_marginals=True)
+    assert result.marginal(1)[2] == 0.0
+    exact = enumerate_model(model)
+    np.testing.assert_allclose(result.node_marginals, exact.node_marginals, atol=1e-12)
+    assert result.log_z == pytest.approx(exact.log_z)
+
+
+# -- conformance ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_conformance(schedule):
+    """All models: distributions that agree with each other. Without cycles: the exact answer."""
+    assert_conforms(lambda model: loopy_bp(model, schedule=schedule, tol=1e-11, edge_marginals=True), atol=1.0)
+    trees = 0
+    for name, model in conformance_models():
+        if model.num_edges < max(1, model.num_variables):
+            result = loopy_bp(model, schedule=schedule, edge_marginals=True)
+            exact = enumerate_model(model)
+            np.testing.assert_allclose(result.node_marginals, exact.node_marginals, atol=1e-10, err_msg=name)
+            assert result.log_z == pytest.approx(exact.log_z, abs=1e-10), name
+            trees += 1
+    assert trees == 7
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_relabelling_and_constants_change_nothing(seed):
+    rng = np.random.default_rng(seed)
+    model = oracle.random_model(rng, num_variables=6, max_states=3, scale=0.7, forbidden_probability=0.1 * (seed % 2))
+    order = rng.permutation(6).tolist()
+    one = loopy_bp(model, tol=1e-12)
+    two = loopy_bp(strategies.relabel(model, order), tol=1e-12)
+    shifted = loopy_bp(model.replace(log_constant=7.0), tol=1e-12)
+    assert one.converged
+    for k, i in enumerate(order):
+        np.testing.assert_allclose(two.marginal(k), one.marginal(i), atol=1e-10)
+    assert two.log_z == pytest.approx(one.log_z, abs=1e-10)
+    assert shifted.log_z == pytest.approx(one.log_z - model.log_constant + 7.0, abs=1e-10)
+
+
+# -- convergence ----------------------------------------------------------------------------------------------------
+
+
+def test_automatic_damping_ends_oscillation():
+    model = ising_grid(16, 16, coupling_max=2.0, attractive=True, seed=4)
+    plain = loopy_bp(model, damping=0.0)
+    assert (plain.status, plain.converged) == (Status.NOT_CONVERGED, False)
+    assert plain.largest_change > 1e-3
+    assert plain.stats["iterations"] == 1000
+    result = loopy_bp(model)
+    assert result.status == Status.OK
+    assert result.stats["damping"] == 0.5
+    assert result.largest_change <= 1e-9
+    counts = [done for done, _ in result.stats["history"]]
+    assert counts == sorted(counts)
+    assert counts[-1] == result.stats["iterations"]
+
+
+def test_residual_schedule_converges_where_parallel_does_not():
+    model = ising_grid(16, 16, coupling_max=2.0, seed=0)
+    parallel, residual = loopy_bp(model, max_iter=300), loopy_bp(model, schedule="residual", max_iter=300)
+    assert parallel.status == Status.NOT_CONVERGED
+    assert residual.status == Status.OK
+
+
+def test_limits_are_statuses():
+    model = ising_grid(16, 16, coupling_max=4.0, seed=0)
+    result = loopy_bp(model, max_iter=3)
+    assert (result.status, result.stats["iterations"]) == (Status.NOT_CONVERGED, 3)
+    for schedule in SCHEDULES:
+        result = loopy_bp(model, schedule=schedule, max_iter=10**6, time_limit=0.05)
+        assert (result.status, result.stats["stopped_by"]) == (Status.NOT_CONVERGED, "time_limit")
+        assert 0 < result.stats["iterations"] < 10**6
+        assert np.isfinite(result.node_marginals).all()
+
+
+def test_interrupt_returns_what_there_is(monkeypatch):
+    calls = []
+
+    def advance(self, *arguments):
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(arguments)
+        return original(self, *arguments)
+
+    original = messages._OddsMessages.advance
+    monkeypatch.setattr(messages._OddsMessages, "advance", advance)
+    result = loopy_bp(ising_grid(16, 16, coupling_max=4.0, seed=0))
+    assert result.status == Status.INTERRUPTED
+    assert result.stats["iterations"] == 25
+    assert np.isfinite(result.node_marginals).all()
+
+
+# -- interface ------------------------------------------------------------------------------------------------------
+
+
+def test_result():
+    model = strategies.with_names(ising_grid(2, 2, coupling_max=1.0, seed=0))
+    result = loopy_bp(model, evidence={"v1": "a"})
+    assert isinstance(result, LoopyBPResult)
+    assert isinstance(result, InferenceResult)
+    assert (result.method, result.log_z_kind, result.stats["log_z_kind"]) == ("loopy-bp", "bethe", "bethe")
+    assert result.edge_marginals is None
+    assert result.marginal("v1").tolist() == [1.0, 0.0]
+    data = json.loads(json.dumps(result.to_dict()))
+    assert data["log_z_kind"] == "bethe"
+    assert data["largest_change"] <= 1e-9
+    assert data["provenance"]["options"]["evidence"] == {"v1": "a"}
+    assert data["provenance"]["model_hash"] == model.content_hash
+    assert "loopy-bp" in repr(result)
+    exact = infer_exact(model, evidence={"v1": "a"})  # what is left is a path
+    assert result.log_z == pytest.approx(exact.log_z)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schedule": "random"}, "schedule must be one of parallel, residual, got 'random'"),
+        ({"damping": 1.0}, "damping must be a number from 0 to below 1, got 1.0"),
+        ({"damping": -0.1}, "damping must be"),
+        ({"damping": "much"}, "damping must be"),
+        ({"max_iter": 0}, "max_iter must be a whole number of at least 1, got 0"),
+        ({"tol": 0.0}, "tol must be a positive number, got 0.0"),
+        ({"tol": math.nan}, "tol must be a positive number"),
+        ({"time_limit": -1}, "time_limit must be a positive number of seconds, got -1"),
+        ({"evidence": {9: 0}}, "variable must be from 0 to 3, got 9"),
+    ],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        loopy_bp(ising_grid(2, 2, coupling_max=1.0, seed=0), **options)
+
+
+def test_model_must_be_one():
+    with pytest.raises(TypeError, match="model must be a MarkovRandomField, got 3"):
+        loopy_bp(3)
+
+
+def test_kernels_are_chosen_by_range():
+    assert (
+        messages.make_messages(ising_grid(3, 3, coupling_max=1.0, seed=0), schedule="parallel", damping=None).kernel
+        == "odds"
+    )
+    strong = MarkovRandomField.ising([(0, 1), (1, 2)], 80.0)  # 2 * 2 * 80 = 320 at the middle
+    assert messages.make_messages(strong, schedule="parallel", damping=None).kernel == "log-odds"
+    assert ising_form(strong) is not None
+    mixed = random_tables(path_edges(3), [2, 3, 2], scale=1.0, seed=0)
+    assert messages.make_messages(mixed, schedule="parallel", damping=None).kernel == "tables"
+
+
+def plain_results() -> list:
+    hard = np.array([[0.0, -np.inf], [0.5, 1.0]])
+    models = [
+        ising_grid(2, 3, coupling_max=0.6, seed=0),
+        random_tables([(0, 1), (1, 2), (0, 2)], [2, 3, 2], scale=0.5, seed=0),
+        MarkovRandomField.from_tables(np.zeros((4, 2)), cycle_edges(4), [hard] * 4),
+    ]
+    results = []
+    for model in models:
+        for options in ({}, {"damping": 0.5}, {"damping": 0.3}, {"schedule": "residual"}):
+            answer = loopy_bp(model, edge_marginals=True, **options)
+            assert answer.status == Status.OK
+            results.append([answer.stats["kernel"], answer.node_marginals.tolist(), answer.log_z])
+    assert {kernel for kernel, _, _ in results} == {"odds", "log-odds", "tables", "residual"}
+    return results
+
+
+# -- competition instances ------------------------------------------------------------------------------------------
+
+
+def test_shared_instances(shared_data):
+    folder = shared_data / "uai"
+    if not folder.is_dir():
+        pytest.skip("needs the folder uai among the shared data")
+    for path in sorted(folder.glob("*.uai")):
+        model = read_model(path)
+        evidence = read_evidence(f"{path}.evid", model.num_states)
+        result = loopy_bp(model, evidence=evidence, edge_marginals=True, max_iter=200)
+        assert np.isfinite(result.node_marginals).all(), path.stem
+        assert np.isfinite(result.edge_marginals).all(), path.stem
+        assert math.isfinite(result.log_z)
+        if path.stem.startswith("ObjectDetection"):
+            assert result.converged
+            answers = np.concatenate(read_mar(f"{path}.MAR"))
+            assert np.abs(result.node_marginals - answers).mean() < 0.01
+            assert result.log_z == pytest.approx(read_pr(f"{path}.PR") * math.log(10), abs=0.5)

@@ -1,0 +1,537 @@
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import oracle
+import oracle_theory
+import strategies
+from fastmix import graphs, instances
+from fastmix.methods.sampler import sample
+from fastmix.model import MarkovRandomField
+from fastmix.results import Status
+from fastmix.theory import certificates as mixing
+from fastmix.theory import dependency
+from fastmix.theory.certificate_kernels import SMALLEST, sweep_in_place
+from fastmix.theory.certificates import Certificate, bias_after, certify
+from fastmix.theory.dependency import BOUNDS, dependency_matrix
+from fastmix.theory.norms import NORMS, matrix_norm
+
+INF = math.inf
+ROUNDING = 1e-12  # of transition matrices multiplied up by floating point
+
+# Strengths from easily certified to hopeless.
+TINY_SCALES = (0.05, 0.2, 0.5, 1.0, 5.0)
+
+
+def cycle(n: int = 4, coupling: float = 0.3, field: float = 0.1) -> MarkovRandomField:
+    return MarkovRandomField.ising(graphs.cycle_edges(n), coupling, field)
+
+
+# -- a certificate is never beaten by the exact distance ------------------------------------------------------------
+
+
+def assert_never_beaten(
+    model: MarkovRandomField, matrix: Any, schedule: str, order: Sequence[int] | None = None, num_sweeps: int = 10
+) -> None:
+    """The worst exact distances after 1, 2, .. sweeps are at most what the matrix promises."""
+    chain = oracle_theory.Chain(model)
+    kernel = chain.sweep(schedule, order)
+    power = np.eye(len(kernel))
+    for t in range(1, num_sweeps + 1):
+        power = power @ kernel
+        joint, marginals = chain.distances(power)
+        bias = bias_after(matrix, t, schedule=schedule, order=order)
+        assert joint <= bias.sum() + ROUNDING, f"joint distance {joint} after {t} sweeps, promised {bias.sum()}"
+        for i, distance in enumerate(marginals):
+            assert distance <= bias[i] + ROUNDING, f"variable {i} at {distance} after {t} sweeps, promised {bias[i]}"
+
+
+@pytest.mark.parametrize("schedule", ["systematic", "random"])
+@given(model=strategies.models(min_variables=1, max_variables=4, max_states=3, scales=TINY_SCALES), data=st.data())
+def test_bias_is_never_beaten(model: MarkovRandomField, schedule: str, data: st.DataObject) -> None:
+    order = data.draw(st.permutations(range(model.num_variables))) if schedule == "systematic" else None
+    for bound in ("exact", "sigmoid"):
+        assert_never_beaten(model, dependency_matrix(model, bound=bound), schedule, order)
+
+
+@pytest.mark.parametrize("schedule", ["systematic", "random"])
+@settings(max_examples=20)
+@given(model=strategies.ising_models(min_variables=5, max_variables=5, max_coupling=0.6))
+def test_bias_is_never_beaten_on_five_spins(model: MarkovRandomField, schedule: str) -> None:
+    for bound in ("exact", "linf"):
+        assert_never_beaten(model, dependency_matrix(model, bound=bound), schedule)
+
+
+@pytest.mark.parametrize("schedule", ["systematic", "random"])
+@pytest.mark.parametrize("couplings", [[1.0], [0.5, 0.5], [0.3, -0.4, 0.5]])
+def test_half_of_the_dependency_would_be_beaten(couplings: list[float], schedule: str) -> None:
+    n = len(couplings) + 1
+    model = MarkovRandomField.ising(graphs.path_edges(n), couplings, 0.1)
+    matrix = dependency_matrix(model, bound="exact")
+    assert_never_beaten(model, matrix, schedule)
+    with pytest.raises(AssertionError, match="promised"):
+        assert_never_beaten(model, 0.5 * matrix, schedule)
+
+
+def test_another_order_or_direction_would_be_beaten() -> None:
+    # A table that lets x_1 move x_0 and hardly the other way round: R transposed is no bound.
+    model = MarkovRandomField.from_tables([[0.0, 0.0], [0.0, 6.0]], [(0, 1)], [[[1.0, -1.0], [-1.0, 1.0]]])
+    matrix = dependency_matrix(model, bound="exact").toarray()
+    assert matrix[0, 1] > 5 * matrix[1, 0]
+    assert_never_beaten(model, matrix, "systematic")
+    chain = oracle_theory.Chain(model)
+    _, marginals = chain.distances(chain.sweep("systematic"))
+    assert marginals[0] > bias_after(matrix.T, 1)[0]
+
+
+@given(
+    model=strategies.models(min_variables=1, max_variables=4, max_states=3, scales=(0.05, 0.2, 0.4)),
+    accuracy=st.sampled_from([0.5, 0.1, 0.01, 1e-4]),
+    schedule=st.sampled_from(["systematic", "random"]),
+    per_variable=st.booleans(),
+    bound=st.sampled_from(["exact", "sigmoid", "range"]),
+    max_sweeps=st.sampled_from([1, 3, 20_000]),
+)
+def test_certified_sweeps_reach_the_accuracy(
+    model: MarkovRandomField, accuracy: float, schedule: str, per_variable: bool, bound: str, max_sweeps: int
+) -> None:
+    c = certify(
+        model,
+        accuracy=accuracy,
+        schedule=schedule,  # type: ignore[arg-type]
+        per_variable=per_variable,
+        bound=bound,  # type: ignore[arg-type]
+        max_sweeps=max_sweeps,
+    )
+    assert_consistent(c, model)
+    if not c.certified:
+        return
+    assert c.num_sweeps is not None
+    chain = oracle_theory.Chain(model)
+    joint, marginals = chain.distances(np.linalg.matrix_power(chain.sweep(schedule), c.num_sweeps))
+    assert max(marginals) <= c.max_bias + ROUNDING
+    assert joint <= c.total_bias + ROUNDING
+    assert all(distance <= bias + ROUNDING for distance, bias in zip(marginals, c.bias.tolist(), strict=True))
+    assert (max(marginals) if per_variable else joint) <= accuracy + ROUNDING
+
+
+def assert_consistent(c: Certificate, model: MarkovRandomField) -> None:
+    """What every certificate fulfils."""
+    assert c.status == (Status.OK if c.certified else Status.NOT_CONVERGED)
+    assert (c.num_sweeps is None) == (not c.certified)
+    assert c.bias.shape == (model.num_variables,)
+    assert (c.bias >= 0.0).all()
+    assert (c.bias <= 1.0).all()
+    assert c.max_bias == c.bias.max(initial=0.0)
+    oracle.assert_read_only(c.bias)
+    assert (c.num_updates is None) == (c.norm_value >= 1.0)
+    if c.norm_value < 1.0:
+        assert c.certified
+        assert c.num_updates is not None
+        assert c.num_sweeps is not None
+        assert c.num_sweeps * max(1, model.num_variables) <= c.num_updates + model.num_variables - 1
+    if c.certified:
+        assert (c.max_bias if c.per_variable else c.total_bias) <= c.accuracy
+    else:
+        assert c.offending
+        way_out = "project" if dependency.undefined_conditional(model) is None else "infer"
+        assert f"fastmix.{way_out}" in c.advice
+        assert f"fastmix {way_out}" in c.advice
+    sums = [value for _, value in c.offending]
+    assert sums == sorted(sums, reverse=True)
+    assert len(sums) <= 10
+    assert json.loads(json.dumps(c.to_dict(), allow_nan=False))["num_sweeps"] == c.num_sweeps
+
+
+# -- the iteration against plain loops ------------------------------------------------------------------------------
+
+
+@given(model=strategies.models(max_variables=5, max_states=3, scales=TINY_SCALES), data=st.data())
+def test_systematic_bias_is_just_above_exact_arithmetic(model: MarkovRandomField, data: st.DataObject) -> None:
+    matrix = dependency_matrix(model).toarray()
+    order = data.draw(st.none() | st.permutations(range(model.num_variables)))
+    for t in (0, 1, 2, 5):
+        expected = oracle_theory.systematic_bias(matrix, t, order)
+        actual = bias_after(matrix, t, order=order).tolist()
+        assert all(a >= b for a, b in zip(actual, expected, strict=True))
+        np.testing.assert_allclose(actual, [float(b) for b in expected], rtol=1e-12, atol=SMALLEST)
+
+
+@given(model=strategies.models(min_variables=1, max_variables=5, max_states=3, scales=TINY_SCALES))
+def test_random_bias_matches_update_after_update(model: MarkovRandomField) -> None:
+    matrix = dependency_matrix(model).toarray()
+    for t in (0, 1, 2, 5):
+        actual = bias_after(matrix, t, schedule="random")
+        np.testing.assert_allclose(actual, oracle_theory.random_bias(matrix, t, cut_each=False), rtol=1e-12)
+
+
+@pytest.mark.parametrize("row_sum", [0.01, 0.9, 3.0, 10.0, 200.0])
+def test_random_bias_of_a_star_lies_between_cutting_often_and_seldom(row_sum: float) -> None:
+    n = 200
+    matrix = np.zeros((n, n))
+    matrix[0, 1:] = row_sum / (n - 1)
+    matrix[1:, 0] = 0.3 / row_sum
+    for t in (1, 2, 5):
+        actual = bias_after(matrix, t, schedule="random")
+        assert (actual >= oracle_theory.random_bias(matrix, t, cut_each=True) * (1 - 1e-13)).all()
+        assert (actual <= oracle_theory.random_bias(matrix, t, cut_each=False) * (1 + 1e-10)).all()
+
+
+def test_the_kernel_is_the_same_without_compilation() -> None:
+    matrix = dependency_matrix(instances.ising_grid(5, 5, coupling_max=0.4, seed=0))
+    arrays = matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32), matrix.data
+    order = np.random.default_rng(0).permutation(25)
+    plain = getattr(sweep_in_place, "py_func", sweep_in_place)  # the same where compilation is switched off
+    for total, entry, most in ((0.1, INF, 100), (INF, 1e-3, 100), (0.0, 0.0, 7)):
+        fast, slow = np.ones(25), np.ones(25)
+        made = sweep_in_place(*arrays, order, fast, total, entry, most)
+        assert made == plain(*arrays, order, slow, total, entry, most)
+        np.testing.assert_allclose(fast, slow, rtol=1e-14)
+
+
+@settings(max_examples=40)
+@given(model=strategies.models(min_variables=1, max_variables=5, max_states=3))
+def test_bias_falls_with_the_sweeps_and_rises_with_the_bound(model: MarkovRandomField) -> None:
+    for schedule in ("systematic", "random"):
+        before = np.ones(model.num_variables)
+        for t in range(4):
+            after = bias_after(model, t, schedule=schedule)  # type: ignore[arg-type]
+            assert (after <= before).all()
+            before = after
+        values = [bias_after(model, 2, bound=bound, schedule=schedule) for bound in ("exact", "sigmoid", "range")]  # type: ignore[arg-type]
+        assert (values[0] <= values[1] * (1 + 1e-9)).all()
+        if not model.has_forbidden:  # entries of "range" may be infinite then, and are cut at one in every update
+            assert (values[1] <= values[2] * (1 + 1e-9)).all()
+
+
+def test_tiny_dependencies_neither_vanish_nor_slow_down() -> None:
+    matrix = 1e-200 * np.array([[0.0, 1.0], [1.0, 0.0]])
+    bias = bias_after(matrix, 50)
+    assert (bias >= SMALLEST).all()
+    assert (bias <= 1e-49).all()
+
+
+def test_infinite_dependencies_are_cut_at_one() -> None:
+    matrix = np.array([[0.0, INF, 0.0], [0.1, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    # In place: variable 2 is free at once, variable 0 stays at 1 as long as variable 1 is not exactly right.
+    assert bias_after(matrix, 1).round(6).tolist() == [1.0, 0.1, 0.0]
+    assert bias_after(matrix, 20).round(6).tolist() == [1.0, 0.1, 0.0]
+    values = bias_after(matrix, 20, schedule="random")
+    assert values[0] == 1.0
+    assert 0.1 <= values[1] <= 0.1 + 1e-6
+
+
+# -- the certificate ------------------------------------------------------------------------------------------------
+
+
+@given(
+    model=strategies.ising_models(max_coupling=0.6) | strategies.potts_models(max_coupling=1.0),
+    accuracy=st.floats(1e-6, 0.9),
+    norm=st.sampled_from([None, *NORMS]),
+    schedule=st.sampled_from(["systematic", "random"]),
+)
+def test_sweeps_are_never_above_the_theorem(
+    model: MarkovRandomField, accuracy: float, norm: str | None, schedule: str
+) -> None:
+    for bound in BOUNDS:
+        c = certify(model, accuracy=accuracy, norm=norm, schedule=schedule, bound=bound, max_sweeps=300)  # type: ignore[arg-type]
+        assert_consistent(c, model)
+        if norm is not None:
+            value = matrix_norm(dependency_matrix(model, bound=bound), norm)  # type: ignore[arg-type]
+            assert c.norm == norm
+            assert c.norm_value == pytest.approx(value, rel=1e-9, abs=1e-12)
+        if c.num_updates is not None:
+            n = model.num_variables
+            assert c.num_updates == pytest.approx(n * math.log(n / accuracy) / (1 - c.norm_value), abs=1.001)
+
+
+@settings(max_examples=40)
+@given(
+    model=strategies.ising_models(max_coupling=0.6),
+    accuracy=st.floats(1e-6, 0.9),
+    schedule=st.sampled_from(["systematic", "random"]),
+    per_variable=st.booleans(),
+)
+def test_sweeps_are_the_smallest_for_which_the_bias_is_small_enough(
+    model: MarkovRandomField, accuracy: float, schedule: str, per_variable: bool
+) -> None:
+    c = certify(model, accuracy=accuracy, schedule=schedule, per_variable=per_variable, max_sweeps=300)  # type: ignore[arg-type]
+    if c.stats["method"] != "iteration":
+        return
+    assert c.num_sweeps is not None
+    last, before = (bias_after(model, t, schedule=schedule) for t in (c.num_sweeps, c.num_sweeps - 1))  # type: ignore[arg-type]
+    measure = np.max if per_variable else np.sum
+    assert measure(last) <= accuracy < measure(before) * (1 + 1e-13)
+    np.testing.assert_array_equal(c.bias, last)
+
+
+def test_a_certificate_of_a_grid_and_its_order() -> None:
+    model = instances.ising_grid(16, 16, coupling_max=0.35, seed=0)
+    colours = graphs.colouring(model.num_variables, model.edges)
+    natural = certify(model, accuracy=0.01)
+    coloured = certify(model, accuracy=0.01, order=np.argsort(colours, kind="stable"))
+    scattered = certify(model, accuracy=0.01, schedule="random")
+    for c in (natural, coloured, scattered):
+        assert c.certified
+        assert c.norm == "spectral"
+        assert_consistent(c, model)
+    assert natural.num_sweeps is not None
+    assert scattered.num_sweeps is not None
+    assert natural.num_sweeps < scattered.num_sweeps
+    assert natural.provenance["options"]["accuracy"] == 0.01
+    assert natural.provenance["model_hash"] == model.content_hash
+    assert natural.stats["seconds"] > 0.0
+
+
+@pytest.mark.parametrize("schedule", ["systematic", "random"])
+@pytest.mark.parametrize("norm", [None, *NORMS])
+@pytest.mark.parametrize("per_variable", [False, True])
+def test_where_the_iteration_stops_the_norm_goes_on(schedule: Any, norm: Any, per_variable: bool) -> None:
+    model = MarkovRandomField.ising(graphs.path_edges(6), 0.2)
+    full = certify(model, accuracy=1e-6, norm=norm, schedule=schedule, per_variable=per_variable)
+    assert full.stats["method"] == "iteration"
+    assert full.num_sweeps is not None
+    previous = INF
+    for max_sweeps in (1, 2, 4, 8):
+        c = certify(
+            model, accuracy=1e-6, norm=norm, schedule=schedule, per_variable=per_variable, max_sweeps=max_sweeps
+        )
+        assert c.certified
+        assert_consistent(c, model)
+        assert c.num_sweeps is not None
+        if c.stats["method"] == "iteration":
+            assert c.num_sweeps == full.num_sweeps
+            continue
+        assert c.stats["num_iterated"] == max_sweeps
+        assert full.num_sweeps <= c.num_sweeps <= previous
+        previous = c.num_sweeps
+        # No more is claimed than the iteration itself gives after as many sweeps.
+        honest = bias_after(model, c.num_sweeps, schedule=schedule)
+        assert (c.bias >= honest).all()
+        assert c.total_bias >= honest.sum()
+
+
+def test_a_norm_next_to_one_needs_many_sweeps_and_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = MarkovRandomField.ising(graphs.cycle_edges(10), math.atanh(0.5 - 1e-9))
+    c = certify(model, accuracy=0.01, max_sweeps=100)
+    assert c.certified
+    assert c.num_sweeps is not None
+    assert 1e9 < c.num_sweeps < 1e11
+    monkeypatch.setattr(mixing, "_MAX_VISITS", 10.0)
+    assert certify(model, accuracy=0.01, max_sweeps=100).stats["num_iterated"] == 0
+
+
+def test_strong_couplings_are_not_certified_and_the_worst_variables_named() -> None:
+    edges = [(0, k) for k in range(1, 14)] + [(k, k + 1) for k in range(1, 13)]
+    model = MarkovRandomField.ising(edges, 2.0)
+    for schedule in ("systematic", "random"):
+        c = certify(model, accuracy=0.01, schedule=schedule)  # type: ignore[arg-type]
+        assert not c.certified
+        assert_consistent(c, model)
+        assert c.offending[0][0] == 0
+        assert c.offending[0][1] == pytest.approx(13 * math.tanh(2.0))
+        assert len(c.offending) == 10
+        assert c.num_updates is None
+        assert "norm_bound" in c.advice
+        assert "variable 0" in c.advice
+
+
+def test_exactly_critical_is_not_certified() -> None:
+    # A cycle of dependencies of exactly 1/2: every norm is 1.
+    model = MarkovRandomField.ising(graphs.cycle_edges(8), 0.5)
+    c = certify(model, accuracy=0.1, bound="range")
+    assert not c.certified
+    assert c.norm_value == pytest.approx(1.0)
+    assert certify(model, accuracy=0.1, bound="sigmoid").certified
+
+
+def test_forbidden_pairs_are_certified_through_sigmoid_and_exact_only() -> None:
+    table = [[0.0, 0.0, -INF], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    # One pair forbidden in each direction around: sigmoid is 1 there, exact far lower.
+    model = MarkovRandomField.from_tables(np.zeros((2, 3)), [(0, 1)], [table])
+    for bound in ("range", "l1", "linf"):
+        c = certify(model, accuracy=0.1, bound=bound)  # type: ignore[arg-type]
+        assert not c.certified
+        assert c.norm_value == INF
+        assert c.to_dict()["norm_value"] is None
+        assert "infinite" in c.advice
+        assert "bound='sigmoid'" in c.advice
+        assert c.bias.tolist() == [1.0, 1.0]
+        assert_consistent(c, model)
+    assert not certify(model, accuracy=0.1).certified
+    assert certify(model, accuracy=0.1, bound="exact").certified
+
+
+# -- conditionals without an allowed state --------------------------------------------------------------------------
+
+
+def is_defined(model: MarkovRandomField) -> bool:
+    """Whether every conditional of a tiny model is defined, whatever the states of the others."""
+    everywhere = itertools.product(oracle.all_configurations(model), range(model.num_variables))
+    return all(oracle.conditional(model, i, x) is not None for x, i in everywhere)
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+@pytest.mark.parametrize("norm", [None, *NORMS])
+@pytest.mark.parametrize("schedule", ["systematic", "random"])
+def test_an_undefined_chain_is_not_certified(bound: Any, norm: Any, schedule: Any) -> None:
+    model = MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [[[0.0, 0.0], [-INF, -INF]]])
+    for per_variable in (False, True):
+        c = certify(model, accuracy=0.9, bound=bound, norm=norm, schedule=schedule, per_variable=per_variable)
+        assert not c.certified
+        assert c.norm_value == INF
+        assert c.offending == ((1, INF),)
+        assert "variable 1 has no allowed state for some states of its neighbours" in c.advice
+        assert c.to_dict()["norm_value"] is None
+        assert_consistent(c, model)
+    assert bias_after(model, 50, bound=bound, schedule=schedule).tolist() == [1.0, 1.0]
+    # Where the unary forbids the state at fault, the sampler drops it, and the chain is fine.
+    assert certify(model.replace(log_unary=[0.0, -INF, 0.0, 0.0]), accuracy=0.9, bound=bound).certified
+
+
+@given(
+    model=strategies.models(min_variables=1, max_variables=4, max_states=3, scales=(0.0, 0.1, 0.5)),
+    bound=st.sampled_from(["exact", "sigmoid"]),
+    schedule=st.sampled_from(["systematic", "random"]),
+)
+def test_certified_chains_are_defined_and_meet_the_certificate(
+    model: MarkovRandomField, bound: Any, schedule: Any
+) -> None:
+    small = model.drop_forbidden_states()
+    order = None if schedule == "random" else small.structure.visit_order[0].astype(np.int64)
+    c = certify(model, accuracy=0.05, bound=bound, schedule=schedule, order=order)
+    assert_consistent(c, model)
+    if not is_defined(small):
+        assert not c.certified
+        assert "variable" in c.advice
+        assert (bias_after(model, 5, bound=bound, schedule=schedule, order=order) == 1.0).all()
+    if not c.certified:
+        return
+    assert c.num_sweeps is not None
+    chain = oracle_theory.Chain(small)
+    kernel = chain.sweep(schedule, None if order is None else order.tolist())
+    joint, marginals = chain.distances(np.linalg.matrix_power(kernel, c.num_sweeps))
+    assert joint <= 0.05 + ROUNDING
+    assert all(distance <= bias + ROUNDING for distance, bias in zip(marginals, c.bias.tolist(), strict=True))
+    result = sample(model, num_chains=2, num_sweeps=4, schedule=schedule, seed=0)
+    assert np.isfinite(result.node_marginals).all()
+
+
+def test_states_forbidden_by_a_unary_make_no_difference() -> None:
+    model = MarkovRandomField.from_tables([[0, 0, -INF], [0, 0]], [(0, 1)], [[[0.1, 0.0], [0.0, 0.1], [9.0, -9.0]]])
+    c = certify(model, accuracy=0.01, bound="range")
+    assert c.certified
+    assert c.num_sweeps == certify(model.drop_forbidden_states(), accuracy=0.01, bound="range").num_sweeps
+
+
+def test_a_one_way_dependency_is_certified_though_every_norm_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Only one direction of each edge matters to l1 when the tables are functions of one variable: R is triangular.
+    tables = [[[8.0, 8.0], [0.0, 0.0]]] * 3
+    model = MarkovRandomField.from_tables(np.zeros((4, 2)), [(0, 1), (1, 2), (2, 3)], tables)
+    assert matrix_norm(dependency_matrix(model, bound="linf"), "spectral") > 1.0
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
+        c = certify(model, accuracy=0.01, bound="linf", order=order)
+        assert c.certified
+        assert c.num_updates is None
+        assert c.offending
+    monkeypatch.setattr(dependency, "rounding_margins", lambda model, bound: np.zeros((model.num_edges, 2)))
+    # In exact arithmetic everything is right after one sweep down the chain, and after as many as links against it.
+    assert certify(model, accuracy=0.01, bound="linf").num_sweeps == 1
+    assert certify(model, accuracy=0.01, bound="linf", order=[3, 2, 1, 0]).num_sweeps == 4
+
+
+def test_limits_end_the_search_without_a_norm_below_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = MarkovRandomField.from_tables(np.zeros((4, 2)), [(0, 1), (1, 2), (2, 3)], [[[8.0, 8.0], [0.0, 0.0]]] * 3)
+    for schedule in ("systematic", "random"):
+        c = certify(model, accuracy=1e-6, bound="linf", schedule=schedule, max_sweeps=1, order=None)  # type: ignore[arg-type]
+        if schedule == "random":
+            assert not c.certified
+            assert "limit of 1 sweeps" in c.advice
+    monkeypatch.setattr(mixing, "_MAX_VISITS", 0.0)
+    c = certify(model, accuracy=1e-6, bound="linf")
+    assert not c.certified
+    assert c.stats["num_iterated"] == 0
+    assert_consistent(c, model)
+
+
+def test_models_without_variables_or_edges() -> None:
+    for schedule in ("systematic", "random"):
+        c = certify(MarkovRandomField.ising([], [], num_variables=0), accuracy=0.1, schedule=schedule)  # type: ignore[arg-type]
+        assert (c.certified, c.num_sweeps, c.num_updates, c.max_bias, c.total_bias) == (True, 0, 0, 0.0, 0.0)
+        assert bias_after(np.zeros((0, 0)), 3, schedule=schedule).shape == (0,)  # type: ignore[arg-type]
+        c = certify(MarkovRandomField.ising([], [], num_variables=1), accuracy=0.1, schedule=schedule)  # type: ignore[arg-type]
+        assert (c.num_sweeps, c.max_bias) == (1, 0.0)
+    model = MarkovRandomField.ising([], [], num_variables=5)
+    c = certify(model, accuracy=0.1)
+    assert (c.certified, c.num_sweeps, c.total_bias, c.norm_value) == (True, 1, 0.0, 0.0)
+    # Five random updates may well miss a variable.
+    c = certify(model, accuracy=0.1, schedule="random")
+    assert c.num_sweeps == math.ceil(math.log(5 / 0.1) / (5 * math.log(5 / 4)))
+    assert_consistent(c, model)
+
+
+def test_asking_for_each_marginal_takes_fewer_sweeps() -> None:
+    model = instances.ising_grid(10, 10, coupling_max=0.3, seed=1)
+    joint, each = (certify(model, accuracy=0.01, per_variable=flag) for flag in (False, True))
+    assert joint.num_sweeps is not None
+    assert each.num_sweeps is not None
+    assert each.num_sweeps < joint.num_sweeps
+    assert each.total_bias > 0.01 >= each.max_bias
+    assert "every marginal" in each.advice
+    assert "the joint distribution" in joint.advice
+
+
+def test_certificates_do_not_depend_on_the_numbering() -> None:
+    model = instances.ising_grid(6, 6, coupling_max=0.3, seed=2)
+    order = np.random.default_rng(0).permutation(36)
+    other = strategies.relabel(model, order.tolist())
+    a = certify(model, accuracy=0.01, order=order)
+    b = certify(other, accuracy=0.01)
+    assert a.num_sweeps == b.num_sweeps
+    np.testing.assert_allclose(a.bias[order], b.bias, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"accuracy": 0.0}, r"accuracy must be a number above 0 and below 1, got 0\.0"),
+        ({"accuracy": 1.0}, r"accuracy must be a number above 0 and below 1, got 1\.0"),
+        ({"accuracy": math.nan}, "accuracy must be a number above 0 and below 1, got nan"),
+        ({"accuracy": "0.1"}, "accuracy must be a number above 0 and below 1, got '0.1'"),
+        ({"accuracy": None}, "accuracy must be a number above 0 and below 1, got None"),
+        ({"accuracy": 0.1, "bound": "l2"}, "bound must be one of exact, sigmoid, range, l1, linf, got 'l2'"),
+        ({"accuracy": 0.1, "norm": "max"}, "norm must be one of spectral, inf, 1, frobenius, got 'max'"),
+        ({"accuracy": 0.1, "schedule": "x"}, "schedule must be one of systematic, random, got 'x'"),
+        ({"accuracy": 0.1, "max_sweeps": 0}, "max_sweeps must be a whole number of at least 1, got 0"),
+        ({"accuracy": 0.1, "order": [0, 1, 2]}, r"order must hold 4 variable numbers, got shape \(3,\)"),
+        ({"accuracy": 0.1, "order": [0, 1, 2, 2]}, "order must hold every variable from 0 to 3 once"),
+        (
+            {"accuracy": 0.1, "order": [0, 1, 2, 3], "schedule": "random"},
+            "order must be left out for schedule='random'",
+        ),
+    ],
+)
+def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        certify(cycle(), **arguments)
+
+
+def test_bad_arguments_of_the_bias_are_named() -> None:
+    for arguments, message in (
+        ({"num_sweeps": -1}, "num_sweeps must be a whole number of at least 0, got -1"),
+        ({"num_sweeps": 1, "schedule": "x"}, "schedule must be one of"),
+        ({"num_sweeps": 1, "bound": "x"}, "bound must be one of"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            bias_after(cycle(), **arguments)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="R must be a square matrix"):
+        bias_after([[0.0, 0.5]], 1)
