@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.chains.patches import Patch
 from fastmix.model.structure import Structure
 
-__all__ = ["Chains", "Exchanges", "parameter_sets", "sums_by_state"]
+__all__ = ["Chains", "Exchanges", "sums_by_state"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -50,8 +51,7 @@ class Chains(ABC):
     """C chains at each of K parameter sets, all on one structure and at the same sweep.
 
     Sampling and pools have one set (K = 1). A ladder of replica exchange has K: configuration ``k * C + c`` is chain
-    (ladder) c at set (rung) k. Configuration number i depends on the seed and on i only, never on the number of
-    threads.
+    (ladder) c at set (rung) k. It depends on the seed, c, k and K only, never on the number of chains or threads.
 
     Attributes
     ----------
@@ -64,6 +64,8 @@ class Chains(ABC):
         Updates, of all configurations together, that are worth a call of :meth:`sweep`: a fraction of a second.
     device : str
         ``"cpu"``, or the name of a GPU.
+    clock : Clock
+        After its limit whatever takes long ends with an :class:`fastmix._clock.OutOfTimeError`.
     """
 
     structure: Structure
@@ -72,6 +74,7 @@ class Chains(ABC):
     group_size: int = 1
     updates_per_step: float = 2e7
     device: str = "cpu"
+    clock: Clock = NO_LIMIT
 
     @property
     def updates_per_sweep(self) -> int:
@@ -194,22 +197,6 @@ class Chains(ABC):
         an edge, given all other variables, beside the present state of the other end, half a unit from each; else the
         present pairs are counted. Either way every chain adds one unit to each edge.
         """
-
-
-def parameter_sets(thetas: ArrayLike, coefficients: ArrayLike | None) -> tuple[FloatArray, FloatArray]:
-    """Arguments of :meth:`Chains.load` as arrays (D, P) and (K, D).
-
-    Examples
-    --------
-    >>> thetas, coefficients = parameter_sets([0.0, 1.0], None)
-    >>> thetas.shape, coefficients.tolist()
-    ((1, 2), [[1.0]])
-    """
-    bases = np.atleast_2d(np.asarray(thetas, dtype=np.float64))
-    weights = np.eye(len(bases)) if coefficients is None else np.asarray(coefficients, dtype=np.float64)
-    if weights.ndim != 2 or weights.shape[1] != len(bases):
-        raise ValueError(f"coefficients must have shape (sets, {len(bases)}), got {weights.shape}")
-    return bases, weights
 
 
 def sums_by_state(structure: Structure, totals: FloatArray, sweeps: int) -> FloatArray:
