@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.chains.patches import Patch
+from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model.structure import Structure
 
-__all__ = ["Chains", "Exchanges", "sums_by_state"]
+__all__ = ["Chains", "Exchanges", "make_chains", "parameter_sets", "sums_by_state"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -197,6 +198,45 @@ class Chains(ABC):
         an edge, given all other variables, beside the present state of the other end, half a unit from each; else the
         present pairs are counted. Either way every chain adds one unit to each edge.
         """
+
+
+def make_chains(backend: str, make_cpu: Callable[[], Chains], make_cuda: Callable[[], Chains]) -> tuple[Chains, str]:
+    """Chains on the backend that was asked for, ``cpu``, ``cuda`` or ``auto``, and what they run on in words.
+
+    Raises
+    ------
+    ValueError
+        If there is no such backend.
+    UnfitMethodError, ResourceError
+        For ``cuda`` where it cannot be; ``auto`` then takes the CPU and says why.
+    """
+    if backend not in ("cpu", "cuda", "auto"):
+        raise ValueError(f"backend must be cpu, cuda or auto, got {backend!r}")
+    if backend == "cpu":
+        return make_cpu(), "cpu"
+    try:
+        chains = make_cuda()
+    except (UnfitMethodError, ResourceError, ValueError) as error:
+        if backend == "cuda":
+            raise
+        return make_cpu(), f"cpu, because {error}"
+    return chains, chains.device
+
+
+def parameter_sets(thetas: ArrayLike, coefficients: ArrayLike | None) -> tuple[FloatArray, FloatArray]:
+    """Arguments of :meth:`Chains.load` as arrays (D, P) and (K, D).
+
+    Examples
+    --------
+    >>> thetas, coefficients = parameter_sets([0.0, 1.0], None)
+    >>> thetas.shape, coefficients.tolist()
+    ((1, 2), [[1.0]])
+    """
+    bases = np.atleast_2d(np.asarray(thetas, dtype=np.float64))
+    weights = np.eye(len(bases)) if coefficients is None else np.asarray(coefficients, dtype=np.float64)
+    if weights.ndim != 2 or weights.shape[1] != len(bases):
+        raise ValueError(f"coefficients must have shape (sets, {len(bases)}), got {weights.shape}")
+    return bases, weights
 
 
 def sums_by_state(structure: Structure, totals: FloatArray, sweeps: int) -> FloatArray:

@@ -31,8 +31,8 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Kernel = Literal["table", "four", "field", "product"]
 
-_MANY_CHAINS = 16  # from here on configurations go side by side
-_FIELD_CHAINS = 8  # the same for binary variables with many neighbors
+_SIDE_BY_SIDE = 8  # configurations from which on they go side by side
+_MANY_FOUR = 16  # the same where a single one has a kernel of its own
 _BLOCK = 512  # chains of one block: their numbers and thresholds for one site stay in the first cache
 _LARGE = 1 << 16  # variables from which on configurations do not fit into a cache side by side
 _MOST_COLLECTED = 255  # sweeps whose full units fit into 32 bits: 256 of them would be 2^32, that is 0
@@ -41,7 +41,7 @@ _MOST_COLLECTED = 255  # sweeps whose full units fit into 32 bits: 256 of them w
 class HostChains(Chains):
     """What is read from configurations in the memory of the host, wherever they come from."""
 
-    sets: ParameterSets
+    sets = ParameterSets.of(np.zeros((1, 0)))  # until some are loaded
     layout: Layout
 
     def _lanes(self) -> NDArray[Any]:
@@ -204,13 +204,15 @@ def choose_kernel(
     """
     if schedule == "random":
         return "product"
-    binary = bool((structure.num_states == 2).all())
-    if not tables_fit(structure, num_sets=num_sets, num_chains=None if steady else num_chains):
-        side_by_side = num_chains * num_sets >= _FIELD_CHAINS and binary and not forbidden
-        return "field" if side_by_side else "product"
-    if num_sets > 1 or (num_chains >= _MANY_CHAINS and structure.num_variables < _LARGE):
+    binary, large = bool((structure.num_states == 2).all()), structure.num_variables >= _LARGE
+    four = binary and num_sets == 1 and structure.adjacency.max_degree <= 4
+    if four and (num_chains < _MANY_FOUR or large):
+        return "four"
+    fit = tables_fit(structure, num_sets=num_sets, num_chains=None if steady else num_chains)
+    many = num_chains * num_sets >= _SIDE_BY_SIDE
+    if fit and (num_sets > 1 or (many and not large)):
         return "table"
-    return "four" if binary and structure.adjacency.max_degree <= 4 else "product"
+    return "field" if binary and many and not (fit or forbidden) else "product"
 
 
 @dataclass(eq=False)
@@ -231,7 +233,7 @@ class _Replicas:
 
 @dataclass(eq=False)
 class _Block:
-    """Chains ``first`` to ``first + width - 1`` side by side; lane ``k * width + c`` is chain ``first + c`` at set k."""
+    """Some chains side by side; lane ``k * width + c`` is chain ``first + c`` at set k."""
 
     first: int
     width: int
@@ -251,14 +253,17 @@ class CpuChains(HostChains):
     Parameters
     ----------
     structure : Structure
-    thetas, coefficients : float arrays
-        See :meth:`fastmix.chains.base.Chains.load`. Without states that a unary forbids.
     num_chains, seed : int
+    num_sets : int
+        Sets of parameters side by side. Parameters must be loaded before the first sweep, without states that a unary
+        forbids.
     schedule : {"systematic", "random"}
     estimator : {"rao-blackwell", "counts"}
         What a sweep adds to the sums; a random schedule can only count.
     num_threads : int, optional
         All cores by default; the numbers drawn do not depend on it.
+    forbidden : bool
+        Whether some parameters are -inf.
     steady : bool
         False if the parameters change after every few sweeps: tables then have to be worth filling.
     kernel : str, optional
@@ -268,7 +273,8 @@ class CpuChains(HostChains):
     --------
     >>> from fastmix import MarkovRandomField
     >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.5, field=[0.3, 0.0])
-    >>> chains = CpuChains(model.structure, model.parameters, num_chains=1000, seed=0)
+    >>> chains = CpuChains(model.structure, num_chains=1000, seed=0)
+    >>> chains.load(model.parameters)
     >>> chains.sweep(20)
     >>> bool(abs(chains.moments()[1] - 0.632) < 0.05)
     True
@@ -277,33 +283,29 @@ class CpuChains(HostChains):
     def __init__(
         self,
         structure: Structure,
-        thetas: ArrayLike,
-        coefficients: ArrayLike | None = None,
         *,
         num_chains: int,
         seed: int,
+        num_sets: int = 1,
         schedule: Literal["systematic", "random"] = "systematic",
         estimator: Literal["rao-blackwell", "counts"] = "rao-blackwell",
         num_threads: int | None = None,
+        forbidden: bool = False,
         steady: bool = True,
         kernel: Kernel | None = None,
     ) -> None:
-        self.structure, self.num_chains = structure, num_chains
-        self.sets = ParameterSets.of(thetas, coefficients)
-        self.num_sets = self.sets.num_sets
+        self.structure, self.num_chains, self.num_sets = structure, num_chains, num_sets
         self.num_threads = check_threads(num_threads)
         self._scan = int(schedule == "random")
         self._mode = 2 if estimator == "counts" or schedule == "random" else 1
-        forbidden = self.sets.forbidden is not None
         self.kernel: Kernel = kernel or choose_kernel(
-            structure, num_chains, num_sets=self.num_sets, schedule=schedule, forbidden=forbidden, steady=steady
+            structure, num_chains, num_sets=num_sets, schedule=schedule, forbidden=forbidden, steady=steady
         )
-        self.layout = Layout(structure, self.num_sets)
-        self._shifts = np.zeros(self.num_sets - 1)
+        self.layout = Layout(structure, num_sets)
+        self._shifts = np.zeros(num_sets - 1)
         self._round = self._collected = self._swept = 0
         self._pool: ThreadPoolExecutor | None = None
         self._totals = np.zeros((int(self.layout.cuts.sum()), num_chains))
-        self._arrange()
         if self._side_by_side:
             self._set_up_blocks(seed)
         else:
@@ -332,13 +334,9 @@ class CpuChains(HostChains):
             streams = make_streams(seed, first * num_sets, lanes)
             if num_sets > 1:
                 streams = np.ascontiguousarray(streams.reshape(4, width, num_sets).transpose(0, 2, 1)).reshape(4, lanes)
-            self.blocks.append(
-                _Block(
-                    first, width, aligned_zeros((n, lanes), dtype),
-                    np.repeat(np.arange(num_sets, dtype=np.uint32), width), streams,
-                    aligned_zeros((len(self._totals), width), np.uint32), _Replicas.of(num_sets, width),
-                )  # fmt: skip
-            )
+            x, sums = aligned_zeros((n, lanes), dtype), aligned_zeros((len(self._totals), width), np.uint32)
+            rung = np.repeat(np.arange(num_sets, dtype=np.uint32), width)
+            self.blocks.append(_Block(first, width, x, rung, streams, sums, _Replicas.of(num_sets, width)))
 
     def _set_up_rows(self, seed: int) -> None:
         n, num_sets, chains = self.structure.num_variables, self.num_sets, self.num_chains
@@ -360,15 +358,12 @@ class CpuChains(HostChains):
         sets = self.sets.scaled(coefficients) if same else ParameterSets.of(thetas, coefficients)
         if sets.num_sets != self.num_sets:
             raise ValueError(f"there must be {self.num_sets} sets of parameters, got {sets.num_sets}")
-        self.sets = sets
-        self._arrange()
-
-    def _arrange(self) -> None:
+        self.sets, self._gaps = sets, np.diff(sets.coefficients, axis=0)
         arrange = {
             "table": self.layout.table_arrays, "four": self.layout.four_arrays, "field": self.layout.field_arrays,
             "product": self.layout.product_arrays,
         }  # fmt: skip
-        self._arrays = arrange[self.kernel](self.sets)
+        self._arrays = arrange[self.kernel](sets)
 
     # -- configurations ---------------------------------------------------------------------------------------------
 
@@ -539,7 +534,6 @@ class CpuChains(HostChains):
 
     def exchange_rounds(self, num_rounds: int, *, collect: bool = False) -> None:
         """Rounds of replica exchange: a sweep, then the exchange of configurations between neighboring sets."""
-        self._gaps = np.diff(self.sets.coefficients, axis=0)
         while num_rounds > 0:
             count = self._make_room(num_rounds, collect)
             mode = self._mode if collect else 0
@@ -548,7 +542,7 @@ class CpuChains(HostChains):
             else:
                 for r in range(self._round, self._round + count):
                     self._run(1, mode)
-                    self._exchange_copies(r)
+                    self.on_lanes(lambda k, x, streams, r=r: self._exchange(r, x, streams, self._all_replicas()[k]))
             self._round += count
             num_rounds -= count
 
@@ -557,28 +551,36 @@ class CpuChains(HostChains):
             self._run_block(block, 1, mode)
             self._exchange(r, block.x, block.streams, block.replicas)
 
-    def _exchange_copies(self, r: int) -> None:
-        """The same for configurations that are not kept as bytes side by side."""
-        if not self._side_by_side:
-            lanes, streams = self._lanes(), np.ascontiguousarray(self._streams[:, :, 0].T)
-            self._exchange(r, lanes, streams, self._replicas)
-            self._streams[:, :, 0] = streams.T
-            self._put(lanes)
-            return
-        for block in self.blocks:
-            lanes = block.x.astype(np.uint8)
-            self._exchange(r, lanes, block.streams, block.replicas)
-            block.x[...] = lanes
-
-    def _exchange(
-        self, r: int, lanes: NDArray[Any], streams: NDArray[np.uint32], replicas: _Replicas
-    ) -> None:
+    def _exchange(self, r: int, lanes: NDArray[Any], streams: NDArray[np.uint32], replicas: _Replicas) -> None:
         from fastmix.chains.reading_kernels import exchange
 
         exchange(
             lanes, r % 2, self._gaps, self._loaded_energies(lanes), streams, self._shifts, replicas.sums,
             replicas.carrier, replicas.heading, replicas.trips,
         )  # fmt: skip
+
+    @property
+    def shares(self) -> list[tuple[int, int]]:
+        """First chain and number of chains of the blocks that :meth:`on_lanes` works on."""
+        return [(b.first, b.width) for b in self.blocks] if self._side_by_side else [(0, self.num_chains)]
+
+    def on_lanes(self, work: Callable[[int, NDArray[Any], NDArray[np.uint32]], None]) -> None:
+        """Call ``work(k, x, streams)`` for every block k of chains: other moves, which change both in place.
+
+        ``x`` is (n, K * width), lane ``k * width + c`` for chain c of the block at set k; ``streams`` (4, K * width).
+        """
+        if self.kernel == "table":
+            self.parallel([partial(work, k, block.x, block.streams) for k, block in enumerate(self.blocks)])
+        elif self._side_by_side:
+            for k, block in enumerate(self.blocks):
+                lanes = block.x.astype(np.uint8)
+                work(k, lanes, block.streams)
+                block.x[...] = lanes
+        else:
+            lanes, streams = self._lanes(), np.ascontiguousarray(self._streams[:, :, 0].T)
+            work(0, lanes, streams)
+            self._streams[:, :, 0] = streams.T
+            self._put(lanes)
 
     def _all_replicas(self) -> list[_Replicas]:
         return [block.replicas for block in self.blocks] if self._side_by_side else [self._replicas]

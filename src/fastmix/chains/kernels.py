@@ -13,7 +13,8 @@ All visit the sites in the same order with one stream of random numbers per conf
 so that they give the same configurations, up to the rounding of probabilities. A threshold is a cumulative probability
 in units of 2^-32 (see :mod:`fastmix.chains.generator`). What is added up are thresholds rounded to 24 bits: conditional
 probabilities, so that Rao-Blackwellisation costs one addition. Sums are 32-bit numbers that must be emptied every 255
-sweeps; ``mode`` is 0 to collect nothing, 1 to add thresholds, 2 to add 2^24 for every sweep that ends at or below a cut.
+sweeps; ``mode`` is 0 to collect nothing, 1 to add thresholds, 2 to add 2^24 for every sweep that ends at or below a
+cut.
 
 Loops touch few arrays each: the compiler checks at run time that arrays do not overlap, and gives up on vectorising
 when there are many to check.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix.chains.base import parameter_sets
 from fastmix.errors import ModelError
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import offsets_of
@@ -23,7 +24,7 @@ IntArray = NDArray[np.int64]
 BLOCK_SITES = 128  # sites of one color that the product kernel takes side by side
 _CHUNK = 8192  # sites that share a stream in a large model
 _CHUNKED_SITES = 1 << 16  # from here on the chunks of a color can be shared between threads
-_MOST_ENTRIES = 1 << 25  # thresholds of all sets: 128 MiB
+_MOST_ENTRIES = 1 << 24  # thresholds of all sets: 64 MiB
 _MOST_VALUES = 1 << 25  # exponentiated entries of all sets: 256 MiB; beyond, logarithms are added up at every update
 _SAFE_LOG = 600.0  # weights between exp(-600) and exp(600) neither under- nor overflow
 _POTTS = 1e-13  # differences between the entries of a Potts table off its diagonal that rounding makes
@@ -104,19 +105,16 @@ class ParameterSets:
         >>> sets.theta(0).tolist(), sets.theta(1).tolist()
         ([1.0, -inf], [4.5, -inf])
         """
-        bases = np.atleast_2d(np.asarray(thetas, dtype=np.float64))
+        bases, weights = parameter_sets(thetas, coefficients)
         forbidden = None
         if bases.size and bases.min() == -np.inf:
             forbidden = (bases == -np.inf).any(axis=0)
             bases = np.where(forbidden, 0.0, bases)
-        return cls(bases, np.eye(len(bases)), forbidden, thetas).scaled(coefficients)
+        return cls(bases, weights, forbidden, thetas)
 
     def scaled(self, coefficients: ArrayLike | None) -> ParameterSets:
         """Sets with the same thetas and other coefficients (K, D), by default the identity."""
-        count = len(self.thetas)
-        weights = np.eye(count) if coefficients is None else np.asarray(coefficients, dtype=np.float64)
-        if weights.ndim != 2 or weights.shape[1] != count:
-            raise ValueError(f"coefficients must have shape (sets, {count}), got {weights.shape}")
+        _, weights = parameter_sets(self.thetas, coefficients)
         return replace(self, coefficients=weights)
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import float32, uint8, uint32
+from numba import float32, uint8
 
 from fastmix._jit import njit
 from fastmix.chains.kernels import _fill, largest, log_weights
@@ -25,6 +25,7 @@ _SCATTERED = 16  # inner states of a table from which one pass with scattered su
 
 
 # -- energies -------------------------------------------------------------------------------------------------------
+
 
 @_inner
 def _start(out, total, constant):  # type: ignore[no-untyped-def]

@@ -1,7 +1,7 @@
 """Compiled searches for configurations of large weight.
 
-In all of them ``tables[table_starts[k] + s * row_steps[k] + t * col_steps[k]]`` is the log-potential of state s of a site
-and t of its k-th neighbor.
+In all of them ``tables[table_starts[k] + s * row_steps[k] + t * col_steps[k]]`` is the log-potential of state s of a
+site and t of its k-th neighbor.
 """
 
 from __future__ import annotations

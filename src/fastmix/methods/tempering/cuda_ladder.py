@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix.chains.base import Exchanges as Counts
 from fastmix.chains.cuda.device import CudaKernel, Launch, require_cuda, start_kernel
 from fastmix.chains.cuda.gibbs import CudaGibbs, choose_cuda_kernel
 from fastmix.chains.generator import make_streams
 from fastmix.errors import UnfitMethodError
-from fastmix.methods.tempering.ladder import Counts, Ladder, derive_seed
+from fastmix.methods.tempering.ladder import Ladder, derive_seed
 from fastmix.methods.tempering.path import TemperingPath
 
 __all__ = ["CudaLadder", "ladders_together"]
