@@ -441,7 +441,7 @@ def _engine(
         try:
             engine = CudaGibbs(
                 model, num_chains=num_chains, seed=seed, schedule=schedule, estimator=estimator,
-                group_size=choose_group_size(model, num_chains),
+                group_size=choose_group_size(model.structure, num_chains, forbidden=model.has_forbidden),
             )  # fmt: skip
             engine.device = cuda_available()[1]
             return engine, engine.device
@@ -516,9 +516,9 @@ class _Run:
         self.draw_every = plan.num_sweeps // num_draws if num_draws else 0
         self.num_draws = num_draws
         self.pairs = np.zeros(len(model.log_pairwise)) if edge_marginals else None
-        # On a device configurations stay there unless they are wanted: it counts pairs itself.
-        self.averages_pairs = average_pairs and engine.device == "cpu"
-        self.pair_arrays = logit_arrays(model)[:-1] if edge_marginals and self.averages_pairs else None
+        # On a device configurations stay there unless they are wanted: it adds up pairs itself.
+        self.averages_pairs = average_pairs
+        self.pair_arrays = logit_arrays(model)[:-1] if edge_marginals and average_pairs else None
         self.pair_every = max(1, plan.num_sweeps // _EDGE_COUNTS)
         # Long runs have more batches, so that an interrupt loses a second of work at most.
         most = int(_BATCH_UPDATES / max(1, engine.updates_per_sweep * engine.num_chains))
@@ -632,9 +632,7 @@ class _Run:
         model, engine = self.engine.model, cast("Any", self.engine)
         assert self.pairs is not None
         if states is None:
-            counts = np.zeros(len(model.log_pairwise), dtype=np.int64)
-            engine.count_pairs(counts)
-            self.pairs += counts
+            engine.add_pairs(self.pairs, average=self.averages_pairs)
         elif self.pair_arrays is not None:
             kernels.average_pairs(states, *self.pair_arrays, self.pairs)
         else:

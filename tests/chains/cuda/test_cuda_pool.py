@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda_checks import dense_binary, key_of, lopsided_binary, random_states
+from cuda_checks import dense_binary, key_of, lopsided_binary, mixed_states, random_states
 from naive_cuda import NaiveCuda
 
 import oracle
 from fastmix import MarkovRandomField, ResourceError, project
+from fastmix.chains.cuda import chains as cuda_chains
 from fastmix.chains.cuda import device as cuda_device
-from fastmix.chains.cuda import gibbs as cuda
-from fastmix.chains.cuda import pool_engine
-from fastmix.chains.cuda.device import Launch
-from fastmix.chains.cuda.gibbs import cuda_available
+from fastmix.chains.cuda.device import Launch, cuda_available
 from fastmix.chains.cuda.pool import CudaPool
 from fastmix.chains.patches import make_patches, whole_patch
 from fastmix.chains.pool import Pool
-from fastmix.instances import ising_grid, random_tables
+from fastmix.instances import ising_grid
 from fastmix.projection import FixedStep, ReversedKL
 from fastmix.projection.reversed_kl import make_pool
 
@@ -37,14 +35,8 @@ CHAINS = 35  # not a whole number of words, and not of any group of chains
 def few_blocks(monkeypatch):
     """In the simulator blocks take longer than what they do: few of them, which go through all the work in turns."""
     if SIMULATED:
-        monkeypatch.setattr(cuda, "_SUPPORT_BLOCKS", 3)
-        monkeypatch.setattr(pool_engine, "_MOST_BLOCKS", 3)
-
-
-def mixed_states(scale: float = 0.8) -> MarkovRandomField:
-    """Unequal state counts, asymmetric tables, a cycle and a variable of one state."""
-    edges = [(0, 1), (0, 3), (1, 2), (1, 4), (2, 5), (3, 4), (4, 5)]
-    return random_tables(edges, [2, 3, 1, 5, 2, 2], scale=scale, seed=1)
+        monkeypatch.setattr(cuda_chains, "_BLOCKS", 3)
+        monkeypatch.setattr(cuda_chains, "_MOST_BLOCKS", 3)
 
 
 MODELS = {"packed": lopsided_binary, "packed-field": dense_binary, "table": mixed_states}
@@ -60,7 +52,7 @@ def pools(kernel: str) -> tuple[CudaPool, Pool]:
     model = MODELS[kernel]()
     states = random_states(model, CHAINS, seed=2)
     one, two = CudaPool(model, num_chains=CHAINS, seed=5, launch=SMALL), Pool(model, num_chains=CHAINS, seed=5)
-    assert one._engine.kernel == kernel
+    assert one.chains.kernel == kernel
     one.set_states(states)
     two.set_states(states)
     np.testing.assert_array_equal(one.get_states(), states)
@@ -75,8 +67,6 @@ def test_energies_are_those_of_the_cpu(kernel):
     one, two = pools(kernel)
     change = other_parameters(one.graph)
     np.testing.assert_allclose(one.energies(change), two.energies(change), rtol=0, atol=1e-9)
-    patch = make_patches(one.graph, core_size=2, reach=1)[-1]
-    np.testing.assert_allclose(one.energies(change, patch), two.energies(change, patch), rtol=0, atol=1e-9)
     states = one.get_states()
     states[3, 4] ^= 1
     two.set_states(states)
@@ -104,12 +94,12 @@ def test_covariances_are_those_of_the_cpu(kernel, monkeypatch):
     for given in ([whole_patch(one.graph)], patches):
         np.testing.assert_allclose(one.covariances(change, given), two.covariances(change, given), rtol=0, atol=1e-12)
     # The same in batches of two patches, each of them in several pieces.
-    monkeypatch.setattr(pool_engine, "_BATCH_NUMBERS", 2 * CHAINS)
-    monkeypatch.setattr(pool_engine, "_LEAST_TERMS", 2)
-    batches = one._engine.make_batches(patches)
+    monkeypatch.setattr(cuda_chains, "_BATCH_NUMBERS", 2 * CHAINS)
+    monkeypatch.setattr(cuda_chains, "_LEAST_TERMS", 2)
+    found = one.covariances(change, list(patches))
+    batches = one.chains._batches[1]
     assert len(batches) == -(-len(patches) // 2)
     assert batches[0].num_pieces > 2 * batches[0].num_patches
-    found = one._engine.products(change, batches) / (CHAINS - 1)
     np.testing.assert_allclose(found, two.covariances(change, patches), rtol=0, atol=1e-12)
 
 
@@ -122,9 +112,9 @@ def test_sweeps_follow_the_new_parameters(kernel, monkeypatch):
     if kernel == "logit":
         monkeypatch.setattr(cuda_device, "_TABLE_ENTRIES", 0)
     pool = CudaPool(model, num_chains=CHAINS, seed=3, launch=SMALL)
-    assert pool._engine.kernel == kernel
+    assert pool.chains.kernel == kernel
     pool.set_states(random_states(model, CHAINS))
-    naive = NaiveCuda(model, pool.get_states(), kernel, key_of(pool._engine))
+    naive = NaiveCuda(model, pool.get_states(), kernel, key_of(pool.chains))
     for seed in range(2 if kernel in LAYOUTS else 1):
         naive.model = model.with_parameters(other_parameters(model, seed))
         naive.sweep()
@@ -139,28 +129,6 @@ def test_sweeps_follow_the_new_parameters(kernel, monkeypatch):
     naive.sweep()
     pool.start(other_parameters(model, 9))
     assert pool.get_states().tolist() == naive.x
-
-
-@pytest.mark.parametrize(
-    ("kernel", "launch"), [("packed", SMALL), ("packed", Launch(1, 32, 1)), ("table", SMALL)], ids=str
-)
-def test_tables_filled_on_the_device_are_those_of_the_host(kernel, launch):
-    model = MODELS[kernel]()
-    engine = CudaPool(model, num_chains=CHAINS, seed=3, launch=launch)._engine
-    for scale in (1.0, 1e3):  # the second has thresholds of 0 and of certainty
-        parameters = scale * other_parameters(model, 4)
-        engine.set_parameters(parameters)
-        host = engine._host_tables([model.with_parameters(parameters)])
-        # An exponential may be rounded in another way.
-        table = host["table"].reshape(-1)
-        found = engine._tables["table"].copy_to_host()[: table.size]
-        assert np.abs(found.astype(np.int64) - table.astype(np.int64)).max() <= 1
-        if kernel == "packed":
-            bits = (found.reshape(-1, 1, 8, 2) >> np.arange(24, 32, dtype=np.uint32)[:, None, None]) & np.uint32(1)
-            low, high = np.moveaxis(bits.astype(np.int8), -1, 0)
-            masks = np.stack([high - low, -low], axis=-1).reshape(model.num_variables, 128)
-            masks = masks if launch.block_x >= 32 else masks.T
-            np.testing.assert_array_equal(engine._tables["masks"].copy_to_host(), masks.reshape(-1))
 
 
 @pytest.mark.parametrize("kernel", LAYOUTS)
@@ -223,10 +191,10 @@ def test_a_short_descent_ends_within_the_bound(monkeypatch):
 
 
 def test_too_little_memory_is_refused_or_avoided(monkeypatch):
-    def refuse(cuda, required, limit=None):
+    def refuse(cuda, required, limit):
         raise ResourceError("no room", required_bytes=int(required), limit_bytes=0)
 
-    monkeypatch.setattr(pool_engine, "check_memory", refuse)
+    monkeypatch.setattr(cuda_chains, "check_memory", refuse)
     model = lopsided_binary()
     with pytest.raises(ResourceError, match="no room"):
         make_pool(model, "cuda", num_chains=8, seed=0)
