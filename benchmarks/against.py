@@ -176,7 +176,7 @@ def seconds_of(work: Callable[..., Any], wall: bool) -> float:
         return timed()
     if not hasattr(work, "sweeps"):
         sweeps = 200
-        while timed(sweeps) - timed(20) < 0.25 and sweeps < 10**7:
+        while timed(sweeps) < max(0.25, 0.6 * (short := timed(20))) + short and sweeps < 10**7:
             sweeps *= 2
         work.sweeps = sweeps  # type: ignore[attr-defined]
     sweeps = work.sweeps  # type: ignore[attr-defined]
