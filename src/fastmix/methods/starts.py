@@ -146,7 +146,7 @@ class _Found:
             tables, unary = np.maximum(tables, penalty), np.maximum(unary, penalty)
         self._arrays = (*rest, tables, unary_starts, unary, num_states)
 
-    def add(self, starts: IntArray, clock: Clock) -> None:
+    def add(self, starts: IntArray, clock: Clock = NO_LIMIT) -> None:
         """Descend from configurations (any number, n), from one at least."""
         from fastmix.chains.gibbs_kernels import descend
 
