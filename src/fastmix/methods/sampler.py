@@ -18,7 +18,7 @@ from fastmix._checks import (
     check_threads,
     choose_seed,
 )
-from fastmix._clock import Clock
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import check_memory
 from fastmix.chains.base import Chains, make_chains
 from fastmix.chains.conditionals import check_conditionals
@@ -274,7 +274,8 @@ def sample(
     modes, at_modes = np.zeros((0, small.num_variables), dtype=np.int64), np.zeros(0, dtype=np.int64)
     if states is None:
         if start == "dispersed" and accuracy is None and plan.num_chains > 1:
-            modes = find_modes(small, seed=seed)
+            # What a checkpoint goes on from must not depend on the time.
+            modes = find_modes(small, seed=seed, clock=clock.part(0.1) if saved is None else NO_LIMIT)
         # Chains that are added up together start together, or those at a mode would be lost among the others.
         size, rng = engine.group_size, np.random.default_rng([seed, 5])
         states, at_modes = dispersed_states(small, plan.num_chains // size, modes, rng)

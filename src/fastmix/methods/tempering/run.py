@@ -101,7 +101,7 @@ class Run:
         model = ladder.path.model
         self.ladder, self.plan, self.clock, self._progress = ladder, plan, clock, progress
         self.num_ensembles = plan.num_ensembles or _MOST_ENSEMBLES
-        self.phases = find_phases(ladder.path, seed=ladder.seed)
+        self.phases = find_phases(ladder.path, seed=ladder.seed, clock=clock.part(0.1))
         self._rng = np.random.default_rng([ladder.seed, 4])
         self.statistics = BatchStatistics(len(model.log_unary), self.num_ensembles, plan.num_sweeps or 0)
         self.pairs = np.zeros(len(model.log_pairwise)) if edge_marginals else None
