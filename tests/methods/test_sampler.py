@@ -535,7 +535,7 @@ def test_an_interrupt_before_the_first_batch_has_nothing_to_report(monkeypatch):
 
 
 def test_time_limit(monkeypatch):
-    monkeypatch.setattr(sampler.Engine, "updates_per_step", 4 * 9 * 50)
+    monkeypatch.setattr(sampler.Chains, "updates_per_step", 4 * 9 * 50)
     result = sample(WEAK, num_chains=4, num_sweeps=10_000_000, burn_in=0, time_limit=0.2, seed=1)
     assert (result.status, result.stats["stopped_by"]) == (Status.OK, "time_limit")
     # A batch would be 156,250 sweeps: what has been collected of the first one counts.
@@ -556,7 +556,7 @@ def test_time_limit(monkeypatch):
 
 
 def test_progress_is_told(monkeypatch):
-    monkeypatch.setattr(sampler.Engine, "updates_per_step", 4 * 9 * 50)
+    monkeypatch.setattr(sampler.Chains, "updates_per_step", 4 * 9 * 50)
     told = []
     sample(WEAK, num_chains=4, num_sweeps=640, burn_in=120, seed=1, progress=lambda *a: told.append(a))
     done = [d for d, _, _ in told]
@@ -579,7 +579,7 @@ import test_sampler
 from fastmix.methods import sampler
 from fastmix.methods.sampler import sample
 
-sampler.Engine.updates_per_step = {step}
+sampler.Chains.updates_per_step = {step}
 number = itertools.count(1)
 
 def progress(done, total, speed):
@@ -620,7 +620,7 @@ def test_interrupted_runs_go_on_to_the_same_bits(calls, torn, kind, tmp_path, mo
     if kind == "everything":  # edges are counted after every sweep, so that the interrupt comes between two batches
         options |= {"edge_marginals": True, "num_draws": 40, "trace_at": [3, 25]}
     expected = sample(lopsided(), **options)
-    monkeypatch.setattr(sampler.Engine, "updates_per_step", 3 * 5 * 10)
+    monkeypatch.setattr(sampler.Chains, "updates_per_step", 3 * 5 * 10)
     path = tmp_path / "run.npz"
     stop_after(monkeypatch, calls, torn=torn)
     try:
@@ -647,7 +647,7 @@ def test_a_finished_run_stays_until_its_file_is_removed(tmp_path):
 def test_runs_over_their_time_go_on_to_the_same_bits(tmp_path, monkeypatch):
     options = {"num_chains": 3, "num_sweeps": 640, "burn_in": 0, "seed": 5}
     expected = sample(lopsided(), **options)
-    monkeypatch.setattr(sampler.Engine, "updates_per_step", 3 * 5 * 10)
+    monkeypatch.setattr(sampler.Chains, "updates_per_step", 3 * 5 * 10)
     monkeypatch.setattr(sampler, "_FIRST_STEP", 1)  # a whole batch: what a checkpoint can keep
     path = str(tmp_path / "run.npz.gz")  # compressed, for its name
     for _ in range(3):
@@ -696,7 +696,7 @@ def test_the_seed_of_a_checkpoint_is_taken(tmp_path):
 def test_projected_runs_take_the_seed_of_their_checkpoint(tmp_path, monkeypatch):
     path = tmp_path / "run.npz"
     options = {"divergence": fastmix.Euclidean(), "num_chains": 3, "num_sweeps": 640, "burn_in": 0}
-    monkeypatch.setattr(sampler.Engine, "updates_per_step", 3 * 9 * 10)
+    monkeypatch.setattr(sampler.Chains, "updates_per_step", 3 * 9 * 10)
     stop_after(monkeypatch, 30, torn=False)
     begun = infer_projected(WEAK, checkpoint=str(path), **options)
     monkeypatch.undo()
