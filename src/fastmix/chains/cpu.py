@@ -179,13 +179,13 @@ class CpuChains(HostChains):
         n, num_sets, cuts = self.structure.num_variables, self.num_sets, len(self._totals)
         rung = np.repeat(np.arange(num_sets, dtype=np.uint32), width)
         if self._side_by_side:
-            streams = make_streams(seed, first * num_sets, width * num_sets).reshape(4, width, num_sets)
-            streams = np.ascontiguousarray(streams.transpose(0, 2, 1)).reshape(4, -1)
+            drawn = make_streams(seed, first * num_sets, width * num_sets).reshape(4, width, num_sets)
+            streams = np.ascontiguousarray(drawn.transpose(0, 2, 1)).reshape(4, -1)
             x = aligned_zeros((n, len(rung)), np.float64 if self.kernel == "field" else self._dtype)
             return _Block(first, width, x, rung, streams, aligned_zeros((cuts, width), np.uint32))
         count = len(self.layout.chunks) - 1
-        streams = make_streams(seed, first * num_sets * count, len(rung) * count).reshape(4, width, num_sets, count)
-        streams = np.ascontiguousarray(streams.transpose(2, 1, 0, 3)).reshape(-1, 4, count)
+        each = make_streams(seed, first * num_sets * count, len(rung) * count).reshape(4, width, num_sets, count)
+        streams = np.ascontiguousarray(each.transpose(2, 1, 0, 3)).reshape(-1, 4, count)
         # One more site than there are: padding neighbors point to it, and it stays 0.
         x = np.zeros((len(rung), n + 1), dtype=self._dtype)
         return _Block(first, width, x, rung, streams, np.zeros((width, cuts), dtype=np.uint32))

@@ -89,7 +89,7 @@ class HostChains(Chains):
         return out
 
     @property
-    def _binary_terms(self) -> tuple[NDArray[Any], ...]:
+    def _binary_terms(self) -> tuple[Any, ...]:
         """The loaded thetas of a binary model as quadratic functions of states, kept while they are loaded."""
         if self._terms is not None and self._terms[0] is self.sets.thetas:
             return self._terms[1]
@@ -110,7 +110,7 @@ class HostChains(Chains):
         self._terms = thetas, terms
         return terms
 
-    _terms: tuple[FloatArray, tuple[NDArray[Any], ...]] | None = None
+    _terms: tuple[FloatArray, tuple[Any, ...]] | None = None
 
     # -- moments ----------------------------------------------------------------------------------------------------
 

@@ -424,6 +424,15 @@ def _set_weights(out, values):  # type: ignore[no-untyped-def]
 
 
 @_inner
+def _some_lost(total):  # type: ignore[no-untyped-def]
+    """Whether some product of weights may have lost something."""
+    lost = 0
+    for j in range(len(total)):
+        lost += not (_LEAST_TOTAL < total[j] < _MOST_TOTAL)
+    return lost > 0
+
+
+@_inner
 def _add_weights(total, weights):  # type: ignore[no-untyped-def]
     """Weights become cumulative."""
     for j in range(len(total)):
@@ -513,7 +522,7 @@ def product_sweeps(  # type: ignore[no-untyped-def]
                         u[j], a, b, d, e = _next(a, b, d, e)
                     streams[c, 0, chunk], streams[c, 1, chunk], streams[c, 2, chunk], streams[c, 3, chunk] = a, b, d, e
                     k, total = rung[c], totals[:width]
-                    total[:] = 0.0
+                    total[:] = 0.0  # as if everything was lost
                     if exponentiated:
                         _set_weights(weights[: count * width], unary[k, unary_at[q] : unary_at[q + 1]])
                         for j in range(width):
@@ -527,11 +536,12 @@ def product_sweeps(  # type: ignore[no-untyped-def]
                                         weights[s * width + j] *= values[k, at + s]
                         for s in range(count):
                             _add_weights(total, weights[s * width : (s + 1) * width])
-                    for j in range(width):
-                        if not (_LEAST_TOTAL < total[j] < _MOST_TOTAL):
-                            total[j] = log_weights(order[first + j], row, logs, k, work)
-                            for s in range(count):
-                                weights[s * width + j] = work[s]
+                    if _some_lost(total):
+                        for j in range(width):
+                            if not (_LEAST_TOTAL < total[j] < _MOST_TOTAL):
+                                total[j] = log_weights(order[first + j], row, logs, k, work)
+                                for s in range(count):
+                                    weights[s * width + j] = work[s]
                     _draw_block(width, count, weights, total, u, threshold, state, own, mode if len(own) else 0)
                     for j in range(width):
                         row[order[first + j]] = state[j]
