@@ -17,7 +17,7 @@ import math
 from functools import cache
 from typing import Any
 
-from numba import cuda, float64, int8, int64, uint32, uint64
+from numba import config, cuda, float64, int8, int64, uint32, uint64
 
 from fastmix._jit import cuda_jit
 from fastmix.chains.cuda.kernels import counter_top, philox
@@ -141,9 +141,11 @@ def _decide(
 ):
     """Whether configurations ``low`` at set k and the one above change places; counts what exchanges add up."""
     high, plane = low + uint64(num_chains), uint64(num_sets - uint32(1)) * uint64(num_chains)
-    below, above = float64(0.0), float64(0.0)
+    first = uint64(k) * uint64(num_energies + uint32(1))
+    below = gaps[first + uint64(num_energies)]  # what terms leave out
+    above = below
     for d in range(num_energies):
-        gap = gaps[uint64(k) * uint64(num_energies) + uint64(d)]
+        gap = gaps[first + uint64(d)]
         below += gap * energies[uint64(d) * uint64(room) + low]
         above += gap * energies[uint64(d) * uint64(room) + high]
     chance = math.exp(min(float64(0.0), below - above))
@@ -170,37 +172,79 @@ def _count_trip(carrier, heading, trips, num_sets, num_chains, c):
         heading[top] = 2
 
 
+@cuda.jit(device=True)
+def _packed_terms(x, terms, chain, term, last, parts):
+    """The sum of every ``parts``-th term: weights of pairs of binary variables in different states.
+
+    Several terms are under way at once: what takes time is waiting for memory.
+    """
+    rows, weights = terms
+    word, bit = uint32(chain >> uint64(5)), uint32(chain & uint64(31))
+    total = float64(0.0)
+    while term + uint32(3) * parts < last:
+        for _ in range(4):
+            weight = weights[term]
+            at = uint32(term * uint32(2))
+            differ = x[uint32(rows[at] + word)] ^ x[uint32(rows[uint32(at + uint32(1))] + word)]
+            total += weight if (differ >> bit) & uint32(1) else float64(0.0)
+            term = uint32(term + parts)
+    while term < last:
+        at = uint32(term * uint32(2))
+        differ = x[uint32(rows[at] + word)] ^ x[uint32(rows[uint32(at + uint32(1))] + word)]
+        total += weights[term] if (differ >> bit) & uint32(1) else float64(0.0)
+        term = uint32(term + parts)
+    return total
+
+
+@cuda.jit(device=True)
+def _plain_terms(x, terms, chain, term, last, parts):
+    """The same for any states: entries of ``values``, as in :func:`energy_kernel`."""
+    rows, steps, offsets, values = terms
+    total = float64(0.0)
+    while term < last:
+        at = uint32(term * uint32(2))
+        one = uint64(x[uint32(rows[at] + uint32(chain))])
+        two = uint64(x[uint32(rows[uint32(at + uint32(1))] + uint32(chain))])
+        total += values[uint64(offsets[term]) + one * uint64(steps[term]) + two]
+        term = uint32(term + parts)
+    return total
+
+
+# A kernel of so many phases would take more registers than leave room for the threads that hide latencies.
+_FEW_REGISTERS = {} if getattr(config, "ENABLE_CUDASIM", False) else {"max_registers": 128}
+
+
 @cache
 def rounds_kernel(update: Any, packed: bool) -> Any:
     """The kernel of whole rounds of replica exchange, launched cooperatively: a sweep, energies, decisions, exchange.
 
     Blocks take turns at the units of chains, and wait for each other three times in a round. The arguments up to
     ``stride`` are those of :func:`sweep_kernel`; ``states`` is ``x`` as :func:`energy_kernel` takes it; ``terms``, the
-    terms of all energies one after the other, and ``pieces``, where those of each begin; ``ladder``: differences of
-    coefficients (sets - 1, energies), shifts (sets - 1,), room for energies (energies, configurations) and for masks,
-    a word for every unit, then what is counted, see :class:`fastmix.chains.base.Exchanges`, the set at which each
+    terms of all energies one after the other, as :func:`_packed_terms` or :func:`_plain_terms` takes them, and
+    ``pieces`` uint32, where those of each begin; ``ladder``: differences of coefficients (sets - 1, energies and a
+    constant), shifts (sets - 1,), room for energies (energies, configurations) and for masks, a word for every unit,
+    then what is counted, see :class:`fastmix.chains.base.Exchanges`, the set at which each
     configuration started, where it is heading and round trips; ``sizes``: sets, chains, sites, units of a set, room for
     configurations, energies.
     """
-    state = _packed_state if packed else _plain_state
+    add_terms = _packed_terms if packed else _plain_terms
     per_word, bits = (32, 1) if packed else (4, 8)
 
-    @cuda_jit(cache=True)
+    @cuda_jit(cache=True, **_FEW_REGISTERS)
     def kernel(
         x, states, tables, starts, models, sums, steps, stride, terms, pieces, ladder, sizes,
         num_units, num_rounds, sweep_begin, key0, key1,
     ):  # fmt: skip
-        rows, term_steps, offsets, values = terms
         gaps, shifts, energies, masks, counts, carrier, heading, trips = ladder
         num_sets, num_chains, num_sites, words, room, num_energies = sizes
         partial = cuda.shared.array(_MOST_SWEEPING, float64)
-        thread = uint64(cuda.threadIdx.y) * uint64(cuda.blockDim.x) + uint64(cuda.threadIdx.x)
-        threads = uint64(cuda.blockDim.x) * uint64(cuda.blockDim.y)
-        place, all_threads = uint64(cuda.blockIdx.x) * threads + thread, uint64(cuda.gridDim.x) * threads
+        thread = uint32(cuda.threadIdx.y * cuda.blockDim.x + cuda.threadIdx.x)
+        threads = uint32(cuda.blockDim.x * cuda.blockDim.y)
+        place, all_threads = uint32(cuda.blockIdx.x * threads + thread), uint32(cuda.gridDim.x * threads)
         # In energies, threads side by side have configurations side by side, and share the terms of each.
-        wide = uint64(cuda.blockDim.x) * uint64(per_word)
-        span = min(threads, wide)
-        lane, part, parts = thread % span, thread // span, threads // span
+        wide = uint32(cuda.blockDim.x * per_word)
+        span = uint32(min(threads, wide))
+        lane, part, parts = uint32(thread % span), uint32(thread // span), uint32(threads // span)
         for r in range(num_rounds):
             sweep = uint64(sweep_begin) + uint64(r)
             tile = uint32(cuda.blockIdx.x * cuda.blockDim.x)
@@ -217,60 +261,57 @@ def rounds_kernel(update: Any, packed: bool) -> Any:
                     cuda.syncthreads()
                 chain = lane
                 while chain < wide:
-                    here = uint64(tile) * uint64(per_word) + chain
+                    here = uint64(tile) * uint64(per_word) + uint64(chain)
                     for d in range(num_energies):
-                        total = float64(0.0)
-                        term, last = uint64(pieces[uint64(d)]) + part, uint64(pieces[uint64(d) + uint64(1)])
-                        while term < last:
-                            one = state(states, uint64(rows[term * uint64(2)]), here)
-                            two = state(states, uint64(rows[term * uint64(2) + uint64(1)]), here)
-                            total += values[uint64(offsets[term]) + one * uint64(term_steps[term]) + two]
-                            term += parts
+                        first, last = uint32(pieces[uint64(d)] + part), pieces[uint64(d) + uint64(1)]
+                        total = add_terms(states, terms, here, first, last, parts)
                         partial[thread] = total
                         cuda.syncthreads()
-                        if part == uint64(0):
-                            other = thread + span
+                        if part == uint32(0):
+                            other = uint32(thread + span)
                             while other < threads:
                                 total += partial[other]
-                                other += span
+                                other = uint32(other + span)
                             energies[uint64(d) * uint64(room) + here] = total
                         cuda.syncthreads()
-                    chain += span
+                    chain = uint32(chain + span)
                 tile = uint32(tile + cuda.gridDim.x * cuda.blockDim.x)
             cuda.cg.this_grid().sync()
-            parity = sweep & uint64(1)
-            pairs = (uint64(num_sets) - parity) // uint64(2)
+            parity = uint32(sweep & uint64(1))
+            pairs = uint32((num_sets - parity) // uint32(2))
             at = place
-            while at < pairs * uint64(num_chains):
-                k, c = parity + uint64(2) * (at // uint64(num_chains)), at % uint64(num_chains)
-                low = k * uint64(num_chains) + c
+            while at < uint32(pairs * num_chains):
+                k, c = uint32(parity + uint32(2) * (at // num_chains)), uint32(at % num_chains)
+                low = uint64(k) * uint64(num_chains) + uint64(c)
                 accepted = _decide(
                     gaps, shifts, energies, counts, num_sets, num_chains, room, num_energies, low, k, c, sweep, key0,
                     key1,
                 )  # fmt: skip
                 if accepted:
-                    mask = uint32(((1 << bits) - 1) << uint32((low % uint64(per_word)) * uint64(bits)))
+                    mask = uint32(((1 << bits) - 1) << uint32((c % uint32(per_word)) * uint32(bits)))
                     cuda.atomic.or_(masks, low // uint64(per_word), mask)
                     held = carrier[low]
                     carrier[low] = carrier[low + uint64(num_chains)]
                     carrier[low + uint64(num_chains)] = held
-                at += all_threads
+                at = uint32(at + all_threads)
             cuda.cg.this_grid().sync()
             at = place
-            while at < uint64(num_chains):
-                _count_trip(carrier, heading, trips, num_sets, num_chains, at)
-                at += all_threads
-            at = place
-            while at < pairs * uint64(words) * uint64(num_sites):
-                word, rest = at % uint64(words), at // uint64(words)
-                unit = (parity + uint64(2) * (rest % pairs)) * uint64(words) + word
+            while at < num_chains:
+                _count_trip(carrier, heading, trips, num_sets, num_chains, uint64(at))
+                at = uint32(at + all_threads)
+            # There are fewer than 2^32 words of states, and these are half of them at most.
+            at, across = place, uint32(pairs * words)
+            while at < uint32(across * num_sites):
+                site, rest = uint32(at // across), uint32(at % across)
+                unit = uint32(rest + (parity + rest // words) * words)
                 mask = masks[unit]
                 if mask != uint32(0):
-                    spot = (rest // pairs) * uint64(stride) + unit
-                    change = uint32((x[spot] ^ x[spot + uint64(words)]) & mask)
+                    spot = uint32(site * stride + unit)
+                    above = uint32(spot + words)
+                    change = uint32((x[spot] ^ x[above]) & mask)
                     x[spot] = uint32(x[spot] ^ change)
-                    x[spot + uint64(words)] = uint32(x[spot + uint64(words)] ^ change)
-                at += all_threads
+                    x[above] = uint32(x[above] ^ change)
+                at = uint32(at + all_threads)
             cuda.cg.this_grid().sync()
 
     return kernel
