@@ -10,6 +10,7 @@ same bits.
 """
 # Types inside kernels are those of their compiler.
 # mypy: ignore-errors
+# ruff: noqa: ARG001
 
 from __future__ import annotations
 
@@ -44,6 +45,7 @@ EXCHANGE_TAG = 64  # what the counter of the numbers that decide on exchanges ha
 MOST_THREADS = 128  # of a block that adds up; a power of two
 PAIR_UNIT = 1 << 31  # half a unit of an edge marginal
 _MOST_SWEEPING = 1024  # threads of a block of rounds
+_NOTED = 4096  # words of differing chains that it holds
 _ENTRIES = 4  # of a table that are added up in one pass: all of two binary variables
 _ROOM = _ENTRIES * MOST_THREADS
 _LANES = 16  # threads that share the patterns around a variable: all of those of four binary neighbours
@@ -94,11 +96,12 @@ def sweep_kernel(update: Any, words: int, grid: bool, fastmath: bool) -> Any:
         unit = uint32(cuda.blockIdx.x * cuda.blockDim.x * words + cuda.threadIdx.x)
         slot = uint32(cuda.blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y)
         num_slots = uint32(cuda.gridDim.y * cuda.blockDim.y)
+        model = uint32(models[unit])
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
             for colour in range(first, last):
                 begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
-                update(x, tables, models, sums, steps, stride, begin, end, unit, slot, num_slots, sweep, key0, key1)
+                update(x, tables, model, sums, steps, stride, begin, end, unit, slot, num_slots, sweep, key0, key1)
                 if grid:
                     cuda.cg.this_grid().sync()
                 else:
@@ -173,38 +176,50 @@ def _count_trip(carrier, heading, trips, num_sets, num_chains, c):
 
 
 @cuda.jit(device=True)
-def _packed_terms(x, terms, chain, term, last, parts):
-    """The sum of every ``parts``-th term: weights of pairs of binary variables in different states.
+def _packed_terms(x, terms, tile, chain, first, last, thread, threads, part, parts):
+    """Every ``parts``-th term of a chain of the block: weights of pairs of binary variables in different states.
 
-    Several terms are under way at once: what takes time is waiting for memory.
+    The threads of the block note together in which chains the two differ, and then each looks at its own.
     """
     rows, weights = terms
-    word, bit = uint32(chain >> uint64(5)), uint32(chain & uint64(31))
+    differ = cuda.shared.array(_NOTED, uint32)
+    units = uint32(cuda.blockDim.x)
+    most, column = uint32(uint32(_NOTED) // units), uint32(chain >> uint32(5))
+    bit = uint32(uint32(1) << uint32(chain & uint32(31)))
     total = float64(0.0)
-    while term + uint32(3) * parts < last:
-        for _ in range(4):
-            weight = weights[term]
-            at = uint32(term * uint32(2))
-            differ = x[uint32(rows[at] + word)] ^ x[uint32(rows[uint32(at + uint32(1))] + word)]
-            total += weight if (differ >> bit) & uint32(1) else float64(0.0)
+    while first < last:
+        count = uint32(min(most, uint32(last - first)))
+        k = thread
+        while k < uint32(count * units):
+            at, unit = uint32(uint32(2) * uint32(first + k // units)), uint32(tile + k % units)
+            differ[k] = uint32(x[uint32(rows[at] + unit)] ^ x[uint32(rows[uint32(at + uint32(1))] + unit)])
+            k = uint32(k + threads)
+        cuda.syncthreads()
+        term = part
+        while uint32(term + uint32(3) * parts) < count:
+            for _ in range(4):  # so that several loads are under way
+                weight = weights[uint32(first + term)]
+                total += weight if differ[uint32(term * units + column)] & bit else float64(0.0)
+                term = uint32(term + parts)
+        while term < count:
+            total += weights[uint32(first + term)] if differ[uint32(term * units + column)] & bit else float64(0.0)
             term = uint32(term + parts)
-    while term < last:
-        at = uint32(term * uint32(2))
-        differ = x[uint32(rows[at] + word)] ^ x[uint32(rows[uint32(at + uint32(1))] + word)]
-        total += weights[term] if (differ >> bit) & uint32(1) else float64(0.0)
-        term = uint32(term + parts)
+        cuda.syncthreads()
+        first = uint32(first + count)
     return total
 
 
 @cuda.jit(device=True)
-def _plain_terms(x, terms, chain, term, last, parts):
+def _plain_terms(x, terms, tile, chain, first, last, thread, threads, part, parts):
     """The same for any states: entries of ``values``, as in :func:`energy_kernel`."""
     rows, steps, offsets, values = terms
+    column = uint32(tile * uint32(4) + chain)
     total = float64(0.0)
+    term = uint32(first + part)
     while term < last:
         at = uint32(term * uint32(2))
-        one = uint64(x[uint32(rows[at] + uint32(chain))])
-        two = uint64(x[uint32(rows[uint32(at + uint32(1))] + uint32(chain))])
+        one = uint64(x[uint32(rows[at] + column)])
+        two = uint64(x[uint32(rows[uint32(at + uint32(1))] + column)])
         total += values[uint64(offsets[term]) + one * uint64(steps[term]) + two]
         term = uint32(term + parts)
     return total
@@ -250,12 +265,13 @@ def rounds_kernel(update: Any, packed: bool) -> Any:
             tile = uint32(cuda.blockIdx.x * cuda.blockDim.x)
             while tile < num_units:
                 unit = uint32(tile + cuda.threadIdx.x)
+                model = uint32(models[unit])
                 if cuda.threadIdx.y == 0:
                     masks[unit] = uint32(0)
                 for colour in range(starts.shape[0] - 1):
                     begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
                     update(
-                        x, tables, models, sums, steps, stride, begin, end, unit, uint32(cuda.threadIdx.y),
+                        x, tables, model, sums, steps, stride, begin, end, unit, uint32(cuda.threadIdx.y),
                         uint32(cuda.blockDim.y), sweep, key0, key1,
                     )  # fmt: skip
                     cuda.syncthreads()
@@ -263,8 +279,8 @@ def rounds_kernel(update: Any, packed: bool) -> Any:
                 while chain < wide:
                     here = uint64(tile) * uint64(per_word) + uint64(chain)
                     for d in range(num_energies):
-                        first, last = uint32(pieces[uint64(d)] + part), pieces[uint64(d) + uint64(1)]
-                        total = add_terms(states, terms, here, first, last, parts)
+                        first, last = pieces[uint64(d)], pieces[uint64(d) + uint64(1)]
+                        total = add_terms(states, terms, tile, chain, first, last, thread, threads, part, parts)
                         partial[thread] = total
                         cuda.syncthreads()
                         if part == uint32(0):
