@@ -18,13 +18,14 @@ import pytest
 
 from fastmix.errors import FormatError
 from fastmix.experiments import EXPERIMENTS, Settings, run_experiment, write_report
-from fastmix.experiments.environment import describe_machine
-from fastmix.experiments.journal import Journal
+from fastmix.experiments.figures import STYLES, Figure
+from fastmix.experiments.journal import Journal, write_settings
 from fastmix.experiments.photographs import encode_map
-from fastmix.experiments.styles import STYLES
+from fastmix.experiments.plotting import save_figure
+from fastmix.experiments.runner import describe_machine
 
 sys.path.insert(0, str(Path(__file__).parent))
-from made_up import made_up_rows
+from experiment_helpers import made_up_rows
 
 pytest.importorskip("matplotlib")
 
@@ -48,10 +49,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if name == "strength-grid":
             rows[3]["failure"] = "ValueError: <script>alert(1)</script> & co"
         Journal(root, name).append([(row, row.pop("seconds")) for row in rows])
-        facts = {"settings": asdict(SETTINGS), "machine": describe_machine(), "started": "2014-12-08 09:00 UTC"}
-        (root / f"{name}.settings.json").write_text(json.dumps(facts))
+        write_settings(root, EXPERIMENTS[name], SETTINGS, describe_machine())
     write_report(root)
     return root
+
+
+def figures_of(folder: Path, name: str) -> list[Figure]:
+    draw = EXPERIMENTS[name].figures
+    return [] if draw is None else draw(EXPERIMENTS[name], SETTINGS, Journal(folder, name).read())
 
 
 class Page(HTMLParser):
@@ -105,9 +110,7 @@ def test_page_is_whole_and_needs_nothing_else(folder: Path) -> None:
 
 def test_every_figure_is_a_file_and_on_the_page(folder: Path) -> None:
     text = (folder / "report.html").read_text(encoding="utf-8")
-    names = [
-        figure.name for name in SHOWN for figure in EXPERIMENTS[name].figures(SETTINGS, Journal(folder, name).read())
-    ]
+    names = [figure.name for name in SHOWN for figure in figures_of(folder, name)]
     assert len(names) == 1 + 2 + 0 + 1 + 2
     for name in names:
         assert f'id="figure-{name}"' in text
@@ -127,24 +130,22 @@ def test_the_paper_s_seconds_are_beside_ours(folder: Path) -> None:
 
 def test_settings_and_machine_are_told(folder: Path) -> None:
     text = (folder / "report.html").read_text(encoding="utf-8")
-    for fact in ("Seed", "2014-12-08 09:00 UTC", "norm_bound=2.5", "Processor", "numba"):
+    started = json.loads((folder / "timing.settings.json").read_text())["started"]
+    for fact in ("Seed", started, "norm_bound=2.5", "Processor", "numba"):
         assert fact in text
 
 
 def test_same_rows_same_figures(folder: Path) -> None:
     before = (folder / "strength-grid.svg").read_bytes()
-    figure = EXPERIMENTS["strength-grid"].figures(SETTINGS, Journal(folder, "strength-grid").read())[0]
-    from fastmix.experiments.plotting import save_figure
-
-    save_figure(figure, folder)
+    save_figure(figures_of(folder, "strength-grid")[0], folder)
     assert (folder / "strength-grid.svg").read_bytes() == before
 
 
 def test_numbers_behind_the_curves_are_written(folder: Path) -> None:
-    figure = EXPERIMENTS["strength-grid"].figures(SETTINGS, Journal(folder, "strength-grid").read())[0]
+    figure = figures_of(folder, "strength-grid")[0]
     with (folder / "strength-grid.csv").open(encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
-    lines = [line for panel in figure.panels for line in panel.lines]
+    lines = [line for panel in figure.panels for line in panel.lines]  # type: ignore[union-attr]
     assert len(rows) == sum(len(line.x) for line in lines)
     assert [float(row["mean"]) for row in rows] == pytest.approx([y for line in lines for y in line.y], rel=1e-5)
 
@@ -219,8 +220,6 @@ def test_nothing_to_report_on(tmp_path: Path) -> None:
 
 
 def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from fastmix.experiments import run_experiment
-
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"figures need matplotlib: pip install 'fastmix\[plot\]'"):
         run_experiment("timing", tmp_path / "out")
