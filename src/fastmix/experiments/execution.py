@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import os
 import signal
@@ -54,12 +55,9 @@ class Pool:
             check_count("num_workers", num_workers, least=1, most=_MOST_WORKERS)
         self.num_workers = num_workers or count_processors()
         self.ours = executor is None
+        self.ahead = _AHEAD * self.num_workers if self.ours else math.inf  # tasks that it takes at once
         self._executor = executor
         self._workers: list[Any] = []
-
-    def has_room(self, in_hand: int) -> bool:
-        """Whether it takes one more task; an executor of the caller takes them all at once."""
-        return not self.ours or in_hand < _AHEAD * self.num_workers
 
     def submit(self, function: Callable[..., Any], argument: Any) -> Future[Any]:
         """Hand over one task; any of the first may start a worker."""
@@ -129,7 +127,7 @@ def _submit_ahead(
     """Hand over as many tasks as the pool takes; none while one of those in hand may have killed a process."""
     if any(future is None for _, future in flying):
         return
-    while waiting and pool.has_room(len(flying)):
+    while waiting and len(flying) < pool.ahead:
         try:
             flying.append((waiting[0], pool.submit(function, waiting[0])))
             waiting.popleft()

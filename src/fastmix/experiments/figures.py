@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,31 +15,11 @@ from fastmix.experiments.photographs import decode_map
 from fastmix.experiments.plan import Experiment, Row, Settings
 
 __all__ = [
-    "GRID",
-    "INK",
-    "STYLES",
-    "Figure",
-    "Line",
-    "Panel",
-    "Picture",
-    "Style",
-    "Table",
-    "denoising_figures",
-    "denoising_table",
-    "effort_table",
-    "extra_sweeps",
-    "gibbs_with_extra_effort",
-    "mean_and_error",
-    "samples_figures",
-    "samples_panel",
-    "select",
-    "strength_figures",
-    "strength_panel",
-    "strength_tables",
-    "style",
-    "timing_table",
-    "values_of",
-]
+    "GRID", "INK", "STYLES", "Figure", "Line", "Panel", "Picture", "Style", "Table", "denoising_figures",
+    "denoising_table", "effort_table", "extra_sweeps", "format_count", "gibbs_with_extra_effort", "mean_and_error",
+    "mean_error_of", "median_seconds", "samples_figures", "samples_panel", "select", "strength_figures",
+    "strength_panel", "strength_tables", "timing_table", "values_of",
+]  # fmt: skip
 
 FloatArray = NDArray[np.float64]
 Point = tuple[float, float, float]  # x, mean, standard error
@@ -95,17 +75,6 @@ STYLES: dict[str, Style] = {
 }
 
 
-def style(method: str) -> Style:
-    """The look of a method; a plain one for a method without its own.
-
-    Examples
-    --------
-    >>> style("loopy-bp").label
-    'Loopy BP'
-    """
-    return STYLES.get(method, Style(method, *_BLACK, marker="."))
-
-
 @dataclass(frozen=True)
 class Line:
     """One curve: a method, and mean and standard error at every x."""
@@ -113,7 +82,7 @@ class Line:
     method: str
     x: Sequence[float]
     y: Sequence[float]
-    error: Sequence[float] = ()
+    error: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -160,7 +129,7 @@ class Table:
     title: str
     caption: str
     columns: Sequence[str]
-    rows: Sequence[Sequence[str]] = field(default_factory=list)
+    rows: Sequence[Sequence[str]]
 
 
 # -- averages -------------------------------------------------------------------------------------------------------
@@ -345,7 +314,7 @@ def denoising_figures(experiment: Experiment, settings: Settings, rows: Sequence
         here = [row for row in select(rows) if row["trial"] == trial]
         maps, p = here[0]["facts"]["maps"], here[0]["parameters"]
         named = [("Original", maps["clean"]), ("Noisy", maps["observed"]), ("Truth", maps["truth"])]
-        named += [(style(m).label, row["facts"]["map"]) for m in methods for row in select(here, m)]
+        named += [(STYLES[m].label, row["facts"]["map"]) for m in methods for row in select(here, m)]
         pictures = [Picture(label, decode_map(text, p["rows"], p["cols"])) for label, text in named]
         name, file = p["image"], re.sub(r"[^A-Za-z0-9-]+", "-", p["image"])
         caption = f"{name}: black and white, with noise, true probability of white, and what each method makes of it."
@@ -362,7 +331,7 @@ def strength_tables(experiment: Experiment, settings: Settings, rows: Sequence[R
     for title, _, _, here in _parts(experiment, rows):
         strengths = sorted({row["parameters"]["strength"] for row in here})
         lines = [
-            [style(m).label, *(format_error(*mean_error_of(select(here, m, strength=x))) for x in strengths)]
+            [STYLES[m].label, *(format_error(*mean_error_of(select(here, m, strength=x))) for x in strengths)]
             for m in _names(experiment, settings)
         ]
         trials = format_count(len({row["trial"] for row in here}), "trial")
@@ -377,7 +346,7 @@ def effort_table(experiment: Experiment, settings: Settings, rows: Sequence[Row]
     for call in experiment.methods:
         seconds, sweeps = median_seconds(select(rows, call.name)), extra_sweeps(rows, call.name)
         if seconds is not None and sweeps is not None:
-            lines.append([style(call.name).label, format_seconds(seconds), f"{sweeps:,.0f}"])
+            lines.append([STYLES[call.name].label, format_seconds(seconds), f"{sweeps:,.0f}"])
     caption = "Median over all trials and strengths, processor seconds of one core."
     return [Table("What a projection costs", caption, ["Projection", "Seconds", "Gibbs sweeps in that time"], lines)]
 
@@ -388,7 +357,7 @@ def timing_table(paper: Mapping[str, Sequence[float]]) -> Tables:
     def tables(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Table]:
         lines = []
         for call in experiment.calls(settings):
-            label = style(call.name).label
+            label = STYLES[call.name].label
             if call.name.startswith("gibbs"):
                 label, stage = f"Gibbs, {call.options['num_sweeps']:,} sweeps", "sample"
             else:
@@ -420,7 +389,7 @@ def denoising_table(paper: Mapping[str, float]) -> Tables:
                 counts = chosen[0]["facts"].get("num_sweeps"), extra_sweeps(rows, name), paper.get(name)
                 sweeps, cost, theirs = ("–" if count is None else f"{count:,.0f}" for count in counts)
                 seconds = format_seconds(median_seconds(chosen))
-                lines.append([style(name).label, format_error(*mean_error_of(chosen)), sweeps, seconds, cost, theirs])
+                lines.append([STYLES[name].label, format_error(*mean_error_of(chosen)), sweeps, seconds, cost, theirs])
         columns = ["Method", "Error at the end", "Sweeps", "Projection", "in Gibbs sweeps", "in the paper"]
         doubt = values_of(select(rows), lambda row: row["facts"].get("truth_error"))
         sure = f" The truth is sure to {doubt.mean():.3f} on average." if len(doubt) else ""

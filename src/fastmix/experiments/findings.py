@@ -10,18 +10,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.experiments.figures import mean_and_error, mean_error_of, median_seconds, select, style, values_of
+from fastmix.experiments.figures import STYLES, mean_and_error, mean_error_of, median_seconds, select, values_of
 from fastmix.experiments.plan import Row
 
 __all__ = [
-    "Finding",
-    "euclidean_converges_quickly",
-    "gibbs_and_loopy_bp_excel",
-    "infinity_norm_is_faster",
-    "photographs_converge",
-    "piecewise_wins_on_potts",
-    "projection_is_competitive",
-]
+    "Finding", "euclidean_converges_quickly", "gibbs_and_loopy_bp_excel", "infinity_norm_is_faster",
+    "photographs_converge", "piecewise_wins_on_potts", "projection_is_competitive",
+]  # fmt: skip
 
 FloatArray = NDArray[np.float64]
 Verdict = Literal["reproduced", "not reproduced", "undecided"]
@@ -216,5 +211,5 @@ def _listing(errors: Mapping[str, float]) -> str:
 
 
 def _short(method: str) -> str:
-    label = style(method).label.removeprefix("Projected, ")
+    label = STYLES[method].label.removeprefix("Projected, ")
     return label if label.isupper() or label.startswith(("Gibbs", "Euclid")) else label[0].lower() + label[1:]

@@ -53,21 +53,8 @@ def photograph_case(name: str, clean: BoolArray, trial: int, seed: int, effort: 
 def load_photographs(folder: str | None, size: tuple[int, int], most: int) -> list[tuple[str, BoolArray]]:
     """Names and photographs, cut to the proportions of ``size``, scaled to it and made black and white at their mean.
 
-    Parameters
-    ----------
-    folder : str or None
-        With images, taken in the order of their names; None takes those of scikit-image.
-    size : (int, int)
-        Width and height of a picture that is wider than high; upright ones are turned.
-    most : int
-        How many at most.
-
-    Raises
-    ------
-    ValueError
-        If there is no image in the folder.
-    ImportError
-        If scikit-image or Pillow is not installed; the message names the extra.
+    The images of a folder come in the order of their names, without one those of scikit-image. The size is the width
+    and height of a picture that is wider than high; upright ones are turned.
     """
     if folder is None:
         images = _carried(most)
@@ -143,6 +130,6 @@ def encode_map(values: NDArray[Any]) -> str:
 
 
 def decode_map(text: str, rows: int, cols: int) -> FloatArray:
-    """Grey values from text of :func:`encode_map`."""
+    """Grey values (rows, cols) from text of :func:`encode_map`."""
     shades = np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.uint8)
     return shades.reshape(rows, cols) / 15.0

@@ -56,17 +56,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class MethodCall:
-    """A curve of a figure: its name, and the options that the method behind it is run with.
+    """A curve of a figure: its name, the options that the method behind it is run with, and what a quick run changes.
 
-    Attributes
-    ----------
-    name : str
-        As in :data:`fastmix.experiments.plotting.STYLES`.
-    options : mapping
-        Plain data, part of what identifies a row: arguments of the public functions by their names, see
-        :func:`fastmix.experiments.trials.run_method`.
-    quick : mapping
-        What changes in a quick run.
+    Options are plain data and part of what identifies a row: arguments of the public functions by their names, see
+    :func:`fastmix.experiments.trials.run_method`.
     """
 
     name: str
@@ -76,19 +69,10 @@ class MethodCall:
 
 @dataclass(frozen=True)
 class Case:
-    """One instance, the same for every method.
+    """One instance, the same for every method: how :func:`fastmix.experiments.trials.build` makes it.
 
-    Attributes
-    ----------
-    problem : str
-        How to build it, as in :data:`fastmix.experiments.trials.PROBLEMS`.
-    trial : int
-    parameters : mapping
-        Plain data: kind, strength, size.
-    seed : int
-        Root of all randomness; see :func:`derive_seed`.
-    payload : bytes
-        Data that a worker needs and cannot make, such as pixels; ``parameters`` must identify it.
+    The parameters are plain data (kind, strength, size), the seed is the root of all randomness, and the payload is
+    what a worker needs and cannot make, such as pixels; the parameters must identify it.
     """
 
     problem: str
@@ -142,21 +126,15 @@ class Experiment:
     ----------
     name, title, summary : str
         Name on the command line, heading, and what is done in a few sentences.
-    problem : str
-        Of its cases.
+    problem, shapes, kinds, strengths, quick_strengths
+        Of the instances; ``cases`` gives them for given settings, in the order of the file.
     methods : tuple of MethodCall
-    figures, tables : callable
-        What rows look like, from the experiment, settings and rows.
+    tables, figures, findings : callable
+        What rows look like, and what they say about the claims of the paper.
     where, caption : str
-        For titles and captions.
-    findings : callable
-        What rows say about the claims of the paper.
-    shapes, kinds, strengths, quick_strengths : tuple
-        Of the instances.
+        For titles and captions of the figures.
     trials, quick_trials : int
         Instances for every point.
-    cases : callable
-        All instances for given settings, in the order of the file.
     alone : bool
         Whether tasks must run one at a time on this machine, because seconds are the result.
     """
@@ -192,12 +170,11 @@ class Experiment:
         ValueError
             If a method was asked for that the experiment does not have.
         """
-        known = ", ".join(call.name for call in self.methods)
-        for name in settings.methods or ():
-            if name not in [call.name for call in self.methods]:
-                raise ValueError(f"methods must be among {known}, got {name!r}")
-        if settings.methods is not None and not settings.methods:
-            raise ValueError(f"methods must name at least one of {known}, got none")
+        known = [call.name for call in self.methods]
+        if unknown := [name for name in settings.methods or () if name not in known]:
+            raise ValueError(f"methods must be among {', '.join(known)}, got {unknown[0]!r}")
+        if settings.methods == ():
+            raise ValueError(f"methods must name at least one of {', '.join(known)}, got none")
         return tuple(
             MethodCall(call.name, {**call.options, **(call.quick if settings.quick else {})})
             for call in self.methods
@@ -206,10 +183,8 @@ class Experiment:
 
     def restrict(self, settings: Settings) -> Settings:
         """The same with the methods that this experiment has; all of them when it has none of those asked for."""
-        if settings.methods is None:
-            return settings
-        known = {call.name for call in self.methods}
-        return replace(settings, methods=tuple(name for name in settings.methods if name in known) or None)
+        known = [call.name for call in self.methods]
+        return replace(settings, methods=tuple(name for name in settings.methods or () if name in known) or None)
 
     def tasks(self, settings: Settings) -> list[Task]:
         """All cases with all methods, in the order of the file."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fastmix._checks import require
-from fastmix.experiments.figures import GRID, INK, STYLES, Figure, Panel, Picture, style
+from fastmix.experiments.figures import GRID, INK, STYLES, Figure, Panel, Picture
 from fastmix.io.files import atomic_write
 
 __all__ = ["format_power", "inline_graphics", "legend_graphics", "page_colours", "require_matplotlib", "save_figure"]
@@ -87,7 +87,7 @@ def legend_graphics(figure: Figure) -> list[tuple[str, str]]:
         with require_matplotlib().rc_context({**_RC, "svg.hashsalt": f"{figure.name}-{method}"}):
             canvas = _new_canvas(0.46, 0.16)
             canvas.add_artist(Line2D([0.02, 0.5, 0.98], [0.5, 0.5, 0.5], markevery=[1], **_look(method)))
-            entries.append((_svg(canvas, 'class="swatch" aria-hidden="true"'), style(method).label))
+            entries.append((_svg(canvas, 'class="swatch" aria-hidden="true"'), STYLES[method].label))
     return entries
 
 
@@ -98,7 +98,7 @@ def _new_canvas(width: float, height: float) -> Any:
 
 
 def _look(method: str) -> dict[str, Any]:
-    look = style(method)
+    look = STYLES[method]
     return {
         "color": look.light,
         "marker": look.marker or None,
@@ -133,7 +133,7 @@ def _compose(figure: Figure) -> Any:
         else:
             handles |= _draw(ax, panel)
     if methods:
-        labels = [style(method).label for method in methods]
+        labels = [STYLES[method].label for method in methods]
         canvas.legend([handles[m] for m in methods], labels, loc="lower center", ncols=legend_columns)
     return canvas
 

@@ -247,12 +247,7 @@ def describe_machine() -> dict[str, str]:
         memory = format_bytes(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (ValueError, OSError, AttributeError):  # another system
         pass
-    facts = {
-        "Memory": memory,
-        "Processor": processor,
-        "Processors": str(count_processors()),
-        "Python": f"{platform.python_implementation()} {platform.python_version()}",
-        "System": f"{platform.system()} {platform.release()}",
-        "fastmix": __version__,
-    }
+    facts = {"Memory": memory, "Processor": processor, "Processors": str(count_processors())}
+    facts["Python"] = f"{platform.python_implementation()} {platform.python_version()}"
+    facts |= {"System": f"{platform.system()} {platform.release()}", "fastmix": __version__}
     return facts | {name: importlib.metadata.version(name) for name in ("matplotlib", "numba", "numpy", "scipy")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -35,47 +35,23 @@ _POINTS_PER_DECADE = 4
 _DIVERGENCES: dict[str, type[Divergence]] = {
     "euclidean": Euclidean, "kl": KL, "piecewise-kl": PiecewiseKL, "reversed-kl": ReversedKL
 }  # fmt: skip
-_SOLVERS: dict[str, PaperDual] = {"paper-once": PaperDual(exact=False), "paper-exact": PaperDual()}
 
 
 # -- instances ------------------------------------------------------------------------------------------------------
 
 
-def _ising_grid(p: Mapping[str, Any], **common: Any) -> MarkovRandomField:
-    return instances.ising_grid(p["rows"], p["cols"], **common)
-
-
-def _ising_random(p: Mapping[str, Any], **common: Any) -> MarkovRandomField:
-    return instances.ising_random(p["num_variables"], edge_probability=p["density"], **common)
-
-
-def _potts_grid(p: Mapping[str, Any], **common: Any) -> MarkovRandomField:
-    return instances.potts_grid(p["rows"], p["cols"], num_states=p["num_states"], **common)
-
-
-PROBLEMS: dict[str, Callable[..., MarkovRandomField]] = {
-    "ising-grid": _ising_grid, "ising-random": _ising_random, "potts-grid": _potts_grid
-}  # fmt: skip
-
-
 def build(case: Case) -> Instance:
-    """The model of a case with its true marginals, the same wherever and whenever it is built.
-
-    Raises
-    ------
-    ValueError
-        If the problem is not known.
-    """
-    p = case.parameters
+    """The model of a case with its true marginals, the same wherever and whenever it is built."""
     if case.problem == "photograph":
         return photograph_instance(case)
-    if case.problem not in PROBLEMS:
-        raise ValueError(f"problem must be one of {', '.join([*PROBLEMS, 'photograph'])}, got {case.problem!r}")
+    fixed = {name: value for name, value in case.parameters.items() if name != "strength"}
     # The same for all strengths: graph, fields and the pattern of the couplings stay, their strength alone changes.
-    fixed = sorted((name, value) for name, value in p.items() if name != "strength")
-    seed = derive_seed(case.seed, case.problem, fixed, case.trial, "instance")
-    attractive = p["kind"] == "attractive"
-    model = PROBLEMS[case.problem](p, coupling_max=p["strength"], attractive=attractive, seed=seed)
+    seed = derive_seed(case.seed, case.problem, sorted(fixed.items()), case.trial, "instance")
+    attractive = fixed.pop("kind") == "attractive"
+    if "density" in fixed:
+        fixed["edge_probability"] = fixed.pop("density")
+    generate = getattr(instances, case.problem.replace("-", "_"))
+    model = generate(**fixed, coupling_max=case.parameters["strength"], attractive=attractive, seed=seed)
     return model, infer_exact(model).node_marginals, {}
 
 
@@ -95,23 +71,12 @@ def mean_error(truth: FloatArray, answer: FloatArray, num_variables: int) -> flo
 
 @dataclass
 class Answer:
-    """What a method found.
+    """What a method found; aside from the seconds, determined by the seed."""
 
-    Attributes
-    ----------
-    node_marginals : float array, aligned with ``model.log_unary``
-    trace : list of (sweeps, node marginals)
-        On the way, for samplers.
-    facts : mapping
-        Plain data for the row; determined by the seed.
-    seconds : mapping
-        Processor seconds of this process by stage, the best of the repeats.
-    """
-
-    node_marginals: FloatArray
-    trace: list[tuple[int, FloatArray]] = field(default_factory=list)
+    node_marginals: FloatArray  # aligned with model.log_unary
+    trace: list[tuple[int, FloatArray]] = field(default_factory=list)  # sweeps and node marginals on the way
     facts: dict[str, Any] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)  # of the processor, by stage, the best of the repeats
 
 
 def trace_points(num_sweeps: int) -> list[int]:
@@ -132,7 +97,7 @@ def run_method(model: MarkovRandomField, call: MethodCall, *, seed: int) -> Answ
 
     With a ``divergence`` among the options, :func:`fastmix.project` by the name of the divergence and its own
     arguments, then :func:`fastmix.sample`; with ``num_sweeps`` alone, :func:`fastmix.sample`. ``step="paper"`` is
-    :data:`fastmix.projection.PAPER_STEP`, and ``solver`` one of ``paper-once`` and ``paper-exact``. ``repeats`` runs
+    :data:`fastmix.projection.PAPER_STEP`, ``solver="paper-once"`` a smoothed step of its dual. ``repeats`` runs
     everything so often, for the seconds; the answer is the same every time.
 
     Raises
@@ -201,7 +166,7 @@ def _project(model: MarkovRandomField, options: Mapping[str, Any], seed: int) ->
             norm_bound=options["norm_bound"],
             norm=options["norm"],
             divergence=_DIVERGENCES[kind](**own),
-            solver=_SOLVERS[options["solver"]] if "solver" in options else "fast",
+            solver=PaperDual(exact=False) if options.get("solver") == "paper-once" else "fast",
             step=PAPER_STEP if options.get("step") == "paper" else None,
             seed=seed,
         )
