@@ -313,6 +313,7 @@ def require(module: str, *, extra: str, purpose: str, library: str | None = None
     """
     root = module.split(".")[0]
     try:
+        importlib.import_module(root)  # a part that is loaded already says nothing about the whole
         return importlib.import_module(module)
     except ImportError as error:
         if error.name is not None and error.name.split(".")[0] != root:

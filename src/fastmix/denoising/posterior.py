@@ -9,7 +9,6 @@ four neighbours each, every pair counted once,
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -51,13 +50,13 @@ def as_grey(image: ArrayLike) -> FloatArray:
     array = np.asarray(image)
     if array.dtype.kind not in "buif":
         raise ValueError(f"image must be an array of numbers, got one of type {array.dtype}")
+    values = array.astype(np.float64)
     if array.ndim == 3 and array.shape[2] in (3, 4):
-        scale = _scale(array.dtype)
-        values = array[..., :3].astype(np.float64) @ np.array([0.299, 0.587, 0.114]) / scale
-    elif array.ndim == 2:
-        values = array.astype(np.float64) / _scale(array.dtype)
-    else:
+        values = values[..., :3] @ np.array([0.299, 0.587, 0.114])
+    elif array.ndim != 2:
         raise ValueError(f"image must have shape (rows, cols) or (rows, cols, 3), got {array.shape}")
+    if array.dtype in (np.uint8, np.uint16):
+        values = values / np.iinfo(array.dtype).max
     if min(values.shape) < _LEAST_SIDE:
         raise ValueError(f"image must have at least {_LEAST_SIDE} rows and columns, got {values.shape}")
     if not np.isfinite(values).all():
@@ -80,12 +79,7 @@ def binarise(image: ArrayLike) -> BoolArray:
 def add_noise(clean: ArrayLike, *, noise: float = NOISE, seed: int) -> FloatArray:
     """Grey values ``x = y (1 - t^noise) + (1 - y) t^noise`` of a black-and-white picture y, t uniform on [0, 1].
 
-    Parameters
-    ----------
-    clean : bool array (rows, cols)
-    noise : float
-        The exponent, positive; 1 hides everything, larger is clearer, and the paper has 1.25.
-    seed : int
+    The exponent is positive; 1 hides everything, larger is clearer, and the paper has 1.25.
 
     Examples
     --------
@@ -152,7 +146,3 @@ def check_size(rows: int, cols: int) -> None:
             required_bytes=int(required),
             limit_bytes=int(limit),
         )
-
-
-def _scale(dtype: np.dtype[Any]) -> float:
-    return float(np.iinfo(dtype).max) if dtype in (np.uint8, np.uint16) else 1.0
