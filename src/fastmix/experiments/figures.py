@@ -136,14 +136,7 @@ class Table:
 
 
 def select(rows: Iterable[Row], method: str | None = None, **parameters: Any) -> list[Row]:
-    """Rows without failure of a method and with these parameters, whichever are given.
-
-    Examples
-    --------
-    >>> rows = [{"method": "gibbs", "parameters": {"kind": "mixed"}, "failure": None}]
-    >>> len(select(rows, "gibbs", kind="mixed")), len(select(rows, kind="attractive"))
-    (1, 0)
-    """
+    """Rows without failure of a method and with these parameters, whichever are given."""
     return [
         row
         for row in rows
@@ -159,13 +152,7 @@ def values_of(rows: Iterable[Row], read: Callable[[Row], float | None]) -> Float
 
 
 def mean_and_error(values: FloatArray) -> tuple[float, float]:
-    """Mean and its standard error, ``std / sqrt(count)``, the error bars of the paper; no error for one value.
-
-    Examples
-    --------
-    >>> mean_and_error(np.array([1.0, 2.0, 3.0]))
-    (2.0, 0.5773502691896258)
-    """
+    """Mean and its standard error, ``std / sqrt(count)``, the error bars of the paper; no error for one value."""
     if len(values) == 0:
         return math.nan, math.nan
     if len(values) == 1:
@@ -400,13 +387,7 @@ def denoising_table(paper: Mapping[str, float]) -> Tables:
 
 
 def format_error(mean: float, error: float) -> str:
-    """A mean with its standard error.
-
-    Examples
-    --------
-    >>> format_error(0.12345, 0.0021)
-    '0.123 ± 0.002'
-    """
+    """A mean with its standard error, such as ``0.123 ± 0.002``."""
     return "–" if not math.isfinite(mean) else f"{mean:.3f} ± {error:.3f}"
 
 
@@ -428,11 +409,5 @@ def format_seconds(seconds: float | None) -> str:
 
 
 def format_count(count: int, word: str) -> str:
-    """A number with its noun.
-
-    Examples
-    --------
-    >>> format_count(1, "trial"), format_count(1200, "row")
-    ('1 trial', '1,200 rows')
-    """
+    """A number with its noun, such as ``1 trial`` and ``1,200 rows``."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

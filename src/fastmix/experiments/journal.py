@@ -31,16 +31,6 @@ class Journal:
     however often the run was killed. ``NAME.seconds.jsonl`` holds what it took, by the key of the row. A line is
     written to the second file first, so that a row never lacks its seconds; a line cut short by a kill is removed when
     the file is next opened.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     journal = Journal(folder, "example")
-    ...     row = {"key": "a", "method": "gibbs", "trial": 0, "parameters": {}, "facts": {}, "trace": []}
-    ...     journal.append([({**row, "failure": None, "error": 0.5}, {"total": 1.0})])
-    ...     journal.read()[0]["seconds"]
-    {'total': 1.0}
     """
 
     def __init__(self, folder: str | os.PathLike[str], name: str) -> None:
@@ -48,13 +38,7 @@ class Journal:
         self.seconds_path = Path(folder) / f"{name}.seconds.jsonl"
 
     def read(self) -> list[Row]:
-        """All complete rows with their seconds, in the order of the file.
-
-        Raises
-        ------
-        FormatError
-            If a line is not a row, and was not merely cut short.
-        """
+        """All complete rows with their seconds; a :class:`FormatError` for a line that is none, and not cut short."""
         seconds = {line["key"]: line["seconds"] for line in _lines(self.seconds_path, _SECONDS)}
         return [{**row, "seconds": seconds.get(row["key"], {})} for row in _lines(self.path, _ROW)]
 
@@ -71,13 +55,7 @@ class Journal:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other runs away from the file while this one adds to it.
-
-        Raises
-        ------
-        ValueError
-            If another run has it.
-        """
+        """Keep other runs away from the file while this one adds to it; a :class:`ValueError` if another has it."""
         try:
             import fcntl
         except ImportError:  # another system: two runs at once are up to the user there
@@ -135,13 +113,7 @@ def completed_rows(folder: str | os.PathLike[str], experiment: Experiment, setti
 
 
 def read_settings(folder: Path, experiment: Experiment) -> tuple[Settings, dict[str, str], str] | None:
-    """Settings of the last run of an experiment in a folder, its machine and when it began; None without a run.
-
-    Raises
-    ------
-    FormatError
-        If the file of that name is not ours.
-    """
+    """Settings of the last run of an experiment in a folder, its machine and when it began; None without a run."""
     path = folder / f"{experiment.name}.settings.json"
     if not path.exists():
         return None

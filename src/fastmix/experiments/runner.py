@@ -233,13 +233,7 @@ def _rows_elsewhere(folder: Path, experiment: Experiment) -> dict[str, Row]:
 
 
 def describe_machine() -> dict[str, str]:
-    """Facts about this machine by name, without anything that names a place or a person.
-
-    Examples
-    --------
-    >>> sorted(describe_machine())[:3]
-    ['Memory', 'Processor', 'Processors']
-    """
+    """Facts about this machine by name, without anything that names a place or a person."""
     processor, memory = platform.processor() or platform.machine(), "not known"
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

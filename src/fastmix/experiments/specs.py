@@ -227,18 +227,7 @@ EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment
 
 
 def find_experiment(name: str) -> Experiment:
-    """The experiment of that name.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-
-    Examples
-    --------
-    >>> find_experiment("timing").title
-    'Running times'
-    """
+    """The experiment of that name; a :class:`ValueError` that lists all if there is none."""
     if name not in EXPERIMENTS:
         raise ValueError(f"experiment must be one of {', '.join([*EXPERIMENTS, 'all'])}, got {name!r}")
     return EXPERIMENTS[name]
