@@ -55,6 +55,7 @@ nav a, .finding, .note { padding: .4rem .8rem; border: 1px solid var(--line); bo
   background: var(--card); text-decoration: none; }
 .findings, .panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); }
 .panels, .pictures { gap: .75rem; }
+nav a { display: block; }
 .finding, .note { border-left: .3rem solid var(--tone, var(--open)); }
 .finding.reproduced { --tone: var(--good); } .finding.not-reproduced { --tone: var(--bad); }
 .verdict { color: var(--tone, var(--open)); font-weight: 650; }
