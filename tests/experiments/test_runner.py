@@ -134,6 +134,7 @@ def test_bad_arguments_leave_nothing_behind(tmp_path: Path) -> None:
         ("timing", {"methods": ["mean-field"]}, "methods must be among"),
         ("timing", {"methods": []}, "methods must name at least one"),
         ("timing", {"trials": 0}, "trials must be"),
+        ("timing", {"num_workers": 0}, "num_workers must be"),
         ("denoise", {"images": str(tmp_path / "none")}, "images must be a folder"),
         ("timing", {"num_workers": 2, "executor": InThisProcess()}, "num_workers must not come with an executor"),
     ):

@@ -37,17 +37,9 @@ class LostError(RuntimeError):
 class Pool:
     """Processes on this machine, one thread each, started afresh after a crash; or an executor of the caller.
 
-    Parameters
-    ----------
-    num_workers : int, optional
-        As many as there are processors by default.
-    executor : concurrent.futures.Executor, optional
-        That of the caller, whose workers are not ours to count, start or stop.
-
-    Notes
-    -----
-    Workers are spawned, which is safe beside threads and the same on every system. A script that uses them must
-    therefore guard its own work with ``if __name__ == "__main__":``.
+    By default there are as many as processors; the workers of an executor are not ours to count, start or stop. Ours
+    are spawned, which is safe beside threads and the same on every system, so that a script that uses them must guard
+    its own work with ``if __name__ == "__main__":``.
     """
 
     def __init__(self, num_workers: int | None = None, executor: Executor | None = None) -> None:

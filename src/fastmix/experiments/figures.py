@@ -113,7 +113,6 @@ class Figure:
     caption: str
     panels: Sequence[Panel | Picture]
     columns: int = 2
-    legend: bool = True
 
     @property
     def methods(self) -> list[str]:

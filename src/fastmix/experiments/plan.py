@@ -26,21 +26,7 @@ _MOST_TRIALS = 1_000_000  # every one is planned before the first is run
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user can choose about an experiment.
-
-    Attributes
-    ----------
-    trials : int or None
-        Random instances for every point of a figure; 50 as in the paper when None, and a few when ``quick``.
-    quick : bool
-        A small version of the same: minutes instead of hours.
-    methods : tuple of str or None
-        Methods to compare; those of the paper when None.
-    seed : int
-        Root of all randomness.
-    images : str or None
-        Folder of photographs for denoising; those that scikit-image carries when None.
-    """
+    """What a user can choose about an experiment, see :func:`fastmix.experiments.run_experiment`."""
 
     trials: int | None = None
     quick: bool = False

@@ -72,7 +72,7 @@ def inline_graphics(figure: Figure) -> list[str]:
             graphics.append(_image(panel))
             continue
         with require_matplotlib().rc_context({**_RC, "svg.hashsalt": f"{figure.name}-{k}"}):
-            canvas = _compose(Figure(figure.name, figure.title, "", [panel], columns=1, legend=False))
+            canvas = _compose(Figure(figure.name, figure.title, "", [panel], columns=1), legend=False)
             title = html.escape(f"{figure.title}: {panel.title}", quote=True)
             graphics.append(_svg(canvas, f'role="img" aria-label="{title}"'))
     return graphics
@@ -107,23 +107,23 @@ def _look(method: str) -> dict[str, Any]:
     }
 
 
-def _compose(figure: Figure) -> Any:
+def _compose(figure: Figure, *, legend: bool = True) -> Any:
     """All panels on one sheet, with a legend below; places are fixed in inches, which is quick and always the same."""
     columns = min(figure.columns, max(1, len(figure.panels)))
     rows = math.ceil(len(figure.panels) / columns)
-    methods = figure.methods if figure.legend else []
+    methods = figure.methods if legend else []
     legend_columns = min(len(methods), max(2, columns * 2)) or 1
-    legend = 0.19 * math.ceil(len(methods) / legend_columns) + (0.15 if methods else 0.0)
+    below = 0.19 * math.ceil(len(methods) / legend_columns) + (0.15 if methods else 0.0)  # inches of the legend
     (cell_width, cell_height), (left, bottom, right, top) = _PANEL, _MARGINS
     shapes = [panel.pixels.shape for panel in figure.panels if isinstance(panel, Picture)]
     if shapes:  # in their proportions, with room for a title
         left, bottom, right, top = 0.05, 0.03, 0.05, 0.22
         cell_width, cell_height = 1.9, 1.8 * max(height / width for height, width in shapes) + 0.25
-    width, height = cell_width * columns, cell_height * rows + legend
+    width, height = cell_width * columns, cell_height * rows + below
     canvas = _new_canvas(width, height)
     handles: dict[str, Any] = {}
     for k, panel in enumerate(figure.panels):
-        x, y = (k % columns) * cell_width + left, legend + (rows - 1 - k // columns) * cell_height + bottom
+        x, y = (k % columns) * cell_width + left, below + (rows - 1 - k // columns) * cell_height + bottom
         inner = cell_width - left - right, cell_height - bottom - top
         ax = canvas.add_axes((x / width, y / height, inner[0] / width, inner[1] / height))
         if isinstance(panel, Picture):

@@ -28,21 +28,12 @@ __all__ = ["ExperimentResult", "Progress", "describe_machine", "run_experiment"]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is.
-
-    Attributes
-    ----------
-    experiment : str
-    done, total : int
-        Rows on disk, and rows in all.
-    seconds_left : float or None
-        Estimated from the rows that this run has made; None before the first.
-    """
+    """How far a run is: rows on disk, rows in all, and an estimate from the rows that this run has made."""
 
     experiment: str
     done: int
     total: int
-    seconds_left: float | None
+    seconds_left: float | None  # None before the first row
 
 
 @dataclass(frozen=True)
@@ -144,10 +135,13 @@ def run_experiment(
     require_matplotlib()  # before the hours, not after
     if executor is not None and num_workers is not None:
         raise ValueError(f"num_workers must not come with an executor, which has its own, got {num_workers}")
+    pool = Pool(num_workers, executor)
     settings = Settings(trials, quick, None if methods is None else tuple(methods), seed, images)
     chosen = list(EXPERIMENTS.values()) if name == "all" else [find_experiment(name)]
-    owns = [experiment.restrict(settings) if name == "all" else settings for experiment in chosen]
-    plans = [(experiment, own, experiment.tasks(own)) for experiment, own in zip(chosen, owns, strict=True)]
+    plans = []
+    for experiment in chosen:
+        own = experiment.restrict(settings) if name == "all" else settings
+        plans.append((experiment, own, experiment.tasks(own)))
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     for experiment in EXPERIMENTS.values():  # what the report will need, before the hours
@@ -155,7 +149,6 @@ def run_experiment(
             Journal(folder, experiment.name).read()
     status, note = Status.OK, ""
     wanted: list[tuple[Journal, set[str]]] = []
-    pool = Pool(num_workers, executor)
     try:
         for experiment, own, tasks in plans:
             write_settings(folder, experiment, own, describe_machine())
