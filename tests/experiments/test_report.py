@@ -286,7 +286,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.mark.filterwarnings("ignore")  # of the browser driver, about its own pipes
-@pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (360, False), (360, True)])
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (360, True)])
 def test_page_in_a_browser(browser: Browser, folder: Path, width: int, dark: bool) -> None:
     window = browser(width, dark)
     window.get((folder / "report.html").as_uri())

@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix import graphs
 from fastmix._checks import check_positive, check_seed
-from fastmix._memory import available_memory, format_bytes
-from fastmix.errors import ResourceError
+from fastmix._memory import available_memory, check_memory
 from fastmix.model import MarkovRandomField
 
 __all__ = ["COUPLING", "DATA_WEIGHT", "NOISE", "add_noise", "as_grey", "binarise", "denoising_model"]
@@ -33,14 +32,9 @@ _BYTES_PER_PIXEL = 1500  # model, sampler, sums of the chains and the arrays in 
 
 
 def as_grey(image: ArrayLike) -> FloatArray:
-    """An image as grey values (rows, cols); colours are weighted as the eye does (ITU-R 601).
+    """An image of at least 2x2 finite values as grey (rows, cols); colours are weighted as the eye does (ITU-R 601).
 
     Whole numbers of 8 or 16 bits are scaled to [0, 1]; other values stay as they are.
-
-    Raises
-    ------
-    ValueError
-        If it is not an image of at least 2x2 finite values.
 
     Examples
     --------
@@ -137,12 +131,6 @@ def denoising_model(
 
 def check_size(rows: int, cols: int) -> None:
     """Refuse a picture that does not fit the memory, before anything is allocated for it."""
-    required, limit = rows * cols * _BYTES_PER_PIXEL, available_memory() / 2
-    if required > limit:
-        fitting = math.isqrt(int(limit / _BYTES_PER_PIXEL))
-        raise ResourceError(
-            f"a picture of {cols}x{rows} pixels needs {format_bytes(required)}, over the limit of "
-            f"{format_bytes(limit)}; give a size of at most about {fitting}x{fitting}",
-            required_bytes=int(required),
-            limit_bytes=int(limit),
-        )
+    fitting = math.isqrt(int(available_memory() / 2 / _BYTES_PER_PIXEL))
+    what, way_out = f"a picture of {cols}x{rows} pixels", f"give a size of at most about {fitting}x{fitting}"
+    check_memory(rows * cols * _BYTES_PER_PIXEL, what, way_out)
