@@ -23,7 +23,6 @@ __all__ = [
 
 FloatArray = NDArray[np.float64]
 Point = tuple[float, float, float]  # x, mean, standard error
-Tables = Callable[[Experiment, Settings, Sequence[Row]], "list[Table]"]
 
 _ERROR = "mean error of the marginals"
 _SHOWN = 3  # photographs in the figures of pictures
@@ -337,52 +336,43 @@ def effort_table(experiment: Experiment, settings: Settings, rows: Sequence[Row]
     return [Table("What a projection costs", caption, ["Projection", "Seconds", "Gibbs sweeps in that time"], lines)]
 
 
-def timing_table(paper: Mapping[str, Sequence[float]]) -> Tables:
-    """A table of our seconds, the paper's (for every strength), and how many times fewer."""
-
-    def tables(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Table]:
-        lines = []
-        for call in experiment.calls(settings):
-            label = STYLES[call.name].label
-            if call.name.startswith("gibbs"):
-                label, stage = f"Gibbs, {call.options['num_sweeps']:,} sweeps", "sample"
-            else:
-                stage = "project"
-                if not call.name.endswith("-spectral"):
-                    short = label.removeprefix("Projected, ")
-                    label = f"{short[0].upper()}{short[1:]}, infinity norm"
-            cells = []
-            for strength, theirs in zip(experiment.strengths, paper.get(call.name, (None, None)), strict=True):
-                ours = median_seconds(select(rows, call.name, strength=strength), stage)
-                factor = "–" if ours is None or theirs is None else f"{theirs / max(ours, 1e-9):,.0f}"
-                cells += [format_seconds(ours), format_seconds(theirs), factor]
-            lines.append([label, *cells])
-        columns = ["Method"]
-        for strength in experiment.strengths:
-            columns += [f"d = {strength:g}, ours", "paper", "times faster"]
-        return [Table("Running times", experiment.caption, columns, lines)]
-
-    return tables
+def timing_table(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Table]:
+    """Our seconds, the paper's for every strength, and how many times fewer."""
+    lines = []
+    for call in experiment.calls(settings):
+        label, stage = STYLES[call.name].label, "project"
+        if call.name.startswith("gibbs"):
+            label, stage = f"Gibbs, {call.options['num_sweeps']:,} sweeps", "sample"
+        elif not call.name.endswith("-spectral"):
+            short = label.removeprefix("Projected, ")
+            label = f"{short[0].upper()}{short[1:]}, infinity norm"
+        cells = []
+        for strength, theirs in zip(experiment.strengths, experiment.paper.get(call.name, (None, None)), strict=True):
+            ours = median_seconds(select(rows, call.name, strength=strength), stage)
+            factor = "–" if ours is None or theirs is None else f"{theirs / max(ours, 1e-9):,.0f}"
+            cells += [format_seconds(ours), format_seconds(theirs), factor]
+        lines.append([label, *cells])
+    columns = ["Method"]
+    for strength in experiment.strengths:
+        columns += [f"d = {strength:g}, ours", "paper", "times faster"]
+    return [Table("Running times", experiment.caption, columns, lines)]
 
 
-def denoising_table(paper: Mapping[str, float]) -> Tables:
-    """A table of errors, and of the cost of projections in sweeps beside the paper's."""
-
-    def tables(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Table]:
-        lines = []
-        for name in _names(experiment, settings):
-            if chosen := select(rows, name):
-                counts = chosen[0]["facts"].get("num_sweeps"), extra_sweeps(rows, name), paper.get(name)
-                sweeps, cost, theirs = ("–" if count is None else f"{count:,.0f}" for count in counts)
-                seconds = format_seconds(median_seconds(chosen))
-                lines.append([STYLES[name].label, format_error(*mean_error_of(chosen)), sweeps, seconds, cost, theirs])
-        columns = ["Method", "Error at the end", "Sweeps", "Projection", "in Gibbs sweeps", "in the paper"]
-        doubt = values_of(select(rows), lambda row: row["facts"].get("truth_error"))
-        sure = f" The truth is sure to {doubt.mean():.3f} on average." if len(doubt) else ""
-        caption = f"Mean error of the marginals ± standard error over photographs; cost of the projection.{sure}"
-        return [Table("Errors and costs", caption, columns, lines)]
-
-    return tables
+def denoising_table(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Table]:
+    """Errors, and the cost of projections in sweeps beside the paper's."""
+    lines = []
+    for name in _names(experiment, settings):
+        if chosen := select(rows, name):
+            (theirs,) = experiment.paper.get(name, (None,))
+            counts = (chosen[0]["facts"].get("num_sweeps"), extra_sweeps(rows, name), theirs)
+            sweeps, cost, paper = ("–" if count is None else f"{count:,.0f}" for count in counts)
+            seconds = format_seconds(median_seconds(chosen))
+            lines.append([STYLES[name].label, format_error(*mean_error_of(chosen)), sweeps, seconds, cost, paper])
+    columns = ["Method", "Error at the end", "Sweeps", "Projection", "in Gibbs sweeps", "in the paper"]
+    doubt = values_of(select(rows), lambda row: row["facts"].get("truth_error"))
+    sure = f" The truth is sure to {doubt.mean():.3f} on average." if len(doubt) else ""
+    caption = f"Mean error of the marginals ± standard error over photographs; cost of the projection.{sure}"
+    return [Table("Errors and costs", caption, columns, lines)]
 
 
 def format_error(mean: float, error: float) -> str:

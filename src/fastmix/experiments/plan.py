@@ -119,6 +119,8 @@ class Experiment:
         What rows look like, and what they say about the claims of the paper.
     where, caption : str
         For titles and captions of the figures.
+    paper : mapping
+        The paper's own numbers by method, to be shown beside ours.
     trials, quick_trials : int
         Instances for every point.
     alone : bool
@@ -135,6 +137,7 @@ class Experiment:
     findings: Callable[[Sequence[Row]], list[Finding]] | None = None
     where: str = ""
     caption: str = ""
+    paper: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     shapes: tuple[Mapping[str, Any], ...] = ({},)
     kinds: tuple[str, ...] = ("attractive", "mixed")
     strengths: tuple[float, ...] = tuple(0.5 * k for k in range(9))
