@@ -8,8 +8,8 @@
 
 Every point of every figure that both have (``NAME.csv``: mean and standard error of a curve) must agree within
 ``--sigmas`` standard errors of the difference, plus ``--slack``; curves that depend on seconds are counted apart. Where
-both are folders of runs, rows of equal instance, method and seed are compared one by one, and verdicts too. The exit
-code is 1 if more points disagree than chance allows.
+both are folders of runs, rows of equal instance, method and seed are compared one by one, verdicts and the seconds of
+``timing`` too. The exit code is 1 if more points disagree than chance allows.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fastmix.experiments import EXPERIMENTS
+from fastmix.experiments.figures import median_seconds, select
 from fastmix.experiments.journal import Journal
 
 Points = dict[tuple[str, str, float], tuple[float, float]]
@@ -65,6 +66,16 @@ def verdicts(name: str, rows: dict[str, Any]) -> dict[str, str]:
     return {} if findings is None else {f.claim: f.verdict for f in findings(list(rows.values()))}
 
 
+def seconds_ratios(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
+    found = []
+    for method in dict.fromkeys(row["method"] for row in theirs.values()):
+        stage = "sample" if method.startswith("gibbs") else "project"
+        here, there = (median_seconds(select(rows.values(), method), stage) for rows in (ours, theirs))
+        if here and there:
+            found.append(f"{method} {here / there:.2f}")
+    return ", ".join(found)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="of the run")
@@ -88,6 +99,8 @@ def main() -> int:
             common = ours_rows.keys() & their_rows.keys()
             equal = sum(ours_rows[key]["error"] == their_rows[key]["error"] for key in common)
             print(f"{name}: {equal} of {len(common)} rows have the same error to the last digit")
+            if EXPERIMENTS[name].alone:
+                print("  seconds, here over there:", seconds_ratios(ours_rows, their_rows))
             here, there = verdicts(name, ours_rows), verdicts(name, their_rows)
             for claim in [claim for claim in here if here[claim] != there.get(claim)]:
                 print(f"  verdict {here[claim]!r} here, {there.get(claim)!r} there: {claim}")

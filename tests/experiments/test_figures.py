@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -168,3 +169,20 @@ def test_panels_have_every_method_and_the_extra_curve() -> None:
     assert [line.method for line in panel.lines] == [*methods, "gibbs-extra"]
     assert list(panel.lines[0].x) == [1.0, 100_000.0]  # no sweeps: a level line
     assert len(panel.lines[2].x) == 3
+
+
+# -- two runs compared ----------------------------------------------------------------------------------------------
+
+
+def test_comparison_of_runs_can_fail(tmp_path: Path) -> None:
+    script, data = (Path(__file__).parents[2] / path for path in ("benchmarks/compare_experiments.py", "docs/data"))
+    header, *lines = (data / "strength-grid.csv").read_text().splitlines()
+    for factor, code in ((1.0, 0), (1.5, 1)):
+        changed = [header]
+        for line in lines:
+            *start, mean, error = line.split(",")
+            wrong = factor if "reversed-kl" in start else 1.0
+            changed.append(",".join([*start, str(wrong * float(mean)), error]))
+        (tmp_path / "strength-grid.csv").write_text("\n".join(changed))
+        done = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, timeout=60)
+        assert done.returncode == code, done
