@@ -39,11 +39,11 @@ QUICK = ReversedKL(pool_size=60, num_starts=2, start_steps=3, annealing_sweeps=5
 DIVERGENCES = [KL(), PiecewiseKL("spanning-trees"), QUICK]
 
 
-def feasible_set(model, norm_bound, norm="inf", bound="range"):
+def feasible_set(model, norm_bound, norm="inf", dependency="range"):
     settings = {
         "norm_bound": norm_bound,
         "norm": norm,
-        "bound": bound,
+        "dependency": dependency,
         "solver": "fast",
         "tol": 1e-9,
         "max_iter": 10**5,
@@ -52,8 +52,8 @@ def feasible_set(model, norm_bound, norm="inf", bound="range"):
     return FeasibleSet(model, nearest=nearest, **settings)
 
 
-def safe_norm(model, norm, bound):
-    z = edge_dependencies(model, bound=bound).max(axis=1, initial=0.0)
+def safe_norm(model, norm, dependency):
+    z = edge_dependencies(model, dependency=dependency).max(axis=1, initial=0.0)
     return matrix_norm(symmetric(model.edges, z, model.num_variables), norm)
 
 
@@ -165,19 +165,19 @@ def test_projection_of_a_step_measures_tables_as_the_step_does():
 
 
 @pytest.mark.parametrize("divergence", DIVERGENCES, ids=repr)
-@pytest.mark.parametrize(("norm", "bound"), list(itertools.product(["inf", "spectral"], ["range", "linf"])))
-def test_every_descent_ends_within_the_bound(divergence, norm, bound):
+@pytest.mark.parametrize(("norm", "dependency"), list(itertools.product(["inf", "spectral"], ["range", "linf"])))
+def test_every_descent_ends_within_the_bound(divergence, norm, dependency):
     model = random_tables(grid_edges(3, 3), [2, 3, 1, 2, 4, 2, 3, 2, 2], scale=1.0, seed=1)
     steps = [FixedStep(num_steps=4, coordinates=c) for c in ("indicator", "centred")] + [DecreasingStep(num_steps=6)]
     steps += [LineSearch(num_steps=4)] if divergence is not QUICK else [FixedStep(num_steps=4, coordinates="fisher")]
     for step in steps:
         for norm_bound in (0.9, 2.5):
             result = project(
-                model, norm_bound=norm_bound, norm=norm, bound=bound, divergence=divergence, step=step, seed=0
+                model, norm_bound=norm_bound, norm=norm, dependency=dependency, divergence=divergence, step=step, seed=0
             )
             assert result.status == Status.OK
             assert result.norm_after <= norm_bound
-            assert safe_norm(result.model, norm, bound) <= norm_bound
+            assert safe_norm(result.model, norm, dependency) <= norm_bound
             assert result.certified == (norm_bound < 1)
 
 

@@ -56,7 +56,7 @@ def assert_solves(
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("norm_bound", [0.5, pytest.param(0.95, marks=pytest.mark.slow), 2.5])
 @pytest.mark.parametrize(
-    ("kind", "bound"),
+    ("kind", "dependency"),
     [
         ("ising", "linf"),
         ("ising", "range"),
@@ -66,11 +66,11 @@ def assert_solves(
         ("mixed", "linf"),
     ],
 )
-def test_exact_projection_agrees_with_convex_solver(norm: str, norm_bound: float, kind: str, bound: str) -> None:
-    rng = np.random.default_rng([NORMS.index(norm), int(100 * norm_bound), len(kind), len(bound)])
+def test_exact_projection_agrees_with_convex_solver(norm: str, norm_bound: float, kind: str, dependency: str) -> None:
+    rng = np.random.default_rng([NORMS.index(norm), int(100 * norm_bound), len(kind), len(dependency)])
     model = convex_oracle.random_instance(rng, kind)
-    answer = project_paper(model, norm_bound=norm_bound, norm=norm, bound=bound, tol=1e-7)
-    assert_solves(answer, model, norm_bound, norm, bound)
+    answer = project_paper(model, norm_bound=norm_bound, norm=norm, dependency=dependency, tol=1e-7)
+    assert_solves(answer, model, norm_bound, norm, dependency)
 
 
 @pytest.mark.slow
@@ -78,11 +78,11 @@ def test_exact_projection_agrees_with_convex_solver(norm: str, norm_bound: float
 def test_exact_projection_agrees_with_convex_solver_on_many(seed: int) -> None:
     rng = np.random.default_rng(seed)
     kind = str(rng.choice(["ising", "binary", "states", "mixed"]))
-    bound = str(rng.choice(["linf", "range"])) if kind in ("ising", "binary") else "linf"
+    dependency = str(rng.choice(["linf", "range"])) if kind in ("ising", "binary") else "linf"
     norm, norm_bound = str(rng.choice(NORMS)), float(rng.choice([0.1, 0.5, 0.95, 2.5]))
     model = convex_oracle.random_instance(rng, kind)
-    answer = project_paper(model, norm_bound=norm_bound, norm=norm, bound=bound, tol=1e-8)
-    assert_solves(answer, model, norm_bound, norm, bound)
+    answer = project_paper(model, norm_bound=norm_bound, norm=norm, dependency=dependency, tol=1e-8)
+    assert_solves(answer, model, norm_bound, norm, dependency)
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -292,7 +292,7 @@ def test_isolated_variables_and_one_state_tables(norm: str) -> None:
 def test_range_needs_no_multipliers_for_tables_of_one_row(norm: str) -> None:
     rng = np.random.default_rng(0)
     model = oracle.random_entries(rng, [2, 1, 2, 3], [(0, 1), (0, 2), (1, 2), (1, 3)], 5.0)
-    answer = project_paper(model, norm_bound=0.5, norm=norm, bound="range", tol=1e-7)
+    answer = project_paper(model, norm_bound=0.5, norm=norm, dependency="range", tol=1e-7)
     assert_solves(answer, model, 0.5, norm, "range")
 
 
@@ -328,14 +328,14 @@ def test_symmetries(norm: str) -> None:
 def test_range_ignores_row_and_column_effects() -> None:
     rng = np.random.default_rng(12)
     model = convex_oracle.random_instance(rng, "ising")
-    plain = project_paper(model, norm_bound=0.5, bound="range", tol=1e-9)
+    plain = project_paper(model, norm_bound=0.5, dependency="range", tol=1e-9)
     effects = np.concatenate(
         [(rng.standard_normal((2, 1)) + rng.standard_normal((1, 2))).reshape(-1) for _ in range(model.num_edges)]
     )
     moved = model.replace(log_pairwise=model.log_pairwise + effects)
-    answer = project_paper(moved, norm_bound=0.5, bound="range", tol=1e-9)
+    answer = project_paper(moved, norm_bound=0.5, dependency="range", tol=1e-9)
     np.testing.assert_allclose(answer.log_pairwise, plain.log_pairwise + effects, atol=1e-4)
-    assert project_paper(moved, norm_bound=0.5, bound="linf", tol=1e-9).objective > answer.objective
+    assert project_paper(moved, norm_bound=0.5, dependency="linf", tol=1e-9).objective > answer.objective
 
 
 # -- running it -------------------------------------------------------------------------------------------------------
@@ -401,7 +401,7 @@ def test_history_and_gap() -> None:
 
 def test_paper_sized_grid() -> None:
     model = ising_grid(16, 16, coupling_max=3.0, attractive=True, seed=0)
-    answer = project_paper(model, norm_bound=2.5, bound="range", tol=1e-10)
+    answer = project_paper(model, norm_bound=2.5, dependency="range", tol=1e-10)
     assert answer.converged
     assert answer.evaluations < 500
     assert convex_oracle.norm_of_model(model, answer.log_pairwise, "inf", "range") <= 2.5
@@ -410,10 +410,10 @@ def test_paper_sized_grid() -> None:
 @pytest.mark.slow
 def test_paper_sized_grid_in_the_spectral_norm() -> None:
     model = ising_grid(16, 16, coupling_max=3.0, attractive=True, seed=0)
-    answer = project_paper(model, norm_bound=2.5, norm="spectral", bound="range", tol=1e-6)
+    answer = project_paper(model, norm_bound=2.5, norm="spectral", dependency="range", tol=1e-6)
     assert answer.converged
     assert convex_oracle.norm_of_model(model, answer.log_pairwise, "spectral", "range") <= 2.5 * (1.0 + 1e-13)
-    assert answer.objective < project_paper(model, norm_bound=2.5, bound="range").objective
+    assert answer.objective < project_paper(model, norm_bound=2.5, dependency="range").objective
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------
@@ -426,8 +426,8 @@ def test_unfit_models() -> None:
     with pytest.raises(UnfitMethodError, match=r"edge \(1, 2\) holds -inf"):
         project_paper(forbidden, norm_bound=0.5)
     states = MarkovRandomField.potts([(0, 1)], coupling=1.0, num_states=3)
-    with pytest.raises(UnfitMethodError, match=r"edge \(0, 1\) joins 3 and 3 states: use bound='linf'"):
-        project_paper(states, norm_bound=0.1, bound="range")
+    with pytest.raises(UnfitMethodError, match=r"edge \(0, 1\) joins 3 and 3 states: use dependency='linf'"):
+        project_paper(states, norm_bound=0.1, dependency="range")
 
 
 @pytest.mark.parametrize(
@@ -437,7 +437,7 @@ def test_unfit_models() -> None:
         ({"norm_bound": np.inf}, "norm_bound must be a positive number"),
         ({"norm_bound": "one"}, "norm_bound must be a positive number"),
         ({"norm": "nuclear"}, "norm must be 'inf' or 'spectral'"),
-        ({"bound": "l1"}, "bound must be 'linf' or 'range'"),
+        ({"dependency": "l1"}, "dependency must be 'linf' or 'range'"),
         ({"tol": 0.0}, "tol must be a positive number"),
         ({"max_iter": 0}, "max_iter must be a whole number"),
         ({"settings": "fast"}, "settings must be a PaperDual"),

@@ -26,7 +26,7 @@ __all__ = ["certify", "project"]
 def certify(
     model: Model,
     accuracy: Annotated[float, typer.Option(help="Total variation distance to reach, between 0 and 1.")] = 0.01,
-    bound: Annotated[str, typer.Option(help="Dependency bound: exact, sigmoid, range, l1 or linf.")] = "sigmoid",
+    dependency: Annotated[str, typer.Option(help="Dependency bound: exact, sigmoid, range, l1 or linf.")] = "sigmoid",
     norm: Annotated[
         str | None, typer.Option(help="spectral, inf, 1 or frobenius; the smallest of them by default.")
     ] = None,
@@ -46,7 +46,7 @@ def certify(
         certificate = fastmix.certify(
             loaded.condition(observed) if observed else loaded,
             accuracy=accuracy,
-            bound=cast("Any", bound),  # checked by the call
+            dependency=cast("Any", dependency),  # checked by the call
             norm=cast("Any", norm),
             schedule=cast("Any", schedule),
             per_variable=per_variable,
@@ -64,7 +64,7 @@ def project(
     norm_bound: Annotated[float, typer.Option(help="Largest norm allowed; below 1 the result provably mixes fast.")],
     norm: Annotated[str, typer.Option(help="inf, spectral, 1 or frobenius.")] = "inf",
     divergence: DivergenceName = None,
-    bound: Annotated[str, typer.Option(help="Dependency bound: range or linf.")] = "range",
+    dependency: Annotated[str, typer.Option(help="Dependency bound: range or linf.")] = "range",
     solver: Annotated[str, typer.Option(help="fast, or paper for the dual of the paper.")] = "fast",
     tol: Annotated[float, typer.Option(help="Relative duality gap.")] = 1e-6,
     max_iter: Annotated[int, typer.Option(help="Iterations allowed.")] = 10_000,
@@ -102,7 +102,7 @@ def project(
                 norm_bound=norm_bound,
                 norm=cast("Any", norm),  # checked by the call
                 divergence=chosen or Euclidean(),
-                bound=cast("Any", bound),
+                dependency=cast("Any", dependency),
                 seed=seed,
                 time_limit=time_limit,
                 tol=tol,
@@ -118,7 +118,7 @@ def project(
         console.emit_json(result.to_dict())
     else:
         console.message(
-            f"norm {result.norm_before:.6g} -> {result.norm_after:.6g} ({norm}, {bound}), "
+            f"norm {result.norm_before:.6g} -> {result.norm_after:.6g} ({norm}, {dependency}), "
             f"squared distance {result.squared_distance:.6g}, {_quality(result)}, {result.stats['seconds']:.3g} s"
         )
     if code or result.status != "ok":

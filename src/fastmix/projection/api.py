@@ -29,7 +29,7 @@ def project(
     norm_bound: float,
     norm: Norm = "inf",
     divergence: Divergence = Euclidean(),  # noqa: B008 (frozen)
-    bound: Literal["range", "linf"] = "range",
+    dependency: Literal["range", "linf"] = "range",
     solver: Literal["fast"] | PaperDual = "fast",
     step: StepRule | None = None,
     tol: float = 1e-6,
@@ -59,7 +59,7 @@ def project(
     divergence : Divergence
         :class:`~fastmix.projection.Euclidean`, :class:`~fastmix.projection.KL`,
         :class:`~fastmix.projection.PiecewiseKL`, :class:`~fastmix.projection.ReversedKL`, or one of your own.
-    bound : {"range", "linf"}
+    dependency : {"range", "linf"}
         ``range`` is the tighter bound and ignores terms of one variable; ``linf`` is the paper's.
     solver : "fast" or PaperDual
         The exact route that eliminates the tables, or the paper's dual with L-BFGS-B (docs/theory.md). In a descent
@@ -113,7 +113,7 @@ def project(
     """
     clock = Clock(time_limit)
     check_model(model)
-    check_arguments(norm_bound, norm, bound, solver, tol, max_iter)
+    check_arguments(norm_bound, norm, dependency, solver, tol, max_iter)
     if not isinstance(divergence, Divergence):
         raise ValueError(f"divergence must be a Divergence such as ReversedKL(), got {divergence!r}")
     if step is not None and not isinstance(step, StepRule):
@@ -123,13 +123,13 @@ def project(
         if step is not None:
             raise ValueError("step must be left out for the Euclidean divergence, which is solved without a descent")
         return project_euclidean(
-            model, norm_bound=norm_bound, norm=norm, bound=bound, solver=solver, tol=tol, max_iter=max_iter,
+            model, norm_bound=norm_bound, norm=norm, dependency=dependency, solver=solver, tol=tol, max_iter=max_iter,
             warm_start=warm_start, clock=clock,
         )  # fmt: skip
     if isinstance(solver, PaperDual) and not solver.both_directions:
         raise ValueError("solver must bound both directions in a descent, got PaperDual(both_directions=False)")
     return project_divergence(
         model, divergence=divergence, step=divergence.default_step if step is None else step, norm_bound=norm_bound,
-        norm=norm, bound=bound, solver=solver, tol=tol, max_iter=max_iter, warm_start=warm_start,
+        norm=norm, dependency=dependency, solver=solver, tol=tol, max_iter=max_iter, warm_start=warm_start,
         seed=seed, clock=clock,
     )  # fmt: skip

@@ -38,7 +38,7 @@ def project_divergence(
     step: StepRule,
     norm_bound: float,
     norm: Norm,
-    bound: Literal["range", "linf"],
+    dependency: Literal["range", "linf"],
     solver: Literal["fast"] | PaperDual,
     tol: float,
     max_iter: int,
@@ -49,9 +49,9 @@ def project_divergence(
     """The closest model in a divergence, see :func:`fastmix.project`; the arguments are checked there."""
     reduction = reduce_model(model)
     small = reduction.model
-    options: dict[str, Any] = {"norm_bound": norm_bound, "norm": norm, "bound": bound, "tol": tol}
+    options: dict[str, Any] = {"norm_bound": norm_bound, "norm": norm, "dependency": dependency, "tol": tol}
     options |= {"solver": str(solver), "divergence": repr(divergence), "step": repr(step)}
-    settings: dict[str, Any] = {"norm_bound": norm_bound, "norm": norm, "bound": bound, "solver": solver}
+    settings: dict[str, Any] = {"norm_bound": norm_bound, "norm": norm, "dependency": dependency, "solver": solver}
     settings |= {"tol": tol, "max_iter": max_iter}
     trace = Trace(clock=clock)
     # Half of the time for the start, if it takes as long.
@@ -59,7 +59,7 @@ def project_divergence(
 
     def build(theta: MarkovRandomField, value: float, constant: float, counts: dict[str, Any]) -> ProjectionResult:
         result = _expand(reduction, theta)
-        z = edge_dependencies(result, bound=bound).max(axis=1, initial=0.0)
+        z = edge_dependencies(result, dependency=dependency).max(axis=1, initial=0.0)
         unchanged = result is model
         stopped_by = _STOPPED_BY.get(trace.reason, "done")
         stats = {"stopped": trace.reason, "stopped_by": stopped_by, **counts, **clock.stats()}
@@ -68,7 +68,7 @@ def project_divergence(
             model=result,
             status=_STATUS.get(trace.reason, Status.OK),
             norm=norm,
-            bound=bound,
+            dependency=dependency,
             norm_before=nearest.norm_before,
             norm_after=matrix_norm(symmetric(small.edges, z, small.num_variables), norm),
             norm_bound=float(norm_bound),

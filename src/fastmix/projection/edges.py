@@ -44,7 +44,7 @@ class EdgeCosts:
     Attributes
     ----------
     model : MarkovRandomField
-    bound : str
+    dependency : str
     rho : float array (m,)
         Dependency of every edge before projection, the larger of both directions.
     start : int array (m + 1,)
@@ -60,7 +60,7 @@ class EdgeCosts:
     """
 
     model: MarkovRandomField
-    bound: str
+    dependency: str
     rho: FloatArray
     start: IntArray
     mu: FloatArray
@@ -88,13 +88,13 @@ class EdgeCosts:
             change = np.copysign(np.maximum(self.rho - z, 0.0), contrast)
             tables -= np.multiply.outer(change, _ISING)
             return result
-        scale = _scale(self.bound)
+        scale = _scale(self.dependency)
         for e in np.flatnonzero(z < self.rho).tolist():
             i, j = model.edges[e].tolist()
-            position, sign = contrasts(int(model.num_states[i]), int(model.num_states[j]), self.bound)
+            position, sign = contrasts(int(model.num_states[i]), int(model.num_states[j]), self.dependency)
             part = slice(model.pairwise_offsets[e], model.pairwise_offsets[e + 1])
             if (self.scaled is not None and self.scaled[e]) or self.clock.past():
-                result[part] -= (1.0 - z[e] / self.rho[e]) * _interaction(model, e, self.bound)
+                result[part] -= (1.0 - z[e] / self.rho[e]) * _interaction(model, e, self.dependency)
                 continue
             followed = _follow(model.log_pairwise[part].copy(), position, sign, scale * z[e])
             if followed is None:
@@ -103,7 +103,7 @@ class EdgeCosts:
         return result
 
 
-def edge_costs(model: MarkovRandomField, bound: Literal["range", "linf"], clock: Clock = NO_LIMIT) -> EdgeCosts:
+def edge_costs(model: MarkovRandomField, dependency: Literal["range", "linf"], clock: Clock = NO_LIMIT) -> EdgeCosts:
     """The cost functions of all edges of a model under ``range`` or ``linf``, both directions bounded.
 
     After half of the time that is left the tables that are left are only scaled; the other half is for following the
@@ -122,13 +122,13 @@ def edge_costs(model: MarkovRandomField, bound: Literal["range", "linf"], clock:
     """
     _check_finite(model)
     m = model.num_edges
-    if bound == "range" and m and (model.num_states[model.edges] == 2).all():
+    if dependency == "range" and m and (model.num_states[model.edges] == 2).all():
         rho = np.abs(model.log_pairwise.reshape(-1, 4) @ _ISING) / 4.0
         knots = np.zeros((3, m, 2))
         knots[0, :, 1], knots[1, :, 0], knots[2, :, 1] = 8.0 * rho, rho, 4.0 * rho**2
         mu, z, f = knots.reshape(3, -1)
-        return EdgeCosts(model, bound, rho, 2 * np.arange(m + 1), mu, z, f, quadratic=True)
-    scale = _scale(bound)
+        return EdgeCosts(model, dependency, rho, 2 * np.arange(m + 1), mu, z, f, quadratic=True)
+    scale = _scale(dependency)
     mus, zs = [], []
     counts = np.zeros(m, dtype=np.int64)
     scaled = np.zeros(m, dtype=bool)
@@ -137,14 +137,14 @@ def edge_costs(model: MarkovRandomField, bound: Literal["range", "linf"], clock:
     for e, (i, j) in enumerate(model.edges.tolist()):
         if first_half.past():
             if rho_of is None:
-                rho_of = edge_dependencies(model, bound=bound).max(axis=1).tolist()
+                rho_of = edge_dependencies(model, dependency=dependency).max(axis=1).tolist()
             scaled[e] = True
-            knot_mu, knot_z = _scaled_knots(model, e, bound, rho_of[e])
+            knot_mu, knot_z = _scaled_knots(model, e, dependency, rho_of[e])
             mus.append(knot_mu)
             zs.append(knot_z)
             counts[e] = len(knot_z)
             continue
-        position, sign = contrasts(int(model.num_states[i]), int(model.num_states[j]), bound)
+        position, sign = contrasts(int(model.num_states[i]), int(model.num_states[j]), dependency)
         values = model.log_pairwise[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]].copy()
         if not len(position):  # a variable with one state depends on nothing
             mus.append(np.zeros(1))
@@ -169,28 +169,28 @@ def edge_costs(model: MarkovRandomField, bound: Literal["range", "linf"], clock:
     total = np.cumsum(pieces)
     f = total - np.repeat(total[start[:-1]] if m else np.zeros(0), counts)
     return EdgeCosts(
-        model, bound, z[start[:-1]] if m else np.zeros(0), start, mu, z, f, quadratic=False,
+        model, dependency, z[start[:-1]] if m else np.zeros(0), start, mu, z, f, quadratic=False,
         scaled=scaled if scaled.any() else None, clock=clock,
     )  # fmt: skip
 
 
-def _interaction(model: MarkovRandomField, e: int, bound: str) -> FloatArray:
+def _interaction(model: MarkovRandomField, e: int, dependency: str) -> FloatArray:
     """What a bound limits of a table, flat: all but terms of one variable under ``range``, all but the mean else."""
     i, j = model.edges[e].tolist()
     part = slice(model.pairwise_offsets[e], model.pairwise_offsets[e + 1])
     table = model.log_pairwise[part].reshape(model.num_states[i], model.num_states[j])
     rest = table - table.mean()
-    if bound == "range":
+    if dependency == "range":
         rest -= rest.mean(axis=0)
         rest -= rest.mean(axis=1, keepdims=True)
     return rest.reshape(-1)
 
 
-def _scaled_knots(model: MarkovRandomField, e: int, bound: str, rho: float) -> tuple[FloatArray, FloatArray]:
+def _scaled_knots(model: MarkovRandomField, e: int, dependency: str, rho: float) -> tuple[FloatArray, FloatArray]:
     """Slopes and bounds at both ends of ``(1 - z / rho)^2 ||interaction||^2``; one knot if there is nothing to do."""
     if not rho > 0.0:
         return np.zeros(1), np.zeros(1)
-    rest = _interaction(model, e, bound)
+    rest = _interaction(model, e, dependency)
     return np.array([0.0, 2.0 * float(rest @ rest) / rho]), np.array([rho, 0.0])
 
 
@@ -219,28 +219,30 @@ def _lost(i: int, j: int) -> str:
     return f"the path of the table of edge ({i}, {j}) could not be followed; use the paper's dual"
 
 
-def _scale(bound: str) -> float:
+def _scale(dependency: str) -> float:
     """R is at most z when every contrast is at most this times z."""
-    return 4.0 if bound == "range" else 2.0
+    return 4.0 if dependency == "range" else 2.0
 
 
 @lru_cache(maxsize=64)
-def contrasts(num_rows: int, num_cols: int, bound: str) -> tuple[IntArray, FloatArray]:
+def contrasts(num_rows: int, num_cols: int, dependency: str) -> tuple[IntArray, FloatArray]:
     """Positions and signs (M, 4) of the contrasts that a bound limits in a table; unused places have sign 0.
 
     ``range``: T[r, a] - T[r, b] - T[s, a] + T[s, b]; ``linf``: T[r, a] - T[r, b] and T[r, a] - T[s, a].
     """
     row_pairs, col_pairs = list(combinations(range(num_rows), 2)), list(combinations(range(num_cols), 2))
     number = (
-        len(row_pairs) * len(col_pairs) if bound == "range" else num_rows * len(col_pairs) + num_cols * len(row_pairs)
+        len(row_pairs) * len(col_pairs)
+        if dependency == "range"
+        else num_rows * len(col_pairs) + num_cols * len(row_pairs)
     )
     if number > _MAX_CONTRASTS:
         raise ResourceError(
-            f"a table of {num_rows} x {num_cols} states has {number:,} contrasts under {bound}, more than the "
-            f"{_MAX_CONTRASTS:,} that a projection follows; use bound='linf', or merge states"
+            f"a table of {num_rows} x {num_cols} states has {number:,} contrasts under {dependency}, more than the "
+            f"{_MAX_CONTRASTS:,} that a projection follows; use dependency='linf', or merge states"
         )
     position: list[tuple[int, int, int, int]] = []
-    if bound == "range":
+    if dependency == "range":
         position += [
             (r * num_cols + a, r * num_cols + b, s * num_cols + a, s * num_cols + b)
             for r, s in row_pairs
@@ -261,5 +263,5 @@ def _check_finite(model: MarkovRandomField) -> None:
         i, j = model.edges[e].tolist()
         raise UnfitMethodError(
             f"projection needs finite tables, but edge ({i}, {j}) forbids a pair of states (-inf): no finite change "
-            "bounds its dependency; soften the table, or certify the model with bound='sigmoid'"
+            "bounds its dependency; soften the table, or certify the model with dependency='sigmoid'"
         )

@@ -34,7 +34,7 @@ def project_euclidean(
     *,
     norm_bound: float,
     norm: Norm = "inf",
-    bound: Literal["range", "linf"] = "range",
+    dependency: Literal["range", "linf"] = "range",
     solver: Literal["fast"] | PaperDual = "fast",
     tol: float = 1e-6,
     max_iter: int = 10_000,
@@ -43,10 +43,10 @@ def project_euclidean(
 ) -> ProjectionResult:
     """The model with the closest tables, see :func:`fastmix.project`; after the time limit, one that is close."""
     begun = Clock()
-    check_arguments(norm_bound, norm, bound, solver, tol, max_iter)
+    check_arguments(norm_bound, norm, dependency, solver, tol, max_iter)
     reduction = reduce_model(model)
     small = reduction.model
-    options: dict[str, Any] = {"norm_bound": norm_bound, "norm": norm, "bound": bound, "tol": tol}
+    options: dict[str, Any] = {"norm_bound": norm_bound, "norm": norm, "dependency": dependency, "tol": tol}
     options["solver"] = _name(solver)
 
     def build(tables: FloatArray, solution: Solution, before: float) -> ProjectionResult:
@@ -54,7 +54,7 @@ def project_euclidean(
         flat[reduction.pairwise_positions] = tables
         moved = not np.array_equal(flat, model.log_pairwise)
         result = model.replace(log_pairwise=flat) if moved else model
-        z = edge_dependencies(result, bound=bound).max(axis=1, initial=0.0)
+        z = edge_dependencies(result, dependency=dependency).max(axis=1, initial=0.0)
         distance = float(np.sum((tables - small.log_pairwise) ** 2))
         status = Status.OK if solution.converged else Status.NOT_CONVERGED
         status = Status.TIME_LIMIT if solution.late else status
@@ -63,7 +63,7 @@ def project_euclidean(
             model=result,
             status=Status.INTERRUPTED if solution.interrupted else status,
             norm=norm,
-            bound=bound,
+            dependency=dependency,
             norm_before=before,
             norm_after=_norm(small, z, norm),
             norm_bound=float(norm_bound),
@@ -78,9 +78,9 @@ def project_euclidean(
             provenance=provenance(model, **options),
         )
 
-    rho = edge_dependencies(small, bound=bound).max(axis=1, initial=0.0)
+    rho = edge_dependencies(small, dependency=dependency).max(axis=1, initial=0.0)
     if np.isinf(rho).any():
-        edge_costs(small, bound)  # says which edge forbids a pair
+        edge_costs(small, dependency)  # says which edge forbids a pair
     before = _norm(small, rho, norm)
     if before <= norm_bound:
         unchanged = Solution(rho, np.zeros(0), 0.0, 0.0, converged=True)
@@ -90,21 +90,21 @@ def project_euclidean(
     cap = norm_bound * (1.0 - MARGIN)
     costs = None
     if solver == "fast":
-        costs = edge_costs(small, bound, clock)
+        costs = edge_costs(small, dependency, clock)
         solution = SOLVERS[norm](costs, Target(norm_bound, cap, tol, max_iter, start, clock))
         tables = costs.tables(solution.z)
         if costs.scaled is not None or (not costs.quadratic and clock.past()):
             solution.late, solution.dual = True, -math.inf  # no bound for tables that are only scaled
     else:
         assert isinstance(solver, PaperDual)
-        solution, tables = _solve_paper(small, norm_bound, norm, bound, solver, tol, max_iter, warm_start)
+        solution, tables = _solve_paper(small, norm_bound, norm, dependency, solver, tol, max_iter, warm_start)
     result = build(tables, solution, before)
     one_direction = isinstance(solver, PaperDual) and not solver.both_directions
     for _ in range(60):  # rounding has used up the margin: rare, and a hair's breadth each time
         if result.norm_after <= norm_bound or one_direction:
             break
         solution.z *= 1.0 - 4.0 * MARGIN - max(0.0, result.norm_after / norm_bound - 1.0)
-        tables = (edge_costs(small, bound) if costs is None else costs).tables(solution.z)
+        tables = (edge_costs(small, dependency) if costs is None else costs).tables(solution.z)
         result = build(tables, solution, before)
     if result.status not in (Status.OK, Status.TIME_LIMIT):
         reason = "was interrupted" if solution.interrupted else f"did not converge in {solution.iterations} iterations"
@@ -120,7 +120,7 @@ def _solve_paper(
     model: MarkovRandomField,
     norm_bound: float,
     norm: str,
-    bound: Literal["range", "linf"],
+    dependency: Literal["range", "linf"],
     settings: PaperDual,
     tol: float,
     max_iter: int,
@@ -132,7 +132,7 @@ def _solve_paper(
         model,
         norm_bound=norm_bound * (1.0 - MARGIN),
         norm="inf" if norm == "1" else norm,  # type: ignore[arg-type]
-        bound=bound,
+        dependency=dependency,
         settings=settings,
         tol=tol,
         max_iter=max_iter,
@@ -156,13 +156,13 @@ def _name(solver: Literal["fast"] | PaperDual) -> str:
     return solver if isinstance(solver, str) else repr(solver)
 
 
-def check_arguments(norm_bound: float, norm: str, bound: str, solver: object, tol: float, max_iter: int) -> None:
+def check_arguments(norm_bound: float, norm: str, dependency: str, solver: object, tol: float, max_iter: int) -> None:
     """Refuse arguments of a projection that are out of range, by name."""
     check_positive("norm_bound", norm_bound)
     if norm not in SOLVERS:
         raise ValueError(f"norm must be one of {', '.join(SOLVERS)}, got {norm!r}")
-    if bound not in ("range", "linf"):
-        raise ValueError(f"bound must be range or linf, got {bound!r}")
+    if dependency not in ("range", "linf"):
+        raise ValueError(f"dependency must be range or linf, got {dependency!r}")
     if solver != "fast" and not isinstance(solver, PaperDual):
         raise ValueError(f"solver must be 'fast' or a PaperDual, got {solver!r}")
     if isinstance(solver, PaperDual) and norm == "frobenius":

@@ -32,7 +32,7 @@ class FeasibleSet:
     ----------
     model : MarkovRandomField
         Gives graph and state counts; finite entries only.
-    norm_bound, norm, bound, solver, tol, max_iter
+    norm_bound, norm, dependency, solver, tol, max_iter
         As for :func:`fastmix.project`.
     nearest : ProjectionResult
         The Euclidean projection of the model: its multipliers start the next projection.
@@ -46,7 +46,7 @@ class FeasibleSet:
         *,
         norm_bound: float,
         norm: Norm,
-        bound: Literal["range", "linf"],
+        dependency: Literal["range", "linf"],
         solver: Literal["fast"] | PaperDual,
         tol: float,
         max_iter: int,
@@ -54,7 +54,7 @@ class FeasibleSet:
         clock: Clock = NO_LIMIT,
     ) -> None:
         self.model = model
-        self.norm_bound, self.norm, self.bound = norm_bound, norm, bound
+        self.norm_bound, self.norm, self.dependency = norm_bound, norm, dependency
         self.solver, self.tol, self.max_iter = solver, tol, max_iter
         self.num_projections = 0
         self.num_inexact = 0
@@ -97,7 +97,7 @@ class FeasibleSet:
         # For the infinity norm the solver sees at once that there is nothing to do.
         if self.norm != "inf" and self._norm_of(model) <= self.norm_bound:
             return model
-        costs = edge_costs(model, self.bound, self._clock)
+        costs = edge_costs(model, self.dependency, self._clock)
         weighted = costs
         if metric.edge_weights is not None:
             of_knot = np.repeat(metric.edge_weights, np.diff(costs.start))
@@ -117,8 +117,8 @@ class FeasibleSet:
         assert isinstance(self.solver, PaperDual)
         try:
             self._warm = project_euclidean(
-                model, norm_bound=self.norm_bound, norm=self.norm, bound=self.bound, solver=self.solver, tol=self.tol,
-                max_iter=self.max_iter, warm_start=self._warm,
+                model, norm_bound=self.norm_bound, norm=self.norm, dependency=self.dependency, solver=self.solver,
+                tol=self.tol, max_iter=self.max_iter, warm_start=self._warm,
             )  # fmt: skip
         except NotConvergedError as error:
             self.num_inexact += 1
@@ -138,5 +138,5 @@ class FeasibleSet:
         raise AssertionError("scaling the tables must scale their norm")
 
     def _norm_of(self, model: MarkovRandomField) -> float:
-        z = edge_dependencies(model, bound=self.bound).max(axis=1, initial=0.0)
+        z = edge_dependencies(model, dependency=self.dependency).max(axis=1, initial=0.0)
         return matrix_norm(symmetric(model.edges, z, model.num_variables), self.norm)

@@ -168,7 +168,7 @@ def project_paper(
     *,
     norm_bound: float,
     norm: Norm = "inf",
-    bound: Literal["range", "linf"] = "linf",
+    dependency: Literal["range", "linf"] = "linf",
     settings: PaperDual | None = None,
     tol: float = 1e-6,
     max_iter: int = 1000,
@@ -184,7 +184,7 @@ def project_paper(
         The largest norm c allowed, positive.
     norm : {"inf", "spectral"}
         Largest row sum or largest eigenvalue of the symmetric matrix of ``max(R_ij, R_ji)``.
-    bound : {"linf", "range"}
+    dependency : {"linf", "range"}
         The bound on R. ``range`` needs edges whose tables are 2 by 2 or have a single row or column: there it is the
         ``linf`` bound of the table without its row and column effects, which are set aside and added back.
     settings : PaperDual, optional
@@ -250,12 +250,12 @@ def project_paper(
     max_steps = min(settings.max_outer, check_count("max_iter", max_iter, least=1))
     if norm not in ("inf", "spectral"):
         raise ValueError(f"norm must be 'inf' or 'spectral', got {norm!r}")
-    _check_fits(model, bound)
+    _check_fits(model, dependency)
     size = _check_memory(model, norm, settings.both_directions, multipliers=False)
     if model.num_edges == 0:
         nothing = np.zeros(0)
         return PaperDualSolution(nothing, nothing, nothing, np.zeros(size), 0.0, 0.0, 0, 0, 0, (), True)
-    problem = Problem.of(model, limit, norm, bound, settings.both_directions)
+    problem = Problem.of(model, limit, norm, dependency, settings.both_directions)
     r = problem.dependency(model.log_pairwise)
     if problem.norm_of(r) <= limit and (settings.exact or start is None):
         return PaperDualSolution(model.log_pairwise.copy(), r, r, np.zeros(size), 0.0, 0.0, 0, 0, 0, (), True)
@@ -354,9 +354,9 @@ def _maximise(dual: Dual, x: FloatArray, y: FloatArray, accuracy: float, max_ite
 # -- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _check_fits(model: MarkovRandomField, bound: str) -> None:
-    if bound not in ("range", "linf"):
-        raise ValueError(f"bound must be 'linf' or 'range', got {bound!r}")
+def _check_fits(model: MarkovRandomField, dependency: str) -> None:
+    if dependency not in ("range", "linf"):
+        raise ValueError(f"dependency must be 'linf' or 'range', got {dependency!r}")
     if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
         position = int(np.flatnonzero(model.log_pairwise == -np.inf)[0])
         e = int(np.searchsorted(model.pairwise_offsets, position, side="right")) - 1
@@ -366,12 +366,12 @@ def _check_fits(model: MarkovRandomField, bound: str) -> None:
             "of the model makes it fast mixing; soften the forbidden pair"
         )
     counts = model.num_states[model.edges]
-    if bound == "range" and (unfit := (counts.min(axis=1) > 1) & (counts.max(axis=1) > 2)).any():
+    if dependency == "range" and (unfit := (counts.min(axis=1) > 1) & (counts.max(axis=1) > 2)).any():
         i, j = model.edges[int(np.flatnonzero(unfit)[0])].tolist()
         raise UnfitMethodError(
             "the dual of Liu and Domke is written for the bound 'linf', which is the bound 'range' for two states "
             f"only; edge ({i}, {j}) joins {model.num_states[i]} and {model.num_states[j]} states: "
-            "use bound='linf' or another method"
+            "use dependency='linf' or another method"
         )
 
 

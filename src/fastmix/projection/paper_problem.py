@@ -45,12 +45,12 @@ class Problem:
     col: IntArray
 
     @classmethod
-    def of(cls, model: MarkovRandomField, limit: float, norm: Norm, bound: str, both_directions: bool) -> Problem:
+    def of(cls, model: MarkovRandomField, limit: float, norm: Norm, dependency: str, both_directions: bool) -> Problem:
         """The problem for a model, a limit on a norm of a bound, in one direction or both."""
         table, row, col = table_positions(model.num_states, model.edges)
         rows, cols = model.num_states[model.edges].T
         row, col = offsets_of(rows)[table] + row, offsets_of(cols)[table] + col
-        return cls(model, limit, norm, bound == "range", both_directions, table, row, col)
+        return cls(model, limit, norm, dependency == "range", both_directions, table, row, col)
 
     @cached_property
     def psi(self) -> FloatArray:

@@ -30,7 +30,7 @@ class ProjectionResult:
         one direction that the paper prints, and says in ``norm_after`` what both together have).
     status : Status
         ``time_limit`` when a descent was stopped by the clock; its model is within the bound all the same.
-    norm, bound : str
+    norm, dependency : str
         Which norm of which dependency bound.
     norm_before, norm_after, norm_bound : float
         Safe upper bounds on the norm of the dependency matrix (the larger of both directions on every edge), and
@@ -62,7 +62,7 @@ class ProjectionResult:
     model: MarkovRandomField
     status: Status
     norm: str
-    bound: str
+    dependency: str
     norm_before: float
     norm_after: float
     norm_bound: float
@@ -99,7 +99,7 @@ class ProjectionResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The result without the model as plain data, the shape of the command line's JSON."""
-        names = ("norm", "bound", "norm_before", "norm_after", "norm_bound", "squared_distance", "duality_gap")
+        names = ("norm", "dependency", "norm_before", "norm_after", "norm_bound", "squared_distance", "duality_gap")
         facts = {name: jsonable(getattr(self, name)) for name in names}
         facts["relative_gap"] = jsonable(self.relative_gap)
         facts |= {"certified": self.certified, "divergence": repr(self.divergence)}

@@ -21,8 +21,15 @@ from fastmix._checks import check_accuracy, check_choice, check_count
 from fastmix._clock import Clock
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.results import Status, jsonable, provenance
-from fastmix.theory import dependency, norms
-from fastmix.theory.dependency import Bound
+from fastmix.theory import norms
+from fastmix.theory.dependency import (
+    DEPENDENCIES,
+    Dependency,
+    _to_matrix,
+    edge_dependencies,
+    rounding_margins,
+    undefined_conditional,
+)
 from fastmix.theory.norms import Norm
 
 __all__ = ["Certificate", "Schedule", "bias_after", "certify", "safe_matrix"]
@@ -61,7 +68,7 @@ class Certificate:
     num_updates : int or None
         Random updates after which the theorem promises the accuracy for the joint distribution,
         ``n ln(n / accuracy) / (1 - norm_value)``; None if the norm is not below 1.
-    bound : str
+    dependency : str
         The bound on R.
     norm, norm_value : str, float
         A norm of the bound on R, from above; infinite where some states of the neighbours of a variable forbid every
@@ -86,7 +93,7 @@ class Certificate:
     schedule: str
     num_sweeps: int | None
     num_updates: int | None
-    bound: str
+    dependency: str
     norm: str
     norm_value: float
     bias: FloatArray
@@ -112,7 +119,7 @@ class Certificate:
             "schedule": self.schedule,
             "num_sweeps": self.num_sweeps,
             "num_updates": self.num_updates,
-            "bound": self.bound,
+            "dependency": self.dependency,
             "norm": self.norm,
             "norm_value": jsonable(self.norm_value),
             "max_bias": self.max_bias if self.certified else None,
@@ -131,7 +138,7 @@ def certify(
     model: MarkovRandomField,
     *,
     accuracy: float,
-    bound: Bound = "sigmoid",
+    dependency: Dependency = "sigmoid",
     norm: Norm | None = None,
     schedule: Schedule = "systematic",
     per_variable: bool = False,
@@ -150,8 +157,8 @@ def certify(
     model : MarkovRandomField
     accuracy : float
         Total variation distance to reach, above 0 and below 1.
-    bound : {"exact", "sigmoid", "range", "l1", "linf"}
-        Bound on R, see :func:`fastmix.theory.dependency.edge_dependencies`.
+    dependency : {"exact", "sigmoid", "range", "l1", "linf"}
+        Dependency on R, see :func:`fastmix.theory.edge_dependencies`.
     norm : {"spectral", "inf", "1", "frobenius"}, optional
         Norm for the theorem; without it the smallest.
     schedule : {"systematic", "random"}
@@ -173,7 +180,7 @@ def certify(
     ValueError
         If an argument is out of its range.
     ResourceError
-        If ``bound="exact"`` is too large to enumerate.
+        If ``dependency="exact"`` is too large to enumerate.
 
     Notes
     -----
@@ -200,15 +207,15 @@ def certify(
     clock = Clock()
     check_model(model)
     level = check_accuracy(accuracy)
-    check_choice("bound", bound, dependency.BOUNDS)
+    check_choice("dependency", dependency, DEPENDENCIES)
     if norm is not None:
         check_choice("norm", norm, norms.NORMS)
     n = model.num_variables
     order_array = _check_schedule(schedule, order, n)
     limit = check_count("max_sweeps", max_sweeps, least=1)
 
-    matrix = safe_matrix(model, bound)
-    undefined = dependency.undefined_conditional(model)
+    matrix = safe_matrix(model, dependency)
+    undefined = undefined_conditional(model)
     name, value = norms.smallest_norm(matrix) if norm is None else (norm, norms.matrix_norm(matrix, norm))
     if undefined is not None:
         value = math.inf
@@ -239,7 +246,7 @@ def certify(
     bias.setflags(write=False)
     options: dict[str, Any] = {
         "accuracy": level,
-        "bound": bound,
+        "dependency": dependency,
         "norm": norm,
         "schedule": schedule,
         "per_variable": bool(per_variable),
@@ -253,7 +260,7 @@ def certify(
         schedule=schedule,
         num_sweeps=num_sweeps if certified else None,
         num_updates=None if decay is None else _theorem_updates(n, value, level),
-        bound=bound,
+        dependency=dependency,
         norm=name,
         norm_value=value,
         bias=bias,
@@ -282,7 +289,7 @@ def bias_after(
     *,
     schedule: Schedule = "systematic",
     order: ArrayLike | None = None,
-    bound: Bound = "sigmoid",
+    dependency: Dependency = "sigmoid",
 ) -> FloatArray:
     """Bounds on the bias of every variable's marginal after a number of Gibbs sweeps from any start.
 
@@ -300,8 +307,8 @@ def bias_after(
     schedule : {"systematic", "random"}
     order : int array (n,), optional
         Order of a systematic sweep, every variable once.
-    bound : {"exact", "sigmoid", "range", "l1", "linf"}
-        Bound on R of a model.
+    dependency : {"exact", "sigmoid", "range", "l1", "linf"}
+        Dependency on R of a model.
 
     Returns
     -------
@@ -322,8 +329,8 @@ def bias_after(
     [0.0243, 0.0225, 0.0104]
     """
     if isinstance(model_or_R, MarkovRandomField):
-        check_choice("bound", bound, dependency.BOUNDS)
-        matrix = safe_matrix(model_or_R, bound)
+        check_choice("dependency", dependency, DEPENDENCIES)
+        matrix = safe_matrix(model_or_R, dependency)
     else:
         matrix = _inflate(norms._as_nonnegative(model_or_R)[0])
     run = _Iteration(matrix, schedule, _check_schedule(schedule, order, matrix.shape[0]), math.inf)
@@ -352,20 +359,22 @@ def _check_schedule(schedule: object, order: ArrayLike | None, n: int) -> IntArr
 # -- the matrix, from above -----------------------------------------------------------------------------------------
 
 
-def safe_matrix(model: MarkovRandomField, bound: Bound) -> Any:
+def safe_matrix(model: MarkovRandomField, dependency: Dependency) -> Any:
     """The bound on R with all rounding on the safe side, that of the sums ``R delta`` to come included.
 
     Where a conditional is undefined, so is the chain, and nothing is known about it: ones on the diagonal keep every
     bias at 1.
     """
-    values = dependency.edge_dependencies(model, bound=bound)
-    values += dependency.rounding_margins(model, bound=bound)
-    if bound == "exact":  # its margin is the wider one, so that weak dependencies may be known better from the formula
-        formula = dependency.edge_dependencies(model, bound="sigmoid")
-        formula += dependency.rounding_margins(model, bound="sigmoid")
+    values = edge_dependencies(model, dependency=dependency)
+    values += rounding_margins(model, dependency=dependency)
+    if (
+        dependency == "exact"
+    ):  # its margin is the wider one, so that weak dependencies may be known better from the formula
+        formula = edge_dependencies(model, dependency="sigmoid")
+        formula += rounding_margins(model, dependency="sigmoid")
         np.minimum(values, formula, out=values)
-    matrix = dependency._to_matrix(model, values)
-    if dependency.undefined_conditional(model) is not None:
+    matrix = _to_matrix(model, values)
+    if undefined_conditional(model) is not None:
         from scipy.sparse import csr_array, eye
 
         matrix = csr_array(matrix + eye(model.num_variables))
@@ -561,16 +570,16 @@ def _advice(certificate: Certificate, exhausted: bool) -> str:
             "in total variation."
         )
     if c.norm_value == math.inf:
-        why = f"a table forbids pairs of states (-inf), so the bound {c.bound!r} on R is infinite"
+        why = f"a table forbids pairs of states (-inf), so the bound {c.dependency!r} on R is infinite"
     else:
         end = "was not small enough within the limit of" if exhausted else "stopped falling after"
         why = (
-            f"the {c.norm} norm of the bound {c.bound!r} on R is {c.norm_value:.4g}, not below 1, and the bias {end} "
-            f"{c.stats['num_iterated']} sweeps"
+            f"the {c.norm} norm of the bound {c.dependency!r} on R is {c.norm_value:.4g}, not below 1, and the bias "
+            f"{end} {c.stats['num_iterated']} sweeps"
         )
     where = f" The strongest dependencies are those of variable {c.offending[0][0]}." if c.offending else ""
-    tighter = {"sigmoid": " bound='exact' is tighter, for small degrees.", "exact": ""}
-    hint = tighter.get(c.bound, " bound='sigmoid' is tighter at no cost.")
+    tighter = {"sigmoid": " dependency='exact' is tighter, for small degrees.", "exact": ""}
+    hint = tighter.get(c.dependency, " dependency='sigmoid' is tighter at no cost.")
     return (
         f"Not certified: {why}.{where}{hint} The way out is a nearby model that can be certified: "
         "fastmix.project(model, norm_bound=...) or `fastmix project`, with a norm_bound below 1."
