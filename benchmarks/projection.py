@@ -103,12 +103,9 @@ def fast_rows(repeat: int) -> dict[str, tuple[float, float]]:
 
 def solve(model: fastmix.MarkovRandomField, norm_bound: float, norm: str, tol: float) -> object:
     """The projection itself, without norms before and after and without the result object."""
-    from fastmix.projection.edges import edge_costs
-    from fastmix.projection.euclidean_solvers import SOLVERS, Target
+    from fastmix.projection.feasible import FeasibleSet
 
-    costs = edge_costs(model, "range")
-    solution = SOLVERS[norm](costs, Target(norm_bound, norm_bound * (1 - 1e-12), tol, 10_000))
-    return costs.tables(solution.z)
+    return FeasibleSet(model, norm_bound=norm_bound, norm=norm, tol=tol).nearest(model)
 
 
 def paper_rows(found: dict[str, tuple[float, float]]) -> None:

@@ -27,12 +27,10 @@ from fastmix.projection import (
     PiecewiseKL,
     ReversedKL,
     Trace,
+    divergence_by_name,
 )
-from fastmix.projection.coordinates import Metric
-from fastmix.projection.euclidean import project_euclidean
-from fastmix.projection.euclidean_solvers import symmetric
-from fastmix.projection.feasible import FeasibleSet
-from fastmix.theory.dependency import edge_dependencies
+from fastmix.projection.feasible import FeasibleSet, Metric
+from fastmix.theory.dependency import edge_dependencies, to_matrix
 from fastmix.theory.norms import matrix_norm
 
 QUICK = ReversedKL(pool_size=60, num_starts=2, start_steps=3, annealing_sweeps=5, population_sweeps=5)
@@ -40,21 +38,12 @@ DIVERGENCES = [KL(), PiecewiseKL("spanning-trees"), QUICK]
 
 
 def feasible_set(model, norm_bound, norm="inf", dependency="range"):
-    settings = {
-        "norm_bound": norm_bound,
-        "norm": norm,
-        "dependency": dependency,
-        "solver": "fast",
-        "tol": 1e-9,
-        "max_iter": 10**5,
-    }
-    nearest = project_euclidean(model, **settings)
-    return FeasibleSet(model, nearest=nearest, **settings)
+    return FeasibleSet(model, norm_bound=norm_bound, norm=norm, dependency=dependency, tol=1e-9, max_iter=10**5)
 
 
 def safe_norm(model, norm, dependency):
     z = edge_dependencies(model, dependency=dependency).max(axis=1, initial=0.0)
-    return matrix_norm(symmetric(model.edges, z, model.num_variables), norm)
+    return matrix_norm(to_matrix(model, z), norm)
 
 
 # -- coordinates ----------------------------------------------------------------------------------------------------
@@ -321,7 +310,6 @@ def test_time_limit_returns_a_feasible_model():
         assert result.status == Status.TIME_LIMIT
         assert result.norm_after <= 0.9
         assert result.stats["stopped_by"] == "time_limit"
-        assert np.isfinite(result.divergence_value) or isinstance(divergence, ReversedKL)  # there must be time for one
     with pytest.raises(ValueError, match="time_limit must be a positive number of seconds"):
         project(model, norm_bound=0.9, divergence=KL(), time_limit=-1.0)
 
@@ -356,7 +344,7 @@ def test_seed_is_the_only_randomness_of_spanning_trees():
 
 
 @dataclass(frozen=True)
-class Blurred(Divergence):
+class Blurred(Divergence, name="blurred"):
     """KL with a gradient that is a little wrong, and known to be."""
 
     noise: float = 0.01
@@ -386,6 +374,9 @@ def test_divergences_of_ones_own():
     assert result.norm_after <= 0.9
     assert result.divergence_value < 0.7 * result.history[0][1]
     assert result.stats["blur"] == 0.01
+    assert divergence_by_name("blurred") == Blurred()
+    named = project(model, norm_bound=0.9, divergence="blurred", step=DecreasingStep(), seed=1)
+    assert named.model == result.model
     with pytest.raises(ValueError, match="LineSearch compares values"):
         project(model, norm_bound=0.9, divergence=Blurred(), step=LineSearch(), seed=1)
     with pytest.raises(ValueError, match="needs a divergence that knows the marginals"):
@@ -423,14 +414,13 @@ def test_the_operator_of_the_paper_gives_the_same_descent():
     np.testing.assert_allclose(paper.model.parameters, fast.model.parameters, atol=1e-3)
     smooth = project(model, norm_bound=0.9, divergence=KL(), step=step, solver=PaperDual(exact=False), tol=1e-8)
     assert smooth.norm_after <= 0.9
-    with pytest.raises(ValueError, match="must bound both directions"):
-        project(model, norm_bound=0.9, divergence=KL(), solver=PaperDual(both_directions=False))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"divergence": "kl"}, "divergence must be a Divergence such as ReversedKL"),
+        ({"divergence": "l2"}, "divergence must be one of .*euclidean, kl, piecewise-kl, reversed-kl.*got 'l2'"),
+        ({"divergence": 3}, "divergence must be a Divergence such as ReversedKL"),
         ({"divergence": KL(), "step": 0.1}, "step must be a StepRule"),
         ({"step": FixedStep()}, "step must be left out for the Euclidean divergence"),
         ({"divergence": KL(), "seed": -1}, "seed must be a whole number of at least 0, got -1"),

@@ -15,8 +15,7 @@ from fastmix._clock import Clock
 from fastmix.graphs import complete_edges, cycle_edges, grid_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
 from fastmix.projection.edges import contrasts, edge_costs
-from fastmix.projection.euclidean_solvers import symmetric
-from fastmix.theory.dependency import edge_dependencies
+from fastmix.theory.dependency import edge_dependencies, to_matrix
 from fastmix.theory.norms import matrix_norm
 
 NORMS = ("inf", "spectral", "1", "frobenius")
@@ -25,7 +24,7 @@ NORMS = ("inf", "spectral", "1", "frobenius")
 def true_norm(model, dependency, norm):
     """The norm by dense linear algebra, of the larger direction on every edge."""
     z = edge_dependencies(model, dependency=dependency).max(axis=1, initial=0.0)
-    dense = symmetric(model.edges, z, model.num_variables).toarray()
+    dense = to_matrix(model, z).toarray()
     order = {"inf": np.inf, "1": 1, "spectral": 2, "frobenius": "fro"}[norm]
     return float(np.linalg.norm(dense, order))
 
@@ -250,9 +249,9 @@ def test_not_converging_raises_with_a_feasible_point(norm):
 
 
 def test_interrupt_raises_with_a_feasible_point(monkeypatch):
-    from fastmix.projection import kernels
+    from fastmix.projection import euclidean
 
-    original, calls = kernels.quadratic_sweep, []
+    original, calls = euclidean._quadratic_sweep, []
 
     def interrupt(*arguments):
         calls.append(1)
@@ -260,7 +259,7 @@ def test_interrupt_raises_with_a_feasible_point(monkeypatch):
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(kernels, "quadratic_sweep", interrupt)
+    monkeypatch.setattr(euclidean, "_quadratic_sweep", interrupt)
     with pytest.raises(NotConvergedError, match="interrupted") as info:
         project(ising_grid(10, 10, coupling_max=3.0, seed=0), norm_bound=0.95, tol=1e-12)
     assert info.value.result.status == Status.INTERRUPTED
@@ -288,7 +287,7 @@ def test_forbidden_pairs_are_refused_by_name_and_forbidden_states_are_not():
         ({"norm_bound": -1.0}, "norm_bound must be a positive number, got -1.0"),
         ({"norm_bound": np.nan}, "norm_bound must be a positive number"),
         ({"norm_bound": 1.0, "norm": "max"}, "norm must be one of"),
-        ({"norm_bound": 1.0, "dependency": "sigmoid"}, "dependency must be range or linf"),
+        ({"norm_bound": 1.0, "dependency": "sigmoid"}, "dependency must be one of range, linf"),
         ({"norm_bound": 1.0, "tol": 0.0}, "tol must be a positive number"),
         ({"norm_bound": 1.0, "max_iter": 0}, "max_iter must be a whole number of at least 1"),
         ({"norm_bound": 1.0, "solver": "slow"}, "solver must be"),
@@ -372,7 +371,7 @@ def test_safe_side_after_rounding():
         norm_bound = 0.3 + 0.07 * seed
         result = project(model, norm_bound=norm_bound)
         z = edge_dependencies(result.model, dependency="range").max(axis=1)
-        assert matrix_norm(symmetric(model.edges, z, 25), "inf") <= norm_bound
+        assert matrix_norm(to_matrix(model, z), "inf") <= norm_bound
 
 
 def test_nearly_tied_contrasts_do_not_lose_the_path():

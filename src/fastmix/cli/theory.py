@@ -44,8 +44,9 @@ def certify(
     loaded, observed = console.load(model, evidence)
     with console.working("certifying"):
         certificate = fastmix.certify(
-            loaded.condition(observed) if observed else loaded,
+            loaded,
             accuracy=accuracy,
+            evidence=observed,
             dependency=cast("Any", dependency),  # checked by the call
             norm=cast("Any", norm),
             schedule=cast("Any", schedule),
@@ -98,8 +99,9 @@ def project(
     with console.working("projecting"):
         try:
             result = fastmix.project(
-                loaded.condition(observed) if observed else loaded,
+                loaded,
                 norm_bound=norm_bound,
+                evidence=observed,
                 norm=cast("Any", norm),  # checked by the call
                 divergence=chosen or Euclidean(),
                 dependency=cast("Any", dependency),

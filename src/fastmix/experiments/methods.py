@@ -17,8 +17,17 @@ from fastmix.methods.loopy_bp import loopy_bp
 from fastmix.methods.mean_field import mean_field
 from fastmix.methods.sampler import sample
 from fastmix.model import MarkovRandomField
-from fastmix.projection import KL, PAPER_STEP, Euclidean, PaperDual, PiecewiseKL, ProjectionResult, ReversedKL, project
-from fastmix.projection.divergence import Divergence
+from fastmix.projection import (
+    KL,
+    PAPER_STEP,
+    Divergence,
+    Euclidean,
+    PaperDual,
+    PiecewiseKL,
+    ProjectionResult,
+    ReversedKL,
+    project,
+)
 
 __all__ = ["Answer", "projected", "run_method", "sampled", "trace_points"]
 
@@ -156,11 +165,8 @@ def _run_projected(model: MarkovRandomField, options: Mapping[str, Any], seed: i
         "squared_distance": result.squared_distance,
         "iterations": int(result.stats.get("iterations", 0)),
     }
-    if (
-        result.solver_state is not None
-        and (inner := getattr(result.solver_state, "inner_iterations", None)) is not None
-    ):
-        facts["inner_iterations"] = int(inner)
+    if "inner_iterations" in result.stats:
+        facts["inner_iterations"] = int(result.stats["inner_iterations"])
     answer = _run_sampler(
         result.model, {"num_sweeps": options["num_sweeps"], "estimator": options["estimator"]}, seed ^ 1
     )

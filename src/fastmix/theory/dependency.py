@@ -22,6 +22,7 @@ __all__ = [
     "dependency_matrix",
     "edge_dependencies",
     "rounding_margins",
+    "to_matrix",
     "undefined_conditional",
 ]
 
@@ -131,17 +132,18 @@ def dependency_matrix(model: MarkovRandomField, *, dependency: Dependency = "sig
     >>> dependency_matrix(model, dependency="range").toarray().tolist()
     [[0.0, 0.5, 0.0], [0.5, 0.0, 0.2], [0.0, 0.2, 0.0]]
     """
-    return _to_matrix(model, edge_dependencies(model, dependency=dependency))
+    return to_matrix(model, edge_dependencies(model, dependency=dependency))
 
 
-def _to_matrix(model: MarkovRandomField, values: FloatArray) -> Any:
-    """The sparse matrix (n, n) of one value per edge and direction, (m, 2)."""
+def to_matrix(model: MarkovRandomField, values: FloatArray) -> Any:
+    """The sparse matrix (n, n) of one value per edge, (m,), or per edge and direction, (m, 2)."""
     from scipy.sparse import csr_array
 
     graph, n = model.adjacency, model.num_variables
     index = np.int32 if 2 * model.num_edges < 2**31 else np.int64
-    place = 2 * graph.edge_ids
-    place += np.repeat(np.arange(n), graph.degree) > graph.neighbors
+    place = graph.edge_ids
+    if values.ndim == 2:
+        place = 2 * place + (np.repeat(np.arange(n), graph.degree) > graph.neighbors)
     data = values.ravel()[place]
     matrix = csr_array((data, graph.neighbors.astype(index), graph.indptr.astype(index)), shape=(n, n))
     matrix.has_sorted_indices = True
