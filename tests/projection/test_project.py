@@ -10,7 +10,17 @@ import pytest
 
 import fastmix
 import strategies
-from fastmix import MarkovRandomField, NotConvergedError, ReversedKL, Status, UnfitMethodError, project
+from fastmix import (
+    KL,
+    Euclidean,
+    MarkovRandomField,
+    ModelError,
+    NotConvergedError,
+    ReversedKL,
+    Status,
+    UnfitMethodError,
+    project,
+)
 from fastmix._clock import Clock
 from fastmix.graphs import complete_edges, cycle_edges, grid_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
@@ -425,3 +435,14 @@ def test_a_descent_is_not_begun_without_the_time_for_one_value():
     assert result.norm_after <= 2.5
     np.testing.assert_allclose(result.model.log_pairwise, nearest.model.log_pairwise, atol=1e-3)
     assert result.to_dict()["stats"]["stopped_by"] == "time_limit"
+
+
+def test_evidence_gives_the_projection_of_the_conditioned_model():
+    model = ising_grid(3, 3, coupling_max=3.0, seed=0)
+    for divergence in (Euclidean(), KL()):
+        given = project(model, norm_bound=0.9, divergence=divergence, evidence={4: 1})
+        by_hand = project(model.condition({4: 1}), norm_bound=0.9, divergence=divergence)
+        assert given.model == by_hand.model
+        assert given.provenance["options"]["evidence"] == {"4": 1}
+    with pytest.raises(ModelError, match="evidence must be a mapping"):
+        project(model, norm_bound=0.9, evidence=[1])

@@ -21,7 +21,7 @@ from fastmix.results import Status
 from fastmix.theory import certificates
 from fastmix.theory import certificates as mixing
 from fastmix.theory.certificate_kernels import SMALLEST, sweep_in_place
-from fastmix.theory.certificates import Certificate, bias_after, certify
+from fastmix.theory.certificates import Certificate, bias_after, certify, safe_matrix
 from fastmix.theory.dependency import DEPENDENCIES, dependency_matrix, undefined_conditional
 from fastmix.theory.norms import NORMS, matrix_norm
 
@@ -538,3 +538,57 @@ def test_bad_arguments_of_the_bias_are_named() -> None:
             bias_after(cycle(), **arguments)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="R must be a square matrix"):
         bias_after([[0.0, 0.5]], 1)
+
+
+# -- evidence, time, and a certificate of one's own -----------------------------------------------------------------
+
+
+def test_evidence_is_that_of_the_conditioned_model() -> None:
+    model = instances.ising_grid(3, 3, coupling_max=0.5, seed=0)
+    given, by_hand = certify(model, accuracy=0.01, evidence={4: 1}), certify(model.condition({4: 1}), accuracy=0.01)
+    assert given.num_sweeps == by_hand.num_sweeps
+    np.testing.assert_array_equal(given.bias, by_hand.bias)
+    assert given.provenance["options"]["evidence"] == {"4": 1}
+
+
+def test_out_of_time_the_promise_is_weaker_and_holds() -> None:
+    model = instances.ising_grid(10, 10, coupling_max=0.2, seed=0)
+    for schedule in ("systematic", "random"):
+        best = certify(model, accuracy=1e-6, schedule=schedule)  # type: ignore[arg-type]
+        late = certify(model, accuracy=1e-6, schedule=schedule, time_limit=1e-9)  # type: ignore[arg-type]
+        assert best.certified
+        assert late.certified
+        assert (late.stats["num_iterated"], late.stats["method"]) == (0, "geometric")
+        assert best.num_sweeps <= late.num_sweeps  # type: ignore[operator]
+    strong = instances.ising_grid(10, 10, coupling_max=3.0, seed=0)
+    assert not certify(strong, accuracy=0.1, time_limit=1e-9).certified
+
+
+def weighted_certificate(model: MarkovRandomField, accuracy: float) -> Certificate:
+    """By weighted row sums: if ``R w <= c w`` for one vector w >= 1, then ``delta <= c^t w`` after t sweeps.
+
+    A certificate written outside the package: a matrix from above, its proof, and a :class:`Certificate` to hold it.
+    """
+    R = safe_matrix(model, "sigmoid")
+    w = np.ones(model.num_variables)
+    for _ in range(50):  # towards the leading eigenvector; any w is valid
+        w = R @ w + w
+        w /= w.min()
+    c = float((R @ w / w).max()) * (1.0 + 1e-12)
+    sweeps = math.ceil(math.log(accuracy / w.sum()) / math.log(c)) if c < 1.0 else None
+    bias = np.ones(len(w)) if sweeps is None else np.minimum(1.0, c**sweeps * w)
+    return Certificate(
+        certified=sweeps is not None, accuracy=accuracy, per_variable=False, schedule="systematic", num_sweeps=sweeps,
+        num_updates=None, dependency="sigmoid", norm="weighted", norm_value=c, bias=bias, max_bias=float(bias.max()),
+        total_bias=float(bias.sum()), offending=(), advice="",
+    )  # fmt: skip
+
+
+def test_a_certificate_of_ones_own() -> None:
+    model = MarkovRandomField.ising([(0, k) for k in range(1, 6)], 0.3)  # a star: row sums are above 1
+    assert matrix_norm(dependency_matrix(model), "inf") > 1.0
+    own = weighted_certificate(model, 0.01)
+    assert own.certified
+    assert own.to_dict()["norm"] == "weighted"
+    for order in (None, [5, 0, 1, 2, 3, 4]):
+        assert (bias_after(model, own.num_sweeps, order=order) <= own.bias).all()  # type: ignore[arg-type]

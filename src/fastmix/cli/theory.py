@@ -35,6 +35,7 @@ def certify(
         bool, typer.Option("--per-variable", help="Accuracy of every marginal instead of the joint distribution.")
     ] = False,
     evidence: Evidence = None,
+    time_limit: TimeLimit = None,
     as_json: AsJson = False,
 ) -> None:
     """Whether Gibbs sampling provably mixes, and in how many sweeps; exit code 1 when not certified."""
@@ -51,6 +52,7 @@ def certify(
             norm=cast("Any", norm),
             schedule=cast("Any", schedule),
             per_variable=per_variable,
+            time_limit=time_limit,
         )
     if as_json:
         console.emit_json(certificate.to_dict())

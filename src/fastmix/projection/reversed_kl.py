@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ from fastmix._checks import check_count
 from fastmix._clock import Clock
 from fastmix._memory import check_memory
 from fastmix.chains.chain_pool import ChainPool
-from fastmix.chains.patches import make_patches, whole_patch
+from fastmix.chains.patches import Patch, make_patches, whole_patch
 from fastmix.chains.pool import Pool
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model import MarkovRandomField
@@ -139,9 +140,7 @@ class PoolObjective(Objective):
     def __init__(self, model: MarkovRandomField, settings: ReversedKL, seed: int) -> None:
         self.settings = settings
         self.pool, self.place = make_pool(model, settings.backend, num_chains=settings.pool_size, seed=seed)
-        self.patches = [whole_patch(model)]
-        if settings.patch_size is not None and model.num_variables > _WHOLE:
-            self.patches = make_patches(model, core_size=settings.patch_size, reach=_REACH)
+        self.model = model
         self.psi = model.parameters
         self.psi_constant = model.log_constant
         self.constant = -math.inf
@@ -152,8 +151,16 @@ class PoolObjective(Objective):
         self._free_energy = math.nan
 
     def watch(self, clock: Clock) -> None:
-        """Look at a clock while the chains move."""
+        """Look at a clock while the graph is cut into patches and while the chains move."""
         self.pool.clock = clock
+
+    @cached_property
+    def patches(self) -> list[Patch]:
+        """Where covariances are taken."""
+        size = self.settings.patch_size
+        if size is None or self.model.num_variables <= _WHOLE:
+            return [whole_patch(self.model)]
+        return make_patches(self.model, core_size=size, reach=_REACH, clock=self.pool.clock)
 
     def evaluate(self, theta: MarkovRandomField) -> tuple[float, FloatArray]:
         """Estimates of the free energy and of the gradient, after the pool has moved to theta."""

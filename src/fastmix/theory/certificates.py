@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import check_accuracy, check_choice, check_count
-from fastmix._clock import Clock
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.results import Status, jsonable, provenance
 from fastmix.theory import norms
@@ -41,6 +42,7 @@ Schedule = Literal["systematic", "random"]
 
 _EPS = float(np.finfo(np.float64).eps)
 _MAX_VISITS = 3e9  # entries of R that one certificate may visit: about six seconds
+_VISITS_AT_ONCE = 5e7  # a tenth of a second: the clock is read between
 _SMALLEST_ENTRY = 1e-50  # positive entries of R are raised to this, so that products with delta do not vanish
 _LARGEST_ENTRY = 1e300  # infinite ones are cut to this: any positive delta times it is still above 1
 _BLOCK_SWEEPS = 50  # without a norm below 1, the sum of delta must fall by a thousandth in this many sweeps
@@ -145,6 +147,7 @@ def certify(
     order: ArrayLike | None = None,
     evidence: Evidence | None = None,
     max_sweeps: int = 20_000,
+    time_limit: float | None = None,
 ) -> Certificate:
     """A :class:`Certificate`: the number of Gibbs sweeps that reach an accuracy from any start.
 
@@ -174,6 +177,9 @@ def certify(
         Observed state by variable: the certificate is that of the other variables given these, numbered anew.
     max_sweeps : int
         Limit of the iteration (beside one of about 3e9 visits of entries of R), not of ``num_sweeps``.
+    time_limit : float, optional
+        Seconds for norm and iteration, after which the certificate is what follows from where they are: a larger number
+        of sweeps, or none. The dependencies themselves take their time.
 
     Returns
     -------
@@ -209,7 +215,7 @@ def certify(
     >>> certify(strong, accuracy=0.01).certified
     False
     """
-    clock = Clock()
+    clock = Clock(time_limit)
     check_model(model)
     if evidence is not None:
         model = model.condition(evidence)
@@ -223,10 +229,13 @@ def certify(
 
     matrix = safe_matrix(model, dependency)
     undefined = undefined_conditional(model)
-    name, value = norms.smallest_norm(matrix) if norm is None else (norm, norms.matrix_norm(matrix, norm))
+    if norm is None:
+        name, value = norms.smallest_norm(matrix, clock=clock)
+    else:
+        name, value = norm, norms.matrix_norm(matrix, norm, clock=clock)
     if undefined is not None:
         value = math.inf
-    run = _Iteration(matrix, schedule, order_array, _MAX_VISITS)
+    run = _Iteration(matrix, schedule, order_array, _MAX_VISITS, clock)
     target = _Target(n, level, per_variable)
     decay = _Decay(n, name, value, schedule) if value < 1.0 else None
     reached = n == 0
@@ -436,8 +445,9 @@ class _Target:
 class _Iteration:
     """The vector delta under sweeps of a schedule."""
 
-    def __init__(self, matrix: Any, schedule: str, order: IntArray, max_visits: float) -> None:
+    def __init__(self, matrix: Any, schedule: str, order: IntArray, max_visits: float, clock: Clock = NO_LIMIT) -> None:
         n = matrix.shape[0]
+        self.clock = clock
         self.delta = np.ones(n)
         self.num_sweeps = 0
         self._matrix, self._order, self._visits_left = _cut(matrix), order, max_visits
@@ -446,31 +456,31 @@ class _Iteration:
 
     @property
     def exhausted(self) -> bool:
-        """Whether another sweep would cost more visits than are left."""
-        return self._visits_left < self._cost
+        """Whether another sweep would cost more visits than are left, or the time is up."""
+        return self._visits_left < self._cost or self.clock.past()
 
     def advance(self, max_sweeps: int, target: _Target | None) -> bool:
         """Sweep until the target holds, at most so often; whether it does."""
-        most = max_sweeps
-        if self._cost * most > self._visits_left:
-            most = int(self._visits_left / self._cost)
         if not len(self.delta):
-            made, reached = most, True
-        elif self._random is not None:
-            made, reached = 0, False
-            while made < most and not reached:
+            self.num_sweeps += max_sweeps
+            return True
+        last, reached = self.num_sweeps + max_sweeps, False
+        at_once = 1 if self._random is not None else max(1, int(_VISITS_AT_ONCE / self._cost))
+        while self.num_sweeps < last and not reached and not self.exhausted:
+            made = int(min(at_once, last - self.num_sweeps, self._visits_left / self._cost))
+            if self._random is not None:
                 self.delta = self._random(self.delta)
-                made += 1
                 reached = target is not None and target.holds(self.delta)
-        else:
-            from fastmix.theory.certificate_kernels import sweep_in_place
+            else:
+                from fastmix.theory.certificate_kernels import sweep_in_place
 
-            total, entry = (target.largest_total, target.largest_entry) if target else (-1.0, -1.0)
-            made, reached = sweep_in_place(*self._arrays(), self._order, self.delta, total, entry, most)
-        self.num_sweeps += made
-        self._visits_left -= made * self._cost
+                total, entry = (target.largest_total, target.largest_entry) if target else (-1.0, -1.0)
+                made, reached = sweep_in_place(*self._arrays, self._order, self.delta, total, entry, made)
+            self.num_sweeps += made
+            self._visits_left -= made * self._cost
         return reached
 
+    @cached_property
     def _arrays(self) -> tuple[IntArray, NDArray[np.uint32], FloatArray]:
         matrix = self._matrix
         return matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32), matrix.data

@@ -84,7 +84,7 @@ def matrix_norm(R: Any, norm: Norm, *, clock: Clock = NO_LIMIT) -> float:
         return _up(float(matrix.sum(axis=axis).max()), int(counts.max()))
 
 
-def smallest_norm(R: Any) -> tuple[str, float]:
+def smallest_norm(R: Any, *, clock: Clock = NO_LIMIT) -> tuple[str, float]:
     """Name and value of the smallest of the four norms of a non-negative matrix, from above.
 
     For a symmetric matrix no norm is below the spectral one (Dyer, Goldberg and Jerrum 2009, Lemma 13); for another,
@@ -97,7 +97,7 @@ def smallest_norm(R: Any) -> tuple[str, float]:
     ('spectral', 0.538516)
     """
     matrix, _ = _as_nonnegative(R)
-    values = {norm: matrix_norm(matrix, norm) for norm in get_args(Norm)}
+    values = {norm: matrix_norm(matrix, norm, clock=clock) for norm in get_args(Norm)}
     name = min(values, key=lambda norm: values[norm])
     return name, values[name]
 
