@@ -42,7 +42,6 @@ appendix.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -67,7 +66,6 @@ __all__ = ["Dual", "PaperDual", "Point", "Problem", "clip_eigenvalues", "shrink_
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-_LOGGER = logging.getLogger(__name__)
 _MEMORY = 20  # pairs of vectors that L-BFGS-B keeps
 _MAX_RESTARTS = 10  # of one smoothed step, each with the values measured from a nearer point
 
@@ -183,7 +181,6 @@ def _proximal_point(
         accuracy = min(accuracy, 0.1 * float(np.abs(point.by_edge - y).max()))
         y = point.by_edge
         stalled = stalled + 1 if used == 0 and solution.primal - solution.dual >= gap else 0
-        _LOGGER.debug("step %d: %d iterations, objective %.12g", solution.iterations, used, solution.primal)
         return done or stalled == 3
 
     if not solution.converged:

@@ -179,10 +179,8 @@ class _Trees:
         forest = self.forest
         self._potentials = forest.potentials(parameters)
         log_z, self._passed = forest.solve_up(self._potentials)
-        linear = np.bincount(
-            forest.entry_piece, (self._potentials - self.psi) * self.psi_marginals, minlength=forest.num_pieces
-        )
-        return log_z - self.psi_log_z - linear
+        change = (self._potentials - self.psi) * self.psi_marginals
+        return log_z - self.psi_log_z - np.bincount(forest.entry_piece, change, minlength=forest.num_pieces)
 
     def gradient(self, weights: FloatArray) -> FloatArray:
         forest, used = self.forest, np.flatnonzero(weights)
@@ -343,10 +341,8 @@ class Forest:
         """Log Z (pieces,), and what the way down needs. Time linear in the potentials."""
         beliefs, messages = np.empty(int(self.states.sum())), np.empty(len(potentials))
         log_z = np.empty(self.num_pieces)
-        _pass_up(
-            potentials, self.states, self.node_at, self.parent, self.link_at, self.piece_of, beliefs,
-            messages, log_z,
-        )  # fmt: skip
+        nodes = (self.states, self.node_at, self.parent, self.link_at)
+        _pass_up(potentials, *nodes, self.piece_of, beliefs, messages, log_z)
         return log_z, (beliefs, messages)
 
     def solve_down(
@@ -355,25 +351,13 @@ class Forest:
         """Marginals of every potential, of one piece (0 elsewhere) or of all."""
         first, last = (0, len(self.states)) if piece is None else self.piece_starts[piece : piece + 2].tolist()
         marginals = np.zeros(len(potentials))
-        _pass_down(
-            potentials, self.states, self.node_at, self.parent, self.link_at, first, last, *passed,
-            marginals,
-        )  # fmt: skip
+        nodes = (self.states, self.node_at, self.parent, self.link_at)
+        _pass_down(potentials, *nodes, first, last, *passed, marginals)
         return marginals
 
 
 def split_trees(model: MarkovRandomField, pieces: list[IntArray]) -> Forest | None:
-    """The forest of pieces given by their edges; None if some piece has a cycle.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1), (0, 2), (1, 2)], coupling=1.0)
-    >>> forest = split_trees(model, [np.array([0, 1]), np.array([2])])
-    >>> forest.num_pieces, len(forest.states)
-    (2, 5)
-    >>> split_trees(model, [np.array([0, 1, 2])]) is None
-    True
-    """
+    """The forest of pieces given by their edges; None if some piece has a cycle."""
     n = model.num_variables
     piece = np.repeat(np.arange(len(pieces)), [len(p) for p in pieces])
     edge = np.concatenate([np.zeros(0, dtype=np.int64), *pieces]).astype(np.int64)
@@ -403,17 +387,9 @@ def split_trees(model: MarkovRandomField, pieces: list[IntArray]) -> Forest | No
 
 
 def merge_lines(model: MarkovRandomField, ladders: list[IntArray]) -> Forest:
-    """The forest of ladders: two neighbouring lines of a grid, (2, k) variables each, every rung merged into one node.
+    """The forest of ladders: two neighboring lines of a grid, (2, k) variables each, every rung merged into one node.
 
     All edges along the lines and on the rungs must be edges of the model.
-
-    Examples
-    --------
-    >>> from fastmix.instances import potts_grid
-    >>> model = potts_grid(2, 4, num_states=3, coupling_max=1.0, seed=0)
-    >>> forest = merge_lines(model, [np.arange(8).reshape(2, 4)])
-    >>> forest.states.tolist(), forest.parent.tolist()
-    ([9, 9, 9, 9], [1, 2, 3, -1])
     """
     lengths = np.array([ladder.shape[1] for ladder in ladders])
     one, two = np.concatenate(ladders, axis=1)
@@ -531,20 +507,11 @@ def _pass_down(  # type: ignore[no-untyped-def]
 
 
 def grid_shape(model: MarkovRandomField) -> tuple[int, int] | None:
-    """Rows and columns, if the graph is a four-neighbour grid whose variables are numbered row by row; else None.
-
-    Examples
-    --------
-    >>> from fastmix.instances import ising_grid, ising_tree
-    >>> grid_shape(ising_grid(3, 5, coupling_max=1.0, seed=0))
-    (3, 5)
-    >>> grid_shape(ising_grid(3, 5, coupling_max=1.0, torus=True, seed=0)) is None
-    True
-    """
+    """Rows and columns, if the graph is a four-neighbor grid whose variables are numbered row by row; else None."""
     n = model.num_variables
     if not model.num_edges:
         return None
-    # One row, or the second neighbour of the first variable is the first of the next row; one column comes last.
+    # One row, or the second neighbor of the first variable is the first of the next row; one column comes last.
     for cols in (n, *model.adjacency.neighbors_of(0)[::-1].tolist()):
         if n % cols == 0 and np.array_equal(model.edges, grid_edges(n // cols, cols)):
             return n // cols, cols
@@ -564,15 +531,7 @@ def grid_lines(model: MarkovRandomField, name: str) -> list[IntArray]:
 
 
 def grid_ladders(model: MarkovRandomField, name: str) -> list[IntArray]:
-    """The variables (2, k) of every two neighbouring rows and every two neighbouring columns of a grid.
-
-    Raises
-    ------
-    UnfitMethodError
-        If the graph is no grid, or a single line, which has no neighbour.
-    ResourceError
-        If there are so many states that the merged tables do not fit.
-    """
+    """The variables (2, k) of every two neighboring rows and every two neighboring columns of a grid."""
     rows, cols = _shape_or_refuse(model, name)
     if min(rows, cols) < 2:
         raise UnfitMethodError(f"pieces={name!r} needs two lines at least, and the grid is {rows}x{cols}: it is one")
@@ -588,15 +547,7 @@ def grid_ladders(model: MarkovRandomField, name: str) -> list[IntArray]:
 
 
 def ladder_bytes(model: MarkovRandomField, shape: tuple[int, int]) -> float:
-    """Memory for the merged tables of a grid's ladders: one entry for all states of four variables, link by link.
-
-    Examples
-    --------
-    >>> from fastmix.instances import potts_grid
-    >>> model = potts_grid(2, 3, num_states=3, coupling_max=1.0, seed=0)
-    >>> ladder_bytes(model, (2, 3)) / _ENTRY_BYTES
-    324.0
-    """
+    """Memory for the merged tables of a grid's ladders: one entry for all states of four variables, link by link."""
     rungs = [model.num_states[ladder].astype(np.float64).prod(axis=0) for ladder in _ladders(shape)]
     return _ENTRY_BYTES * sum(float(r[:-1] @ r[1:]) for r in rungs)
 
@@ -611,7 +562,7 @@ def _shape_or_refuse(model: MarkovRandomField, name: str) -> tuple[int, int]:
     shape = grid_shape(model)
     if shape is None:
         raise UnfitMethodError(
-            f"pieces={name!r} needs a four-neighbour grid numbered row by row, and this graph with "
+            f"pieces={name!r} needs a four-neighbor grid numbered row by row, and this graph with "
             f"{model.num_variables} variables and {model.num_edges} edges is none; use pieces='spanning-trees', or "
             "give the edges of every piece"
         )

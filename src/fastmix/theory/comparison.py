@@ -140,18 +140,8 @@ def original_intervals(original: MarkovRandomField, intervals: Intervals, compar
     The marginals of the two models are at most ``comparison.bounds`` apart, so the intervals become wider by this
     much on both sides, at the same confidence.
 
-    Parameters
-    ----------
-    original : MarkovRandomField
-    intervals : Intervals
-        For the projected model, see :func:`fastmix.theory.intervals.rigorous_intervals`.
-    comparison : ComparisonBounds
-        See :func:`comparison_bounds`.
-
-    Raises
-    ------
-    ValueError
-        If the intervals or the comparison are of models with other variables or states.
+    ``intervals`` are those of the projected model, see :func:`fastmix.theory.intervals.rigorous_intervals`; intervals
+    or a comparison of models with other variables or states are refused with a ``ValueError``.
 
     Examples
     --------
@@ -335,9 +325,8 @@ def _solve(matrix: Any, right: FloatArray, tol: float) -> FloatArray:
 
 
 def _dot(left: FloatArray, right: FloatArray) -> float:
-    return float(
-        np.einsum("i,i", left, right)
-    )  # in one thread: the same bits everywhere, and no waiting for busy cores
+    # In one thread: the same bits everywhere, and no waiting for busy cores.
+    return float(np.einsum("i,i", left, right))
 
 
 def _advice(matrix: Any, bounds: FloatArray, vacuous: BoolArray, contracting: bool, dependency: str) -> str:
