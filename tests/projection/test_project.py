@@ -46,7 +46,7 @@ def nearest_table(psi, dependency, z):
     np.add.at(columns, (np.arange(len(position))[:, None], position), sign)
     t = z * (4.0 if dependency == "range" else 2.0)
     x, memory = psi.reshape(-1).copy(), np.zeros(len(columns))
-    for _ in range(6000):
+    for _ in range(3000):
         for k, c in enumerate(columns):
             y = x + memory[k] * c
             excess = c @ y
