@@ -24,7 +24,7 @@ coordinates, which matters only where state counts differ, and by the variance o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -57,6 +57,7 @@ SOLVERS: dict[str, Callable[[EdgeCosts, Target], Solution]] = {
 }
 
 
+@dataclass(eq=False)
 class FeasibleSet:
     """Models on one graph whose dependency norm is bounded, and steps within them.
 
@@ -70,26 +71,21 @@ class FeasibleSet:
         After whose limit projections must be fast rather than exact.
     """
 
-    def __init__(
-        self,
-        model: MarkovRandomField,
-        *,
-        norm_bound: float,
-        norm: Norm = "inf",
-        dependency: Dependency = "range",
-        solver: Literal["fast"] | PaperDual = "fast",
-        tol: float = 1e-6,
-        max_iter: int = 10_000,
-        clock: Clock = NO_LIMIT,
-    ) -> None:
-        self.model = model
-        self.norm_bound, self.norm, self.dependency = norm_bound, norm, dependency
-        self.solver, self.tol, self.max_iter, self.clock = solver, tol, max_iter, clock
-        self.num_projections = 0
-        self.num_inexact = 0
-        self._even: FloatArray | None = None  # multipliers of the last projection that counted all tables alike
-        self._metrics: dict[Coordinates, Metric] = {}
-        self._multipliers: dict[Coordinates, FloatArray | None] = {}
+    model: MarkovRandomField
+    _: KW_ONLY
+    norm_bound: float
+    norm: Norm = "inf"
+    dependency: Dependency = "range"
+    solver: Literal["fast"] | PaperDual = "fast"
+    tol: float = 1e-6
+    max_iter: int = 10_000
+    clock: Clock = NO_LIMIT
+    num_projections: int = field(default=0, init=False)
+    num_inexact: int = field(default=0, init=False)
+    # Multipliers of the last projection that counted all tables alike; of the last in each coordinates.
+    _even: FloatArray | None = field(default=None, init=False)
+    _multipliers: dict[Coordinates, FloatArray | None] = field(default_factory=dict, init=False)
+    _metrics: dict[Coordinates, Metric] = field(default_factory=dict, init=False)
 
     def measure(self, model: MarkovRandomField, clock: Clock | None = None) -> tuple[FloatArray, float]:
         """The dependency of every edge (m,), the larger of both directions, and its norm from above."""

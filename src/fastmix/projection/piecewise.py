@@ -121,14 +121,14 @@ class PiecewiseObjective(Objective):
             name = _choose(model)
         self.clock.check()
         if name == "adjacent-pairs":
-            return [_Trees(merge_lines(model, grid_ladders(model, name)), model.parameters)]
+            return [_Trees(merge_lines(model, grid_ladders(model, name)), model.parameters, self.clock)]
         if name == "rows-and-columns":
             pieces = grid_lines(model, name)
         else:
             pieces = covering_spanning_trees(model.num_variables, model.edges, seed=self.seed, clock=self.clock)
-        forest = split_trees(model, pieces)
+        forest = split_trees(model, pieces, self.clock)
         assert forest is not None
-        return [_Trees(forest, model.parameters)]
+        return [_Trees(forest, model.parameters, self.clock)]
 
     def evaluate(self, theta: MarkovRandomField) -> tuple[float, FloatArray]:
         """Value and gradient, both exact."""
@@ -167,9 +167,11 @@ class _Group(Protocol):
 class _Trees:
     """Pieces without cycles, all at once."""
 
-    def __init__(self, forest: Forest, psi: FloatArray) -> None:
+    def __init__(self, forest: Forest, psi: FloatArray, clock: Clock) -> None:
         self.forest = forest
+        clock.check()
         self.psi = forest.potentials(psi)
+        clock.check()
         self.psi_log_z, passed = forest.solve_up(self.psi)
         self.psi_marginals = forest.solve_down(self.psi, passed)
         self._potentials = self.psi
@@ -247,9 +249,9 @@ def _own_pieces(model: MarkovRandomField, pieces: Sequence[Sequence[int]], clock
         else:
             trees.append(edges)
     if trees:
-        forest = split_trees(model, trees)
+        forest = split_trees(model, trees, clock)
         assert forest is not None
-        groups.insert(0, _Trees(forest, model.parameters))
+        groups.insert(0, _Trees(forest, model.parameters, clock))
     return groups
 
 
@@ -356,16 +358,18 @@ class Forest:
         return marginals
 
 
-def split_trees(model: MarkovRandomField, pieces: list[IntArray]) -> Forest | None:
+def split_trees(model: MarkovRandomField, pieces: list[IntArray], clock: Clock = NO_LIMIT) -> Forest | None:
     """The forest of pieces given by their edges; None if some piece has a cycle."""
     n = model.num_variables
     piece = np.repeat(np.arange(len(pieces)), [len(p) for p in pieces])
     edge = np.concatenate([np.zeros(0, dtype=np.int64), *pieces]).astype(np.int64)
     keys, local = np.unique(piece[:, None] * n + model.edges[edge], return_inverse=True)
     variable, piece_of = keys % n, keys // n
+    clock.check()
     removed, above, links = strip_leaves(len(keys), local.reshape(-1, 2))
     if len(removed) < len(keys):
         return None
+    clock.check()
     turn = np.argsort(piece_of[removed], kind="stable")
     order, above, links = removed[turn], above[turn], links[turn]
     place = np.empty(len(keys), dtype=np.int64)

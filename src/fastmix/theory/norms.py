@@ -28,6 +28,7 @@ _EPS = float(np.finfo(np.float64).eps)
 # while that takes a fraction of a second, looser for millions of variables with many eigenvalues near the largest.
 _SLACK_AFTER = ((5e7, 1e-10), (4e8, 1e-8), (1.5e9, 1e-6), (math.inf, 1e-4))
 _MAX_VISITS = 6e9  # about ten seconds; then the slack grows until the vector at hand proves something
+_LEAST_STEPS = 24  # whatever the clock says: about a second for a million variables, and the norm to a few per cent
 _STORED_BYTES = 2**27  # Lanczos vectors are kept up to here, and beyond computed a second time
 
 
@@ -174,7 +175,7 @@ def _perron_bound(
     while True:
         run.step()
         work = float(run.steps) * visits
-        last = run.exhausted or work > _MAX_VISITS or clock.past()
+        last = run.exhausted or work > _MAX_VISITS or (run.steps >= _LEAST_STEPS and clock.past())
         if run.steps < next_check and not last:
             continue
         next_check = run.steps + 4 + run.steps // 4
