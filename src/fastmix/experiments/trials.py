@@ -121,7 +121,7 @@ def _run_once(model: MarkovRandomField, name: str, options: Mapping[str, Any], s
             "squared_distance": result.squared_distance,
             "iterations": int(result.stats.get("iterations", 0)),
         }
-        inner = getattr(result.solver_state, "inner_iterations", None)
+        inner = result.stats.get("inner_iterations")
         if inner is not None:
             answer.facts["inner_iterations"] = int(inner)
         answer.seconds |= seconds
