@@ -250,7 +250,7 @@ TOO_LARGE: dict[str, Callable[[], object]] = {
     "accuracy": lambda: fastmix.sample(TREE, accuracy=1e-9),
     "ensembles": lambda: fastmix.temper(TREE, num_ensembles=HUGE),
     "replicas": lambda: fastmix.temper(TREE, num_replicas=HUGE),
-    "perfect samples": lambda: fastmix.perfect_sample(TREE, num_samples=HUGE),
+    "perfect samples": lambda: fastmix.perfect_sample(TREE, num_draws=HUGE),
     "exact draws": lambda: fastmix.draw_exact(TREE, num_draws=HUGE),
     "enumeration": lambda: exact.enumerate_model(
         instances.ising_tree(40, coupling_max=1.0, seed=0), max_configurations=2**60

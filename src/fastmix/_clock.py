@@ -9,8 +9,9 @@ import time
 from collections.abc import Iterator
 
 from fastmix._checks import check_seconds
+from fastmix._progress import Listener, Progress
 
-__all__ = ["NO_LIMIT", "Clock", "OutOfTimeError", "compiling"]
+__all__ = ["NO_LIMIT", "Clock", "OutOfTimeError", "compiling", "is_compiling"]
 
 
 class OutOfTimeError(Exception):
@@ -28,6 +29,10 @@ class _Compiled:
     def seconds(self, now: float) -> float:
         with self._lock:
             return self._total + (now - self._since if self._active else 0.0)
+
+    @property
+    def active(self) -> bool:
+        return self._active > 0
 
     def change(self, by: int) -> None:
         with self._lock:
@@ -50,13 +55,25 @@ def compiling() -> Iterator[None]:
         _COMPILED.change(-1)
 
 
+def is_compiling() -> bool:
+    """Whether some thread of this process is compiling."""
+    return _COMPILED.active
+
+
 class Clock:
-    """Time since a call began, and the limit on it.
+    """Time since a call began, the limit on it, and whom to tell how far it has come.
 
     Parameters
     ----------
     limit : float, optional
         Seconds, compiling not included; no limit by default.
+    default : float, optional
+        The limit of callers who gave none. ``asked`` remembers what they gave: only a limit that was asked for is a
+        plan to be filled.
+    listener : callable, optional
+        Called with a :class:`fastmix.Progress` by :meth:`report`.
+    what : str
+        Name of the work.
 
     Examples
     --------
@@ -65,8 +82,17 @@ class Clock:
     (False, True, inf)
     """
 
-    def __init__(self, limit: float | None = None) -> None:
-        self.limit = check_seconds(limit)
+    def __init__(
+        self,
+        limit: float | None = None,
+        *,
+        default: float | None = None,
+        listener: Listener | None = None,
+        what: str = "",
+    ) -> None:
+        self.asked = check_seconds(limit)
+        self.limit = default if self.asked is None else self.asked
+        self._listener, self._what = listener, what
         self._begin = time.perf_counter()
         self._before = _COMPILED.seconds(self._begin)
 
@@ -98,13 +124,21 @@ class Clock:
 
     def part(self, share: float) -> Clock:
         """A clock that ends when a share of what is left of this one is used up."""
-        part = Clock()
-        part.limit = None if self.limit is None else share * self.left()
+        part = Clock(listener=self._listener, what=self._what)
+        part.limit = None if self.limit is None else max(_LEAST, share * self.left())
+        part.asked = None if self.asked is None else part.limit
         return part
 
     def rest(self, share: float = 1.0) -> float | None:
         """The limit of a call to make now, more than 0: an answer must come even when the time is over."""
         return None if self.limit is None else max(_LEAST, share * self.left())
+
+    def report(self, done: int, total: int | None, unit: str, *, per_second: float | None = None) -> None:
+        """Tell whoever listens how far the work has come."""
+        if self._listener is not None:
+            seconds = self.seconds()
+            speed = done / seconds if per_second is None else per_second
+            self._listener(Progress(done, total, unit, speed, seconds, self._what))
 
     def stats(self) -> dict[str, float]:
         """What a result says about its time: ``seconds``, and ``compile_seconds`` among them."""

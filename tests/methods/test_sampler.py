@@ -85,8 +85,8 @@ def same(a: SampleResult, b: SampleResult) -> None:
         assert (x is None) == (y is None)
         if x is not None:
             np.testing.assert_array_equal(x, y, err_msg=name)
-    assert [t for t, _ in a.trace] == [t for t, _ in b.trace]
-    for (_, x), (_, y) in zip(a.trace, b.trace, strict=True):
+    assert [t for t, _ in a.history] == [t for t, _ in b.history]
+    for (_, x), (_, y) in zip(a.history, b.history, strict=True):
         np.testing.assert_array_equal(x, y)
     assert a.status == b.status
     assert a.stats["num_sweeps"] == b.stats["num_sweeps"]
@@ -278,12 +278,12 @@ def test_draws_beyond_memory_are_refused(monkeypatch):
 
 def test_traces_are_the_running_marginals():
     options = {"num_chains": 5, "burn_in": 4, "seed": 3}
-    full = sample(lopsided(), num_sweeps=300, trace_at=[300, 50, 7, 50], **options)
-    assert [t for t, _ in full.trace] == [7, 50, 300]
-    for t, marginals in full.trace:
+    full = sample(lopsided(), num_sweeps=300, history_at=[300, 50, 7, 50], **options)
+    assert [t for t, _ in full.history] == [7, 50, 300]
+    for t, marginals in full.history:
         shorter = sample(lopsided(), num_sweeps=t, **options)
         np.testing.assert_allclose(marginals, shorter.node_marginals, rtol=0, atol=1e-12)
-    np.testing.assert_array_equal(full.trace[-1][1], full.node_marginals)
+    np.testing.assert_array_equal(full.history[-1][1], full.node_marginals)
 
 
 # -- starting and going on --------------------------------------------------------------------------------------------
@@ -516,7 +516,7 @@ def test_an_interrupt_returns_what_was_collected(monkeypatch):
     assert result.status == Status.INTERRUPTED
     assert result.stats["num_sweeps"] == 320
     monkeypatch.undo()
-    trace = sample(WEAK, trace_at=[320], **options).trace
+    trace = sample(WEAK, history_at=[320], **options).history
     np.testing.assert_allclose(result.node_marginals, trace[0][1], rtol=0, atol=1e-12)
     assert np.isfinite(result.std_error).all()
     assert "interrupted" in result.status.advice
@@ -564,7 +564,7 @@ def test_progress_is_told(monkeypatch):
 # -- checkpoints ------------------------------------------------------------------------------------------------------
 
 RUN = {"num_chains": 8, "num_sweeps": 640, "burn_in": 60, "seed": 5, "edge_marginals": True, "num_draws": 7,
-       "trace_at": [100, 333]}  # fmt: skip
+       "history_at": [100, 333]}  # fmt: skip
 
 CHILD = """
 import itertools, os, signal, sys
@@ -612,7 +612,7 @@ def test_interrupted_runs_go_on_to_the_same_bits(calls, torn, kind, tmp_path, mo
     if kind == "counts":
         options["estimator"] = "counts"
     if kind == "everything":  # edges are counted after every sweep, so that the interrupt comes between two batches
-        options |= {"edge_marginals": True, "num_draws": 40, "trace_at": [3, 25]}
+        options |= {"edge_marginals": True, "num_draws": 40, "history_at": [3, 25]}
     expected = sample(lopsided(), **options)
     monkeypatch.setattr(sampler.Engine, "updates_per_step", 3 * 5 * 10)
     path = tmp_path / "run.npz"
@@ -663,7 +663,7 @@ def test_checkpoints_of_other_runs_are_refused(tmp_path, monkeypatch):
         {"estimator": "counts"},
         {"num_draws": 1},
         {"edge_marginals": True},
-        {"trace_at": [5]},
+        {"history_at": [5]},
         {"start": np.zeros((3, 9), dtype=int)},
         {"evidence": {0: 1}},
     ]
@@ -759,7 +759,7 @@ def test_checkpoints_of_other_versions_are_named(tmp_path):
 
 
 def test_results_as_plain_data():
-    result = sample(lopsided(), num_chains=4, num_sweeps=100, seed=1, evidence={"a": "s0"}, trace_at=[10])
+    result = sample(lopsided(), num_chains=4, num_sweeps=100, seed=1, evidence={"a": "s0"}, history_at=[10])
     data = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert data["method"] == "gibbs"
     assert [len(m) for m in data["marginals"]] == [len(m) for m in data["std_error"]] == [2, 3, 4, 2, 2]

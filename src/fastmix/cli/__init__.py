@@ -10,31 +10,75 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from types import FrameType
 from typing import Annotated
 
 import typer
 
 from fastmix import __version__
+from fastmix._clock import is_compiling
 from fastmix.cli import answers, applications, models, theory
+from fastmix.cli.options import with_method_options
 from fastmix.errors import BadFileError, FastmixError, NotConvergedError, printable
 
-__all__ = ["app", "main"]
+__all__ = ["main"]
 
 _INTERRUPTED = 130  # what the parser makes of Ctrl-C; no command uses it
 
-app = typer.Typer(
-    help="Marginal inference in discrete pairwise Markov random fields, with guarantees.",
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for _command in (
-    models.info, answers.infer, answers.compare, answers.sample, theory.certify, theory.project,
+_COMMANDS = (
+    models.info, answers.infer, answers.compare, answers.sample, answers.temper, theory.certify, theory.project,
     applications.denoise, applications.experiment, models.convert, applications.warm_up,
-):  # fmt: skip
-    app.command()(_command)
-app.add_typer(models.generate, name="generate")
+)  # fmt: skip
+
+
+def _make_app(arguments: list[str]) -> typer.Typer:
+    """The parser; options of methods are looked up only for the command that is called."""
+    app = typer.Typer(
+        help="Marginal inference in discrete pairwise Markov random fields, with guarantees.",
+        add_completion=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for command in _COMMANDS:
+        if (takes := _METHODS_OF.get(command)) is None:
+            app.command()(command)
+        elif command.__name__ in arguments[:1]:
+            app.command()(with_method_options(command, takes(arguments)))
+        else:
+            app.command(command.__name__, help=command.__doc__)(_nothing)
+    app.add_typer(models.generate, name="generate")
+    return app
+
+
+def _nothing() -> None:
+    """Stands for a command that is not called."""
+
+
+def _all_methods(arguments: list[str]) -> tuple[str, ...]:
+    """Every method that is known, and the one named, which may be of a package that is not imported yet."""
+    from fastmix.methods.base import find_method, method_names
+
+    for before, word in pairwise(["", *arguments]):
+        if before == "--method" or word.startswith("--method="):
+            with contextlib.suppress(FastmixError):
+                find_method(word.removeprefix("--method="))
+    return method_names()
+
+
+def _samplers(arguments: list[str]) -> tuple[str, ...]:  # noqa: ARG001
+    from fastmix.methods.sampler import SAMPLERS
+
+    return SAMPLERS
+
+
+_METHODS_OF = {
+    answers.infer: _all_methods,
+    answers.sample: _samplers,
+    answers.temper: lambda _: ("tempered",),
+    applications.denoise: _all_methods,
+}
 
 
 def _version(value: bool) -> None:
@@ -43,7 +87,6 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
@@ -66,16 +109,12 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    """Ctrl-C is a KeyboardInterrupt, except within imports and the compiler: there the process ends at once."""
-    # Callbacks of LLVM swallow exceptions or crash on them, and half-done imports are of no use to anyone.
-    while frame is not None:
-        module = str(frame.f_globals.get("__name__"))
-        if module.split(".")[0] in ("numba", "llvmlite") or frame.f_code.co_filename.startswith("<frozen importlib"):
-            if sys.stderr.isatty():
-                os.write(2, b"\r\x1b[2K\x1b[?25h")  # the line and the cursor that the spinner took
-            os.write(2, b"fastmix: interrupted\n")
-            os._exit(1)
-        frame = frame.f_back
+    """Ctrl-C is a KeyboardInterrupt, except while something compiles: there the process ends at once."""
+    if is_compiling():  # callbacks of LLVM swallow exceptions or crash on them
+        if sys.stderr.isatty():
+            os.write(2, b"\r\x1b[2K\x1b[?25h")  # the line and the cursor that a bar took
+        os.write(2, b"fastmix: interrupted\n")
+        os._exit(1)
     raise KeyboardInterrupt
 
 
@@ -109,7 +148,7 @@ def _run(arguments: list[str]) -> int:
 def _run_command(arguments: list[str]) -> int:
     try:
         _prepare_streams()
-        code = app(arguments, prog_name="fastmix", standalone_mode=False)
+        code = _make_app(arguments)(arguments, prog_name="fastmix", standalone_mode=False)
         sys.stdout.flush()
         if code == _INTERRUPTED:
             raise KeyboardInterrupt

@@ -1,34 +1,29 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share, and those that come from the fields of the methods."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, cast
+import inspect
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
 if TYPE_CHECKING:
-    from fastmix.projection import Divergence
+    from fastmix.methods.base import Method
 
 __all__ = [
-    "Accuracy", "AnySeed", "AsJson", "Backend", "BurnIn", "CheckpointFile", "DivergenceName", "Evidence",
-    "MemoryLimit", "Model", "NumChains", "NumSweeps", "NumThreads", "Output", "TimeLimit",
-    "parse_divergence",
+    "AnySeed", "AsJson", "Backend", "DivergenceName", "Evidence", "MemoryLimit", "Model", "NumThreads", "Output",
+    "TimeLimit", "with_method_options",
 ]  # fmt: skip
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="UAI or npz file, plain, gzip or xz; - is stdin.")]
 Evidence = Annotated[str | None, typer.Option("--evidence", "-e", metavar="FILE", help="Observed states (UAI).")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 Output = Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write; - is stdout.")]
-NumChains = Annotated[int | None, typer.Option(help="Independent chains; 64 by default, fewer for very large models.")]
-NumSweeps = Annotated[int | None, typer.Option(help="Sweeps averaged in every chain; 10,000 by default.")]
-BurnIn = Annotated[int | None, typer.Option(help="Sweeps before; a tenth of --num-sweeps by default.")]
-Accuracy = Annotated[
-    float | None, typer.Option(help="Instead of sweeps: error to reach with 95 % confidence, for certified models.")
-]
 AnySeed = Annotated[int | None, typer.Option(help="The same seed gives the same answer; drawn when not given.")]
 TimeLimit = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", help="Return what there is then; compiling and files are not counted."),
+    typer.Option(metavar="SECONDS", help="Return what there is then (60 by default); compiling is not counted."),
 ]
 Backend = Annotated[
     str | None,
@@ -41,26 +36,50 @@ MemoryLimit = Annotated[
 DivergenceName = Annotated[
     str | None, typer.Option("--divergence", help="euclidean, kl, piecewise-kl or reversed-kl: what closest means.")
 ]
-CheckpointFile = Annotated[
-    str | None, typer.Option("--checkpoint", metavar="FILE", help="Save the run here, and go on from it if it exists.")
-]
 
 
-def parse_divergence(name: str | None, backend: str | None = None) -> Divergence | None:
-    """The divergence with this name, with its default settings but for the backend; None stays None."""
-    if name is backend is None:
-        return None
-    from fastmix.projection import KL, Euclidean, PiecewiseKL, ReversedKL
+def with_method_options(command: Callable[..., None], names: Iterable[str]) -> Callable[..., None]:
+    """The command with an option for every field of the methods named, which it gets as a dict in ``options``."""
+    from fastmix.methods.base import find_method, options_of
 
-    if backend is not None:
-        if name != "reversed-kl":
-            raise ValueError(f"--backend needs --divergence reversed-kl, whose chains it is for, got {name or 'none'}")
-        if backend not in ("cpu", "cuda", "auto"):
-            raise ValueError(f"--backend must be cpu, cuda or auto, got {backend!r}")
-        return ReversedKL(backend=cast("Any", backend))
-    known: dict[str, type[Divergence]] = {
-        "euclidean": Euclidean, "kl": KL, "piecewise-kl": PiecewiseKL, "reversed-kl": ReversedKL
-    }  # fmt: skip
-    if name not in known:
-        raise ValueError(f"--divergence must be one of {', '.join(known)}, got {name!r}")
-    return known[name]()
+    types: dict[str, Any] = get_type_hints(command, include_extras=True)
+    signature = inspect.signature(command)
+    parameters = {name: p.replace(annotation=types[name]) for name, p in signature.parameters.items()}
+    del parameters["options"]
+    fixed, parsers = set(parameters), {}
+    for name in names:
+        method = find_method(name)
+        for field in options_of(method).values():
+            if not field.metadata.get("cli", True) or field.name in parameters:
+                continue
+            kind = str if field.metadata.get("parse") else _plain_type(method, field.name)
+            annotation = Annotated[kind | None, typer.Option(help=field.metadata.get("help", ""))]  # type: ignore[valid-type]
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            parameters[field.name] = inspect.Parameter(field.name, keyword, default=None, annotation=annotation)
+            parsers[field.name] = field.metadata.get("parse")
+
+    def run(**given: Any) -> None:
+        own = {name: given.pop(name) for name in list(given) if name not in fixed}
+        chosen = {name: _parse(name, parsers[name], value) for name, value in own.items() if value is not None}
+        command(**given, options=chosen)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__annotations__ = {name: p.annotation for name, p in parameters.items()}
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters.values()]
+    )
+    return run
+
+
+def _parse(name: str, parse: Callable[[str], Any] | None, value: Any) -> Any:
+    try:
+        return value if parse is None else parse(value)
+    except ValueError as error:
+        raise ValueError(str(error).replace(name, f"--{name.replace('_', '-')}", 1)) from None
+
+
+def _plain_type(method: type[Method], name: str) -> type:
+    """What the command line reads a field as: the first of the types that it may have."""
+    hint = get_type_hints(method)[name]
+    kinds = [kind for kind in (hint, *get_args(hint)) if kind in (bool, int, float)]
+    return kinds[0] if kinds else str

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fastmix._progress import Progress
 from fastmix.errors import FormatError
 from fastmix.experiments.environment import describe_machine
 from fastmix.experiments.execution import CrashError, LocalPool, LostError, Pool, SharedExecutor, run_in_order
@@ -24,25 +25,6 @@ from fastmix.io.files import atomic_write, display_name
 from fastmix.results import Status
 
 __all__ = ["ExperimentResult", "Progress", "completed_rows", "read_settings", "run_experiment"]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is.
-
-    Attributes
-    ----------
-    experiment : str
-    done, total : int
-        Rows on disk, and rows in all.
-    seconds_left : float or None
-        Estimated from the rows that this run has made; None before the first.
-    """
-
-    experiment: str
-    done: int
-    total: int
-    seconds_left: float | None
 
 
 @dataclass(frozen=True)
@@ -242,9 +224,8 @@ def _run(
                 made += len(rest.calls)
                 done += len(task.calls)
                 if progress is not None:
-                    left = sum(len(other.calls) for other in pending) - made
-                    each = (time.perf_counter() - begin) / made if made else None
-                    progress(Progress(experiment.name, done, total, None if each is None else each * left))
+                    seconds = time.perf_counter() - begin
+                    progress(Progress(done, total, "rows", made / seconds, seconds, experiment.name))
         finally:
             results.close()
             if alone is not None:

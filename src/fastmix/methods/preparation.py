@@ -15,7 +15,6 @@ from fastmix.model.reduce import Reduction, reduce_model
 __all__ = [
     "check_fraction",
     "find_allowed",
-    "plain_evidence",
     "reduce_to_supported",
 ]
 
@@ -142,8 +141,3 @@ def check_fraction(name: str, value: Any) -> float:
     if not 0.0 <= number < 1.0:
         raise ValueError(f"{name} must be a number from 0 to below 1, got {value!r}")
     return number
-
-
-def plain_evidence(evidence: Evidence | None) -> dict[str, int | str] | None:
-    """Evidence as it is noted in the provenance."""
-    return None if evidence is None else {str(k): v for k, v in evidence.items()}

@@ -120,7 +120,7 @@ def edge_costs(model: MarkovRandomField, bound: Literal["range", "linf"], clock:
     -----
     Microseconds per edge up to 5 states, about 10 ms for 11 x 11 tables, seconds for 21 x 21.
     """
-    _check_finite(model)
+    check_finite(model)
     m = model.num_edges
     if bound == "range" and m and (model.num_states[model.edges] == 2).all():
         rho = np.abs(model.log_pairwise.reshape(-1, 4) @ _ISING) / 4.0
@@ -254,7 +254,8 @@ def contrasts(num_rows: int, num_cols: int, bound: str) -> tuple[IntArray, Float
     return np.array(position, dtype=np.int64).reshape(-1, 4), sign.reshape(-1, 4)
 
 
-def _check_finite(model: MarkovRandomField) -> None:
+def check_finite(model: MarkovRandomField) -> None:
+    """Refuse a model with a table that forbids a pair of states, naming the edge."""
     if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
         entry = int(np.flatnonzero(model.log_pairwise == -np.inf)[0])
         e = int(np.searchsorted(model.pairwise_offsets, entry, side="right")) - 1
