@@ -20,8 +20,9 @@ def two_parts(monkeypatch):
 
 
 def test_parts_are_named_and_timed(two_parts):
-    named: list[str] = []
-    result = fastmix.warm_up(progress=named.append)
+    told: list[fastmix.Progress] = []
+    result = fastmix.warm_up(progress=told.append)
+    named = [report.what for report in told]
     assert named == list(result.parts) == ["exact", "gibbs"]
     assert set(result.parts.values()) == {0.0}
     assert result.stats["compile_seconds"] == 0.0

@@ -174,7 +174,7 @@ class DrawResult(InferenceResult):
         return np.array(self.states, dtype=dtype, copy=True if copy is None else copy)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("T", "astype", "dtype", "ndim", "reshape", "shape", "size", "tolist"):
+        if name in ("T", "astype", "dtype", "max", "mean", "min", "ndim", "reshape", "shape", "size", "sum", "tolist"):
             return getattr(self.states, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

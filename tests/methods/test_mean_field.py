@@ -248,10 +248,14 @@ def test_interrupt_returns_what_there_is(monkeypatch):
         original(*arguments)
 
     monkeypatch.setattr(MODULE, "_follow", follow)
-    result = mean_field(ising_grid(3, 3, coupling_max=1.0, seed=0), seed=0)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        mean_field(ising_grid(3, 3, coupling_max=1.0, seed=0), seed=0)
+    result = stopped.value.result
     assert (result.status, result.stats["num_starts"]) == (Status.INTERRUPTED, 2)
     # Before the first sweep there is nothing but the uniform start.
-    result = mean_field(ising_grid(3, 3, coupling_max=1.0, seed=0), seed=0)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        mean_field(ising_grid(3, 3, coupling_max=1.0, seed=0), seed=0)
+    result = stopped.value.result
     assert result.status == Status.INTERRUPTED
     assert result.marginal(0).tolist() == [0.5, 0.5]
 

@@ -216,8 +216,8 @@ def test_refusals():
 
 def test_progress_and_statistics():
     calls = []
-    samples = perfect_sample(MIXED, num_draws=40, seed=1, progress=lambda *a: calls.append(a))
-    assert calls[-1][:2] == (40, 40)
+    samples = perfect_sample(MIXED, num_draws=40, seed=1, progress=calls.append)
+    assert (calls[-1].done, calls[-1].total, calls[-1].unit) == (40, 40, "draws")
     assert samples.stats["updates"] == int((2 * samples.num_sweeps - 1).sum()) * 4
     assert samples.node_marginals.reshape(-1, 2).sum(axis=1) == pytest.approx(np.ones(4))
 

@@ -197,7 +197,11 @@ def draw_exact(
         draws = twins.expand_draws(draws, rng)
     states = reduction.expand_states(draws)
     mean, error = DrawResult.frequencies(model, states)
-    options: dict[str, Any] = {"num_draws": num_draws, "evidence": plain_evidence(evidence), "memory_limit": memory_limit}
+    options: dict[str, Any] = {
+        "num_draws": num_draws,
+        "evidence": plain_evidence(evidence),
+        "memory_limit": memory_limit,
+    }
     return DrawResult(
         model=model,
         method="exact",

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
-from fastmix._checks import check_choice, check_threads, choose_seed
+from fastmix._checks import check_threads, choose_seed
 from fastmix._clock import Clock
 from fastmix._progress import Report, listening
 from fastmix.errors import Interrupted, UnfitMethodError
@@ -241,11 +241,12 @@ def run_method(
     """The answer of a method about all variables of a model, see :func:`fastmix.infer`."""
     check_model(model)
     backend = "cpu" if backend is None else backend
-    check_choice("backend", backend, BACKENDS)
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be cpu, cuda or auto, got {backend!r}")
     refuse_unknown(type(method), {k: v for k, v in {"seed": seed, "num_threads": num_threads}.items() if v is not None})
     if backend == "cuda" and not method.on_gpu:
         raise UnfitMethodError(
-            f"backend must be cpu for the method {method.name}, got 'cuda'; Gibbs sampling can run on a GPU"
+            f"backend must be cpu for {method.name.title()}, got 'cuda'; Gibbs sampling can run on a GPU"
         )
     if log_z and not method.gives_log_z:
         raise UnfitMethodError(f"the method {method.name} gives no log Z; exact, tempered and loopy-bp do")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from fastmix._progress import Report
+from fastmix.methods.auto import Choice, choose_method
 from fastmix.methods.base import METHODS, Method, make_method, run_method
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.results import InferenceResult
 
-__all__ = ["METHODS", "infer"]
+__all__ = ["METHODS", "Choice", "choose_method", "infer"]
 
 
 def infer(

@@ -173,6 +173,9 @@ class _Sampler(Method):
     start: Any = option("dispersed", help="Where chains start: dispersed or random.")
     checkpoint: str | None = option(help="File to save the run in, and to go on from if it exists.")
     checkpoint_seconds: float = option(30.0, help="Seconds between two writes of the checkpoint.")
+    estimator: Literal["rao-blackwell", "counts"] = option(
+        "rao-blackwell", help="What is averaged: rao-blackwell (conditional probabilities) or counts (states)."
+    )
 
     def __post_init__(self) -> None:
         for name, least in (("num_chains", 1), ("num_sweeps", 1), ("burn_in", 0), ("num_draws", 0)):
@@ -180,6 +183,8 @@ class _Sampler(Method):
                 check_count(name, value, least=least)
         object.__setattr__(self, "history_at", tuple(sorted(set(self.history_at))))
         check_positive("checkpoint_seconds", self.checkpoint_seconds, "number of seconds", or_zero=True)
+        if self.estimator not in ("rao-blackwell", "counts"):
+            raise ValueError(f"estimator must be rao-blackwell or counts, got {self.estimator!r}")
         if isinstance(self.start, str) and self.start not in ("dispersed", "random"):
             raise ValueError(f"start must be dispersed, random, configurations or a SampleResult, got {self.start!r}")
 
@@ -208,16 +213,11 @@ class Gibbs(_Sampler):
         help="Instead of sweeps: error to reach with 95 % confidence, for certified models."
     )
     schedule: Literal["systematic", "random"] = option("systematic", help="Order of updates: systematic or random.")
-    estimator: Literal["rao-blackwell", "counts"] = option(
-        "rao-blackwell", help="What is averaged: rao-blackwell (conditional probabilities) or counts (states)."
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.schedule not in ("systematic", "random"):
             raise ValueError(f"schedule must be systematic or random, got {self.schedule!r}")
-        if self.estimator not in ("rao-blackwell", "counts"):
-            raise ValueError(f"estimator must be rao-blackwell or counts, got {self.estimator!r}")
         if self.accuracy is not None:
             check_accuracy(self.accuracy)
             if not self.num_chains is self.num_sweeps is self.burn_in is None:
@@ -314,7 +314,8 @@ def sample(
         model sets the burn-in and Hoeffding's bound the number of chains; refused for models without a certificate.
     schedule : {"systematic", "random"}
     estimator : {"rao-blackwell", "counts"}
-        Average the conditional probabilities of the updates, or the states themselves.
+        Average the conditional probabilities of the updates, or the states themselves (of Swendsen-Wang only for edge
+        marginals: nodes always have the probabilities that clusters draw from).
     evidence : mapping, optional
     edge_marginals : bool
         Average over about 1,000 configurations of every chain: the conditional probabilities of either end of an edge
@@ -379,6 +380,8 @@ def sample(
         "checkpoint_seconds": checkpoint_seconds, "max_sweeps": max_sweeps,
     }  # fmt: skip
     find_method(method, among=SAMPLERS)
+    if accuracy is not None and method != "gibbs":
+        raise ValueError(f"accuracy must come with method='gibbs', which the certificate is for, got {method!r}")
     return run_method(
         make_method(method, options),
         model,
@@ -398,8 +401,7 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     gibbs = method if isinstance(method, Gibbs) else None
     accuracy = None if gibbs is None else gibbs.accuracy
     schedule: Literal["systematic", "random"] = "systematic" if gibbs is None else gibbs.schedule
-    estimator = "rao-blackwell" if gibbs is None else gibbs.estimator
-    start, num_draws = method.start, method.num_draws
+    start, num_draws, estimator = method.start, method.num_draws, method.estimator
     saved = None if method.checkpoint is None else Checkpoint(method.checkpoint, method.checkpoint_seconds)
     plan = _plan(model, method, accuracy, schedule)
     _check_chains(model, plan, accuracy, backend)
