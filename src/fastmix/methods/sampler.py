@@ -651,6 +651,7 @@ class _Run:
         self._set_stops()
         self.seconds = 0.0
         self.fills_time = self.fills_burn_in = False  # whether a time limit is to be used up
+        self.timed = 0, 0.0  # sweeps and seconds of the burn-in when it was last planned
 
     def _set_stops(self) -> None:
         """When to note what, by the number of sweeps that are planned."""
@@ -665,13 +666,14 @@ class _Run:
 
     def _fill_time(self, clock: Clock) -> None:
         """After the burn-in, plan what the time leaves room for: first a tenth of it to burn in."""
-        each = self.seconds / max(1, self.plan.burn_in)
-        if self.fills_burn_in and each > 0.0:
-            self.fills_burn_in = False
-            more = int((_BURN_SHARE * (clock.limit or 0.0) - clock.used()) / each)
-            if more > 0:
-                self.plan, self.done = replace(self.plan, burn_in=self.plan.burn_in + more), -more
-                return
+        sweeps, seconds = self.timed
+        each = (self.seconds - seconds) / max(1, self.plan.burn_in - sweeps)  # latest: first steps are small and slow
+        self.timed = self.plan.burn_in, self.seconds
+        rest = _BURN_SHARE * (clock.limit or 0.0) - clock.used()
+        if self.fills_burn_in and rest > 0.2 * _BURN_SHARE * (clock.limit or 0.0) and each > 0.0:
+            more = max(1, int(rest / each))
+            self.plan, self.done = replace(self.plan, burn_in=self.plan.burn_in + more), -more
+            return
         affordable = int(_MARGIN * clock.left() / each) if each > 0.0 else 0
         self.plan = replace(self.plan, num_sweeps=max(self.plan.num_sweeps, affordable))
         self._set_stops()
