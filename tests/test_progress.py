@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from fastmix import MarkovRandomField, Progress, _progress, infer
-from fastmix._progress import listening
+from fastmix import MarkovRandomField, Progress, _clock, infer
+from fastmix._clock import listening
 
 TINY = MarkovRandomField.ising([(0, 1)], coupling=0.3)
 
@@ -32,7 +32,7 @@ def test_what_may_be_asked_for():
 
 def test_nothing_is_loaded_where_nobody_watches():
     code = "import fastmix, sys, time\n"
-    code += "from fastmix import _progress\n_progress._PATIENCE = 0.0\n"
+    code += "from fastmix import _clock\n_clock._PATIENCE = 0.0\n"
     code += "model = fastmix.MarkovRandomField.ising([(0, 1)], coupling=0.3)\n"
     code += "fastmix.infer(model, method='loopy-bp')\nassert 'rich' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
@@ -41,8 +41,8 @@ def test_nothing_is_loaded_where_nobody_watches():
 
 @pytest.mark.parametrize("seconds", [0.0, 0.6])
 def test_a_bar_appears_for_long_calls_only(seconds, monkeypatch, capsys):
-    monkeypatch.setattr(_progress, "bar_shown", lambda: True)
-    monkeypatch.setattr(_progress, "_PATIENCE", 0.2)
+    monkeypatch.setattr(_clock, "bar_shown", lambda: True)
+    monkeypatch.setattr(_clock, "_PATIENCE", 0.2)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("FORCE_COLOR", "1")
     with listening("auto", "work") as tell:

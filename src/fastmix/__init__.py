@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 # fmt: off
 if TYPE_CHECKING:  # for the type checker, which cannot read the table below
-    from fastmix._progress import Progress
+    from fastmix._clock import Progress
     from fastmix.errors import (
         BadFileError, FastmixError, FormatError, Interrupted, ModelError, NotConvergedError, ResourceError,
         UnfitMethodError,
@@ -47,7 +47,7 @@ __version__ = "0.1.0"
 _HOMES = {
     name: home
     for home, names in {
-        "_progress": "Progress",
+        "_clock": "Progress",
         "errors": "BadFileError FastmixError FormatError Interrupted ModelError NotConvergedError "
         "ResourceError UnfitMethodError",
         "exact": "draw_exact",

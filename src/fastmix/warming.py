@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 import fastmix
-from fastmix._clock import Clock
-from fastmix._progress import Report, listening
+from fastmix._clock import Clock, Report, listening
 from fastmix.model import MarkovRandomField
 from fastmix.results import jsonable, provenance
 

@@ -32,7 +32,6 @@ from fastmix.chains.gibbs import Gibbs
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid
 from fastmix.methods import sampler
-from fastmix.methods.projected import infer_projected
 from fastmix.methods.sampler import SampleResult, sample
 from fastmix.results import Status
 from fastmix.testing import assert_distributions, conformance_models
@@ -691,12 +690,12 @@ def test_projected_runs_take_the_seed_of_their_checkpoint(tmp_path, monkeypatch)
     options = {"divergence": fastmix.Euclidean(), "num_chains": 3, "num_sweeps": 640, "burn_in": 0}
     monkeypatch.setattr(sampler.Engine, "updates_per_step", 3 * 9 * 10)
     stop_after(monkeypatch, 30, torn=False)
-    begun = infer_projected(WEAK, checkpoint=str(path), **options)
+    begun = fastmix.infer(WEAK, method="projected", checkpoint=str(path), **options)
     monkeypatch.undo()
     assert path.exists()
-    result = infer_projected(WEAK, checkpoint=str(path), **options)
+    result = fastmix.infer(WEAK, method="projected", checkpoint=str(path), **options)
     assert result.provenance["seed"] == begun.provenance["seed"]
-    same(result, infer_projected(WEAK, seed=begun.provenance["seed"], **options))
+    same(result, fastmix.infer(WEAK, method="projected", seed=begun.provenance["seed"], **options))
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".npz.gz", ".npz.xz"])

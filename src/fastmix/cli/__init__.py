@@ -17,7 +17,6 @@ from typing import Annotated
 import typer
 
 from fastmix import __version__
-from fastmix._clock import is_compiling
 from fastmix.cli import answers, applications, models, theory
 from fastmix.cli.options import with_method_options
 from fastmix.errors import BadFileError, FastmixError, NotConvergedError, printable
@@ -48,7 +47,10 @@ def _make_app(arguments: list[str]) -> typer.Typer:
             app.command()(with_method_options(command, takes(arguments)))
         else:
             app.command(command.__name__, help=command.__doc__)(_nothing)
-    app.add_typer(models.generate, name="generate")
+    if "generate" in arguments[:1]:
+        app.add_typer(models.generate(), name="generate")
+    else:
+        app.command("generate", help="Write a random model.")(_nothing)
     return app
 
 
@@ -110,7 +112,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
     """Ctrl-C is a KeyboardInterrupt, except while something compiles: there the process ends at once."""
-    if is_compiling():  # callbacks of LLVM swallow exceptions or crash on them
+    clock = sys.modules.get("fastmix._clock")  # which is not loaded before it is needed
+    if clock is not None and clock.is_compiling():  # callbacks of LLVM swallow exceptions or crash on them
         if sys.stderr.isatty():
             os.write(2, b"\r\x1b[2K\x1b[?25h")  # the line and the cursor that a bar took
         os.write(2, b"fastmix: interrupted\n")

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from fastmix._progress import listening
 from fastmix.cli.options import AnySeed, AsJson, NumThreads, TimeLimit
 
 __all__ = ["denoise", "experiment", "warm_up"]
@@ -76,6 +75,7 @@ def experiment(
 ) -> None:
     """A figure or table of the paper, or what is missing of it; ends with the path of its report."""
     from fastmix import experiments
+    from fastmix._clock import listening
     from fastmix.cli import console
 
     chosen = None if methods is None else [word.strip() for word in methods.split(",") if word.strip()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnySeed", "AsJson", "Backend", "DivergenceName", "Evidence", "MemoryLimit", "Model", "NumThreads", "Output",
-    "TimeLimit", "with_method_options",
+    "TimeLimit", "with_method_options", "with_signature",
 ]  # fmt: skip
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="UAI or npz file, plain, gzip or xz; - is stdin.")]
@@ -43,19 +43,16 @@ def with_method_options(command: Callable[..., None], names: Iterable[str]) -> C
     from fastmix.methods.base import find_method, options_of
 
     types: dict[str, Any] = get_type_hints(command, include_extras=True)
-    signature = inspect.signature(command)
-    parameters = {name: p.replace(annotation=types[name]) for name, p in signature.parameters.items()}
-    del parameters["options"]
-    fixed, parsers = set(parameters), {}
+    fixed = {name: (types[name], p.default) for name, p in inspect.signature(command).parameters.items()}
+    del fixed["options"]
+    parameters, parsers = dict(fixed), {}
     for name in names:
         method = find_method(name)
         for field in options_of(method).values():
             if not field.metadata.get("cli", True) or field.name in parameters:
                 continue
-            kind = str if field.metadata.get("parse") else _plain_type(method, field.name)
-            annotation = Annotated[kind | None, typer.Option(help=field.metadata.get("help", ""))]  # type: ignore[valid-type]
-            keyword = inspect.Parameter.KEYWORD_ONLY
-            parameters[field.name] = inspect.Parameter(field.name, keyword, default=None, annotation=annotation)
+            kind: Any = str if field.metadata.get("parse") else _plain_type(method, field.name)
+            parameters[field.name] = Annotated[kind | None, typer.Option(help=field.metadata.get("help", ""))], None
             parsers[field.name] = field.metadata.get("parse")
 
     def run(**given: Any) -> None:
@@ -64,11 +61,16 @@ def with_method_options(command: Callable[..., None], names: Iterable[str]) -> C
         command(**given, options=chosen)
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__annotations__ = {name: p.annotation for name, p in parameters.items()}
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters.values()]
-    )
-    return run
+    return with_signature(run, parameters)
+
+
+def with_signature(command: Callable[..., None], parameters: Mapping[str, tuple[Any, Any]]) -> Callable[..., None]:
+    """The command as if it had been written with these parameters: their annotations and defaults."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    listed = [inspect.Parameter(n, kind, annotation=a, default=d) for n, (a, d) in parameters.items()]
+    command.__annotations__ = {name: annotation for name, (annotation, _) in parameters.items()}
+    command.__signature__ = inspect.Signature(listed)  # type: ignore[attr-defined]
+    return command
 
 
 def _parse(name: str, parse: Callable[[str], Any] | None, value: Any) -> Any:

@@ -9,7 +9,6 @@ import typer
 if TYPE_CHECKING:
     from fastmix.projection import Divergence, ProjectionResult
 
-from fastmix._progress import listening
 from fastmix.cli.options import AnySeed, AsJson, DivergenceName, Evidence, Model, TimeLimit
 from fastmix.errors import NotConvergedError
 
@@ -32,6 +31,7 @@ def certify(
 ) -> None:
     """Whether Gibbs sampling provably mixes, and in how many sweeps; exit code 1 when not certified."""
     import fastmix
+    from fastmix._clock import listening
     from fastmix.cli import console
 
     loaded, observed = console.load(model, evidence)
@@ -77,6 +77,7 @@ def project(
 ) -> None:
     """The closest model with a bounded dependency norm; UAI text on stdout without -o and --json."""
     import fastmix
+    from fastmix._clock import listening
     from fastmix.cli import console
     from fastmix.projection import PaperDual
 

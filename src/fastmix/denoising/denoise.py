@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import check_threads, choose_seed
-from fastmix._clock import Clock
-from fastmix._progress import Report
+from fastmix._clock import Clock, Report
 from fastmix.denoising.posterior import COUPLING, DATA_WEIGHT, NOISE, add_noise, as_grey, binarise, denoising_model
 from fastmix.errors import Interrupted
 from fastmix.methods.base import METHODS, Method, find_method, make_method

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fastmix._progress import Progress
+from fastmix._clock import Progress
 from fastmix.errors import FormatError
 from fastmix.experiments.environment import describe_machine
 from fastmix.experiments.execution import CrashError, LocalPool, LostError, Pool, SharedExecutor, run_in_order

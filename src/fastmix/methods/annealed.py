@@ -15,10 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._checks import check_count
-from fastmix._clock import Clock
+from fastmix._clock import Clock, Report
 from fastmix._memory import check_memory
-from fastmix._progress import Report
-from fastmix.errors import UnfitMethodError
 from fastmix.methods.base import Context, Method, option, run_method
 from fastmix.methods.swendsen_wang import SwendsenWang, check_swendsen_wang
 from fastmix.model import Evidence, MarkovRandomField
@@ -83,13 +81,9 @@ class Annealed(Method):
         if self.num_sweeps is not None:
             check_count("num_sweeps", self.num_sweeps, least=1)
 
-    def fits(self, model: MarkovRandomField) -> str | None:
-        """The edge that is in the way, and why."""
-        try:
-            check_swendsen_wang(model)
-        except UnfitMethodError as error:
-            return str(error)
-        return None
+    def check(self, model: MarkovRandomField) -> None:
+        """The model must be attractive; the message names an edge that is in the way."""
+        check_swendsen_wang(model)
 
     def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
         """With forbidden states: clusters need equal state counts at both ends of an edge. They are never drawn."""

@@ -26,8 +26,7 @@ from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
 from fastmix._checks import check_threads, choose_seed
-from fastmix._clock import Clock
-from fastmix._progress import Report, listening
+from fastmix._clock import Clock, Report, listening
 from fastmix.errors import Interrupted, UnfitMethodError
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.reduce import Reduction, reduce_model
@@ -105,8 +104,15 @@ class Method:
     on_gpu: ClassVar[bool] = False
     gives_log_z: ClassVar[bool] = False
 
-    def fits(self, model: MarkovRandomField) -> str | None:  # noqa: ARG002
+    def check(self, model: MarkovRandomField) -> None:
+        """Raise an :class:`UnfitMethodError` that says why, where the method cannot answer for this model."""
+
+    def fits(self, model: MarkovRandomField) -> str | None:
         """None, or in a sentence why the method cannot answer for this model."""
+        try:
+            self.check(model)
+        except UnfitMethodError as error:
+            return str(error)
         return None
 
     def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:

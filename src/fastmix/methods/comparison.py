@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import as_float_array, check_seconds, check_threads, choose_seed
-from fastmix._clock import Clock
-from fastmix._progress import Report, listening
+from fastmix._clock import Clock, Report, listening
 from fastmix.errors import FastmixError, Interrupted, ResourceError, printable
 from fastmix.io.files import atomic_write
 from fastmix.methods.base import Method, find_method, make_method, method_names, options_of

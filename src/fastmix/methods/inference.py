@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastmix._progress import Report
+from fastmix._clock import Report
 from fastmix.methods.auto import Choice, choose_method
 from fastmix.methods.base import METHODS, Method, make_method, run_method
 from fastmix.model import Evidence, MarkovRandomField

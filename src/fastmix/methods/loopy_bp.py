@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast, get_args
 
 from fastmix._checks import check_choice, check_count, check_positive
-from fastmix._clock import Clock
-from fastmix._progress import Report
+from fastmix._clock import Clock, Report
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.graphs import connected_components
 from fastmix.methods.base import Context, Method, option, run_method

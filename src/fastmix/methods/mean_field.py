@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._checks import check_count, check_positive
-from fastmix._clock import NO_LIMIT, Clock
+from fastmix._clock import NO_LIMIT, Clock, Report
 from fastmix._memory import check_memory
-from fastmix._progress import Report
 from fastmix.methods.base import Context, Method, option, run_method
 from fastmix.methods.ising_form import ising_form
 from fastmix.methods.preparation import find_allowed, reduce_to_supported

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._checks import check_count
+from fastmix._clock import Report
 from fastmix._memory import check_memory
-from fastmix._progress import Report
 from fastmix.chains.generator import make_streams
 from fastmix.chains.gibbs import check_conditionals, logit_arrays
 from fastmix.chains.pattern_tables import log_odds
@@ -75,13 +75,9 @@ class Perfect(Method):
     def budget(self) -> None:
         """As long as it takes: leaving out draws that take long would bias the others."""
 
-    def fits(self, model: MarkovRandomField) -> str | None:
-        """Why the past might not be forgotten."""
-        try:
-            _reason(model)
-        except UnfitMethodError as error:
-            return str(error)
-        return None
+    def check(self, model: MarkovRandomField) -> None:
+        """There must be a reason why the past is forgotten."""
+        _reason(model)
 
     def run(self, model: MarkovRandomField, context: Context) -> PerfectSamples:
         """The draws; a time limit that ends before all of them are there is an error."""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._checks import check_choice, check_positive
-from fastmix._progress import Report
-from fastmix.errors import Interrupted, NotConvergedError, UnfitMethodError
-from fastmix.methods.base import Context, Method, option, run_method
+from fastmix.errors import Interrupted, NotConvergedError
+from fastmix.methods.base import Context, Method, option
 from fastmix.methods.sampler import Gibbs, SampleResult, default_chains, run_chains
-from fastmix.model import Evidence, MarkovRandomField
+from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import Reduction
 from fastmix.projection import KL, Divergence, Euclidean, PiecewiseKL, ProjectionResult, ReversedKL, project
 from fastmix.projection.edges import check_finite
@@ -21,7 +20,7 @@ from fastmix.results import InferenceResult, jsonable
 from fastmix.theory.certificates import Certificate, certify
 from fastmix.theory.norms import Norm
 
-__all__ = ["Projected", "ProjectedResult", "find_divergence", "infer_projected"]
+__all__ = ["Projected", "ProjectedResult", "find_divergence"]
 
 FloatArray = NDArray[np.float64]
 
@@ -119,7 +118,27 @@ class ProjectedResult(InferenceResult):
 
 @dataclass(frozen=True)
 class Projected(Method):
-    """Project, then sample; the options are those of :func:`infer_projected`."""
+    """Marginals of the closest model that mixes fast (Liu and Domke, 2014): project, then sample.
+
+    Parameters
+    ----------
+    divergence : Divergence, or its name ``euclidean``, ``kl``, ``piecewise-kl`` or ``reversed-kl``
+        What "closest" means; :class:`fastmix.ReversedKL` by default, the most accurate by measurement.
+    norm : {"inf", "spectral", "1", "frobenius"}
+    norm_bound : float
+        2.5 by default, as in the paper. Below 1 the projected model provably mixes.
+    num_chains, num_sweeps, burn_in, checkpoint
+        As for :func:`fastmix.sample`. At most half of a time limit goes to the projection.
+
+    Examples
+    --------
+    >>> from fastmix import infer
+    >>> from fastmix.instances import ising_grid
+    >>> model = ising_grid(4, 4, coupling_max=2.0, seed=0)
+    >>> result = infer(model, method="projected", num_chains=16, num_sweeps=2000, seed=1)
+    >>> result.method, result.projection.norm_after <= 2.5
+    ('projected', True)
+    """
 
     name: ClassVar[str] = "projected"
 
@@ -143,13 +162,9 @@ class Projected(Method):
     def _gibbs(self, num_draws: int) -> Gibbs:
         return Gibbs(self.num_chains, self.num_sweeps, self.burn_in, num_draws, checkpoint=self.checkpoint)
 
-    def fits(self, model: MarkovRandomField) -> str | None:
-        """The edge that forbids a pair of states: no such table can be projected."""
-        try:
-            check_finite(model)
-        except UnfitMethodError as error:
-            return str(error)
-        return None
+    def check(self, model: MarkovRandomField) -> None:
+        """No edge may forbid a pair of states: no such table can be projected."""
+        check_finite(model)
 
     def budget(self) -> float | None:
         """As for sampling."""
@@ -205,64 +220,6 @@ class Projected(Method):
             sampled=replace(run, draws=None),
             certificate=certificate,
         )
-
-
-def infer_projected(
-    model: MarkovRandomField,
-    *,
-    divergence: str | Divergence = "reversed-kl",
-    norm: Norm = "inf",
-    norm_bound: float = _NORM_BOUND,
-    num_chains: int | None = None,
-    num_sweeps: int | None = None,
-    burn_in: int | None = None,
-    evidence: Evidence | None = None,
-    edge_marginals: bool = False,
-    seed: int | None = None,
-    num_threads: int | None = None,
-    time_limit: float | None = None,
-    checkpoint: str | None = None,
-    progress: Report = "auto",
-) -> ProjectedResult:
-    """Marginals of the closest model that mixes fast (Liu and Domke, 2014).
-
-    Parameters
-    ----------
-    model : MarkovRandomField
-        Without forbidden pairs; states forbidden by a unary are fine.
-    divergence : Divergence, or its name ``euclidean``, ``kl``, ``piecewise-kl`` or ``reversed-kl``
-        What "closest" means; :class:`fastmix.ReversedKL` by default, the most accurate by measurement.
-    norm : {"inf", "spectral", "1", "frobenius"}
-    norm_bound : float
-        2.5 by default, as in the paper. Below 1 the projected model provably mixes.
-    num_chains, num_sweeps, burn_in, edge_marginals, seed, num_threads, checkpoint, progress
-        As for :func:`fastmix.sample`.
-    time_limit : float, optional
-        Seconds for both parts, without those of compiling; at most half of them go to the projection.
-
-    Returns
-    -------
-    ProjectedResult
-
-    Raises
-    ------
-    UnfitMethodError
-        If a table forbids a pair of states: no such model can be projected.
-
-    Examples
-    --------
-    >>> from fastmix.instances import ising_grid
-    >>> model = ising_grid(4, 4, coupling_max=2.0, seed=0)
-    >>> result = infer_projected(model, num_chains=16, num_sweeps=2000, seed=1)
-    >>> result.method, result.projection.norm_after <= 2.5
-    ('projected', True)
-    """
-    method = Projected(divergence, norm, norm_bound, num_chains, num_sweeps, burn_in, checkpoint)
-    result = run_method(
-        method, model, evidence=evidence, edge_marginals=edge_marginals, seed=seed, num_threads=num_threads,
-        time_limit=time_limit, progress=progress,
-    )  # fmt: skip
-    return cast("ProjectedResult", result)
 
 
 def find_divergence(divergence: str | Divergence) -> Divergence:

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import check_accuracy, check_count, check_positive
-from fastmix._clock import Clock
+from fastmix._clock import Clock, Report
 from fastmix._memory import check_memory
-from fastmix._progress import Report
 from fastmix.chains.engine import Engine
 from fastmix.chains.gibbs import check_conditionals, logit_arrays
 from fastmix.errors import FastmixError, FormatError, Interrupted, NotConvergedError, ResourceError, UnfitMethodError
@@ -233,13 +232,9 @@ class Gibbs(_Sampler):
         promise = _promise(model, int(result.stats["burn_in"])) if result.status == Status.OK else None
         return result if promise is None else replace(result, stats={**result.stats, "guarantee": promise})
 
-    def fits(self, model: MarkovRandomField) -> str | None:
-        """Why some conditional distribution is undefined, if one is."""
-        try:
-            check_conditionals(model)
-        except UnfitMethodError as error:
-            return str(error)
-        return None
+    def check(self, model: MarkovRandomField) -> None:
+        """Every conditional distribution must be defined."""
+        check_conditionals(model)
 
 
 @dataclass(frozen=True)
@@ -252,15 +247,11 @@ class SwendsenWang(_Sampler):
     name: ClassVar[str] = "swendsen-wang"
     guarantee: ClassVar[str] = "exact in the limit of many sweeps; the standard errors are estimates"
 
-    def fits(self, model: MarkovRandomField) -> str | None:
-        """The edge that is in the way, and why."""
+    def check(self, model: MarkovRandomField) -> None:
+        """The model must be attractive; the message names an edge that is in the way."""
         from fastmix.methods.swendsen_wang import check_swendsen_wang
 
-        try:
-            check_swendsen_wang(model)
-        except UnfitMethodError as error:
-            return str(error)
-        return None
+        check_swendsen_wang(model)
 
     def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
         """With forbidden states: clusters need equal state counts at both ends of an edge. They are never drawn."""
@@ -695,7 +686,7 @@ class _Run:
         )
         step = most if clock.limit is None else max(1, most // _FIRST_STEP)
         # What comes after the last sweep takes about a third of what came before the first.
-        share = 1.0 if clock.limit is None else max(0.5, 1.0 - clock.used() / (3.0 * clock.limit))
+        share = 1.0 if clock.limit is None else max(0.5, 1.0 - clock.used() / (3.0 * (clock.limit or 1e-3)))
         since_batch = self.done  # sums are taken at batches and trace points only
         snapshot: dict[str, NDArray[Any]] | None = None  # where a later process can go on
         try:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._checks import check_accuracy, check_count, check_positive
+from fastmix._clock import Report
 from fastmix._memory import check_memory
-from fastmix._progress import Report
 from fastmix.chains.cuda.device import cuda_available, require_cuda
 from fastmix.chains.gibbs import check_conditionals
 from fastmix.errors import Interrupted, NotConvergedError, UnfitMethodError
@@ -93,18 +93,14 @@ class Tempered(Method):
         """A minute, unless the amount of work is known."""
         return DEFAULT_SECONDS if self.num_sweeps is None and self.accuracy is None else None
 
-    def fits(self, model: MarkovRandomField) -> str | None:
-        """Whether a variable has too many states, or some conditional distribution is undefined."""
+    def check(self, model: MarkovRandomField) -> None:
+        """No variable may have too many states, and every conditional distribution must be defined."""
         if model.num_variables and model.num_states.max() > _MOST_STATES:
-            return (
+            raise UnfitMethodError(
                 f"tempering needs variables of at most {_MOST_STATES} states, but variable "
                 f"{int(model.num_states.argmax())} has {int(model.num_states.max())}; use Gibbs sampling instead"
             )
-        try:
-            check_conditionals(model)
-        except UnfitMethodError as error:
-            return str(error)
-        return None
+        check_conditionals(model)
 
     def run(self, model: MarkovRandomField, context: Context) -> TemperResult:
         """Marginals and log Z of the highest rung."""
