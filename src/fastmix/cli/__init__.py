@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from types import FrameType
 from typing import Annotated
@@ -41,10 +42,10 @@ def _make_app(arguments: list[str]) -> typer.Typer:
     )
     app.callback()(_root)
     for command in _COMMANDS:
-        if (takes := _METHODS_OF.get(command)) is None:
+        if "options" not in inspect.signature(command).parameters:
             app.command()(command)
         elif command.__name__ in arguments[:1]:
-            app.command()(with_method_options(command, takes(arguments)))
+            app.command()(with_method_options(command, _methods_of(command, arguments)))
         else:
             app.command(command.__name__, help=command.__doc__)(_nothing)
     if "generate" in arguments[:1]:
@@ -58,29 +59,26 @@ def _nothing() -> None:
     """Stands for a command that is not called."""
 
 
-def _all_methods(arguments: list[str]) -> tuple[str, ...]:
-    """Every method that is known, and the one named, which may be of a package that is not imported yet."""
-    from fastmix.methods.base import find_method, method_names
+def _methods_of(command: Callable[..., None], arguments: list[str]) -> tuple[str, ...]:
+    """The methods whose options a command takes; the one named alone, if that explains all options that are given."""
+    if command is answers.temper:
+        return ("tempered",)
+    from fastmix.methods.base import find_method, method_names, options_of
 
+    if command is answers.sample:
+        from fastmix.methods.sampler import SAMPLERS
+
+        return SAMPLERS
+    named = "auto" if command is answers.infer else "annealed"
     for before, word in pairwise(["", *arguments]):
         if before == "--method" or word.startswith("--method="):
-            with contextlib.suppress(FastmixError):
-                find_method(word.removeprefix("--method="))
+            named = word.removeprefix("--method=")
+    given = {word[2:].partition("=")[0].replace("-", "_") for word in arguments if word.startswith("--")}
+    known = {"json", *inspect.signature(command).parameters}
+    with contextlib.suppress(FastmixError):  # which may be of a package that is not imported yet
+        if "-h" not in arguments and given <= known | set(options_of(find_method(named))):
+            return (named,)
     return method_names()
-
-
-def _samplers(arguments: list[str]) -> tuple[str, ...]:  # noqa: ARG001
-    from fastmix.methods.sampler import SAMPLERS
-
-    return SAMPLERS
-
-
-_METHODS_OF = {
-    answers.infer: _all_methods,
-    answers.sample: _samplers,
-    answers.temper: lambda _: ("tempered",),
-    applications.denoise: _all_methods,
-}
 
 
 def _version(value: bool) -> None:

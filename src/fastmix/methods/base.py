@@ -71,6 +71,8 @@ class Context:
         Whether the model is one given evidence, for messages.
     reduction : Reduction or None
         How the model of the run came from that of the user.
+    certify : bool
+        Whether what is guaranteed is worth the time of a certificate.
     """
 
     seed: int
@@ -81,6 +83,7 @@ class Context:
     log_z: bool = False
     given: bool = False
     reduction: Reduction | None = None
+    certify: bool = True
 
 
 @dataclass(frozen=True)
@@ -243,6 +246,7 @@ def run_method(
     backend: str | None = None,
     time_limit: float | None = None,
     progress: Report = "auto",
+    certify: bool = True,
 ) -> InferenceResult:
     """The answer of a method about all variables of a model, see :func:`fastmix.infer`."""
     check_model(model)
@@ -261,7 +265,9 @@ def run_method(
     with listening(progress, method.name) as listener:
         clock = Clock(time_limit, default=method.budget(), listener=listener, what=method.name)
         reduction = method.reduce(model, evidence)
-        context = Context(chosen_seed, clock, threads, backend, edge_marginals, log_z, bool(evidence), reduction)
+        context = Context(
+            chosen_seed, clock, threads, backend, edge_marginals, log_z, bool(evidence), reduction, certify
+        )
         if (reason := method.fits(reduction.model)) is not None:
             raise UnfitMethodError(reason)
         result = method.run(reduction.model, context).expanded(reduction)
