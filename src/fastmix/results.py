@@ -195,6 +195,17 @@ class DrawResult(InferenceResult):
         mean = count / total
         return mean, np.sqrt(mean * (1.0 - mean) / total)
 
+    @staticmethod
+    def pair_frequencies(model: MarkovRandomField, states: NDArray[np.int64]) -> FloatArray:
+        """Relative frequency of every pair of states of every edge in configurations (num_draws, n)."""
+        counts, (i, j) = np.zeros(len(model.log_pairwise)), model.edges.T
+        rows = max(1, (1 << 20) // max(1, model.num_edges))
+        for first in range(0, len(states), rows):
+            part = states[first : first + rows]
+            entries = model.pairwise_offsets[:-1] + part[:, i] * model.num_states[j] + part[:, j]
+            counts += np.bincount(entries.reshape(-1), minlength=len(counts))
+        return counts / max(1, len(states))
+
 
 def plain_evidence(evidence: Evidence | None) -> dict[str, int | str] | None:
     """Evidence as it is noted in the provenance."""

@@ -21,7 +21,7 @@ from fastmix.methods.base import Context, Method, option, run_method
 from fastmix.methods.swendsen_wang import SwendsenWang, check_swendsen_wang
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction, reduce_model
-from fastmix.results import InferenceResult, Status
+from fastmix.results import DrawResult, InferenceResult, Status
 from fastmix.theory.dependency import edge_dependencies
 
 __all__ = ["Annealed", "AnnealedResult", "anneal"]
@@ -111,12 +111,13 @@ class Annealed(Method):
         mean, error = _combine(populations, run.log_ratio)
         status = Status.NOT_MIXED if error.size and error.mean() > _AGREEMENT else Status.OK
         sweeps = run.steps * self.sweeps_per_step + done
+        states = run.engine.get_states()
         return AnnealedResult(
             model=model,
             method=self.name,
             status=status,
             node_marginals=mean,
-            edge_marginals=run.pairs() if context.edge_marginals else None,
+            edge_marginals=DrawResult.pair_frequencies(model, states) if context.edge_marginals else None,
             log_z=None,
             stats={
                 "num_steps": run.steps, "num_sweeps": sweeps, "updates": sweeps * run.updates,
@@ -128,7 +129,7 @@ class Annealed(Method):
             provenance={"options": {"resample": resampled}},
             std_error=error,
             log_weights=run.log_ratio,
-            states=run.engine.get_states(),
+            states=states,
         )  # fmt: skip
 
 
@@ -279,14 +280,6 @@ class _Populations:
     def updates(self) -> int:
         """Updates of a sweep of all chains."""
         return self.shape[0] * self.shape[1] * self.model.num_variables
-
-    def pairs(self) -> FloatArray:
-        """Shares of the pairs of states of every edge among the chains as they are."""
-        from fastmix.chains.gibbs_kernels import count_pairs
-
-        model, counts, states = self.model, np.zeros(len(self.model.log_pairwise)), self.engine.get_states()
-        count_pairs(states, model.edges, model.num_states, model.pairwise_offsets, counts)
-        return counts / len(states)
 
     def collect(self, num_sweeps: int, clock: Clock, before: int) -> tuple[FloatArray, int]:
         """Sums of the probabilities over sweeps at the model itself, and how many there were."""

@@ -116,7 +116,7 @@ class Perfect(Method):
             method=self.name,
             status=Status.OK,
             node_marginals=mean,
-            edge_marginals=_pair_frequencies(model, states) if context.edge_marginals else None,
+            edge_marginals=DrawResult.pair_frequencies(model, states) if context.edge_marginals else None,
             log_z=None,
             stats={"updates": updates, "updates_per_second": updates / clock.used()},
             states=states,
@@ -124,14 +124,6 @@ class Perfect(Method):
             num_sweeps=sweeps,
             reason=_reason(model),
         )
-
-
-def _pair_frequencies(model: MarkovRandomField, states: IntArray) -> FloatArray:
-    from fastmix.chains.gibbs_kernels import count_pairs
-
-    counts = np.zeros(len(model.log_pairwise))
-    count_pairs(states, model.edges, model.num_states, model.pairwise_offsets, counts)
-    return counts / max(1, len(states))
 
 
 def perfect_sample(

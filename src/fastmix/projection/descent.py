@@ -64,6 +64,7 @@ def project_divergence(
         stopped_by = _STOPPED_BY.get(trace.reason, "done")
         stats = {"stopped": trace.reason, "stopped_by": stopped_by, **counts, **clock.stats()}
         place = str(counts.get("backend", "cpu"))
+        device = "cpu" if place.startswith("cpu") else place.removeprefix("cuda (").removesuffix(")")
         return ProjectionResult(
             model=result,
             status=_STATUS.get(trace.reason, Status.OK),
@@ -82,7 +83,7 @@ def project_divergence(
             history=[(k, v + constant, -math.inf) for k, v in enumerate(trace.values)],
             stats=stats,
             solver_state=nearest.solver_state,
-            provenance=provenance(model, seed=seed, device="cpu" if place.startswith("cpu") else place, **options),
+            provenance=provenance(model, seed=seed, device=device, **options),
         )
 
     if nearest.norm_before <= norm_bound:

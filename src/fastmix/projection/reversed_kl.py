@@ -233,7 +233,7 @@ def make_pool(model: MarkovRandomField, backend: str, *, num_chains: int, seed: 
         except (UnfitMethodError, ResourceError) as error:
             if backend == "cuda":
                 raise
-            place = f"cpu, because {error}"
+            place = f"cpu ({error})"
     return Pool(model, num_chains=num_chains, seed=seed), place
 
 

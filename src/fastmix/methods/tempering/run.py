@@ -65,26 +65,9 @@ class Plan:
 
 
 class Run:
-    """A run in progress.
+    """A run in progress; ``statistics`` has one chain per ensemble, ``pairs`` sums over the pairs of states of edges.
 
-    Parameters
-    ----------
-    ladder : Ladder
-    plan : Plan
-    clock : Clock
-    edge_marginals : bool
-
-    Attributes
-    ----------
-    num_ensembles : int
-    statistics : BatchStatistics
-        One chain an ensemble.
-    pairs : float array or None
-        Sums over the pairs of states of every edge.
-    phases : list of Phase
-        Around configurations of large weight.
-    burned, updates : int
-        Rounds of the burn-in, and updates of single variables so far.
+    ``burned`` counts the rounds of the burn-in, ``updates`` those of single variables so far.
     """
 
     def __init__(self, ladder: Ladder, plan: Plan, clock: Clock, *, edge_marginals: bool) -> None:
