@@ -126,7 +126,7 @@ def test_evidence_by_name_is_in_the_provenance(model: MarkovRandomField) -> None
     result = infer(model, evidence={"b": np.int64(2)})
     assert result.marginal("b").tolist() == [0.0, 0.0, 1.0]
     options = json.loads(json.dumps(result.to_dict()))["provenance"]["options"]
-    assert options == {"evidence": {"b": 2}, "memory_limit": None}
+    assert options == {"evidence": {"b": 2}, "memory_limit": None, "time_limit": None, "backend": "cpu"}
 
 
 # -- provenance and JSON --------------------------------------------------------------------------------------------

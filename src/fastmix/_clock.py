@@ -95,12 +95,18 @@ class Progress:
     seconds: float
     what: str
 
+    @property
+    def seconds_left(self) -> float | None:
+        """An estimate, by the speed so far; None where nothing is known."""
+        each = self.per_second
+        if self.unit == "sweeps":  # whose speed is that of updates
+            each = self.done / self.seconds if self.seconds else 0.0
+        return None if self.total is None or not each else (self.total - self.done) / each
+
     def __str__(self) -> str:
         of = "" if self.total is None else f" of {self.total:,}"
         left, speed = "", f", {self.per_second:.3g} updates/s" if self.unit == "sweeps" else ""
-        each = self.done / self.seconds if speed and self.seconds else self.per_second  # units per second
-        if self.total is not None and each:
-            seconds = (self.total - self.done) / each
+        if (seconds := self.seconds_left) is not None:
             left = f", {seconds:.0f} s left" if seconds < 120.0 else f", {seconds / 60.0:.1f} min left"
         return f"{self.what}: {self.done:,}{of} {self.unit}{speed}{left}"
 

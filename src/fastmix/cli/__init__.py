@@ -25,6 +25,7 @@ from fastmix.errors import BadFileError, FastmixError, NotConvergedError, printa
 __all__ = ["main"]
 
 _INTERRUPTED = 130  # what the parser makes of Ctrl-C; no command uses it
+_STOPPED: list[int] = []  # signals that came
 
 _COMMANDS = (
     models.info, answers.infer, answers.compare, answers.sample, answers.temper, theory.certify, theory.project,
@@ -105,6 +106,11 @@ def main(arguments: list[str] | None = None) -> None:
     finally:
         if signal.getsignal(signal.SIGINT) is _interrupt:
             signal.signal(signal.SIGINT, before)
+    if _STOPPED:  # in an import Python may note the interrupt for its own exit code, although it was handled
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
 
 
@@ -116,6 +122,7 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
             os.write(2, b"\r\x1b[2K\x1b[?25h")  # the line and the cursor that a bar took
         os.write(2, b"fastmix: interrupted\n")
         os._exit(1)
+    _STOPPED.append(signum)
     raise KeyboardInterrupt
 
 

@@ -229,7 +229,7 @@ def make_pool(model: MarkovRandomField, backend: str, *, num_chains: int, seed: 
 
         try:
             pool = CudaPool(model, num_chains=num_chains, seed=seed)
-            return pool, pool.device
+            return pool, f"cuda ({pool.device})"
         except (UnfitMethodError, ResourceError) as error:
             if backend == "cuda":
                 raise
