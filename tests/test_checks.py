@@ -28,7 +28,7 @@ from fastmix import (
 from fastmix._checks import as_float_array, check_positive, choose_seed
 from fastmix.cli.models import describe_model
 from fastmix.experiments.execution import Pool
-from fastmix.methods import inference, projected
+from fastmix.methods import inference
 from fastmix.model.reduce import reduce_model
 from fastmix.theory import certificates as mixing
 from fastmix.theory import dependency, intervals
@@ -61,7 +61,6 @@ ON_MODELS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (inference.choose_method, {}),
     (intervals.rigorous_intervals, {"mean": 0.5, "num_chains": 2, "bias": 0.0}),
     (comparison_bounds, {"original": MODEL}),
-    (projected.infer_projected, {}),
     (reduce_model, {}),
     (io.format_uai, {}),
     (io.save_npz, {"path": "/dev/null"}),
@@ -250,7 +249,7 @@ TOO_LARGE: dict[str, Callable[[], object]] = {
     "accuracy": lambda: fastmix.sample(TREE, accuracy=1e-9),
     "ensembles": lambda: fastmix.temper(TREE, num_ensembles=HUGE),
     "replicas": lambda: fastmix.temper(TREE, num_replicas=HUGE),
-    "perfect samples": lambda: fastmix.perfect_sample(TREE, num_samples=HUGE),
+    "perfect samples": lambda: fastmix.perfect_sample(TREE, num_draws=HUGE),
     "exact draws": lambda: fastmix.draw_exact(TREE, num_draws=HUGE),
     "enumeration": lambda: exact.enumerate_model(
         instances.ising_tree(40, coupling_max=1.0, seed=0), max_configurations=2**60

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import fastmix
-from fastmix._clock import Clock
+from fastmix._clock import Clock, Report, listening
 from fastmix.model import MarkovRandomField
 from fastmix.results import jsonable, provenance
 
@@ -39,15 +39,15 @@ class WarmUpResult:
         return jsonable({**facts, "provenance": self.provenance})
 
 
-def warm_up(*, progress: Callable[[str], None] | None = None) -> WarmUpResult:
+def warm_up(*, progress: Report = "auto") -> WarmUpResult:
     """Seconds that compiling took for every method; later calls, and later processes, find the code on disk.
 
     Runs every method on the CPU on models of a few variables: with two states, and with three.
 
     Parameters
     ----------
-    progress : callable, optional
-        Called with the name of every part before it is run.
+    progress : "auto", None or callable
+        See :func:`fastmix.infer`; told before every part.
 
     Examples
     --------
@@ -56,12 +56,13 @@ def warm_up(*, progress: Callable[[str], None] | None = None) -> WarmUpResult:
     {'exact': 5.1, 'gibbs': 9.7, ...}
     """
     clock, parts = Clock(), {}
-    for name, run in _parts():
-        if progress is not None:
-            progress(name)
-        begun = Clock()
-        run()
-        parts[name] = begun.compile_seconds()
+    with listening(progress, "warm-up") as listener:
+        todo = list(_parts())
+        for number, (name, run) in enumerate(todo):
+            begun = Clock(listener=listener, what=name)
+            begun.report(number, len(todo), "parts")
+            run()
+            parts[name] = begun.compile_seconds()
     return WarmUpResult(parts, clock.stats(), provenance(MarkovRandomField.ising([], 0.0)))
 
 
@@ -99,7 +100,7 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
 
     def perfect() -> None:
         for model in (attractive, ising_grid(3, 3, coupling_max=0.1, seed=0)):
-            fastmix.perfect_sample(model, num_samples=2, seed=0)
+            fastmix.perfect_sample(model, num_draws=2, seed=0)
 
     def tempered() -> None:
         for model in every:

@@ -384,7 +384,9 @@ def test_interrupt_returns_what_there_is(monkeypatch):
 
     original = messages._OddsMessages.advance
     monkeypatch.setattr(messages._OddsMessages, "advance", advance)
-    result = loopy_bp(ising_grid(16, 16, coupling_max=4.0, seed=0))
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        loopy_bp(ising_grid(16, 16, coupling_max=4.0, seed=0))
+    result = stopped.value.result
     assert result.status == Status.INTERRUPTED
     assert result.stats["iterations"] == 25
     assert np.isfinite(result.node_marginals).all()

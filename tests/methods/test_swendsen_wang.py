@@ -503,7 +503,7 @@ def twin_misfit(parts: Parts, rule: Rule) -> float:
     flips, plain = parts.attractive()
     assert not any(flips)
     rng = random.Random(9)
-    states = fastmix.draw_exact(parts.model(), num_draws=num_chains, seed=10)
+    states = fastmix.draw_exact(parts.model(), num_draws=num_chains, seed=10).states
     for c, row in enumerate(states.tolist()):
         before, x = row, row
         for _ in range(3):

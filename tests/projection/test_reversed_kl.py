@@ -349,7 +349,7 @@ def test_without_a_device_the_backend_is_refused_or_avoided(monkeypatch):
     auto = project(model, divergence=ReversedKL(backend="auto", **settings), **options)
     cpu = project(model, divergence=ReversedKL(**settings), **options)
     assert auto.model == cpu.model
-    assert (cpu.stats["backend"], auto.stats["backend"]) == ("cpu", f"cpu, because {sentence}")
+    assert (cpu.stats["backend"], auto.stats["backend"]) == ("cpu", f"cpu ({sentence})")
 
 
 def test_strong_models_stay_finite():

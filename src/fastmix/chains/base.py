@@ -219,8 +219,8 @@ def make_chains(backend: str, make_cpu: Callable[[], Chains], make_cuda: Callabl
     except (UnfitMethodError, ResourceError, ValueError) as error:
         if backend == "cuda":
             raise
-        return make_cpu(), f"cpu, because {error}"
-    return chains, chains.device
+        return make_cpu(), f"cpu ({error})"
+    return chains, f"cuda ({chains.device})"
 
 
 def parameter_sets(thetas: ArrayLike, coefficients: ArrayLike | None) -> tuple[FloatArray, FloatArray]:

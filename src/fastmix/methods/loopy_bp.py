@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, cast, get_args
 
 from fastmix._checks import check_choice, check_count, check_positive
-from fastmix._clock import Clock
+from fastmix._clock import Clock, Report
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.graphs import connected_components
+from fastmix.methods.base import Context, Method, option, run_method
 from fastmix.methods.messages import Messages, Schedule, make_messages
-from fastmix.methods.preparation import (
-    check_fraction,
-    plain_evidence,
-    reduce_to_supported,
-)
+from fastmix.methods.preparation import check_fraction, reduce_to_supported
 from fastmix.model import Evidence, MarkovRandomField
-from fastmix.results import InferenceResult, Status, jsonable, provenance
+from fastmix.model.reduce import Reduction
+from fastmix.results import InferenceResult, Status, jsonable
 
-__all__ = ["LoopyBPResult", "loopy_bp"]
+__all__ = ["LoopyBP", "LoopyBPResult", "loopy_bp"]
 
 # Automatic damping. On 16x16 Ising grids with fields up to 1, out of 30 each: attractive couplings up to 1, 2 and 4
 # converge undamped 28, 15 and 7 times (the others swing between two states), from then on with 1/2 always; mixed ones
@@ -40,25 +38,75 @@ class LoopyBPResult(InferenceResult):
     ----------
     largest_change : float
         Largest change of the log of a message in the last iteration, before damping.
-    log_z_kind : str
-        ``"bethe"``.
     """
 
     largest_change: float = 0.0
-    log_z_kind: str = "bethe"
 
     @property
     def converged(self) -> bool:
         """Whether the last iteration changed no message by more than the tolerance."""
         return self.status == Status.OK
 
+    @property
+    def history(self) -> list[tuple[int, float]]:
+        """Iterations made, and the largest change of the last of them, after every chunk of iterations."""
+        return list(self.stats["history"])
+
     def to_dict(self) -> dict[str, Any]:
-        """The result as plain data; adds ``log_z_kind`` and ``largest_change``."""
-        return {
-            **super().to_dict(),
-            "log_z_kind": self.log_z_kind,
-            "largest_change": jsonable(self.largest_change),
-        }
+        """The result as plain data; adds ``largest_change``."""
+        return {**super().to_dict(), "largest_change": jsonable(self.largest_change)}
+
+
+@dataclass(frozen=True)
+class LoopyBP(Method):
+    """Loopy belief propagation; the options are those of :func:`fastmix.loopy_bp`."""
+
+    name: ClassVar[str] = "loopy-bp"
+    guarantee: ClassVar[str] = "none, except on forests, where a converged answer is exact"
+    seeded: ClassVar[bool] = False
+    threaded: ClassVar[bool] = False
+    on_gpu: ClassVar[bool] = True
+    gives_log_z: ClassVar[bool] = True
+
+    schedule: Schedule = option("parallel", help="Order of messages: parallel or residual.")
+    damping: float | None = option(help="Weight of the old message, from 0 to below 1; as needed by default.")
+    max_iter: int = option(1000, help="Iterations at most.")
+    tol: float = option(1e-9, help="Largest change of a message's log at the end.")
+
+    def __post_init__(self) -> None:
+        check_choice("schedule", self.schedule, get_args(Schedule))
+        if self.damping is not None:
+            check_fraction("damping", self.damping)
+        check_count("max_iter", self.max_iter, least=1)
+        check_positive("tol", self.tol)
+
+    def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
+        """Without states that no allowed pair has room for: every message stays finite."""
+        return reduce_to_supported(model, evidence)
+
+    def run(self, model: MarkovRandomField, context: Context) -> LoopyBPResult:
+        """Beliefs from the messages as they stand in the end."""
+        damping = None if self.damping is None else float(self.damping)
+        _check_backend(context.backend, self.schedule)
+        messages, place = _place_messages(model, self.schedule, damping, context.backend)
+        run = _iterate(messages, model, damping, self.max_iter, self.tol, context.clock)
+        nodes, pairs, log_z = messages.beliefs()
+        return LoopyBPResult(
+            model=model,
+            method=self.name,
+            status=run.status,
+            node_marginals=nodes,
+            edge_marginals=pairs if context.edge_marginals else None,
+            log_z=log_z,
+            log_z_kind="bethe",
+            stats={
+                "iterations": run.iterations, "updates": run.iterations * 2 * model.num_edges,
+                "largest_change": run.change, "damping": run.damping, "history": run.history,
+                "kernel": messages.kernel, "backend": place, "log_z_kind": "bethe", "stopped_by": run.stopped_by,
+            },
+            provenance={"device": "cpu" if place.startswith("cpu") else place[len("cuda (") : -1]},
+            largest_change=run.change,
+        )  # fmt: skip
 
 
 def loopy_bp(
@@ -72,6 +120,7 @@ def loopy_bp(
     edge_marginals: bool = False,
     time_limit: float | None = None,
     backend: Backend = "cpu",
+    progress: Report = "auto",
 ) -> LoopyBPResult:
     """Marginals by loopy belief propagation (sum-product), exact on trees.
 
@@ -99,19 +148,20 @@ def loopy_bp(
     edge_marginals : bool
         Also give the beliefs of the edges.
     time_limit : float, optional
-        Seconds, without those of compiling, after which the messages as they stand are used.
+        Seconds, without those of compiling, after which the messages as they stand are used; 60 by default.
     backend : {"cpu", "cuda", "auto"}
         Where the messages are renewed. A CUDA device takes the parallel schedule and variables of at most 64 states;
         iterations and fixed points are those of the CPU, to rounding. ``auto`` takes one for large models where there
         is one, and says in ``stats["backend"]`` what it took and why.
+    progress : "auto", None or callable
+        See :func:`fastmix.infer`.
 
     Returns
     -------
     LoopyBPResult
         ``status`` is ``not_converged`` when the messages still moved after ``max_iter`` iterations: the marginals are
-        those of the last messages, and those of edges need not agree with those of variables. ``stats`` holds the
-        iterations, the damping at the end, the history of changes (iterations, change), the kernel, the backend and the
-        seconds.
+        those of the last messages, and those of edges need not agree with those of variables. ``history`` holds the
+        changes, ``stats`` the iterations, the damping at the end, the kernel, the backend and the seconds.
 
     Raises
     ------
@@ -141,38 +191,15 @@ def loopy_bp(
     >>> str(result.status), round(result.log_z, 6), result.marginal(2).round(6).tolist()
     ('ok', 2.705289, [0.435774, 0.564226])
     """
-    clock = Clock(time_limit)
-    check_choice("schedule", schedule, get_args(Schedule))
-    if damping is not None:
-        damping = check_fraction("damping", damping)
-    max_iter, tol = check_count("max_iter", max_iter, least=1), check_positive("tol", tol)
-    _check_backend(backend, schedule)
-    reduction = reduce_to_supported(model, evidence)
-    messages, place = _place_messages(reduction.model, schedule, damping, backend)
-    run = _iterate(messages, reduction.model, damping, max_iter, tol, clock)
-    nodes, pairs, log_z = messages.beliefs()
-    return LoopyBPResult(
-        model=model,
-        method="loopy-bp",
-        status=run.status,
-        node_marginals=reduction.expand_node_marginals(nodes),
-        edge_marginals=reduction.expand_edge_marginals(nodes, pairs) if edge_marginals else None,
-        log_z=log_z,
-        stats={
-            "iterations": run.iterations, "updates": run.iterations * 2 * reduction.model.num_edges,
-            "largest_change": run.change, "damping": run.damping, "history": run.history, "kernel": messages.kernel,
-            "backend": place, "log_z_kind": "bethe", "stopped_by": run.stopped_by, **clock.stats(),
-        },
-        provenance=provenance(
-            model, device="cpu" if place.startswith("cpu") else place, evidence=plain_evidence(evidence),
-            schedule=schedule, damping=damping, max_iter=max_iter, tol=tol, time_limit=time_limit,
-        ),
-        largest_change=run.change,
+    method = LoopyBP(schedule, damping, max_iter, tol)
+    result = run_method(
+        method, model, evidence=evidence, edge_marginals=edge_marginals, backend=backend, time_limit=time_limit,
+        progress=progress,
     )  # fmt: skip
+    return cast("LoopyBPResult", result)
 
 
 def _check_backend(backend: str, schedule: str) -> None:
-    check_choice("backend", backend, get_args(Backend))
     if backend == "cuda":
         from fastmix.chains.cuda.device import require_cuda
 
@@ -195,12 +222,12 @@ def _place_messages(
             reason = "the residual schedule runs there" if schedule != "parallel" else why_not_cuda(model)
         if reason is None:
             try:
-                return make_cuda_messages(model, damping=damping), cuda_available()[1]
+                return make_cuda_messages(model, damping=damping), f"cuda ({cuda_available()[1]})"
             except (UnfitMethodError, ResourceError) as error:
                 if backend == "cuda":
                     raise
                 reason = str(error)
-        place = f"cpu, because {reason}"
+        place = f"cpu ({reason})"
     return make_messages(model, schedule=schedule, damping=damping), place
 
 
@@ -234,6 +261,7 @@ def _iterate(
             made, change, converged = messages.advance(min(chunk, max_iter - done), stages[stage], tol)
             done += made
             history.append((done, change))
+            clock.report(done, max_iter, "iterations")
             if converged:
                 status = Status.OK
                 break

@@ -15,7 +15,6 @@ from fastmix.model.reduce import Reduction, reduce_model
 __all__ = [
     "check_fraction",
     "find_allowed",
-    "plain_evidence",
     "reduce_to_supported",
 ]
 
@@ -34,17 +33,10 @@ def reduce_to_supported(model: MarkovRandomField, evidence: Evidence | None) -> 
     nothing more goes (arc consistency). Such states have probability zero, and belief propagation would find the same
     ones by itself, through messages of minus infinity: without them every message stays finite.
 
-    Raises
-    ------
-    ModelError
-        If the evidence is not valid, or no configuration has positive probability: a variable has no state left, or a
-        search shows it (an odd cycle in two colours has partners for every state). Deciding that is NP-complete: where
-        the search gives up, the model passes.
-
-    Notes
-    -----
-    Linear in the number of entries for models without forbidden pairs; otherwise at most the largest state count
-    times that.
+    A :class:`ModelError` if the evidence is not valid, or no configuration has positive probability: a variable has no
+    state left, or a search shows it (an odd cycle in two colours has partners for every state). Deciding that is
+    NP-complete: where the search gives up, the model passes. Linear in the number of entries for models without
+    forbidden pairs; otherwise at most the largest state count times that.
 
     Examples
     --------
@@ -84,22 +76,8 @@ def _supported_states(model: MarkovRandomField, *, given: bool, variables: IntAr
 def find_allowed(model: MarkovRandomField, scores: FloatArray, *, given: bool) -> IntArray | None:
     """A configuration without forbidden pairs that prefers states of high score, or None when the search gives up.
 
-    Parameters
-    ----------
-    model : MarkovRandomField
-        Without forbidden states.
-    scores : float array, aligned with ``model.log_unary``
-    given : bool
-        Whether the model is one given evidence, for the message.
-
-    Raises
-    ------
-    ModelError
-        If the search has shown that there is none.
-
-    Notes
-    -----
-    Backtracking, of at most 100,000 choices and ten a variable: the question is NP-complete.
+    Backtracking, of at most 100,000 choices and ten per variable: the question is NP-complete. A :class:`ModelError` if
+    it has shown that there is none; ``given`` says whether the model is one given evidence, for the message.
 
     Examples
     --------
@@ -142,8 +120,3 @@ def check_fraction(name: str, value: Any) -> float:
     if not 0.0 <= number < 1.0:
         raise ValueError(f"{name} must be a number from 0 to below 1, got {value!r}")
     return number
-
-
-def plain_evidence(evidence: Evidence | None) -> dict[str, int | str] | None:
-    """Evidence as it is noted in the provenance."""
-    return None if evidence is None else {str(k): v for k, v in evidence.items()}

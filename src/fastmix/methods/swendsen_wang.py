@@ -43,25 +43,8 @@ class SwendsenWang(HostChains):
     joined by bonds draws one new state s for all its members i with probability proportional to
     ``exp(sum_i u_i(s))``.
 
-    Parameters
-    ----------
-    model : MarkovRandomField
-        Unaries may be -inf, tables not. (The state counts at the ends of a coupling must be equal, so leave forbidden
-        states in.)
-    num_chains : int
-        At least 1.
-    seed : int or None
-        At least 0; one is drawn when None, and kept in the attribute ``seed``.
-    num_threads : int or None
-        At most this many threads; by default as many as there are processors, and never more than chains. The number
-        changes no bit of the results.
-
-    Raises
-    ------
-    UnfitMethodError
-        If the model is not of this class; the message names an edge and the reason.
-    ValueError
-        If an argument is not in its range.
+    Unaries may be -inf, tables not; the state counts at the ends of a coupling must be equal, so leave forbidden states
+    in. The number of threads changes no bit of the results.
 
     Notes
     -----
@@ -84,9 +67,6 @@ class SwendsenWang(HostChains):
     *Sums* are Rao-Blackwellised: a sweep adds, for each variable, the distribution that its cluster draws from: the
     mean, given the bonds, of the indicators of its states. For a chain that alternates two blocks of variables, here
     x and b, this lowers the variance of averages over sweeps, too (Liu, Wong and Kong 1994).
-
-    *Speed of mixing.* Sweeps help where strong couplings slow single-variable updates down and unaries are weak or
-    agree. Where strong unaries pull a strongly coupled cluster both ways they do not: it seldom changes its state.
 
     *Start.* Every chain starts at a draw from the model without couplings, the first numbers of its stream.
 
@@ -172,13 +152,7 @@ class SwendsenWang(HostChains):
         return states
 
     def set_states(self, states: IntArray) -> None:
-        """Start from these configurations (num_chains, n).
-
-        Raises
-        ------
-        ModelError
-            If the shape is wrong, a state does not exist, or a unary forbids it.
-        """
+        """Start from these configurations (num_chains, n), all allowed."""
         x, shape = self.model._as_states(states)
         if shape != (self.num_chains,):
             expected = (self.num_chains, self.model.num_variables)
@@ -221,13 +195,7 @@ class SwendsenWang(HostChains):
         return self._random.copy()
 
     def set_random_state(self, state: UintArray) -> None:
-        """Continue as an engine did that gave this state.
-
-        Raises
-        ------
-        ValueError
-            If it is not an array of uint64 of shape (num_chains, 4), or the state of a chain is all zeros.
-        """
+        """Continue as an engine did that gave this state."""
         array = np.asarray(state)
         if array.shape != self._random.shape or array.dtype != np.uint64:
             raise ValueError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -66,40 +65,14 @@ class Plan:
 
 
 class Run:
-    """A run in progress.
+    """A run in progress; ``statistics`` has one chain per ensemble, ``pairs`` sums over the pairs of states of edges.
 
-    Parameters
-    ----------
-    ladder : Ladder
-    plan : Plan
-    clock : Clock
-    edge_marginals : bool
-    progress : callable or None
-
-    Attributes
-    ----------
-    num_ensembles : int
-    statistics : BatchStatistics
-        One chain an ensemble.
-    pairs : float array or None
-        Sums over the pairs of states of every edge.
-    phases : list of Phase
-        Around configurations of large weight.
-    burned, updates : int
-        Rounds of the burn-in, and updates of single variables so far.
+    ``burned`` counts the rounds of the burn-in, ``updates`` those of single variables so far.
     """
 
-    def __init__(
-        self,
-        ladder: Ladder,
-        plan: Plan,
-        clock: Clock,
-        *,
-        edge_marginals: bool,
-        progress: Callable[[int, int, float], None] | None,
-    ) -> None:
+    def __init__(self, ladder: Ladder, plan: Plan, clock: Clock, *, edge_marginals: bool) -> None:
         model = ladder.path.model
-        self.ladder, self.plan, self.clock, self._progress = ladder, plan, clock, progress
+        self.ladder, self.plan, self.clock = ladder, plan, clock
         self.num_ensembles = plan.num_ensembles or _MOST_ENSEMBLES
         self.phases = find_phases(ladder.path, seed=ladder.seed, clock=clock.part(0.1))
         self._rng = np.random.default_rng([ladder.seed, 4])
@@ -214,12 +187,10 @@ class Run:
             self.updates += step * self.ladder.updates_per_round
             done += step
             self.burned += 0 if collect else step
-            if self._progress is not None:
-                self._report(collect, done)
+            self._report(collect, done)
         return done
 
     def _report(self, collect: bool, done: int) -> None:
-        assert self._progress is not None
         plan, clock = self.plan, self.clock
         finished = self.burned + (self.statistics.num_sweeps + done if collect else 0)
         if plan.num_sweeps is not None and plan.burn_in is not None:
@@ -227,7 +198,7 @@ class Run:
         else:
             used = min(1.0, clock.used() / (clock.limit or 1.0))
             total = max(finished, int(finished / max(used, 1e-3)))
-        self._progress(finished, total, self.updates_per_second())
+        clock.report(finished, total, "sweeps", per_second=self.updates_per_second())
 
     # -- averages ---------------------------------------------------------------------------------------------------
 
@@ -303,8 +274,8 @@ class Run:
         seed = derive_seed(ladder.seed, 0, 2)
         try:
             steps = int(_BOUND_SHARE * self.updates / max(1, ladder.path.model.num_variables) / _ANNEALED)
-            if self.clock.limit is not None:
-                steps = min(steps, self._affordable_steps((self.clock.limit or 0.0) - self.clock.used()))
+            if self.clock.asked is not None:  # without, the same seed gives the same bound
+                steps = min(steps, self._affordable_steps(self.clock.left()))
             elif ladder.device != "cpu":  # whose updates cannot be compared with those of annealing
                 steps = min(steps, self._affordable_steps(_BOUND_SHARE * self._seconds))
             positions, _, _ = respace(ladder.positions, ladder.counts().rejection, max(2 * ladder.num_rungs, steps))

@@ -8,23 +8,24 @@ move, and resampling keeps as many chains in each valley as it deserves.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix._checks import check_count, check_threads, choose_seed
-from fastmix._clock import Clock
+from fastmix._checks import check_count
+from fastmix._clock import Clock, Report
 from fastmix._memory import check_memory
 from fastmix.chains.annealing import Annealing
+from fastmix.methods.base import Context, Method, option, run_method
 from fastmix.methods.swendsen_wang import SwendsenWang, check_swendsen_wang
-from fastmix.model import MarkovRandomField, check_model
-from fastmix.results import InferenceResult, Status, provenance
+from fastmix.model import Evidence, MarkovRandomField
+from fastmix.model.reduce import Reduction, reduce_model
+from fastmix.results import DrawResult, InferenceResult, Status
 from fastmix.theory.dependency import edge_dependencies
 
-__all__ = ["AnnealedResult", "anneal"]
+__all__ = ["Annealed", "AnnealedResult", "anneal"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -58,6 +59,80 @@ class AnnealedResult(InferenceResult):
     states: IntArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
 
 
+@dataclass(frozen=True)
+class Annealed(Method):
+    """Population annealing with Swendsen-Wang sweeps, for attractive models whose fields freeze their regions.
+
+    The options are those of :func:`fastmix.denoising.anneal`.
+    """
+
+    name: ClassVar[str] = "annealed"
+    guarantee: ClassVar[str] = "exact in the limit of many chains and small steps; the standard errors are estimates"
+
+    num_populations: int = option(4, help="Independent populations of chains.")
+    num_chains: int = option(8, help="Chains of every population.")
+    num_steps: int = option(150, help="About how many steps annealing takes.")
+    sweeps_per_step: int = option(8, help="Sweeps after every step.")
+    resample: bool | None = option(help="Whether chains are resampled; where that helps by default.")
+    num_sweeps: int | None = option(help="Sweeps averaged at the end; half of those on the way by default.")
+
+    def __post_init__(self) -> None:
+        for name, least in (("num_populations", 2), ("num_chains", 2), ("num_steps", 1), ("sweeps_per_step", 1)):
+            check_count(name, getattr(self, name), least=least)
+        if self.num_sweeps is not None:
+            check_count("num_sweeps", self.num_sweeps, least=1)
+
+    def check(self, model: MarkovRandomField) -> None:
+        """The model must be attractive; the message names an edge that is in the way."""
+        check_swendsen_wang(model)
+
+    def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
+        """With forbidden states: clusters need equal state counts at both ends of an edge. They are never drawn."""
+        return reduce_model(model, evidence, drop_forbidden=False)
+
+    def run(self, model: MarkovRandomField, context: Context) -> AnnealedResult:
+        """Marginals of the populations."""
+        clock, chains = context.clock, self.num_populations * self.num_chains
+        required = 48.0 * chains * max(1, model.num_variables)
+        check_memory(required, f"num_populations times num_chains, {chains},", "run fewer or smaller populations")
+        run = _Populations(model, self.num_populations, self.num_chains, context.seed, context.num_threads)
+        step = (1.0 - run.scale) * run.spread() / self.num_steps
+        resampled = step <= _INFORMATIVE if self.resample is None else bool(self.resample)
+        late, planned = False, math.ceil(1.5 * self.num_steps * self.sweeps_per_step)
+        while run.scale < 1.0:
+            # Late, the largest steps there are: averages need chains at the model itself.
+            late = clock.past(_ANNEALING_SHARE)
+            run.strengthen(math.inf if late else step, self.sweeps_per_step, resample=resampled)
+            done = run.steps * self.sweeps_per_step
+            clock.report(done, max(done, planned), "sweeps", per_second=done * run.updates / clock.used())
+        wanted = self.num_sweeps or max(1, run.steps * self.sweeps_per_step // 2)
+        sums, done = run.collect(wanted, clock, run.steps * self.sweeps_per_step)
+        populations = sums.reshape(len(sums), self.num_populations, self.num_chains).mean(axis=2) / done
+        mean, error = _combine(populations, run.log_ratio)
+        status = Status.NOT_MIXED if error.size and error.mean() > _AGREEMENT else Status.OK
+        sweeps = run.steps * self.sweeps_per_step + done
+        states = run.engine.get_states()
+        return AnnealedResult(
+            model=model,
+            method=self.name,
+            status=status,
+            node_marginals=mean,
+            edge_marginals=DrawResult.pair_frequencies(model, states) if context.edge_marginals else None,
+            log_z=None,
+            stats={
+                "num_steps": run.steps, "num_sweeps": sweeps, "updates": sweeps * run.updates,
+                "mean_std_error": float(error.mean()) if error.size else 0.0,
+                "stopped_by": "time_limit" if late or done < wanted else "done",
+                "note": "populations agree" if status == Status.OK
+                else "populations disagree: more chains, smaller steps",
+            },
+            provenance={"options": {"resample": resampled}},
+            std_error=error,
+            log_weights=run.log_ratio,
+            states=states,
+        )  # fmt: skip
+
+
 def anneal(
     model: MarkovRandomField,
     *,
@@ -67,10 +142,11 @@ def anneal(
     sweeps_per_step: int = 8,
     resample: bool | None = None,
     num_sweeps: int | None = None,
+    evidence: Evidence | None = None,
     seed: int | None = None,
     num_threads: int | None = None,
     time_limit: float | None = None,
-    progress: Callable[[float], None] | None = None,
+    progress: Report = "auto",
 ) -> AnnealedResult:
     """Marginals of an attractive model by population annealing with Swendsen-Wang sweeps.
 
@@ -84,6 +160,7 @@ def anneal(
     ----------
     model : MarkovRandomField
         Attractive Ising or Potts, see :class:`fastmix.methods.swendsen_wang.SwendsenWang`.
+    evidence : mapping, optional
     num_populations : int
         Independent runs, from whose differences the error is told; at least 2.
     num_chains : int
@@ -102,9 +179,10 @@ def anneal(
     num_threads : int, optional
         All cores by default.
     time_limit : float, optional
-        Seconds after which averaging stops; annealing itself is not cut short.
-    progress : callable, optional
-        Called with the share of the work that is done.
+        Seconds, without those of compiling, after which averaging stops; 60 by default. Late, annealing takes larger
+        steps.
+    progress : "auto", None or callable
+        See :func:`fastmix.infer`.
 
     Returns
     -------
@@ -135,59 +213,11 @@ def anneal(
     >>> bool(abs(result.node_marginals - exact.node_marginals).max() < 0.05)
     True
     """
-    clock = Clock(time_limit)
-    for name, value, least in (
-        ("num_populations", num_populations, 2),
-        ("num_chains", num_chains, 2),
-        ("num_steps", num_steps, 1),
-        ("sweeps_per_step", sweeps_per_step, 1),
-        ("num_sweeps", 1 if num_sweeps is None else num_sweeps, 1),
-    ):
-        check_count(name, value, least=least)
-    check_model(model)
-    seed, num_threads = choose_seed(seed), check_threads(num_threads)
-    check_swendsen_wang(model)
-    chains = num_populations * num_chains
-    required = 48.0 * chains * max(1, model.num_variables)
-    check_memory(required, f"num_populations times num_chains, {chains},", "run fewer or smaller populations")
-    run = _Populations(model, num_populations, num_chains, seed, num_threads)
-    step = (1.0 - run.scale) * run.spread() / num_steps
-    resampled = step <= _INFORMATIVE if resample is None else bool(resample)
-    late = False
-    while run.scale < 1.0:
-        # Late, the largest steps there are: averages need chains at the model itself.
-        late = clock.past(_ANNEALING_SHARE)
-        run.strengthen(math.inf if late else step, sweeps_per_step, resample=resampled)
-        if progress is not None:
-            progress(0.7 * run.scale)
-    wanted = num_sweeps or max(1, run.steps * sweeps_per_step // 2)
-    sums, done = run.collect(wanted, clock, progress)
-    populations = sums.reshape(len(sums), num_populations, num_chains).mean(axis=2) / done
-    mean, error = _combine(populations, run.log_ratio)
-    status = Status.NOT_MIXED if error.mean() > _AGREEMENT else Status.OK
-    sweeps = run.steps * sweeps_per_step + done
-    options: dict[str, Any] = {
-        "num_populations": num_populations, "num_chains": num_chains, "num_steps": num_steps,
-        "sweeps_per_step": sweeps_per_step, "resample": resampled, "num_sweeps": num_sweeps,
-    }  # fmt: skip
-    return AnnealedResult(
-        model=model,
-        method="annealed",
-        status=status,
-        node_marginals=mean,
-        edge_marginals=None,
-        log_z=None,
-        stats={
-            "num_steps": run.steps, "num_sweeps": sweeps, "updates": sweeps * chains * model.num_variables,
-            "mean_std_error": float(error.mean()),
-            "stopped_by": "time_limit" if late or done < wanted else "done", **clock.stats(),
-            "note": "populations agree" if status == Status.OK else "populations disagree: more chains, smaller steps",
-        },
-        provenance=provenance(model, seed=seed, **options),
-        std_error=error,
-        log_weights=run.log_ratio,
-        states=run.engine.get_states(),
-    )  # fmt: skip
+    method = Annealed(num_populations, num_chains, num_steps, sweeps_per_step, resample, num_sweeps)
+    result = run_method(
+        method, model, evidence=evidence, seed=seed, num_threads=num_threads, time_limit=time_limit, progress=progress
+    )
+    return cast("AnnealedResult", result)
 
 
 class _Populations:
@@ -228,18 +258,20 @@ class _Populations:
         self.steps += 1
         self.annealing.move([1.0, self.scale], num_sweeps, rng=self.rng if resample else None)
 
-    def collect(
-        self, num_sweeps: int, clock: Clock, progress: Callable[[float], None] | None
-    ) -> tuple[FloatArray, int]:
+    @property
+    def updates(self) -> int:
+        """Updates of a sweep of all chains."""
+        return self.shape[0] * self.shape[1] * self.model.num_variables
+
+    def collect(self, num_sweeps: int, clock: Clock, before: int) -> tuple[FloatArray, int]:
         """Sums of the probabilities over sweeps at the model itself, and how many there were."""
-        work = self.shape[0] * self.shape[1] * max(1, self.model.num_variables)
-        done, batch = 0, max(1, min(num_sweeps // 20, int(_BATCH_UPDATES / work)))
+        done, batch = 0, max(1, min(num_sweeps // 20, int(_BATCH_UPDATES / max(1, self.updates))))
         while done < num_sweeps:
             count = min(batch, num_sweeps - done)
             self.engine.sweep(count, collect=True)
             done += count
-            if progress is not None:
-                progress(0.7 + 0.3 * done / num_sweeps)
+            speed = (before + done) * self.updates / clock.used()
+            clock.report(before + done, before + num_sweeps, "sweeps", per_second=speed)
             if clock.past():
                 break
         return self.engine.take_sums(), done
