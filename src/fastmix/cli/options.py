@@ -32,7 +32,7 @@ TimeLimit = Annotated[
 ]
 Backend = Annotated[
     str | None,
-    typer.Option(help="Where gibbs, tempered, loopy-bp run: cpu (default), cuda, or auto for a GPU if any."),
+    typer.Option(help="Where gibbs, tempered run: cpu (default), cuda, or auto for a GPU if any."),
 ]
 NumThreads = Annotated[int | None, typer.Option(help="All cores by default; does not change the answer.")]
 MemoryLimit = Annotated[

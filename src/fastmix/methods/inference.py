@@ -31,7 +31,7 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "auto": ("memory_limit", "seed", "num_threads", "time_limit", "edge_marginals", "progress"),
     "exact": ("memory_limit", "edge_marginals", "time_limit"),
     "mean-field": ("seed", "time_limit", "edge_marginals"),
-    "loopy-bp": ("time_limit", "edge_marginals", "backend"),
+    "loopy-bp": ("time_limit", "edge_marginals"),
     "gibbs": (*_SAMPLER, "accuracy", "checkpoint", "backend"),
     "swendsen-wang": (*_SAMPLER, "checkpoint"),
     "tempered": (*_TEMPERED, "accuracy", "backend", "norm_bound"),
@@ -92,8 +92,7 @@ def infer(
     num_chains, num_sweeps, burn_in, accuracy, num_threads, checkpoint
         As for :func:`fastmix.sample`. Samplers only.
     backend : {"cpu", "cuda", "auto"}, optional
-        Where Gibbs sampling, replica exchange or loopy belief propagation runs: see :func:`fastmix.sample`,
-        :func:`fastmix.temper` and :func:`fastmix.loopy_bp`.
+        Where Gibbs sampling or replica exchange runs: see :func:`fastmix.sample` and :func:`fastmix.temper`.
     divergence, norm, norm_bound
         As for :func:`fastmix.methods.projected.infer_projected`. Projected sampling only, except that ``norm_bound``
         also says where the path of replica exchange begins.

@@ -11,14 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._checks import check_count, check_positive, choose_seed
-from fastmix._clock import NO_LIMIT, Clock
+from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
 from fastmix._memory import check_memory
-from fastmix.methods.ising_form import ising_form
-from fastmix.methods.preparation import (
-    find_allowed,
-    plain_evidence,
-    reduce_to_supported,
-)
+from fastmix.methods.preparation import find_allowed, ising_form, plain_evidence, reduce_to_supported
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.build import table_positions
 from fastmix.results import InferenceResult, Status, jsonable, provenance
@@ -127,11 +122,11 @@ def mean_field(
     num_starts = check_count("num_starts", num_starts, least=1)
     max_iter, tol = check_count("max_iter", max_iter, least=1), check_positive("tol", tol)
     seed = choose_seed(seed)
-    reduction = reduce_to_supported(model, evidence)
+    reduction = reduce_to_supported(model, evidence, clock)
     small = reduction.model
     check_memory(num_starts * (8.0 * len(small.log_unary) + 1000.0), f"num_starts {num_starts}", "make fewer starts")
     rng = np.random.default_rng(seed)
-    stopped_by, runs = _run_starts(small, bool(evidence), num_starts, max_iter, tol, rng, clock)
+    stopped_by, runs = _run_starts(small, evidence, num_starts, max_iter, tol, rng, clock)
     best = max(range(len(runs)), key=lambda k: (runs[k].bound, runs[k].penalised))
     converged = runs[best].converged and runs[best].bound > -math.inf
     status = Status.OK if converged else Status.NOT_CONVERGED
@@ -165,7 +160,7 @@ def mean_field(
 def ascend(model: MarkovRandomField, q: FloatArray, *, max_iter: int, tol: float = 1e-8) -> FloatArray:
     """The product distribution that sweeps of mean field lead to from q; for models without forbidden pairs."""
     start = _Start(q.copy())
-    _ascent(model, given=False)(start, max_iter, tol, max_iter, NO_LIMIT)
+    _ascent(model, None)(start, max_iter, tol, max_iter, NO_LIMIT)
     return start.q
 
 
@@ -191,13 +186,9 @@ class _Start:
         return self.history[-1] if self.history else -math.inf
 
 
-class _TimeIsUpError(Exception):
-    pass
-
-
 def _run_starts(
     model: MarkovRandomField,
-    given: bool,
+    evidence: Evidence | None,
     num_starts: int,
     max_iter: int,
     tol: float,
@@ -205,14 +196,14 @@ def _run_starts(
     clock: Clock,
 ) -> tuple[str, list[_Start]]:
     """What stopped the ascents, and how far they came."""
-    ascend = _ascent(model, given)
+    ascend = _ascent(model, evidence)
     chunk = int(max(1.0, _CHUNK_WORK / (1 + len(model.log_unary) + len(model.log_pairwise))))
     runs: list[_Start] = []
     try:
         for k in range(num_starts):
             runs.append(_Start(_uniform_start(model) if k == 0 else _random_start(model, rng)))
             ascend(runs[-1], max_iter, tol, chunk, clock)
-    except _TimeIsUpError:
+    except OutOfTimeError:
         return ("done" if len(runs) == num_starts and runs[-1].converged else "time_limit"), runs
     except KeyboardInterrupt:
         return "interrupt", [run for run in runs if run.sweeps] or [_Start(_uniform_start(model))]
@@ -244,16 +235,27 @@ Ascent = Callable[[_Start, int, float, int, Clock], None]
 _Sweep = Callable[[FloatArray, float, int, FloatArray], tuple[int, float]]
 
 
-def _ascent(model: MarkovRandomField, given: bool) -> Ascent:
+def _ascent(model: MarkovRandomField, evidence: Evidence | None) -> Ascent:
     """How a start of this model ascends."""
-    if (sweep := _spin_sweep(model)) is not None:
-        return lambda start, *limits: _follow(start, sweep, *limits)
+    hard = _spin_sweep(model) or _table_sweep(model, model.log_pairwise)
     if not model.has_forbidden:
-        tables = _table_sweep(model, model.log_pairwise)
-        return lambda start, *limits: _follow(start, tables, *limits)
+        return lambda start, *limits: _follow(start, hard, *limits)
     soft = _table_sweep(model, np.where(model.log_pairwise > -np.inf, model.log_pairwise, -_penalty(model)))
-    hard = _table_sweep(model, model.log_pairwise)
-    return lambda start, *limits: _follow_hard(model, given, start, soft, hard, *limits)
+
+    def follow(start: _Start, max_iter: int, tol: float, chunk: int, clock: Clock) -> None:
+        """Ascend under the penalty, go to an allowed configuration near by, and ascend from there in the model."""
+        relaxed = _Start(start.q)  # apart, because its bound is one on another model
+        try:
+            _follow(relaxed, soft, max_iter, tol, chunk, clock)
+        finally:
+            start.sweeps, start.change, start.penalised = relaxed.sweeps, relaxed.change, relaxed.bound
+        states = find_allowed(model, start.q, evidence, clock)
+        if states is not None:
+            start.q[:] = 0.0
+            start.q[model.unary_offsets[:-1] + states] = 1.0
+            _follow(start, hard, max_iter, tol, chunk, clock)
+
+    return follow
 
 
 def _follow(start: _Start, sweep: _Sweep, max_iter: int, tol: float, chunk: int, clock: Clock) -> None:
@@ -265,24 +267,7 @@ def _follow(start: _Start, sweep: _Sweep, max_iter: int, tol: float, chunk: int,
         start.sweeps += made
         start.history.extend(bounds[:made].tolist())
         start.converged = start.change <= tol
-        if clock.past():
-            raise _TimeIsUpError
-
-
-def _follow_hard(
-    model: MarkovRandomField, given: bool, start: _Start, soft: _Sweep, hard: _Sweep, *limits: Any
-) -> None:
-    """Ascend under the penalty, go to an allowed configuration near by, and ascend from there in the model itself."""
-    relaxed = _Start(start.q)  # apart, because its bound is one on another model
-    try:
-        _follow(relaxed, soft, *limits)
-    finally:
-        start.sweeps, start.change, start.penalised = relaxed.sweeps, relaxed.change, relaxed.bound
-    states = find_allowed(model, start.q, given=given)
-    if states is not None:
-        start.q[:] = 0.0
-        start.q[model.unary_offsets[:-1] + states] = 1.0
-        _follow(start, hard, *limits)
+        clock.check()
 
 
 def _penalty(model: MarkovRandomField) -> float:
