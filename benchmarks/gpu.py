@@ -28,10 +28,9 @@ for _name, _substitute in (("row_stack", "vstack"), ("in1d", "isin"), ("trapz", 
         setattr(np, _name, getattr(np, _substitute))
 
 from fastmix import infer
-from fastmix.chains import pattern_tables
 from fastmix.chains.cuda.gibbs import CudaGibbs, choose_group_size, cuda_available
 from fastmix.instances import ising_bipartite, ising_grid, potts_grid
-from fastmix.model import MarkovRandomField
+from fastmix.model import MarkovRandomField, structure
 
 FloatArray = NDArray[np.float64]
 
@@ -221,11 +220,11 @@ class two_colours:  # noqa: N801
         self.colours = (np.add.outer(np.arange(rows), np.arange(cols)) % 2).ravel()
 
     def __enter__(self) -> None:
-        self.kept = pattern_tables.colouring
-        pattern_tables.colouring = lambda n, edges: self.colours
+        self.kept = structure.coloring
+        structure.coloring = lambda n, edges: self.colours
 
     def __exit__(self, *_: object) -> None:
-        pattern_tables.colouring = self.kept
+        structure.coloring = self.kept
 
 
 # -- timing -----------------------------------------------------------------------------------------------------------
@@ -363,7 +362,7 @@ def run_thrml(bench: Bench, work: str, model: MarkovRandomField, chains: int, sw
         return None
     nodes = [SpinNode() for _ in range(model.num_variables)]
     edges = [(nodes[i], nodes[j]) for i, j in model.edges.tolist()]
-    colours = pattern_tables.colouring(model.num_variables, model.edges)
+    colours = structure.coloring(model.num_variables, model.edges)
     classes = [np.flatnonzero(colours == c) for c in (0, 1)]
     blocks = [Block([nodes[i] for i in members]) for members in classes]
     fields, couplings = model.log_unary[1::2], model.log_pairwise[::4]

@@ -79,7 +79,6 @@ OTHERS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = [
     (graphs.erdos_renyi_edges, (3, 0.5), {}),
     (graphs.random_regular_edges, (4, 3), {}),
     (graphs.random_tree_edges, (3,), {}),
-    (graphs.random_spanning_tree_edges, (3, [(0, 1), (1, 2)]), {}),
     (graphs.covering_spanning_trees, (3, [(0, 1), (1, 2)]), {}),
     (denoising.denoise, (PICTURE,), {}),
     (denoising.add_noise, (PICTURE,), {}),

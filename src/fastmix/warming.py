@@ -82,6 +82,10 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
     every = (mixed, attractive, *several, uneven, dense)
     short: dict[str, Any] = {"num_sweeps": 20, "burn_in": 2, "seed": 0, "num_threads": 1}
 
+    def large_graphs() -> None:
+        torus = grid_edges(301, 301, torus=True)  # an odd cycle: not two colors
+        MarkovRandomField.ising(torus, 0.0).structure.visit_order  # noqa: B018 computed when asked for
+
     def exact() -> None:
         for model in (ising_grid(14, 14, coupling_max=0.5, seed=0), potts_grid(9, 9, **potts)):
             fastmix.infer(model, method="exact")
@@ -130,6 +134,7 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
 
         denoise(np.tile([0.0, 1.0], (6, 3)), seed=0)
 
+    yield "large graphs", large_graphs
     yield "exact", exact
     yield "gibbs", gibbs
     yield "swendsen-wang", swendsen_wang

@@ -26,9 +26,9 @@ from fastmix.graphs.basics import (
     check_graph,
     label_components,
     sparse_matrix,
+    strip_leaves,
 )
-from fastmix.graphs.colours import peel
-from fastmix.graphs.trees import strip_leaves
+from fastmix.graphs.colors import peel
 
 __all__ = [
     "EliminationOrder",
@@ -167,7 +167,7 @@ def elimination_order(
     if method not in _METHODS:
         raise ModelError(f"method must be one of {', '.join(_METHODS)}, got {method!r}")
     rng = random.Random(check_seed(seed))
-    removed, neighbor, _ = strip_leaves(n, edges)
+    removed, neighbor = strip_leaves(n, edges)
     orders, costs = [removed], [_strip_cost(removed, neighbor, states)]
     for nodes, part in _core_parts(n, edges, states, removed):
         if method == "min-fill":
@@ -242,7 +242,7 @@ def treewidth_bounds(num_variables: int, edges: npt.ArrayLike) -> tuple[int, int
     n, edges = check_graph(num_variables, edges)
     if not len(edges):
         return 0, 0
-    removed, _, _ = strip_leaves(n, edges)
+    removed, _ = strip_leaves(n, edges)
     if len(removed) == n:
         return 1, 1
     core, nodes = _core(n, edges, removed)
