@@ -63,10 +63,8 @@ ON_MODELS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (comparison_bounds, {"original": MODEL}),
     (projected.infer_projected, {}),
     (reduce_model, {}),
-    (io.format_uai, {}),
-    (io.save_npz, {"path": "/dev/null"}),
     (io.write_model, {"path": "/dev/null.npz"}),
-    (io.write_uai, {"path": "/dev/null"}),
+    (io.write_model, {"path": "-"}),
 ]
 OTHERS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = [
     (instances.ising_grid, (2, 2), {"coupling_max": 1.0}),

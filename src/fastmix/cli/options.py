@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from fastmix.io.formats import format_names
+
 if TYPE_CHECKING:
     from fastmix.projection import Divergence
 
@@ -15,7 +17,7 @@ __all__ = [
     "parse_divergence",
 ]  # fmt: skip
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="UAI or npz file, plain, gzip or xz; - is stdin.")]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help=f"{format_names()} file, plain, gzip or xz; - is stdin.")]
 Evidence = Annotated[str | None, typer.Option("--evidence", "-e", metavar="FILE", help="Observed states (UAI).")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 Output = Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write; - is stdout.")]

@@ -17,7 +17,7 @@ from fastmix.errors import ModelError
 from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes
 from fastmix.io.tokens import NumberText, strip_comments
 
-__all__ = ["parse_evidence", "read_evidence", "write_evidence"]
+__all__ = ["evidence_in", "read_evidence", "write_evidence"]
 
 
 def read_evidence(path: PathLike, num_states: ArrayLike | None = None) -> dict[int, int]:
@@ -47,22 +47,22 @@ def read_evidence(path: PathLike, num_states: ArrayLike | None = None) -> dict[i
     ...     read_evidence(path)
     {0: 2, 3: 1}
     """
-    return parse_evidence(read_bytes(path), display_name(path), num_states)
+    return evidence_in(read_bytes(path), display_name(path), num_states)
 
 
-def parse_evidence(text: str | bytes, name: str = "<string>", num_states: ArrayLike | None = None) -> dict[int, int]:
-    r"""The observed states in a text; as :func:`read_evidence`, with ``name`` in the place of the path in messages.
+def evidence_in(data: bytes, name: str, num_states: ArrayLike | None = None) -> dict[int, int]:
+    r"""The observed states in the content of a file; ``name`` is for messages.
 
     Examples
     --------
-    >>> parse_evidence("2  0 1  5 0"), parse_evidence("1\n2  0 1  5 0"), parse_evidence("0")
+    >>> evidence_in(b"2  0 1  5 0", "a"), evidence_in(b"1\n2  0 1  5 0", "a"), evidence_in(b"0", "a")
     ({0: 1, 5: 0}, {0: 1, 5: 0}, {})
-    >>> parse_evidence("1  7 1", "a.evid", num_states=[2, 2])
+    >>> evidence_in(b"1  7 1", "a.evid", num_states=[2, 2])
     Traceback (most recent call last):
         ...
     fastmix.errors.FormatError: a.evid:1: observed variables must be from 0 to 1, got '7'
     """
-    numbers = NumberText(strip_comments(text, name), name)
+    numbers = NumberText(strip_comments(data, name), name)
     if len(numbers) == 0:
         return {}
     numbers.require_whole(0, len(numbers), "evidence")
