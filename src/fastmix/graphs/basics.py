@@ -302,7 +302,7 @@ def _strip(count: int, queue: Any, degree: Any, neighbor: Any) -> int:
 # -- loops ------------------------------------------------------------------------------------------------------------
 
 
-def run_loop(loop: Callable[..., Any], inputs: tuple[Any, ...], changed: tuple[IntArray, ...]) -> Any:
+def run_loop(loop: Callable[..., Any], inputs: tuple[Any, ...], changed: tuple[npt.NDArray[Any], ...]) -> Any:
     """What a plain loop over arrays gives; it changes some of them. Compiled where the graph is large.
 
     So the same few lines serve graphs of ten variables, for which a compiler would take half a second to load, and of

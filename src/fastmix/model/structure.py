@@ -1,4 +1,4 @@
-"""What all models on one graph share: state counts, scopes, where entries lie, neighbours, the order of a sweep."""
+"""What all models on one graph share: state counts, scopes, where entries lie, neighbors, the order of a sweep."""
 
 from __future__ import annotations
 
