@@ -297,12 +297,13 @@ class _BinaryMessages:
         return int(made), float(change), bool(converged)
 
     def beliefs(self) -> tuple[FloatArray, FloatArray, float]:
-        # As tables in spins, where a message is exp(+-log-odds / 2).
         logs = np.log(self._messages) if self.kernel == "odds" else self._messages
-        unary, table = np.outer(self.form.field, [-1.0, 1.0]), np.outer(self.form.coupling, [1.0, -1.0, -1.0, 1.0])
-        messages = np.outer(0.5 * logs, [-1.0, 1.0])
-        nodes, pairs, log_z = _beliefs(self.model, unary.ravel(), table.ravel(), messages.ravel())
-        return nodes, pairs, self.form.constant + log_z
+        model, form = self.model, self.form
+        nodes, pairs = np.empty(len(model.log_unary)), np.empty(len(model.log_pairwise))
+        log_z = self._kernels.binary_beliefs(
+            2.0 * form.field, model.edges, form.coupling, model.adjacency.degree, logs, nodes, pairs
+        )
+        return nodes, pairs, form.constant + float(log_z)
 
 
 class _TableMessages:
@@ -314,7 +315,8 @@ class _TableMessages:
         from fastmix.methods import loopy_bp_kernels as kernels
 
         self.model, self._kernels = model, kernels
-        starts = _message_starts(model)
+        i, j = model.edges.T
+        starts = offsets_of(np.concatenate([model.num_states[j], model.num_states[i]]))  # of each message
         self._messages = np.zeros(int(starts[-1]))
         widest = int(model.num_states.max(initial=0))
         self._state: tuple[NDArray[Any], ...] = (
@@ -329,8 +331,9 @@ class _TableMessages:
 
     def beliefs(self) -> tuple[FloatArray, FloatArray, float]:
         model = self.model
-        nodes, pairs, log_z = _beliefs(model, model.log_unary, model.log_pairwise, self._messages)
-        return nodes, pairs, model.log_constant + log_z
+        nodes, pairs = np.empty(len(model.log_unary)), np.empty(len(model.log_pairwise))
+        log_z = self._kernels.table_beliefs(*self._state[:7], *self._state[9:11], nodes, pairs)
+        return nodes, pairs, model.log_constant + float(log_z)
 
 
 class _ResidualMessages(_TableMessages):
@@ -357,25 +360,6 @@ def _incoming(model: MarkovRandomField) -> NDArray[np.int64]:
     """Numbers of the messages that variables receive, in the order of the adjacency: e goes up, m + e down."""
     graph = model.adjacency
     return graph.edge_ids + np.where(model.structure.directed.owner < graph.neighbors, model.num_edges, 0)
-
-
-def _message_starts(model: MarkovRandomField) -> NDArray[np.int64]:
-    """Where the vector of each message begins, (2 m + 1,)."""
-    i, j = model.edges.T
-    return offsets_of(np.concatenate([model.num_states[j], model.num_states[i]]))
-
-
-def _beliefs(
-    model: MarkovRandomField, unary: FloatArray, table: FloatArray, messages: FloatArray
-) -> tuple[FloatArray, FloatArray, float]:
-    from fastmix.methods.loopy_bp_kernels import table_beliefs
-
-    nodes, pairs = np.empty(len(unary)), np.empty(len(table))
-    log_z = table_beliefs(
-        unary, model.unary_offsets, model.adjacency.indptr, _incoming(model), model.edges, model.pairwise_offsets,
-        table, _message_starts(model), messages, nodes, pairs,
-    )  # fmt: skip
-    return nodes, pairs, float(log_z)
 
 
 def _exponentials(model: MarkovRandomField) -> tuple[FloatArray, NDArray[np.bool_]]:

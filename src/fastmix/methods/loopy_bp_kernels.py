@@ -22,7 +22,8 @@ from fastmix._jit import njit
 from fastmix.methods.support_kernels import order_heap, settle
 
 __all__ = [
-    "log_odds_rounds", "odds_rounds", "start_residual", "table_beliefs", "table_residual", "table_rounds",
+    "binary_beliefs", "log_odds_rounds", "odds_rounds", "start_residual", "table_beliefs", "table_residual",
+    "table_rounds",
 ]  # fmt: skip
 
 # Functions called only from compiled code need no entry points from Python, which saves compilation time.
@@ -371,4 +372,25 @@ def table_beliefs(unary, unary_offsets, indptr, incoming, edges, offsets, table,
     for i in range(len(unary_offsets) - 1):
         degree = indptr[i + 1] - indptr[i]
         log_z += (1.0 - degree) * _normalise(nodes, unary_offsets[i], unary_offsets[i + 1])
+    return log_z
+
+
+@_entry
+def binary_beliefs(field, edges, coupling, degree, messages, nodes, pairs):  # type: ignore[no-untyped-def]
+    """As ``table_beliefs`` for messages that are log-odds: ``field`` (2 h) and ``coupling`` (J) are those of spins."""
+    m = len(edges)
+    totals = field.copy()
+    for e in range(m):
+        totals[edges[e, 1]] += messages[e]
+        totals[edges[e, 0]] += messages[m + e]
+    log_z = 0.0
+    for e in range(m):
+        first = 0.5 * (totals[edges[e, 0]] - messages[m + e])
+        second = 0.5 * (totals[edges[e, 1]] - messages[e])
+        pairs[4 * e], pairs[4 * e + 1] = coupling[e] - first - second, second - first - coupling[e]
+        pairs[4 * e + 2], pairs[4 * e + 3] = first - second - coupling[e], coupling[e] + first + second
+        log_z += _normalise(pairs, 4 * e, 4 * e + 4)
+    for i in range(len(totals)):
+        nodes[2 * i], nodes[2 * i + 1] = -0.5 * totals[i], 0.5 * totals[i]
+        log_z += (1.0 - degree[i]) * _normalise(nodes, 2 * i, 2 * i + 2)
     return log_z
