@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import oracle
-from fastmix.io import atomic_write, evidence, npz, uai
+from fastmix.io import answers, atomic_write, npz, uai
 from fastmix.model import MarkovRandomField
 
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -203,7 +203,7 @@ def parse_npz(data: bytes, name: str = "<bytes>") -> MarkovRandomField:
 
 
 def parse_evidence(text: str | bytes, name: str = "<string>", num_states: object = None) -> dict[int, int]:
-    return evidence.evidence_in(as_bytes(text), name, num_states)  # type: ignore[arg-type]
+    return answers.evidence_in(as_bytes(text), name, num_states)  # type: ignore[arg-type]
 
 
 def format_uai(model: MarkovRandomField) -> str:

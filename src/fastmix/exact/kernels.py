@@ -9,7 +9,7 @@ written once per clique and carried out for every slice:
 - ``SUM``: x[a, b] = sum over k of y[a, k, b];
 - ``ADD``: x[b] += y[b];
 
-each with k < n and b < inner. There is one version for numbers and one for logarithms, compiled when first used.
+each with k < n and b < inner; and the same for tables of logarithms.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from fastmix._jit import njit
 
-__all__ = ["SLICE", "run", "run_log", "write_program"]
+__all__ = ["SLICE", "run", "write_program"]
 
 _INSERT, _MULTIPLY, _SUM, _ADD = 0, 1, 2, 3
 
@@ -304,41 +304,32 @@ def _advance(base, strides, digits, sizes):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def run(pool, base, strides, sizes, digits, program, num_slices):  # type: ignore[no-untyped-def]
+def run(pool, base, strides, sizes, digits, program, num_slices, log):  # type: ignore[no-untyped-def]
     """Carry out a program for some slices, from where ``base`` and ``digits`` stand, which move on.
 
     ``pool`` has all tables and scratch space, ``base`` where each begins in this slice; ``strides`` say how far that
     moves when an outer axis does (0 for scratch space), ``digits`` where on these axes, of ``sizes``, the slice is. A
-    row of the program is operation, table x, its length, table y, its length, n, inner.
+    row of the program is operation, table x, its length, table y, its length, n, inner. ``log``: tables of logarithms.
     """
     for _ in range(num_slices):
         for p in range(len(program)):
             x = pool[base[program[p, 1]] : base[program[p, 1]] + program[p, 2]]
             y = pool[base[program[p, 3]] : base[program[p, 3]] + program[p, 4]]
-            if program[p, 0] == _INSERT:
-                _insert(x, y, program[p, 5], program[p, 6])
-            elif program[p, 0] == _MULTIPLY:
-                _multiply_insert(x, y, program[p, 5], program[p, 6])
-            elif program[p, 0] == _SUM:
-                _sum_out(x, y, program[p, 5], program[p, 6])
+            operation, n, inner = program[p, 0], program[p, 5], program[p, 6]
+            if operation == _INSERT:
+                _insert(x, y, n, inner)
+            elif operation == _MULTIPLY:
+                if log:
+                    _add_insert(x, y, n, inner)
+                else:
+                    _multiply_insert(x, y, n, inner)
+            elif operation == _SUM:
+                if log:
+                    _log_sum_out(x, y, n, inner)
+                else:
+                    _sum_out(x, y, n, inner)
+            elif log:
+                _log_accumulate(x, y)
             else:
                 _add_row(x, y)
-        _advance(base, strides, digits, sizes)
-
-
-@njit(cache=True, nogil=True)
-def run_log(pool, base, strides, sizes, digits, program, num_slices):  # type: ignore[no-untyped-def]
-    """The same as :func:`run` for tables of logarithms."""
-    for _ in range(num_slices):
-        for p in range(len(program)):
-            x = pool[base[program[p, 1]] : base[program[p, 1]] + program[p, 2]]
-            y = pool[base[program[p, 3]] : base[program[p, 3]] + program[p, 4]]
-            if program[p, 0] == _INSERT:
-                _insert(x, y, program[p, 5], program[p, 6])
-            elif program[p, 0] == _MULTIPLY:
-                _add_insert(x, y, program[p, 5], program[p, 6])
-            elif program[p, 0] == _SUM:
-                _log_sum_out(x, y, program[p, 5], program[p, 6])
-            else:
-                _log_accumulate(x, y)
         _advance(base, strides, digits, sizes)

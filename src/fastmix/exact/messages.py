@@ -265,9 +265,7 @@ class _Visitor:
     def __init__(self, log: bool, capacity: int, clock: Clock) -> None:
         from fastmix.exact import kernels
 
-        self.write_program = kernels.write_program
-        self.run = kernels.run_log if log else kernels.run
-        self.zero, self.clock = -np.inf if log else 0.0, clock
+        self.kernels, self.log, self.clock = kernels, log, clock
         self.pool = np.empty(capacity + 3 * kernels.SLICE)
 
     def visit(
@@ -278,7 +276,7 @@ class _Visitor:
         ``sizes`` are those of the axes of the clique, outermost first; ``here`` says which axes each input, and then
         each output, has.
         """
-        program, strides, outer, length = self.write_program(np.array(sizes), np.array(here), len(inputs))
+        program, strides, outer, length = self.kernels.write_program(np.array(sizes), np.array(here), len(inputs))
         offsets = np.zeros(len(strides) + 1, dtype=np.int64)
         np.cumsum([t.size for t in inputs] + output_sizes + [length] * 3, out=offsets[1:])
         if len(self.pool) < offsets[-1]:  # a variable with more states than a slice has entries
@@ -287,10 +285,10 @@ class _Visitor:
         for k, table in enumerate(inputs):
             self.pool[ends[k] : ends[k + 1]] = table
         first, last = len(inputs), len(inputs) + len(output_sizes)
-        self.pool[ends[first] : ends[last]] = self.zero
+        self.pool[ends[first] : ends[last]] = -np.inf if self.log else 0.0
         base, digits, left = offsets[:-1].copy(), np.zeros(len(outer), dtype=np.int64), math.prod(outer.tolist())
         while left > 0:
-            self.run(self.pool, base, strides, outer, digits, program, min(left, _SLICES))
+            self.kernels.run(self.pool, base, strides, outer, digits, program, min(left, _SLICES), self.log)
             left -= _SLICES
             self.clock.check()
         return [self.pool[ends[k] : ends[k + 1]] for k in range(first, last)]

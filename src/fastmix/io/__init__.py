@@ -10,8 +10,7 @@ import logging
 from collections.abc import Mapping
 
 from fastmix.io import npz, uai
-from fastmix.io.answers import read_mar, read_pr, write_mar, write_pr
-from fastmix.io.evidence import read_evidence, write_evidence
+from fastmix.io.answers import read_evidence, read_mar, read_pr, write_evidence, write_mar, write_pr
 from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes
 from fastmix.io.formats import Format, format_of, formats, register_format
 from fastmix.model import MarkovRandomField
