@@ -36,6 +36,7 @@ _ODDS_LOG_RANGE = 300.0
 # Exponentials of a table are used where none is below exp(-300) of the largest, see _new_message of the kernels.
 _TAME_LOG_RANGE = 300.0
 _MOST_HALVINGS = 4
+_RENEWED = 1 << 21  # messages between two looks at the clock where they are updated one by one: a second or so
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -344,6 +345,7 @@ class _ResidualMessages(_TableMessages):
     def __init__(self, model: MarkovRandomField) -> None:
         super().__init__(model)
         count = 2 * model.num_edges
+        self._begun = 0  # updates of an iteration that is not complete
         self._state += np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64), np.empty(count)
         if count:
             self._kernels.start_residual(*self._state)
@@ -352,8 +354,12 @@ class _ResidualMessages(_TableMessages):
         size = 2 * self.model.num_edges
         if size == 0:
             return 1, 0.0, True
-        updates, change, converged = self._kernels.table_residual(*self._state, damping, tol, num_iterations * size)
-        return -(-int(updates) // size), float(change), bool(converged)
+        limits = num_iterations * size - self._begun, _RENEWED
+        updates, change, converged = self._kernels.table_residual(*self._state, damping, tol, *limits)
+        made, self._begun = divmod(self._begun + int(updates), size)
+        if converged and self._begun:
+            made, self._begun = made + 1, 0
+        return made, float(change), bool(converged)
 
 
 def _incoming(model: MarkovRandomField) -> NDArray[np.int64]:

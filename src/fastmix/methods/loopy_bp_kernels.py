@@ -299,11 +299,12 @@ def start_residual(  # type: ignore[no-untyped-def]
 @_entry
 def table_residual(  # type: ignore[no-untyped-def]
     unary, unary_offsets, indptr, incoming, edges, offsets, table, weights, tame, starts, messages, pending, totals,
-    cavity, work, heap, place, keys, damping, tol, num_updates,
+    cavity, work, heap, place, keys, damping, tol, num_updates, num_renewed,
 ):  # fmt: skip
     """Updates of one message at a time, that with the largest change first, as ``start_residual`` left the state.
 
-    Updates made, the largest change of a log still pending, and whether that is within tol.
+    Updates made, the largest change of a log still pending, and whether that is within tol. An update renews all that
+    the receiver sends: the run ends early when ``num_renewed`` messages are, with a receiver of many neighbors at once.
     """
     m = len(edges)
     for done in range(num_updates):
@@ -326,6 +327,9 @@ def table_residual(  # type: ignore[no-untyped-def]
             )
             keys[k] = _distance(pending, messages, starts[k], starts[k + 1] - starts[k])
             settle(heap, place, keys, k)
+        num_renewed -= indptr[j + 1] - indptr[j]
+        if num_renewed < 0:
+            return done + 1, keys[heap[0]], keys[heap[0]] <= tol
     return num_updates, keys[heap[0]], keys[heap[0]] <= tol
 
 
