@@ -222,11 +222,11 @@ class two_colours:  # noqa: N801
         self.colours = (np.add.outer(np.arange(rows), np.arange(cols)) % 2).ravel()
 
     def __enter__(self) -> None:
-        self.kept = structure_module.colouring
-        structure_module.colouring = lambda n, edges: self.colours
+        self.kept = structure_module.coloring
+        structure_module.coloring = lambda n, edges: self.colours
 
     def __exit__(self, *_: object) -> None:
-        structure_module.colouring = self.kept
+        structure_module.coloring = self.kept
 
 
 # -- timing -----------------------------------------------------------------------------------------------------------
@@ -370,7 +370,7 @@ def run_thrml(bench: Bench, work: str, model: MarkovRandomField, chains: int, sw
         return None
     nodes = [SpinNode() for _ in range(model.num_variables)]
     edges = [(nodes[i], nodes[j]) for i, j in model.edges.tolist()]
-    colours = structure_module.colouring(model.num_variables, model.edges)
+    colours = structure_module.coloring(model.num_variables, model.edges)
     classes = [np.flatnonzero(colours == c) for c in (0, 1)]
     blocks = [Block([nodes[i] for i in members]) for members in classes]
     fields, couplings = model.log_unary[1::2], model.log_pairwise[::4]

@@ -33,7 +33,7 @@ class Outcome:
         self.seconds[name] = self.seconds.get(name, 0.0) + report.duration  # type: ignore[attr-defined]
 
 
-def run_tests(names: tuple[str, ...] = ("host", "kernels", "ladder", "messages", "pool", "device")) -> Outcome:
+def run_tests(names: tuple[str, ...] = ("host", "kernels", "ladder", "pool", "device")) -> Outcome:
     """The tests of the folder tests/chains/cuda on the device, without the settings of the project's own test run."""
     import pytest
 

@@ -92,7 +92,7 @@ def run_propagation(repeat: int, have_peers: bool) -> bool:
 
 
 def iteration_seconds(model: Any, damping: float, repeat: int) -> float:
-    from fastmix.methods.messages import make_messages
+    from fastmix.methods.loopy_bp import make_messages
 
     messages = make_messages(model, schedule="parallel", damping=damping)
     # A tolerance that no change meets, so that every iteration is made and tested for convergence.

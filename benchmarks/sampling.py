@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from fastmix import MarkovRandomField, infer
 from fastmix.chains.cpu import CpuChains
-from fastmix.graphs import colouring
+from fastmix.graphs import coloring
 from fastmix.instances import ising_bipartite, ising_grid, potts_grid
 from fastmix.model.reduce import reduce_model
 
@@ -315,7 +315,7 @@ class Thrml:
         fields, couplings = ising_parameters(model)
         nodes = [SpinNode() for _ in range(model.num_variables)]
         edges = [(nodes[i], nodes[j]) for i, j in model.edges.tolist()]
-        colours = colouring(model.num_variables, model.edges)
+        colours = coloring(model.num_variables, model.edges)
         assert colours.max() == 1
         self.classes = [np.flatnonzero(colours == c) for c in (0, 1)]
         blocks = [Block([nodes[i] for i in members]) for members in self.classes]

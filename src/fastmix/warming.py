@@ -68,8 +68,10 @@ def warm_up(*, progress: Report = "auto") -> WarmUpResult:
 
 def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
     """Names, and what to run on models that reach every kernel."""
+    from fastmix.exact.orders import treewidth_bounds
     from fastmix.graphs import grid_edges
     from fastmix.instances import ising_grid, potts_grid
+    from fastmix.model.reduce import reduce_model
 
     potts: dict[str, Any] = {"num_states": 3, "coupling_max": 0.5, "seed": 0}
     mixed, attractive = (ising_grid(3, 3, coupling_max=0.5, attractive=a, seed=0) for a in (False, True))
@@ -82,6 +84,14 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
     )
     every = (mixed, attractive, *several, uneven, dense)
     short: dict[str, Any] = {"num_sweeps": 20, "burn_in": 2, "seed": 0, "num_threads": 1}
+
+    def large_graphs() -> None:
+        torus = grid_edges(301, 301, torus=True)  # an odd cycle: not two colors
+        MarkovRandomField.ising(torus, 0.0).structure.visit_order  # noqa: B018 computed when asked for
+        path, same = grid_edges(1, 70_000), np.where(np.eye(2) > 0, 0.0, -np.inf)
+        model = MarkovRandomField.from_tables(np.zeros((70_000, 2)), path, np.tile(same, (len(path), 1, 1)))
+        reduce_model(model, {0: 0}, fold_single=True)
+        treewidth_bounds(70_000, path)
 
     def exact() -> None:
         for model in (ising_grid(14, 14, coupling_max=0.5, seed=0), potts_grid(9, 9, **potts)):
@@ -132,6 +142,7 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
 
         denoise(np.tile([0.0, 1.0], (6, 3)), seed=0)
 
+    yield "large graphs", large_graphs
     yield "exact", exact
     yield "gibbs", gibbs
     yield "swendsen-wang", swendsen_wang

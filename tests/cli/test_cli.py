@@ -26,7 +26,7 @@ import pytest
 import fastmix
 from fastmix import Status, cli, instances
 from fastmix.exact import enumerate_model
-from fastmix.io import load_npz, read_mar, read_model, read_pr, write_evidence, write_model
+from fastmix.io import read_mar, read_model, read_pr, write_evidence, write_model
 from fastmix.model import MarkovRandomField
 
 PROVENANCE = {"version", "seed", "options", "model_hash", "device"}
@@ -519,7 +519,7 @@ def test_convert(run: Run, saved: str, model: MarkovRandomField, name: str) -> N
     np.testing.assert_allclose(written.log_weight(states), model.log_weight(states), rtol=0, atol=1e-12)
     assert run("convert", name, "back.npz") == (0, "", "")
     if name == "out.npz":
-        assert load_npz("back.npz") == model
+        assert read_model("back.npz") == model
 
 
 def test_convert_json(run: Run, saved: str, model: MarkovRandomField) -> None:
@@ -545,7 +545,7 @@ def test_convert_through_pipes(run: Run, saved: str) -> None:
 def test_convert_given_evidence(run: Run, triple: str) -> None:
     write_evidence({1: 2}, "given")
     assert run("convert", triple, "out.npz", "-e", "given") == (0, "", "")
-    model = load_npz("out.npz")
+    model = read_model("out.npz")
     assert model.num_states.tolist() == [2, 2]
     weights = TRIPLE_PAIR[:, 2, None] * TRIPLE_TABLE[:, 2, :]
     exact = enumerate_model(model)
@@ -588,9 +588,9 @@ def test_generate(run: Run, kind: str) -> None:
     model = build(coupling_max=3.0, attractive=True, seed=5)
     arguments = ["generate", *kind.split(), *sizes, *STRENGTH]
     assert run(*arguments, "-o", "out.npz") == (0, "", "")
-    assert load_npz("out.npz") == model
+    assert read_model("out.npz") == model
     assert run(*arguments, "--mixed", "--field-max", "0.25", "-o", "mixed.npz").code == 0
-    assert load_npz("mixed.npz") == build(coupling_max=3.0, attractive=False, field_max=0.25, seed=5)
+    assert read_model("mixed.npz") == build(coupling_max=3.0, attractive=False, field_max=0.25, seed=5)
     text = run(*arguments)
     assert (text.code, text.err) == (0, "")
     assert text.out.startswith("MARKOV\n")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.errors import BadFileError, FormatError, Interrupted, ModelError, printable
-from fastmix.io import check_model_name, read_evidence, read_mar, read_model, write_mar, write_model, write_pr
+from fastmix.io import format_of, read_evidence, read_mar, read_model, write_mar, write_model, write_pr
 from fastmix.io.files import atomic_write, check_folder, check_writable, display_name
 from fastmix.methods.perfect import PerfectSamples
 from fastmix.methods.sampler import SampleResult
@@ -136,7 +136,7 @@ def check_outputs(source: str, output: str | None, checkpoint: str | None = None
 def check_model_output(path: str | None) -> None:
     """Try the place of a model before the work is done, and whether its name has a format."""
     if path is not None:
-        check_model_name(path)
+        format_of(path)
         check_writable(path)
 
 

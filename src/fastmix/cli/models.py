@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastmix.cli.options import AsJson, Evidence, Model, Output, with_signature
+from fastmix.io.formats import format_names, suffix_list
 
 if TYPE_CHECKING:
     from fastmix.model import Evidence as Observed
@@ -75,8 +76,8 @@ def describe_model(model: MarkovRandomField, evidence: Observed | None = None) -
 
 
 def convert(
-    source: Annotated[str, typer.Argument(metavar="IN", help="UAI or npz file; - is stdin.")],
-    target: Annotated[str, typer.Argument(metavar="OUT", help=".uai, .uai.gz, .uai.xz or .npz; - is UAI to stdout.")],
+    source: Annotated[str, typer.Argument(metavar="IN", help=f"{format_names()} file; - is stdin.")],
+    target: Annotated[str, typer.Argument(metavar="OUT", help=f"{suffix_list()}; - is UAI to stdout.")],
     evidence: Annotated[
         str | None, typer.Option("--evidence", "-e", metavar="FILE", help="Condition on these states first.")
     ] = None,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from fastmix.io.formats import format_names
+
 if TYPE_CHECKING:
     from fastmix.methods.base import Method
 
@@ -16,7 +18,7 @@ __all__ = [
     "TimeLimit", "with_method_options", "with_signature",
 ]  # fmt: skip
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="UAI or npz file, plain, gzip or xz; - is stdin.")]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help=f"{format_names()} file, plain, gzip or xz; - is stdin.")]
 Evidence = Annotated[str | None, typer.Option("--evidence", "-e", metavar="FILE", help="Observed states (UAI).")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 Output = Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write; - is stdout.")]
@@ -27,7 +29,7 @@ TimeLimit = Annotated[
 ]
 Backend = Annotated[
     str | None,
-    typer.Option(help="Where gibbs, tempered, loopy-bp run: cpu (default), cuda, or auto for a GPU if any."),
+    typer.Option(help="Where gibbs, tempered run: cpu (default), cuda, or auto for a GPU if any."),
 ]
 NumThreads = Annotated[int | None, typer.Option(help="All cores by default; does not change the answer.")]
 MemoryLimit = Annotated[

@@ -228,7 +228,7 @@ def _plan(
     try:
         return reduction, None, plan_junction_tree(reduction.model, memory_limit=limit, clock=clock)
     except ResourceError:
-        twins = count_twins(reduction.model)
+        twins = count_twins(reduction.model, clock)
         if twins is None:
             raise
         return reduction, twins, plan_junction_tree(twins.model, memory_limit=limit, clock=clock)

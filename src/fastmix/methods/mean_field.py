@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._checks import check_count, check_positive
-from fastmix._clock import NO_LIMIT, Clock, Report
+from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError, Report
 from fastmix._memory import check_memory
 from fastmix.methods.base import Context, Method, option, run_method
-from fastmix.methods.ising_form import ising_form
-from fastmix.methods.preparation import find_allowed, reduce_to_supported
+from fastmix.methods.preparation import find_allowed, ising_form, reduce_to_supported
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.build import table_positions
 from fastmix.model.reduce import Reduction
@@ -195,8 +194,8 @@ def ascend(
 ) -> FloatArray:
     """The product distribution that sweeps of mean field lead to from q; for models without forbidden pairs."""
     start = _Start(q.copy())
-    with contextlib.suppress(_TimeIsUpError):
-        _ascent(model, given=False)(start, max_iter, tol, _chunk(model), clock)
+    with contextlib.suppress(OutOfTimeError):
+        _ascent(model, False)(start, max_iter, tol, _chunk(model), clock)
     return start.q
 
 
@@ -222,10 +221,6 @@ class _Start:
         return self.history[-1] if self.history else -math.inf
 
 
-class _TimeIsUpError(Exception):
-    pass
-
-
 def _run_starts(
     model: MarkovRandomField,
     given: bool,
@@ -243,7 +238,7 @@ def _run_starts(
             clock.report(k, num_starts, "starts")
             runs.append(_Start(_uniform_start(model) if k == 0 else _random_start(model, rng)))
             ascend(runs[-1], max_iter, tol, _chunk(model), clock)
-    except _TimeIsUpError:
+    except OutOfTimeError:
         return ("done" if len(runs) == num_starts and runs[-1].converged else "time_limit"), runs
     except KeyboardInterrupt:
         return "interrupt", [run for run in runs if run.sweeps] or [_Start(_uniform_start(model))]
@@ -282,14 +277,25 @@ _Sweep = Callable[[FloatArray, float, int, FloatArray], tuple[int, float]]
 
 def _ascent(model: MarkovRandomField, given: bool) -> Ascent:
     """How a start of this model ascends."""
-    if (sweep := _spin_sweep(model)) is not None:
-        return lambda start, *limits: _follow(start, sweep, *limits)
+    hard = _spin_sweep(model) or _table_sweep(model, model.log_pairwise)
     if not model.has_forbidden:
-        tables = _table_sweep(model, model.log_pairwise)
-        return lambda start, *limits: _follow(start, tables, *limits)
+        return lambda start, *limits: _follow(start, hard, *limits)
     soft = _table_sweep(model, np.where(model.log_pairwise > -np.inf, model.log_pairwise, -_penalty(model)))
-    hard = _table_sweep(model, model.log_pairwise)
-    return lambda start, *limits: _follow_hard(model, given, start, soft, hard, *limits)
+
+    def follow(start: _Start, max_iter: int, tol: float, chunk: int, clock: Clock) -> None:
+        """Ascend under the penalty, go to an allowed configuration near by, and ascend from there in the model."""
+        relaxed = _Start(start.q)  # apart, because its bound is one on another model
+        try:
+            _follow(relaxed, soft, max_iter, tol, chunk, clock)
+        finally:
+            start.sweeps, start.change, start.penalised = relaxed.sweeps, relaxed.change, relaxed.bound
+        states = find_allowed(model, start.q, given, clock)
+        if states is not None:
+            start.q[:] = 0.0
+            start.q[model.unary_offsets[:-1] + states] = 1.0
+            _follow(start, hard, max_iter, tol, chunk, clock)
+
+    return follow
 
 
 def _follow(start: _Start, sweep: _Sweep, max_iter: int, tol: float, chunk: int, clock: Clock) -> None:
@@ -301,24 +307,7 @@ def _follow(start: _Start, sweep: _Sweep, max_iter: int, tol: float, chunk: int,
         start.sweeps += made
         start.history.extend(bounds[:made].tolist())
         start.converged = start.change <= tol
-        if clock.past():
-            raise _TimeIsUpError
-
-
-def _follow_hard(
-    model: MarkovRandomField, given: bool, start: _Start, soft: _Sweep, hard: _Sweep, *limits: Any
-) -> None:
-    """Ascend under the penalty, go to an allowed configuration near by, and ascend from there in the model itself."""
-    relaxed = _Start(start.q)  # apart, because its bound is one on another model
-    try:
-        _follow(relaxed, soft, *limits)
-    finally:
-        start.sweeps, start.change, start.penalised = relaxed.sweeps, relaxed.change, relaxed.bound
-    states = find_allowed(model, start.q, given=given)
-    if states is not None:
-        start.q[:] = 0.0
-        start.q[model.unary_offsets[:-1] + states] = 1.0
-        _follow(start, hard, *limits)
+        clock.check()
 
 
 def _penalty(model: MarkovRandomField) -> float:
