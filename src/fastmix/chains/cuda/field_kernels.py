@@ -21,7 +21,7 @@ from typing import Any
 
 from numba import cuda, float32, float64, uint32, uint64
 
-from fastmix.chains.cuda.kernels import add_counts, counter_top, philox
+from fastmix.chains.cuda.kernels import add_counts, counter_top, philox, update_jit
 
 __all__ = ["field_update", "packed_field_update"]
 
@@ -114,7 +114,7 @@ def packed_field_update(mode: int, per_chain: bool) -> Any:
                 ones = uint32(ones | bit)
         return ones
 
-    @cuda.jit(device=True, fastmath=True)
+    @update_jit(fastmath=True)
     def update(x, tables, model, sums, steps, stride, begin, end, word, slot, num_slots, sweep, key0, key1):
         around, chunks, partial, margins, indptr, rows, weights, offsets, most = tables
         row_step, chain_step, unit_step = steps
@@ -221,7 +221,7 @@ def field_update(degree: int, mode: int) -> Any:
                     total += float64(weights[uint64(k)]) + float64(weight_rests[uint64(k)])
         return total
 
-    @cuda.jit(device=True, fastmath=True)
+    @update_jit(fastmath=True)
     def update(x, tables, model, sums, sum_steps, stride, begin, end, chain, slot, num_slots, sweep, key0, key1):
         codes, steps, indptr, neighbors, weights, weight_rests, offsets, offset_rests, num_sites = tables
         sites, u = cuda.local.array(4, uint32), cuda.local.array(4, uint32)

@@ -24,9 +24,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from numba import cuda, uint32, uint64
+from numba import config, cuda, uint32, uint64
 
-__all__ = ["SETTLE_TAG", "add_counts", "counter_top", "packed_update", "philox"]
+__all__ = ["SETTLE_TAG", "add_counts", "counter_top", "packed_update", "philox", "update_jit"]
 
 SETTLE_TAG = 16  # what the counter of the numbers that end a comparison has beside the chain
 
@@ -36,6 +36,13 @@ _ONES = 0xFFFFFFFF
 _QUEUE = 16  # comparisons put aside by a thread before it ends them
 
 # Numba widens mixed integers, and takes a signed index for one that may count from the end: hence all the casts.
+
+
+def update_jit(**options: Any) -> Any:
+    """The decorator of updates: a call for every colour would take longer than the colour of a small model."""
+    return cuda.jit(
+        device=True, **options, **({} if getattr(config, "ENABLE_CUDASIM", False) else {"forceinline": True})
+    )
 
 
 @cuda.jit(device=True)
@@ -189,7 +196,7 @@ def packed_update(words: int, lanes: int, mode: int, per_chain: bool) -> Any:
             below[w] = uint32((zero & threshold) | (below[w] & (zero | threshold)))
             equal[w] = uint32(equal[w] & uint32(~(random[w] ^ threshold)))
 
-    @cuda.jit(device=True)
+    @update_jit()
     def update(x, tables, model, sums, steps, stride, begin, end, word, slot, num_slots, sweep, key0, key1):
         around, masks, table, terms, num_sites, num_rows = tables
         row_step, chain_step, unit_step = steps

@@ -15,7 +15,7 @@ from typing import Any
 
 from numba import cuda, float64, uint32, uint64
 
-from fastmix.chains.cuda.kernels import counter_top, philox
+from fastmix.chains.cuda.kernels import counter_top, philox, update_jit
 
 __all__ = ["logit_update", "table_update"]
 
@@ -34,7 +34,7 @@ def table_update(width: int, bytewise: bool, small: bool, mode: int, per_chain: 
     have one for every state but the last; the size of the tables of a model.
     """
 
-    @cuda.jit(device=True)
+    @update_jit()
     def update(x, tables, model, sums, steps, stride, begin, end, unit, slot, num_slots, sweep, key0, key1):
         indptr, rows, strides, cuts, entries, table, sum_rows, model_size = tables
         row_step, chain_step, unit_step = steps
@@ -128,7 +128,7 @@ def logit_update(width: int, mode: int) -> Any:
     other_steps[k]]``; ``unary_starts`` by place; ``cuts`` and ``sum_rows`` as in :func:`table_update`.
     """
 
-    @cuda.jit(device=True)
+    @update_jit()
     def update(x, tables, model, sums, steps, stride, begin, end, unit, slot, num_slots, sweep, key0, key1):
         indptr, rows, starts, own_steps, other_steps, values, unary_starts, cuts, sum_rows = tables
         row_step, chain_step, unit_step = steps
