@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.chains.patches import Patch
+from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model.structure import Structure
 
-__all__ = ["Chains", "Exchanges", "parameter_sets", "sums_by_state"]
+__all__ = ["Chains", "Exchanges", "make_chains", "parameter_sets", "sums_by_state"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -50,8 +52,7 @@ class Chains(ABC):
     """C chains at each of K parameter sets, all on one structure and at the same sweep.
 
     Sampling and pools have one set (K = 1). A ladder of replica exchange has K: configuration ``k * C + c`` is chain
-    (ladder) c at set (rung) k. Configuration number i depends on the seed and on i only, never on the number of
-    threads.
+    (ladder) c at set (rung) k. It depends on the seed, c, k and K only, never on the number of chains or threads.
 
     Attributes
     ----------
@@ -64,6 +65,8 @@ class Chains(ABC):
         Updates, of all configurations together, that are worth a call of :meth:`sweep`: a fraction of a second.
     device : str
         ``"cpu"``, or the name of a GPU.
+    clock : Clock
+        After its limit whatever takes long ends with an :class:`fastmix._clock.OutOfTimeError`.
     """
 
     structure: Structure
@@ -72,6 +75,7 @@ class Chains(ABC):
     group_size: int = 1
     updates_per_step: float = 2e7
     device: str = "cpu"
+    clock: Clock = NO_LIMIT
 
     @property
     def updates_per_sweep(self) -> int:
@@ -194,6 +198,29 @@ class Chains(ABC):
         an edge, given all other variables, beside the present state of the other end, half a unit from each; else the
         present pairs are counted. Either way every chain adds one unit to each edge.
         """
+
+
+def make_chains(backend: str, make_cpu: Callable[[], Chains], make_cuda: Callable[[], Chains]) -> tuple[Chains, str]:
+    """Chains on the backend that was asked for, ``cpu``, ``cuda`` or ``auto``, and what they run on in words.
+
+    Raises
+    ------
+    ValueError
+        If there is no such backend.
+    UnfitMethodError, ResourceError
+        For ``cuda`` where it cannot be; ``auto`` then takes the CPU and says why.
+    """
+    if backend not in ("cpu", "cuda", "auto"):
+        raise ValueError(f"backend must be cpu, cuda or auto, got {backend!r}")
+    if backend == "cpu":
+        return make_cpu(), "cpu"
+    try:
+        chains = make_cuda()
+    except (UnfitMethodError, ResourceError, ValueError) as error:
+        if backend == "cuda":
+            raise
+        return make_cpu(), f"cpu, because {error}"
+    return chains, chains.device
 
 
 def parameter_sets(thetas: ArrayLike, coefficients: ArrayLike | None) -> tuple[FloatArray, FloatArray]:

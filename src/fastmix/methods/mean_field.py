@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -162,10 +163,13 @@ def mean_field(
     )  # fmt: skip
 
 
-def ascend(model: MarkovRandomField, q: FloatArray, *, max_iter: int, tol: float = 1e-8) -> FloatArray:
+def ascend(
+    model: MarkovRandomField, q: FloatArray, *, max_iter: int, tol: float = 1e-8, clock: Clock = NO_LIMIT
+) -> FloatArray:
     """The product distribution that sweeps of mean field lead to from q; for models without forbidden pairs."""
     start = _Start(q.copy())
-    _ascent(model, given=False)(start, max_iter, tol, max_iter, NO_LIMIT)
+    with contextlib.suppress(_TimeIsUpError):
+        _ascent(model, given=False)(start, max_iter, tol, _chunk(model), clock)
     return start.q
 
 
@@ -206,17 +210,21 @@ def _run_starts(
 ) -> tuple[str, list[_Start]]:
     """What stopped the ascents, and how far they came."""
     ascend = _ascent(model, given)
-    chunk = int(max(1.0, _CHUNK_WORK / (1 + len(model.log_unary) + len(model.log_pairwise))))
     runs: list[_Start] = []
     try:
         for k in range(num_starts):
             runs.append(_Start(_uniform_start(model) if k == 0 else _random_start(model, rng)))
-            ascend(runs[-1], max_iter, tol, chunk, clock)
+            ascend(runs[-1], max_iter, tol, _chunk(model), clock)
     except _TimeIsUpError:
         return ("done" if len(runs) == num_starts and runs[-1].converged else "time_limit"), runs
     except KeyboardInterrupt:
         return "interrupt", [run for run in runs if run.sweeps] or [_Start(_uniform_start(model))]
     return "done", runs
+
+
+def _chunk(model: MarkovRandomField) -> int:
+    """Sweeps between two looks at the clock."""
+    return int(max(1.0, _CHUNK_WORK / (1 + len(model.log_unary) + len(model.log_pairwise))))
 
 
 def _uniform_start(model: MarkovRandomField) -> FloatArray:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
 
 __all__ = ["dispersed_states", "find_modes", "random_states", "remembered_sweeps"]
@@ -32,7 +33,7 @@ def random_states(model: MarkovRandomField, count: int, rng: np.random.Generator
     return np.asarray(allowed[first + drawn] - starts)
 
 
-def find_modes(model: MarkovRandomField, *, seed: int, count: int = _MOST_MODES) -> IntArray:
+def find_modes(model: MarkovRandomField, *, seed: int, count: int = _MOST_MODES, clock: Clock = NO_LIMIT) -> IntArray:
     """Local maxima of the weight, (at most count, n): the largest first, then each far from those before.
 
     Single variables are set to their best states, given the others, until nothing changes. That begins at the
@@ -48,6 +49,8 @@ def find_modes(model: MarkovRandomField, *, seed: int, count: int = _MOST_MODES)
         Of the random configurations.
     count : int
         Fewer are found when descents meet, or when the model is so large that they would take more than a second.
+    clock : Clock
+        The search ends with what it has when its limit is past.
 
     Returns
     -------
@@ -63,7 +66,7 @@ def find_modes(model: MarkovRandomField, *, seed: int, count: int = _MOST_MODES)
     n = model.num_variables
     work = 10.0 * (len(model.log_unary) + 2.0 * len(model.log_pairwise))
     most = int(min(2 * count + _MOST_CONSTANT, _WORK / max(1.0, work)))
-    if not n or not model.num_edges or most < 1 or count < 1:
+    if not n or not model.num_edges or most < 1 or count < 1 or clock.past():
         return np.zeros((0, n), dtype=np.int64)
     found = _Found(model)
     free = np.ones(len(model.log_unary), dtype=np.bool_)
@@ -71,13 +74,13 @@ def find_modes(model: MarkovRandomField, *, seed: int, count: int = _MOST_MODES)
     constants = range(min(int(model.num_states.max()), _MOST_CONSTANT, most // 2))
     starts += [np.minimum(k, model.num_states - 1) for k in constants]
     random = random_states(model, max(0, min(count, most - len(starts))), np.random.default_rng([seed, 4]))
-    found.add(np.array([*starts[:most], *random]))
+    found.add(np.array([*starts[:most], *random]), clock)
     for _ in range(min(3, int(model.num_states.max()) - 1, most)):
-        if not len(found.states):
+        if not len(found.states) or clock.past():
             break
         taken = model.unary_offsets[:-1] + found.states[found.weights.argmax()]
         free[taken] = np.add.reduceat(free, model.unary_offsets[:-1], dtype=np.int64) == 1  # one must be left
-        found.add(found.hopeful(free)[None])
+        found.add(found.hopeful(free)[None], clock)
     return found.spread(count)
 
 
@@ -132,23 +135,27 @@ class _Found:
     """Configurations at the ends of descents, all different, with their log-weights."""
 
     def __init__(self, model: MarkovRandomField) -> None:
-        from fastmix.chains.gibbs import logit_arrays
+        from fastmix.chains.layout import directed_arrays
 
         self.model = model
         self.states = np.zeros((0, model.num_variables), dtype=np.int64)
         self.weights = np.zeros(0)
-        *rest, tables, unary_starts, unary, num_states, _ = logit_arrays(model)
+        *rest, tables, unary_starts, unary, num_states = directed_arrays(model)
         if model.has_forbidden:  # what a descent looks at must be finite, or it could not tell bad from worse
             penalty = -1e3 * (1.0 + max(np.abs(a[a > -np.inf]).max(initial=0.0) for a in (tables, unary)))
             tables, unary = np.maximum(tables, penalty), np.maximum(unary, penalty)
         self._arrays = (*rest, tables, unary_starts, unary, num_states)
 
-    def add(self, starts: IntArray) -> None:
-        """Descend from configurations (any number, n)."""
-        from fastmix.chains.gibbs_kernels import descend
+    def add(self, starts: IntArray, clock: Clock = NO_LIMIT) -> None:
+        """Descend from configurations (any number, n), from one at least."""
+        from fastmix.methods.mode_kernels import descend
 
         states = np.ascontiguousarray(starts)
-        descend(states, *self._arrays, _MOST_SWEEPS)
+        for k in range(len(states)):
+            descend(states[k : k + 1], *self._arrays, _MOST_SWEEPS)
+            if clock.past():
+                states = states[: k + 1]
+                break
         # As np.unique with an axis, which takes seconds for a million variables: bytes sort as the numbers do.
         rows = {row.astype(">u4").tobytes(): row for row in (*self.states, *states)}
         states = np.array([rows[key] for key in sorted(rows)])
@@ -157,7 +164,7 @@ class _Found:
 
     def hopeful(self, free: BoolArray) -> IntArray:
         """The hopeful configuration (n,) of free states."""
-        from fastmix.chains.gibbs_kernels import hopeful
+        from fastmix.methods.mode_kernels import hopeful
 
         states = np.zeros(self.model.num_variables, dtype=np.int64)
         hopeful(states, free, *self._arrays)

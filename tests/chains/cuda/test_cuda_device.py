@@ -11,12 +11,13 @@ from cuda_checks import KERNELS, applies, dense_binary, lopsided, lopsided_binar
 from scipy import stats
 
 from fastmix import MarkovRandomField, draw_exact, infer
+from fastmix.chains.cuda.chains import CudaChains
 from fastmix.chains.cuda.device import choose_group_size, cuda_available
-from fastmix.chains.cuda.pool import CudaPool
 from fastmix.chains.patches import whole_patch
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid, potts_grid, random_tables
 from fastmix.model.reduce import reduce_model
+from fastmix.projection.reversed_kl import anneal, anneal_population
 
 USABLE, REASON = cuda_available()
 pytestmark = pytest.mark.skipif(not USABLE or "simulator" in REASON, reason=f"needs a CUDA device: {REASON}")
@@ -147,10 +148,11 @@ def gradient_deviation(kernel: str, *, wrong: bool = False) -> float:
     """
     psi, theta = pool_models(kernel)
     change = theta.parameters - psi.parameters
-    pool = CudaPool(theta, num_chains=CHAINS, seed=7)
-    assert pool.chains.kernel == kernel
+    pool = CudaChains(theta.structure, num_chains=CHAINS, seed=7, estimator=None)
+    assert pool.kernel == kernel
     pool.set_states(draw_exact(theta, num_draws=CHAINS, seed=8))
-    pool.sweep((psi if wrong else theta).parameters, 2)
+    pool.load((psi if wrong else theta).parameters)
+    pool.sweep(2)
     found = pool.covariances(change, [whole_patch(theta)])
     size = int(np.prod(theta.num_states))
     grid = np.stack(np.unravel_index(np.arange(size), tuple(theta.num_states)), axis=1)
@@ -179,8 +181,12 @@ def test_the_pool_estimates_z_without_bias(kernel, method):
     exact = enumerate_model(model).log_z - model.log_constant
     values = []
     for seed in range(60):
-        pool = CudaPool(model, num_chains=300, seed=seed)
-        values.append(np.exp(getattr(pool, method)(model.parameters, 4) - exact))
+        pool = CudaChains(model.structure, num_chains=300, seed=seed, estimator=None)
+        if method == "anneal":
+            log_z = anneal(pool, model.parameters, 4)
+        else:
+            log_z = anneal_population(pool, model.parameters, 4, np.random.default_rng(seed))
+        values.append(np.exp(log_z - exact))
     error = np.std(values, ddof=1) / np.sqrt(len(values))
     assert abs(np.mean(values) - 1.0) < 6.5 * error  # Student with 59 degrees of freedom: 2e-8
     assert abs(np.exp(0.2) * np.mean(values) - 1.0) > 6.5 * error

@@ -102,7 +102,7 @@ def test_the_result_names_the_device(monkeypatch):
         mixed_model(), num_replicas=2, num_ensembles=2, num_sweeps=2, burn_in=2, backend="cuda", seed=0,
         edge_marginals=True,
     )  # fmt: skip
-    assert result.stats["edge_marginals"] == "counts of pairs"
+    assert result.stats["edge_marginals"] == "conditional averages"
     assert result.provenance["device"] == cuda_available()[1]
     assert temper(mixed_model(), num_sweeps=20, burn_in=20, seed=0).provenance["device"] == "cpu"
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.methods.mean_field import ascend, expected_tables
 from fastmix.methods.starts import find_modes
 from fastmix.methods.tempering.path import TemperingPath
@@ -53,18 +54,20 @@ class Phase:
     entropy: float
 
 
-def find_phases(path: TemperingPath, *, seed: int) -> list[Phase]:
+def find_phases(path: TemperingPath, *, seed: int, clock: Clock = NO_LIMIT) -> list[Phase]:
     """The phases around the modes of the target: mean field from each, the largest bound first, at most 8.
 
-    Where pairs are forbidden the phases are the modes alone.
+    Where pairs are forbidden the phases are the modes alone. Ends with those found when the clock's limit is past.
     """
     target = path.model
     phases: list[Phase] = []
-    for mode in find_modes(target, seed=seed, count=_MOST_PHASES):
+    for mode in find_modes(target, seed=seed, count=_MOST_PHASES, clock=clock.part(0.5)):
+        if clock.past():
+            break
         q = np.zeros(len(target.log_unary))
         q[target.unary_offsets[:-1] + mode] = 1.0
         if path.forbidden is None:
-            q = ascend(target, q, max_iter=_ASCENTS)
+            q = ascend(target, q, max_iter=_ASCENTS, clock=clock)
         energies = np.array([q @ target.log_unary, *(expected_tables(target, q, tables) for tables in path.tables)])
         positive = q[q > 0.0]
         phase = Phase(mode, float(target.log_weight(mode)), q, energies, float(-(positive @ np.log(positive))))
