@@ -62,7 +62,7 @@ def mixed_model() -> MarkovRandomField:
 
 def small_ladder(path, seed=3):
     """With few threads: the simulator has a Python thread for every thread of a block."""
-    return CudaLadder(path, seed=seed, launch=Launch(1, 1, 1))
+    return CudaLadder(path, seed=seed, launch=Launch(1, 1, 8))
 
 
 @pytest.mark.parametrize(("make", "kernel", "bound"), [
