@@ -137,6 +137,7 @@ class CudaChains(Chains):
         self._rooms: dict[str, Any] = {}
         self._batches: tuple[object, list[_Batch]] = None, []
         self._given: object = None
+        self._forbidden: NDArray[np.bool_] | None = None
         if self._n:
             self._allocate(memory_limit)
 
@@ -156,9 +157,10 @@ class CudaChains(Chains):
         if not self._n:
             return
         if thetas is not self._given:
-            infinite = bases == -np.inf
-            self._forbidden = infinite.any(axis=0)
-            self._thetas = np.where(infinite, 0.0, bases) if self._forbidden.any() else bases
+            self._forbidden, self._thetas = None, bases
+            if bases.min(initial=0.0) == -np.inf:
+                self._forbidden = (bases == -np.inf).any(axis=0)
+                self._thetas = np.where(bases == -np.inf, 0.0, bases)
             self._given, self._device_thetas = thetas, None
         self._coefficients, self._values = weights, None
         if self.kernel in ("packed", "table"):
@@ -183,14 +185,13 @@ class CudaChains(Chains):
         if self._values is None:
             if self._device_thetas is None:
                 self._device_thetas = self._put("thetas", self._thetas)
-            if np.array_equal(self._coefficients, [[1.0]]) and not self._forbidden.any():
+            if np.array_equal(self._coefficients, [[1.0]]) and self._forbidden is None:
                 self._values = self._device_thetas
             else:
                 size = np.uint64(self._num_parameters)
                 self._values = self._room("values", self.num_sets * self._num_parameters)
-                forbidden = self._put(
-                    "forbidden", self._forbidden.astype(np.uint8)[: None if self._forbidden.any() else 1]
-                )
+                some = np.zeros(1, dtype=bool) if self._forbidden is None else self._forbidden
+                forbidden = self._put("forbidden", some.astype(np.uint8))
                 self._start(
                     _kernels().combine, self._values.size, self._device_thetas,
                     self._put("coefficients", self._coefficients), forbidden, np.uint64(len(self._thetas)), size,
