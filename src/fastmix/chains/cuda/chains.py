@@ -44,6 +44,7 @@ _MOST_BLOCKS = 1 << 15  # along any axis, a block for every term or patch; the d
 _LEAST_TERMS = 64  # that a thread adds up
 _MOST_THREADS = 1 << 20  # that share the terms of a batch, about
 _BATCH_NUMBERS = 1 << 25  # energies of all patches of a batch and all chains: 256 MiB
+_TERM_BYTES = 400.0  # of a term in the lists of patches, which are up to 16 times as long as the model
 _LINK_BYTES = 96.0  # of a variable or a direction of an edge, in the tables of log-odds
 
 
@@ -138,6 +139,10 @@ class CudaChains(Chains):
         self._batches: tuple[object, list[_Batch]] = None, []
         self._given: object = None
         self._forbidden: NDArray[np.bool_] | None = None
+        self._values: Any = None
+        self._device_thetas: Any = None
+        self._tables: tuple[Any, ...] = ()
+        self._ladder: dict[str, Any] = {}
         if self._n:
             self._allocate(memory_limit)
 
@@ -593,9 +598,12 @@ class CudaChains(Chains):
             entries = self.num_sets * int(((structure.num_states - 1)[self._order.sites] * patterns).sum())
             if entries >= _MOST_STATES:
                 raise ResourceError(f"the GPU sampler takes tables of fewer than 2^32 entries, got {entries:,}")
-        required = states * dtype.itemsize + 4 * self._units + sums * sum_dtype.itemsize + 8 * totals
+        required: float = states * dtype.itemsize + 4 * self._units + sums * sum_dtype.itemsize + 8 * totals
         required += _LINK_BYTES * (n + 2 * structure.num_edges) + (16 if self.kernel == "packed" else 4) * entries
         required += 0 if self.kernel.endswith("field") else 8 * self._num_parameters * (self.num_sets + 1)
+        if not self._mode:  # a descent: spare and saved states, energies with their pieces, lists of terms
+            numbers = min(_BATCH_NUMBERS, n * self._total) + _MOST_THREADS
+            required += 3.0 * states * dtype.itemsize + 16.0 * numbers + _TERM_BYTES * (n + structure.num_edges)
         check_memory(self._cuda, required, memory_limit)
         try:
             self._x, self._starts = self._zeros(states, dtype), self._put("starts", self._order.starts)
@@ -636,7 +644,7 @@ class CudaChains(Chains):
             around = np.full((n, 4), n, dtype=np.int64)
             slots = np.arange(len(theirs)) + np.repeat(4 - degree - order.indptr[:-1], degree)
             around[np.repeat(np.arange(n), degree), slots] = order.neighbors
-            self._tables: tuple[Any, ...] = (
+            self._tables = (
                 self._put("around", (around * self._stride).astype(np.uint32)), self._zeros(8 * entries, np.int8),
                 self._table, self._zeros(entries, np.uint32), np.uint32(n), np.uint64(n * self.num_sets),
             )  # fmt: skip
