@@ -62,7 +62,7 @@ def mixed_model() -> MarkovRandomField:
 
 def small_ladder(path, seed=3):
     """With few threads: the simulator has a Python thread for every thread of a block."""
-    return CudaLadder(path, seed=seed, launch=Launch(1, 1, 1))
+    return CudaLadder(path, seed=seed, launch=Launch(1, 1, 8))
 
 
 @pytest.mark.parametrize(("make", "kernel", "bound"), [
@@ -103,7 +103,7 @@ def test_the_result_names_the_device(monkeypatch):
         edge_marginals=True,
     )  # fmt: skip
     assert result.stats["edge_marginals"] == "conditional averages"
-    assert result.provenance["device"] == cuda_available()[1]
+    assert result.provenance["device"] == result.stats["backend"] == cuda_available()[1]
     assert temper(mixed_model(), num_sweeps=20, burn_in=20, seed=0).provenance["device"] == "cpu"
 
 

@@ -80,7 +80,7 @@ def _all():
 
 
 @cache
-def sweep_kernel(update: Any, words: int, grid: bool, fastmath: bool) -> Any:
+def sweep_kernel(update: Any, words: int, fastmath: bool) -> Any:
     """The kernel that runs an update over the colours from ``first`` to ``last`` and over sweeps.
 
     A block owns its chains, ``words`` units of them a thread; where a colour is shared between blocks (more than one
@@ -97,15 +97,10 @@ def sweep_kernel(update: Any, words: int, grid: bool, fastmath: bool) -> Any:
         slot = uint32(cuda.blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y)
         num_slots = uint32(cuda.gridDim.y * cuda.blockDim.y)
         model = uint32(models[unit])
-        for s in range(num_sweeps):
-            sweep = uint64(sweep_begin) + uint64(s)
-            for colour in range(first, last):
-                begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
-                update(x, tables, model, sums, steps, stride, begin, end, unit, slot, num_slots, sweep, key0, key1)
-                if grid:
-                    cuda.cg.this_grid().sync()
-                else:
-                    cuda.syncthreads()
+        update(
+            x, tables, starts, model, sums, steps, stride, unit, slot, num_slots, first, last, num_sweeps, sweep_begin,
+            key0, key1,
+        )  # fmt: skip
 
     return kernel
 
@@ -268,13 +263,10 @@ def rounds_kernel(update: Any, packed: bool) -> Any:
                 model = uint32(models[unit])
                 if cuda.threadIdx.y == 0:
                     masks[unit] = uint32(0)
-                for colour in range(starts.shape[0] - 1):
-                    begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
-                    update(
-                        x, tables, model, sums, steps, stride, begin, end, unit, uint32(cuda.threadIdx.y),
-                        uint32(cuda.blockDim.y), sweep, key0, key1,
-                    )  # fmt: skip
-                    cuda.syncthreads()
+                update(
+                    x, tables, starts, model, sums, steps, stride, unit, uint32(cuda.threadIdx.y),
+                    uint32(cuda.blockDim.y), 0, starts.shape[0] - 1, 1, sweep, key0, key1,
+                )  # fmt: skip
                 chain = lane
                 while chain < wide:
                     here = uint64(tile) * uint64(per_word) + uint64(chain)

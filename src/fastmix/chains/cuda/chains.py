@@ -44,6 +44,7 @@ _MOST_BLOCKS = 1 << 15  # along any axis, a block for every term or patch; the d
 _LEAST_TERMS = 64  # that a thread adds up
 _MOST_THREADS = 1 << 20  # that share the terms of a batch, about
 _BATCH_NUMBERS = 1 << 25  # energies of all patches of a batch and all chains: 256 MiB
+_TERM_BYTES = 400.0  # of a term in the lists of patches, which are up to 16 times as long as the model
 _LINK_BYTES = 96.0  # of a variable or a direction of an edge, in the tables of log-odds
 
 
@@ -137,6 +138,11 @@ class CudaChains(Chains):
         self._rooms: dict[str, Any] = {}
         self._batches: tuple[object, list[_Batch]] = None, []
         self._given: object = None
+        self._forbidden: NDArray[np.bool_] | None = None
+        self._values: Any = None
+        self._device_thetas: Any = None
+        self._tables: tuple[Any, ...] = ()
+        self._ladder: dict[str, Any] = {}
         if self._n:
             self._allocate(memory_limit)
 
@@ -156,9 +162,10 @@ class CudaChains(Chains):
         if not self._n:
             return
         if thetas is not self._given:
-            infinite = bases == -np.inf
-            self._forbidden = infinite.any(axis=0)
-            self._thetas = np.where(infinite, 0.0, bases) if self._forbidden.any() else bases
+            self._forbidden, self._thetas = None, bases
+            if bases.min(initial=0.0) == -np.inf:
+                self._forbidden = (bases == -np.inf).any(axis=0)
+                self._thetas = np.where(bases == -np.inf, 0.0, bases)
             self._given, self._device_thetas = thetas, None
         self._coefficients, self._values = weights, None
         if self.kernel in ("packed", "table"):
@@ -183,14 +190,13 @@ class CudaChains(Chains):
         if self._values is None:
             if self._device_thetas is None:
                 self._device_thetas = self._put("thetas", self._thetas)
-            if np.array_equal(self._coefficients, [[1.0]]) and not self._forbidden.any():
+            if np.array_equal(self._coefficients, [[1.0]]) and self._forbidden is None:
                 self._values = self._device_thetas
             else:
                 size = np.uint64(self._num_parameters)
                 self._values = self._room("values", self.num_sets * self._num_parameters)
-                forbidden = self._put(
-                    "forbidden", self._forbidden.astype(np.uint8)[: None if self._forbidden.any() else 1]
-                )
+                some = np.zeros(1, dtype=bool) if self._forbidden is None else self._forbidden
+                forbidden = self._put("forbidden", some.astype(np.uint8))
                 self._start(
                     _kernels().combine, self._values.size, self._device_thetas,
                     self._put("coefficients", self._coefficients), forbidden, np.uint64(len(self._thetas)), size,
@@ -321,23 +327,23 @@ class CudaChains(Chains):
         states = self._x.view(np.uint32) if self._bytewise else self._x
         return states, self._tables, self._starts, self._models, self._sums, steps, np.uint32(self._row)
 
-    def _update(self, mode: int) -> Any:
+    def _update(self, mode: int, grid: bool = False) -> Any:
         # Imported here: importing Numba takes half a second.
         from fastmix.chains.cuda import field_kernels, kernels, state_kernels
 
         per_chain = self._per_chain
         if self.kernel == "packed":
-            return kernels.packed_update(self._launch.wide, self._launch.block_x, mode, per_chain)
+            return kernels.packed_update(self._launch.wide, self._launch.block_x, mode, per_chain, grid)
         if self.kernel == "packed-field":
-            return field_kernels.packed_field_update(mode, per_chain)
+            return field_kernels.packed_field_update(mode, per_chain, grid)
         if self.kernel == "field":
-            return field_kernels.field_update(self._degree, mode)
+            return field_kernels.field_update(self._degree, mode, grid)
         if self.kernel == "logit":
-            return state_kernels.logit_update(self.width, mode)
-        return state_kernels.table_update(self.width, self._bytewise, self._small, mode, per_chain)
+            return state_kernels.logit_update(self.width, mode, grid)
+        return state_kernels.table_update(self.width, self._bytewise, self._small, mode, per_chain, grid)
 
     def _sweep_kernel(self, mode: int, *, grid: bool) -> Any:
-        return _kernels().sweep_kernel(self._update(mode), self._launch.wide, grid, self.kernel.endswith("field"))
+        return _kernels().sweep_kernel(self._update(mode, grid), self._launch.wide, self.kernel.endswith("field"))
 
     # -- replica exchange -------------------------------------------------------------------------------------------
 
@@ -592,9 +598,12 @@ class CudaChains(Chains):
             entries = self.num_sets * int(((structure.num_states - 1)[self._order.sites] * patterns).sum())
             if entries >= _MOST_STATES:
                 raise ResourceError(f"the GPU sampler takes tables of fewer than 2^32 entries, got {entries:,}")
-        required = states * dtype.itemsize + 4 * self._units + sums * sum_dtype.itemsize + 8 * totals
+        required: float = states * dtype.itemsize + 4 * self._units + sums * sum_dtype.itemsize + 8 * totals
         required += _LINK_BYTES * (n + 2 * structure.num_edges) + (16 if self.kernel == "packed" else 4) * entries
         required += 0 if self.kernel.endswith("field") else 8 * self._num_parameters * (self.num_sets + 1)
+        if not self._mode:  # a descent: spare and saved states, energies with their pieces, lists of terms
+            numbers = min(_BATCH_NUMBERS, n * self._total) + _MOST_THREADS
+            required += 3.0 * states * dtype.itemsize + 16.0 * numbers + _TERM_BYTES * (n + structure.num_edges)
         check_memory(self._cuda, required, memory_limit)
         try:
             self._x, self._starts = self._zeros(states, dtype), self._put("starts", self._order.starts)
@@ -635,7 +644,7 @@ class CudaChains(Chains):
             around = np.full((n, 4), n, dtype=np.int64)
             slots = np.arange(len(theirs)) + np.repeat(4 - degree - order.indptr[:-1], degree)
             around[np.repeat(np.arange(n), degree), slots] = order.neighbors
-            self._tables: tuple[Any, ...] = (
+            self._tables = (
                 self._put("around", (around * self._stride).astype(np.uint32)), self._zeros(8 * entries, np.int8),
                 self._table, self._zeros(entries, np.uint32), np.uint32(n), np.uint64(n * self.num_sets),
             )  # fmt: skip
