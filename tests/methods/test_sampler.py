@@ -696,7 +696,9 @@ def test_projected_runs_take_the_seed_of_their_checkpoint(tmp_path, monkeypatch)
     options = {"divergence": fastmix.Euclidean(), "num_chains": 3, "num_sweeps": 640, "burn_in": 0}
     monkeypatch.setattr(sampler.Chains, "updates_per_step", 3 * 9 * 10)
     stop_after(monkeypatch, 30, torn=False)
-    begun = fastmix.infer(WEAK, method="projected", checkpoint=str(path), **options)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        fastmix.infer(WEAK, method="projected", checkpoint=str(path), **options)
+    begun = stopped.value.result
     monkeypatch.undo()
     assert path.exists()
     result = fastmix.infer(WEAK, method="projected", checkpoint=str(path), **options)
