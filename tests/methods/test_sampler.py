@@ -703,7 +703,8 @@ def test_projected_runs_take_the_seed_of_their_checkpoint(tmp_path, monkeypatch)
     assert path.exists()
     result = fastmix.infer(WEAK, method="projected", checkpoint=str(path), **options)
     assert result.provenance["seed"] == begun.provenance["seed"]
-    same(result, fastmix.infer(WEAK, method="projected", seed=begun.provenance["seed"], **options))
+    again = fastmix.infer(WEAK, method="projected", seed=begun.provenance["seed"], **options)
+    same(result.sampled, again.sampled)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".npz.gz", ".npz.xz"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,12 @@ from fastmix.methods.base import Context, Method, option
 from fastmix.methods.sampler import Gibbs, SampleResult, default_chains, run_chains
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import Reduction
-from fastmix.projection import Divergence, ProjectionResult, divergence_by_name, project
-from fastmix.projection.edges import check_finite
 from fastmix.results import InferenceResult, jsonable
 from fastmix.theory.certificates import Certificate, certify
 from fastmix.theory.norms import Norm
+
+if TYPE_CHECKING:
+    from fastmix.projection import Divergence, ProjectionResult
 
 __all__ = ["Projected", "ProjectedResult"]
 
@@ -142,10 +143,10 @@ class Projected(Method):
 
     name: ClassVar[str] = "projected"
 
-    divergence: str | Divergence = option(
+    divergence: Any = option(
         "reversed-kl",
         help="euclidean, kl, piecewise-kl or reversed-kl (default).",
-        parse=lambda name: divergence_by_name(name),
+        parse=lambda name: _divergence(name),
     )
     norm: Norm = option("inf", help="Norm of the projection: inf, spectral, 1 or frobenius.")
     norm_bound: float = option(_NORM_BOUND, help="Largest norm of the projected model; 2.5.")
@@ -164,6 +165,8 @@ class Projected(Method):
 
     def check(self, model: MarkovRandomField) -> None:
         """No edge may forbid a pair of states: no such table can be projected."""
+        from fastmix.projection.edges import check_finite
+
         check_finite(model)
 
     def budget(self) -> float | None:
@@ -176,6 +179,8 @@ class Projected(Method):
 
     def run(self, model: MarkovRandomField, context: Context) -> ProjectedResult:
         """Marginals of the projected model."""
+        from fastmix.projection import project
+
         clock, divergence = context.clock, _divergence(self.divergence)
         try:
             projection = project(
@@ -223,7 +228,10 @@ class Projected(Method):
 
 
 def _divergence(divergence: str | Divergence) -> Divergence:
-    return divergence if isinstance(divergence, Divergence) else divergence_by_name(divergence)
+    """A divergence, or the one with this name."""
+    from fastmix.projection import divergence_by_name
+
+    return divergence_by_name(divergence) if isinstance(divergence, str) else divergence
 
 
 def _with_changes(reduction: Reduction, projected: MarkovRandomField) -> MarkovRandomField:
