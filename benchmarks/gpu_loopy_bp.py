@@ -29,6 +29,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import gpu  # sets up NumPy for numba-cuda, so before anything that imports it
+
 from fastmix.chains.cuda.device import cuda_available
 from fastmix.instances import ising_grid, potts_grid
 from fastmix.methods.cuda_messages import make_cuda_messages

@@ -13,9 +13,9 @@ import sys
 import time
 from dataclasses import dataclass
 
+import gpu  # sets up NumPy for numba-cuda, so before anything that imports it
 import numpy as np
 
-import gpu  # sets up NumPy for numba-cuda, so before anything that imports it
 from fastmix import MarkovRandomField, project
 from fastmix.chains.cuda.gibbs import cuda_available
 from fastmix.instances import ising_grid

@@ -15,6 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import gpu  # noqa: F401  sets up NumPy for numba-cuda, so before anything that imports it
+
 from fastmix import infer, temper
 from fastmix.chains.cuda.gibbs import cuda_available
 from fastmix.instances import ising_grid, potts_grid
