@@ -547,7 +547,6 @@ class MarkovRandomField:
     def entry_positions(self, x: IntArray) -> tuple[IntArray, IntArray, IntArray]:
         """Positions in :attr:`log_unary`, :attr:`log_pairwise` and :attr:`log_factors` of configurations (batch, n).
 
-
         Their shapes are (batch, n), (batch, m) and (batch, f).
         """
         unary = self.unary_offsets[:-1] + x
