@@ -86,7 +86,7 @@ class FactorMessages:
 
 
 @njit(cache=True, nogil=True)
-def _add_up(states, unary_at, unary, starts, members, at, messages, total):  # type: ignore[no-untyped-def]
+def _add_up(states, unary_at, unary, members, at, messages, total):  # type: ignore[no-untyped-def]
     """Write to ``total`` the log of every variable's unary times all messages to it."""
     for k in range(len(unary)):
         total[k] = unary[k]
@@ -123,13 +123,13 @@ def factor_rounds(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Renew all messages at once, until none changes by more than tol; rounds made and the largest change of the last.
 
-    ``members[starts[a]:starts[a + 1]]`` are the variables of term a, whose table begins at ``tables_at[a]``; the message
-    to the k-th member begins at ``at[k]``.
+    ``members[starts[a]:starts[a + 1]]`` are the variables of term a, whose table begins at ``tables_at[a]``; the
+    message to the k-th member begins at ``at[k]``.
     """
     change = 0.0
     for made in range(1, num_rounds + 1):
         change = 0.0
-        _add_up(states, unary_at, unary, starts, members, at, messages, total)
+        _add_up(states, unary_at, unary, members, at, messages, total)
         for a in range(len(starts) - 1):
             _spread(a, states, unary_at, starts, members, tables_at, tables, at, messages, total, room)
             step, size = 1, tables_at[a + 1] - tables_at[a]
@@ -172,7 +172,7 @@ def factor_beliefs(  # type: ignore[no-untyped-def]
     ``log Z = sum_a log Z_a + sum_i (1 - d_i) log Z_i`` with the normalisers of terms and of variables in d_i terms
     (Yedidia, Freeman and Weiss, 2005).
     """
-    _add_up(states, unary_at, unary, starts, members, at, messages, total)
+    _add_up(states, unary_at, unary, members, at, messages, total)
     log_z = 0.0
     degree = np.zeros(len(states))
     for a in range(len(starts) - 1):
