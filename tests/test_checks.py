@@ -27,7 +27,7 @@ from fastmix import (
 )
 from fastmix._checks import as_float_array, check_positive, choose_seed
 from fastmix.cli.models import describe_model
-from fastmix.experiments.execution import LocalPool
+from fastmix.experiments.execution import Pool
 from fastmix.methods import inference, projected
 from fastmix.model.reduce import reduce_model
 from fastmix.theory import certificates as mixing
@@ -271,7 +271,7 @@ TOO_LARGE: dict[str, Callable[[], object]] = {
     "tree": lambda: instances.ising_tree(2**30 - 1, coupling_max=1.0, seed=0),
     "adjacency": lambda: graphs.adjacency(2**30 - 1, []),
     "trials": lambda: experiments.run_experiment("potts", "/dev/null/folder", trials=HUGE),
-    "workers": lambda: LocalPool(HUGE),
+    "workers": lambda: Pool(HUGE),
     "random tables": lambda: instances.random_tables([(0, 10**9)], 2, scale=1.0, seed=0),
     "random tables of many states": lambda: instances.random_tables([(0, 1)], [2**31 - 1] * 2, scale=1.0, seed=0),
 }

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fastmix import _memory
 from fastmix.denoising import (
     METHODS,
     add_noise,
@@ -105,11 +106,9 @@ def test_bad_options_are_named() -> None:
 
 
 def test_a_picture_too_large_for_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fastmix.denoising import posterior
-
-    monkeypatch.setattr(posterior, "available_memory", lambda: 10_000)
-    with pytest.raises(ResourceError, match=r"16x12 pixels needs .* give a size"):
-        denoising_model(half())
+    monkeypatch.setattr(_memory, "available_memory", lambda: 2e7)
+    with pytest.raises(ResourceError, match=r"160x120 pixels needs .* give a size"):
+        denoising_model(half(120, 160))
 
 
 # -- denoise() ------------------------------------------------------------------------------------------------------
@@ -299,10 +298,10 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
 
 
 def test_huge_files_are_refused_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fastmix.denoising import images, posterior
+    from fastmix.denoising import images
 
     PIL.new("1", (400, 300)).save(tmp_path / "large.png")
-    monkeypatch.setattr(posterior, "available_memory", lambda: 2e7)
+    monkeypatch.setattr(_memory, "available_memory", lambda: 2e7)
     with pytest.raises(ResourceError, match="400x300 pixels needs"):
         load_image(tmp_path / "large.png")
     assert load_image(tmp_path / "large.png", size=(40, 30)).shape == (30, 40)  # small enough when scaled down

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 from collections import Counter
@@ -35,6 +36,7 @@ __all__ = [
     "describe",
     "is_whole",
     "per_item",
+    "require",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -305,3 +307,23 @@ def describe(value: Any) -> str:
     except ValueError:  # a whole number of thousands of digits
         return f"a {type(value).__name__}"
     return text if len(text) <= 60 else f"a {type(value).__name__}"
+
+
+def require(module: str, *, extra: str, purpose: str, library: str | None = None) -> Any:
+    """The module of that name; an :class:`ImportError` of one line that names the extra if it is not installed.
+
+    Examples
+    --------
+    >>> require("no_such_module", extra="plot", purpose="figures")
+    Traceback (most recent call last):
+        ...
+    ImportError: figures need no_such_module: pip install 'fastmix[plot]'
+    """
+    root = module.split(".")[0]
+    try:
+        importlib.import_module(root)  # a part that is loaded already says nothing about the whole
+        return importlib.import_module(module)
+    except ImportError as error:
+        if error.name is not None and error.name.split(".")[0] != root:
+            raise  # it is installed, and something it needs is not
+        raise ImportError(f"{purpose} need {library or root}: pip install 'fastmix[{extra}]'", name=root) from None

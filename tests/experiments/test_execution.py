@@ -1,54 +1,43 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fastmix.experiments.execution import CrashError, LocalPool, SharedExecutor, cluster, run_in_order
+from fastmix.experiments import EXPERIMENTS, Progress, cluster, run_experiment
+from fastmix.experiments.execution import CrashError, LostError, Pool, run_in_order
+from fastmix.results import Status
 
 sys.path.insert(0, str(Path(__file__).parent))  # spawned workers inherit the path and import the tasks by name
-import tasks
+import experiment_helpers as helpers
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[LocalPool]:
-    pool = LocalPool(2)
+def pool() -> Iterator[Pool]:
+    pool = Pool(2)
     yield pool
     pool.close()
 
 
-def test_results_come_in_order(pool: LocalPool) -> None:
-    assert list(run_in_order(tasks.double, range(20), pool)) == [2 * x for x in range(20)]
-    assert list(run_in_order(tasks.double, [], pool)) == []
+def test_results_come_in_order(pool: Pool) -> None:
+    assert list(run_in_order(helpers.double, range(20), pool)) == [2 * x for x in range(20)]
+    assert list(run_in_order(helpers.double, [], pool)) == []
+    with ThreadPoolExecutor(3) as executor:
+        assert list(run_in_order(helpers.double, range(9), Pool(executor=executor))) == [2 * x for x in range(9)]
 
 
-def test_an_exception_is_a_result(pool: LocalPool) -> None:
-    results = list(run_in_order(tasks.fail_on_three, range(6), pool))
-    assert isinstance(results[3], RuntimeError)
-    assert [r for k, r in enumerate(results) if k != 3] == [0, 1, 2, 4, 5]
-
-
-def test_a_process_that_dies_takes_only_its_task_with_it(pool: LocalPool) -> None:
-    results = list(run_in_order(tasks.die_on_three, range(8), pool))
-    assert isinstance(results[3], CrashError)
-    assert [r for k, r in enumerate(results) if k != 3] == [0, 1, 2, 4, 5, 6, 7]
-
-
-def test_a_process_killed_from_outside_is_replaced(pool: LocalPool, tmp_path: Path) -> None:
-    marker = str(tmp_path / "died")
-    assert list(run_in_order(tasks.die_once, [(x, marker) for x in range(6)], pool)) == list(range(6))
-    assert os.path.exists(marker)
-
-
-def test_workers_have_one_thread_and_leave_the_environment_alone(pool: LocalPool) -> None:
+def test_workers_have_one_thread_and_leave_the_environment_alone(pool: Pool) -> None:
     before = dict(os.environ)
-    results = list(run_in_order(tasks.threads, range(20), pool))
+    results: list[Any] = list(run_in_order(helpers.threads, range(12), pool))
     assert {threads for _, threads, _ in results} == {"1"}
     assert len({process for process, _, _ in results}) == 2
     assert all(deaf for _, _, deaf in results)  # to Ctrl-C, which is for the process that collects the results
@@ -56,74 +45,138 @@ def test_workers_have_one_thread_and_leave_the_environment_alone(pool: LocalPool
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
-def test_any_executor_will_do() -> None:
-    with ThreadPoolExecutor(3) as executor:
-        assert list(run_in_order(tasks.double, range(9), SharedExecutor(executor))) == [2 * x for x in range(9)]
+def test_a_process_that_dies_takes_only_its_task_with_it(pool: Pool, tmp_path: Path) -> None:
+    results = list(run_in_order(helpers.die_on_three, range(8), pool))
+    assert isinstance(results[3], CrashError)
+    assert [r for k, r in enumerate(results) if k != 3] == [0, 1, 2, 4, 5, 6, 7]
+    marker = str(tmp_path / "died")  # killed from outside: replaced
+    assert list(run_in_order(helpers.die_once, [(x, marker) for x in range(6)], pool)) == list(range(6))
+    assert os.path.exists(marker)
 
 
 def test_stopping_early_cancels_the_rest() -> None:
     started = []
 
-    def note(x: int) -> int:
+    def note(x: int) -> float:
         started.append(x)
-        return tasks.double(x)
+        return helpers.double(x)
 
     with ThreadPoolExecutor(1) as executor:
-        results = run_in_order(note, range(50), SharedExecutor(executor))
+        results = run_in_order(note, range(50), Pool(executor=executor))
         next(results)
         results.close()
     assert len(started) < 10
-
-
-def test_a_broken_executor_of_the_caller_is_reported() -> None:
-    class Broken:
-        def submit(self, *arguments: Any) -> Future[Any]:
-            raise BrokenExecutor("gone")
-
-    with pytest.raises(BrokenExecutor):
-        list(run_in_order(tasks.double, [1], SharedExecutor(Broken())))  # type: ignore[arg-type]
 
 
 class KilledWorker(Exception):  # noqa: N818, the name is Dask's
     pass
 
 
-class Given:
+class Given(Executor):
     """An executor whose futures have what they are given, in turn."""
 
     def __init__(self, *outcomes: Any) -> None:
         self.outcomes = list(outcomes)
 
-    def submit(self, function: Any, argument: Any) -> Future[Any]:
+    def submit(self, function: Any, /, *arguments: Any, **options: Any) -> Future[Any]:
         future: Future[Any] = Future()
         outcome = self.outcomes.pop(0)
-        if outcome == "cancelled":
-            future.cancel()
-        elif isinstance(outcome, Exception):
+        if isinstance(outcome, Exception):
             future.set_exception(outcome)
         else:
-            future.set_result(function(argument))
+            future.set_result(function(*arguments, **options))
         return future
 
 
-def test_what_an_executor_cancels_is_no_crash() -> None:
-    executor: Any = Given(None, "cancelled", OSError("the connection was closed"), None)
-    results = list(run_in_order(tasks.double, range(4), SharedExecutor(executor)))
-    assert [type(result).__name__ for result in results] == ["int", "CancelledError", "OSError", "int"]
+@pytest.mark.parametrize("error", [CancelledError(), OSError("closed"), BrokenExecutor("gone"), RuntimeError("three")])
+def test_what_an_executor_raises_is_no_result(error: Exception) -> None:
+    results = run_in_order(helpers.double, range(4), Pool(executor=Given(None, error, None, None)))
+    assert next(results) == 0
+    with pytest.raises(LostError, match=f"the executor failed .{type(error).__name__}.*the same call runs"):
+        next(results)
 
 
 def test_a_task_that_dask_gave_up_is_tried_once_more() -> None:
-    executor: Any = Given(KilledWorker("four died"), None, None)
-    assert list(run_in_order(tasks.double, [3, 4], SharedExecutor(executor))) == [6, 8]
-    executor = Given(KilledWorker("four died"), None, KilledWorker("four more"))
-    results = list(run_in_order(tasks.double, [3, 4], SharedExecutor(executor)))
+    given = Given(KilledWorker("four died"), None, None)
+    assert list(run_in_order(helpers.double, [3, 4], Pool(executor=given))) == [6, 8]
+    given = Given(KilledWorker("four died"), None, KilledWorker("four more"))
+    results = list(run_in_order(helpers.double, [3, 4], Pool(executor=given)))
     assert isinstance(results[0], CrashError)
     assert results[1] == 8
 
 
 def test_bad_numbers_and_addresses() -> None:
     with pytest.raises(ValueError, match="num_workers must be"):
-        LocalPool(0)
+        Pool(0)
     pytest.importorskip("distributed")
     with pytest.raises(ValueError, match="scheduler must be the address"), cluster("not an address"):
         pass
+
+
+# -- a cluster ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+    """Address of a real scheduler on loopback, its process and those of two workers, each with one thread."""
+    pytest.importorskip("distributed")
+    contact = tmp_path / "scheduler.json"
+    common = {"cwd": tmp_path, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
+    def start(module: str, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", f"distributed.cli.{module}", *arguments, "--no-dashboard"]
+        return subprocess.Popen(command, env={**os.environ, "PYTHONWARNINGS": "ignore"}, **common)  # type: ignore[call-overload]
+
+    processes = [start("dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(contact))]
+    try:
+        deadline = time.monotonic() + 60
+        while not contact.exists() or not contact.read_text().strip():
+            assert processes[0].poll() is None, "the scheduler did not start"
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        address = json.loads(contact.read_text())["address"]
+        # Without a nanny a killed worker stays dead.
+        arguments = (address, "--nthreads", "1", "--no-nanny", "--local-directory", str(tmp_path))
+        processes += [start("dask_worker", *arguments) for _ in range(2)]
+        yield address, processes
+    finally:
+        for process in reversed(processes):
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.filterwarnings("ignore")  # of the library, about its own insides
+def test_a_cluster_that_loses_a_worker_and_its_scheduler_gives_the_same_file(
+    scheduler: tuple[str, list[subprocess.Popen[bytes]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    name, total = "strength-random", 8 * 2 * 2 * 2
+    options: dict[str, Any] = {"trials": 8, "quick": True, "methods": ("loopy-bp", "gibbs"), "seed": 5}
+    monkeypatch.setitem(EXPERIMENTS, name, helpers.small(name))
+    run_experiment(name, tmp_path / "local", executor=helpers.InThisProcess(), **options)
+    expected = (tmp_path / "local" / f"{name}.jsonl").read_bytes()
+    address, processes = scheduler
+
+    def kill(process: subprocess.Popen[bytes], progress: Progress) -> None:
+        if progress.done >= total // 4:
+            process.kill()
+
+    with cluster(address) as executor:
+        client: Any = executor._client  # type: ignore[attr-defined]
+        client.wait_for_workers(2, timeout=60)
+        result = run_experiment(
+            name, tmp_path / "one", executor=executor, progress=lambda now: kill(processes[1], now), **options
+        )
+        assert len(client.scheduler_info()["workers"]) == 1
+        assert (result.num_rows, result.num_run, result.num_failed) == (total, total, 0)
+        assert (tmp_path / "one" / f"{name}.jsonl").read_bytes() == expected
+        lost = run_experiment(
+            name, tmp_path / "two", executor=executor, progress=lambda now: kill(processes[0], now), **options
+        )
+    assert lost.status == Status.INTERRUPTED
+    assert "the executor failed" in lost.note
+    assert total // 4 <= lost.num_rows == lost.num_run < total
+    assert lost.num_failed == 0
+    again = run_experiment(name, tmp_path / "two", executor=helpers.InThisProcess(), **options)
+    assert (again.status, again.num_rows, again.num_run) == (Status.OK, total, total - lost.num_rows)
+    assert (tmp_path / "two" / f"{name}.jsonl").read_bytes() == expected

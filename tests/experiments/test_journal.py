@@ -58,14 +58,8 @@ def test_a_broken_line_is_named(tmp_path: Path) -> None:
     journal = Journal(tmp_path, "x")
     journal.append(outcomes("a"))
     line = journal.path.read_text()
-    for text in (
-        "nonsense",
-        "[1]",
-        '{"a": 1}',
-        "\x00",
-        "[" * 100_000,
-        line.strip().replace('"trial":0', '"trial":"x"'),
-    ):
+    wrong = line.strip().replace('"trial":0', '"trial":"x"')
+    for text in ("nonsense", "[1]", '{"a": 1}', "\x00", "[" * 100_000, wrong):
         journal.path.write_text(f"{line}{text}\n{line}")
         with pytest.raises(FormatError, match=r"x\.jsonl:2: not a row"):
             journal.read()

@@ -165,16 +165,8 @@ def denoise(
     given = {name: value for name, value in options.items() if value is not None}
     inference = _infer(model, method, given, seed, progress)
     marginals = np.clip(inference.node_marginals[1::2].reshape(grey.shape), 0.0, 1.0)
-    settings = {"noise": noise, "coupling": coupling, "data_weight": data_weight}
-    return DenoiseResult(
-        clean=clean,
-        observed=observed,
-        marginals=marginals,
-        labels=marginals > 0.5,
-        inference=inference,
-        seed=seed,
-        stats={**settings, **clock.stats()},
-    )
+    stats = {"noise": noise, "coupling": coupling, "data_weight": data_weight, **clock.stats()}
+    return DenoiseResult(clean, observed, marginals, marginals > 0.5, inference, seed, stats)
 
 
 def _infer(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix._checks import check_count
+from fastmix._checks import check_count, require
 from fastmix.denoising.posterior import as_grey, check_size
 from fastmix.errors import FormatError, ResourceError
 from fastmix.io.files import atomic_write
@@ -62,31 +62,31 @@ def load_image(path: str | os.PathLike[str], size: tuple[int, int] | None = None
     from PIL import ImageOps, UnidentifiedImageError
 
     if size is not None:
-        _check_box(size)
+        if len(size) != 2:
+            raise ValueError(f"size must be a width and a height, got {size!r}")
+        for side in size:
+            check_count("size", side, least=2)
     if not os.path.exists(path):
-        raise FileNotFoundError(f"{os.fspath(path)}: no such file")
+        raise FileNotFoundError(f"{path}: no such file")
     try:
         with warnings.catch_warnings(), image_module.open(path) as image:
             warnings.simplefilter("ignore", image_module.DecompressionBombWarning)  # the size is judged here
             width, height = image.size
             if width * height > _MOST_PIXELS:
-                raise ResourceError(
-                    f"{os.fspath(path)}: {width}x{height} pixels are too many to read; scale it down first"
-                )
-            box = None if size is None else _turned(size, width, height)
-            if box is None:
+                raise ResourceError(f"{path}: {width}x{height} pixels are too many to read; scale it down first")
+            if size is None:
                 check_size(height, width)
-            else:
-                image.draft("L", box)  # a JPEG is decoded at a fraction of its size where that is enough
+            else:  # a JPEG is decoded at a fraction of its size where that is enough
+                image.draft("L", _turned(size, width, height))
             grey = _grey(ImageOps.exif_transpose(image))
     except (UnidentifiedImageError, image_module.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
         reason = "not an image that can be read" if isinstance(error, UnidentifiedImageError) else str(error)
-        raise FormatError(f"{os.fspath(path)}: {reason}") from error
+        raise FormatError(f"{path}: {reason}") from error
     if size is None:
         return grey
     rows, cols = grey.shape
-    box = _turned(size, cols, rows)
-    factor = min(1.0, box[0] / cols, box[1] / rows)
+    width, height = _turned(size, cols, rows)
+    factor = min(1.0, width / cols, height / rows)
     return resize(grey, max(1, round(factor * rows)), max(1, round(factor * cols)))
 
 
@@ -125,14 +125,7 @@ def write_comparison(result: DenoiseResult, path: str | os.PathLike[str]) -> Non
     ----------
     result : DenoiseResult
     path : str or path-like
-        The suffix sets the format: ``.png``, ``.jpg`` and others that Pillow writes.
-
-    Raises
-    ------
-    ValueError
-        If the suffix is not that of an image format.
-    ImportError
-        If Pillow is not installed.
+        The suffix sets the format: ``.png``, ``.jpg`` and others that Pillow writes; a :class:`ValueError` if none.
     """
     image_module = _pillow()
     suffix = os.path.splitext(os.fspath(path))[1].lower()
@@ -166,11 +159,7 @@ def _sheet(panels: list[tuple[str, Any]]) -> Any:
 
 
 def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise ImportError("pictures need Pillow: pip install 'fastmix[image]'", name="PIL") from None
-    return Image
+    return require("PIL.Image", extra="image", purpose="pictures", library="Pillow")
 
 
 def _grey(image: Any) -> FloatArray:
@@ -187,10 +176,3 @@ def _grey(image: Any) -> FloatArray:
 def _turned(size: tuple[int, int], width: int, height: int) -> tuple[int, int]:
     long, short = max(size), min(size)
     return (long, short) if width >= height else (short, long)
-
-
-def _check_box(size: tuple[int, int]) -> None:
-    if len(size) != 2:
-        raise ValueError(f"size must be a width and a height, got {size!r}")
-    for side in size:
-        check_count("size", side, least=2)

@@ -9,15 +9,13 @@ four neighbours each, every pair counted once,
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix import graphs
 from fastmix._checks import check_positive, check_seed
-from fastmix._memory import available_memory, format_bytes
-from fastmix.errors import ResourceError
+from fastmix._memory import available_memory, check_memory
 from fastmix.model import MarkovRandomField
 
 __all__ = ["COUPLING", "DATA_WEIGHT", "NOISE", "add_noise", "as_grey", "binarise", "denoising_model"]
@@ -34,14 +32,9 @@ _BYTES_PER_PIXEL = 1500  # model, sampler, sums of the chains and the arrays in 
 
 
 def as_grey(image: ArrayLike) -> FloatArray:
-    """An image as grey values (rows, cols); colours are weighted as the eye does (ITU-R 601).
+    """An image of at least 2x2 finite values as grey (rows, cols); colours are weighted as the eye does (ITU-R 601).
 
     Whole numbers of 8 or 16 bits are scaled to [0, 1]; other values stay as they are.
-
-    Raises
-    ------
-    ValueError
-        If it is not an image of at least 2x2 finite values.
 
     Examples
     --------
@@ -51,13 +44,13 @@ def as_grey(image: ArrayLike) -> FloatArray:
     array = np.asarray(image)
     if array.dtype.kind not in "buif":
         raise ValueError(f"image must be an array of numbers, got one of type {array.dtype}")
+    values = array.astype(np.float64)
     if array.ndim == 3 and array.shape[2] in (3, 4):
-        scale = _scale(array.dtype)
-        values = array[..., :3].astype(np.float64) @ np.array([0.299, 0.587, 0.114]) / scale
-    elif array.ndim == 2:
-        values = array.astype(np.float64) / _scale(array.dtype)
-    else:
+        values = values[..., :3] @ np.array([0.299, 0.587, 0.114])
+    elif array.ndim != 2:
         raise ValueError(f"image must have shape (rows, cols) or (rows, cols, 3), got {array.shape}")
+    if array.dtype in (np.uint8, np.uint16):
+        values = values / np.iinfo(array.dtype).max
     if min(values.shape) < _LEAST_SIDE:
         raise ValueError(f"image must have at least {_LEAST_SIDE} rows and columns, got {values.shape}")
     if not np.isfinite(values).all():
@@ -80,12 +73,7 @@ def binarise(image: ArrayLike) -> BoolArray:
 def add_noise(clean: ArrayLike, *, noise: float = NOISE, seed: int) -> FloatArray:
     """Grey values ``x = y (1 - t^noise) + (1 - y) t^noise`` of a black-and-white picture y, t uniform on [0, 1].
 
-    Parameters
-    ----------
-    clean : bool array (rows, cols)
-    noise : float
-        The exponent, positive; 1 hides everything, larger is clearer, and the paper has 1.25.
-    seed : int
+    The exponent is positive; 1 hides everything, larger is clearer, and the paper has 1.25.
 
     Examples
     --------
@@ -143,16 +131,6 @@ def denoising_model(
 
 def check_size(rows: int, cols: int) -> None:
     """Refuse a picture that does not fit the memory, before anything is allocated for it."""
-    required, limit = rows * cols * _BYTES_PER_PIXEL, available_memory() / 2
-    if required > limit:
-        fitting = math.isqrt(int(limit / _BYTES_PER_PIXEL))
-        raise ResourceError(
-            f"a picture of {cols}x{rows} pixels needs {format_bytes(required)}, over the limit of "
-            f"{format_bytes(limit)}; give a size of at most about {fitting}x{fitting}",
-            required_bytes=int(required),
-            limit_bytes=int(limit),
-        )
-
-
-def _scale(dtype: np.dtype[Any]) -> float:
-    return float(np.iinfo(dtype).max) if dtype in (np.uint8, np.uint16) else 1.0
+    fitting = math.isqrt(int(available_memory() / 2 / _BYTES_PER_PIXEL))
+    what, way_out = f"a picture of {cols}x{rows} pixels", f"give a size of at most about {fitting}x{fitting}"
+    check_memory(rows * cols * _BYTES_PER_PIXEL, what, way_out)

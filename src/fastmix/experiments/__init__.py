@@ -1,7 +1,7 @@
 """The figures and tables of Liu and Domke (2014), one command each, with runs that survive and a page that shows them.
 
-A module for every figure or table says which instances and methods it takes, and how its rows are drawn. What they
-share: :mod:`~fastmix.experiments.plan` (cases and seeds), :mod:`~fastmix.experiments.trials` (a case run),
+:mod:`~fastmix.experiments.specs` says for every figure or table which instances and methods it takes and how its rows
+are drawn. A run: :mod:`~fastmix.experiments.plan` (cases and seeds), :mod:`~fastmix.experiments.trials` (a case run),
 :mod:`~fastmix.experiments.journal` (rows on disk), :mod:`~fastmix.experiments.execution` (processes and clusters),
 :mod:`~fastmix.experiments.report` (figures and page).
 """
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from fastmix.experiments.execution import cluster
 from fastmix.experiments.plan import Experiment, Settings
-from fastmix.experiments.registry import EXPERIMENTS
 from fastmix.experiments.report import write_report
 from fastmix.experiments.runner import ExperimentResult, Progress, run_experiment
+from fastmix.experiments.specs import EXPERIMENTS
 
 __all__ = [
     "EXPERIMENTS",

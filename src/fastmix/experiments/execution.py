@@ -1,8 +1,9 @@
-"""Tasks handed to any executor, their results taken back in order; pools of processes and clusters to hand them to."""
+"""Tasks handed to processes or to any executor, their results taken back in order."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import os
 import signal
@@ -11,12 +12,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from multiprocessing.connection import wait
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from fastmix._checks import check_count
-from fastmix.experiments.environment import require
+from fastmix._checks import check_count, require
 
-__all__ = ["CrashError", "LocalPool", "LostError", "Pool", "SharedExecutor", "cluster", "run_in_order"]
+__all__ = ["CrashError", "LostError", "Pool", "cluster", "count_processors", "run_in_order"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -34,114 +34,55 @@ class LostError(RuntimeError):
     """What runs the tasks is gone, or gave one up for reasons of its own: that is no result of any task."""
 
 
-class Pool(Protocol):
-    """What :func:`run_in_order` needs: an executor that may be renewed after a crash."""
+class Pool:
+    """Processes on this machine, one thread each, started afresh after a crash; or an executor of the caller.
 
-    ahead: int | None
-
-    def submit(self, function: Callable[..., Any], argument: Any) -> Future[Any]:
-        """Hand over one task."""
-
-    def renew(self) -> bool:
-        """Start anew after a crash; False if that is not in the pool's power."""
-
-
-class SharedExecutor:
-    """An executor that belongs to the caller, who also decides how many workers it has.
-
-    Parameters
-    ----------
-    executor : concurrent.futures.Executor
+    By default there are as many as processors; the workers of an executor are not ours to count, start or stop. Ours
+    are spawned, which is safe beside threads and the same on every system, so that a script that uses them must guard
+    its own work with ``if __name__ == "__main__":``.
     """
 
-    ahead: int | None = None  # how many workers there are is not known: all tasks are handed over at once
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
-
-    def submit(self, function: Callable[..., Any], argument: Any) -> Future[Any]:
-        """Hand over one task."""
-        return self._executor.submit(function, argument)
-
-    def renew(self) -> bool:
-        """False: a broken executor is the caller's to replace."""
-        return False
-
-
-class LocalPool:
-    """Processes on this machine, one thread each, started afresh after a crash.
-
-    Parameters
-    ----------
-    num_workers : int or None
-        As many as there are processors by default.
-
-    Notes
-    -----
-    Workers are spawned, which is safe beside threads and the same on every system. A script that uses them must
-    therefore guard its own work with ``if __name__ == "__main__":``.
-    """
-
-    def __init__(self, num_workers: int | None = None) -> None:
+    def __init__(self, num_workers: int | None = None, executor: Executor | None = None) -> None:
         if num_workers is not None:
             check_count("num_workers", num_workers, least=1, most=_MOST_WORKERS)
-        self.num_workers = num_workers or _processors()
-        self.ahead: int | None = _AHEAD * self.num_workers
-        self._pool: ProcessPoolExecutor | None = None
+        self.num_workers = num_workers or count_processors()
+        self.ours = executor is None
+        self.ahead = _AHEAD * self.num_workers if self.ours else math.inf  # tasks that it takes at once
+        self._executor = executor
         self._workers: list[Any] = []
 
     def submit(self, function: Callable[..., Any], argument: Any) -> Future[Any]:
         """Hand over one task; any of the first may start a worker."""
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(
-                self.num_workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
-            )
+        if self._executor is None:
+            context = multiprocessing.get_context("spawn")
+            self._executor = ProcessPoolExecutor(self.num_workers, mp_context=context, initializer=_start_worker)
+        if not self.ours:
+            return self._executor.submit(function, argument)
         before = set(multiprocessing.active_children())
         with _quiet_and_single_threaded():
-            future = self._pool.submit(function, argument)
+            future = self._executor.submit(function, argument)
         self._workers += [child for child in multiprocessing.active_children() if child not in before]
         return future
 
-    def renew(self) -> bool:
-        """Leave a broken pool behind; the next task starts another."""
-        self.close(now=True)
-        return True
-
     def close(self, *, now: bool = False) -> None:
-        """Stop the workers, ``now`` also in the middle of a task."""
-        if self._pool is None:
-            return
-        if now:
-            for worker in self._workers:
+        """Stop our workers, ``now`` also in the middle of a task; the next task starts others."""
+        if self.ours and self._executor is not None:
+            for worker in self._workers if now else ():
                 worker.terminate()
-        self._pool.shutdown(wait=True, cancel_futures=True)
-        self._pool, self._workers = None, []
+            self._executor.shutdown(wait=True, cancel_futures=True)
+            self._executor, self._workers = None, []
 
 
-def run_in_order(function: Callable[[T], R], tasks: Sequence[T], pool: Pool) -> Generator[R | Exception, None, None]:
+def run_in_order(function: Callable[[T], R], tasks: Sequence[T], pool: Pool) -> Generator[R | CrashError, None, None]:
     """Results of a function on every task, in the order of the tasks, whichever finishes first.
 
-    Parameters
-    ----------
-    function : callable
-        Importable by name where the pool runs it.
-    tasks : sequence
-    pool : Pool
-
-    Yields
-    ------
-    The result of each task, or the exception that came in its place: raised by the task or, as the CancelledError of a
-    cluster that is gone, by the executor. A task whose process dies is tried once more, alone; if the process dies
-    again the exception is a :class:`CrashError`, and the other tasks go on.
+    The function, importable by name where the pool runs it, keeps its own errors in its results. A task whose process
+    dies is tried once more, alone; if the process dies again its result is a :class:`CrashError`, and the others go on.
 
     Raises
     ------
-    BrokenExecutor
-        If the executor broke and is not ours to renew.
-
-    Notes
-    -----
-    A result that comes early is held back until those before it have come.
+    LostError
+        If a task raises or cannot be handed over: a cluster that is gone, workers without fastmix.
     """
     waiting = deque(tasks)
     flying: deque[tuple[T, Future[R] | None]] = deque()  # None: was in hand when a process died, to be run alone
@@ -149,21 +90,22 @@ def run_in_order(function: Callable[[T], R], tasks: Sequence[T], pool: Pool) -> 
         for _ in tasks:
             _submit_ahead(function, waiting, flying, pool)
             task, future = flying.popleft()
-            if future is None:
-                yield _alone(function, task, pool)
-                continue
-            try:
-                result: R | Exception = future.result()
-            except BrokenExecutor:
-                if not pool.renew():
-                    raise
+            result = _result(future)
+            if isinstance(result, BrokenExecutor) and pool.ours:
+                pool.close(now=True)
                 for k, (other, pending) in enumerate(flying):
-                    flying[k] = other, pending if pending is not None and _succeeded(pending) else None
-                result = _alone(function, task, pool)
-            except Exception as error:
+                    whole = pending is not None and pending.done() and not isinstance(_result(pending), Exception)
+                    flying[k] = other, pending if whole else None
+                result = None
+            if result is None or _killed_workers(result):
                 # Dask gives a task up when some workers have died with it in hand, its fault or not: one more time.
-                result = _alone(function, task, pool, tries=1) if _killed_workers(error) else error
+                result = _alone(function, task, pool, tries=2 if result is None else 1)
+            if isinstance(result, Exception) and not isinstance(result, CrashError):
+                raise result
             yield result
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":")
+        raise LostError(f"the executor failed ({reason}); the same call runs what is missing") from error
     finally:
         for _, future in flying:
             if future is not None:
@@ -177,36 +119,40 @@ def _submit_ahead(
     """Hand over as many tasks as the pool takes; none while one of those in hand may have killed a process."""
     if any(future is None for _, future in flying):
         return
-    while waiting and (pool.ahead is None or len(flying) < pool.ahead):
+    while waiting and len(flying) < pool.ahead:
         try:
             flying.append((waiting[0], pool.submit(function, waiting[0])))
             waiting.popleft()
         except BrokenExecutor:
             if flying:  # their results tell what happened
                 return
-            if not pool.renew():
+            if not pool.ours:
                 raise
+            pool.close(now=True)
 
 
-def _succeeded(future: Future[Any]) -> bool:
-    return future.done() and not future.cancelled() and future.exception() is None
+def _result(future: Future[Any] | None) -> Any:
+    """The result, or the exception in its place; None for a task that is yet to be run alone."""
+    if future is None:
+        return None
+    try:
+        return future.result()
+    except Exception as error:
+        return error
 
 
-def _killed_workers(error: Exception) -> bool:
+def _killed_workers(error: Any) -> bool:
     return type(error).__name__ == "KilledWorker"  # of Dask, which need not be installed
 
 
-def _alone(function: Callable[[T], R], task: T, pool: Pool, *, tries: int = 2) -> R | Exception:
+def _alone(function: Callable[[T], R], task: T, pool: Pool, *, tries: int) -> R | Exception:
     """One task with nothing else in hand, so that it is known what a crash is due to."""
     for _ in range(tries):
-        try:
-            return pool.submit(function, task).result()
-        except BrokenExecutor:
-            if not pool.renew():
-                raise
-        except Exception as error:
-            if not _killed_workers(error):
-                return error
+        result = _result(pool.submit(function, task))
+        if isinstance(result, BrokenExecutor) and pool.ours:
+            pool.close(now=True)
+        elif not _killed_workers(result):
+            return result
     return CrashError("the process that ran this trial died twice (killed, or out of memory)")
 
 
@@ -254,7 +200,8 @@ class _ClusterExecutor(Executor):
         return self._client.submit(function, *arguments, pure=False, **options)
 
 
-def _processors() -> int:
+def count_processors() -> int:
+    """Processors that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system

@@ -1,20 +1,77 @@
-"""Figures and tables as data, and the averages that go into them."""
+"""Figures and tables as data: averages over rows, and what the experiments make of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.experiments.plan import Row
+from fastmix.experiments.photographs import decode_map
+from fastmix.experiments.plan import Experiment, Row, Settings
 
-__all__ = ["Figure", "Line", "Panel", "Picture", "Table", "line_of", "mean_and_error", "select", "values_of"]
+__all__ = [
+    "GRID", "INK", "STYLES", "Figure", "Line", "Panel", "Picture", "Style", "Table", "denoising_figures",
+    "denoising_table", "effort_table", "extra_sweeps", "format_count", "gibbs_with_extra_effort", "mean_and_error",
+    "mean_error_of", "median_seconds", "samples_figures", "samples_panel", "select", "strength_figures",
+    "strength_panel", "strength_tables", "timing_table", "values_of",
+]  # fmt: skip
 
 FloatArray = NDArray[np.float64]
+Point = tuple[float, float, float]  # x, mean, standard error
+
+_ERROR = "mean error of the marginals"
+_SHOWN = 3  # photographs in the figures of pictures
+
+
+# -- what is drawn --------------------------------------------------------------------------------------------------
+
+INK = "#1f2933"  # text and axes; the colour of the text around on the page
+GRID = "#d5dae1"
+
+
+@dataclass(frozen=True)
+class Style:
+    """The look of one curve: its colour on a white and on a dark page, Matplotlib's marker, and dashes on and off."""
+
+    label: str
+    light: str
+    dark: str
+    marker: str = ""
+    dash: tuple[float, ...] = ()
+    hollow: bool = False
+
+
+# Colours of Okabe and Ito, made darker on white and lighter on black until they stand out from the page; markers and
+# dashes tell the curves apart without any colour.
+_PURPLE, _ORANGE = ("#a3438c", "#e792cc"), ("#b06a00", "#f2a93b")
+_GREY, _BLACK = ("#66707d", "#a3aebb"), ("#101820", "#f4f6f8")
+_BLUE, _GREEN, _RED = ("#0069a8", "#5ab8ee"), ("#007a5a", "#33c9a0"), ("#c94f00", "#ff8b52")
+_OLIVE, _INDIGO = ("#7d6b00", "#e3d04e"), ("#4b45b5", "#aaa6ff")
+
+STYLES: dict[str, Style] = {
+    "mean-field": Style("Mean field", *_PURPLE, marker="v", dash=(1, 1)),
+    "loopy-bp": Style("Loopy BP", *_ORANGE, marker="s", dash=(4, 1.5)),
+    "gibbs": Style("Gibbs", *_GREY, marker="o", dash=(4, 1.5)),
+    "gibbs-long": Style("Gibbs, long run", *_BLACK, marker="o"),
+    "gibbs-extra": Style("Gibbs, plus the projection's time", *_GREY, marker="X", dash=(4, 1.5, 1, 1.5)),
+    "swendsen-wang": Style("Swendsen-Wang", *_INDIGO, marker="*", dash=(2, 1)),
+    "euclidean": Style("Projected, Euclidean", *_BLUE, marker="^"),
+    "piecewise": Style("Projected, piecewise KL", *_GREEN, marker="D"),
+    "reversed-kl": Style("Projected, reversed KL", *_RED, marker="P"),
+    "kl": Style("Projected, true KL (intractable)", *_OLIVE, marker="*", dash=(6, 1.5)),
+    "euclidean-spectral": Style("Euclidean, spectral norm", *_BLUE, marker="^", dash=(1, 1.5), hollow=True),
+    "piecewise-spectral": Style("Piecewise KL, spectral norm", *_GREEN, marker="D", dash=(1, 1.5), hollow=True),
+    "reversed-kl-spectral": Style("Reversed KL, spectral norm", *_RED, marker="P", dash=(1, 1.5), hollow=True),
+    "piecewise-default": Style("Piecewise KL, our default", *_GREEN, marker="o", dash=(3, 1), hollow=True),
+    "reversed-kl-default": Style("Reversed KL, our default", *_RED, marker="s", dash=(3, 1), hollow=True),
+    "euclidean-dual": Style("Euclidean, the paper's dual", *_INDIGO, marker="s"),
+    "euclidean-dual-spectral": Style("Euclidean, the paper's dual, spectral norm", *_INDIGO, marker="s", hollow=True),
+}
 
 
 @dataclass(frozen=True)
@@ -24,7 +81,7 @@ class Line:
     method: str
     x: Sequence[float]
     y: Sequence[float]
-    error: Sequence[float] = ()
+    error: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -35,8 +92,7 @@ class Panel:
     x_label: str
     y_label: str
     lines: Sequence[Line]
-    x_log: bool = False
-    y_log: bool = False
+    log: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,26 +105,13 @@ class Picture:
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels that belong together.
-
-    Attributes
-    ----------
-    name : str
-        Of the files that it is written to.
-    title, caption : str
-    panels : sequence of Panel or of Picture
-    columns : int
-        Panels in a row, in the files.
-    legend : bool
-        Whether the files have a legend.
-    """
+    """Panels that belong together: the name of its files, and how many panels stand side by side in them."""
 
     name: str
     title: str
     caption: str
     panels: Sequence[Panel | Picture]
     columns: int = 2
-    legend: bool = True
 
     @property
     def methods(self) -> list[str]:
@@ -84,18 +127,14 @@ class Table:
     title: str
     caption: str
     columns: Sequence[str]
-    rows: Sequence[Sequence[str]] = field(default_factory=list)
+    rows: Sequence[Sequence[str]]
+
+
+# -- averages -------------------------------------------------------------------------------------------------------
 
 
 def select(rows: Iterable[Row], method: str | None = None, **parameters: Any) -> list[Row]:
-    """Rows without failure of a method and with these parameters, whichever are given.
-
-    Examples
-    --------
-    >>> rows = [{"method": "gibbs", "parameters": {"kind": "mixed"}, "failure": None}]
-    >>> len(select(rows, "gibbs", kind="mixed")), len(select(rows, kind="attractive"))
-    (1, 0)
-    """
+    """Rows without failure of a method and with these parameters, whichever are given."""
     return [
         row
         for row in rows
@@ -111,13 +150,7 @@ def values_of(rows: Iterable[Row], read: Callable[[Row], float | None]) -> Float
 
 
 def mean_and_error(values: FloatArray) -> tuple[float, float]:
-    """Mean and its standard error, ``std / sqrt(count)``, the error bars of the paper; no error for one value.
-
-    Examples
-    --------
-    >>> mean_and_error(np.array([1.0, 2.0, 3.0]))
-    (2.0, 0.5773502691896258)
-    """
+    """Mean and its standard error, ``std / sqrt(count)``, the error bars of the paper; no error for one value."""
     if len(values) == 0:
         return math.nan, math.nan
     if len(values) == 1:
@@ -125,7 +158,245 @@ def mean_and_error(values: FloatArray) -> tuple[float, float]:
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
 
 
-def line_of(method: str, points: Iterable[tuple[float, float, float]]) -> Line | None:
-    """A curve from (x, mean, standard error), without the points that have no mean; None if none has."""
-    known = [point for point in points if math.isfinite(point[1])]
-    return Line(method, *(tuple(column) for column in zip(*known, strict=True))) if known else None
+def mean_error_of(rows: Iterable[Row]) -> tuple[float, float]:
+    """Mean and standard error of the errors of rows."""
+    return mean_and_error(values_of(rows, lambda row: row["error"]))
+
+
+def median_seconds(rows: Iterable[Row], stage: str = "project") -> float | None:
+    """Processor seconds that a stage takes, the median over rows: the first trial of a process loads compiled code."""
+    values = values_of(rows, lambda row: row["seconds"].get(stage))
+    return float(np.median(values)) if len(values) else None
+
+
+def extra_sweeps(rows: Sequence[Row], method: str = "reversed-kl") -> float | None:
+    """Gibbs sweeps that take as long as the projection, from medians of processor seconds."""
+    projection = median_seconds(select(rows, method))
+    rates = values_of(
+        select(rows, "gibbs-long") or select(rows, "gibbs"),
+        lambda row: row["facts"]["num_sweeps"] / taken if (taken := row["seconds"].get("sample")) else None,
+    )
+    return None if projection is None or not len(rates) else float(projection * np.median(rates))
+
+
+def gibbs_with_extra_effort(rows: Sequence[Row], sweeps: Sequence[float]) -> FloatArray:
+    """Errors (trials, points) of Gibbs sampling that is given the time of the projection on top of the sweeps.
+
+    Read off the long run at ``sweeps + extra``, between its points in the logarithm of the sweeps; at most its end.
+    """
+    chosen, extra = select(rows, "gibbs-long"), extra_sweeps(rows)
+    if not chosen or extra is None:
+        return np.full((1, len(sweeps)), math.nan)
+    at = np.log(np.asarray(sweeps, dtype=np.float64) + extra)
+    traces = [np.array(row["trace"], dtype=np.float64) for row in chosen]
+    return np.array([np.interp(at, np.log(trace[:, 0]), trace[:, 1]) for trace in traces])
+
+
+def _budget(rows: Sequence[Row]) -> float:
+    """Sweeps after projection."""
+    return float(max((row["facts"]["num_sweeps"] for row in select(rows, "reversed-kl")), default=30_000))
+
+
+# -- curves ---------------------------------------------------------------------------------------------------------
+
+
+def _panel(title: str, x_label: str, curves: Iterable[tuple[str, list[Point]]], *, log: bool) -> Panel:
+    """A panel of curves from (x, mean, standard error), without the points that have no mean."""
+    lines = []
+    for method, points in curves:
+        if known := [point for point in points if math.isfinite(point[1])]:
+            lines.append(Line(method, *(tuple(column) for column in zip(*known, strict=True))))
+    return Panel(title, x_label, _ERROR, lines, log)
+
+
+def strength_panel(title: str, rows: Sequence[Row], methods: Sequence[str]) -> Panel:
+    """Error against interaction strength."""
+    xs = sorted({row["parameters"]["strength"] for row in rows})
+    curves = [(method, [(x, *mean_error_of(select(rows, method, strength=x))) for x in xs]) for method in methods]
+    if "gibbs-long" in methods and "reversed-kl" in methods:
+        points = []
+        for x in xs:
+            here = select(rows, strength=x)
+            points.append((x, *mean_and_error(gibbs_with_extra_effort(here, [_budget(here)])[:, 0])))
+        curves.append(("gibbs-extra", points))
+    return _panel(title, "interaction strength", curves, log=False)
+
+
+def samples_panel(title: str, rows: Sequence[Row], methods: Sequence[str], x_label: str = "Gibbs sweeps") -> Panel:
+    """Error against the number of sweeps; methods without sweeps are level lines."""
+    curves = []
+    last = max((point[0] for row in rows for point in row["trace"]), default=1)
+    for method in methods:
+        chosen = select(rows, method)
+        if chosen and not chosen[0]["trace"]:
+            level = mean_error_of(chosen)
+            curves.append((method, [(x, *level) for x in (1.0, float(last))]))
+        elif chosen:
+            values = np.array([[point[1] for point in row["trace"]] for row in chosen])
+            sweeps = [point[0] for point in chosen[0]["trace"]]
+            curves.append((method, [(x, *mean_and_error(values[:, k])) for k, x in enumerate(sweeps)]))
+    if "gibbs-long" in methods and extra_sweeps(rows) is not None:
+        sweeps = [point[0] for point in select(rows, "gibbs-long")[0]["trace"] if point[0] <= _budget(rows)]
+        values = gibbs_with_extra_effort(rows, sweeps)
+        curves.append(("gibbs-extra", [(x, *mean_and_error(values[:, k])) for k, x in enumerate(sweeps)]))
+    return _panel(title, x_label, curves, log=True)
+
+
+def _names(experiment: Experiment, settings: Settings) -> list[str]:
+    return [call.name for call in experiment.calls(settings)]
+
+
+def _parts(experiment: Experiment, rows: Sequence[Row]) -> Iterator[tuple[str, Mapping[str, Any], str, list[Row]]]:
+    """Title, shape, kind and rows, failed ones among them, for every shape and kind."""
+    for shape in experiment.shapes:
+        for kind in experiment.kinds:
+            wanted = {**shape, "kind": kind}.items()
+            here = [row for row in rows if all(row["parameters"][name] == value for name, value in wanted)]
+            density = shape.get("density")
+            title = f"{kind.capitalize()} interactions" if density is None else f"Edge density {density:g}, {kind}"
+            yield title, shape, kind, here
+
+
+def strength_figures(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Figure]:
+    """Error against strength: one figure, a panel for each shape and kind of interaction."""
+    methods = _names(experiment, settings)
+    panels = [strength_panel(title, here, methods) for title, _, _, here in _parts(experiment, rows)]
+    caption = experiment.caption
+    sweeps = {call.name: call.options.get("num_sweeps") for call in experiment.calls(Settings(quick=settings.quick))}
+    if "gibbs-long" in sweeps:
+        caption += f" Gibbs sampling: {sweeps['gibbs']:,} sweeps of one chain; long run: {sweeps['gibbs-long']:,}."
+    return [Figure(experiment.name, experiment.title, caption, panels)]
+
+
+def samples_figures(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Figure]:
+    """Error against sweeps: a figure for each shape and kind of interaction, a panel for each strength."""
+    found = []
+    methods = _names(experiment, settings)
+    for _, shape, kind, here in _parts(experiment, rows):
+        density = shape.get("density")
+        part = "" if density is None else f"-{density:g}"
+        where = experiment.where + ("" if density is None else f" of edge density {density:g}")
+        strengths = sorted({row["parameters"]["strength"] for row in rows})
+        panels = [
+            samples_panel(f"Interaction strength {x:g}", [r for r in here if r["parameters"]["strength"] == x], methods)
+            for x in strengths
+        ]
+        caption = (
+            f"Ising models on {where} with {kind} interactions. Mean over trials, bars of one standard error; methods "
+            "without sweeps are level lines."
+        )
+        title = f"Error against the number of samples, {where}, {kind}"
+        found.append(Figure(f"{experiment.name}{part}-{kind}", title, caption, panels, columns=3))
+    return found
+
+
+def denoising_figures(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Figure]:
+    """Error against sweeps, and the first photographs, each with the answers of all methods."""
+    methods = _names(experiment, settings)
+    panel = samples_panel("Mean over photographs", rows, methods, "sweeps")
+    found = [Figure("denoise", "Denoising: error against sweeps", experiment.caption, [panel], columns=1)]
+    for trial in sorted({row["trial"] for row in select(rows)})[:_SHOWN]:
+        here = [row for row in select(rows) if row["trial"] == trial]
+        maps, p = here[0]["facts"]["maps"], here[0]["parameters"]
+        named = [("Original", maps["clean"]), ("Noisy", maps["observed"]), ("Truth", maps["truth"])]
+        named += [(STYLES[m].label, row["facts"]["map"]) for m in methods for row in select(here, m)]
+        pictures = [Picture(label, decode_map(text, p["rows"], p["cols"])) for label, text in named]
+        name, file = p["image"], re.sub(r"[^A-Za-z0-9-]+", "-", p["image"])
+        caption = f"{name}: black and white, with noise, true probability of white, and what each method makes of it."
+        found.append(Figure(f"denoise-{file}", f"Denoising: {name}", caption, pictures, columns=len(pictures)))
+    return found
+
+
+# -- tables ---------------------------------------------------------------------------------------------------------
+
+
+def strength_tables(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Table]:
+    """Mean error and standard error for every method and strength, a table for each shape and kind."""
+    found = []
+    for title, _, _, here in _parts(experiment, rows):
+        strengths = sorted({row["parameters"]["strength"] for row in here})
+        lines = [
+            [STYLES[m].label, *(format_error(*mean_error_of(select(here, m, strength=x))) for x in strengths)]
+            for m in _names(experiment, settings)
+        ]
+        trials = format_count(len({row["trial"] for row in here}), "trial")
+        caption = f"Mean error of the marginals ± standard error, by interaction strength; {trials}."
+        found.append(Table(title, caption, ["Method", *(f"{strength:g}" for strength in strengths)], lines))
+    return found
+
+
+def effort_table(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Table]:
+    """The time of each projection, also as the Gibbs sweeps that take as long."""
+    lines = []
+    for call in experiment.methods:
+        seconds, sweeps = median_seconds(select(rows, call.name)), extra_sweeps(rows, call.name)
+        if seconds is not None and sweeps is not None:
+            lines.append([STYLES[call.name].label, format_seconds(seconds), f"{sweeps:,.0f}"])
+    caption = "Median over all trials and strengths, processor seconds of one core."
+    return [Table("What a projection costs", caption, ["Projection", "Seconds", "Gibbs sweeps in that time"], lines)]
+
+
+def timing_table(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Table]:
+    """Our seconds, the paper's for every strength, and how many times fewer."""
+    lines = []
+    for call in experiment.calls(settings):
+        label, stage = STYLES[call.name].label, "project"
+        if call.name.startswith("gibbs"):
+            label, stage = f"Gibbs, {call.options['num_sweeps']:,} sweeps", "sample"
+        elif not call.name.endswith("-spectral"):
+            short = label.removeprefix("Projected, ")
+            label = f"{short[0].upper()}{short[1:]}, infinity norm"
+        cells = []
+        for strength, theirs in zip(experiment.strengths, experiment.paper.get(call.name, (None, None)), strict=True):
+            ours = median_seconds(select(rows, call.name, strength=strength), stage)
+            factor = "–" if ours is None or theirs is None else f"{theirs / max(ours, 1e-9):,.0f}"
+            cells += [format_seconds(ours), format_seconds(theirs), factor]
+        lines.append([label, *cells])
+    columns = ["Method"]
+    for strength in experiment.strengths:
+        columns += [f"d = {strength:g}, ours", "paper", "times faster"]
+    return [Table("Running times", experiment.caption, columns, lines)]
+
+
+def denoising_table(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Table]:
+    """Errors, and the cost of projections in sweeps beside the paper's."""
+    lines = []
+    for name in _names(experiment, settings):
+        if chosen := select(rows, name):
+            (theirs,) = experiment.paper.get(name, (None,))
+            counts = (chosen[0]["facts"].get("num_sweeps"), extra_sweeps(rows, name), theirs)
+            sweeps, cost, paper = ("–" if count is None else f"{count:,.0f}" for count in counts)
+            seconds = format_seconds(median_seconds(chosen))
+            lines.append([STYLES[name].label, format_error(*mean_error_of(chosen)), sweeps, seconds, cost, paper])
+    columns = ["Method", "Error at the end", "Sweeps", "Projection", "in Gibbs sweeps", "in the paper"]
+    doubt = values_of(select(rows), lambda row: row["facts"].get("truth_error"))
+    sure = f" The truth is sure to {doubt.mean():.3f} on average." if len(doubt) else ""
+    caption = f"Mean error of the marginals ± standard error over photographs; cost of the projection.{sure}"
+    return [Table("Errors and costs", caption, columns, lines)]
+
+
+def format_error(mean: float, error: float) -> str:
+    """A mean with its standard error, such as ``0.123 ± 0.002``."""
+    return "–" if not math.isfinite(mean) else f"{mean:.3f} ± {error:.3f}"
+
+
+def format_seconds(seconds: float | None) -> str:
+    """Seconds in a fitting unit, three digits.
+
+    Examples
+    --------
+    >>> format_seconds(0.00213), format_seconds(1.5), format_seconds(None)
+    ('2.13 ms', '1.50 s', '–')
+    """
+    if seconds is None or not math.isfinite(seconds):
+        return "–"
+    if seconds < 1e-3:
+        return f"{1e6 * seconds:.3g} µs"
+    if seconds < 1.0:
+        return f"{1e3 * seconds:.3g} ms"
+    return f"{seconds:.2f} s" if seconds < 1000 else f"{seconds:.0f} s"
+
+
+def format_count(count: int, word: str) -> str:
+    """A number with its noun, such as ``1 trial`` and ``1,200 rows``."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

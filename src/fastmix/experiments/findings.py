@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.experiments.figures import mean_and_error, select, values_of
+from fastmix.experiments.figures import STYLES, mean_and_error, mean_error_of, median_seconds, select, values_of
 from fastmix.experiments.plan import Row
-from fastmix.experiments.styles import style
 
 __all__ = [
-    "Finding",
-    "euclidean_converges_quickly",
-    "gibbs_and_loopy_bp_excel_on_mixed_potts",
-    "infinity_norm_is_faster",
-    "piecewise_wins_on_attractive_potts",
-    "projected_sampling_converges_on_photographs",
-    "projection_is_competitive",
-    "swendsen_wang_mixes_on_photographs",
-]
+    "Finding", "euclidean_converges_quickly", "gibbs_and_loopy_bp_excel", "infinity_norm_is_faster",
+    "photographs_converge", "piecewise_wins_on_potts", "projection_is_competitive",
+]  # fmt: skip
 
 FloatArray = NDArray[np.float64]
 Verdict = Literal["reproduced", "not reproduced", "undecided"]
@@ -43,20 +36,19 @@ _STRONG = 1.0  # strengths from which the methods differ at all
 
 @dataclass(frozen=True)
 class Finding:
-    """A statement of the paper and what our rows say about it.
-
-    Attributes
-    ----------
-    claim : str
-        In our words.
-    verdict : {"reproduced", "not reproduced", "undecided"}
-    evidence : str
-        The numbers behind the verdict.
-    """
+    """A statement of the paper, in our words, and what our rows say about it: a verdict, and the numbers behind it."""
 
     claim: str
     verdict: Verdict
     evidence: str
+
+
+def _finding(claim: str, holds: bool, evidence: str) -> Finding:
+    return Finding(claim, "reproduced" if holds else "not reproduced", evidence)
+
+
+def _undecided(claim: str, reason: str = "The methods were not run.") -> Finding:
+    return Finding(claim, "undecided", reason)
 
 
 def projection_is_competitive(rows: Sequence[Row], where: str) -> list[Finding]:
@@ -68,24 +60,23 @@ def projection_is_competitive(rows: Sequence[Row], where: str) -> list[Finding]:
             "methods and with Gibbs sampling for as many sweeps."
         )
         means = _trial_means(rows, (*_TRACTABLE, *_BASELINES), kind)
-        ours = {name: means[name].mean() for name in _TRACTABLE if len(means[name])}
-        theirs = {name: means[name].mean() for name in _BASELINES if len(means[name])}
-        if not ours or not theirs or _trials(means) < _LEAST_TRIALS:
-            found.append(_undecided(claim, means))
+        missing = _missing(means, _TRACTABLE, _BASELINES)
+        if missing:
+            found.append(_undecided(claim, missing))
             continue
-        best, rival = min(ours, key=ours.__getitem__), min(theirs, key=theirs.__getitem__)
-        verdict: Verdict = "reproduced" if ours[best] <= _COMPETITIVE * theirs[rival] else "not reproduced"
-        evidence = f"Mean error over strengths from {_STRONG:g}: {_listing({**ours, **theirs})}."
-        found.append(Finding(claim, verdict, evidence))
+        averages = {name: float(values.mean()) for name, values in means.items()}
+        best, rival = (min(averages[n] for n in names if n in averages) for names in (_TRACTABLE, _BASELINES))
+        evidence = f"Mean error over strengths from {_STRONG:g}: {_listing(averages)}."
+        found.append(_finding(claim, best <= _COMPETITIVE * rival, evidence))
     return found
 
 
-def euclidean_converges_quickly(rows: Sequence[Row]) -> Finding:
+def euclidean_converges_quickly(rows: Sequence[Row]) -> list[Finding]:
     """Caption of the paper's table."""
     claim = "Euclidean projection converges in few (around 5) iterations of L-BFGS-B."
     counts = values_of(select(rows, "euclidean-dual"), lambda row: row["facts"].get("inner_iterations"))
     if not len(counts):
-        return _undecided(claim, {})
+        return [_undecided(claim)]
     median = float(np.median(counts))
     fast = values_of(select(rows, "euclidean"), lambda row: row["facts"].get("iterations"))
     ours = f" Our own solver takes {np.median(fast):.0f} passes over the variables." if len(fast) else ""
@@ -93,111 +84,106 @@ def euclidean_converges_quickly(rows: Sequence[Row]) -> Finding:
         f"The paper's smoothed dual, once, to its tolerance: {median:.0f} iterations (median; {counts.min():.0f} to "
         f"{counts.max():.0f}).{ours}"
     )
-    return Finding(claim, "reproduced" if median <= _FEW_ITERATIONS else "not reproduced", evidence)
+    return [_finding(claim, median <= _FEW_ITERATIONS, evidence)]
 
 
-def infinity_norm_is_faster(timing: Sequence[Row], accuracy: Sequence[Row]) -> Finding:
+def infinity_norm_is_faster(rows: Sequence[Row]) -> list[Finding]:
     """Section on the norms: much faster, at a small loss of accuracy."""
     claim = "The infinity norm is much faster to project onto than the spectral norm, at a small loss of accuracy."
     ratios, losses = {}, {}
     for name in _TRACTABLE:
-        fast, slow = (
-            values_of(select(timing, method), lambda row: row["seconds"].get("project"))
-            for method in (name, f"{name}-spectral")
-        )
-        if len(fast) and len(slow):
-            ratios[name] = float(np.median(slow) / max(np.median(fast), 1e-9))
-        pairs = _paired(accuracy, name, f"{name}-spectral")
-        if len(pairs):
-            losses[name] = float(pairs.mean())
+        fast, slow = (median_seconds(select(rows, method)) for method in (name, f"{name}-spectral"))
+        if fast is not None and slow is not None:
+            ratios[name] = slow / max(fast, 1e-9)
+        inf, spectral = (_by_case(select(rows, method)) for method in (name, f"{name}-spectral"))
+        if both := [case for case in inf if case in spectral]:
+            losses[name] = float(np.mean([inf[case]["error"] - spectral[case]["error"] for case in both]))
     if not ratios or not losses:
-        return _undecided(claim, {})
+        return [_undecided(claim)]
     faster = ratios.get("euclidean", min(ratios.values())) >= _MUCH_FASTER
-    verdict: Verdict = "reproduced" if faster and max(losses.values()) <= _SMALL_LOSS else "not reproduced"
     speed = ", ".join(f"{_short(name)} {ratio:.1f} times" for name, ratio in ratios.items())
     loss = ", ".join(f"{_short(name)} {loss:+.3f}" for name, loss in losses.items())
-    return Finding(claim, verdict, f"Seconds, spectral over infinity: {speed}. Error, infinity less spectral: {loss}.")
+    evidence = f"Seconds, spectral over infinity: {speed}. Error, infinity less spectral: {loss}."
+    return [_finding(claim, faster and max(losses.values()) <= _SMALL_LOSS, evidence)]
 
 
-def piecewise_wins_on_attractive_potts(rows: Sequence[Row]) -> Finding:
+def piecewise_wins_on_potts(rows: Sequence[Row]) -> list[Finding]:
     """Caption of the Potts figure, attractive interactions."""
     claim = "On Potts models with attractive interactions the piecewise divergence is the best tractable method."
-    rivals = (*_BASELINES, "euclidean", "reversed-kl")
-    means = _trial_means(rows, ("piecewise", *rivals), "attractive")
-    known = {name: values.mean() for name, values in means.items() if len(values)}
-    others = {name: value for name, value in known.items() if name != "piecewise"}
-    if "piecewise" not in known or not others or _trials(means) < _LEAST_TRIALS:
-        return _undecided(claim, means)
-    runner = min(others, key=others.__getitem__)
-    return Finding(claim, _below(means["piecewise"], means[runner]), f"Mean error: {_listing(known)}.")
+    return [_all_better(claim, rows, "attractive", ("piecewise",), (*_BASELINES, "euclidean", "reversed-kl"))]
 
 
-def gibbs_and_loopy_bp_excel_on_mixed_potts(rows: Sequence[Row]) -> Finding:
+def gibbs_and_loopy_bp_excel(rows: Sequence[Row]) -> list[Finding]:
     """Caption of the Potts figure, mixed interactions."""
     claim = "On Potts models with mixed interactions loopy BP and sampling with the original parameters do very well."
-    means = _trial_means(rows, ("loopy-bp", "gibbs", *_TRACTABLE, "mean-field"), "mixed")
-    known = {name: values.mean() for name, values in means.items() if len(values)}
-    pair = [name for name in ("loopy-bp", "gibbs") if name in known]
-    others = {name: value for name, value in known.items() if name not in pair}
-    if len(pair) < 2 or not others or _trials(means) < _LEAST_TRIALS:
-        return _undecided(claim, means)
-    worse, runner = max(pair, key=known.__getitem__), min(others, key=others.__getitem__)
-    return Finding(claim, _below(means[worse], means[runner]), f"Mean error: {_listing(known)}.")
+    return [_all_better(claim, rows, "mixed", ("loopy-bp", "gibbs"), (*_TRACTABLE, "mean-field"))]
 
 
-def projected_sampling_converges_on_photographs(rows: Sequence[Row]) -> list[Finding]:
-    """Section on denoising: projected sampling is done before 10,000 sweeps, plain Gibbs far from it."""
+def _all_better(claim: str, rows: Sequence[Row], kind: str, ours: Sequence[str], others: Sequence[str]) -> Finding:
+    """Whether the worst of some methods has smaller errors than the best of others, trial by trial."""
+    means = _trial_means(rows, (*ours, *others), kind)
+    missing = _missing(means, *([name] for name in ours), others)
+    if missing:
+        return _undecided(claim, missing)
+    averages = {name: float(values.mean()) for name, values in means.items()}
+    worst, runner = max(ours, key=averages.__getitem__), min(set(others) & set(averages), key=averages.__getitem__)
+    mean, error = mean_and_error(means[worst] - means[runner])
+    evidence = f"Mean error: {_listing(averages)}."
+    return Finding(claim, "undecided", evidence) if abs(mean) <= _CLEAR * error else _finding(claim, mean < 0, evidence)
+
+
+def photographs_converge(rows: Sequence[Row]) -> list[Finding]:
+    """Section on denoising: projected sampling and Swendsen-Wang are done before 10,000 sweeps, plain Gibbs is not."""
     claim = "On photographs, sampling after projection has converged before 10,000 sweeps."
-    moves = {}
-    for name in _TRACTABLE:
-        early, late = _error_at(rows, name, 10_000), _error_at(rows, name, math.inf)
-        if early is not None and late is not None:
-            moves[name] = early, late
+    moves = {name: moved for name in _TRACTABLE if (moved := _early_and_late(rows, name)) is not None}
+    found = [_undecided(claim)]
     if moves:
         settled = all(abs(early - late) <= _CONVERGED * late for early, late in moves.values())
         texts = [f"{_short(name)} {early:.4f}, at the end {late:.4f}" for name, (early, late) in moves.items()]
-        projected = Finding(
-            claim, "reproduced" if settled else "not reproduced", f"Error at 10,000 sweeps: {'; '.join(texts)}."
-        )
-    else:
-        projected = _undecided(claim, {})
-    slow = "On photographs, Gibbs sampling with the original parameters converges very slowly."
+        found = [_finding(claim, settled, f"Error at 10,000 sweeps: {'; '.join(texts)}.")]
+    claim = "On photographs, Gibbs sampling with the original parameters converges very slowly."
     plain = "gibbs-long" if select(rows, "gibbs-long") else "gibbs"
-    early, late = _error_at(rows, plain, 10_000), _error_at(rows, plain, math.inf)
-    if early is None or late is None:
-        return [projected, _undecided(slow, {})]
-    sweeps = max(point[0] for row in select(rows, plain) for point in row["trace"])
-    # Slow: a large error, that goes on falling or does not even do that.
-    still = late > 0.02 or early > (1 + _CONVERGED) * late
-    evidence = f"Error {early:.4f} at 10,000 sweeps and {late:.4f} at {sweeps:,}."
-    return [projected, Finding(slow, "reproduced" if still else "not reproduced", evidence)]
-
-
-def swendsen_wang_mixes_on_photographs(rows: Sequence[Row]) -> Finding:
-    """Section on denoising: the sampler that the paper takes the truth from."""
+    moved = _early_and_late(rows, plain)
+    if moved is None:
+        found.append(_undecided(claim))
+    else:
+        early, late = moved
+        sweeps = max(point[0] for row in select(rows, plain) for point in row["trace"])
+        # Slow: a large error, that goes on falling or does not even do that.
+        still = late > 0.02 or early > (1 + _CONVERGED) * late
+        found.append(_finding(claim, still, f"Error {early:.4f} at 10,000 sweeps and {late:.4f} at {sweeps:,}."))
     claim = "On the posterior of a photograph Swendsen-Wang mixes rapidly, so that its samples can stand for the truth."
     chosen = select(rows, "swendsen-wang")
-    errors = values_of(chosen, lambda row: row["error"])
-    if not len(errors):
-        return _undecided(claim, {})
-    mean, error = mean_and_error(errors)
+    mean, error = mean_error_of(chosen)
+    if math.isnan(mean):
+        return [*found, _undecided(claim)]
     doubt = values_of(chosen, lambda row: row["facts"].get("truth_error"))
     sweeps = max(row["facts"]["num_sweeps"] for row in chosen)
     sure = f" (our truth, from annealed populations, is sure to {doubt.mean():.3f})" if len(doubt) else ""
-    settled = mean <= max(0.02, 2.0 * float(doubt.mean()) if len(doubt) else 0.0)
     evidence = f"One chain of {sweeps:,} sweeps is off by {mean:.3f} ± {error:.3f} on average{sure}."
-    return Finding(claim, "reproduced" if settled else "not reproduced", evidence)
+    limit = max(0.02, 2.0 * float(doubt.mean()) if len(doubt) else 0.0)
+    return [*found, _finding(claim, mean <= limit, evidence)]
+
+
+def _early_and_late(rows: Sequence[Row], method: str) -> tuple[float, float] | None:
+    """Mean errors at the last point of the traces up to 10,000 sweeps, and at their end."""
+    traces = [row["trace"] for row in select(rows, method) if row["trace"] and row["trace"][0][0] <= 10_000]
+    if not traces:
+        return None
+    early = [[error for sweeps, error in trace if sweeps <= 10_000][-1] for trace in traces]
+    return float(np.mean(early)), float(np.mean([trace[-1][1] for trace in traces]))
 
 
 def _trial_means(rows: Sequence[Row], methods: Sequence[str], kind: str) -> dict[str, FloatArray]:
-    """Errors averaged over strengths, one number a trial: trials are independent, strengths are not.
+    """Errors averaged over strengths, one number a trial, of the methods that were run.
 
-    Only instances that every one of the methods has answered count: one that fails where it is hard must not look good.
+    Trials are independent, strengths are not. Only instances that every one of the methods has answered count: one that
+    fails where it is hard must not look good.
     """
     answers = {name: _by_case(select(rows, name, kind=kind)) for name in methods}
     answers = {name: found for name, found in answers.items() if found}
     common = set.intersection(*(set(found) for found in answers.values())) if answers else set()
-    means = {name: np.zeros(0) for name in methods}
+    means = {}
     for name, found in answers.items():
         by_trial: dict[int, list[float]] = {}
         for case in sorted(common):
@@ -208,55 +194,22 @@ def _trial_means(rows: Sequence[Row], methods: Sequence[str], kind: str) -> dict
     return means
 
 
+def _missing(means: Mapping[str, FloatArray], *groups: Sequence[str]) -> str:
+    """Why nothing can be decided, if so: no method of a group was run, or too few trials have all methods."""
+    if not any(len(values) for values in means.values()) or not all(set(group) & set(means) for group in groups):
+        return "The methods were not run."
+    return "Too few trials." if min(len(values) for values in means.values()) < _LEAST_TRIALS else ""
+
+
 def _by_case(rows: Sequence[Row]) -> dict[tuple[str, int], Row]:
     return {(str(sorted(row["parameters"].items())), row["trial"]): row for row in rows}
 
 
-def _paired(rows: Sequence[Row], first: str, second: str) -> FloatArray:
-    """Differences of error between two methods on the same instances."""
-    a, b = _by_case(select(rows, first)), _by_case(select(rows, second))
-    return np.array([a[case]["error"] - b[case]["error"] for case in a if case in b])
-
-
-def _below(first: FloatArray, second: FloatArray) -> Verdict:
-    """Whether the first errors are the smaller ones, trial by trial, by more than chance."""
-    count = min(len(first), len(second))
-    mean, error = mean_and_error(first[:count] - second[:count])
-    if abs(mean) <= _CLEAR * error:
-        return "undecided"
-    return "reproduced" if mean < 0 else "not reproduced"
-
-
-def _error_at(rows: Sequence[Row], method: str, sweeps: float) -> float | None:
-    """Mean error at the last point of the traces that is not beyond so many sweeps."""
-    found = []
-    for row in select(rows, method):
-        before = [error for count, error in row["trace"] if count <= sweeps]
-        if before:
-            found.append(before[-1])
-    return float(np.mean(found)) if found else None
-
-
-def _trials(means: dict[str, FloatArray]) -> int:
-    return max((len(values) for values in means.values()), default=0)
-
-
-def _undecided(claim: str, means: dict[str, FloatArray]) -> Finding:
-    reason = "Too few trials." if any(len(values) for values in means.values()) else "The methods were not run."
-    return Finding(claim, "undecided", reason)
-
-
-def _listing(errors: dict[str, float]) -> str:
+def _listing(errors: Mapping[str, float]) -> str:
     ordered = sorted(errors.items(), key=lambda item: item[1])
     return ", ".join(f"{_short(name)} {error:.3f}" for name, error in ordered)
 
 
 def _short(method: str) -> str:
-    label = style(method).label.removeprefix("Projected, ")
-    return (
-        label
-        if label.isupper()
-        else label[0].lower() + label[1:]
-        if not label.startswith(("Gibbs", "Euclid"))
-        else label
-    )
+    label = STYLES[method].label.removeprefix("Projected, ")
+    return label if label.isupper() or label.startswith(("Gibbs", "Euclid")) else label[0].lower() + label[1:]

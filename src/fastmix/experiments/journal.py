@@ -1,4 +1,4 @@
-"""The file of an experiment: a row per trial and method, only ever appended to."""
+"""The files of an experiment: a row per trial and method, only ever appended to, and the settings of the last run."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import contextlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fastmix.errors import FormatError
-from fastmix.experiments.plan import Row, canonical
-from fastmix.io.files import display_name
+from fastmix.experiments.plan import Experiment, Row, Settings, canonical
+from fastmix.io.files import atomic_write, display_name
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "completed_rows", "read_settings", "write_settings"]
 
 _ROW: dict[str, tuple[type, ...]] = {
     "key": (str,), "method": (str,), "trial": (int,), "parameters": (dict,), "facts": (dict,), "trace": (list,),
@@ -29,22 +31,6 @@ class Journal:
     however often the run was killed. ``NAME.seconds.jsonl`` holds what it took, by the key of the row. A line is
     written to the second file first, so that a row never lacks its seconds; a line cut short by a kill is removed when
     the file is next opened.
-
-    Parameters
-    ----------
-    folder : path
-    name : str
-        Of the experiment.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     journal = Journal(folder, "example")
-    ...     row = {"key": "a", "method": "gibbs", "trial": 0, "parameters": {}, "facts": {}, "trace": []}
-    ...     journal.append([({**row, "failure": None, "error": 0.5}, {"total": 1.0})])
-    ...     journal.read()[0]["seconds"]
-    {'total': 1.0}
     """
 
     def __init__(self, folder: str | os.PathLike[str], name: str) -> None:
@@ -52,13 +38,7 @@ class Journal:
         self.seconds_path = Path(folder) / f"{name}.seconds.jsonl"
 
     def read(self) -> list[Row]:
-        """All complete rows with their seconds, in the order of the file.
-
-        Raises
-        ------
-        FormatError
-            If a line is not a row, and was not merely cut short.
-        """
+        """All complete rows with their seconds; a :class:`FormatError` for a line that is none, and not cut short."""
         seconds = {line["key"]: line["seconds"] for line in _lines(self.seconds_path, _SECONDS)}
         return [{**row, "seconds": seconds.get(row["key"], {})} for row in _lines(self.path, _ROW)]
 
@@ -66,9 +46,7 @@ class Journal:
         """Remove what a kill has left of a last line; to be called after :meth:`read`, which knows our files."""
         for path in (self.path, self.seconds_path):
             if path.exists():
-                whole = _whole_bytes(path)
-                if whole < path.stat().st_size:
-                    os.truncate(path, whole)
+                os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
     def append(self, outcomes: Sequence[tuple[Row, dict[str, Any]]]) -> None:
         """Add rows with their seconds, and wait until they are on the disk."""
@@ -77,19 +55,12 @@ class Journal:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other runs away from the file while this one adds to it.
-
-        Raises
-        ------
-        ValueError
-            If another run has it.
-        """
+        """Keep other runs away from the file while this one adds to it; a :class:`ValueError` if another has it."""
         try:
             import fcntl
         except ImportError:  # another system: two runs at once are up to the user there
             yield
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "ab") as stream:
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -99,9 +70,8 @@ class Journal:
 
 
 def _append(path: Path, rows: Iterable[Row]) -> None:
-    text = "".join(canonical(row) + "\n" for row in rows)
     with open(path, "ab") as stream:
-        stream.write(text.encode())
+        stream.write("".join(canonical(row) + "\n" for row in rows).encode())
         stream.flush()
         os.fsync(stream.fileno())
 
@@ -112,37 +82,58 @@ def _lines(path: Path, fields: Mapping[str, tuple[type, ...]]) -> Iterator[Row]:
         return
     with open(path, "rb") as stream:
         for number, line in enumerate(stream, start=1):
-            whole = line.endswith(b"\n")
+            whole, reason = line.endswith(b"\n"), ""
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
                 if not whole and b'{"'.startswith(line[:2]):  # as our lines begin
                     return
-                raise _foreign(path, number, str(error)) from error
+                row, reason = {}, str(error)
             if not isinstance(row, dict):
-                raise _foreign(path, number, f"got {type(row).__name__}")
+                row, reason = {}, f"got {type(row).__name__}"
             for name, types in fields.items():
-                if not isinstance(row.get(name, ...), types):
+                if not reason and not isinstance(row.get(name, ...), types):
                     got = "nothing" if name not in row else type(row[name]).__name__
-                    raise _foreign(path, number, f"{name} must be {types[0].__name__}, got {got}")
+                    reason = f"{name} must be {types[0].__name__}, got {got}"
+            if reason:
+                raise FormatError(f"{display_name(path)}:{number}: not a row of an experiment: {reason}")
             if whole:
                 yield row
 
 
-def _foreign(path: Path, number: int, reason: str) -> FormatError:
-    return FormatError(f"{display_name(path)}:{number}: not a row of an experiment: {reason}")
+def completed_rows(folder: str | os.PathLike[str], experiment: Experiment, settings: Settings) -> list[Row]:
+    """Rows of an experiment that belong to these settings, in the order of its plan."""
+    rows = Journal(folder, experiment.name).read()
+    try:
+        tasks = experiment.tasks(settings)
+    except (OSError, ImportError, ValueError):  # the photographs are no longer there: show what there is of them
+        return rows
+    known = {row["key"]: row for row in rows}
+    return [known[key] for task in tasks for key in task.row_keys() if key in known]
 
 
-def _whole_bytes(path: Path) -> int:
-    """Length of the file up to the end of its last complete line."""
-    size = path.stat().st_size
-    with open(path, "rb") as stream:
-        end = size
-        while end > 0:
-            start = max(0, end - 65536)
-            stream.seek(start)
-            newline = stream.read(end - start).rfind(b"\n")
-            if newline >= 0:
-                return start + newline + 1
-            end = start
-    return 0
+def read_settings(folder: Path, experiment: Experiment) -> tuple[Settings, dict[str, str], str] | None:
+    """Settings of the last run of an experiment in a folder, its machine and when it began; None without a run."""
+    path = folder / f"{experiment.name}.settings.json"
+    if not path.exists():
+        return None
+    try:
+        facts = json.loads(path.read_bytes())
+        values = dict(facts["settings"])
+        values["methods"] = None if values["methods"] is None else tuple(values["methods"])
+        settings = Settings(**values)
+        experiment.calls(settings)
+        if not isinstance(settings.images, str | None):
+            raise TypeError(f"images must be a name, got {settings.images!r}")
+        return settings, {str(name): str(value) for name, value in facts["machine"].items()}, str(facts["started"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise FormatError(f"{display_name(path)}: not the settings of an experiment ({reason})") from error
+
+
+def write_settings(folder: Path, experiment: Experiment, settings: Settings, machine: Mapping[str, str]) -> None:
+    """What the report needs to know about the last run of an experiment."""
+    started = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    with atomic_write(folder / f"{experiment.name}.settings.json") as stream:
+        json.dump({"settings": asdict(settings), "machine": dict(machine), "started": started}, stream, indent=1)
+        stream.write("\n")

@@ -6,21 +6,21 @@ import base64
 import hashlib
 import os
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._checks import require
 from fastmix.denoising import add_noise, anneal, binarise, denoising_model, load_image
 from fastmix.denoising.images import resize
 from fastmix.denoising.posterior import as_grey
 from fastmix.errors import FormatError
-from fastmix.experiments.environment import require
-from fastmix.experiments.plan import Case, derive_seed
-from fastmix.experiments.problems import Instance
+from fastmix.experiments.plan import Case, Experiment, Settings, derive_seed
+from fastmix.model import MarkovRandomField
 
-__all__ = ["Photograph", "decode_map", "encode_map", "load_photographs", "photograph_instance"]
+__all__ = ["decode_map", "encode_map", "load_photographs", "photograph_case", "photograph_cases", "photograph_instance"]
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -28,53 +28,33 @@ BoolArray = NDArray[np.bool_]
 # Photographs that are part of the scikit-image package itself, so that nothing is downloaded.
 _CARRIED = ("astronaut", "brick", "camera", "chelsea", "clock", "coffee", "coins", "gravel", "moon", "rocket")
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+_SIZE, _QUICK_SIZE = (120, 80), (60, 40)
+# Chains, steps and sweeps of the truth.
+_EFFORT = {"num_populations": 2, "num_chains": 64, "num_steps": 150, "sweeps_per_step": 16}
+_QUICK_EFFORT = {"num_populations": 2, "num_chains": 16, "num_steps": 75, "sweeps_per_step": 16}
 
 
-@dataclass(frozen=True, eq=False)
-class Photograph:
-    """A picture made black and white.
-
-    Attributes
-    ----------
-    name : str
-    clean : bool array (rows, cols)
-    """
-
-    name: str
-    clean: BoolArray
-
-    def case(self, trial: int, seed: int, effort: dict[str, int]) -> Case:
-        """The case of this picture; its pixels travel with it, so that workers need no files."""
-        rows, cols = self.clean.shape
-        bits = np.packbits(self.clean).tobytes()
-        parameters = {
-            "image": self.name,
-            "rows": rows,
-            "cols": cols,
-            "pixels": hashlib.sha256(bits).hexdigest()[:16],
-            "truth": effort,
-        }
-        return Case("photograph", trial, parameters, seed, bits)
+def photograph_cases(experiment: Experiment, settings: Settings) -> list[Case]:
+    """One case for every photograph; more trials than photographs do not make more."""
+    size, effort = (_QUICK_SIZE, _QUICK_EFFORT) if settings.quick else (_SIZE, _EFFORT)
+    pictures = load_photographs(settings.images, size, experiment.num_trials(settings))
+    return [photograph_case(*picture, trial, settings.seed, effort) for trial, picture in enumerate(pictures)]
 
 
-def load_photographs(folder: str | None, size: tuple[int, int], most: int) -> list[Photograph]:
-    """Photographs cut to the proportions of ``size``, scaled to it and made black and white at their mean.
+def photograph_case(name: str, clean: BoolArray, trial: int, seed: int, effort: Mapping[str, int]) -> Case:
+    """The case of a black-and-white picture; its pixels travel with it, so that workers need no files."""
+    rows, cols = clean.shape
+    bits = np.packbits(clean).tobytes()
+    digest = hashlib.sha256(bits).hexdigest()[:16]
+    parameters = {"image": name, "rows": rows, "cols": cols, "pixels": digest, "truth": dict(effort)}
+    return Case("photograph", trial, parameters, seed, bits)
 
-    Parameters
-    ----------
-    folder : str or None
-        With images, taken in the order of their names; None takes those of scikit-image.
-    size : (int, int)
-        Width and height of a picture that is wider than high; upright ones are turned.
-    most : int
-        How many at most.
 
-    Raises
-    ------
-    ValueError
-        If there is no image in the folder.
-    ImportError
-        If scikit-image or Pillow is not installed; the message names the extra.
+def load_photographs(folder: str | None, size: tuple[int, int], most: int) -> list[tuple[str, BoolArray]]:
+    """Names and photographs, cut to the proportions of ``size``, scaled to it and made black and white at their mean.
+
+    The images of a folder come in the order of their names, without one those of scikit-image. The size is the width
+    and height of a picture that is wider than high; upright ones are turned.
     """
     if folder is None:
         images = _carried(most)
@@ -85,7 +65,7 @@ def load_photographs(folder: str | None, size: tuple[int, int], most: int) -> li
         if not names:
             raise ValueError(f"images must be a folder with {', '.join(_SUFFIXES)} files, got {folder!r} without any")
         images = [(os.path.splitext(name)[0], load_image(os.path.join(folder, name))) for name in names[:most]]
-    return [Photograph(name, binarise(_fit(image, size))) for name, image in images]
+    return [(name, binarise(_fit(image, size))) for name, image in images]
 
 
 def _carried(most: int) -> list[tuple[str, FloatArray]]:
@@ -104,17 +84,17 @@ def _carried(most: int) -> list[tuple[str, FloatArray]]:
 
 
 def _fit(image: FloatArray, size: tuple[int, int]) -> FloatArray:
+    """The largest part in the middle with the proportions asked for, scaled."""
     rows, cols = image.shape
     width, height = (max(size), min(size)) if cols >= rows else (min(size), max(size))
-    # The largest part in the middle with the proportions asked for.
     part_cols = min(cols, round(rows * width / height))
     part_rows = min(rows, round(cols * height / width))
     top, left = (rows - part_rows) // 2, (cols - part_cols) // 2
     return resize(image[top : top + part_rows, left : left + part_cols], height, width)
 
 
-def photograph_instance(case: Case) -> Instance:
-    """The posterior of a noisy photograph, and its marginals by annealed populations of Swendsen-Wang chains.
+def photograph_instance(case: Case) -> tuple[MarkovRandomField, FloatArray, dict[str, Any]]:
+    """The posterior of a noisy photograph, its marginals by annealed populations of Swendsen-Wang chains, and facts.
 
     Chains of Swendsen-Wang from different starts do not meet on these posteriors, however long they run, so the truth
     comes from population annealing with the same sweeps; how far two independent populations differ says how far it
@@ -127,31 +107,23 @@ def photograph_instance(case: Case) -> Instance:
     observed = add_noise(clean, seed=derive_seed(case.seed, "noise", p["image"], case.trial))
     model = denoising_model(observed)
     truth = anneal(model, seed=case.derive_seed("truth"), num_threads=1, **p["truth"])
-    facts: dict[str, Any] = {
+    marginals = truth.node_marginals
+    maps = {"clean": clean, "observed": observed, "truth": marginals[1::2].reshape(rows, cols)}
+    facts = {
         "truth_error": truth.stats["mean_std_error"],
         "truth_status": str(truth.status),
-        "maps": {
-            "clean": encode_map(clean),
-            "observed": encode_map(observed),
-            "truth": encode_map(truth.node_marginals[1::2].reshape(rows, cols)),
-        },
+        "maps": {name: encode_map(values) for name, values in maps.items()},
     }
-    return Instance(model, truth.node_marginals, facts)
+    return model, marginals, facts
 
 
 def encode_map(values: NDArray[Any]) -> str:
-    """Grey values (rows, cols) from 0 to 1 as text: 16 shades, compressed.
-
-    Examples
-    --------
-    >>> decode_map(encode_map(np.array([[0.0, 1.0]])), 1, 2).tolist()
-    [[0.0, 1.0]]
-    """
+    """Grey values (rows, cols) from 0 to 1 as text: 16 shades, compressed."""
     shades = np.round(15.0 * np.asarray(values, dtype=np.float64)).astype(np.uint8).reshape(-1)
     return base64.b64encode(zlib.compress(shades.tobytes(), 9)).decode()
 
 
 def decode_map(text: str, rows: int, cols: int) -> FloatArray:
-    """Grey values from text of :func:`encode_map`."""
+    """Grey values (rows, cols) from text of :func:`encode_map`."""
     shades = np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.uint8)
     return shades.reshape(rows, cols) / 15.0

@@ -16,32 +16,17 @@ if TYPE_CHECKING:
     from fastmix.experiments.figures import Figure, Table
     from fastmix.experiments.findings import Finding
 
-__all__ = ["DEFAULT_TRIALS", "Case", "Experiment", "MethodCall", "Row", "Settings", "Task", "derive_seed", "row_key"]
+__all__ = ["Case", "Experiment", "MethodCall", "Row", "Settings", "Task", "canonical", "derive_seed", "row_key"]
 
 Row = dict[str, Any]
 """One line of an experiment's file; ``row["seconds"]`` comes from the file of seconds beside it."""
 
-DEFAULT_TRIALS = 50
 _MOST_TRIALS = 1_000_000  # every one is planned before the first is run
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user can choose about an experiment.
-
-    Attributes
-    ----------
-    trials : int or None
-        Random instances for every point of a figure; 50 as in the paper when None, and a few when ``quick``.
-    quick : bool
-        A small version of the same: minutes instead of hours.
-    methods : tuple of str or None
-        Methods to compare; those of the paper when None.
-    seed : int
-        Root of all randomness.
-    images : str or None
-        Folder of photographs for denoising; those that scikit-image carries when None.
-    """
+    """What a user can choose about an experiment, see :func:`fastmix.experiments.run_experiment`."""
 
     trials: int | None = None
     quick: bool = False
@@ -54,66 +39,26 @@ class Settings:
             check_count("trials", self.trials, least=1, most=_MOST_TRIALS)
         check_seed(self.seed)
 
-    def num_trials(self, quick_trials: int) -> int:
-        """How many trials to run, where a quick run takes ``quick_trials``."""
-        return self.trials or (quick_trials if self.quick else DEFAULT_TRIALS)
-
-    def chosen(self, calls: Sequence[MethodCall]) -> tuple[MethodCall, ...]:
-        """Those of an experiment's methods that were asked for, in the order of the experiment.
-
-        Raises
-        ------
-        ValueError
-            If a method was asked for that the experiment does not have.
-        """
-        if self.methods is None:
-            return tuple(calls)
-        known = [call.name for call in calls]
-        if unknown := [name for name in self.methods if name not in known]:
-            raise ValueError(f"methods must be among {', '.join(known)}, got {unknown[0]!r}")
-        if not self.methods:
-            raise ValueError(f"methods must name at least one of {', '.join(known)}, got none")
-        return tuple(call for call in calls if call.name in self.methods)
-
-    def restricted(self, calls: Sequence[MethodCall]) -> Settings:
-        """The same with the methods that an experiment has; all of them when it has none of those asked for."""
-        if self.methods is None:
-            return self
-        known = {call.name for call in calls}
-        return replace(self, methods=tuple(name for name in self.methods if name in known) or None)
-
 
 @dataclass(frozen=True)
 class MethodCall:
-    """A method and the options it is run with.
+    """A curve of a figure: its name, the options that the method behind it is run with, and what a quick run changes.
 
-    Attributes
-    ----------
-    name : str
-        As in :data:`fastmix.experiments.methods.STYLES`; names the curve.
-    options : mapping
-        Plain data; part of what identifies a row.
+    Options are plain data and part of what identifies a row: arguments of the public functions by their names, see
+    :func:`fastmix.experiments.trials.run_method`.
     """
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    quick: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One instance, the same for every method.
+    """One instance, the same for every method: how :func:`fastmix.experiments.trials.build` makes it.
 
-    Attributes
-    ----------
-    problem : str
-        How to build it, as in :data:`fastmix.experiments.problems.PROBLEMS`.
-    trial : int
-    parameters : mapping
-        Plain data: kind, strength, size.
-    seed : int
-        Root of all randomness; see :func:`derive_seed`.
-    payload : bytes
-        Data that a worker needs and cannot make, such as pixels; ``parameters`` must identify it.
+    The parameters are plain data (kind, strength, size), the seed is the root of all randomness, and the payload is
+    what a worker needs and cannot make, such as pixels; the parameters must identify it.
     """
 
     problem: str
@@ -138,21 +83,46 @@ class Task:
         """Identity of each row that the task gives."""
         return [row_key(self.case, call) for call in self.calls]
 
+    def without(self, keys: Mapping[str, Any]) -> Task:
+        """The task without the rows that are known already."""
+        pairs = zip(self.calls, self.row_keys(), strict=True)
+        return replace(self, calls=tuple(call for call, key in pairs if key not in keys))
+
+
+def synthetic_cases(experiment: Experiment, settings: Settings) -> list[Case]:
+    """Random instances of every shape, kind and strength.
+
+    Trials come first: a run that is stopped early has all points of the figures, from fewer trials.
+    """
+    strengths = experiment.quick_strengths if settings.quick else experiment.strengths
+    return [
+        Case(experiment.problem, trial, {**shape, "kind": kind, "strength": strength}, settings.seed)
+        for trial in range(experiment.num_trials(settings))
+        for shape in experiment.shapes
+        for kind in experiment.kinds
+        for strength in strengths
+    ]
+
 
 @dataclass(frozen=True)
 class Experiment:
-    """One figure or table of the paper.
+    """The specification of one figure or table of the paper.
 
     Attributes
     ----------
     name, title, summary : str
         Name on the command line, heading, and what is done in a few sentences.
-    calls : callable
-        Methods with their options for given settings.
-    tasks : callable
-        All cases with all methods, in the order of the file.
-    figures, tables, findings : callable
-        What rows say.
+    problem, shapes, kinds, strengths, quick_strengths
+        Of the instances; ``cases`` gives them for given settings, in the order of the file.
+    methods : tuple of MethodCall
+    tables, figures, findings : callable
+        What rows look like, and what they say about the claims of the paper.
+    where, caption : str
+        For titles and captions of the figures.
+    paper : mapping
+        The paper's own numbers by method, to be shown beside ours.
+    trials, quick_trials : int
+        Instances for every point.
     alone : bool
         Whether tasks must run one at a time on this machine, because seconds are the result.
     """
@@ -160,12 +130,55 @@ class Experiment:
     name: str
     title: str
     summary: str
-    calls: Callable[[Settings], Sequence[MethodCall]]
-    tasks: Callable[[Settings], list[Task]]
-    figures: Callable[[Settings, Sequence[Row]], list[Figure]]
-    tables: Callable[[Settings, Sequence[Row]], list[Table]]
-    findings: Callable[[Settings, Sequence[Row]], list[Finding]]
+    problem: str
+    methods: tuple[MethodCall, ...]
+    tables: Callable[[Experiment, Settings, Sequence[Row]], list[Table]]
+    figures: Callable[[Experiment, Settings, Sequence[Row]], list[Figure]] | None = None
+    findings: Callable[[Sequence[Row]], list[Finding]] | None = None
+    where: str = ""
+    caption: str = ""
+    paper: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    shapes: tuple[Mapping[str, Any], ...] = ({},)
+    kinds: tuple[str, ...] = ("attractive", "mixed")
+    strengths: tuple[float, ...] = tuple(0.5 * k for k in range(9))
+    quick_strengths: tuple[float, ...] = (0.0, 1.0, 2.0, 3.0, 4.0)
+    trials: int = 50
+    quick_trials: int = 3
+    cases: Callable[[Experiment, Settings], list[Case]] = synthetic_cases
     alone: bool = False
+
+    def num_trials(self, settings: Settings) -> int:
+        """How many instances every point has."""
+        return settings.trials or (self.quick_trials if settings.quick else self.trials)
+
+    def calls(self, settings: Settings) -> tuple[MethodCall, ...]:
+        """The methods that were asked for, in the order of the experiment, with their options.
+
+        Raises
+        ------
+        ValueError
+            If a method was asked for that the experiment does not have.
+        """
+        known = [call.name for call in self.methods]
+        if unknown := [name for name in settings.methods or () if name not in known]:
+            raise ValueError(f"methods must be among {', '.join(known)}, got {unknown[0]!r}")
+        if settings.methods == ():
+            raise ValueError(f"methods must name at least one of {', '.join(known)}, got none")
+        return tuple(
+            MethodCall(call.name, {**call.options, **(call.quick if settings.quick else {})})
+            for call in self.methods
+            if settings.methods is None or call.name in settings.methods
+        )
+
+    def restrict(self, settings: Settings) -> Settings:
+        """The same with the methods that this experiment has; all of them when it has none of those asked for."""
+        known = [call.name for call in self.methods]
+        return replace(settings, methods=tuple(name for name in settings.methods or () if name in known) or None)
+
+    def tasks(self, settings: Settings) -> list[Task]:
+        """All cases with all methods, in the order of the file."""
+        calls = self.calls(settings)
+        return [Task(case, calls) for case in self.cases(self, settings)]
 
 
 def canonical(value: Any) -> str:
@@ -174,37 +187,13 @@ def canonical(value: Any) -> str:
 
 
 def row_key(case: Case, call: MethodCall) -> str:
-    """Identity of a row: equal for equal instances, methods, options and seeds.
-
-    Experiments that draw the same runs have rows of equal keys, so that nothing is run twice.
-
-    Examples
-    --------
-    >>> case = Case("ising-grid", 0, {"strength": 1.5}, seed=0)
-    >>> row_key(case, MethodCall("gibbs")) == row_key(case, MethodCall("gibbs", {}))
-    True
-    """
+    """Identity of a row: experiments that draw the same runs have rows of equal keys, so that nothing is run twice."""
     facts = [case.problem, case.parameters, case.trial, case.seed, call.name, call.options]
     return hashlib.sha256(canonical(facts).encode()).hexdigest()[:16]
 
 
 def derive_seed(seed: int, *words: object) -> int:
-    """A seed of 63 bits for one purpose, independent of those for others.
-
-    Parameters
-    ----------
-    seed : int
-        The user's.
-    *words : object
-        What the numbers are for; told apart by their text.
-
-    Examples
-    --------
-    >>> derive_seed(0, "gibbs", 1) == derive_seed(0, "gibbs", 1)
-    True
-    >>> derive_seed(0, "gibbs", 1) == derive_seed(0, "gibbs", 2)
-    False
-    """
+    """A seed of 63 bits from the user's for one purpose, told apart from others by the text of the words."""
     digest = hashlib.sha256(canonical([str(word) for word in words]).encode()).digest()
     sequence = np.random.SeedSequence(seed, spawn_key=tuple(np.frombuffer(digest, dtype="<u4").tolist()))
     return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -6,27 +6,93 @@ import contextlib
 import html
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from string import Template
 
 from fastmix import __version__
 from fastmix.errors import FormatError
-from fastmix.experiments.figures import Figure, Picture, Table
+from fastmix.experiments.figures import Figure, Picture, Table, format_count
 from fastmix.experiments.findings import Finding
-from fastmix.experiments.journal import Journal
-from fastmix.experiments.page import document
+from fastmix.experiments.journal import Journal, completed_rows, read_settings
 from fastmix.experiments.plan import Experiment, Row, Settings
-from fastmix.experiments.plotting import inline_graphics, legend_entries, save_figure
-from fastmix.experiments.registry import EXPERIMENTS
-from fastmix.experiments.tables import format_count
+from fastmix.experiments.plotting import inline_graphics, legend_graphics, page_colours, save_figure
+from fastmix.experiments.specs import EXPERIMENTS
 from fastmix.io.files import atomic_write, display_name
 
 __all__ = ["write_report"]
 
 _MOST_FAILURES = 10  # shown on the page; all are in the files
+
+# Readable on a phone, on paper, in light and in dark; nothing in it is loaded from elsewhere. Without the empty icon a
+# browser would ask the network for one.
+_PAGE = Template("""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Projecting for fast mixing: the experiments</title>
+<link rel="icon" href="data:,">
+<style>
+:root { color-scheme: light dark; --page: #ffffff; --ink: #1f2933; --quiet: #5b6673; --line: #d5dae1; --card: #f5f7f9;
+  --link: #0b5cad; --good: #0a6b4b; --bad: #a8340c; --open: #6b5900; $light }
+@media (prefers-color-scheme: dark) { :root { --page: #14181d; --ink: #e6eaee; --quiet: #a3aebb; --line: #38424d;
+  --card: #1d232a; --link: #7db8f5; --good: #4ed3a4; --bad: #ff9a6b; --open: #e0c84a; $dark } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 72rem; padding: 1rem .9rem 4rem; background: var(--page); color: var(--ink);
+  font: 1rem/1.55 system-ui, sans-serif; overflow-wrap: anywhere; -webkit-text-size-adjust: 100%; }
+h1 { font-size: 1.6rem; line-height: 1.2; }
+h2 { font-size: 1.3rem; margin: 3rem 0 .5rem; padding-top: .75rem; border-top: 1px solid var(--line); }
+h3, h4 { font-size: 1rem; margin: 1.5rem 0 .5rem; }
+p, figcaption { margin: .5rem 0; max-width: 46rem; }
+a, summary { color: var(--link); }
+.quiet, .label, figcaption, caption, dt { color: var(--quiet); font-size: .9rem; }
+nav ul, .legend, .findings { list-style: none; margin: .75rem 0; padding: 0; display: flex; flex-wrap: wrap;
+  gap: .4rem .8rem; font-size: .9rem; }
+nav a, .finding, .note { padding: .4rem .8rem; border: 1px solid var(--line); border-radius: .5rem;
+  background: var(--card); text-decoration: none; }
+.findings, .panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); }
+.panels, .pictures { gap: .75rem; }
+nav a { display: block; }
+.finding, .note { border-left: .3rem solid var(--tone, var(--open)); }
+.finding.reproduced { --tone: var(--good); } .finding.not-reproduced { --tone: var(--bad); }
+.verdict { color: var(--tone, var(--open)); font-weight: 650; }
+.claim { font-weight: 550; }
+figure { margin: 1.25rem 0 1.5rem; }
+.legend li { display: flex; align-items: center; gap: .4rem; }
+.swatch { width: 2.1rem; flex: none; }
+.single { max-width: 42rem; } .panels .panel { max-width: 36rem; }
+.panel svg, .panel img { display: block; width: 100%; height: auto; }
+.pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(46%, 9.5rem), 1fr)); }
+.pictures img { image-rendering: pixelated; border: 1px solid var(--line); }
+.scroll { overflow-x: auto; margin: .5rem 0 1rem; }
+table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
+caption { text-align: left; padding-bottom: .5rem; }
+th, td { padding: .35rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+th[scope="row"], thead th:first-child { text-align: left; position: sticky; left: 0; background: var(--page); }
+dl { display: grid; grid-template-columns: minmax(7rem, max-content) 1fr; gap: .25rem 1rem; font-size: .9rem; }
+dd { margin: 0; min-width: 0; }
+@media (max-width: 40rem) { tbody th[scope="row"] { white-space: normal; min-width: 7.5rem; max-width: 9rem; } }
+@media print { nav, summary { display: none; } details { display: block; } .panel, .finding { break-inside: avoid; } }
+</style>
+</head>
+<body>
+<header>
+<h1>Projecting for fast mixing: the experiments</h1>
+<p>Every figure and table of Liu and Domke, <cite>Projecting Markov Random Field Parameters for Fast Mixing</cite>
+(NIPS 2014), run again with fastmix $version. Errors are mean differences of marginal probabilities, so smaller is
+better; bars are one standard error over trials.</p>
+<p class="quiet">$rows, page written $when.</p>
+<nav aria-label="Experiments"><ul>$links</ul></nav>
+</header>
+$findings
+$sections
+<section id="machine"><h2>Machine</h2>$machine</section>
+</body>
+</html>
+""")
 
 
 @dataclass(frozen=True)
@@ -36,13 +102,6 @@ class _Section:
     machine: Mapping[str, str]
     started: str
     rows: Sequence[Row]
-
-    @property
-    def planned(self) -> int | None:
-        try:
-            return sum(len(task.calls) for task in self.experiment.tasks(self.settings))
-        except (OSError, ImportError, ValueError):
-            return None
 
 
 def write_report(folder: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]]:
@@ -56,7 +115,7 @@ def write_report(folder: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]
     Returns
     -------
     (Path, tuple of Path)
-        The page, and the files of the figures: an SVG and a PNG each.
+        The page, and the files of the figures: an SVG, a PNG and for curves a CSV each.
 
     Raises
     ------
@@ -66,40 +125,45 @@ def write_report(folder: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]
         If the folder holds files with the names of ours that are not ours.
     """
     root = Path(folder)
-    sections = _sections(root)
+    sections = [
+        _Section(experiment, *facts, completed_rows(root, experiment, facts[0]))
+        for experiment in EXPERIMENTS.values()
+        if (facts := read_settings(root, experiment)) is not None
+    ]
     if not sections:
         raise ValueError(f"output must be the folder of an experiment that has been run, got {os.fspath(folder)!r}")
     files: list[Path] = []
-    parts = []
-    findings = []
+    parts, findings = [], []
     for section in sections:
-        with _blaming_rows(root, section.experiment):
-            figures = section.experiment.figures(section.settings, section.rows) if section.rows else []
-            figures = [figure for figure in figures if _has_content(figure)]
+        experiment, settings, rows = section.experiment, section.settings, section.rows
+        with _blaming_rows(root, experiment):
+            figures = experiment.figures(experiment, settings, rows) if rows and experiment.figures else []
+            figures = [figure for figure in figures if any(isinstance(p, Picture) or p.lines for p in figure.panels)]
             parts.append(_section_html(section, figures))
-            if section.rows:
-                found = section.experiment.findings(section.settings, section.rows)
-                findings += [(section.experiment, finding) for finding in found]
+            if rows and experiment.findings:
+                findings += [(experiment, finding) for finding in experiment.findings(rows)]
         for figure in figures:
             files += save_figure(figure, root)
-    body = _head_html(sections) + _findings_html(findings) + "".join(parts) + _machine_html(sections)
+    machine: dict[str, str] = {}
+    for name in dict.fromkeys(name for section in sections for name in section.machine):
+        machine[name] = ", ".join(dict.fromkeys(s.machine[name] for s in sections if name in s.machine))
+    links = "".join(f'<li><a href="#{s.experiment.name}">{_text(s.experiment.title)}</a></li>' for s in sections)
     page = root / "report.html"
     with atomic_write(page) as stream:
-        stream.write(document("Projecting for fast mixing: the experiments", body))
+        stream.write(
+            _PAGE.substitute(
+                light=page_colours(dark=False),
+                dark=page_colours(dark=True),
+                version=_text(__version__),
+                rows=format_count(sum(len(section.rows) for section in sections), "row"),
+                when=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+                links=links,
+                findings=_findings_html(findings),
+                sections="".join(parts),
+                machine=_facts_html(machine),
+            )
+        )
     return page, tuple(files)
-
-
-def _sections(root: Path) -> list[_Section]:
-    from fastmix.experiments.runner import completed_rows, read_settings
-
-    found = []
-    for experiment in EXPERIMENTS.values():
-        facts = read_settings(root, experiment)
-        if facts is not None:
-            settings, machine, started = facts
-            rows = completed_rows(root, experiment, settings)
-            found.append(_Section(experiment, settings, machine, started, rows))
-    return found
 
 
 @contextlib.contextmanager
@@ -112,62 +176,42 @@ def _blaming_rows(root: Path, experiment: Experiment) -> Iterator[None]:
         raise FormatError(f"{display_name(path)}: not the rows of this experiment ({reason})") from error
 
 
-def _has_content(figure: Figure) -> bool:
-    return any(isinstance(panel, Picture) or panel.lines for panel in figure.panels)
-
-
-def _head_html(sections: Sequence[_Section]) -> str:
-    links = "".join(
-        f'<li><a href="#{section.experiment.name}">{_text(section.experiment.title)}</a></li>' for section in sections
-    )
-    total = sum(len(section.rows) for section in sections)
-    when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return (
-        "<header><h1>Projecting for fast mixing: the experiments</h1>"
-        "<p>Every figure and table of Liu and Domke, <cite>Projecting Markov Random Field Parameters for Fast Mixing"
-        f"</cite> (NIPS 2014), run again with fastmix {_text(__version__)}. Errors are mean differences of marginal "
-        "probabilities, so smaller is better; bars are one standard error over trials.</p>"
-        f'<p class="quiet">{format_count(total, "row")}, page written {when}.</p>'
-        f"<nav aria-label='Experiments'><ul>{links}</ul></nav></header>"
-    )
-
-
 def _findings_html(findings: Sequence[tuple[Experiment, Finding]]) -> str:
     if not findings:
         return ""
-    cards = []
-    for experiment, finding in findings:
-        kind = finding.verdict.replace(" ", "-")
-        cards.append(
-            f'<li class="finding {kind}"><span class="verdict">{_text(finding.verdict)}</span>'
-            f'<p class="claim">{_text(finding.claim)}</p><p>{_text(finding.evidence)} '
-            f'<a href="#{experiment.name}">{_text(experiment.title)}</a></p></li>'
-        )
+    cards = "".join(
+        f'<li class="finding {finding.verdict.replace(" ", "-")}"><span class="verdict">{_text(finding.verdict)}</span>'
+        f'<p class="claim">{_text(finding.claim)}</p><p>{_text(finding.evidence)} '
+        f'<a href="#{experiment.name}">{_text(experiment.title)}</a></p></li>'
+        for experiment, finding in findings
+    )
     counts = Counter(finding.verdict for _, finding in findings)
     summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     return (
         '<section id="findings"><h2>What the paper found</h2>'
         f'<p class="quiet">{summary}. Verdicts are computed from the rows by fixed rules.</p>'
-        f'<ul class="findings">{"".join(cards)}</ul></section>'
+        f'<ul class="findings">{cards}</ul></section>'
     )
 
 
 def _section_html(section: _Section, figures: Sequence[Figure]) -> str:
-    experiment = section.experiment
+    experiment, rows = section.experiment, section.rows
     parts = [f'<section id="{experiment.name}"><h2>{_text(experiment.title)}</h2><p>{_text(experiment.summary)}</p>']
-    planned = section.planned
-    if planned is not None and len(section.rows) < planned:
-        parts.append(
-            f'<p class="note">Not complete: {len(section.rows):,} of {planned:,} rows. Run it again to go on.</p>'
-        )
-    parts.append(_failures_html(section.rows))
+    with contextlib.suppress(OSError, ImportError, ValueError):  # the photographs may be gone
+        planned = sum(len(task.calls) for task in experiment.tasks(section.settings))
+        if len(rows) < planned:
+            note = f"Not complete: {len(rows):,} of {planned:,} rows. Run it again to go on."
+            parts.append(f'<p class="note">{note}</p>')
+    if failed := [row for row in rows if row["failure"] is not None]:
+        lines = (f"{row['method']}, trial {row['trial']}: {row['failure']}" for row in failed[:_MOST_FAILURES])
+        items = "".join(f"<li>{_text(line)}</li>" for line in lines)
+        message = f"{format_count(len(failed), 'row')} failed, and averages are over the others:"
+        parts.append(f'<div class="note"><p>{message}</p><ul>{items}</ul></div>')
     parts += [_figure_html(figure) for figure in figures]
-    if section.rows:
-        tables = experiment.tables(section.settings, section.rows)
-        # Without a figure the table is what the experiment is about.
-        parts += [_table_html(table, folded=bool(figures)) for table in tables if table.rows]
-    parts.append(_settings_html(section))
-    return "".join(parts) + "</section>"
+    tables = experiment.tables(experiment, section.settings, rows) if rows else []
+    # Without a figure the table is what the experiment is about.
+    parts += [_table_html(table, folded=bool(figures)) for table in tables if table.rows]
+    return "".join(parts) + _settings_html(section) + "</section>"
 
 
 def _figure_html(figure: Figure) -> str:
@@ -176,18 +220,15 @@ def _figure_html(figure: Figure) -> str:
     for panel, graphic in zip(figure.panels, inline_graphics(figure), strict=True):
         label = f'<span class="label">{_text(panel.title)}</span>' if pictures else ""
         cells.append(f'<div class="panel">{graphic}{label}</div>')
-    legend = "".join(f"<li>{drawing}{_text(label)}</li>" for drawing, label in legend_entries(figure.methods))
+    legend = "".join(f"<li>{drawing}{_text(label)}</li>" for drawing, label in legend_graphics(figure))
     kind = "pictures" if pictures else "single" if len(cells) == 1 else "panels"
+    files = ", ".join(f"{figure.name}.{suffix}" for suffix in ("svg", "png", *(["csv"] if figure.methods else [])))
     return (
         f'<figure id="figure-{figure.name}"><h3>{_text(figure.title)}</h3>'
         + (f'<ul class="legend">{legend}</ul>' if legend else "")
         + f'<div class="{kind}">{"".join(cells)}</div><figcaption>{_text(figure.caption)} '
-        f'<span class="quiet">Files: {", ".join(_files_of(figure))}.</span></figcaption></figure>'
+        f'<span class="quiet">Files: {files}.</span></figcaption></figure>'
     )
-
-
-def _files_of(figure: Figure) -> list[str]:
-    return [f"{figure.name}.{kind}" for kind in ("svg", "png", *(["csv"] if figure.methods else []))]
 
 
 def _table_html(table: Table, *, folded: bool) -> str:
@@ -196,72 +237,42 @@ def _table_html(table: Table, *, folded: bool) -> str:
         f'<tr><th scope="row">{_text(row[0])}</th>{"".join(f"<td>{_text(cell)}</td>" for cell in row[1:])}</tr>'
         for row in table.rows
     )
-    caption = f"<caption>{_text(table.caption)}</caption>"
-    table_html = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    scroll = f'<div class="scroll" tabindex="0">{table_html}</div>'
+    scroll = (
+        f'<div class="scroll" tabindex="0"><table><caption>{_text(table.caption)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
     if folded:
         return f"<details><summary>Table: {_text(table.title)}</summary>{scroll}</details>"
     return f"<h3>{_text(table.title)}</h3>{scroll}"
 
 
-def _failures_html(rows: Iterable[Row]) -> str:
-    failed = [row for row in rows if row["failure"] is not None]
-    if not failed:
-        return ""
-    lines = "".join(
-        f"<li>{_text(row['method'])}, trial {_text(row['trial'])}: {_text(row['failure'])}</li>"
-        for row in failed[:_MOST_FAILURES]
-    )
-    message = f"{format_count(len(failed), 'row')} failed, and averages are over the others:"
-    return f'<div class="note"><p>{message}</p><ul>{lines}</ul></div>'
-
-
 def _settings_html(section: _Section) -> str:
-    settings = section.settings
-    trials = len({row["trial"] for row in section.rows})
-    facts: dict[str, Any] = {
-        "Trials": trials,
+    settings, rows = section.settings, section.rows
+    hours = sum(row["seconds"].get("total", 0.0) for row in rows) / 3600.0
+    # One truth serves all methods of an instance.
+    truths = {(str(row["parameters"]), row["trial"]): row["seconds"].get("truth", 0.0) for row in rows}
+    facts: dict[str, object] = {
+        "Trials": len({row["trial"] for row in rows}),
         "Quick": "yes" if settings.quick else "no",
         "Seed": settings.seed,
-        "Rows": f"{len(section.rows):,}",
-        "Processor time": f"{_processor_hours(section.rows):.2f} hours",
+        "Rows": f"{len(rows):,}",
+        "Processor time": f"{hours + sum(truths.values()) / 3600.0:.2f} hours",
         "Started": section.started,
     }
     if settings.images is not None:
         facts["Photographs"] = Path(settings.images).name
-    facts_html = "".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in facts.items())
-    calls = settings.chosen(section.experiment.calls(settings))
-    options = "".join(
-        f"<dt>{_text(call.name)}</dt><dd><code>{_text(_options(call.options))}</code></dd>" for call in calls
-    )
+    calls = {
+        call.name: ", ".join(f"{name}={value}" for name, value in call.options.items()) or "defaults"
+        for call in section.experiment.calls(settings)
+    }
     return (
-        f'<details class="settings"><summary>Settings</summary><dl>{facts_html}</dl>'
-        f"<h4>Methods and their options</h4><dl>{options}</dl></details>"
+        f'<details class="settings"><summary>Settings</summary>{_facts_html(facts)}'
+        f"<h4>Methods and their options</h4>{_facts_html(calls)}</details>"
     )
 
 
-def _machine_html(sections: Sequence[_Section]) -> str:
-    facts: dict[str, list[str]] = {}
-    for section in sections:
-        for name, value in section.machine.items():
-            facts.setdefault(name, [])
-            if value not in facts[name]:
-                facts[name].append(value)
-    lines = "".join(f"<dt>{_text(name)}</dt><dd>{_text(', '.join(values))}</dd>" for name, values in facts.items())
-    return f'<section id="machine"><h2>Machine</h2><dl>{lines}</dl></section>'
-
-
-def _processor_hours(rows: Iterable[Row]) -> float:
-    total = 0.0
-    truths: dict[tuple[str, int], float] = {}
-    for row in rows:
-        total += row["seconds"].get("total", 0.0)
-        truths[str(sorted(row["parameters"].items())), row["trial"]] = row["seconds"].get("truth", 0.0)
-    return (total + sum(truths.values())) / 3600.0
-
-
-def _options(options: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in options.items()) or "defaults"
+def _facts_html(facts: Mapping[str, object]) -> str:
+    return f"<dl>{''.join(f'<dt>{_text(name)}</dt><dd>{_text(value)}</dd>' for name, value in facts.items())}</dl>"
 
 
 def _text(value: object) -> str:

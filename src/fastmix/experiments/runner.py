@@ -2,47 +2,38 @@
 
 from __future__ import annotations
 
-import json
+import importlib.metadata
 import os
+import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastmix.errors import FormatError
-from fastmix.experiments.environment import describe_machine
-from fastmix.experiments.execution import CrashError, LocalPool, LostError, Pool, SharedExecutor, run_in_order
-from fastmix.experiments.journal import Journal
+from fastmix import __version__
+from fastmix._memory import format_bytes
+from fastmix.experiments.execution import CrashError, LostError, Pool, count_processors, run_in_order
+from fastmix.experiments.journal import Journal, completed_rows, read_settings, write_settings
 from fastmix.experiments.plan import Experiment, Row, Settings, Task
 from fastmix.experiments.plotting import require_matplotlib
-from fastmix.experiments.registry import EXPERIMENTS, find_experiment
-from fastmix.experiments.trials import failed_rows, run_task, was_lost
-from fastmix.io.files import atomic_write, display_name
+from fastmix.experiments.report import write_report
+from fastmix.experiments.specs import EXPERIMENTS, find_experiment
+from fastmix.experiments.trials import failed_rows, run_task
 from fastmix.results import Status
 
-__all__ = ["ExperimentResult", "Progress", "completed_rows", "read_settings", "run_experiment"]
+__all__ = ["ExperimentResult", "Progress", "describe_machine", "run_experiment"]
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is.
-
-    Attributes
-    ----------
-    experiment : str
-    done, total : int
-        Rows on disk, and rows in all.
-    seconds_left : float or None
-        Estimated from the rows that this run has made; None before the first.
-    """
+    """How far a run is: rows on disk, rows in all, and an estimate from the rows that this run has made."""
 
     experiment: str
     done: int
     total: int
-    seconds_left: float | None
+    seconds_left: float | None  # None before the first row
 
 
 @dataclass(frozen=True)
@@ -76,17 +67,8 @@ class ExperimentResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The facts as plain data, the shape of the command line's JSON."""
-        return {
-            "experiments": list(self.experiments),
-            "status": str(self.status),
-            "report": str(self.report),
-            "figures": [str(path) for path in self.figures],
-            "num_rows": self.num_rows,
-            "num_run": self.num_run,
-            "num_failed": self.num_failed,
-            "seconds": self.seconds,
-            "note": self.note,
-        }
+        paths = {"report": str(self.report), "figures": [str(path) for path in self.figures]}
+        return {**vars(self), "experiments": list(self.experiments), "status": str(self.status), **paths}
 
 
 def run_experiment(
@@ -153,11 +135,12 @@ def run_experiment(
     require_matplotlib()  # before the hours, not after
     if executor is not None and num_workers is not None:
         raise ValueError(f"num_workers must not come with an executor, which has its own, got {num_workers}")
+    pool = Pool(num_workers, executor)
     settings = Settings(trials, quick, None if methods is None else tuple(methods), seed, images)
     chosen = list(EXPERIMENTS.values()) if name == "all" else [find_experiment(name)]
     plans = []
     for experiment in chosen:
-        own = settings.restricted(experiment.calls(settings)) if name == "all" else settings
+        own = experiment.restrict(settings) if name == "all" else settings
         plans.append((experiment, own, experiment.tasks(own)))
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
@@ -166,20 +149,16 @@ def run_experiment(
             Journal(folder, experiment.name).read()
     status, note = Status.OK, ""
     wanted: list[tuple[Journal, set[str]]] = []
-    local = LocalPool(num_workers)
-    pool: Pool = local if executor is None else SharedExecutor(executor)
     try:
         for experiment, own, tasks in plans:
-            _write_settings(folder, experiment, own)
+            write_settings(folder, experiment, own, describe_machine())
             _run(experiment, tasks, folder, pool, progress, wanted)
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
     except LostError as error:
         status, note = Status.INTERRUPTED, str(error)
     finally:
-        local.close(now=status == Status.INTERRUPTED)
-    from fastmix.experiments.report import write_report
-
+        pool.close(now=status == Status.INTERRUPTED)
     report, figures = write_report(folder)
     rows = [row for experiment, own, _ in plans for row in completed_rows(folder, experiment, own)]
     return ExperimentResult(
@@ -189,25 +168,11 @@ def run_experiment(
         figures=figures,
         num_rows=len(rows),
         # By what is on disk: an interrupt can come between writing a row and counting it.
-        num_run=sum(
-            len(keys & {row["key"] for row in journal.read() if not was_lost(row)}) for journal, keys in wanted
-        ),
+        num_run=sum(len(keys & {row["key"] for row in journal.read()}) for journal, keys in wanted),
         num_failed=sum(row["failure"] is not None for row in rows),
         seconds=time.perf_counter() - begin,
         note=note,
     )
-
-
-def completed_rows(folder: str | os.PathLike[str], experiment: Experiment, settings: Settings) -> list[Row]:
-    """Rows of an experiment that belong to these settings, in the order of its plan."""
-    rows = [row for row in Journal(folder, experiment.name).read() if not was_lost(row)]
-    try:
-        tasks = experiment.tasks(settings)
-    except (OSError, ImportError, ValueError):  # the photographs are no longer there: show what there is of them
-        return rows
-    known = {row["key"]: row for row in rows}
-    keys = (key for task in tasks for key in task.row_keys())
-    return [known[key] for key in keys if key in known]
 
 
 def _run(
@@ -221,111 +186,55 @@ def _run(
     """Run what is missing of a plan, and note its journal and the keys of the rows to make in ``wanted`` first."""
     journal = Journal(folder, experiment.name)
     with journal.lock():
-        known = {row["key"] for row in journal.read() if not was_lost(row)}
+        known = {row["key"]: row for row in journal.read()}
         journal.repair()
-        total = sum(len(task.calls) for task in tasks)
         shared = _rows_elsewhere(folder, experiment)
-        missing = [_without(task, known) for task in tasks]
-        pending = [rest for task in missing if (rest := _without(task, shared.keys())).calls]
+        missing = [rest for task in tasks if (rest := task.without(known)).calls]
+        pending = [rest for task in missing if (rest := task.without(shared)).calls]
         wanted.append((journal, {key for task in pending for key in task.row_keys()}))
-        alone = LocalPool(1) if experiment.alone and pending else None
-        begin, made = time.perf_counter(), 0
-        done = total - sum(len(task.calls) for task in missing)
+        total, left = (sum(len(task.calls) for task in some) for some in (tasks, pending))
+        done, made = total - sum(len(task.calls) for task in missing), 0
+        alone = Pool(1) if experiment.alone else None
+        begin = time.perf_counter()
         results = run_in_order(run_task, pending, alone or pool)
         try:
             for task in missing:
-                if not task.calls:
-                    continue
-                rest = _without(task, shared.keys())
-                fresh = _outcomes(rest, results) if rest.calls else []
-                journal.append(_merged(task, fresh, shared))
+                rest = task.without(shared)
+                fresh = next(results) if rest.calls else []
+                outcomes = failed_rows(rest, fresh) if isinstance(fresh, CrashError) else fresh
+                by_key = {row["key"]: (row, seconds) for row, seconds in outcomes}
+                journal.append([by_key.get(key) or _split(shared[key]) for key in task.row_keys()])
                 made += len(rest.calls)
                 done += len(task.calls)
                 if progress is not None:
-                    left = sum(len(other.calls) for other in pending) - made
                     each = (time.perf_counter() - begin) / made if made else None
-                    progress(Progress(experiment.name, done, total, None if each is None else each * left))
+                    progress(Progress(experiment.name, done, total, None if each is None else each * (left - made)))
         finally:
             results.close()
             if alone is not None:
                 alone.close(now=True)
 
 
-def _without(task: Task, keys: Any) -> Task:
-    return replace(
-        task, calls=tuple(call for call, key in zip(task.calls, task.row_keys(), strict=True) if key not in keys)
-    )
-
-
-def _outcomes(task: Task, results: Iterator[Any]) -> list[tuple[Row, dict[str, Any]]]:
-    """Rows of the next result; a :class:`LostError` if it has none."""
-    try:
-        result = next(results)
-    except Exception as error:
-        result = error
-    if isinstance(result, CrashError):
-        return failed_rows(task, result)
-    if isinstance(result, Exception):  # a task keeps its own errors in its rows: this one is the executor's
-        reason = " ".join(f"{type(result).__name__}: {result}".split()).rstrip(":")
-        raise LostError(f"the executor failed ({reason}); the same call runs what is missing") from result
-    return result
-
-
-def _merged(
-    task: Task, fresh: list[tuple[Row, dict[str, Any]]], shared: dict[str, Row]
-) -> list[tuple[Row, dict[str, Any]]]:
-    """New rows and those that another experiment has, in the order of the task."""
-    by_key = {row["key"]: (row, seconds) for row, seconds in fresh}
-    outcomes = []
-    for key in task.row_keys():
-        if key in by_key:
-            outcomes.append(by_key[key])
-        else:
-            row = dict(shared[key])
-            outcomes.append((row, row.pop("seconds")))
-    return outcomes
+def _split(row: Row) -> tuple[Row, dict[str, Any]]:
+    return {name: value for name, value in row.items() if name != "seconds"}, row["seconds"]
 
 
 def _rows_elsewhere(folder: Path, experiment: Experiment) -> dict[str, Row]:
     """Rows of the other experiments in the folder; not for one whose result is the seconds."""
-    if experiment.alone:
-        return {}
-    found: dict[str, Row] = {}
-    for other in EXPERIMENTS.values():
-        if other.name != experiment.name and not other.alone:
-            found |= {row["key"]: row for row in Journal(folder, other.name).read() if not was_lost(row)}
-    return found
+    others = [other for other in EXPERIMENTS.values() if other.name != experiment.name and not other.alone]
+    return {row["key"]: row for other in others if not experiment.alone for row in Journal(folder, other.name).read()}
 
 
-def read_settings(folder: Path, experiment: Experiment) -> tuple[Settings, dict[str, str], str] | None:
-    """Settings of the last run of an experiment in a folder, its machine and when it began; None without a run.
-
-    Raises
-    ------
-    FormatError
-        If the file of that name is not ours.
-    """
-    path = folder / f"{experiment.name}.settings.json"
-    if not path.exists():
-        return None
+def describe_machine() -> dict[str, str]:
+    """Facts about this machine by name, without anything that names a place or a person."""
+    processor, memory = platform.processor() or platform.machine(), "not known"
     try:
-        facts = json.loads(path.read_bytes())
-        values = dict(facts["settings"])
-        values["methods"] = None if values["methods"] is None else tuple(values["methods"])
-        settings = Settings(**values)
-        settings.chosen(experiment.calls(settings))
-        if not isinstance(settings.images, str | None):
-            raise TypeError(f"images must be a name, got {settings.images!r}")
-        return settings, {str(name): str(value) for name, value in facts["machine"].items()}, str(facts["started"])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise FormatError(f"{display_name(path)}: not the settings of an experiment ({reason})") from error
-
-
-def _write_settings(folder: Path, experiment: Experiment, settings: Settings) -> None:
-    """What the report needs to know about the last run of an experiment."""
-    facts: dict[str, Any] = {"settings": asdict(settings), "machine": describe_machine()}
-    facts["started"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    with atomic_write(folder / f"{experiment.name}.settings.json") as stream:
-        json.dump(facts, stream, indent=1)
-        stream.write("\n")
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        processor = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), processor)
+        memory = format_bytes(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (ValueError, OSError, AttributeError):  # another system
+        pass
+    facts = {"Memory": memory, "Processor": processor, "Processors": str(count_processors())}
+    facts["Python"] = f"{platform.python_implementation()} {platform.python_version()}"
+    facts |= {"System": f"{platform.system()} {platform.release()}", "fastmix": __version__}
+    return facts | {name: importlib.metadata.version(name) for name in ("matplotlib", "numba", "numpy", "scipy")}

@@ -1,29 +1,184 @@
-"""A task done: the rows of one instance."""
+"""A task done: instances with their truth, methods run on them, and the rows that come of it."""
 
 from __future__ import annotations
 
 import platform
-import re
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fastmix import __version__
-from fastmix.experiments.methods import run_method
-from fastmix.experiments.plan import Case, MethodCall, Row, Task, row_key
-from fastmix.experiments.problems import Instance, build, mean_error
+from fastmix import __version__, instances
+from fastmix.errors import NotConvergedError
+from fastmix.exact import infer_exact
+from fastmix.experiments.photographs import encode_map, photograph_instance
+from fastmix.experiments.plan import Case, MethodCall, Row, Task, derive_seed, row_key
+from fastmix.methods.loopy_bp import loopy_bp
+from fastmix.methods.mean_field import mean_field
+from fastmix.methods.sampler import sample
+from fastmix.model import MarkovRandomField
+from fastmix.projection import KL, PAPER_STEP, Euclidean, PaperDual, PiecewiseKL, ProjectionResult, ReversedKL, project
+from fastmix.projection.divergence import Divergence
 from fastmix.results import jsonable
 
-__all__ = ["failed_rows", "run_task", "was_lost"]
+__all__ = ["Answer", "build", "failed_rows", "mean_error", "run_method", "run_task", "trace_points"]
 
+FloatArray = NDArray[np.float64]
 Outcome = tuple[Row, dict[str, Any]]
+Instance = tuple[MarkovRandomField, FloatArray, Mapping[str, Any]]  # the model, its true marginals, facts for the rows
 
-# Failures that early versions recorded though an executor, and not the row, was at fault.
-_NOT_ITS_OWN = re.compile(
-    r"(Futures?CancelledError|CancelledError|CommClosedError|KilledWorker|ClosedClientError|Broken\w+):"
-    r"|CrashError: the executor cancelled this trial"
-)
+_POINTS_PER_DECADE = 4
+_DIVERGENCES: dict[str, type[Divergence]] = {
+    "euclidean": Euclidean, "kl": KL, "piecewise-kl": PiecewiseKL, "reversed-kl": ReversedKL
+}  # fmt: skip
+
+
+# -- instances ------------------------------------------------------------------------------------------------------
+
+
+def build(case: Case) -> Instance:
+    """The model of a case with its true marginals, the same wherever and whenever it is built."""
+    if case.problem == "photograph":
+        return photograph_instance(case)
+    fixed = {name: value for name, value in case.parameters.items() if name != "strength"}
+    # The same for all strengths: graph, fields and the pattern of the couplings stay, their strength alone changes.
+    seed = derive_seed(case.seed, case.problem, sorted(fixed.items()), case.trial, "instance")
+    attractive = fixed.pop("kind") == "attractive"
+    if "density" in fixed:
+        fixed["edge_probability"] = fixed.pop("density")
+    generate = getattr(instances, case.problem.replace("-", "_"))
+    model = generate(**fixed, coupling_max=case.parameters["strength"], attractive=attractive, seed=seed)
+    return model, infer_exact(model).node_marginals, {}
+
+
+def mean_error(truth: FloatArray, answer: FloatArray, num_variables: int) -> float:
+    """Mean over variables of the total variation distance; ``|p(X=1) - q(X=1)|`` for binary ones."""
+    return float(0.5 * np.abs(truth - answer).sum() / num_variables)
+
+
+# -- methods --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Answer:
+    """What a method found; aside from the seconds, determined by the seed."""
+
+    node_marginals: FloatArray  # aligned with model.log_unary
+    trace: list[tuple[int, FloatArray]] = field(default_factory=list)  # sweeps and node marginals on the way
+    facts: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)  # of the processor, by stage, the best of the repeats
+
+
+def trace_points(num_sweeps: int) -> list[int]:
+    """Numbers of sweeps at which the error is noted, evenly spaced in their logarithm.
+
+    Examples
+    --------
+    >>> trace_points(100)
+    [1, 2, 3, 6, 10, 18, 32, 56, 100]
+    """
+    decades = np.log10(num_sweeps)
+    points = 10.0 ** (np.arange(int(decades * _POINTS_PER_DECADE) + 1) / _POINTS_PER_DECADE)
+    return sorted({round(float(point)) for point in points} | {num_sweeps})
+
+
+def run_method(model: MarkovRandomField, call: MethodCall, *, seed: int) -> Answer:
+    """The answer of a method to a model.
+
+    With a ``divergence`` among the options, :func:`fastmix.project` by the name of the divergence and its own
+    arguments, then :func:`fastmix.sample`; with ``num_sweeps`` alone, :func:`fastmix.sample`. ``step="paper"`` is
+    :data:`fastmix.projection.PAPER_STEP`, ``solver="paper-once"`` a smoothed step of its dual. ``repeats`` runs
+    everything so often, for the seconds; the answer is the same every time.
+
+    Raises
+    ------
+    ValueError
+        If the method or the divergence is not known.
+    """
+    options = dict(call.options)
+    repeats = int(options.pop("repeats", 1))
+    answer = _run_once(model, call.name, options, seed)
+    for _ in range(repeats - 1):
+        again = _run_once(model, call.name, options, seed).seconds
+        answer.seconds = {stage: min(taken, again[stage]) for stage, taken in answer.seconds.items()}
+    return answer
+
+
+def _run_once(model: MarkovRandomField, name: str, options: Mapping[str, Any], seed: int) -> Answer:
+    seconds: dict[str, float] = {}
+    if "divergence" in options:
+        with _timed(seconds, "project"):
+            result = _project(model, options, seed)
+        answer = _sample(result.model, {k: options[k] for k in ("num_sweeps", "estimator")}, seed ^ 1)
+        answer.facts |= {
+            "status": str(result.status),
+            "norm_before": result.norm_before,
+            "norm_after": result.norm_after,
+            "squared_distance": result.squared_distance,
+            "iterations": int(result.stats.get("iterations", 0)),
+        }
+        inner = getattr(result.solver_state, "inner_iterations", None)
+        if inner is not None:
+            answer.facts["inner_iterations"] = int(inner)
+        answer.seconds |= seconds
+        return answer
+    if "num_sweeps" in options:
+        return _sample(model, options, seed)
+    if name not in ("mean-field", "loopy-bp"):
+        raise ValueError(f"method {name!r} has neither a divergence nor a number of sweeps among its options")
+    with _timed(seconds, "infer"):
+        found = mean_field(model, seed=seed, **options) if name == "mean-field" else loopy_bp(model, **options)
+    facts: dict[str, Any] = {"status": str(found.status)}
+    if name == "loopy-bp":
+        facts["iterations"] = int(found.stats["iterations"])
+    return Answer(found.node_marginals, facts=facts, seconds=seconds)
+
+
+def _sample(model: MarkovRandomField, options: Mapping[str, Any], seed: int) -> Answer:
+    """One chain from a random start, every sweep counted from the first on, as in the paper's figures."""
+    seconds: dict[str, float] = {}
+    num_sweeps = options["num_sweeps"]
+    with _timed(seconds, "sample"):
+        result = sample(
+            model, num_chains=1, burn_in=0, trace_at=trace_points(num_sweeps), seed=seed, num_threads=1, **options
+        )
+    return Answer(result.node_marginals, result.trace, {"status": "ok", "num_sweeps": num_sweeps}, seconds)
+
+
+def _project(model: MarkovRandomField, options: Mapping[str, Any], seed: int) -> ProjectionResult:
+    kind = options["divergence"]
+    if kind not in _DIVERGENCES:
+        raise ValueError(f"divergence must be one of {', '.join(_DIVERGENCES)}, got {kind!r}")
+    own = {entry.name: options[entry.name] for entry in fields(_DIVERGENCES[kind]) if entry.name in options}  # type: ignore[arg-type]
+    try:
+        return project(
+            model,
+            norm_bound=options["norm_bound"],
+            norm=options["norm"],
+            divergence=_DIVERGENCES[kind](**own),
+            solver=PaperDual(exact=False) if options.get("solver") == "paper-once" else "fast",
+            step=PAPER_STEP if options.get("step") == "paper" else None,
+            seed=seed,
+        )
+    except NotConvergedError as error:
+        if error.result is None:
+            raise
+        return error.result  # within the bound, and its status says that it may be improved on
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    """Note the processor seconds of this process: other work on the machine counts for little in them."""
+    start = time.process_time()
+    yield
+    seconds[stage] = time.process_time() - start
+
+
+# -- rows -----------------------------------------------------------------------------------------------------------
 
 
 def run_task(task: Task) -> list[Outcome]:
@@ -48,12 +203,14 @@ def run_task(task: Task) -> list[Outcome]:
     outcomes = []
     for call in task.calls:
         start = time.process_time()
+        row, stages = _row(task.case, call), dict[str, float]()
         try:
-            row, stages = _run(task.case, call, instance)
+            answer = run_method(instance[0], call, seed=row["seed"])
+            row |= _results(task.case, instance, answer)
+            stages = answer.seconds
         except Exception as error:
-            row, stages = _row(task.case, call, failure=error), {}
-        seconds = {**stages, "total": time.process_time() - start, "truth": truth_seconds}
-        outcomes.append((row, seconds))
+            row = _row(task.case, call, failure=error)
+        outcomes.append((row, {**stages, "total": time.process_time() - start, "truth": truth_seconds}))
     return outcomes
 
 
@@ -62,34 +219,17 @@ def failed_rows(task: Task, error: Exception) -> list[Outcome]:
     return [(_row(task.case, call, failure=error), {}) for call in task.calls]
 
 
-def was_lost(row: Row) -> bool:
-    """Whether a row in a file tells only that its executor was gone, and must be run again.
-
-    Examples
-    --------
-    >>> was_lost({"failure": "CrashError: the executor cancelled this trial"}), was_lost({"failure": None})
-    (True, False)
-    """
-    return row["failure"] is not None and _NOT_ITS_OWN.match(row["failure"]) is not None
-
-
-def _run(case: Case, call: MethodCall, instance: Instance) -> tuple[Row, dict[str, float]]:
-    model = instance.model
-    answer = run_method(model, call, seed=_method_seed(case, call))
-    row = _row(case, call)
-    row["error"] = mean_error(instance.truth, answer.node_marginals, model.num_variables)
-    row["trace"] = [[sweeps, mean_error(instance.truth, p, model.num_variables)] for sweeps, p in answer.trace]
-    row["facts"] = jsonable({**instance.facts, **answer.facts, "model_hash": model.content_hash})
-    if "maps" in instance.facts:
-        from fastmix.experiments.photographs import encode_map
-
+def _results(case: Case, instance: Instance, answer: Answer) -> Row:
+    model, truth, facts = instance
+    found = jsonable({**facts, **answer.facts, "model_hash": model.content_hash})
+    if "maps" in facts:
         shape = case.parameters["rows"], case.parameters["cols"]
-        row["facts"]["map"] = encode_map(answer.node_marginals[1::2].reshape(shape))
-    return row, answer.seconds
-
-
-def _method_seed(case: Case, call: MethodCall) -> int:
-    return case.derive_seed(call.name)
+        found["map"] = encode_map(answer.node_marginals[1::2].reshape(shape))
+    return {
+        "error": mean_error(truth, answer.node_marginals, model.num_variables),
+        "trace": [[sweeps, mean_error(truth, p, model.num_variables)] for sweeps, p in answer.trace],
+        "facts": found,
+    }
 
 
 def _row(case: Case, call: MethodCall, *, failure: Exception | None = None) -> Row:
@@ -101,7 +241,7 @@ def _row(case: Case, call: MethodCall, *, failure: Exception | None = None) -> R
         "root_seed": case.seed,
         "method": call.name,
         "options": dict(call.options),
-        "seed": _method_seed(case, call),
+        "seed": case.derive_seed(call.name),
         "versions": {"fastmix": __version__, "numpy": np.__version__, "python": platform.python_version()},
         "failure": None if failure is None else f"{type(failure).__name__}: {failure}",
         "error": None,

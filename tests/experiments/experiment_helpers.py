@@ -1,0 +1,90 @@
+"""Rows made up instead of run, small experiments, executors, and functions that worker processes import by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import replace
+from typing import Any
+
+from fastmix.experiments import EXPERIMENTS, Settings
+from fastmix.experiments.plan import Experiment, Row, row_key
+
+
+def made_up_rows(name: str, settings: Settings, errors: dict[str, float] | None = None, **facts: Any) -> list[Row]:
+    """A row for every key of an experiment's plan; errors by method, a little larger in later trials."""
+    rows = []
+    for task in EXPERIMENTS[name].tasks(settings):
+        for call in task.calls:
+            error = (errors or {}).get(call.name, 0.1) * (1.0 + 0.01 * task.case.trial)
+            sweeps = call.options.get("num_sweeps")
+            rows.append(
+                {
+                    "key": row_key(task.case, call),
+                    "problem": task.case.problem,
+                    "parameters": dict(task.case.parameters),
+                    "trial": task.case.trial,
+                    "method": call.name,
+                    "options": dict(call.options),
+                    "failure": None,
+                    "error": error,
+                    "trace": [[1, 4 * error], [100, 2 * error], [sweeps, error]] if sweeps else [],
+                    "facts": {**({"num_sweeps": sweeps} if sweeps else {}), **facts},
+                    "seconds": {"project": 2.0, "sample": 1.0, "total": 3.0, "truth": 0.5},
+                }
+            )
+    return rows
+
+
+def small(name: str, strengths: Sequence[float] = (0.0, 2.0)) -> Experiment:
+    """An experiment of few points, without figures: drawing takes longer than all else, and has its own tests."""
+    experiment = EXPERIMENTS[name]
+    return replace(experiment, figures=None, shapes=experiment.shapes[:1], quick_strengths=tuple(strengths))
+
+
+class InThisProcess(Executor):
+    """Tasks run when they are handed over; after some of them, futures have, or handing over raises, an error."""
+
+    def __init__(self, tasks: int = 1000, error: Exception | None = None, *, at_submission: bool = False) -> None:
+        self.left, self.error, self.at_submission = tasks, error, at_submission
+
+    def submit(self, function: Any, /, *arguments: Any, **options: Any) -> Future[Any]:
+        self.left -= 1
+        future: Future[Any] = Future()
+        try:
+            if self.left < 0 and self.error is not None:
+                raise self.error
+            future.set_result(function(*arguments, **options))
+        except Exception as error:
+            if self.at_submission:
+                raise
+            future.set_exception(error)
+        return future
+
+
+def double(x: float) -> float:
+    time.sleep(0.02 * (x % 3))  # later ones finish first
+    return 2 * x
+
+
+def die_on_three(x: int) -> int:
+    if x == 3:
+        os._exit(9)
+    return x
+
+
+def die_once(task: tuple[int, str]) -> int:
+    x, marker = task
+    if x == 2 and not os.path.exists(marker):
+        open(marker, "w").close()
+        os._exit(9)
+    return x
+
+
+def threads(_: int) -> tuple[int, str | None, bool]:
+    time.sleep(0.1)  # so that every worker has some
+    deaf = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    return os.getpid(), os.environ.get("OMP_NUM_THREADS"), deaf
