@@ -54,6 +54,7 @@ _FIRST_BLOCK = re.compile(
 )
 _COMMENTS = ("//", "/*")
 _PUNCTUATION = frozenset("{}()[],;|")
+_BRACE = re.compile(r"[{}]")
 _QUOTED = re.compile(r'"[^"\n]*"')
 _COUNT = re.compile(r"[0-9]{1,9}")
 _CHARACTER_BYTES = 40.0  # of memory at the peak for each character, if each second one is a word
@@ -131,6 +132,16 @@ def is_bif(data: bytes) -> bool:
 def _is_property(token: str) -> bool:
     # A word holds no white space and no quotes, only the token of a whole property does.
     return token.startswith("property") and (token[8:9].isspace() or token[8:9] == '"')
+
+
+def _is_balanced(text: str) -> bool:
+    """Whether the braces outside quotes come in pairs: else the semicolon of a property is missing."""
+    depth = 0
+    for brace in _BRACE.findall(_QUOTED.sub("", text)):
+        depth += 1 if brace == "{" else -1
+        if depth < 0:
+            return False
+    return depth == 0
 
 
 class _Parser:
@@ -337,8 +348,7 @@ class _Parser:
         result = []
         while _is_property(word := self._peek()):
             text = word[len("property") : -1]
-            braces = _QUOTED.sub("", text) if '"' in text else text
-            if word[-1] != ";" or "{" in braces or "}" in braces:
+            if word[-1] != ";" or not _is_balanced(text):
                 raise self._error(self._next, f"a property must end in ';', got {shown(word)}")
             result.append(text.strip())
             self._next += 1
@@ -412,14 +422,14 @@ def write_bif(network: BayesianNetwork, path: PathLike) -> list[str]:
     Returns
     -------
     list of str
-        One line, also logged as a warning, about names that are no plain words of letters, digits, ``_`` and ``-``.
-        They are written as they are if they hold no white space or punctuation of the format, and in quotes otherwise.
+        One line each, also logged as a warning, for names that are no plain words of letters, digits, ``_`` and ``-``
+        (they are written as they are if they hold no white space or punctuation of the format, and in quotes
+        otherwise), and for properties that the format cannot hold, which are left out.
 
     Raises
     ------
     ModelError
-        If a name is empty or holds a double quote or a control character, or a property a semicolon or a brace
-        outside quotes: the format has no way to write them.
+        If a name is empty or holds a double quote or a control character: the format has no way to write them.
     OSError
         If the file cannot be written.
 
@@ -472,23 +482,24 @@ def _check_names(network: BayesianNetwork) -> list[str]:
             )
         if not _COMMON_NAME.fullmatch(name) or name in _KEYWORDS:
             uncommon[name] = None
+    notes = []
+    if uncommon:
+        verb = "is" if len(uncommon) == 1 else "are"
+        notes.append(
+            "some programs read only names of letters, digits, '_' and '-' that begin with a letter: "
+            f"{len(uncommon)} {verb} not, such as {next(iter(uncommon))!r}"
+        )
     every = [network.properties, *(network.variable_properties or ()), *(network.table_properties or ())]
-    for text in itertools.chain(*every):
-        bare = _QUOTED.sub("", text)
-        if ";" in text or "{" in bare or "}" in bare or "\r" in text or "\0" in text or text != text.strip():
-            raise ModelError(
-                f"a property in a BIF file must not hold semicolons, braces outside quotes or "
-                f"blanks at its ends, got {text!r}"
-            )
-    if not uncommon:
-        return []
-    first = next(iter(uncommon))
-    note = (
-        f"some programs read only names of letters, digits, '_' and '-' that begin with a letter: {len(uncommon)} "
-        f"{'is' if len(uncommon) == 1 else 'are'} not, such as {first!r}"
-    )
-    _logger.warning("%s", note)
-    return [note]
+    lost = [text for text in itertools.chain(*every) if not _is_writable(text)]
+    if lost:
+        notes.append(f"properties with ';' or a brace alone are not written: {len(lost)}, such as {shown(lost[0])}")
+    for note in notes:
+        _logger.warning("%s", note)
+    return notes
+
+
+def _is_writable(text: str) -> bool:
+    return not re.search(r"[;\r\0\ud800-\udfff]", text) and _is_balanced(text)
 
 
 def _written(name: str) -> str:
@@ -497,7 +508,7 @@ def _written(name: str) -> str:
 
 def _chunks(network: BayesianNetwork) -> Iterator[str]:
     def remarks(texts: Sequence[str]) -> str:
-        return "".join(f"  property {text};\n" for text in texts)
+        return "".join(f"  property {text.strip()};\n" for text in texts if _is_writable(text))
 
     none = ((),) * network.num_variables
     variable_properties = network.variable_properties or none

@@ -14,6 +14,7 @@ from __future__ import annotations
 import bisect
 import re
 from dataclasses import dataclass, field
+from typing import Any
 from xml.parsers import expat
 
 from fastmix._memory import check_memory
@@ -173,7 +174,7 @@ class _Reader:
         line = self._parser.CurrentLineNumber
         raise self._error(line, f"entities are not allowed, got {shown(str(declaration[0]))}")
 
-    def _declare_attribute(self, *declaration: str | None) -> None:
+    def _declare_attribute(self, *declaration: Any) -> None:
         _, attribute, _, default, _ = declaration
         self._num_attributes += 1
         if self._num_attributes > _MOST_ATTRIBUTES or len(default or "") > _LONGEST_DEFAULT:
