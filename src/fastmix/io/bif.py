@@ -21,8 +21,10 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -144,6 +146,18 @@ def _is_balanced(text: str) -> bool:
     return depth == 0
 
 
+@dataclass
+class _Body:
+    """The block of a table: a whole table, or rows and a default."""
+
+    words: list[str] = field(default_factory=list)  # the numbers of all entries, one after another
+    entries: list[tuple[int, int]] = field(default_factory=list)  # the first token of each and the step between them
+    rows: dict[int, int] = field(default_factory=dict)  # which entry a row is
+    default: int | None = None
+    is_table: bool = False
+    properties: list[str] = field(default_factory=list)
+
+
 class _Parser:
     """Blocks out of tokens. A place is the number of a token; its line is looked up only for a message."""
 
@@ -227,91 +241,85 @@ class _Parser:
         draft.add_variable(name, place, states, places, properties)
 
     def _table(self, draft: NetworkDraft, opened: int, closed: int, end: int) -> None:
+        """Hand a table to the draft: its names lie between two tokens, its body between the second and ``end``."""
         names, places = self._scope(opened, closed)
         child, parents = draft.define(names, places)
         num_rows, num_states = draft.shape(child)
-        numbers_of = [draft.states[parent] for parent in parents]
-        tokens, properties = self._tokens, []
-        words: list[str] = []
-        entries: list[tuple[int, int]] = []  # the first token and the step between those of each row
-        rows: dict[int, int] = {}  # which of the entries a row is
-        default = table = None
         self._next = closed + 2
-        while self._next < end:
-            start = self._next
-            word = tokens[start]
-            if _is_property(word):
-                properties += self._properties()
-                continue
-            row = None
-            first = start + 1
-            if word == "(":
-                stop = self._find(")", end, "of the row")
-                row = self._row(start, stop, numbers_of, names)
-                if row in rows:
-                    message = (
-                        f"each row of {shown(names[0])} must be given once, got {draft.row_name(child, row)} again"
-                    )
-                    raise self._error(start, message)
-                rows[row] = len(entries)
-                first = stop + 1
-            elif word not in ("table", "default"):
-                raise self._error(start, f"expected 'table', 'default' or a row such as '(', got {shown(word)}")
-            elif entries and (default is not None or table is not None or word == "table"):
-                raise self._error(
-                    start, f"{shown(names[0])} must have one table, or rows and one default, got {shown(word)} too"
-                )
-            elif word == "table":
-                table = start
-            else:
-                default = len(entries)
-            if table is not None and word != "table":
-                raise self._error(start, f"the table of {shown(names[0])} has all rows, got {shown(word)} after it")
-            last = self._find(";", end, "of the probabilities")
-            items, step = self._items(first, last, f"the probabilities of {shown(names[0])}")
-            expected = num_rows * num_states if word == "table" else num_states
-            if len(items) != expected:
-                what = f"{expected} = {num_rows} x {num_states}" if word == "table" and parents else f"{expected}"
-                raise self._error(start, f"expected {what} probabilities of {shown(names[0])}, got {len(items)}")
-            words += items
-            entries.append((first, step))
-            self._next = last + 1
-        if not entries:
-            raise self._error(end, f"expected the probabilities of {shown(names[0])}, got '}}'")
-        if table is not None:
+        body = self._body(names, [draft.states[parent] for parent in parents], num_states, end)
+        entries, rows, default = body.entries, body.rows, body.default
+        if body.is_table:
             first, step = entries[0]
             draft.reserve(child)
-            values = draft.numbers(child, words, lambda k: first + step * k)
-            # Of a whole table the child's state changes slowest.
+            values = draft.numbers(child, body.words, lambda k: first + step * k)
             result = draft.distributions(
                 child,
                 np.ascontiguousarray(values.reshape(num_states, num_rows).T),
                 lambda row: first + step * row,
-                lambda row: draft.row_name(child, row),
+                lambda row: f"{draft.row_name(child, row)} (in a table the child's state changes slowest)",
             )
-            draft.set_table(child, result, properties)
+            draft.set_table(child, result, body.properties)
             return
         if default is None and len(rows) < num_rows:
-            missing = next(row for row in range(num_rows) if row not in rows)
-            raise self._error(
-                opened,
-                f"expected all {num_rows} rows of {shown(names[0])}, got none for {draft.row_name(child, missing)}",
-            )
+            missing = draft.row_name(child, next(row for row in range(num_rows) if row not in rows))
+            raise self._error(opened, f"expected all {num_rows} rows of {shown(names[0])}, got none for {missing}")
         draft.reserve(child)
-        values = draft.numbers(
-            child, words, lambda k: entries[k // num_states][0] + entries[k // num_states][1] * (k % num_states)
-        )
-        given = draft.distributions(
-            child,
-            values.reshape(-1, num_states),
-            lambda k: entries[k][0],
-            lambda k: (
-                "the default" if k == default else draft.row_name(child, next(r for r, e in rows.items() if e == k))
-            ),
-        )
+
+        def place_of(k: int) -> int:
+            first, step = entries[k // num_states]
+            return first + step * (k % num_states)
+
+        def row_of(entry: int) -> str:
+            row = next((row for row, k in rows.items() if k == entry), None)
+            return "the default" if row is None else draft.row_name(child, row)
+
+        values = draft.numbers(child, body.words, place_of).reshape(-1, num_states)
+        given = draft.distributions(child, values, lambda k: entries[k][0], row_of)
         chosen = np.full(num_rows, -1 if default is None else default)
         chosen[list(rows)] = list(rows.values())
-        draft.set_table(child, given[chosen], properties)
+        draft.set_table(child, given[chosen], body.properties)
+
+    def _body(self, names: list[str], numbers_of: list[dict[str, int]], num_states: int, end: int) -> _Body:
+        """What stands in the block of a table up to ``end``, with the right number of words in each entry."""
+        body, name = _Body(), shown(names[0])
+        while self._next < end:
+            start = self._next
+            word = self._tokens[start]
+            if _is_property(word):
+                body.properties += self._properties()
+                continue
+            if body.is_table:
+                raise self._error(start, f"the table of {name} has all rows, got {shown(word)} after it")
+            first, expected, shape = start + 1, num_states, ""
+            if word == "(":
+                stop = self._find(")", end, "of the row")
+                row = self._row(start, stop, numbers_of, names)
+                if row in body.rows:
+                    given = " ".join(self._tokens[start : stop + 1])
+                    raise self._error(start, f"each row of {name} must be given once, got {shown(given)} again")
+                body.rows[row] = len(body.entries)
+                first = stop + 1
+            elif word == "default" and body.default is None:
+                body.default = len(body.entries)
+            elif word == "table" and not body.entries:
+                num_rows = math.prod(map(len, numbers_of))
+                body.is_table, expected = True, num_rows * num_states
+                shape = f" = {num_rows} x {num_states}" if numbers_of else ""
+            elif word in ("default", "table"):
+                message = f"{name} must have one table, or rows and one default, got {shown(word)} too"
+                raise self._error(start, message)
+            else:
+                raise self._error(start, f"expected 'table', 'default' or a row such as '(', got {shown(word)}")
+            last = self._find(";", end, "of the probabilities")
+            items, step = self._items(first, last, f"the probabilities of {name}")
+            if len(items) != expected:
+                raise self._error(start, f"expected {expected}{shape} probabilities of {name}, got {len(items)}")
+            body.words += items
+            body.entries.append((first, step))
+            self._next = last + 1
+        if not body.entries:
+            raise self._error(end, f"expected the probabilities of {name}, got '}}'")
+        return body
 
     def _scope(self, opened: int, closed: int) -> tuple[list[str], list[int]]:
         """The names of a child and of its parents and the tokens that they are."""

@@ -115,7 +115,7 @@ class NetworkDraft:
         for parent in reversed(self._parents[child]):
             row, state = divmod(row, len(self.states[parent]))
             result.append(list(self.states[parent])[state])
-        return f"({', '.join(reversed(result))})" if result else "no parents"
+        return f"({', '.join(reversed(result))})"
 
     def numbers(self, child: int, words: list[str], place_of: Callable[[int], int]) -> FloatArray:
         """Words as probabilities; ``place_of`` gives the place of one of them."""
@@ -141,11 +141,9 @@ class NetworkDraft:
         """The rows normalised; ``place_of`` and ``row_of`` give the place and the name of one that is wrong."""
         result, bad = normalize_rows(rows)
         if bad is not None:
-            raise self._error(
-                place_of(bad),
-                f"the probabilities of {shown(self.names[child])} for {row_of(bad)} must sum to 1 within 1e-4, "
-                f"got {float(rows[bad].sum()):.10g}",
-            )
+            where = f" for {row_of(bad)}" if self._parents[child] else ""
+            message = f"the probabilities of {shown(self.names[child])}{where} must sum to 1 within 1e-4"
+            raise self._error(place_of(bad), f"{message}, got {float(rows[bad].sum()):.10g}")
         return result
 
     def set_table(self, child: int, rows: FloatArray, properties: Sequence[str]) -> None:
