@@ -20,7 +20,7 @@ from fastmix.io.bif import format_bif, is_bif, parse_bif, read_bif, write_bif
 from fastmix.io.xmlbif import is_xmlbif, parse_xmlbif, read_xmlbif
 from fastmix.model.network import BayesianNetwork
 
-# Variables, arcs and table entries of the files of the shared data, counted by another program.
+# Variables, arcs and table entries of the files of the shared data; the reader of pgmpy finds the same tables.
 SHARED = {
     "alarm": (37, 46, 752),
     "asia": (8, 8, 36),
