@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix import _checks
 from fastmix._memory import check_memory
 from fastmix.errors import ModelError
+from fastmix.model.mrf import MarkovRandomField
 
 __all__ = ["MOST_PARENTS", "SUM_TOLERANCE", "BayesianNetwork", "normalize_rows", "order_parents_first"]
 
@@ -145,6 +146,22 @@ class BayesianNetwork:
         scopes = [(*parents, i) for i, parents in enumerate(self.parents)]
         with np.errstate(divide="ignore"):
             return scopes, [np.log(table) for table in self.tables]
+
+    def to_model(self) -> MarkovRandomField:
+        """The network as a Markov random field with the same names; its log Z is 0.
+
+        Examples
+        --------
+        >>> rain = BayesianNetwork(["rain", "wet"], [["no", "yes"]] * 2, [[], [0]], [[0.8, 0.2], [[0.9, 0.1], [0.3, 0.7]]])
+        >>> rain.to_model()
+        MarkovRandomField(2 variables of 2 states, 1 edge)
+        """
+        return MarkovRandomField.from_factors(
+            [len(states) for states in self.state_names],
+            zip(*self.to_factors(), strict=True),
+            variable_names=self.variable_names,
+            state_names=self.state_names,
+        )
 
     def sample(self, num_draws: int, *, seed: int | None = None) -> IntArray:
         """Independent exact draws by ancestral sampling, an int array (num_draws, n) of state numbers.
