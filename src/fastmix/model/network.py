@@ -152,7 +152,8 @@ class BayesianNetwork:
 
         Examples
         --------
-        >>> rain = BayesianNetwork(["rain", "wet"], [["no", "yes"]] * 2, [[], [0]], [[0.8, 0.2], [[0.9, 0.1], [0.3, 0.7]]])
+        >>> tables = [[0.8, 0.2], [[0.9, 0.1], [0.3, 0.7]]]
+        >>> rain = BayesianNetwork(["rain", "wet"], [["no", "yes"]] * 2, [[], [0]], tables)
         >>> rain.to_model()
         MarkovRandomField(2 variables of 2 states, 1 edge)
         """
