@@ -131,17 +131,25 @@ def check_log_values(name: str, values: FloatArray, where: str = "entry {}") -> 
 
 def as_state_counts(values: ArrayLike) -> IntArray:
     """State counts as a checked int64 vector."""
-    array = as_array("num_states", values, "be a vector of whole numbers")
+    array = as_whole_numbers("num_states", values)
     if array.size == 0:
-        return np.zeros(0, dtype=np.int64)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ModelError(f"num_states must be a vector of whole numbers, got shape {array.shape}, {array.dtype}")
+        return array
     if array.min() < 1:
         raise ModelError(f"num_states must be at least 1, got {array.min()} for variable {int(array.argmin())}")
     if array.max() > _MOST_STATES:
         raise ModelError(
             f"num_states must be at most {_MOST_STATES}, got {array.max()} for variable {int(array.argmax())}"
         )
+    return array
+
+
+def as_whole_numbers(name: str, values: ArrayLike) -> IntArray:
+    """A new int64 vector."""
+    array = as_array(name, values, "be a vector of whole numbers")
+    if array.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ModelError(f"{name} must be a vector of whole numbers, got shape {array.shape}, {array.dtype}")
     return array.astype(np.int64)
 
 

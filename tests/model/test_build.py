@@ -176,7 +176,7 @@ class TestFromFactors:
             ([2, 2], [((2,), [0, 0])], "factors[0] must name variables from 0 to 1, got 2"),
             ([2, 2], [((0,), [0, 0]), ((-1,), [0, 0])], "factors[1] must name variables from 0 to 1, got -1"),
             ([2, 2], [((0, 0), np.zeros((2, 2)))], "factors[0] must join two different variables, got [0, 0]"),
-            ([2, 2, 2], [((0, 1, 2), np.zeros(8))], "factors[0] spans 3 variables; a pairwise model takes"),
+            ([2, 2, 2], [((0, 1, 0), np.zeros(8))], "factors[0] must join different variables, got [0, 1, 0]"),
             (
                 [2, 3],
                 [((0, 1), np.zeros((3, 2)))],

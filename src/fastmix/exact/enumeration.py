@@ -70,7 +70,7 @@ def enumerate_model(model: MarkovRandomField, *, max_configurations: int = 1 << 
     weights = np.exp(log_weights - top)
     z = float(weights.sum())
     probabilities = weights / z
-    unary, pairwise = model.entry_positions(configurations)
+    unary, pairwise, _ = model.entry_positions(configurations)
     nodes = _weighted_counts(unary, probabilities, len(model.log_unary))
     edges = _weighted_counts(pairwise, probabilities, len(model.log_pairwise))
     return Enumeration(top + float(np.log(z)), nodes, edges, configurations, probabilities)

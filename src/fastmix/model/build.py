@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Sequence
+from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +21,7 @@ from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 
 __all__ = [
+    "Merged",
     "check_model_memory",
     "flatten_tables",
     "flatten_unary",
@@ -163,10 +166,23 @@ def merge_pairs(num_states: IntArray, pairs: IntArray, values: FloatArray) -> tu
     return edges, np.bincount(target, weights=values, minlength=int(starts[-1])).astype(np.float64, copy=False)
 
 
-def merge_factors(
-    num_states: IntArray, factors: Iterable[tuple[Sequence[int], ArrayLike]]
-) -> tuple[float, FloatArray, IntArray, FloatArray]:
-    """Constant, flat unary entries, edges and flat tables of a list of ``(scope, log_table)`` factors."""
+class Merged(NamedTuple):
+    """The flat arrays of a model from factors."""
+
+    log_constant: float
+    log_unary: FloatArray
+    edges: IntArray
+    log_pairwise: FloatArray
+    scope_starts: IntArray
+    scope_variables: IntArray
+    log_factors: FloatArray
+
+
+def merge_factors(num_states: IntArray, factors: Iterable[tuple[Sequence[int], ArrayLike]]) -> Merged:
+    """The arrays of a list of ``(scope, log_table)`` factors: equal scopes added up, in order.
+
+    The pairs of every scope over three or more variables are edges, with tables of zeros where nothing else is given.
+    """
     n = len(num_states)
     unary_starts = offsets_of(num_states)
     check_model_memory(n, int(unary_starts[-1]), 0, 0)
@@ -174,6 +190,8 @@ def merge_factors(
     log_unary = np.zeros(int(unary_starts[-1]))
     pairs: list[tuple[int, int]] = []
     tables: list[FloatArray] = []
+    larger: dict[tuple[int, ...], FloatArray] = {}
+    entries = 0
     if not isinstance(factors, Iterable):
         raise ModelError(f"factors must be a list of (scope, log_table) pairs, got {describe(factors)}")
     for k, factor in enumerate(factors):
@@ -196,21 +214,40 @@ def merge_factors(
         elif len(variables) == 1:
             start = unary_starts[variables[0]]
             log_unary[start : start + shape[0]] += array.reshape(-1)
+        elif len(set(variables)) < len(variables):
+            raise ModelError(
+                f"factors[{k}] must join {'two ' * (len(variables) == 2)}different variables, got {variables}"
+            )
         elif len(variables) == 2:
-            if variables[0] == variables[1]:
-                raise ModelError(f"factors[{k}] must join two different variables, got {variables}")
             pairs.append((variables[0], variables[1]))
             tables.append(array.reshape(-1))
         else:
-            raise ModelError(
-                f"factors[{k}] spans {len(variables)} variables; a pairwise model takes factors over at most two"
-            )
+            order = sorted(range(len(variables)), key=variables.__getitem__)
+            scope, sorted_table = tuple(variables[v] for v in order), array.reshape(shape).transpose(order)
+            entries += array.size
+            check_model_memory(n, int(unary_starts[-1]), len(pairs), entries)
+            larger[scope] = larger[scope] + sorted_table if scope in larger else sorted_table
+    inside = sorted({pair for scope in larger for pair in combinations(scope, 2)} - {_ascending(p) for p in pairs})
+    tables += [np.zeros(int(num_states[i] * num_states[j])) for i, j in inside]
     edges, log_pairwise = merge_pairs(
         num_states,
-        np.array(pairs, dtype=np.int64).reshape(-1, 2),
+        np.array([*pairs, *inside], dtype=np.int64).reshape(-1, 2),
         np.concatenate(tables) if tables else np.zeros(0),
     )
-    return constant, log_unary, edges, log_pairwise
+    scopes = sorted(larger)
+    return Merged(
+        constant,
+        log_unary,
+        edges,
+        log_pairwise,
+        offsets_of(np.array([len(scope) for scope in scopes], dtype=np.int64)),
+        np.array([v for scope in scopes for v in scope], dtype=np.int64),
+        np.concatenate([larger[scope].reshape(-1) for scope in scopes]) if scopes else np.zeros(0),
+    )
+
+
+def _ascending(pair: tuple[int, int]) -> tuple[int, int]:
+    return pair if pair[0] < pair[1] else (pair[1], pair[0])
 
 
 def _raise_table_shape(e: int, edges: IntArray, num_states: IntArray, got: tuple[int, ...]) -> None:

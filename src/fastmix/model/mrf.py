@@ -1,4 +1,4 @@
-"""The model: a discrete pairwise Markov random field in flat arrays."""
+"""The model: a discrete Markov random field in flat arrays."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ _CHUNK_ENTRIES = 1 << 22  # entries gathered at once by batched methods: 32 MiB 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MarkovRandomField:
-    """A pairwise Markov random field ``p(x) = exp(k + sum_i u_i(x_i) + sum_ij T_ij(x_i, x_j)) / Z``.
+    """A Markov random field ``p(x) = exp(k + sum_i u_i(x_i) + sum_ij T_ij(x_i, x_j) + sum_a F_a(x_a)) / Z``.
+
+    Factors F_a over three or more variables are for models that need them; most have none.
 
     Variables are numbered from 0, the states of variable i from 0 to ``num_states[i] - 1``. Build models with
     :meth:`from_tables`, :meth:`from_factors`, :meth:`ising`, :meth:`potts` or :meth:`from_networkx`; the class
@@ -54,6 +56,11 @@ class MarkovRandomField:
         One name per variable, all different.
     state_names : sequence of sequences of str, optional
         For each variable, one name per state, all different within the variable.
+    scope_starts, scope_variables : int arrays (f + 1,) and (sum of sizes,), optional
+        Scopes of the factors over three or more variables, each ascending, in lexicographic order; every two variables
+        of a scope must be an edge.
+    log_factors : float array (sum of the sizes of their tables,), optional
+        The tables F_a one after another, the last variable fastest.
 
     Attributes
     ----------
@@ -61,8 +68,8 @@ class MarkovRandomField:
         What models with other parameters on the same graph share (:meth:`with_parameters`, :meth:`replace`).
     unary_offsets : int array (n + 1,)
         ``log_unary[unary_offsets[i]:unary_offsets[i + 1]]`` is u_i.
-    pairwise_offsets : int array (m + 1,)
-        The same for the tables of the edges.
+    pairwise_offsets, factor_offsets : int arrays (m + 1,) and (f + 1,)
+        The same for the tables of the edges and of the factors.
 
     Raises
     ------
@@ -91,30 +98,36 @@ class MarkovRandomField:
     log_constant: float = 0.0
     variable_names: tuple[str, ...] | None = None
     state_names: tuple[tuple[str, ...], ...] | None = None
+    scope_starts: IntArray | None = None
+    scope_variables: IntArray | None = None
+    log_factors: FloatArray = field(default_factory=lambda: np.zeros(0))
     structure: Structure = field(init=False)
     unary_offsets: IntArray = field(init=False)
     pairwise_offsets: IntArray = field(init=False)
+    factor_offsets: IntArray = field(init=False)
 
     def __post_init__(self) -> None:
-        structure = Structure.of(self.num_states, self.edges)
+        structure = Structure.of(self.num_states, self.edges, self.scope_starts, self.scope_variables)
         unary = _as_unary(structure, self.log_unary)
         pairwise = _as_pairwise(structure, self.log_pairwise)
+        factors = _as_factors(structure, self.log_factors)
         constant = _checks.as_number("log_constant", self.log_constant)
         names = _checks.as_variable_names(self.variable_names, structure.num_variables)
         states = _checks.as_state_names(self.state_names, structure.num_states)
-        self._fill(structure, unary, pairwise, constant + 0.0, names, states)
+        self._fill(structure, unary, pairwise, factors, constant + 0.0, names, states)
 
     def _fill(
         self,
         structure: Structure,
         log_unary: FloatArray,
         log_pairwise: FloatArray,
+        log_factors: FloatArray,
         log_constant: float,
         variable_names: tuple[str, ...] | None,
         state_names: tuple[tuple[str, ...], ...] | None,
     ) -> None:
         """Set all attributes, which have been checked."""
-        for value in (log_unary, log_pairwise):
+        for value in (log_unary, log_pairwise, log_factors):
             value.setflags(write=False)
         for name, attribute in (
             ("structure", structure),
@@ -122,8 +135,12 @@ class MarkovRandomField:
             ("edges", structure.edges),
             ("unary_offsets", structure.unary_offsets),
             ("pairwise_offsets", structure.pairwise_offsets),
+            ("factor_offsets", structure.factor_offsets),
+            ("scope_starts", structure.scope_starts),
+            ("scope_variables", structure.scope_variables),
             ("log_unary", log_unary),
             ("log_pairwise", log_pairwise),
+            ("log_factors", log_factors),
             ("log_constant", log_constant),
             ("variable_names", variable_names),
             ("state_names", state_names),
@@ -176,17 +193,25 @@ class MarkovRandomField:
         variable_names: Sequence[str] | None = None,
         state_names: Sequence[Sequence[str]] | None = None,
     ) -> MarkovRandomField:
-        """A model from factors ``(scope, log_table)`` over no, one or two variables; repeated scopes are added up.
+        """A model from factors ``(scope, log_table)`` over any number of variables; repeated scopes are added up.
+
+        The axes of a table follow its scope, in whatever order that is given.
 
         Examples
         --------
         >>> model = MarkovRandomField.from_factors([2, 2], [((), 1.5), ((0,), [0, 1]), ((1, 0), [[1, 2], [3, 4]])])
         >>> model.log_constant, model.table(0, 1).tolist()
         (1.5, [[1.0, 3.0], [2.0, 4.0]])
+        >>> xor = [[[0, -9], [-9, 0]], [[-9, 0], [0, -9]]]
+        >>> MarkovRandomField.from_factors([2, 2, 2], [((2, 0, 1), xor)])
+        MarkovRandomField(3 variables of 2 states, 3 edges, 1 factor of 3 variables)
         """
         counts = _checks.as_state_counts(num_states)
-        constant, unary, edges, tables = build.merge_factors(counts, factors)
-        return cls(counts, unary, edges, tables, constant, variable_names, state_names)  # type: ignore[arg-type]
+        merged = build.merge_factors(counts, factors)
+        return cls(
+            counts, merged.log_unary, merged.edges, merged.log_pairwise, merged.log_constant, variable_names,  # type: ignore[arg-type]
+            state_names, merged.scope_starts, merged.scope_variables, merged.log_factors,  # type: ignore[arg-type]
+        )  # fmt: skip
 
     @classmethod
     def ising(
@@ -325,14 +350,31 @@ class MarkovRandomField:
         return len(self.edges)
 
     @property
+    def num_factors(self) -> int:
+        """Number of factors over three or more variables."""
+        return self.structure.num_factors
+
+    @property
     def num_parameters(self) -> int:
-        """Length of :attr:`parameters`: unary entries plus edge-table entries."""
-        return len(self.log_unary) + len(self.log_pairwise)
+        """Length of :attr:`parameters`: entries of unaries, edge tables and factors."""
+        return len(self.log_unary) + len(self.log_pairwise) + len(self.log_factors)
 
     @property
     def parameters(self) -> FloatArray:
-        """The parameter vector theta: ``log_unary`` followed by ``log_pairwise`` (a new array)."""
-        return np.concatenate([self.log_unary, self.log_pairwise])
+        """The parameter vector theta: ``log_unary``, ``log_pairwise`` and ``log_factors`` (a new array)."""
+        return np.concatenate([self.log_unary, self.log_pairwise, self.log_factors])
+
+    def factor(self, number: int) -> tuple[IntArray, FloatArray]:
+        """The scope of a factor over three or more variables, and its table with an axis for each (read-only)."""
+        structure = self.structure
+        scope = self.scope_variables[structure.scope_starts[number] : structure.scope_starts[number + 1]]  # type: ignore[index]
+        values = self.log_factors[structure.factor_offsets[number] : structure.factor_offsets[number + 1]]
+        return scope, values.reshape(self.num_states[scope])
+
+    @property
+    def factors(self) -> list[tuple[IntArray, FloatArray]]:
+        """All factors over three or more variables, see :meth:`factor`."""
+        return [self.factor(k) for k in range(self.num_factors)]
 
     @property
     def adjacency(self) -> Adjacency:
@@ -342,7 +384,8 @@ class MarkovRandomField:
     @property
     def has_forbidden(self) -> bool:
         """Whether some unary or table entry is -inf."""
-        return any(bool(a.size) and a.min() == -np.inf for a in (self.log_unary, self.log_pairwise))
+        arrays = (self.log_unary, self.log_pairwise, self.log_factors)
+        return any(bool(a.size) and a.min() == -np.inf for a in arrays)
 
     def unary(self, variable: int | str) -> FloatArray:
         """The vector u_i of one variable, given by number or name (a read-only view)."""
@@ -404,7 +447,7 @@ class MarkovRandomField:
     # -- probabilities --------------------------------------------------------------------------------------------
 
     def log_weight(self, states: ArrayLike) -> Any:
-        """Unnormalised log-probability ``k + sum_i u_i(x_i) + sum_ij T_ij(x_i, x_j)`` of configurations.
+        """Unnormalised log-probability ``k + sum_i u_i + sum_ij T_ij + sum_a F_a`` of configurations.
 
         Parameters
         ----------
@@ -418,10 +461,13 @@ class MarkovRandomField:
         """
         x, shape = self._as_states(states)
         total = np.empty(len(x))
-        chunk = max(1, _CHUNK_ENTRIES // max(1, self.num_variables + self.num_edges))
+        width = self.num_variables + self.num_edges + len(self.structure.scope_variables)
+        chunk = max(1, _CHUNK_ENTRIES // max(1, width))
         for start in range(0, len(x), chunk):
-            unary, pairwise = self.entry_positions(x[start : start + chunk])
+            unary, pairwise, factors = self.entry_positions(x[start : start + chunk])
             total[start : start + chunk] = self.log_unary[unary].sum(axis=1) + self.log_pairwise[pairwise].sum(axis=1)
+            if self.num_factors:
+                total[start : start + chunk] += self.log_factors[factors].sum(axis=1)
         total += self.log_constant
         return total.reshape(shape) if shape else float(total[0])
 
@@ -439,13 +485,15 @@ class MarkovRandomField:
         float array (..., num_parameters)
         """
         x, shape = self._as_states(states)
-        required = 8.0 * len(x) * (self.num_parameters + self.num_variables + self.num_edges)
+        required = 8.0 * len(x) * (self.num_parameters + self.num_variables + self.num_edges + self.num_factors)
         check_memory(required, f"the array of statistics of {len(x)} configurations", "give fewer at a time")
         f = np.zeros((len(x), self.num_parameters))
-        unary, pairwise = self.entry_positions(x)
-        rows = np.arange(len(x))[:, None]
-        f[rows, unary] = 1.0
-        f[rows, len(self.log_unary) + pairwise] = 1.0
+        start, rows = 0, np.arange(len(x))[:, None]
+        for values, positions in zip(
+            (self.log_unary, self.log_pairwise, self.log_factors), self.entry_positions(x), strict=True
+        ):
+            f[rows, start + positions] = 1.0
+            start += len(values)
         return f.reshape((*shape, self.num_parameters))
 
     def conditional(self, variable: int | str, states: ArrayLike) -> FloatArray:
@@ -471,6 +519,10 @@ class MarkovRandomField:
         logits = np.repeat(self.unary(i)[None, :], len(x), axis=0)
         for j in self.adjacency.neighbors[self.adjacency.indptr[i] : self.adjacency.indptr[i + 1]]:
             logits = logits + self.table(i, int(j))[:, x[:, j]].T
+        for k in np.searchsorted(self.structure.scope_starts, np.flatnonzero(self.scope_variables == i), side="right"):
+            scope, table = self.factor(int(k) - 1)
+            values: Any = np.moveaxis(table, int(np.searchsorted(scope, i)), -1)
+            logits = logits + values[tuple(x[:, v] for v in scope if v != i)]
         top = logits.max(axis=1, keepdims=True)
         if (top == -np.inf).any():
             raise ModelError(f"the conditional of variable {variable!r} is undefined: its neighbors forbid every state")
@@ -490,11 +542,19 @@ class MarkovRandomField:
             raise ModelError(f"states of variable {i} must be from 0 to {self.num_states[i] - 1}, got {x[row, i]}")
         return x, array.shape[:-1]
 
-    def entry_positions(self, x: IntArray) -> tuple[IntArray, IntArray]:
-        """Positions in :attr:`log_unary` (batch, n) and :attr:`log_pairwise` (batch, m) that configurations use."""
+    def entry_positions(self, x: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """Positions in :attr:`log_unary`, :attr:`log_pairwise` and :attr:`log_factors` of configurations (batch, n).
+
+        Their shapes are (batch, n), (batch, m) and (batch, f).
+        """
         unary = self.unary_offsets[:-1] + x
         i, j = self.edges[:, 0], self.edges[:, 1]
-        return unary, self.pairwise_offsets[:-1] + x[:, i] * self.num_states[j] + x[:, j]
+        pairwise = self.pairwise_offsets[:-1] + x[:, i] * self.num_states[j] + x[:, j]
+        structure, factors = self.structure, np.zeros((len(x), 0), dtype=np.int64)
+        if self.num_factors:
+            steps = x[:, structure.scope_variables] * structure.factor_strides
+            factors = self.factor_offsets[:-1] + np.add.reduceat(steps, structure.scope_starts[:-1], axis=1)
+        return unary, pairwise, factors
 
     # -- derived models -------------------------------------------------------------------------------------------
 
@@ -532,27 +592,33 @@ class MarkovRandomField:
         ([[2.0, -2.0], [-2.0, 2.0]], True)
         """
         vector = _checks.as_flat("parameters", parameters, self.num_parameters, "the model")
-        _check_allowed(self.structure, vector[: len(self.log_unary)])
-        return self._sibling(vector[: len(self.log_unary)], vector[len(self.log_unary) :], self.log_constant)
+        first, second = len(self.log_unary), len(self.log_unary) + len(self.log_pairwise)
+        _check_allowed(self.structure, vector[:first])
+        return self._sibling(vector[:first], vector[first:second], vector[second:], self.log_constant)
 
     def replace(
         self,
         *,
         log_unary: ArrayLike | None = None,
         log_pairwise: ArrayLike | None = None,
+        log_factors: ArrayLike | None = None,
         log_constant: float | None = None,
     ) -> MarkovRandomField:
         """The same graph and names with other flat arrays or another constant; what is not given is shared."""
         return self._sibling(
             self.log_unary if log_unary is None else _as_unary(self.structure, log_unary),
             self.log_pairwise if log_pairwise is None else _as_pairwise(self.structure, log_pairwise),
+            self.log_factors if log_factors is None else _as_factors(self.structure, log_factors),
             self.log_constant if log_constant is None else _checks.as_number("log_constant", log_constant) + 0.0,
         )
 
-    def _sibling(self, log_unary: FloatArray, log_pairwise: FloatArray, log_constant: float) -> MarkovRandomField:
+    def _sibling(
+        self, log_unary: FloatArray, log_pairwise: FloatArray, log_factors: FloatArray, log_constant: float
+    ) -> MarkovRandomField:
         """A model on the same structure with checked parameters."""
         model = object.__new__(MarkovRandomField)
-        model._fill(self.structure, log_unary, log_pairwise, log_constant, self.variable_names, self.state_names)
+        names = (self.variable_names, self.state_names)
+        model._fill(self.structure, log_unary, log_pairwise, log_factors, log_constant, *names)
         return model
 
     # -- identity -------------------------------------------------------------------------------------------------
@@ -561,13 +627,17 @@ class MarkovRandomField:
     def content_hash(self) -> str:
         """SHA-256 over graph, parameters and names, the same on every machine and in every process."""
         digest = hashlib.sha256(b"fastmix pairwise mrf 1")
-        for array, kind in (
+        arrays = [
             (self.num_states, "<i8"),
             (self.edges, "<i8"),
             (self.log_unary, "<f8"),
             (self.log_pairwise, "<f8"),
             (np.array([self.log_constant]), "<f8"),
-        ):
+        ]
+        if self.num_factors:
+            factors = [(self.scope_starts, "<i8"), (self.scope_variables, "<i8"), (self.log_factors, "<f8")]
+            arrays += factors  # type: ignore[arg-type]
+        for array, kind in arrays:
             digest.update(len(array).to_bytes(8, "little"))
             digest.update(np.ascontiguousarray(array, dtype=kind).data)
         digest.update(repr((self.variable_names, self.state_names)).encode())
@@ -582,6 +652,9 @@ class MarkovRandomField:
             and np.array_equal(self.edges, other.edges)
             and np.array_equal(self.log_unary, other.log_unary)
             and np.array_equal(self.log_pairwise, other.log_pairwise)
+            and np.array_equal(self.structure.scope_starts, other.structure.scope_starts)
+            and np.array_equal(self.structure.scope_variables, other.structure.scope_variables)
+            and np.array_equal(self.log_factors, other.log_factors)
             and self.variable_names == other.variable_names
             and self.state_names == other.state_names
         )
@@ -592,7 +665,8 @@ class MarkovRandomField:
     def __reduce__(self) -> tuple[Any, ...]:
         # Arrays come back from a pickle writable: going through the constructor locks them again.
         arguments = (self.num_states, self.log_unary, self.edges, self.log_pairwise, self.log_constant)
-        return MarkovRandomField, (*arguments, self.variable_names, self.state_names)
+        factors = (self.scope_starts, self.scope_variables, self.log_factors)
+        return MarkovRandomField, (*arguments, self.variable_names, self.state_names, *factors)
 
     def __repr__(self) -> str:
         n, m = self.num_variables, self.num_edges
@@ -600,7 +674,12 @@ class MarkovRandomField:
         states = f"{low}" if low == high else f"{low} to {high}"
         of_states = f" of {states} {_plural(high, 'state', number=False)}" if n else ""
         constant = f", log_constant={self.log_constant:.6g}" if self.log_constant else ""
-        return f"MarkovRandomField({_plural(n, 'variable')}{of_states}, {_plural(m, 'edge')}{constant})"
+        factors = ""
+        if self.num_factors:
+            sizes = np.diff(self.structure.scope_starts)
+            span = f"{sizes.min()}" if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()}"
+            factors = f", {_plural(self.num_factors, 'factor')} of {span} variables"
+        return f"MarkovRandomField({_plural(n, 'variable')}{of_states}, {_plural(m, 'edge')}{factors}{constant})"
 
 
 def check_model(model: Any) -> None:
@@ -626,6 +705,10 @@ def _as_unary(structure: Structure, values: ArrayLike) -> FloatArray:
 def _as_pairwise(structure: Structure, values: ArrayLike) -> FloatArray:
     size = int(structure.pairwise_offsets[-1])
     return _checks.as_flat("log_pairwise", values, size, "num_states and edges")
+
+
+def _as_factors(structure: Structure, values: ArrayLike) -> FloatArray:
+    return _checks.as_flat("log_factors", values, int(structure.factor_offsets[-1]), "num_states and the scopes")
 
 
 def _check_allowed(structure: Structure, log_unary: FloatArray) -> None:

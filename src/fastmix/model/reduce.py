@@ -22,6 +22,8 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
+_Factors = dict[tuple[int, ...], FloatArray]  # tables over three or more variables, by scope
+
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
@@ -130,10 +132,12 @@ def reduce_model(
     variable_of = np.repeat(np.arange(model.num_variables), model.num_states)
     state_of = np.arange(len(variable_of)) - model.unary_offsets[variable_of]
     while True:
-        unary, constant = _fold(model, fixed)
+        unary, constant, tables, factors = _fold(model, fixed)
         # States still open: the observed one of a fixed variable, all of the others unless forbidden.
         open_state = (fixed[variable_of] < 0) | (fixed[variable_of] == state_of)
         allowed = open_state & (unary > -np.inf)
+        if factors and drop_forbidden:
+            _drop_unsupported(model, tables, factors, fixed, allowed)
         num_left = np.bincount(variable_of[allowed], minlength=model.num_variables)
         if constant == -np.inf or (num_left == 0).any():
             raise ModelError(_why_impossible(model, fixed, num_left, given=bool(evidence)))
@@ -158,10 +162,11 @@ def reduce_model(
         num_states,
         unary[unary_positions],
         (np.cumsum(fixed < 0) - 1)[model.edges[kept_edge]],
-        model.log_pairwise[pairwise_positions],
+        tables[pairwise_positions],
         constant,
         None if names is None else tuple(names[i] for i in variables),
         state_names,  # type: ignore[arg-type]
+        *_kept_factors(model, factors, fixed, kept_state),
     )
     return Reduction(model, reduced, variables, unary_positions, pairwise_positions, fixed)
 
@@ -190,27 +195,85 @@ def _nothing_to_do(model: MarkovRandomField, fixed: IntArray, drop_forbidden: bo
     if (fixed >= 0).any():
         return False
     # The model checks that every variable has a state; only with forbidden ones can a larger variable have just one.
-    forbidden = bool(model.log_unary.size) and bool(model.log_unary.min() == -np.inf)
+    forbidden = any(a.size and a.min() == -np.inf for a in (model.log_unary, model.log_factors))
     if forbidden and (drop_forbidden or fold_single):
         return False
     return not (fold_single and bool((model.num_states == 1).any()))
 
 
-def _fold(model: MarkovRandomField, fixed: IntArray) -> tuple[FloatArray, float]:
-    """Unary entries with the tables towards fixed variables added, and the constant with all that is fixed."""
+def _fold(model: MarkovRandomField, fixed: IntArray) -> tuple[FloatArray, float, FloatArray, _Factors]:
+    """Unary entries, constant, edge tables and factors with all that is fixed folded into those of fewer variables."""
     starts = model.unary_offsets[:-1]
     unary = model.log_unary.copy()
     removed = np.flatnonzero(fixed >= 0)
-    if not removed.size:
-        return unary, model.log_constant
-    directed, around = model.structure.directed, model.adjacency.neighbors
-    place = np.flatnonzero((fixed[directed.owner] >= 0) & (fixed[around] < 0))
-    place, state = _runs(place, model.num_states[around[place]])
-    entries = directed.starts[place] + fixed[directed.owner[place]] * directed.own_steps[place]
-    values = model.log_pairwise[entries + state * directed.other_steps[place]]
-    unary += np.bincount(starts[around[place]] + state, values, minlength=len(unary))
-    constant = model.log_constant + float(unary[starts[removed] + fixed[removed]].sum())
-    return unary, constant + float(_entries_between_fixed(model, fixed)[1].sum())
+    if removed.size:
+        directed, around = model.structure.directed, model.adjacency.neighbors
+        place = np.flatnonzero((fixed[directed.owner] >= 0) & (fixed[around] < 0))
+        place, state = _runs(place, model.num_states[around[place]])
+        entries = directed.starts[place] + fixed[directed.owner[place]] * directed.own_steps[place]
+        values = model.log_pairwise[entries + state * directed.other_steps[place]]
+        unary += np.bincount(starts[around[place]] + state, values, minlength=len(unary))
+    pairwise, constant, factors = model.log_pairwise, model.log_constant, _Factors()
+    if model.num_factors:
+        pairwise = pairwise.copy()
+        for scope, table in model.factors:
+            free = fixed[scope] < 0
+            left, part = scope[free], table[tuple(slice(None) if s < 0 else s for s in fixed[scope])]
+            if len(left) == 0:
+                constant += float(part)
+            elif len(left) == 1:
+                unary[model.unary_offsets[left[0]] : model.unary_offsets[left[0] + 1]] += part
+            elif len(left) == 2:
+                e = model.edge_index(int(left[0]), int(left[1]))
+                pairwise[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]] += part.reshape(-1)
+            else:
+                key = tuple(left.tolist())
+                factors[key] = factors[key] + part if key in factors else part
+    constant += float(unary[starts[removed] + fixed[removed]].sum())
+    return unary, constant + float(_entries_between_fixed(model, fixed)[1].sum()), pairwise, factors
+
+
+def _drop_unsupported(
+    model: MarkovRandomField, tables: FloatArray, factors: _Factors, fixed: IntArray, allowed: BoolArray
+) -> None:
+    """Disallow, in place, states that some edge table or factor gives no configuration of allowed states.
+
+    Generalised arc consistency: whatever loses a state is looked at again, with its terms alone.
+    """
+    terms: list[tuple[tuple[int, ...], FloatArray]] = [(s, t) for s, t in factors.items() if t.min() == -np.inf]
+    for e in np.flatnonzero((fixed[model.edges] < 0).all(axis=1)):
+        table = tables[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]]
+        if table.min() == -np.inf:
+            i, j = model.edges[e].tolist()
+            terms.append(((i, j), table.reshape(model.num_states[i], model.num_states[j])))
+    around: dict[int, list[int]] = {}
+    for k, (scope, _) in enumerate(terms):
+        for v in scope:
+            around.setdefault(v, []).append(k)
+    starts, waiting = model.unary_offsets, set(range(len(terms)))
+    while waiting:
+        scope, table = terms[waiting.pop()]
+        open_states = [allowed[starts[v] : starts[v + 1]] for v in scope]
+        possible = table > -np.inf
+        for axis, states in enumerate(open_states):
+            possible = possible & states.reshape([-1 if a == axis else 1 for a in range(len(scope))])
+        for axis, (v, states) in enumerate(zip(scope, open_states, strict=True)):
+            supported = possible.any(axis=tuple(a for a in range(len(scope)) if a != axis))
+            if (states & ~supported).any():
+                states &= supported
+                waiting.update(around[v])
+
+
+def _kept_factors(
+    model: MarkovRandomField, factors: _Factors, fixed: IntArray, kept_state: BoolArray
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Scopes and tables of the factors between kept states, for the constructor."""
+    number, starts = np.cumsum(fixed < 0) - 1, model.unary_offsets
+    scopes = sorted(factors)
+    cut = [factors[s][np.ix_(*(kept_state[starts[v] : starts[v + 1]] for v in s))].reshape(-1) for s in scopes]
+    sizes = np.array([len(scope) for scope in scopes], dtype=np.int64)
+    variables = number[np.array([v for scope in scopes for v in scope], dtype=np.int64)]
+    return offsets_of(sizes), variables, np.concatenate(cut) if cut else np.zeros(0)
 
 
 def _runs(items: IntArray, sizes: IntArray) -> tuple[IntArray, IntArray]:

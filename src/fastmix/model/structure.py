@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +40,8 @@ class Structure:
     """A graph with state counts, and everything that follows from them: made once, shared by all models on it.
 
     Terms over one and two variables are the fast path: a vector per variable and a table per edge. Terms over three or
-    more variables are listed by their scopes; no model has any yet.
+    more variables are listed by their scopes; every two variables of a scope are also an edge, whose table may be 0,
+    so that the edges are all pairs of neighbors.
 
     Parameters
     ----------
@@ -47,8 +49,8 @@ class Structure:
     edges : int array (m, 2)
         With i < j in every row, in lexicographic order, each once.
     scope_starts, scope_variables : int arrays (f + 1,) and (sum of sizes,)
-        Scope a of a term over more than two variables is ``scope_variables[scope_starts[a]:scope_starts[a + 1]]``; its
-        table has the last variable fastest.
+        Scope a of a term over more than two variables is ``scope_variables[scope_starts[a]:scope_starts[a + 1]]``, in
+        ascending order; its table has the last variable fastest. Scopes are in lexicographic order, each once.
 
     Attributes
     ----------
@@ -70,7 +72,13 @@ class Structure:
     factor_offsets: IntArray = field(init=False)
 
     @classmethod
-    def of(cls, num_states: ArrayLike, edges: ArrayLike) -> Structure:
+    def of(
+        cls,
+        num_states: ArrayLike,
+        edges: ArrayLike,
+        scope_starts: ArrayLike | None = None,
+        scope_variables: ArrayLike | None = None,
+    ) -> Structure:
         """The structure of checked arrays.
 
         Raises
@@ -88,7 +96,13 @@ class Structure:
             raise ModelError(
                 "edges must be in lexicographic order, each once; MarkovRandomField.from_tables sorts and merges"
             )
-        return cls(counts, pairs)
+        if scope_starts is None and scope_variables is None:
+            return cls(counts, pairs)
+        starts, variables = _as_scopes(scope_starts, scope_variables, n)
+        structure = cls(counts, pairs, starts, variables)
+        if len(structure.scope_pairs) and structure.scope_pairs.min() < 0:
+            raise ModelError("edges must hold every pair of a scope; MarkovRandomField.from_factors adds them")
+        return structure
 
     def __post_init__(self) -> None:
         ends = self.num_states[self.edges]
@@ -105,6 +119,9 @@ class Structure:
     def _table_sizes(self) -> IntArray:
         if not self.num_factors:
             return np.zeros(0, dtype=np.int64)
+        logs = np.add.reduceat(np.log2(self.num_states[self.scope_variables]), self.scope_starts[:-1])
+        if logs.max() > 62.0:
+            raise ModelError("the table of a factor must have fewer than 2^62 entries")
         return np.multiply.reduceat(self.num_states[self.scope_variables], self.scope_starts[:-1])
 
     @property
@@ -121,6 +138,43 @@ class Structure:
     def num_factors(self) -> int:
         """Number of terms over three or more variables."""
         return len(self.scope_starts) - 1
+
+    @property
+    def scopes(self) -> list[IntArray]:
+        """Variables of every term over three or more of them."""
+        return np.split(self.scope_variables, self.scope_starts[1:-1]) if self.num_factors else []
+
+    @property
+    def max_scope(self) -> int:
+        """Variables of the largest term."""
+        return int(np.diff(self.scope_starts).max(initial=min(self.num_variables, 2 if self.num_edges else 1)))
+
+    @cached_property
+    def factor_strides(self) -> IntArray:
+        """Steps in the table of its factor that the states of every member of ``scope_variables`` make."""
+        steps = np.ones(len(self.scope_variables), dtype=np.int64)
+        sizes, counts = np.diff(self.scope_starts), self.num_states[self.scope_variables]
+        last = self.scope_starts[1:] - 1
+        for back in range(1, int(sizes.max(initial=1))):
+            here = last[sizes > back] - back
+            steps[here] = steps[here + 1] * counts[here + 1]
+        steps.setflags(write=False)
+        return steps
+
+    @cached_property
+    def scope_pairs(self) -> IntArray:
+        """The edges of all pairs of every scope, -1 where there is none."""
+        keys = self.edges[:, 0] * np.int64(self.num_variables) + self.edges[:, 1]
+        found = [np.zeros(0, dtype=np.int64)]
+        sizes = np.diff(self.scope_starts)
+        for size in np.unique(sizes).tolist():
+            members = self.scope_variables[self.scope_starts[:-1][sizes == size][:, None] + np.arange(size)]
+            first, second = np.triu_indices(size, 1)
+            wanted = (members[:, first] * np.int64(self.num_variables) + members[:, second]).reshape(-1)
+            places = np.searchsorted(keys, wanted)
+            places[places == len(keys)] = 0
+            found.append(np.where(keys[places] == wanted, places, -1) if len(keys) else np.full(len(wanted), -1))
+        return np.concatenate(found)
 
     @cached_property
     def adjacency(self) -> Adjacency:
@@ -166,3 +220,21 @@ class Structure:
     def __reduce__(self) -> tuple[Any, ...]:
         # Arrays come back from a pickle writable: going through the constructor locks them again.
         return Structure, (self.num_states, self.edges, self.scope_starts, self.scope_variables)
+
+
+def _as_scopes(scope_starts: ArrayLike | None, scope_variables: ArrayLike | None, n: int) -> tuple[IntArray, IntArray]:
+    """Scopes as checked arrays."""
+    starts, variables = (
+        _checks.as_whole_numbers(name, [] if values is None else values)
+        for name, values in (("scope_starts", scope_starts), ("scope_variables", scope_variables))
+    )
+    if not len(starts) or starts[0] != 0 or starts[-1] != len(variables) or (np.diff(starts) < 3).any():
+        raise ModelError("scope_starts must begin at 0, end at the number of scope_variables, and rise by 3 or more")
+    if variables.size and not (variables.min() >= 0 and variables.max() < n):
+        raise ModelError(f"scope_variables must be from 0 to {n - 1}")
+    rising = np.diff(variables) > 0
+    rising[starts[1:-1] - 1] = True
+    scopes = [tuple(scope) for scope in np.split(variables, starts[1:-1])] if len(starts) > 1 else []
+    if not rising.all() or any(a >= b for a, b in pairwise(scopes)):
+        raise ModelError("scopes must be ascending, in lexicographic order, each once; from_factors sorts and merges")
+    return starts, variables

@@ -1,0 +1,108 @@
+"""Evidence by names, as people type it: ``SAO2=LOW,BP=HIGH``, or a JSON object."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fastmix.model import MarkovRandomField
+
+__all__ = ["parse_observations", "parse_observations_json"]
+
+
+def parse_observations(text: str, model: MarkovRandomField) -> dict[int, int]:
+    """Observed states by variable, as numbers, from pairs such as ``SAO2=LOW, 3=1``.
+
+    Variables and states are names or numbers; a name that holds a comma or an equals sign stands in double quotes
+    (two of them for a quote inside).
+
+    Raises
+    ------
+    ValueError
+        If a pair is incomplete, or a variable or state is unknown (the nearest name is given) or named twice.
+
+    Examples
+    --------
+    >>> model = MarkovRandomField.ising([(0, 1)], 1.0, variable_names=["rain, heavy", "wet"])
+    >>> parse_observations('"rain, heavy"=1, wet=0', model)
+    {0: 1, 1: 0}
+    """
+    return _numbered(_pairs(text), model)
+
+
+def parse_observations_json(text: str, model: MarkovRandomField) -> dict[int, int]:
+    """The same from a JSON object, ``{"SAO2": "LOW", "3": 1}``."""
+    try:
+        pairs = json.loads(text, object_pairs_hook=list)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"evidence must be a JSON object of variables and states: {error}") from None
+    if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
+        raise ValueError("evidence must be a JSON object of variables and states")
+    return _numbered(pairs, model)
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    for part in _split(text, ","):
+        if not part.strip():
+            raise ValueError(f"evidence must be pairs such as A=x,B=y, got an empty pair in {text!r}")
+        name, *state = _split(part, "=")
+        if len(state) != 1 or not state[0].strip() or not name.strip():
+            raise ValueError(f"evidence must be pairs such as A=x,B=y, got {part.strip()!r}")
+        yield _unquoted(name), _unquoted(state[0])
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Parts between separators that are not inside quotes."""
+    parts, quoted = [""], False
+    for c in text:
+        quoted ^= c == '"'
+        if c == separator and not quoted:
+            parts.append("")
+        else:
+            parts[-1] += c
+    if quoted:
+        raise ValueError(f"evidence has a quote that does not end: {text.strip()!r}")
+    return parts
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    return text[1:-1].replace('""', '"') if len(text) > 1 and text[0] == text[-1] == '"' else text
+
+
+def _numbered(pairs: Iterator[tuple[str, Any]] | list[tuple[str, Any]], model: MarkovRandomField) -> dict[int, int]:
+    index = {name: i for i, name in enumerate(model.variable_names or ())}
+    observed: dict[int, int] = {}
+    for name, state in pairs:
+        variable = _place(name, index, model.num_variables, f"variable {name!r}")
+        if variable in observed:
+            raise ValueError(f"evidence must name each variable once, got {name!r} twice")
+        states = {} if model.state_names is None else {s: k for k, s in enumerate(model.state_names[variable])}
+        what = f"state {state!r} of variable {name!r}"
+        observed[variable] = _place(state, states, int(model.num_states[variable]), what)
+    return observed
+
+
+def _place(given: Any, names: dict[str, int], count: int, what: str) -> int:
+    """Number of a name, or of a number given as such."""
+    if isinstance(given, str) and given in names:
+        return names[given]
+    if isinstance(given, int) and not isinstance(given, bool):
+        number = given
+    elif isinstance(given, str) and given.isascii() and given.isdigit():
+        number = int(given)
+    else:
+        raise ValueError(f"evidence: there is no {what}{_hint(given, list(names), count)}")
+    if number >= count or number < 0:
+        raise ValueError(f"evidence: there is no {what}{_hint(given, list(names), count)}")
+    return number
+
+
+def _hint(given: Any, names: Sequence[str], count: int) -> str:
+    if not names:
+        return f", only numbers from 0 to {count - 1}"
+    if near := difflib.get_close_matches(str(given), names, 1, 0.0):
+        return f"; the nearest is {near[0]!r}"
+    return f"; the nearest is {names[0]!r}"

@@ -1,0 +1,79 @@
+"""Evidence as people type it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastmix import MarkovRandomField
+from fastmix.io.observations import parse_observations, parse_observations_json
+
+NAMES = ["SAO2", "BP", "a, b", 'quo"te', "x=y", "7"]
+STATES = [["LOW", "NORMAL", "HIGH"], ["LOW", "HIGH"], ["0", "1"], ["on, off", "on"], ["=", "=="], ["1", "0"]]
+
+
+def model() -> MarkovRandomField:
+    unary = [[0.0] * len(states) for states in STATES]
+    return MarkovRandomField.from_tables(unary, [], [], variable_names=NAMES, state_names=STATES)
+
+
+def quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+@given(st.dictionaries(st.integers(0, 5), st.integers(0, 10)))
+def test_what_is_written_is_read(choice: dict[int, int]) -> None:
+    observed = {i: k % len(STATES[i]) for i, k in choice.items()}
+    if not observed:
+        return
+    text = " , ".join(f"{quoted(NAMES[i])} = {quoted(STATES[i][k])}" for i, k in observed.items())
+    assert parse_observations(text, model()) == observed
+    named = json.dumps({NAMES[i]: STATES[i][k] for i, k in observed.items()})
+    assert parse_observations_json(named, model()) == observed
+
+
+def test_numbers_names_first() -> None:
+    assert parse_observations("SAO2=2,1=0", model()) == {0: 2, 1: 0}
+    assert parse_observations("7=1", model()) == {5: 0}  # a variable called 7, whose first state is called 1
+    assert parse_observations_json('{"BP": 1, "0": "LOW"}', model()) == {1: 1, 0: 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("SAO3=LOW", "no variable 'SAO3'; the nearest is 'SAO2'"),
+        ("SAO2=HIHG", "no state 'HIHG' of variable 'SAO2'; the nearest is 'HIGH'"),
+        ("SAO2=LOW,SAO2=LOW", "'SAO2' twice"),
+        ("SAO2=LOW,0=LOW", "'0' twice"),
+        ("SAO2", "pairs such as"),
+        ("SAO2=", "pairs such as"),
+        ("", "empty pair"),
+        ("SAO2=LOW,,BP=LOW", "empty pair"),
+        ('"SAO2=LOW', "does not end"),
+        ("SAO2=7", "no state '7'"),
+        ("99=0", "no variable '99'"),
+    ],
+)
+def test_mistakes_are_named(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match="evidence") as caught:
+        parse_observations(text, model())
+    assert said in str(caught.value)
+
+
+BAD = ["[1]", "3", "{", '{"SAO2": null}', '{"SAO2": true}', '{"SAO2": ["LOW"]}', "[" * 9999]
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_bad_json(text: str) -> None:
+    with pytest.raises(ValueError, match="evidence"):
+        parse_observations_json(text, model())
+
+
+def test_a_model_without_names() -> None:
+    plain = MarkovRandomField.ising([(0, 1)], 1.0)
+    assert parse_observations("0=1", plain) == {0: 1}
+    with pytest.raises(ValueError, match="only numbers from 0 to 1"):
+        parse_observations("A=1", plain)
