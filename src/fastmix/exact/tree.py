@@ -1,0 +1,630 @@
+"""Exact inference on factors over any scopes: log Z, marginals, draws and the most probable configuration.
+
+Eliminating the variables one by one, in an order of :mod:`fastmix.exact.search`, multiplies the tables that have the
+variable and sums it out. The tables of one variable are joined in pairs, the smallest first, and the last product is
+summed on the way, so that no clique table is stored. The result is one sequence of sums of products of two tables.
+
+Its derivatives, in reverse, give every marginal without a division: the marginal of a factor is its table times the
+derivative of Z with respect to it. Tables are kept in ordinary arithmetic, scaled, as long as the smallest positive
+entries rule out underflow; if they do not, all is done again in logarithms. Draws and the most probable configuration
+go back through the same sequence, variable by variable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix._clock import NO_LIMIT, Clock
+from fastmix._memory import format_bytes
+from fastmix.errors import ModelError, ResourceError
+from fastmix.exact.search import Order, find_order
+from fastmix.exact.support import Factors
+
+__all__ = ["Answer", "Tree", "plan_tree"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_JOINED = 256  # entries up to which the factors of one variable are joined beforehand
+# A sequence whose tables and operations are below these is done with NumPy, and needs no compiler.
+_NUMPY_ENTRIES = 1 << 13
+_NUMPY_TOTAL = 1 << 18
+_PIECE = 1 << 26  # entries worked off between two looks at the clock
+# Tables are scaled when their largest entry leaves this range. A product of tables whose positive entries range over
+# less than exp(_LOG_RANGE) cannot underflow: the smallest normal double is exp(-708).
+_SCALES = 1e-15, 1e15
+_LOG_RANGE = 600.0
+_SMALLEST_TOTAL = 1e-200  # of what derivatives times tables must add up to
+_SECONDS_PER_ENTRY = 3e-9  # of a clique visited three times
+_SECONDS_PER_BYTE = 1.5e-10  # of memory touched for the first time
+_SECONDS_PER_STEP = 4e-5
+
+
+class _Underflow(Exception):
+    """A product of tables in ordinary arithmetic could underflow: use logs."""
+
+
+class _Step(NamedTuple):
+    """``out`` = sum of ``first`` times ``second`` over ``groups``; in place where ``out`` is ``first``."""
+
+    out: int
+    first: int
+    second: int  # -1 for a table of ones
+    groups: IntArray
+    entries: float
+
+
+class _Leaf(NamedTuple):
+    """Factors joined: their numbers, and the flat table of logs with the largest entry taken out."""
+
+    members: list[int]
+    log_table: FloatArray
+    log_scale: float
+
+
+class Answer(NamedTuple):
+    """Log Z, the marginal of every variable and, where asked for, of every factor (flat, as its table)."""
+
+    log_z: float
+    marginals: list[FloatArray]
+    factor_marginals: list[FloatArray] | None
+    arithmetic: str
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """The sequence of sums and products for one set of factors, its cost known before anything is allocated.
+
+    Attributes
+    ----------
+    factors : Factors
+    order : Order
+    scopes : list of tuples
+        Of all tables, the outermost axis first: leaves, then those that are computed.
+    sizes : list of int
+        Their entries.
+    leaves : list
+        The first tables: factors joined.
+    steps : list
+    last : list of tuples
+        By variable, the tables whose product is summed over it.
+    required_bytes : int
+        Peak memory of :meth:`marginals`.
+    """
+
+    factors: Factors
+    order: Order
+    scopes: list[tuple[int, ...]]
+    sizes: list[int]
+    leaves: list[_Leaf]
+    steps: list[_Step]
+    last: list[tuple[int, ...]]
+    required_bytes: int
+
+    @property
+    def treewidth(self) -> int:
+        """Largest clique minus one: an upper bound on the treewidth of the graph."""
+        return self.order.width
+
+    @property
+    def seconds(self) -> float:
+        """Estimate of the time that :meth:`marginals` takes, touching its memory included."""
+        entries = sum([s.entries for s in self.steps])
+        steps = _SECONDS_PER_STEP * len(self.steps)
+        return _SECONDS_PER_ENTRY * entries + _SECONDS_PER_BYTE * self.required_bytes + steps
+
+    def log_z(self, clock: Clock = NO_LIMIT) -> float:
+        """Log Z alone, a third of the time of :meth:`marginals`."""
+        return self._collect("sum", clock).log_z
+
+    def marginals(self, *, of_factors: bool = False, clock: Clock = NO_LIMIT) -> Answer:
+        """Log Z and all marginals.
+
+        Parameters
+        ----------
+        of_factors : bool
+            Whether to give the marginal of every factor's scope too. A factor of zeros asks for the marginal of any
+            other scope.
+        clock : Clock
+            An :class:`fastmix._clock.OutOfTimeError` where it runs out.
+
+        Raises
+        ------
+        ModelError
+            If no configuration has positive probability.
+        """
+        try:
+            run = self._collect("linear", clock)
+            beliefs = run.beliefs()
+        except _Underflow:
+            run = _Run(self, "log", clock)
+            run.collect()
+            beliefs = run.beliefs()
+        return self._read(run, beliefs, of_factors)
+
+    def draw(self, num_draws: int, rng: np.random.Generator, clock: Clock = NO_LIMIT) -> IntArray:
+        """Independent exact configurations (num_draws, n)."""
+        return self._collect("sum", clock).trace(num_draws, rng)
+
+    def most_probable(self, clock: Clock = NO_LIMIT) -> tuple[float, IntArray]:
+        """The largest log-weight of a configuration, and one that has it."""
+        run = _Run(self, "max", clock)
+        run.collect()
+        return run.log_z, run.trace(1, None)[0]
+
+    def _collect(self, _: str, clock: Clock) -> _Run:
+        run = _Run(self, "linear", clock)
+        try:
+            run.collect()
+        except _Underflow:
+            run = _Run(self, "log", clock)
+            run.collect()
+        return run
+
+    def _read(self, run: _Run, beliefs: list[FloatArray], of_factors: bool) -> Answer:
+        factors, states = self.factors, self.factors.num_states
+        by_factor: list[FloatArray] = [np.empty(0)] * len(factors.scopes) if of_factors else []
+        by_variable: list[FloatArray | None] = [None] * len(states)
+        for leaf, scope, belief in zip(self.leaves, self.scopes, beliefs, strict=False):
+            belief = belief.reshape([states[v] for v in scope])
+            for axis, v in enumerate(scope):
+                if by_variable[v] is None:
+                    by_variable[v] = belief.sum(axis=tuple([a for a in range(len(scope)) if a != axis]))
+            if of_factors:
+                place = {v: axis for axis, v in enumerate(scope)}
+                for f in leaf.members:
+                    axes = [place[v] for v in factors.scopes[f]]
+                    rest = tuple([a for a in range(len(scope)) if a not in axes])
+                    table = belief.sum(axis=rest) if rest else belief
+                    kept = sorted(axes)
+                    by_factor[f] = table.transpose([kept.index(a) for a in axes]).reshape(-1)
+        marginals = [np.full(s, 1.0 / s) if m is None else m for s, m in zip(states, by_variable, strict=True)]
+        return Answer(run.log_z, marginals, by_factor if of_factors else None, run.arithmetic)
+
+
+def plan_tree(
+    factors: Factors,
+    *,
+    memory_limit: float = math.inf,
+    order: Order | None = None,
+    clock: Clock = NO_LIMIT,
+    seed: int = 0,
+) -> Tree:
+    """The sequence for some factors, within a memory limit, before any table is allocated.
+
+    Parameters
+    ----------
+    factors : Factors
+        Reduced by evidence; variables of one state are allowed.
+    memory_limit : float
+        Bytes.
+    order : Order, optional
+        Searched for by default.
+    clock : Clock
+    seed : int
+        Of the search.
+
+    Raises
+    ------
+    ResourceError
+        If the memory needed is over the limit; it carries the treewidth and the bytes.
+
+    Examples
+    --------
+    >>> factors = Factors([2, 2], [(0, 1)], [np.log([0.1, 0.2, 0.3, 0.4])])
+    >>> answer = plan_tree(factors).marginals()
+    >>> round(answer.log_z, 12) + 0.0, answer.marginals[1].round(3).tolist()
+    (0.0, [0.4, 0.6])
+    """
+    if order is None:
+        states = [int(s) for s in factors.num_states]
+        order = find_order(states, factors.scopes, clock=clock, seed=seed, max_entries=memory_limit / 8)
+    # A message is a clique without its first variable.
+    most = float(max(factors.num_states, default=1))
+    if 8.0 * order.total_entries / most > memory_limit:
+        _refuse(order, 8.0 * order.total_entries / most, memory_limit, "at least ")
+    clock.check()
+    tree = _Planner(factors, order).plan()
+    if tree.required_bytes > memory_limit:
+        _refuse(order, tree.required_bytes, memory_limit)
+    clock.check()
+    return tree
+
+
+def _refuse(order: Order, required: float, limit: float, qualifier: str = "") -> None:
+    raise ResourceError(
+        f"exact inference needs {qualifier}{format_bytes(required)} "
+        f"(treewidth {'' if order.is_exact else 'about '}{order.width}), "
+        f"over the limit of {format_bytes(limit)}; "
+        "raise memory_limit, give evidence that cuts the graph, or use an approximate method",
+        required_bytes=int(min(required, 2.0**62)),
+        limit_bytes=int(min(limit, 2.0**62)),
+        treewidth=order.width,
+    )
+
+
+class _Planner:
+    """Goes through an order of elimination and writes the steps."""
+
+    def __init__(self, factors: Factors, order: Order) -> None:
+        self.factors, self.order = factors, order
+        self.states = [int(s) for s in factors.num_states]
+        self.sequence = order.order.tolist()
+        self.place = [0] * len(self.sequence)
+        for p, v in enumerate(self.sequence):
+            self.place[v] = p
+        self.scopes: list[tuple[int, ...]] = []
+        self.sizes: list[int] = []
+        self.strides: list[dict[int, int]] = []
+        self.steps: list[_Step] = []
+
+    def plan(self) -> Tree:
+        place = self.place
+        own: list[list[int]] = [[] for _ in self.sequence]
+        for f, scope in enumerate(self.factors.scopes):
+            if scope:
+                own[min(scope, key=place.__getitem__)].append(f)
+        waiting: list[list[int]] = [[] for _ in self.sequence]
+        leaves = []
+        for v in self.sequence:
+            for leaf, scope in self._leaves(own[v]):
+                waiting[v].append(self._table(scope))
+                leaves.append(leaf)
+        last: list[tuple[int, ...]] = [()] * len(self.sequence)
+        for v in self.sequence:
+            items = self._join(waiting[v], len(leaves))
+            last[v] = tuple(items)
+            if not items:
+                continue
+            out = self._product(items[0], items[1] if len(items) > 1 else -1, v)
+            if self.scopes[out]:
+                waiting[min(self.scopes[out], key=place.__getitem__)].append(out)
+        required = 8.0 * (sum(self.sizes) + self._peak_of_derivatives())
+        return Tree(
+            self.factors, self.order, self.scopes, self.sizes, leaves, self.steps, last, int(min(required, 2.0**62))
+        )
+
+    def _table(self, scope: tuple[int, ...]) -> int:
+        stride, strides = 1, {}
+        for v in reversed(scope):
+            strides[v] = stride
+            stride *= self.states[v]
+        self.scopes.append(scope)
+        self.sizes.append(stride)
+        self.strides.append(strides)
+        return len(self.scopes) - 1
+
+    def _leaves(self, members: list[int]) -> list[tuple[_Leaf, tuple[int, ...]]]:
+        """The factors of one variable, joined while they are small."""
+        states, tables, scopes = self.states, self.factors.tables, self.factors.scopes
+        groups: list[tuple[set[int], list[int]]] = []
+        for f in sorted(members, key=lambda f: -len(tables[f])):
+            for union, group in groups:
+                both = union.union(scopes[f])
+                if len(both) == len(union) or math.prod([states[v] for v in both]) <= _JOINED:
+                    union |= both
+                    group.append(f)
+                    break
+            else:
+                groups.append((set(scopes[f]), [f]))
+        result = []
+        for union, group in groups:
+            scope = tuple(sorted(union, key=self.place.__getitem__))
+            total: FloatArray | float = 0.0
+            for f in group:
+                axes = sorted(range(len(scopes[f])), key=lambda axis: self.place[scopes[f][axis]])  # noqa: B023
+                table = tables[f].reshape([states[v] for v in scopes[f]]).transpose(axes)
+                if len(group) > 1:
+                    table = table.reshape([states[v] if v in scopes[f] else 1 for v in scope])
+                total = total + table
+            flat = np.ascontiguousarray(total, dtype=np.float64).reshape(-1)
+            top = float(flat.max())
+            if top == -np.inf:
+                raise ModelError("no configuration has positive probability: the factors of a variable forbid all")
+            result.append((_Leaf(group, flat - top, top), scope))
+        return result
+
+    def _join(self, items: list[int], num_leaves: int) -> list[int]:
+        """Multiply tables of one variable, the smallest unions first, until two are left."""
+        items = list(items)
+        if len(items) > 2:  # leaves that fit into a message change it in place
+            messages = [t for t in items if t >= num_leaves]
+            kept = []
+            for t in items:
+                if t < num_leaves and len(messages):
+                    within = [m for m in messages if all([v in self.strides[m] for v in self.scopes[t]])]
+                    if within:
+                        smallest = min(within, key=self.sizes.__getitem__)
+                        self._step(smallest, smallest, t)
+                        continue
+                kept.append(t)
+            items = kept
+        by_scope: dict[frozenset[int], int] = {}
+        for t in items if len(items) > 2 else ():
+            key = frozenset(self.scopes[t])
+            by_scope[key] = self._product(by_scope[key], t) if key in by_scope else t
+        if by_scope:
+            items = list(by_scope.values())
+        while len(items) > 2:
+            items.sort(key=self.sizes.__getitem__)
+            best, pair = math.inf, (0, 1)
+            for i in range(min(len(items), 12)):
+                for j in range(i):
+                    extra = [self.states[v] for v in self.scopes[items[j]] if v not in self.strides[items[i]]]
+                    union = self.sizes[items[i]] * math.prod(extra)
+                    if union < best:
+                        best, pair = union, (j, i)
+            second, first = items.pop(pair[1]), items.pop(pair[0])
+            items.append(self._product(second, first))
+        if len(items) == 2 and self.sizes[items[0]] < self.sizes[items[1]]:
+            items.reverse()
+        return items
+
+    def _product(self, first: int, second: int, summed: int = -1) -> int:
+        scope = list(self.scopes[first])
+        if second >= 0:
+            scope += [v for v in self.scopes[second] if v not in self.strides[first]]
+        if summed >= 0:
+            scope.remove(summed)
+        out = self._table(tuple(sorted(scope, key=self.place.__getitem__)))
+        self._step(out, first, second)
+        return out
+
+    def _step(self, out: int, first: int, second: int) -> None:
+        a, o = self.strides[first], self.strides[out]
+        b = self.strides[second] if second >= 0 else {}
+        order = list(self.scopes[first])
+        order = [v for v in self.scopes[second] if v not in a] + order if second >= 0 else order
+        rows: list[list[int]] = []
+        entries = 1
+        for v in order:
+            n, x, y, z = self.states[v], a.get(v, 0), b.get(v, 0), o.get(v, 0)
+            if n == 1:
+                continue
+            entries *= n
+            if rows:
+                row = rows[-1]
+                if row[1] == x * n and row[2] == y * n and row[3] == z * n:
+                    row[0], row[1], row[2], row[3] = row[0] * n, x, y, z
+                    continue
+            rows.append([n, x, y, z])
+        if not rows:
+            rows.append([1, 0, 0, 0])
+        self.steps.append(_Step(out, first, second, np.array(rows, dtype=np.int64), float(entries)))
+
+    def _peak_of_derivatives(self) -> int:
+        """Entries of all derivatives that are held at once, going back through the steps."""
+        held = most = 0
+        for step in reversed(self.steps):
+            if step.out != step.first:
+                held += self.sizes[step.first] + (self.sizes[step.second] if step.second >= 0 else 0)
+                most = max(most, held)
+                held -= self.sizes[step.out]
+        return most
+
+
+class _Run:
+    """The tables of one run through the steps of a tree."""
+
+    def __init__(self, tree: Tree, arithmetic: str, clock: Clock) -> None:
+        self.tree, self.arithmetic, self.clock = tree, arithmetic, clock
+        self.is_log = arithmetic != "linear"
+        self.tables: list[FloatArray] = []
+        self.log_z = sum([leaf.log_scale for leaf in tree.leaves])
+        self.log_z += sum([float(t[0]) for s, t in zip(tree.factors.scopes, tree.factors.tables, strict=True) if not s])
+        self.log_z += sum(
+            [math.log(s) for s, items in zip(tree.factors.num_states, tree.last, strict=True) if not items]
+        )
+        if arithmetic == "max":
+            self.log_z -= sum(
+                [math.log(s) for s, items in zip(tree.factors.num_states, tree.last, strict=True) if not items]
+            )
+        self.ranges: list[float] = [0.0] * len(tree.scopes)
+        self.one = np.zeros(1) if self.is_log else np.ones(1)
+        small = max(tree.sizes, default=0) <= _NUMPY_ENTRIES and tree.order.total_entries <= _NUMPY_TOTAL
+        self.contract = _numpy_contract if small else _compiled_contract
+
+    def collect(self) -> None:
+        """Forward: all tables and log Z."""
+        tree = self.tree
+        flat = np.concatenate([leaf.log_table for leaf in tree.leaves]) if tree.leaves else np.zeros(0)
+        ends = np.cumsum([len(leaf.log_table) for leaf in tree.leaves]).tolist()
+        if not self.is_log:
+            if ends:
+                starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
+                lows = np.minimum.reduceat(np.where(flat == -np.inf, 0.0, flat), starts)
+                self.ranges[: len(ends)] = (-lows).tolist()
+            flat = np.exp(flat)
+        self.tables = [flat[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+        arena = np.empty(sum(tree.sizes[len(ends) :]))
+        used = 0
+        for size in tree.sizes[len(ends) :]:
+            self.tables.append(arena[used : used + size])
+            used += size
+        for step in tree.steps:
+            self.clock.check()
+            a, o = self.tables[step.first], self.tables[step.out]
+            b = self.tables[step.second] if step.second >= 0 else self.one
+            log_range = self.ranges[step.first] + (self.ranges[step.second] if step.second >= 0 else 0.0)
+            if not self.is_log and log_range > _LOG_RANGE:
+                raise _Underflow
+            if step.out == step.first:
+                self.contract(a, b, o, step, 1, 2, 3, "log scale" if self.is_log else "scale", self.clock)
+            else:
+                self.contract(a, b, o, step, 1, 2, 3, self.arithmetic, self.clock)
+            self._normalise(step.out, o)
+
+    def _normalise(self, t: int, table: FloatArray) -> None:
+        if self.is_log:
+            high = float(table.max())
+            if high > -np.inf:
+                table -= high
+                self.log_z += high
+        else:
+            high, low = _extremes(table)
+            if high > 0.0:
+                self.ranges[t] = math.log(high / low) if low > 1e-290 else math.log(high) - math.log(low)
+                if not _SCALES[0] < high < _SCALES[1] or len(table) == 1:
+                    table /= high
+                    self.log_z += math.log(high)
+                return
+        if high <= (-np.inf if self.is_log else 0.0):
+            raise ModelError("no configuration has positive probability: hard constraints contradict each other")
+
+    def beliefs(self) -> list[FloatArray]:
+        """Backward: the marginal of every leaf."""
+        tree, log = self.tree, self.is_log
+        num_leaves = len(tree.leaves)
+        slopes: dict[int, FloatArray] = {}
+        beliefs: list[FloatArray] = [np.empty(0)] * num_leaves
+        for step in reversed(tree.steps):
+            self.clock.check()
+            slope = slopes.pop(step.out, None)
+            if slope is None:  # a root
+                slope = self.one
+            a = self.tables[step.first]
+            b = self.tables[step.second] if step.second >= 0 else self.one
+            if step.out == step.first:
+                belief = np.empty(len(b))
+                self.contract(a, slope, belief, step, 1, 3, 2, self.arithmetic, self.clock)
+                beliefs[step.second] = self._probabilities(belief)
+                self.contract(slope, b, slope, step, 1, 2, 3, "log scale" if log else "scale", self.clock)
+                slopes[step.out] = slope
+                continue
+            for t, other, co, ci in ((step.second, a, 2, 1), (step.first, b, 1, 2)):
+                if t < 0:
+                    continue
+                table = np.empty(tree.sizes[t])
+                self.contract(other, slope, table, step, ci, 3, co, self.arithmetic, self.clock)
+                if t < num_leaves:
+                    table = table + self.tables[t] if log else table * self.tables[t]
+                    beliefs[t] = self._probabilities(table)
+                    continue
+                high = float(table.max()) if log else _extremes(table)[0]
+                if log:
+                    table -= high
+                elif not high > 0.0:
+                    raise _Underflow
+                elif not _SCALES[0] < high < _SCALES[1]:
+                    table /= high
+                slopes[t] = table
+        return beliefs
+
+    def _probabilities(self, table: FloatArray) -> FloatArray:
+        if self.is_log:
+            table = np.exp(table - table.max())
+        total = table.sum()
+        if not total > _SMALLEST_TOTAL:
+            raise _Underflow
+        return np.asarray(table / total)
+
+    def trace(self, num_draws: int, rng: np.random.Generator | None) -> IntArray:
+        """Configurations drawn backwards through the order, or the most probable without a generator."""
+        tree = self.tree
+        states = np.zeros((num_draws, len(tree.last)), dtype=np.int64)
+        for v in reversed(tree.order.order.tolist()):
+            count = int(tree.factors.num_states[v])
+            logits = np.zeros((num_draws, count))
+            for t in tree.last[v]:
+                index = np.zeros(num_draws, dtype=np.int64)
+                stride, own = 1, 1
+                for u in reversed(tree.scopes[t]):
+                    if u == v:
+                        own = stride
+                    else:
+                        index += stride * states[:, u]
+                    stride *= int(tree.factors.num_states[u])
+                values = self.tables[t][index[:, None] + own * np.arange(count)]
+                if not self.is_log:
+                    with np.errstate(divide="ignore"):
+                        values = np.log(values)
+                logits += values
+            if rng is None:
+                states[:, v] = logits.argmax(axis=1)
+                continue
+            cumulative = np.cumsum(np.exp(logits - logits.max(axis=1, keepdims=True)), axis=1)
+            # random() is at most 1 - 2**-53, so the product is below the total also after rounding.
+            threshold = rng.random(num_draws) * cumulative[:, -1]
+            states[:, v] = (cumulative <= threshold[:, None]).sum(axis=1)
+        return states
+
+
+def _extremes(table: FloatArray) -> tuple[float, float]:
+    """Largest entry and the smallest positive one."""
+    if len(table) > _NUMPY_ENTRIES:
+        from fastmix.exact.loops import extremes
+
+        high, low = extremes(table)
+        return float(high), float(low)
+    high, low = float(table.max()), float(table.min())
+    if low == 0.0 < high:
+        low = float(table[table > 0.0].min())
+    return high, low
+
+
+def _numpy_contract(
+    a: FloatArray, b: FloatArray, o: FloatArray, step: _Step, ca: int, cb: int, co: int, mode: str, _: Clock
+) -> None:
+    """Fill o with the sum of a times b over the groups, whose strides are in the columns given."""
+    groups = step.groups
+    shape, outs = groups[:, 0].tolist(), groups[:, co].tolist()
+    x = np.ndarray(shape, np.float64, a, 0, (8 * groups[:, ca]).tolist())
+    y = np.ndarray(shape, np.float64, b, 0, (8 * groups[:, cb]).tolist())
+    summed = tuple([k for k, stride in enumerate(outs) if not stride])
+    left = [k for k, stride in enumerate(outs) if stride]
+    z = np.ndarray([shape[k] for k in left], np.float64, o, 0, [8 * outs[k] for k in left])
+    if mode == "scale":
+        z *= y
+    elif mode == "log scale":
+        z += y
+    elif mode == "linear":
+        every = list(range(len(shape)))
+        z[...] = np.einsum(x, every, y, every, left)
+    else:
+        total = x + y
+        top = np.asarray(total.max(axis=summed)) if summed else total
+        if mode == "log" and summed:
+            safe = np.where(top == -np.inf, 0.0, top)
+            sums = np.exp(total - np.expand_dims(safe, summed)).sum(axis=summed)
+            with np.errstate(divide="ignore"):
+                top = np.log(sums) + safe
+        z[...] = top
+
+
+def _compiled_contract(
+    a: FloatArray, b: FloatArray, o: FloatArray, step: _Step, ca: int, cb: int, co: int, mode: str, clock: Clock
+) -> None:
+    from fastmix.exact import loops
+
+    if mode == "linear":
+        o.fill(0.0)
+        passes = [loops.SUM]
+    elif mode == "scale":
+        passes = [loops.SCALE]
+    elif mode == "log scale":
+        passes = [loops.SCALE_LOG]
+    else:
+        o.fill(-np.inf)
+        passes = [loops.MAX] if mode == "max" else [loops.MAX, loops.SUM_EXP]
+    top, target = o, o
+    for which in passes:
+        if which == loops.SUM_EXP:
+            target = np.zeros(len(o))
+        if step.entries <= _PIECE:
+            loops.contract(a, b, target, step.groups, ca, cb, co, which, top, 0, -1)
+            continue
+        steps = loops.outer_count(step.groups, ca, cb, co)
+        pieces = min(steps, int(step.entries // _PIECE) + 1)
+        cuts = [steps * k // pieces for k in range(pieces + 1)]
+        for start, stop in zip(cuts, cuts[1:], strict=False):
+            clock.check()
+            loops.contract(a, b, target, step.groups, ca, cb, co, which, top, start, stop)
+    if target is not o:
+        with np.errstate(divide="ignore"):
+            o += np.log(target)
