@@ -10,10 +10,11 @@ import numpy as np
 
 from fastmix._jit import njit
 
-__all__ = ["MAX", "SCALE", "SCALE_LOG", "SUM", "SUM_EXP", "contract", "extremes", "outer_count"]
+__all__ = ["MAX", "SCALE", "SCALE_LOG", "SUM", "SUM_EXP", "contract", "extremes", "outer_count", "permute"]
 
 SUM, MAX, SUM_EXP, SCALE, SCALE_LOG = 0, 1, 2, 3, 4
 
+_TILE = 512  # entries of a tile that is visited by offsets
 _CHUNK = 1024  # entries of a run that stay in the first level of cache while an axis is summed
 
 # Sums may be reordered to vectorise; NaN and inf keep their meaning.
@@ -65,6 +66,18 @@ def _add_product_two(o, x, y, x2, y2):  # type: ignore[no-untyped-def]
 def _add_value(o, y):  # type: ignore[no-untyped-def]
     for i in range(len(o)):
         o[i] += y
+
+
+@_inner
+def _scale(o, y):  # type: ignore[no-untyped-def]
+    for i in range(len(o)):
+        o[i] *= y
+
+
+@_inner
+def _scale_by(o, y):  # type: ignore[no-untyped-def]
+    for i in range(len(o)):
+        o[i] *= y[i]
 
 
 @_inner
@@ -121,8 +134,13 @@ def _other_plane(mode, top, a, ia, b, ib, o, io, m, am, bm, om, n, an, bn, on): 
     """The same in logarithms, and products in place."""
     for _ in range(m):
         if mode == SCALE:
-            for i in range(n):
-                o[io + i * on] *= b[ib + i * bn]
+            if on == 1 and bn == 1:
+                _scale_by(o[io : io + n], b[ib : ib + n])
+            elif on == 1 and bn == 0:
+                _scale(o[io : io + n], b[ib])
+            else:
+                for i in range(n):
+                    o[io + i * on] *= b[ib + i * bn]
         elif mode == SCALE_LOG:
             for i in range(n):
                 o[io + i * on] += b[ib + i * bn]
@@ -161,15 +179,103 @@ def _choose(groups, ca, cb, co):  # type: ignore[no-untyped-def]
     return inner, mid
 
 
+@_inner
+def _tile(groups, columns, sums, limit, inside):  # type: ignore[no-untyped-def]
+    """Offsets of the entries of a tile in each of the tables: the groups of the smallest strides, marked ``inside``.
+
+    A group is taken in turn from each of the tables, so that a tile holds contiguous pieces of them all. Where
+    ``sums`` is a column, groups that it lacks vary slowest: no entry of that table is changed twice in a row.
+    """
+    count, size = len(groups), 1
+    inside[:] = False
+    while True:
+        added = False
+        for c in columns:
+            best = -1
+            for k in range(count):
+                if not inside[k] and groups[k, c] > 0 and (best < 0 or groups[k, c] < groups[best, c]):
+                    best = k
+            if best >= 0 and size * groups[best, 0] <= limit:
+                inside[best] = True
+                size *= groups[best, 0]
+                added = True
+        if not added:
+            break
+    offsets = np.zeros((len(columns), size), np.int64)
+    filled = 1
+    for late in range(2):
+        for k in range(count - 1, -1, -1):
+            if inside[k] and (sums >= 0 and groups[k, sums] == 0) == (late == 1):
+                for j in range(1, groups[k, 0]):
+                    for t in range(len(columns)):
+                        shift = j * groups[k, columns[t]]
+                        for i in range(filled):
+                            offsets[t, j * filled + i] = offsets[t, i] + shift
+                filled *= groups[k, 0]
+    return offsets
+
+
+@_inner
+def _contract_tile(a, ia, pa, b, ib, pb, o, io, po):  # type: ignore[no-untyped-def]
+    for i in range(len(po)):
+        o[io + po[i]] += a[ia + pa[i]] * b[ib + pb[i]]
+
+
+@njit(cache=True, nogil=True)
+def permute(source, target, groups):  # type: ignore[no-untyped-def]
+    """Copy a table to another layout; rows of ``groups`` are sizes, and strides in the two."""
+    inside = np.zeros(len(groups), np.bool_)
+    offsets = _tile(groups, (2, 1), -1, 2048, inside)
+    outer = np.empty(len(groups), np.int64)
+    depth, steps = 0, 1
+    for k in range(len(groups)):
+        if not inside[k]:
+            outer[depth] = k
+            depth += 1
+            steps *= groups[k, 0]
+    digits = np.zeros(len(groups), np.int64)
+    x, y = 0, 0
+    at, to = offsets[1], offsets[0]
+    for _ in range(steps):
+        for i in range(len(at)):
+            target[y + to[i]] = source[x + at[i]]
+        for d in range(depth - 1, -1, -1):
+            k = outer[d]
+            digits[d] += 1
+            x, y = x + groups[k, 1], y + groups[k, 2]
+            if digits[d] < groups[k, 0]:
+                break
+            digits[d] = 0
+            x, y = x - groups[k, 0] * groups[k, 1], y - groups[k, 0] * groups[k, 2]
+
+
 @njit(cache=True)
 def outer_count(groups, ca, cb, co):  # type: ignore[no-untyped-def]
-    """Steps over all groups but the two innermost loops."""
+    """Steps over all groups but the innermost loops."""
+    inside = np.zeros(len(groups), np.bool_)
     inner, mid = _choose(groups, ca, cb, co)
+    if _is_broken(groups, inner, ca, cb, co):
+        _tile(groups, (co, ca, cb), co, _TILE, inside)
+    else:
+        inside[inner] = True
+        if mid >= 0:
+            inside[mid] = True
     count = 1
     for k in range(len(groups)):
-        if k not in (inner, mid):
+        if not inside[k]:
             count *= groups[k, 0]
     return count
+
+
+@_inner
+def _is_broken(groups, inner, ca, cb, co):  # type: ignore[no-untyped-def]
+    """Whether the longest run is so short, in a table that is not, that offsets are faster than loops."""
+    if groups[inner, 0] >= 8 and max(groups[inner, ca], groups[inner, cb], groups[inner, co]) <= 1:
+        return False
+    entries = 1
+    for k in range(len(groups)):
+        entries *= groups[k, 0]
+    return entries >= 32 * _TILE
 
 
 @njit(cache=True, nogil=True)
@@ -194,8 +300,17 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
     depth = 0
     outer = np.empty(len(groups), np.int64)
     steps = 1
+    inside = np.zeros(len(groups), np.bool_)
+    offsets = np.zeros((3, 0), np.int64)
+    tiled = mode == SUM and _is_broken(groups, inner, ca, cb, co)
+    if tiled:
+        offsets = _tile(groups, (co, ca, cb), co, _TILE, inside)
+    else:
+        inside[inner] = True
+        if mid >= 0:
+            inside[mid] = True
     for k in range(len(groups)):
-        if k not in (inner, mid):
+        if not inside[k]:
             outer[depth] = k
             depth += 1
             steps *= groups[k, 0]
@@ -219,6 +334,9 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
         ia, ib, io = ia + digits[d] * groups[k, ca], ib + digits[d] * groups[k, cb], io + digits[d] * groups[k, co]
     for _ in range(start, stop):
         done = 0
+        if tiled:
+            _contract_tile(a, ia, offsets[1], b, ib, offsets[2], o, io, offsets[0])
+            done = n
         while done < n:
             size = min(chunk, n - done)
             ja, jb, jo = ia + done * an, ib + done * bn, io + done * on

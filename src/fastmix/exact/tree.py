@@ -35,6 +35,8 @@ _JOINED = 256  # entries up to which the factors of one variable are joined befo
 # A sequence whose tables and operations are below these is done with NumPy, and needs no compiler.
 _NUMPY_ENTRIES = 1 << 13
 _NUMPY_TOTAL = 1 << 18
+_SMALL_SHARE = 64  # of a clique that its factors may take when joined
+_LAYOUT_ENTRIES = 1 << 15  # of a clique whose layouts are chosen with care
 _PIECE = 1 << 26  # entries worked off between two looks at the clock
 # Tables are scaled when their largest entry leaves this range. A product of tables whose positive entries range over
 # less than exp(_LOG_RANGE) cannot underflow: the smallest normal double is exp(-708).
@@ -58,6 +60,7 @@ class _Step(NamedTuple):
     second: int  # -1 for a table of ones
     groups: IntArray
     entries: float
+    gemm: tuple[int, int, int, int] | None  # number and sizes of matrix products, where it is that
 
 
 class _Leaf(NamedTuple):
@@ -89,9 +92,11 @@ class Tree:
         Of all tables, the outermost axis first: leaves, then those that are computed.
     sizes : list of int
         Their entries.
-    leaves : list
-        The first tables: factors joined.
+    leaves : dict
+        Tables that are factors joined.
     steps : list
+    moves : dict
+        Tables that are computed in another layout than they are stored in.
     last : list of tuples
         By variable, the tables whose product is summed over it.
     required_bytes : int
@@ -102,8 +107,9 @@ class Tree:
     order: Order
     scopes: list[tuple[int, ...]]
     sizes: list[int]
-    leaves: list[_Leaf]
+    leaves: dict[int, _Leaf]
     steps: list[_Step]
+    moves: dict[int, IntArray]
     last: list[tuple[int, ...]]
     required_bytes: int
 
@@ -167,12 +173,13 @@ class Tree:
             run.collect()
         return run
 
-    def _read(self, run: _Run, beliefs: list[FloatArray], of_factors: bool) -> Answer:
+    def _read(self, run: _Run, beliefs: dict[int, FloatArray], of_factors: bool) -> Answer:
         factors, states = self.factors, self.factors.num_states
         by_factor: list[FloatArray] = [np.empty(0)] * len(factors.scopes) if of_factors else []
         by_variable: list[FloatArray | None] = [None] * len(states)
-        for leaf, scope, belief in zip(self.leaves, self.scopes, beliefs, strict=False):
-            belief = belief.reshape([states[v] for v in scope])
+        for t, leaf in self.leaves.items():
+            scope = self.scopes[t]
+            belief = beliefs[t].reshape([states[v] for v in scope])
             for axis, v in enumerate(scope):
                 if by_variable[v] is None:
                     by_variable[v] = belief.sum(axis=tuple([a for a in range(len(scope)) if a != axis]))
@@ -250,7 +257,11 @@ def _refuse(order: Order, required: float, limit: float, qualifier: str = "") ->
 
 
 class _Planner:
-    """Goes through an order of elimination and writes the steps."""
+    """Goes through an order of elimination and writes the steps.
+
+    A table has two layouts: ``scopes``, the order of axes in which it is best computed, and ``stored``, that in which
+    it is best read. The second is known when the table is used, after the first.
+    """
 
     def __init__(self, factors: Factors, order: Order) -> None:
         self.factors, self.order = factors, order
@@ -260,9 +271,10 @@ class _Planner:
         for p, v in enumerate(self.sequence):
             self.place[v] = p
         self.scopes: list[tuple[int, ...]] = []
+        self.stored: list[tuple[int, ...]] = []
         self.sizes: list[int] = []
-        self.strides: list[dict[int, int]] = []
-        self.steps: list[_Step] = []
+        self.leaves: dict[int, list[int]] = {}
+        self.plain: list[tuple[int, int, int, bool]] = []
 
     def plan(self) -> Tree:
         place = self.place
@@ -271,43 +283,46 @@ class _Planner:
             if scope:
                 own[min(scope, key=place.__getitem__)].append(f)
         waiting: list[list[int]] = [[] for _ in self.sequence]
-        leaves = []
-        for v in self.sequence:
-            for leaf, scope in self._leaves(own[v]):
-                waiting[v].append(self._table(scope))
-                leaves.append(leaf)
         last: list[tuple[int, ...]] = [()] * len(self.sequence)
         for v in self.sequence:
-            items = self._join(waiting[v], len(leaves))
+            items = self._join(waiting[v], self._add_leaves(own[v], waiting[v]))
             last[v] = tuple(items)
             if not items:
                 continue
             out = self._product(items[0], items[1] if len(items) > 1 else -1, v)
             if self.scopes[out]:
                 waiting[min(self.scopes[out], key=place.__getitem__)].append(out)
-        required = 8.0 * (sum(self.sizes) + self._peak_of_derivatives())
+        steps = [self._step(*step) for step in self.plain]
+        moves = {
+            t: _merge(self.states, scope, _strides(self.states, scope), _strides(self.states, stored))
+            for t, (scope, stored) in enumerate(zip(self.scopes, self.stored, strict=True))
+            if scope != stored and t not in self.leaves
+        }
+        leaves = {t: self._leaf(members, self.stored[t]) for t, members in self.leaves.items()}
+        moved = max([self.sizes[t] for t in moves], default=0)
+        required = 8.0 * (sum(self.sizes) + moved + self._peak_of_derivatives(steps))
         return Tree(
-            self.factors, self.order, self.scopes, self.sizes, leaves, self.steps, last, int(min(required, 2.0**62))
+            self.factors, self.order, self.stored, self.sizes, leaves, steps, moves, last, int(min(required, 2.0**62))
         )
 
     def _table(self, scope: tuple[int, ...]) -> int:
-        stride, strides = 1, {}
-        for v in reversed(scope):
-            strides[v] = stride
-            stride *= self.states[v]
         self.scopes.append(scope)
-        self.sizes.append(stride)
-        self.strides.append(strides)
+        self.stored.append(scope)
+        self.sizes.append(math.prod([self.states[v] for v in scope]))
         return len(self.scopes) - 1
 
-    def _leaves(self, members: list[int]) -> list[tuple[_Leaf, tuple[int, ...]]]:
-        """The factors of one variable, joined while they are small."""
+    def _add_leaves(self, members: list[int], messages: list[int]) -> list[int]:
+        """The factors of one variable, joined while they are small beside its clique."""
         states, tables, scopes = self.states, self.factors.tables, self.factors.scopes
+        limit = _JOINED
+        if messages and len(members) > 1:
+            clique = {v for t in messages for v in self.scopes[t]}.union(*[scopes[f] for f in members])
+            limit = max(limit, math.prod([states[v] for v in clique]) // _SMALL_SHARE)
         groups: list[tuple[set[int], list[int]]] = []
         for f in sorted(members, key=lambda f: -len(tables[f])):
             for union, group in groups:
                 both = union.union(scopes[f])
-                if len(both) == len(union) or math.prod([states[v] for v in both]) <= _JOINED:
+                if len(both) == len(union) or math.prod([states[v] for v in both]) <= limit:
                     union |= both
                     group.append(f)
                     break
@@ -315,49 +330,52 @@ class _Planner:
                 groups.append((set(scopes[f]), [f]))
         result = []
         for union, group in groups:
-            scope = tuple(sorted(union, key=self.place.__getitem__))
-            total: FloatArray | float = 0.0
-            for f in group:
-                axes = sorted(range(len(scopes[f])), key=lambda axis: self.place[scopes[f][axis]])  # noqa: B023
-                table = tables[f].reshape([states[v] for v in scopes[f]]).transpose(axes)
-                if len(group) > 1:
-                    table = table.reshape([states[v] if v in scopes[f] else 1 for v in scope])
-                total = total + table
-            flat = np.ascontiguousarray(total, dtype=np.float64).reshape(-1)
-            top = float(flat.max())
-            if top == -np.inf:
-                raise ModelError("no configuration has positive probability: the factors of a variable forbid all")
-            result.append((_Leaf(group, flat - top, top), scope))
+            t = self._table(tuple(sorted(union, key=self.place.__getitem__)))
+            self.leaves[t] = group
+            result.append(t)
         return result
 
-    def _join(self, items: list[int], num_leaves: int) -> list[int]:
+    def _leaf(self, members: list[int], scope: tuple[int, ...]) -> _Leaf:
+        states, tables, scopes = self.states, self.factors.tables, self.factors.scopes
+        total: FloatArray | float = 0.0
+        axis_of = {v: axis for axis, v in enumerate(scope)}
+        for f in members:
+            axes = sorted(range(len(scopes[f])), key=[axis_of[v] for v in scopes[f]].__getitem__)
+            table = tables[f].reshape([states[v] for v in scopes[f]]).transpose(axes)
+            if len(members) > 1:
+                table = table.reshape([states[v] if v in scopes[f] else 1 for v in scope])
+            total = total + table
+        flat = np.ascontiguousarray(total, dtype=np.float64).reshape(-1)
+        top = float(flat.max())
+        if top == -np.inf:
+            raise ModelError("no configuration has positive probability: the factors of a variable forbid all")
+        return _Leaf(members, flat - top, top)
+
+    def _join(self, messages: list[int], leaves: list[int]) -> list[int]:
         """Multiply tables of one variable, the smallest unions first, until two are left."""
-        items = list(items)
-        if len(items) > 2:  # leaves that fit into a message change it in place
-            messages = [t for t in items if t >= num_leaves]
-            kept = []
+        items = messages + leaves
+        if len(items) > 2 and messages:  # leaves that fit into a message change it in place
+            for t in leaves:
+                within = [m for m in messages if set(self.scopes[t]).issubset(self.scopes[m])]
+                if within:
+                    smallest = min(within, key=self.sizes.__getitem__)
+                    self.plain.append((smallest, smallest, t, False))
+                    items.remove(t)
+        if len(items) > 2:
+            by_scope: dict[frozenset[int], int] = {}
             for t in items:
-                if t < num_leaves and len(messages):
-                    within = [m for m in messages if all([v in self.strides[m] for v in self.scopes[t]])]
-                    if within:
-                        smallest = min(within, key=self.sizes.__getitem__)
-                        self._step(smallest, smallest, t)
-                        continue
-                kept.append(t)
-            items = kept
-        by_scope: dict[frozenset[int], int] = {}
-        for t in items if len(items) > 2 else ():
-            key = frozenset(self.scopes[t])
-            by_scope[key] = self._product(by_scope[key], t) if key in by_scope else t
-        if by_scope:
+                key = frozenset(self.scopes[t])
+                by_scope[key] = self._product(by_scope[key], t) if key in by_scope else t
             items = list(by_scope.values())
         while len(items) > 2:
             items.sort(key=self.sizes.__getitem__)
             best, pair = math.inf, (0, 1)
             for i in range(min(len(items), 12)):
                 for j in range(i):
-                    extra = [self.states[v] for v in self.scopes[items[j]] if v not in self.strides[items[i]]]
-                    union = self.sizes[items[i]] * math.prod(extra)
+                    within = self.scopes[items[i]]
+                    union = self.sizes[items[i]] * math.prod(
+                        [self.states[v] for v in self.scopes[items[j]] if v not in within]
+                    )
                     if union < best:
                         best, pair = union, (j, i)
             second, first = items.pop(pair[1]), items.pop(pair[0])
@@ -367,46 +385,111 @@ class _Planner:
         return items
 
     def _product(self, first: int, second: int, summed: int = -1) -> int:
-        scope = list(self.scopes[first])
-        if second >= 0:
-            scope += [v for v in self.scopes[second] if v not in self.strides[first]]
-        if summed >= 0:
-            scope.remove(summed)
-        out = self._table(tuple(sorted(scope, key=self.place.__getitem__)))
-        self._step(out, first, second)
-        return out
+        """The table of the product, summed over one variable, with the layouts that make it the fastest."""
+        a = self.scopes[first]
+        b = self.scopes[second] if second >= 0 else ()
+        new = tuple([v for v in b if v not in a])
+        shared = tuple([v for v in a if v in b and v != summed])
+        own = tuple([v for v in a if v not in b and v != summed])
+        sums = (summed,) if summed >= 0 else ()
+        size = {name: math.prod([self.states[v] for v in c]) for name, c in (("b", shared), ("m", own), ("n", new))}
+        count = self.states[summed] if summed >= 0 else 1
+        entries = size["b"] * size["m"] * size["n"] * count
+        gemm = False
+        scope = new + shared + own
+        if second >= 0 and entries >= _LAYOUT_ENTRIES:
+            plain = tuple([v for v in a if v != summed])
+            # For each way the layouts of the two tables and of the product, and the time by entry.
+            ways: list[tuple[float, tuple[int, ...], tuple[int, ...], tuple[int, ...], bool]] = []
+            for out in (scope, new + plain):
+                bare = b if second not in self.leaves else tuple([v for v in a if v in b]) + new
+                rate = self._rate(_merge(self.states, b + own, *[_strides(self.states, c) for c in (a, bare, out)]))
+                ways.append((rate * entries, a, bare, out, False))
+            if size["b"] >= 16:
+                ways.append((2.0 * entries, sums + own + shared, sums + new + shared, new + own + shared, False))
+            if size["m"] >= 16:
+                ways.append((1.8 * entries, shared + sums + own, shared + sums + new, shared + new + own, False))
+            if sums and min(count, size["m"], size["n"]) >= 4 and count * size["m"] * size["n"] >= 2048:
+                ways.append((0.5 * entries, shared + own + sums, shared + sums + new, shared + own + new, True))
+            costs = []
+            for cost, x, y, _, _ in ways:
+                for t, layout in ((first, x), (second, y)):
+                    if layout != self.scopes[t] and t not in self.leaves:
+                        cost += 4.0 * self.sizes[t]
+                costs.append(cost)
+            _, self.stored[first], self.stored[second], scope, gemm = ways[costs.index(min(costs))]
+        out_table = self._table(scope)
+        self.plain.append((out_table, first, second, gemm))
+        return out_table
 
-    def _step(self, out: int, first: int, second: int) -> None:
-        a, o = self.strides[first], self.strides[out]
-        b = self.strides[second] if second >= 0 else {}
-        order = list(self.scopes[first])
-        order = [v for v in self.scopes[second] if v not in a] + order if second >= 0 else order
-        rows: list[list[int]] = []
-        entries = 1
-        for v in order:
-            n, x, y, z = self.states[v], a.get(v, 0), b.get(v, 0), o.get(v, 0)
-            if n == 1:
-                continue
-            entries *= n
-            if rows:
-                row = rows[-1]
-                if row[1] == x * n and row[2] == y * n and row[3] == z * n:
-                    row[0], row[1], row[2], row[3] = row[0] * n, x, y, z
-                    continue
-            rows.append([n, x, y, z])
-        if not rows:
-            rows.append([1, 0, 0, 0])
-        self.steps.append(_Step(out, first, second, np.array(rows, dtype=np.int64), float(entries)))
+    @staticmethod
+    def _rate(rows: list[list[int]]) -> float:
+        """Nanoseconds by entry of the three sums of a step, measured once: runs in steps of one are fast."""
+        total = 0.0
+        for out in (1, 2, 3):
+            best = 2.0
+            for row in rows:
+                if max(row[1:]) <= 1 and row[0] >= 8:
+                    best = min(best, (0.6 if row[0] >= 16 else 0.9) + (0.1 if row[out] == 0 else 0.0))
+            total += best
+        return total
 
-    def _peak_of_derivatives(self) -> int:
+    def _step(self, out: int, first: int, second: int, gemm: bool) -> _Step:
+        states = self.states
+        a = self.stored[first]
+        b = self.stored[second] if second >= 0 else ()
+        o = self.stored[out] if out == first else self.scopes[out]
+        order = tuple([v for v in b if v not in a]) + a
+        entries = math.prod([states[v] for v in order])
+        if len(order) > 1 and entries > 64:  # the layout of the largest table goes first: its axes merge
+            largest = max((a, b, o), key=len)
+            order = tuple([v for v in order if v not in largest]) + largest
+        rows = _merge(states, order, _strides(states, a), _strides(states, b), _strides(states, o))
+        shape = None
+        if gemm:
+            shared = [states[v] for v in a if v in b and v in o]
+            shape = (
+                math.prod(shared),
+                math.prod([states[v] for v in a if v not in b]),
+                math.prod([states[v] for v in a if v not in o]),
+                math.prod([states[v] for v in b if v not in a]),
+            )
+        return _Step(out, first, second, rows, float(entries), shape)
+
+    def _peak_of_derivatives(self, steps: list[_Step]) -> int:
         """Entries of all derivatives that are held at once, going back through the steps."""
         held = most = 0
-        for step in reversed(self.steps):
+        for step in reversed(steps):
             if step.out != step.first:
                 held += self.sizes[step.first] + (self.sizes[step.second] if step.second >= 0 else 0)
                 most = max(most, held)
                 held -= self.sizes[step.out]
+                held -= sum([self.sizes[t] for t in (step.first, step.second) if t in self.leaves])
         return most
+
+
+def _strides(states: list[int], scope: tuple[int, ...]) -> dict[int, int]:
+    stride, strides = 1, {}
+    for v in reversed(scope):
+        strides[v] = stride
+        stride *= states[v]
+    return strides
+
+
+def _merge(states: list[int], order: tuple[int, ...], *strides: dict[int, int]) -> IntArray:
+    """Rows of sizes and strides of axes, those that follow each other in all tables as one."""
+    rows: list[list[int]] = []
+    for v in order:
+        n = states[v]
+        if n == 1:
+            continue
+        row = [n, *[s.get(v, 0) for s in strides]]
+        if rows and all([x == n * y for x, y in zip(rows[-1][1:], row[1:], strict=True)]):
+            row[0] *= rows.pop()[0]
+        rows.append(row)
+    if not rows:
+        rows.append([1, *[0] * len(strides)])
+    return np.array(rows, dtype=np.int64)
 
 
 class _Run:
@@ -416,7 +499,7 @@ class _Run:
         self.tree, self.arithmetic, self.clock = tree, arithmetic, clock
         self.is_log = arithmetic != "linear"
         self.tables: list[FloatArray] = []
-        self.log_z = sum([leaf.log_scale for leaf in tree.leaves])
+        self.log_z = sum([leaf.log_scale for leaf in tree.leaves.values()])
         self.log_z += sum([float(t[0]) for s, t in zip(tree.factors.scopes, tree.factors.tables, strict=True) if not s])
         self.log_z += sum(
             [math.log(s) for s, items in zip(tree.factors.num_states, tree.last, strict=True) if not items]
@@ -433,20 +516,21 @@ class _Run:
     def collect(self) -> None:
         """Forward: all tables and log Z."""
         tree = self.tree
-        flat = np.concatenate([leaf.log_table for leaf in tree.leaves]) if tree.leaves else np.zeros(0)
-        ends = np.cumsum([len(leaf.log_table) for leaf in tree.leaves]).tolist()
-        if not self.is_log:
-            if ends:
-                starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
+        arena = np.empty(sum(tree.sizes))
+        ends = np.cumsum(tree.sizes).tolist()
+        self.tables = [arena[b - size : b] for size, b in zip(tree.sizes, ends, strict=True)]
+        if tree.leaves:
+            flat = np.concatenate([leaf.log_table for leaf in tree.leaves.values()])
+            stops = np.cumsum([len(leaf.log_table) for leaf in tree.leaves.values()]).tolist()
+            starts = [0, *stops[:-1]]
+            if not self.is_log:
                 lows = np.minimum.reduceat(np.where(flat == -np.inf, 0.0, flat), starts)
-                self.ranges[: len(ends)] = (-lows).tolist()
-            flat = np.exp(flat)
-        self.tables = [flat[a:b] for a, b in zip([0, *ends], ends, strict=False)]
-        arena = np.empty(sum(tree.sizes[len(ends) :]))
-        used = 0
-        for size in tree.sizes[len(ends) :]:
-            self.tables.append(arena[used : used + size])
-            used += size
+                for t, low in zip(tree.leaves, lows.tolist(), strict=True):
+                    self.ranges[t] = -low
+                flat = np.exp(flat)
+            for t, start, stop in zip(tree.leaves, starts, stops, strict=True):
+                self.tables[t] = flat[start:stop]
+        spare = np.empty(max([tree.sizes[t] for t in tree.moves], default=0))
         for step in tree.steps:
             self.clock.check()
             a, o = self.tables[step.first], self.tables[step.out]
@@ -456,6 +540,10 @@ class _Run:
                 raise _Underflow
             if step.out == step.first:
                 self.contract(a, b, o, step, 1, 2, 3, "log scale" if self.is_log else "scale", self.clock)
+            elif step.out in tree.moves:
+                table = spare[: len(o)]
+                self.contract(a, b, table, step, 1, 2, 3, self.arithmetic, self.clock)
+                _permute(table, o, tree.moves[step.out])
             else:
                 self.contract(a, b, o, step, 1, 2, 3, self.arithmetic, self.clock)
             self._normalise(step.out, o)
@@ -477,12 +565,11 @@ class _Run:
         if high <= (-np.inf if self.is_log else 0.0):
             raise ModelError("no configuration has positive probability: hard constraints contradict each other")
 
-    def beliefs(self) -> list[FloatArray]:
+    def beliefs(self) -> dict[int, FloatArray]:
         """Backward: the marginal of every leaf."""
         tree, log = self.tree, self.is_log
-        num_leaves = len(tree.leaves)
         slopes: dict[int, FloatArray] = {}
-        beliefs: list[FloatArray] = [np.empty(0)] * num_leaves
+        beliefs: dict[int, FloatArray] = {}
         for step in reversed(tree.steps):
             self.clock.check()
             slope = slopes.pop(step.out, None)
@@ -497,12 +584,16 @@ class _Run:
                 self.contract(slope, b, slope, step, 1, 2, 3, "log scale" if log else "scale", self.clock)
                 slopes[step.out] = slope
                 continue
+            if step.out in tree.moves:
+                moved = np.empty(len(slope))
+                _permute(slope, moved, tree.moves[step.out][:, [0, 2, 1]])
+                slope = moved
             for t, other, co, ci in ((step.second, a, 2, 1), (step.first, b, 1, 2)):
                 if t < 0:
                     continue
                 table = np.empty(tree.sizes[t])
                 self.contract(other, slope, table, step, ci, 3, co, self.arithmetic, self.clock)
-                if t < num_leaves:
+                if t in tree.leaves:
                     table = table + self.tables[t] if log else table * self.tables[t]
                     beliefs[t] = self._probabilities(table)
                     continue
@@ -568,6 +659,20 @@ def _extremes(table: FloatArray) -> tuple[float, float]:
     return high, low
 
 
+def _permute(source: FloatArray, target: FloatArray, groups: IntArray) -> None:
+    """Copy a table to another layout."""
+    if len(source) > _NUMPY_ENTRIES:
+        from fastmix.exact.loops import permute
+
+        permute(source, target, groups)
+        return
+    shape = groups[:, 0].tolist()
+    views = [
+        np.ndarray(shape, np.float64, t, 0, (8 * groups[:, c]).tolist()) for t, c in ((source, 1), (target, 2))
+    ]
+    views[1][...] = views[0]
+
+
 def _numpy_contract(
     a: FloatArray, b: FloatArray, o: FloatArray, step: _Step, ca: int, cb: int, co: int, mode: str, _: Clock
 ) -> None:
@@ -602,6 +707,17 @@ def _compiled_contract(
 ) -> None:
     from fastmix.exact import loops
 
+    if step.gemm is not None and mode == "linear":
+        count, m, k, n = step.gemm
+        shapes = {1: (count, m, k), 2: (count, k, n), 3: (count, m, n)}
+        x, y, z = a.reshape(shapes[ca]), b.reshape(shapes[cb]), o.reshape(shapes[co])
+        if co == 3:
+            np.matmul(x, y, out=z)
+        elif co == 1:
+            np.matmul(y, x.transpose(0, 2, 1), out=z)
+        else:
+            np.matmul(x.transpose(0, 2, 1), y, out=z)
+        return
     if mode == "linear":
         o.fill(0.0)
         passes = [loops.SUM]
