@@ -105,8 +105,9 @@ def eliminate(start, logs, noise, weights, limit, order):  # type: ignore[no-unt
         Logs of the numbers of states.
     noise : float array (n,)
         Added to the scores.
-    weights : float array (3,)
-        Of the log of the table, of the log of one plus the fill, and of the fill, in the score; the lowest is next.
+    weights : float array (4,)
+        Of the log of the table, of the log of one plus the fill, of the fill, and of not having been in a separator
+        yet, in the score; the lowest is next.
     limit : float
         The run ends where the entries of all tables are more.
     order : int array (n,)
@@ -123,13 +124,14 @@ def eliminate(start, logs, noise, weights, limit, order):  # type: ignore[no-unt
     score, size = np.empty(n), np.empty(n)
     alive = np.arange(n)
     touched = np.empty(words, np.uint64)
+    outside = np.full(n, weights[3])
     by_fill = weights[1] != 0.0 or weights[2] != 0.0
     for v in range(n):
         degree = _members(adjacency[v], around)
         size[v] = logs[v]
         for k in range(degree):
             size[v] += logs[around[k]]
-        score[v] = weights[0] * size[v] + noise[v]
+        score[v] = weights[0] * size[v] + noise[v] + outside[v]
         if by_fill:
             fill = _fill(adjacency, v, around, degree)
             score[v] += weights[1] * np.log(1.0 + fill) + weights[2] * fill
@@ -161,10 +163,11 @@ def eliminate(start, logs, noise, weights, limit, order):  # type: ignore[no-unt
                 continue
             more = _members(adjacency[u], other)
             if inside:
+                outside[u] = 0.0
                 size[u] = logs[u]
                 for j in range(more):
                     size[u] += logs[other[j]]
-            score[u] = weights[0] * size[u] + noise[u]
+            score[u] = weights[0] * size[u] + noise[u] + outside[u]
             if by_fill:
                 fill = _fill(adjacency, u, other, more)
                 score[u] += weights[1] * np.log(1.0 + fill) + weights[2] * fill

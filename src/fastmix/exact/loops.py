@@ -221,6 +221,12 @@ def _contract_tile(a, ia, pa, b, ib, pb, o, io, po):  # type: ignore[no-untyped-
         o[io + po[i]] += a[ia + pa[i]] * b[ib + pb[i]]
 
 
+@_inner
+def _scale_tile(b, ib, pb, o, io, po):  # type: ignore[no-untyped-def]
+    for i in range(len(po)):
+        o[io + po[i]] *= b[ib + pb[i]]
+
+
 @njit(cache=True, nogil=True)
 def permute(source, target, groups):  # type: ignore[no-untyped-def]
     """Copy a table to another layout; rows of ``groups`` are sizes, and strides in the two."""
@@ -302,7 +308,7 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
     steps = 1
     inside = np.zeros(len(groups), np.bool_)
     offsets = np.zeros((3, 0), np.int64)
-    tiled = mode == SUM and _is_broken(groups, inner, ca, cb, co)
+    tiled = mode in (SUM, SCALE) and _is_broken(groups, inner, ca, cb, co)
     if tiled:
         offsets = _tile(groups, (co, ca, cb), co, _TILE, inside)
     else:
@@ -311,7 +317,13 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
             inside[mid] = True
     for k in range(len(groups)):
         if not inside[k]:
-            outer[depth] = k
+            # The largest strides outermost, so that tables are gone through piece by piece.
+            reach = groups[k, ca] + groups[k, cb] + groups[k, co]
+            d = depth
+            while d > 0 and groups[outer[d - 1], ca] + groups[outer[d - 1], cb] + groups[outer[d - 1], co] < reach:
+                outer[d] = outer[d - 1]
+                d -= 1
+            outer[d] = k
             depth += 1
             steps *= groups[k, 0]
     if stop < 0:
@@ -335,7 +347,10 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
     for _ in range(start, stop):
         done = 0
         if tiled:
-            _contract_tile(a, ia, offsets[1], b, ib, offsets[2], o, io, offsets[0])
+            if mode == SUM:
+                _contract_tile(a, ia, offsets[1], b, ib, offsets[2], o, io, offsets[0])
+            else:
+                _scale_tile(b, ib, offsets[2], o, io, offsets[0])
             done = n
         while done < n:
             size = min(chunk, n - done)

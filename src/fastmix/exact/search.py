@@ -35,10 +35,21 @@ _SHARE = 0.15
 _MAX_SECONDS = 20.0
 _MAX_CORE = 8192  # variables of a core that is searched: its rows of bits take 8 MiB
 _HUGE = 100_000  # variables of a core beyond which a hopeless sweep is believed without a greedy run
-# Weights of log size, log fill and fill; and the random part of the scores. Fill alone is the best on many graphs of
-# equal state counts, size where they are unequal, and the logarithm of the fill on most others.
-_SCORES = ((0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (1.0, 0.0, 0.0), (0.5, 1.0, 0.0), (1.0, 1.0, 0.0))
+# Weights of log size, log fill, fill and distance from what is eliminated; and the random part of the scores. Fill
+# alone is the best on many graphs of equal state counts, size where they are unequal, the logarithm of the fill on most
+# others, and going on beside what is eliminated on grids.
+_SCORES = (
+    (0.0, 1.0, 0.0, 0.0),
+    (0.0, 0.0, 1.0, 0.0),
+    (1.0, 0.0, 0.0, 0.0),
+    (0.5, 1.0, 0.0, 0.0),
+    (1.0, 1.0, 0.0, 0.0),
+    (1.0, 0.0, 0.0, 1e6),
+    (0.0, 0.0, 0.0, 0.0),
+)
+_BY_RANK = len(_SCORES) - 1  # an order given by its ranks
 _NOISES = (0.01, 1.0, 0.3)
+_KEPT = 3  # runs that the search goes on from
 
 
 class Order(NamedTuple):
@@ -305,29 +316,69 @@ def _improve(
     best_total, best = math.inf, np.arange(n)
     runs: list[tuple[float, int, FloatArray]] = []  # what the best runs scored, with what weights and noise
     order = np.empty(n, dtype=np.int64)
-    spent, run = 0.0, 0
+    spent, run, last_gain = 0.0, 0, 0
+    first = [(which, noise * rng.random(n)) for noise in _NOISES for which in range(_BY_RANK)]
+    first[1:1] = [(_BY_RANK, _ranks(sweep)) for sweep in (_breadth_first(rows), np.arange(n))]
     while True:
-        if run < len(_SCORES) * len(_NOISES) or run % 4 == 0:
-            which = run % len(_SCORES)
-            noise = _NOISES[(run // len(_SCORES)) % len(_NOISES)] * rng.random(n)
+        if run < len(first):
+            which, noise = first[run]
+        elif run % 4 == 0:
+            which, noise = int(rng.integers(_BY_RANK)), rng.choice(_NOISES) * rng.random(n)
         else:
-            _, which, noise = runs[int(rng.integers(min(len(runs), 3)))]
+            _, which, noise = runs[int(rng.integers(len(runs)))]
             change = rng.random(n) < rng.choice([0.02, 0.1, 0.4])
-            noise = np.where(change, rng.choice([0.3, 1.0, 2.0]) * rng.random(n), noise)
-        limit = 1.5 * best_total if run < len(_SCORES) else runs[min(len(runs), 3) - 1][0]
+            scale = rng.choice([0.3, 1.0, 2.0])
+            if which == _BY_RANK:
+                noise = noise + np.where(change, scale * 0.1 * n * rng.standard_normal(n), 0.0)
+            else:
+                noise = np.where(change, scale * rng.random(n), noise)
+        limit = runs[-1][0] if len(runs) == _KEPT else math.inf
         total, _, _ = eliminate(rows, logs, noise, np.array(_SCORES[which]), limit, order)
         run += 1
         spent += n * (0.3e-6 + rows.shape[1] * 0.5e-7)
         if total < limit:
-            runs = sorted([*runs, (total, which, noise)], key=lambda item: item[0])[:3]
+            runs = sorted([*runs, (total, which, noise)], key=lambda item: item[0])[:_KEPT]
             if total < best_total:
+                if total < 0.98 * best_total:
+                    last_gain = run
                 best_total, best = total, order.copy()
         worth = _SECONDS_PER_ENTRY * min(best_total, _HOPELESS)
         budget = min(_SHARE * worth, _MAX_SECONDS) * effort
         if best_total > max_entries:
             budget = max(budget, _MAX_SECONDS)
+        elif run > 2 * len(first) + 2 * last_gain:
+            return best
         if best_total <= _CHEAP or spent > budget or clock.past():
             return best
+
+
+def _ranks(order: IntArray) -> FloatArray:
+    ranks = np.empty(len(order))
+    ranks[order] = np.arange(len(order))
+    return ranks
+
+
+def _breadth_first(rows: NDArray[np.uint64]) -> IntArray:
+    """The reverse of a breadth-first order from a variable at the rim, as by Cuthill and McKee."""
+    n = len(rows)
+    matrix = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little")[:, :n].astype(bool)
+    degree = matrix.sum(axis=1)
+    seen = np.zeros(n, dtype=bool)
+    order: list[int] = []
+    while len(order) < n:
+        start = int(np.argmin(np.where(seen, n, degree)))
+        for last in (False, True):
+            part, mark = [start], seen.copy()
+            mark[start] = True
+            for v in part:  # grows on the way
+                around = np.flatnonzero(matrix[v] & ~mark)
+                mark[around] = True
+                part += around[np.argsort(degree[around], kind="stable")].tolist()
+            if last:
+                order += part
+                seen = mark
+            start = part[-1]
+    return np.array(order[::-1], dtype=np.int64)
 
 
 def _pack(matrix: NDArray[np.bool_]) -> NDArray[np.uint64]:

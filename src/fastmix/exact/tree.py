@@ -294,7 +294,7 @@ class _Planner:
                 waiting[min(self.scopes[out], key=place.__getitem__)].append(out)
         steps = [self._step(*step) for step in self.plain]
         moves = {
-            t: _merge(self.states, scope, _strides(self.states, scope), _strides(self.states, stored))
+            t: np.array(_merge(self.states, scope, _strides(self.states, scope), _strides(self.states, stored), {}))
             for t, (scope, stored) in enumerate(zip(self.scopes, self.stored, strict=True))
             if scope != stored and t not in self.leaves
         }
@@ -403,7 +403,7 @@ class _Planner:
             ways: list[tuple[float, tuple[int, ...], tuple[int, ...], tuple[int, ...], bool]] = []
             for out in (scope, new + plain):
                 bare = b if second not in self.leaves else tuple([v for v in a if v in b]) + new
-                rate = self._rate(_merge(self.states, b + own, *[_strides(self.states, c) for c in (a, bare, out)]))
+                rate = self._rate(_merge(self.states, new + a, *[_strides(self.states, c) for c in (a, bare, out)]))
                 ways.append((rate * entries, a, bare, out, False))
             if size["b"] >= 16:
                 ways.append((2.0 * entries, sums + own + shared, sums + new + shared, new + own + shared, False))
@@ -423,7 +423,7 @@ class _Planner:
         return out_table
 
     @staticmethod
-    def _rate(rows: list[list[int]]) -> float:
+    def _rate(rows: list[tuple[int, int, int, int]]) -> float:
         """Nanoseconds by entry of the three sums of a step, measured once: runs in steps of one are fast."""
         total = 0.0
         for out in (1, 2, 3):
@@ -454,7 +454,7 @@ class _Planner:
                 math.prod([states[v] for v in a if v not in o]),
                 math.prod([states[v] for v in b if v not in a]),
             )
-        return _Step(out, first, second, rows, float(entries), shape)
+        return _Step(out, first, second, np.array(rows, dtype=np.int64), float(entries), shape)
 
     def _peak_of_derivatives(self, steps: list[_Step]) -> int:
         """Entries of all derivatives that are held at once, going back through the steps."""
@@ -476,20 +476,26 @@ def _strides(states: list[int], scope: tuple[int, ...]) -> dict[int, int]:
     return strides
 
 
-def _merge(states: list[int], order: tuple[int, ...], *strides: dict[int, int]) -> IntArray:
-    """Rows of sizes and strides of axes, those that follow each other in all tables as one."""
-    rows: list[list[int]] = []
+def _merge(
+    states: list[int], order: tuple[int, ...], a: dict[int, int], b: dict[int, int], o: dict[int, int]
+) -> list[tuple[int, int, int, int]]:
+    """Rows of sizes and strides of axes in three tables, those that follow each other in all of them as one."""
+    rows: list[tuple[int, int, int, int]] = []
+    size, x, y, z = 1, 0, 0, 0
     for v in order:
         n = states[v]
         if n == 1:
             continue
-        row = [n, *[s.get(v, 0) for s in strides]]
-        if rows and all([x == n * y for x, y in zip(rows[-1][1:], row[1:], strict=True)]):
-            row[0] *= rows.pop()[0]
-        rows.append(row)
-    if not rows:
-        rows.append([1, *[0] * len(strides)])
-    return np.array(rows, dtype=np.int64)
+        i, j, k = a.get(v, 0), b.get(v, 0), o.get(v, 0)
+        if size > 1 and x == n * i and y == n * j and z == n * k:
+            size *= n
+        else:
+            if size > 1:
+                rows.append((size, x, y, z))
+            size = n
+        x, y, z = i, j, k
+    rows.append((size, x, y, z))
+    return rows
 
 
 class _Run:
@@ -511,7 +517,11 @@ class _Run:
         self.ranges: list[float] = [0.0] * len(tree.scopes)
         self.one = np.zeros(1) if self.is_log else np.ones(1)
         small = max(tree.sizes, default=0) <= _NUMPY_ENTRIES and tree.order.total_entries <= _NUMPY_TOTAL
-        self.contract = _numpy_contract if small else _compiled_contract
+        self.contract, self.extremes = _numpy_contract, _numpy_extremes
+        if not small:
+            from fastmix.exact.loops import extremes
+
+            self.contract, self.extremes = _compiled_contract, extremes
 
     def collect(self) -> None:
         """Forward: all tables and log Z."""
@@ -555,7 +565,7 @@ class _Run:
                 table -= high
                 self.log_z += high
         else:
-            high, low = _extremes(table)
+            high, low = self.extremes(table)
             if high > 0.0:
                 self.ranges[t] = math.log(high / low) if low > 1e-290 else math.log(high) - math.log(low)
                 if not _SCALES[0] < high < _SCALES[1] or len(table) == 1:
@@ -570,6 +580,7 @@ class _Run:
         tree, log = self.tree, self.is_log
         slopes: dict[int, FloatArray] = {}
         beliefs: dict[int, FloatArray] = {}
+        spare = _Spare()
         for step in reversed(tree.steps):
             self.clock.check()
             slope = slopes.pop(step.out, None)
@@ -585,19 +596,21 @@ class _Run:
                 slopes[step.out] = slope
                 continue
             if step.out in tree.moves:
-                moved = np.empty(len(slope))
+                moved = spare.take(len(slope))
                 _permute(slope, moved, tree.moves[step.out][:, [0, 2, 1]])
+                spare.give(slope)
                 slope = moved
             for t, other, co, ci in ((step.second, a, 2, 1), (step.first, b, 1, 2)):
                 if t < 0:
                     continue
-                table = np.empty(tree.sizes[t])
+                table = spare.take(tree.sizes[t])
                 self.contract(other, slope, table, step, ci, 3, co, self.arithmetic, self.clock)
                 if t in tree.leaves:
-                    table = table + self.tables[t] if log else table * self.tables[t]
-                    beliefs[t] = self._probabilities(table)
+                    product = table + self.tables[t] if log else table * self.tables[t]
+                    beliefs[t] = self._probabilities(product)
+                    spare.give(table)
                     continue
-                high = float(table.max()) if log else _extremes(table)[0]
+                high = float(table.max()) if log else self.extremes(table)[0]
                 if log:
                     table -= high
                 elif not high > 0.0:
@@ -605,6 +618,7 @@ class _Run:
                 elif not _SCALES[0] < high < _SCALES[1]:
                     table /= high
                 slopes[t] = table
+            spare.give(slope)
         return beliefs
 
     def _probabilities(self, table: FloatArray) -> FloatArray:
@@ -646,13 +660,25 @@ class _Run:
         return states
 
 
-def _extremes(table: FloatArray) -> tuple[float, float]:
-    """Largest entry and the smallest positive one."""
-    if len(table) > _NUMPY_ENTRIES:
-        from fastmix.exact.loops import extremes
+class _Spare:
+    """Arrays that are used again: memory touched for the first time costs as much as a sum over it."""
 
-        high, low = extremes(table)
-        return float(high), float(low)
+    def __init__(self) -> None:
+        self.free: list[FloatArray] = []
+
+    def take(self, size: int) -> FloatArray:
+        fits = [k for k, buffer in enumerate(self.free) if size <= len(buffer) <= 2 * size]
+        if size < 4096 or not fits:
+            return np.empty(size)
+        return self.free.pop(min(fits, key=lambda k: len(self.free[k])))[:size]
+
+    def give(self, table: FloatArray) -> None:
+        if len(table) >= 4096:
+            self.free.append(table if table.base is None else table.base)
+
+
+def _numpy_extremes(table: FloatArray) -> tuple[float, float]:
+    """Largest entry and the smallest positive one."""
     high, low = float(table.max()), float(table.min())
     if low == 0.0 < high:
         low = float(table[table > 0.0].min())
