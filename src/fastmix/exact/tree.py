@@ -37,6 +37,7 @@ _NUMPY_ENTRIES = 1 << 13
 _NUMPY_TOTAL = 1 << 18
 _SMALL_SHARE = 64  # of a clique that its factors may take when joined
 _LAYOUT_ENTRIES = 1 << 15  # of a clique whose layouts are chosen with care
+_RUN = 64  # entries of the innermost run of a table that is kept
 _PIECE = 1 << 26  # entries worked off between two looks at the clock
 # Tables are scaled when their largest entry leaves this range. A product of tables whose positive entries range over
 # less than exp(_LOG_RANGE) cannot underflow: the smallest normal double is exp(-708).
@@ -401,10 +402,17 @@ class _Planner:
             plain = tuple([v for v in a if v != summed])
             # For each way the layouts of the two tables and of the product, and the time by entry.
             ways: list[tuple[float, tuple[int, ...], tuple[int, ...], tuple[int, ...], bool]] = []
-            for out in (scope, new + plain):
+            # The innermost run stays: new variables go outside of it, so that those next to be summed are not in it.
+            cut, run = len(plain), 1
+            while cut and run < _RUN:
+                cut -= 1
+                run *= self.states[plain[cut]]
+            for out in (plain[:cut] + new + plain[cut:], scope, new + plain):
                 bare = b if second not in self.leaves else tuple([v for v in a if v in b]) + new
                 rate = self._rate(_merge(self.states, new + a, *[_strides(self.states, c) for c in (a, bare, out)]))
                 ways.append((rate * entries, a, bare, out, False))
+            # Where a table is copied, what is summed last goes innermost.
+            own, shared, new = [tuple(sorted(c, key=self.place.__getitem__)) for c in (own, shared, new)]
             if size["b"] >= 16:
                 ways.append((2.0 * entries, sums + own + shared, sums + new + shared, new + own + shared, False))
             if size["m"] >= 16:
