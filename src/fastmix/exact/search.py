@@ -209,12 +209,12 @@ def _strip(n: int, scopes: Sequence[tuple[int, ...]]) -> tuple[list[int], list[s
 def _greedy(neighbors: list[set[int]], core: list[int], logs: list[float]) -> list[int]:
     """The variable of the smallest table first; the neighbors are used up."""
     size = {v: logs[v] + sum([logs[u] for u in neighbors[v]]) for v in core}
-    heap = [(s, v) for v, s in size.items()]
+    heap = [(s, -logs[v], v) for v, s in size.items()]  # of equal tables the one that leaves the smaller separator
     heapq.heapify(heap)
     order: list[int] = []
     log_hopeless = math.log(_HOPELESS)
     while heap:
-        s, v = heapq.heappop(heap)
+        s, _, v = heapq.heappop(heap)
         if size.get(v) != s:
             continue
         del size[v]
@@ -234,7 +234,7 @@ def _greedy(neighbors: list[set[int]], core: list[int], logs: list[float]) -> li
                 size[u] += sum([logs[w] for w in missing if w != u]) - logs[v]
             else:
                 size[u] = logs[u] + sum([logs[w] for w in around])
-            heapq.heappush(heap, (size[u], u))
+            heapq.heappush(heap, (size[u], -logs[u], u))
     return order
 
 
@@ -333,7 +333,7 @@ def _improve(
             else:
                 noise = np.where(change, scale * rng.random(n), noise)
         limit = runs[-1][0] if len(runs) == _KEPT else math.inf
-        total, _, _ = eliminate(rows, logs, noise, np.array(_SCORES[which]), limit, order)
+        total, _, _ = eliminate(rows, logs, noise - 1e-3 * logs, np.array(_SCORES[which]), limit, order)
         run += 1
         spent += n * (0.3e-6 + rows.shape[1] * 0.5e-7)
         if total < limit:

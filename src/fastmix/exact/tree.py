@@ -589,6 +589,7 @@ class _Run:
         slopes: dict[int, FloatArray] = {}
         beliefs: dict[int, FloatArray] = {}
         spare = _Spare()
+        pending: dict[int, list[_Step]] = {}
         for step in reversed(tree.steps):
             self.clock.check()
             slope = slopes.pop(step.out, None)
@@ -600,9 +601,13 @@ class _Run:
                 belief = np.empty(len(b))
                 self.contract(a, slope, belief, step, 1, 3, 2, self.arithmetic, self.clock)
                 beliefs[step.second] = self._probabilities(belief)
-                self.contract(slope, b, slope, step, 1, 2, 3, "log scale" if log else "scale", self.clock)
                 slopes[step.out] = slope
+                pending.setdefault(step.out, []).append(step)
                 continue
+            # What was multiplied in place is in the table for good, so it comes to the derivative at the end.
+            for scaling in pending.pop(step.out, ()):
+                factor = self.tables[scaling.second]
+                self.contract(slope, factor, slope, scaling, 1, 2, 3, "log scale" if log else "scale", self.clock)
             if step.out in tree.moves:
                 moved = spare.take(len(slope))
                 _permute(slope, moved, tree.moves[step.out][:, [0, 2, 1]])
@@ -719,9 +724,9 @@ def _numpy_contract(
     left = [k for k, stride in enumerate(outs) if stride]
     z = np.ndarray([shape[k] for k in left], np.float64, o, 0, [8 * outs[k] for k in left])
     if mode == "scale":
-        z *= y
+        z *= y.reshape(z.shape)
     elif mode == "log scale":
-        z += y
+        z += y.reshape(z.shape)
     elif mode == "linear":
         every = list(range(len(shape)))
         z[...] = np.einsum(x, every, y, every, left)
