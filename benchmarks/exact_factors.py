@@ -56,7 +56,8 @@ def main() -> int:
         parser.error(f"--repeat must be at least 1, got {options.repeat}")
     files = [f for path in options.paths for f in (sorted(path.iterdir()) if path.is_dir() else [path])]
     files = [f for f in files if f.suffix == ".uai" or ".bif" in f.suffixes]
-    print(f"{'':20}{'seconds':>9}{'target':>8}{'plan':>7}{'width':>7}{'entries':>9}{'MiB':>7}{'log10 Z':>10}{'marginals':>11}")
+    heads = f"{'plan':>7}{'width':>7}{'entries':>9}{'MiB':>7}{'log10 Z':>10}{'marginals':>11}"
+    print(f"{'':20}{'seconds':>9}{'target':>8}{heads}")
     for file in files:
         run(file, options.repeat, options.memory * 2**30)
     return 0

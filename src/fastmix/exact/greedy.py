@@ -67,7 +67,7 @@ def _remove(adjacency, v, around, degree):  # type: ignore[no-untyped-def]
 def strip_simplicial(adjacency, order):  # type: ignore[no-untyped-def]
     """Eliminate, in place, variables whose neighbors are all joined, which is optimal; how many, first in ``order``."""
     n = len(adjacency)
-    around, other = np.empty(n, np.int64), np.empty(n, np.int64)
+    around = np.empty(n, np.int64)
     waiting, queue = np.ones(n, np.bool_), np.arange(n)
     gone = np.zeros(n, np.bool_)
     count, size = 0, n

