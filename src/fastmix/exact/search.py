@@ -340,6 +340,8 @@ def _improve(
                 best_total, best = total, order.copy()
         worth = _SECONDS_PER_ENTRY * min(best_total, _HOPELESS)
         budget = min(_SHARE * worth, _MAX_SECONDS) * effort
+        if best_total > _HOPELESS**2 or (best_total > 1e3 * _HOPELESS and run >= len(first)):
+            return best  # no search makes up for so much
         if best_total > max_entries:
             budget = max(budget, _MAX_SECONDS)
         elif run > 2 * len(first) + 2 * last_gain:
