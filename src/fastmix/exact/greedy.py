@@ -1,0 +1,174 @@
+"""Compiled greedy elimination on a graph held as rows of bits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastmix._jit import njit
+
+__all__ = ["eliminate", "strip_simplicial"]
+
+_ONE = np.uint64(1)
+_ZERO = np.uint64(0)
+_M1, _M2 = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333)
+_M4, _H01 = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0x0101010101010101)
+_S1, _S2, _S4, _S56 = np.uint64(1), np.uint64(2), np.uint64(4), np.uint64(56)
+
+_inner = njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+@_inner
+def _count(x):  # type: ignore[no-untyped-def]
+    """Bits set in a word."""
+    x = x - ((x >> _S1) & _M1)
+    x = (x & _M2) + ((x >> _S2) & _M2)
+    x = (x + (x >> _S4)) & _M4
+    return np.int64((x * _H01) >> _S56)
+
+
+@_inner
+def _members(row, out):  # type: ignore[no-untyped-def]
+    """Places of the bits set in a row, and their number."""
+    count = 0
+    for w in range(len(row)):
+        word = row[w]
+        while word != _ZERO:
+            low = word & (~word + _ONE)
+            out[count] = 64 * w + _count(low - _ONE)
+            count += 1
+            word ^= low
+    return count
+
+
+@_inner
+def _fill(adjacency, v, around, degree):  # type: ignore[no-untyped-def]
+    """Edges that eliminating v would add; ``around`` has its neighbors."""
+    missing = 0
+    for k in range(degree):
+        u = around[k]
+        for w in range(adjacency.shape[1]):
+            missing += _count(adjacency[v, w] & ~adjacency[u, w])
+    return (missing - degree) // 2  # a neighbor is not its own neighbor
+
+
+@_inner
+def _remove(adjacency, v, around, degree):  # type: ignore[no-untyped-def]
+    """Join the neighbors of v to each other and take v out."""
+    words = adjacency.shape[1]
+    for k in range(degree):
+        u = around[k]
+        for w in range(words):
+            adjacency[u, w] |= adjacency[v, w]
+        adjacency[u, u >> 6] &= ~(_ONE << np.uint64(u & 63))
+        adjacency[u, v >> 6] &= ~(_ONE << np.uint64(v & 63))
+
+
+@njit(cache=True)
+def strip_simplicial(adjacency, order):  # type: ignore[no-untyped-def]
+    """Eliminate, in place, variables whose neighbors are all joined, which is optimal; how many, first in ``order``."""
+    n = len(adjacency)
+    around = np.empty(n, np.int64)
+    waiting, queue = np.ones(n, np.bool_), np.arange(n)
+    gone = np.zeros(n, np.bool_)
+    count, size = 0, n
+    while size:
+        size -= 1
+        v = queue[size]
+        waiting[v] = False
+        if gone[v]:
+            continue
+        degree = _members(adjacency[v], around)
+        if _fill(adjacency, v, around, degree) > 0:
+            continue
+        _remove(adjacency, v, around, degree)
+        gone[v] = True
+        order[count] = v
+        count += 1
+        for k in range(degree):  # only the neighbors of v lost a pair of neighbors that were not joined
+            u = around[k]
+            if not waiting[u]:
+                waiting[u] = True
+                queue[size] = u
+                size += 1
+    return count
+
+
+@njit(cache=True)
+def eliminate(start, logs, noise, weights, limit, order):  # type: ignore[no-untyped-def]
+    """One greedy run.
+
+    Parameters
+    ----------
+    start : uint64 array (n, words)
+        Rows of neighbors.
+    logs : float array (n,)
+        Logs of the numbers of states.
+    noise : float array (n,)
+        Added to the scores.
+    weights : float array (4,)
+        Of the log of the table, of the log of one plus the fill, of the fill, and of not having been in a separator
+        yet, in the score; the lowest is next.
+    limit : float
+        The run ends where the entries of all tables are more.
+    order : int array (n,)
+        Filled.
+
+    Returns
+    -------
+    total, largest, width : float, float, int
+        Entries of all tables and of the largest, and its variables less one; total is inf where the limit ended it.
+    """
+    n, words = start.shape
+    adjacency = start.copy()
+    around, other = np.empty(n, np.int64), np.empty(n, np.int64)
+    score, size = np.empty(n), np.empty(n)
+    alive = np.arange(n)
+    touched = np.empty(words, np.uint64)
+    outside = np.full(n, weights[3])
+    by_fill = weights[1] != 0.0 or weights[2] != 0.0
+    for v in range(n):
+        degree = _members(adjacency[v], around)
+        size[v] = logs[v]
+        for k in range(degree):
+            size[v] += logs[around[k]]
+        score[v] = weights[0] * size[v] + noise[v] + outside[v]
+        if by_fill:
+            fill = _fill(adjacency, v, around, degree)
+            score[v] += weights[1] * np.log(1.0 + fill) + weights[2] * fill
+    total, largest, width = 0.0, 0.0, 0
+    for step in range(n):
+        best = 0
+        for k in range(1, n - step):
+            if score[alive[k]] < score[alive[best]]:
+                best = k
+        v = alive[best]
+        alive[best] = alive[n - step - 1]
+        order[step] = v
+        degree = _members(adjacency[v], around)
+        entries = np.exp(min(size[v], 700.0))
+        total += entries
+        largest, width = max(largest, entries), max(width, degree)
+        if total > limit:
+            return np.inf, largest, width
+        _remove(adjacency, v, around, degree)
+        touched[:] = adjacency[v]
+        if by_fill:
+            for k in range(degree):
+                touched |= adjacency[around[k]]
+        count = _members(touched, around)
+        for k in range(count):
+            u = around[k]
+            inside = (adjacency[v, u >> 6] >> np.uint64(u & 63)) & _ONE != _ZERO
+            if not inside and not by_fill:
+                continue
+            more = _members(adjacency[u], other)
+            if inside:
+                outside[u] = 0.0
+                size[u] = logs[u]
+                for j in range(more):
+                    size[u] += logs[other[j]]
+            score[u] = weights[0] * size[u] + noise[u] + outside[u]
+            if by_fill:
+                fill = _fill(adjacency, u, other, more)
+                score[u] += weights[1] * np.log(1.0 + fill) + weights[2] * fill
+    return total, largest, width
