@@ -42,6 +42,7 @@ class NaiveModel:
     constant: float = 0.0
     unary: dict[tuple[int, int], float] = field(default_factory=dict)  # (variable, state) -> sum of logs
     pairwise: dict[tuple[int, int], dict[tuple[int, int], float]] = field(default_factory=dict)  # i < j
+    larger: dict[tuple[int, ...], dict[tuple[int, ...], float]] = field(default_factory=dict)  # ascending
 
 
 def split_words(text: str | bytes) -> list[tuple[str, int]]:
@@ -134,20 +135,21 @@ def read_naive(text: str | bytes, evidence: Mapping[int, int] | None = None) -> 
         size = math.prod(num_states[v] for v in scope)
         if reader.next_count() != size:
             raise RefusedError(reader.words[reader.position - 1][1], "number of entries")
-        free = scope if len(scope) <= 2 else [v for v in scope if v not in fixed]
-        if size > num_words or len(free) > 2:
+        wide = scope if len(scope) <= 2 else [v for v in scope if num_states[v] > 1]
+        if size > num_words:
             raise RefusedError(line, "too large")
         table = {}
-        any_positive = False
+        any_positive = possible = False
         for states in itertools.product(*(range(num_states[v]) for v in scope)):
             value = reader.next_log()
             any_positive = any_positive or value > -math.inf
             state_of = dict(zip(scope, states, strict=True))
-            if all(state_of[v] == fixed[v] for v in scope if v not in free):
-                table[tuple(state_of[v] for v in free)] = value
-        if not any_positive or max(table.values()) == -math.inf:
+            table[tuple(state_of[v] for v in wide)] = value
+            given = all(state_of[v] == fixed.get(v, state_of[v]) for v in scope)
+            possible = possible or (value > -math.inf and (given or len(scope) <= 2))
+        if not any_positive or not possible:
             raise RefusedError(line, "nothing allowed")
-        add_factor(model, free, table)
+        add_factor(model, wide, table)
     if reader.position < len(reader.words):
         raise RefusedError(reader.words[reader.position][1], "words after the last table")
     for v in {v for v, _ in model.unary}:
@@ -163,10 +165,16 @@ def add_factor(model: NaiveModel, scope: list[int], table: dict[tuple[int, ...],
         elif len(scope) == 1:
             key = scope[0], states[0]
             model.unary[key] = model.unary.get(key, 0.0) + value
-        else:
+        elif len(scope) == 2:
             (i, a), (j, b) = sorted(zip(scope, states, strict=True))
             edge = model.pairwise.setdefault((i, j), {})
             edge[a, b] = edge.get((a, b), 0.0) + value
+        else:
+            places = sorted(zip(scope, states, strict=True))
+            sums = model.larger.setdefault(tuple(v for v, _ in places), {})
+            sums[tuple(s for _, s in places)] = sums.get(tuple(s for _, s in places), 0.0) + value
+            for (i, a), (j, b) in itertools.combinations(places, 2):
+                model.pairwise.setdefault((i, j), {}).setdefault((a, b), 0.0)
 
 
 def assert_same(naive: NaiveModel, model: MarkovRandomField) -> None:
@@ -183,6 +191,9 @@ def assert_same(naive: NaiveModel, model: MarkovRandomField) -> None:
         naive.pairwise[edge][states] for edge in sorted(naive.pairwise) for states in sorted(naive.pairwise[edge])
     ]
     np.testing.assert_allclose(model.log_pairwise, tables, rtol=1e-12, atol=1e-12)
+    assert [tuple(scope.tolist()) for scope in model.structure.scopes] == sorted(naive.larger)
+    larger = [naive.larger[scope][states] for scope in sorted(naive.larger) for states in sorted(naive.larger[scope])]
+    np.testing.assert_allclose(model.log_factors, larger, rtol=1e-12, atol=1e-12)
 
 
 # -- the formats without files ----------------------------------------------------------------------------------------

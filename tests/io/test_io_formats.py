@@ -53,7 +53,7 @@ def addon(tmp_path, monkeypatch):
 
 
 def test_a_new_format_reads_writes_and_is_told_by_content(addon: Format) -> None:
-    assert [known.name for known in formats()] == ["UAI", "npz", "JSON"]
+    assert [known.name for known in formats()] == ["UAI", "npz", "BIF", "XMLBIF", "JSON"]
     for name in ("model.json", "model.json.gz"):
         assert write_model(MODEL, name) == ["names are not written"]
         Path(name).rename("anything")
@@ -86,4 +86,4 @@ def test_the_command_line_knows_it(addon: Format) -> None:
     run("convert", "model.npz", "model.json")
     assert json.loads(Path("model.json").read_text())["num_states"] == [2, 2, 2]
     assert ".json.gz" in run("convert", "--help")
-    assert "UAI or npz or JSON" in " ".join(run("infer", "--help").split())
+    assert "UAI, npz, BIF, XMLBIF or JSON" in " ".join(run("infer", "--help").split())

@@ -114,7 +114,7 @@ def test_wrong_content(tmp_path, changes, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("version", [2, 0, None, "one", 2**62])
+@pytest.mark.parametrize("version", [3, 0, None, "one", 2**62])
 def test_other_versions_are_named(tmp_path, version):
     """The version is told before anything else is looked at: another one may hold other arrays."""
     arrays = {"header": header(version=version), "tables": np.zeros(3)}

@@ -11,6 +11,7 @@ from fastmix._checks import check_count, check_positive, choose_seed
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
 from fastmix._memory import available_memory, check_memory
 from fastmix.errors import ResourceError
+from fastmix.exact.factor_tree import FactorTree
 from fastmix.exact.junction_tree import JunctionTree, plan_junction_tree
 from fastmix.exact.twins import TwinReduction, count_twins
 from fastmix.model import Evidence, MarkovRandomField, check_model
@@ -84,7 +85,7 @@ class ExactPlan:
     model: MarkovRandomField
     reduction: Reduction
     twins: TwinReduction | None
-    tree: JunctionTree
+    tree: JunctionTree | FactorTree
     evidence: Evidence | None
     memory_limit: float | None
     clock: Clock
@@ -92,6 +93,8 @@ class ExactPlan:
     @property
     def seconds(self) -> float:
         """Estimate of the time that :meth:`run` takes, on the safe side by a factor of about two."""
+        if isinstance(self.tree, FactorTree):
+            return self.tree.seconds
         variables = _SECONDS_PER_VARIABLE * len(self.tree.separators)
         return self.tree.order.total_entries / _ENTRIES_PER_SECOND + variables
 
@@ -154,7 +157,7 @@ def plan_exact(
     return ExactPlan(model, reduction, twins, tree, evidence, memory_limit, begun)
 
 
-def too_late(clock: Clock, seconds: float, tree: JunctionTree | None = None) -> ResourceError:
+def too_late(clock: Clock, seconds: float, tree: JunctionTree | FactorTree | None = None) -> ResourceError:
     """The error for exact inference that cannot end within the limit of a clock."""
     return ResourceError(
         f"exact inference takes about {max(seconds, clock.limit or 0.0):.2g} s or more, over the time limit of "
@@ -218,13 +221,15 @@ def draw_exact(
 
 def _plan(
     model: MarkovRandomField, evidence: Evidence | None, memory_limit: float | None, clock: Clock = NO_LIMIT
-) -> tuple[Reduction, TwinReduction | None, JunctionTree]:
+) -> tuple[Reduction, TwinReduction | None, JunctionTree | FactorTree]:
     check_model(model)
     half = available_memory() / 2
     limit = half if memory_limit is None else check_positive("memory_limit", memory_limit, "number of bytes")
     reduction = reduce_model(model, evidence, fold_single=True)
     if _SECONDS_PER_VARIABLE * reduction.model.num_variables > clock.left():
         raise OutOfTimeError
+    if reduction.model.num_factors:
+        return reduction, None, FactorTree(reduction.model, memory_limit=limit, clock=clock)
     try:
         return reduction, None, plan_junction_tree(reduction.model, memory_limit=limit, clock=clock)
     except ResourceError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from fastmix.io import npz, uai
+from fastmix.io import bif, npz, uai, xmlbif
 from fastmix.io.answers import read_evidence, read_mar, read_pr, write_evidence, write_mar, write_pr
 from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes
 from fastmix.io.formats import Format, format_of, formats, register_format
@@ -33,6 +33,8 @@ __all__ = [
 
 register_format(uai.FORMAT)
 register_format(npz.FORMAT)
+register_format(bif.FORMAT)
+register_format(xmlbif.FORMAT)
 # Notes come back from the writers as well: without this they would also appear on stderr when nobody set up logging.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
@@ -40,16 +42,14 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 def read_model(
     path: PathLike, evidence: Mapping[int, int] | None = None, *, max_bytes: float | None = None
 ) -> MarkovRandomField:
-    """The model in a UAI or npz file, or one of a registered format, told apart by content.
+    """The model in a UAI, npz, BIF or XMLBIF file, or one of a registered format, told apart by content.
 
     Parameters
     ----------
     path : str or path-like
         ``-`` is the standard input.
     evidence : mapping, optional
-        Observed state by variable. It is used only to make factors of a UAI file over more than two variables
-        pairwise; the model still has every variable. If such a factor was sliced by the evidence, the model is right
-        only together with that evidence: condition it on the same mapping.
+        Observed state by variable, which is checked; the model still has every variable.
     max_bytes : float, optional
         Refuse a file that holds more, unpacked: a few kilobytes of gzip can stand for gigabytes. By default what the
         environment variable ``FASTMIX_MAX_BYTES`` says (such as ``8GiB``), or an eighth of the free memory.
@@ -60,8 +60,6 @@ def read_model(
         If the file is in no known format; the message starts with ``path:line`` and holds the word that is wrong.
     ModelError
         If the evidence does not fit the model, or is impossible.
-    UnfitMethodError
-        If a UAI file has factors over more than two variables that the evidence leaves free.
     ResourceError
         If the file holds more than ``max_bytes``, or more than there is memory for.
     OSError
@@ -125,4 +123,5 @@ def write_model(model: MarkovRandomField, path: PathLike) -> list[str]:
     """
     chosen = format_of(path)
     with atomic_write(path, binary=True) as stream:
+        assert chosen.write is not None
         return chosen.write(model, stream)

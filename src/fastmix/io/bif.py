@@ -32,9 +32,10 @@ from fastmix._memory import check_memory
 from fastmix.errors import FormatError, ModelError
 from fastmix.io.draft import NetworkDraft, shown
 from fastmix.io.files import PathLike, atomic_write, decode_text, display_name, read_bytes
+from fastmix.io.formats import Format
 from fastmix.model.network import BayesianNetwork
 
-__all__ = ["format_bif", "is_bif", "parse_bif", "read_bif", "write_bif"]
+__all__ = ["FORMAT", "format_bif", "is_bif", "parse_bif", "read_bif", "write_bif"]
 
 _logger = logging.getLogger(__name__)
 
@@ -539,3 +540,6 @@ def _chunks(network: BayesianNetwork) -> Iterator[str]:
             for own, row in zip(itertools.product(*(states[p] for p in parents)), rows, strict=True):
                 yield f"  ({', '.join(own)}) {row};\n"
         yield "}\n"
+
+
+FORMAT = Format("BIF", (".bif",), lambda data, name, *_: parse_bif(data, name).to_model(), None, is_bif)

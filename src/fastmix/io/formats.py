@@ -27,21 +27,22 @@ class Format:
     read : callable ``(data, name, evidence, max_bytes) -> MarkovRandomField``
         The model in the unpacked content of a file; ``name`` is for messages, the others as for
         :func:`fastmix.io.read_model`. It raises a :class:`fastmix.FormatError` whose message begins with the name.
-    write : callable ``(model, stream) -> list of str``
-        Writes bytes; what other programs will not read from them comes back as notes.
+    write : callable ``(model, stream) -> list of str``, or None
+        Writes bytes; what other programs will not read from them comes back as notes. None for formats that only hold
+        Bayesian networks.
     matches : callable ``(data) -> bool``
         Whether the content of a file is in this format, by its first bytes.
 
     Examples
     --------
-    >>> [(format.name, format.suffixes) for format in formats()]
-    [('UAI', ('.uai', '.uai.gz', '.uai.xz')), ('npz', ('.npz',))]
+    >>> [(format.name, format.suffixes[0]) for format in formats()]
+    [('UAI', '.uai'), ('npz', '.npz'), ('BIF', '.bif'), ('XMLBIF', '.bifxml')]
     """
 
     name: str
     suffixes: tuple[str, ...]
     read: Callable[[bytes, str, Mapping[int, int] | None, float | None], MarkovRandomField]
-    write: Callable[[MarkovRandomField, BinaryIO], list[str]]
+    write: Callable[[MarkovRandomField, BinaryIO], list[str]] | None
     matches: Callable[[bytes], bool]
 
 
@@ -72,7 +73,7 @@ def formats() -> tuple[Format, ...]:
 
 
 def format_of(path: PathLike) -> Format:
-    """The format that the end of a file's name chooses; the first, UAI, for ``-``.
+    """The format that the end of a file's name chooses for writing; the first, UAI, for ``-``.
 
     Raises
     ------
@@ -83,17 +84,18 @@ def format_of(path: PathLike) -> Format:
     if name == "-":
         return _FORMATS[0]
     for known in _FORMATS:
-        if name.lower().endswith(known.suffixes):
+        if known.write is not None and name.lower().endswith(known.suffixes):
             return known
     raise ValueError(f"the name of a model file must end in {suffix_list()}, got {name!r}")
 
 
 def format_names() -> str:
-    """The names of all formats in a sentence, for help texts: UAI or npz."""
-    return " or ".join(known.name for known in _FORMATS)
+    """The names of all formats in a sentence, for help texts: UAI, npz, BIF or XMLBIF."""
+    *most, last = (known.name for known in _FORMATS)
+    return f"{', '.join(most)} or {last}"
 
 
 def suffix_list() -> str:
-    """The suffixes of all formats in a sentence."""
-    *most, last = (suffix for known in _FORMATS for suffix in known.suffixes)
+    """The suffixes of all formats that models are written in, in a sentence."""
+    *most, last = (suffix for known in _FORMATS if known.write is not None for suffix in known.suffixes)
     return f"{', '.join(most)} or {last}"

@@ -25,7 +25,7 @@ from fastmix.model import MarkovRandomField, check_model
 __all__ = ["FORMAT", "read", "write"]
 
 _FORMAT = "fastmix pairwise mrf"
-_VERSION = 1
+_VERSION = 1  # of models of pairs; those with larger factors have three more arrays and version 2
 # Member, element type and number of dimensions.
 _MEMBERS = {
     "header": ("|u1", 1),
@@ -35,6 +35,7 @@ _MEMBERS = {
     "log_pairwise": ("<f8", 1),
     "log_constant": ("<f8", 0),
 }
+_LARGER = {"scope_starts": ("<i8", 1), "scope_variables": ("<i8", 1), "log_factors": ("<f8", 1)}
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold
 
 
@@ -42,11 +43,12 @@ def write(model: MarkovRandomField, stream: BinaryIO) -> list[str]:
     """Write a model, not compressed: 8 bytes per entry and 16 bytes per edge. There is nothing to note."""
     check_model(model)
     names = {"variable_names": model.variable_names, "state_names": model.state_names}
-    header = {"format": _FORMAT, "version": _VERSION, **names}
-    arrays: dict[str, Any] = {name: getattr(model, name, None) for name in _MEMBERS}
+    header = {"format": _FORMAT, "version": _VERSION + bool(model.num_factors), **names}
+    members = _members(header["version"])
+    arrays: dict[str, Any] = {name: getattr(model, name, None) for name in members}
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-        for name, (dtype, _) in _MEMBERS.items():
+        for name, (dtype, _) in members.items():
             # An own member header, because numpy.savez would put in the time of day.
             info = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
             with archive.open(info, "w", force_zip64=True) as member:
@@ -74,6 +76,7 @@ def read(
             float(arrays["log_constant"]),
             variable_names,
             state_names,  # type: ignore[arg-type]
+            **{name: arrays[name] for name in _LARGER if name in arrays},
         )
     except ModelError as error:
         _fail(name, str(error))
@@ -90,9 +93,10 @@ def _read_archive(
             # What a member claims is what zipfile reads of it at most.
             check_content_size(name, sum(member.file_size for member in archive.infolist()), max_bytes)
             header = _parse_header(_read_member(archive, name, "header"), name) if "header.npy" in found else {}
-            if found != sorted(f"{member}.npy" for member in _MEMBERS):
-                _fail(name, f"the arrays must be {', '.join(_MEMBERS)}, got {', '.join(found)[:200] or 'none'}")
-            arrays = {member: _read_member(archive, name, member) for member in _MEMBERS}
+            members = _members(header.get("version"))
+            if found != sorted(f"{member}.npy" for member in members):
+                _fail(name, f"the arrays must be {', '.join(members)}, got {', '.join(found)[:200] or 'none'}")
+            arrays = {member: _read_member(archive, name, member) for member in members}
     except (FormatError, ResourceError):
         raise
     except Exception as error:
@@ -107,16 +111,16 @@ def _parse_header(content: np.ndarray[Any, Any], name: str) -> dict[str, Any]:
         _fail(name, f"the header is not JSON ({error})")
     if not isinstance(header, dict) or header.get("format") != _FORMAT:
         _fail(name, f"the header does not name the format {_FORMAT!r}")
-    if (version := header.get("version")) != _VERSION:
+    if (version := header.get("version")) not in (_VERSION, _VERSION + 1):
         raise FormatError(
-            f"{name}: a model file of version {describe(version)}, this fastmix reads version {_VERSION}; write it "
-            "again with the fastmix that reads it, as UAI for instance"
+            f"{name}: a model file of version {describe(version)}, this fastmix reads version {_VERSION} and "
+            f"{_VERSION + 1}; write it again with the fastmix that reads it, as UAI for instance"
         )
     return header
 
 
 def _read_member(archive: zipfile.ZipFile, name: str, member: str) -> np.ndarray[Any, Any]:
-    dtype, ndim = _MEMBERS[member]
+    dtype, ndim = (_MEMBERS | _LARGER)[member]
     with archive.open(f"{member}.npy") as stream:
         return _read_array(stream.read(), name, member, np.dtype(dtype), ndim)
 
@@ -133,6 +137,10 @@ def _read_array(data: bytes, name: str, member: str, dtype: np.dtype[Any], ndim:
     if len(data) - start != math.prod(shape) * dtype.itemsize:
         _fail(name, f"{member} must hold as many numbers as its shape {shape} says")
     return np.frombuffer(data, dtype, offset=start).reshape(shape, order="F" if fortran_order else "C")
+
+
+def _members(version: Any) -> dict[str, tuple[str, int]]:
+    return _MEMBERS | _LARGER if version == _VERSION + 1 else _MEMBERS
 
 
 def _is_names(value: object) -> bool:

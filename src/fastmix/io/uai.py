@@ -34,11 +34,11 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.errors import FormatError, ModelError, UnfitMethodError
+from fastmix.errors import FormatError, ModelError
 from fastmix.io.formats import Format
 from fastmix.io.tokens import NumberText, cut_header, strip_comments
 from fastmix.model import MarkovRandomField, check_model
-from fastmix.model.build import merge_pairs, offsets_of
+from fastmix.model.build import join_larger, offsets_of
 
 __all__ = ["FORMAT", "read", "write"]
 
@@ -103,7 +103,6 @@ class _Reader:
         fixed = _observed_states(self.num_states, evidence)
         self.tables, self.sizes = self._locate_tables()
         entries = self._log_entries()
-        slices = self._slices(fixed)
         kind_of_entry = np.repeat(np.minimum(self.kinds, 3).astype(np.int8), self.sizes)
         # Factors, their variables and their entries one after another, by the number of variables.
         constant = math.fsum(entries[kind_of_entry == 0].tolist())
@@ -114,23 +113,27 @@ class _Reader:
             variables[kind].append(self.numbers.values[scopes].astype(np.int64))
             values[kind].append(entries[kind_of_entry == kind])
         starts = offsets_of(self.sizes)
-        for k, free, chosen in slices:
+        larger = []
+        for k, scope, chosen in self._slices(fixed):
             part = entries[starts[k] + chosen]
             if part.max() == -np.inf:
                 line = self.numbers.line(int(self.tables[k]))
                 reason = f"evidence must have positive probability, but factor {k} forbids it"
                 raise ModelError(f"{self.numbers.name}:{line}: {reason}")
-            if free:
-                factors[len(free)].append(np.array([k]))
-                variables[len(free)].append(np.array([free]))
-                values[len(free)].append(part)
+            table, wide = entries[starts[k] : starts[k + 1]], [v for v in scope if self.num_states[v] > 1]
+            if len(wide) > 2:
+                larger.append((wide, table))
+            elif wide:
+                factors[len(wide)].append(np.array([k]))
+                variables[len(wide)].append(np.array([wide]))
+                values[len(wide)].append(table)
             else:
-                constant += float(part[0])
+                constant += float(table[0])
         owners = np.concatenate(variables[1]).ravel()
         log_unary = self._add_unaries(owners, np.concatenate(values[1]), np.concatenate(factors[1]))
         pairs, tables = np.concatenate(variables[2]), np.concatenate(values[2])
-        edges, log_pairwise = merge_pairs(self.num_states, pairs, tables)
-        return MarkovRandomField(self.num_states, log_unary, edges, log_pairwise, constant)
+        edges, log_pairwise, *rest = join_larger(self.num_states, pairs, tables, larger)
+        return MarkovRandomField(self.num_states, log_unary, edges, log_pairwise, constant, None, None, *rest)  # type: ignore[arg-type]
 
     def _scope(self, k: int) -> list[int]:
         start = int(self.words[k]) + 1
@@ -176,24 +179,14 @@ class _Reader:
             numbers.fail(int(self.words[k]) + 1 + twice, f"factor {k} must name each variable once")
 
     def _slices(self, fixed: IntArray) -> list[tuple[int, list[int], IntArray]]:
-        """Factors over more than two variables, which of these are free, and the entries of the table that are left."""
-        num_free = [sum(bool(fixed[v] < 0) for v in scope) for _, scope in self.large]
-        if self.large and max(num_free) > 2:
-            k, scope = self.large[int(np.argmax(num_free))]
-            line = self.numbers.line(int(self.words[k]))
-            listed = " ".join(map(str, scope[:_LISTED])) + (" ..." if len(scope) > _LISTED else "")
-            raise UnfitMethodError(
-                f"{self.numbers.name}:{line}: {sum(f > 2 for f in num_free)} of {len(self.kinds)} factors join more "
-                f"than two free variables, the largest is factor {k} with {max(num_free)} (scope {listed}); supported "
-                "are pairwise models, and larger factors that evidence reduces to at most two free variables"
-            )
+        """Factors over more than two variables, their scopes, and the entries of the table that evidence leaves."""
         result = []
         for k, scope in self.large:
             entries = np.zeros(1, dtype=np.int64)
             for v in scope:
                 states = np.arange(self.num_states[v]) if fixed[v] < 0 else fixed[v : v + 1]
                 entries = (entries[:, None] * self.num_states[v] + states).reshape(-1)
-            result.append((k, [v for v in scope if fixed[v] < 0], entries))
+            result.append((k, scope, entries))
         return result
 
     def _locate_tables(self) -> tuple[IntArray, IntArray]:
@@ -331,25 +324,39 @@ def write(model: MarkovRandomField, stream: BinaryIO) -> list[str]:
     if (dead := _dead_tables(model.log_pairwise, pairwise_sizes)).size:
         i, j = model.edges[dead[0]].tolist()
         raise ModelError(f"log_pairwise must allow a pair of states on each edge, but edge ({i}, {j}) has only -inf")
+    factor_sizes = np.diff(model.factor_offsets)
+    if (dead := _dead_tables(model.log_factors, factor_sizes)).size:
+        raise ModelError(f"log_factors must allow a configuration of each factor, but factor {dead[0]} has only -inf")
+    # Edges of zeros between the variables of a factor come back with the factor.
+    edges, pair_source = model.edges, model.log_pairwise
+    if model.num_factors:
+        kept = np.logical_or.reduceat(model.log_pairwise != 0, model.pairwise_offsets[:-1])
+        kept |= ~np.isin(np.arange(model.num_edges), model.structure.scope_pairs)
+        edges, pair_source = model.edges[kept], model.log_pairwise[np.repeat(kept, pairwise_sizes)]
+        pairwise_sizes = pairwise_sizes[kept]
     unary, unary_shift = _scaled(unary_source, unary_sizes)
-    pairwise, pairwise_shift = _scaled(model.log_pairwise, pairwise_sizes)
-    constant = _total((model.log_constant, unary_shift, pairwise_shift))
+    pairwise, pairwise_shift = _scaled(pair_source, pairwise_sizes)
+    larger, factor_shift = _scaled(model.log_factors, factor_sizes)
+    constant = _total((model.log_constant, unary_shift, pairwise_shift, factor_shift))
     factors = _constant_words(constant)
-    notes = _notes(model, constant, len(factors), (unary_source, unary), (model.log_pairwise, pairwise))
+    written = ((unary_source, unary), (pair_source, pairwise), (model.log_factors, larger))
+    notes = _notes(model, constant, len(factors), *written)
     for note in notes:
         _logger.warning("UAI: %s", note)
 
     def chunks() -> Iterator[str]:
         counts = " ".join(map(str, model.num_states.tolist()))
-        num_factors = len(variables) + model.num_edges + len(factors)
+        num_factors = len(variables) + len(edges) + model.num_factors + len(factors)
         yield f"MARKOV\n{model.num_variables}\n{counts}\n{num_factors}\n"
         for start in range(0, len(variables), _CHUNK_TABLES):
             yield "".join([f"1 {i}\n" for i in variables[start : start + _CHUNK_TABLES].tolist()])
-        for start in range(0, model.num_edges, _CHUNK_TABLES):
-            yield "".join([f"2 {i} {j}\n" for i, j in model.edges[start : start + _CHUNK_TABLES].tolist()])
+        for start in range(0, len(edges), _CHUNK_TABLES):
+            yield "".join([f"2 {i} {j}\n" for i, j in edges[start : start + _CHUNK_TABLES].tolist()])
+        yield "".join([f"{len(scope)} {' '.join(map(str, scope.tolist()))}\n" for scope in model.structure.scopes])
         yield "0\n" * len(factors) + "\n"
         yield from _table_chunks(unary, unary_sizes)
         yield from _table_chunks(pairwise, pairwise_sizes)
+        yield from _table_chunks(larger, factor_sizes)
         yield "".join([f"1\n {word}\n" for word in factors])
 
     for chunk in chunks():

@@ -21,9 +21,10 @@ from fastmix._memory import check_memory
 from fastmix.errors import FormatError
 from fastmix.io.draft import NetworkDraft, shown
 from fastmix.io.files import PathLike, display_name, read_bytes
+from fastmix.io.formats import Format
 from fastmix.model.network import BayesianNetwork
 
-__all__ = ["is_xmlbif", "parse_xmlbif", "read_xmlbif"]
+__all__ = ["FORMAT", "is_xmlbif", "parse_xmlbif", "read_xmlbif"]
 
 _CHILDREN = {
     "": ("BIF",),
@@ -262,3 +263,8 @@ class _Reader:
 
     def _error(self, line: int, message: str) -> FormatError:
         return FormatError(f"{self._name}:{line}: {message}")
+
+
+FORMAT = Format(
+    "XMLBIF", (".bifxml", ".xmlbif"), lambda data, name, *_: parse_xmlbif(data, name).to_model(), None, is_xmlbif
+)

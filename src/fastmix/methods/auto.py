@@ -46,6 +46,7 @@ class Auto(Method):
 
     name: ClassVar[str] = "auto"
     gives_log_z: ClassVar[bool] = True
+    takes_factors: ClassVar[bool] = True
 
     memory_limit: float | None = option(help="Such as 4GiB; half of the free memory by default.", parse=parse_bytes)
 
@@ -135,6 +136,10 @@ def _choose(model: MarkovRandomField, memory_limit: float | None, seconds: float
             too_much = f"exact inference would take more than {allowed:.2g} s"
         else:
             too_much = f"exact inference would need {format_bytes(error.required_bytes)}"
+    if model.num_factors:
+        from fastmix.methods.loopy_bp import LoopyBP
+
+        return Choice(LoopyBP(), f"{too_much}, and samplers take no factors over three or more variables")
     if log_z:
         return _choose_log_z(model, too_much)
     from fastmix.methods.sampler import Gibbs

@@ -98,6 +98,8 @@ class Method:
         What is known about its answers.
     seeded, threaded, on_gpu, gives_log_z : bool
         Whether ``seed``, ``num_threads``, ``backend="cuda"`` and ``log_z=True`` mean something to it.
+    takes_factors : bool
+        Whether models may have factors over three or more variables.
     """
 
     name: ClassVar[str]
@@ -106,12 +108,15 @@ class Method:
     threaded: ClassVar[bool] = True
     on_gpu: ClassVar[bool] = False
     gives_log_z: ClassVar[bool] = False
+    takes_factors: ClassVar[bool] = False
 
     def check(self, model: MarkovRandomField) -> None:
         """Raise an :class:`UnfitMethodError` that says why, where the method cannot answer for this model."""
 
     def fits(self, model: MarkovRandomField) -> str | None:
         """None, or in a sentence why the method cannot answer for this model."""
+        if model.num_factors and not self.takes_factors:
+            return f"{self.name} takes no factors over three or more variables; the model has {model.num_factors}"
         try:
             self.check(model)
         except UnfitMethodError as error:

@@ -32,6 +32,7 @@ class Exact(Method):
     seeded: ClassVar[bool] = False
     threaded: ClassVar[bool] = False
     gives_log_z: ClassVar[bool] = True
+    takes_factors: ClassVar[bool] = True
 
     memory_limit: float | None = option(help="Such as 4GiB; half of the free memory by default.", parse=parse_bytes)
 

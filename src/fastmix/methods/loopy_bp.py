@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fastmix._checks import check_choice, check_count, check_positive
 from fastmix._clock import Clock, Report
+from fastmix.errors import UnfitMethodError
 from fastmix.graphs import connected_components
 from fastmix.methods.base import Context, Method, option, run_method
 from fastmix.methods.preparation import IsingForm, check_fraction, ising_form, reduce_to_supported
@@ -76,6 +77,7 @@ class LoopyBP(Method):
     seeded: ClassVar[bool] = False
     threaded: ClassVar[bool] = False
     gives_log_z: ClassVar[bool] = True
+    takes_factors: ClassVar[bool] = True
 
     schedule: Schedule = option("parallel", help="Order of messages: parallel or residual.")
     damping: float | None = option(help="Weight of the old message, from 0 to below 1; as needed by default.")
@@ -271,6 +273,12 @@ class _Messages(Protocol):
 
 def make_messages(model: MarkovRandomField, *, schedule: Schedule, damping: float | None) -> _Messages:
     """The fastest kind of messages that fits a model; ``damping`` None stands for 0, 1/2 and 3/4."""
+    if model.num_factors:
+        from fastmix.methods.factor_messages import FactorMessages
+
+        if schedule == "residual":
+            raise UnfitMethodError("schedule must be parallel for models with factors over three or more variables")
+        return FactorMessages(model)
     if schedule == "residual":
         return _ResidualMessages(model)
     form = ising_form(model)

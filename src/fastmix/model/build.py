@@ -25,6 +25,7 @@ __all__ = [
     "check_model_memory",
     "flatten_tables",
     "flatten_unary",
+    "join_larger",
     "merge_factors",
     "merge_pairs",
     "offsets_of",
@@ -190,7 +191,7 @@ def merge_factors(num_states: IntArray, factors: Iterable[tuple[Sequence[int], A
     log_unary = np.zeros(int(unary_starts[-1]))
     pairs: list[tuple[int, int]] = []
     tables: list[FloatArray] = []
-    larger: dict[tuple[int, ...], FloatArray] = {}
+    larger: list[tuple[list[int], FloatArray]] = []
     entries = 0
     if not isinstance(factors, Iterable):
         raise ModelError(f"factors must be a list of (scope, log_table) pairs, got {describe(factors)}")
@@ -222,32 +223,39 @@ def merge_factors(num_states: IntArray, factors: Iterable[tuple[Sequence[int], A
             pairs.append((variables[0], variables[1]))
             tables.append(array.reshape(-1))
         else:
-            order = sorted(range(len(variables)), key=variables.__getitem__)
-            scope, sorted_table = tuple(variables[v] for v in order), array.reshape(shape).transpose(order)
             entries += array.size
             check_model_memory(n, int(unary_starts[-1]), len(pairs), entries)
-            larger[scope] = larger[scope] + sorted_table if scope in larger else sorted_table
-    inside = sorted({pair for scope in larger for pair in combinations(scope, 2)} - {_ascending(p) for p in pairs})
-    tables += [np.zeros(int(num_states[i] * num_states[j])) for i, j in inside]
-    edges, log_pairwise = merge_pairs(
-        num_states,
-        np.array([*pairs, *inside], dtype=np.int64).reshape(-1, 2),
-        np.concatenate(tables) if tables else np.zeros(0),
-    )
-    scopes = sorted(larger)
-    return Merged(
-        constant,
-        log_unary,
-        edges,
-        log_pairwise,
+            larger.append((variables, array))
+    values = np.concatenate(tables) if tables else np.zeros(0)
+    joined = join_larger(num_states, np.array(pairs, dtype=np.int64).reshape(-1, 2), values, larger)
+    return Merged(constant, log_unary, *joined)
+
+
+def join_larger(
+    num_states: IntArray, pairs: IntArray, values: FloatArray, larger: Sequence[tuple[Sequence[int], FloatArray]]
+) -> tuple[IntArray, FloatArray, IntArray, IntArray, FloatArray]:
+    """Edges, their tables, and factors over three or more variables as a model stores them.
+
+    Pairs in any direction with flat tables, and factors ``(scope, table)`` in any order; equal ones are added up, and
+    the pairs of every scope become edges, of zeros where nothing else is given.
+    """
+    tables: dict[tuple[int, ...], FloatArray] = {}
+    for variables, table in larger:
+        order = sorted(range(len(variables)), key=variables.__getitem__)
+        scope = tuple(int(variables[v]) for v in order)
+        turned = table.reshape([int(num_states[v]) for v in variables]).transpose(order)
+        tables[scope] = tables[scope] + turned if scope in tables else turned
+    inside = np.array(sorted({pair for scope in tables for pair in combinations(scope, 2)}), dtype=np.int64)
+    if len(inside):
+        zeros = np.zeros(int((num_states[inside[:, 0]] * num_states[inside[:, 1]]).sum()))
+        pairs, values = np.concatenate([pairs, inside]), np.concatenate([values, zeros])
+    scopes = sorted(tables)
+    return (
+        *merge_pairs(num_states, pairs, values),
         offsets_of(np.array([len(scope) for scope in scopes], dtype=np.int64)),
         np.array([v for scope in scopes for v in scope], dtype=np.int64),
-        np.concatenate([larger[scope].reshape(-1) for scope in scopes]) if scopes else np.zeros(0),
+        np.concatenate([np.zeros(0), *(tables[scope].reshape(-1) for scope in scopes)]),
     )
-
-
-def _ascending(pair: tuple[int, int]) -> tuple[int, int]:
-    return pair if pair[0] < pair[1] else (pair[1], pair[0])
 
 
 def _raise_table_shape(e: int, edges: IntArray, num_states: IntArray, got: tuple[int, ...]) -> None:

@@ -14,12 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix import _checks
 from fastmix._memory import check_memory
-from fastmix.errors import ModelError
+from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.graphs import Adjacency
 from fastmix.model import build
 from fastmix.model.structure import Structure
 
-__all__ = ["Evidence", "MarkovRandomField", "check_model"]
+__all__ = ["Evidence", "MarkovRandomField", "check_model", "check_pairwise"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -689,6 +689,13 @@ def check_model(model: Any) -> None:
             f"model must be a MarkovRandomField, got {_checks.describe(model)}; build one with "
             "MarkovRandomField.from_tables, or read one from a file with fastmix.io.read_model"
         )
+
+
+def check_pairwise(model: MarkovRandomField, what: str) -> None:
+    """An :class:`fastmix.UnfitMethodError` if the model has factors over three or more variables."""
+    if model.num_factors:
+        count = _plural(model.num_factors, "factor")
+        raise UnfitMethodError(f"{what} must have a model of pairs, got {count} over three or more variables")
 
 
 def _plural(count: int, word: str, *, number: bool = True) -> str:

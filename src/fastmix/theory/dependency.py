@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.errors import ResourceError
-from fastmix.model import MarkovRandomField, check_model
+from fastmix.model import MarkovRandomField, check_model, check_pairwise
 
 __all__ = [
     "DEPENDENCIES",
@@ -103,6 +103,7 @@ def edge_dependencies(model: MarkovRandomField, *, dependency: Dependency = "sig
     [[0.4621, 0.4585], [0.19, 0.0848]]
     """
     check_model(model)
+    check_pairwise(model, "dependency bounds")
     if dependency not in DEPENDENCIES:
         raise ValueError(f"dependency must be one of {', '.join(DEPENDENCIES)}, got {dependency!r}")
     if model.log_unary.size and model.log_unary.min() == -np.inf:
@@ -198,6 +199,7 @@ def undefined_conditional(model: MarkovRandomField) -> tuple[int, str] | None:
     >>> undefined_conditional(MarkovRandomField.ising([(0, 1)], coupling=9.0)) is None
     True
     """
+    check_pairwise(model, "a check of conditional distributions")
     if not model.has_forbidden:
         return None
     model = model.drop_forbidden_states()
