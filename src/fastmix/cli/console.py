@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fastmix.errors import BadFileError, FormatError, Interrupted, ModelError, printable
 from fastmix.io import format_of, read_evidence, read_mar, read_model, write_mar, write_model, write_pr
-from fastmix.io.files import atomic_write, check_folder, check_writable, display_name
+from fastmix.io.files import atomic_write, check_folder, check_writable, display_name, read_bytes
 from fastmix.methods.perfect import PerfectSamples
 from fastmix.methods.sampler import SampleResult
 from fastmix.model import MarkovRandomField
@@ -88,9 +88,22 @@ def salvage(call: Callable[[], T]) -> T:
 
 
 def load(path: str, evidence_path: str | None = None) -> tuple[MarkovRandomField, dict[int, int]]:
-    """Model and evidence from files; anything wrong with them is a :class:`BadFileError`."""
+    """Model and evidence; anything wrong with files is a :class:`BadFileError`.
+
+    Evidence is a UAI or JSON file, or, where there is no such file, pairs such as ``SAO2=LOW,BP=HIGH``.
+    """
     if path == evidence_path == "-":
         raise ValueError("MODEL and --evidence must not both be -: stdin holds one of them")
+    typed = evidence_path is not None and "=" in evidence_path and not os.path.exists(evidence_path)
+    if evidence_path is not None and (typed or evidence_path.endswith(".json")):
+        from fastmix.io.observations import parse_observations, parse_observations_json
+
+        with blaming_input(path):
+            model = _reading(read_model, path)
+        if typed:
+            return model, parse_observations(evidence_path, model)
+        content = _reading(read_bytes, evidence_path)
+        return model, parse_observations_json(content.decode("utf-8", "replace"), model)
     with blaming_input(path, evidence_path):
         evidence = {} if evidence_path is None else _reading(read_evidence, evidence_path)
         model = _reading(partial(read_model, evidence=evidence or None), path)

@@ -19,7 +19,10 @@ __all__ = [
 ]  # fmt: skip
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=f"{format_names()} file, plain, gzip or xz; - is stdin.")]
-Evidence = Annotated[str | None, typer.Option("--evidence", "-e", metavar="FILE", help="Observed states (UAI).")]
+Evidence = Annotated[
+    str | None,
+    typer.Option("--evidence", "-e", metavar="FILE|PAIRS", help="Observed states: UAI or JSON file, or A=x,B=y."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 Output = Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write; - is stdout.")]
 AnySeed = Annotated[int | None, typer.Option(help="The same seed gives the same answer; drawn when not given.")]
