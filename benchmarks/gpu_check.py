@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import gpu  # sets up NumPy for numba-cuda, so before anything that imports it
 
-from fastmix.chains.cuda.gibbs import cuda_available
+from fastmix.chains.cuda.device import cuda_available
 
 
 class Outcome:

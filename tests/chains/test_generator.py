@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fastmix.chains.generator import MAX_THRESHOLD, make_streams, thresholds
-from fastmix.chains.gibbs_kernels import _fill, _next, _random_site
+from fastmix.chains.kernels import _fill, _next, _random_site
 
 MASK32, MASK64 = 2**32 - 1, 2**64 - 1
 

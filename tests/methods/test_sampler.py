@@ -29,7 +29,7 @@ from fastmix import (
     _memory,
     certify,
 )
-from fastmix.chains.gibbs import Gibbs
+from fastmix.chains.cpu import CpuChains
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid
 from fastmix.methods import sampler
@@ -45,6 +45,12 @@ SIGMAS, CUT = 6.0, 2.0**-23
 
 WEAK = ising_grid(3, 3, coupling_max=0.5, seed=0)
 EDGES = [(0, 1), (1, 2), (2, 3), (0, 3), (1, 3)]
+
+
+def chains_of(model: MarkovRandomField, *, num_chains: int, seed: int) -> CpuChains:
+    chains = CpuChains(model.structure, num_chains=num_chains, seed=seed, forbidden=model.has_forbidden)
+    chains.load(model.parameters)
+    return chains
 
 
 def lopsided(seed: int = 3) -> MarkovRandomField:
@@ -255,13 +261,13 @@ def test_draws_are_evenly_spaced_states_of_the_chains():
     start = np.zeros((4, 9), dtype=int)
     result = sample(WEAK, num_chains=4, num_sweeps=11, burn_in=3, num_draws=5, start=start, seed=7)
     assert result.draws.shape == (4, 5, 9)
-    engine = Gibbs(WEAK, num_chains=4, seed=7)
+    engine = chains_of(WEAK, num_chains=4, seed=7)
     engine.set_states(start)
-    engine.advance(3, collect=False)
+    engine.sweep(3)
     for k in range(5):
-        engine.advance(2, collect=False)
+        engine.sweep(2)
         np.testing.assert_array_equal(result.draws[:, k], engine.get_states())
-    engine.advance(1, collect=False)
+    engine.sweep(1)
     np.testing.assert_array_equal(result.states, engine.get_states())
     assert sample(WEAK, num_chains=2, num_sweeps=10, seed=0).draws is None
     assert sample(WEAK, num_chains=2, num_sweeps=6, num_draws=6, seed=0).draws.shape == (2, 6, 9)
@@ -293,9 +299,9 @@ def test_start_from_given_configurations():
     model, start = lopsided(), np.tile([0, 1, 3, 1, 0], (3, 1))
     result = sample(model, num_chains=3, num_sweeps=20, burn_in=0, start=start, seed=4)
     small = model.drop_forbidden_states()
-    engine = Gibbs(small, num_chains=3, seed=4)
+    engine = chains_of(small, num_chains=3, seed=4)
     engine.set_states(np.tile([0, 1, 2, 1, 0], (3, 1)))  # state 3 of c is number 2 of those allowed
-    engine.advance(20, collect=True)
+    engine.sweep(20, collect=True)
     states = engine.get_states()
     states[:, 2] = np.array([0, 2, 3])[states[:, 2]]
     np.testing.assert_array_equal(result.states, states)
@@ -304,8 +310,8 @@ def test_start_from_given_configurations():
 def test_going_on_from_a_result(monkeypatch):
     first = sample(WEAK, num_chains=6, num_sweeps=500, seed=1)
     started = []
-    original = Gibbs.set_states
-    monkeypatch.setattr(Gibbs, "set_states", lambda self, states: (started.append(states), original(self, states)))
+    original = CpuChains.set_states
+    monkeypatch.setattr(CpuChains, "set_states", lambda self, states: (started.append(states), original(self, states)))
     second = sample(WEAK, num_sweeps=500, start=first, seed=1)
     np.testing.assert_array_equal(started[0], first.states)
     assert second.stats["burn_in"] == 0
@@ -495,18 +501,18 @@ def test_one_or_two_chains_are_believed_with_a_certificate_only(num_chains):
 
 
 def stop_after(monkeypatch, calls: int, *, torn: bool = False) -> None:
-    """Ctrl-C in one of the calls of ``advance``; if torn, after half of its sweeps."""
-    original, number = Gibbs.advance, itertools.count(1)
+    """Ctrl-C in one of the calls of ``sweep``; if torn, after half of its sweeps."""
+    original, number = CpuChains.sweep, itertools.count(1)
     monkeypatch.setattr(sampler, "_SCOUTED", 0)  # whose calls would count
 
-    def advance(self, num_sweeps, *, collect):
+    def sweep(self, num_sweeps, *, collect):
         if next(number) == calls:
             if torn:
                 original(self, (num_sweeps + 1) // 2, collect=collect)
             raise KeyboardInterrupt
         original(self, num_sweeps, collect=collect)
 
-    monkeypatch.setattr(Gibbs, "advance", advance)
+    monkeypatch.setattr(CpuChains, "sweep", sweep)
 
 
 def test_an_interrupt_returns_what_was_collected(monkeypatch):
@@ -529,7 +535,7 @@ def test_an_interrupt_before_the_first_batch_has_nothing_to_report(monkeypatch):
 
 
 def test_time_limit(monkeypatch):
-    monkeypatch.setattr(sampler.Engine, "updates_per_step", 4 * 9 * 50)
+    monkeypatch.setattr(sampler.Chains, "updates_per_step", 4 * 9 * 50)
     result = sample(WEAK, num_chains=4, num_sweeps=10_000_000, burn_in=0, time_limit=0.2, seed=1)
     assert (result.status, result.stats["stopped_by"]) == (Status.OK, "time_limit")
     # A batch would be 156,250 sweeps: what has been collected of the first one counts.
@@ -550,7 +556,7 @@ def test_time_limit(monkeypatch):
 
 
 def test_progress_is_told(monkeypatch):
-    monkeypatch.setattr(sampler.Engine, "updates_per_step", 4 * 9 * 50)
+    monkeypatch.setattr(sampler.Chains, "updates_per_step", 4 * 9 * 50)
     told = []
     sample(WEAK, num_chains=4, num_sweeps=640, burn_in=120, seed=1, progress=lambda *a: told.append(a))
     done = [d for d, _, _ in told]
@@ -573,7 +579,7 @@ import test_sampler
 from fastmix.methods import sampler
 from fastmix.methods.sampler import sample
 
-sampler.Engine.updates_per_step = {step}
+sampler.Chains.updates_per_step = {step}
 number = itertools.count(1)
 
 def progress(done, total, speed):
@@ -614,7 +620,7 @@ def test_interrupted_runs_go_on_to_the_same_bits(calls, torn, kind, tmp_path, mo
     if kind == "everything":  # edges are counted after every sweep, so that the interrupt comes between two batches
         options |= {"edge_marginals": True, "num_draws": 40, "trace_at": [3, 25]}
     expected = sample(lopsided(), **options)
-    monkeypatch.setattr(sampler.Engine, "updates_per_step", 3 * 5 * 10)
+    monkeypatch.setattr(sampler.Chains, "updates_per_step", 3 * 5 * 10)
     path = tmp_path / "run.npz"
     stop_after(monkeypatch, calls, torn=torn)
     try:
@@ -641,7 +647,7 @@ def test_a_finished_run_stays_until_its_file_is_removed(tmp_path):
 def test_runs_over_their_time_go_on_to_the_same_bits(tmp_path, monkeypatch):
     options = {"num_chains": 3, "num_sweeps": 640, "burn_in": 0, "seed": 5}
     expected = sample(lopsided(), **options)
-    monkeypatch.setattr(sampler.Engine, "updates_per_step", 3 * 5 * 10)
+    monkeypatch.setattr(sampler.Chains, "updates_per_step", 3 * 5 * 10)
     monkeypatch.setattr(sampler, "_FIRST_STEP", 1)  # a whole batch: what a checkpoint can keep
     path = str(tmp_path / "run.npz.gz")  # compressed, for its name
     for _ in range(3):
@@ -690,7 +696,7 @@ def test_the_seed_of_a_checkpoint_is_taken(tmp_path):
 def test_projected_runs_take_the_seed_of_their_checkpoint(tmp_path, monkeypatch):
     path = tmp_path / "run.npz"
     options = {"divergence": fastmix.Euclidean(), "num_chains": 3, "num_sweeps": 640, "burn_in": 0}
-    monkeypatch.setattr(sampler.Engine, "updates_per_step", 3 * 9 * 10)
+    monkeypatch.setattr(sampler.Chains, "updates_per_step", 3 * 9 * 10)
     stop_after(monkeypatch, 30, torn=False)
     begun = infer_projected(WEAK, checkpoint=str(path), **options)
     monkeypatch.undo()
@@ -829,14 +835,14 @@ def test_backends_without_a_gpu():
 def test_groups_of_chains_count_as_chains(monkeypatch):
     """An engine that adds up its chains in groups gives the same means, and error bars of the same size."""
     plain = sample(WEAK, num_chains=64, num_sweeps=2000, seed=4)
-    taken = Gibbs.take_sums
+    taken = CpuChains.take_sums
 
     def grouped(self):
         sums = taken(self)
         return sums.reshape(len(sums), -1, 8).sum(axis=2)
 
-    monkeypatch.setattr(Gibbs, "group_size", 8)
-    monkeypatch.setattr(Gibbs, "take_sums", grouped)
+    monkeypatch.setattr(CpuChains, "group_size", 8)
+    monkeypatch.setattr(CpuChains, "take_sums", grouped)
     result = sample(WEAK, num_chains=64, num_sweeps=2000, seed=4)
     np.testing.assert_allclose(result.node_marginals, plain.node_marginals, atol=1e-12)
     ratio = result.std_error[plain.std_error > 0] / plain.std_error[plain.std_error > 0]

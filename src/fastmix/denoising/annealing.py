@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fastmix._checks import check_count, check_threads, choose_seed
 from fastmix._clock import Clock
 from fastmix._memory import check_memory
+from fastmix.chains.annealing import Annealing
 from fastmix.methods.swendsen_wang import SwendsenWang, check_swendsen_wang
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.results import InferenceResult, Status, provenance
@@ -156,8 +157,7 @@ def anneal(
     while run.scale < 1.0:
         # Late, the largest steps there are: averages need chains at the model itself.
         late = clock.past(_ANNEALING_SHARE)
-        run.strengthen(math.inf if late else step, resampled)
-        run.engine.advance(sweeps_per_step, collect=False)
+        run.strengthen(math.inf if late else step, sweeps_per_step, resample=resampled)
         if progress is not None:
             progress(0.7 * run.scale)
     wanted = num_sweeps or max(1, run.steps * sweeps_per_step // 2)
@@ -196,55 +196,37 @@ class _Populations:
     def __init__(
         self, model: MarkovRandomField, num_populations: int, num_chains: int, seed: int, num_threads: int | None
     ) -> None:
-        self.model, self.shape, self.num_threads = model, (num_populations, num_chains), num_threads
-        # Without unaries and constant: the energy of the couplings alone.
-        self.couplings = model.replace(log_unary=np.zeros_like(model.log_unary), log_constant=0.0)
-        self.seeds = np.random.SeedSequence(seed)
-        self.rng = np.random.default_rng(self.seeds.spawn(1)[0])
+        self.model, self.shape = model, (num_populations, num_chains)
+        first, second = np.random.SeedSequence(seed).spawn(2)
+        self.rng = np.random.default_rng(first)
         self.scale, self.steps = _easy_scale(model), 0
         self.least_step = (1.0 - self.scale) / _MOST_STEPS
-        self.log_ratio = np.zeros(num_populations)
-        self.engine = self._engine()
-        self.engine.advance(_EASY_SWEEPS, collect=False)
+        own_seed = int(second.generate_state(1, np.uint64)[0])
+        chains = num_populations * num_chains
+        self.engine = SwendsenWang(model, num_chains=chains, seed=own_seed, num_threads=num_threads)
+        split = len(model.log_unary)
+        thetas = np.zeros((2, model.num_parameters))  # unaries, which stay as they are, and couplings
+        thetas[0, :split], thetas[1, split:] = model.log_unary, model.log_pairwise
+        self.annealing = Annealing(self.engine, thetas, [1.0, self.scale], populations=num_populations)
+        self.engine.sweep(_EASY_SWEEPS)
 
-    def _engine(self) -> SwendsenWang:
-        tables = self.scale * self.model.log_pairwise
-        seed = int(self.seeds.spawn(1)[0].generate_state(1, np.uint64)[0])
-        chains = self.shape[0] * self.shape[1]
-        return SwendsenWang(
-            self.model.replace(log_pairwise=tables), num_chains=chains, seed=seed, num_threads=self.num_threads
-        )
+    @property
+    def log_ratio(self) -> FloatArray:
+        """Logarithms of the estimated ratios of the normalisers (num_populations,)."""
+        return self.annealing.log_ratio
 
     def spread(self) -> float:
         """Standard deviation of the energy of the couplings."""
-        energy = self.energy(self.engine.get_states())
+        energy = self.engine.energies()[1].reshape(self.shape)
         return float(np.sqrt(energy.var(axis=1, ddof=1).mean()))
 
-    def energy(self, states: IntArray) -> FloatArray:
-        """``sum_ij T_ij`` of every chain (num_populations, num_chains)."""
-        return np.asarray(self.couplings.log_weight(states), dtype=np.float64).reshape(self.shape)
-
-    def strengthen(self, step: float, resample: bool) -> None:
-        """Move to stronger couplings, and resample the chains of every population by their weights."""
-        states = self.engine.get_states()
-        energy = self.energy(states)
-        spread = float(np.sqrt(energy.var(axis=1, ddof=1).mean()))
+    def strengthen(self, step: float, num_sweeps: int, *, resample: bool) -> None:
+        """Move to stronger couplings, resample the chains of every population by their weights, and sweep."""
+        spread = self.spread()
         move = min(_LARGEST_STEP, 1.0 - self.scale, max(step / spread, self.least_step) if spread > 0 else math.inf)
-        if 1.0 - self.scale - move < 1e-9:
-            move = 1.0 - self.scale
-        if resample:
-            states = states[self._resampled(move * energy).reshape(-1)]
-        self.scale = 1.0 if move == 1.0 - self.scale else self.scale + move
+        self.scale = 1.0 if 1.0 - self.scale - move < 1e-9 else self.scale + move
         self.steps += 1
-        self.engine = self._engine()
-        self.engine.set_states(states)
-
-    def _resampled(self, log_weights: FloatArray) -> IntArray:
-        """Numbers of the chains that go on; the mean weight of every population is noted."""
-        top = log_weights.max(axis=1, keepdims=True)
-        weights = np.exp(log_weights - top)
-        self.log_ratio += top[:, 0] + np.log(weights.mean(axis=1))
-        return _resample(weights / weights.sum(axis=1, keepdims=True), self.rng)
+        self.annealing.move([1.0, self.scale], num_sweeps, rng=self.rng if resample else None)
 
     def collect(
         self, num_sweeps: int, clock: Clock, progress: Callable[[float], None] | None
@@ -254,7 +236,7 @@ class _Populations:
         done, batch = 0, max(1, min(num_sweeps // 20, int(_BATCH_UPDATES / work)))
         while done < num_sweeps:
             count = min(batch, num_sweeps - done)
-            self.engine.advance(count, collect=True)
+            self.engine.sweep(count, collect=True)
             done += count
             if progress is not None:
                 progress(0.7 + 0.3 * done / num_sweeps)
@@ -271,20 +253,6 @@ def _easy_scale(model: MarkovRandomField) -> float:
     # range is linear in the scale, and no smaller than the bound that the condition needs
     total = np.bincount(model.edges.reshape(-1), np.repeat(dependency, 2), minlength=max(1, model.num_variables))
     return float(min(1.0, 1.0 / total.max())) if total.max() > 0 else 1.0
-
-
-def _resample(weights: FloatArray, rng: np.random.Generator) -> IntArray:
-    """Numbers of the chains that go on: every population keeps its size, each chain its share of it on average.
-
-    Systematic resampling: one uniform number a population, so that a chain of weight w is taken floor or ceil of w C
-    times.
-    """
-    populations, chains = weights.shape
-    chosen = np.empty((populations, chains), dtype=np.int64)
-    for p in range(populations):
-        points = (rng.random() + np.arange(chains)) / chains
-        chosen[p] = p * chains + np.minimum(np.searchsorted(np.cumsum(weights[p]), points), chains - 1)
-    return chosen
 
 
 def _combine(populations: FloatArray, log_ratio: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -229,7 +229,7 @@ def choose_method(
 
 def _choose_without_updates(model: MarkovRandomField, too_much: str) -> Choice | None:
     """The choice where updates of single variables cannot do; None where they can."""
-    from fastmix.chains.gibbs import check_conditionals
+    from fastmix.chains.conditionals import check_conditionals
 
     try:
         check_conditionals(model)

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from fastmix._checks import check_count, check_threads, choose_seed
 from fastmix._clock import Clock
 from fastmix._memory import check_memory
+from fastmix.chains.conditionals import check_conditionals
 from fastmix.chains.generator import make_streams
-from fastmix.chains.gibbs import check_conditionals, logit_arrays
-from fastmix.chains.pattern_tables import log_odds
+from fastmix.chains.layout import directed_arrays, log_odds
 from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.methods.swendsen_wang import is_swendsen_wang
 from fastmix.model import Evidence, MarkovRandomField, check_model
@@ -224,7 +224,7 @@ class _Past:
             self.arrays: tuple[Any, ...] = _odds(model)
             self.full: NDArray[Any] = np.full(model.num_variables, 3, dtype=np.uint8)
         else:
-            self.arrays = logit_arrays(model)[:-1]
+            self.arrays = directed_arrays(model)
             self.full = np.array([(1 << int(k)) - 1 for k in model.num_states], dtype=np.uint64)
 
     def sample(self, number: int) -> tuple[IntArray, int]:

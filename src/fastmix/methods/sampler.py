@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,9 +20,10 @@ from fastmix._checks import (
 )
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import check_memory
-from fastmix.chains.engine import Engine
-from fastmix.chains.gibbs import Gibbs, check_conditionals, logit_arrays
-from fastmix.errors import FormatError, NotConvergedError, ResourceError, UnfitMethodError
+from fastmix.chains.base import Chains, make_chains
+from fastmix.chains.conditionals import check_conditionals
+from fastmix.chains.cpu import CpuChains
+from fastmix.errors import FormatError, NotConvergedError, UnfitMethodError
 from fastmix.methods.checkpoint import Checkpoint
 from fastmix.methods.diagnostics import (
     BatchStatistics,
@@ -207,9 +208,8 @@ def sample(
     evidence : mapping, optional
     edge_marginals : bool
         Average over about 1,000 configurations of every chain: the conditional probabilities of either end of an edge
-        beside the state of the other, or on a GPU, and with the estimator ``counts``, the pairs of states themselves,
-        whose errors are larger; ``stats["edge_marginals"]`` says which, ``conditional averages`` or
-        ``counts of pairs``.
+        beside the state of the other, or with the estimator ``counts`` the pairs of states themselves, whose errors
+        are larger; ``stats["edge_marginals"]`` says which, ``conditional averages`` or ``counts of pairs``.
     num_draws : int
         Configurations of every chain to keep, evenly spaced.
     trace_at : sequence of int
@@ -282,7 +282,8 @@ def sample(
         states = np.repeat(states, size, axis=0)
     engine.set_states(states)
     average = estimator == "rao-blackwell"
-    run = _Run(engine, plan, num_draws, sorted(set(trace_at)), edge_marginals, average, watch=bool(at_modes.size))
+    watch = bool(at_modes.size)
+    run = _Run(small, engine, plan, num_draws, sorted(set(trace_at)), edge_marginals, average, watch=watch)
     if saved is not None:
         begun = hashlib.sha256(states.tobytes()).hexdigest()
         key = f"{small.content_hash} {method} {plan} {schedule} {estimator} {num_draws} {run.trace_at} {key_seed} "
@@ -340,7 +341,7 @@ def _scout(
     clock, done = clock.part(_SCOUT_SHARE), 0
     while done < plan.burn_in and not clock.past():
         count = min(max(1, plan.burn_in // 16), plan.burn_in - done)
-        engine.advance(count, collect=True)
+        engine.sweep(count, collect=True)
         done += count
     return [(modes, engine.take_sums() / done, done)] if done else []
 
@@ -418,7 +419,7 @@ def _engine(
     estimator: Any,
     num_threads: int | None,
     backend: str,
-) -> tuple[Engine, str]:
+) -> tuple[Chains, str]:
     """The sampler, and what it runs on in words."""
     if backend not in ("cpu", "cuda", "auto"):
         raise ValueError(f"backend must be cpu, cuda or auto, got {backend!r}")
@@ -435,25 +436,28 @@ def _engine(
     if estimator not in ("rao-blackwell", "counts"):
         raise ValueError(f"estimator must be rao-blackwell or counts, got {estimator!r}")
     check_conditionals(model)
-    place = "cpu"
-    if backend != "cpu":
-        from fastmix.chains.cuda.gibbs import CudaGibbs, choose_group_size, cuda_available
+    structure, forbidden = model.structure, model.has_forbidden
 
-        try:
-            engine = CudaGibbs(
-                model, num_chains=num_chains, seed=seed, schedule=schedule, estimator=estimator,
-                group_size=choose_group_size(model, num_chains),
-            )  # fmt: skip
-            engine.device = cuda_available()[1]
-            return engine, engine.device
-        except (UnfitMethodError, ResourceError, ValueError) as error:
-            if backend == "cuda":
-                raise
-            place = f"cpu, because {error}"
-    cpu = Gibbs(
-        model, num_chains=num_chains, seed=seed, schedule=schedule, estimator=estimator, num_threads=num_threads
-    )
-    return cpu, place
+    def make_cpu() -> Chains:
+        return CpuChains(
+            structure, num_chains=num_chains, seed=seed, schedule=schedule, estimator=estimator,
+            num_threads=num_threads, forbidden=forbidden,
+        )  # fmt: skip
+
+    def make_cuda() -> Chains:
+        from fastmix.chains.cuda.chains import CudaChains
+        from fastmix.chains.cuda.device import choose_group_size
+
+        if schedule != "systematic":
+            raise UnfitMethodError(f"schedule must be systematic on the GPU, got {schedule!r}; use backend='cpu'")
+        size = choose_group_size(structure, num_chains, forbidden=forbidden)
+        return CudaChains(
+            structure, num_chains=num_chains, seed=seed, estimator=estimator, group_size=size, forbidden=forbidden
+        )
+
+    chains, place = make_chains(backend, make_cpu, make_cuda)
+    chains.load(model.parameters)
+    return chains, place
 
 
 def _start_states(reduction: Reduction, start: object, num_chains: int) -> IntArray:
@@ -496,7 +500,8 @@ class _Run:
 
     def __init__(
         self,
-        engine: Engine,
+        model: MarkovRandomField,
+        engine: Chains,
         plan: _Plan,
         num_draws: int,
         trace_at: list[int],
@@ -505,10 +510,9 @@ class _Run:
         *,
         watch: bool = False,
     ) -> None:
-        model = engine.model
         # Sums over the burn-in (entries of log_unary, groups of chains), if it is watched.
         self.burn_sums = np.zeros((len(model.log_unary), engine.num_chains // engine.group_size)) if watch else None
-        self.engine, self.plan = engine, plan
+        self.model, self.engine, self.plan = model, engine, plan
         self.done = -plan.burn_in  # sweeps, negative while burning in
         self.statistics = BatchStatistics(len(model.log_unary), engine.num_chains // engine.group_size, plan.num_sweeps)
         self.trace_at = [t for t in trace_at if 0 < t <= plan.num_sweeps]
@@ -517,9 +521,7 @@ class _Run:
         self.draw_every = plan.num_sweeps // num_draws if num_draws else 0
         self.num_draws = num_draws
         self.pairs = np.zeros(len(model.log_pairwise)) if edge_marginals else None
-        # On a device configurations stay there unless they are wanted: it counts pairs itself.
-        self.averages_pairs = average_pairs and engine.device == "cpu"
-        self.pair_arrays = logit_arrays(model)[:-1] if edge_marginals and self.averages_pairs else None
+        self.averages_pairs = average_pairs
         self.pair_every = max(1, plan.num_sweeps // _EDGE_COUNTS)
         # Long runs have more batches, so that an interrupt loses a second of work at most.
         most = int(_BATCH_UPDATES / max(1, engine.updates_per_sweep * engine.num_chains))
@@ -558,7 +560,7 @@ class _Run:
                 start = clock.used()
                 count = min(step, target - self.done)
                 watched = self.done < 0 and self.burn_sums is not None
-                self.engine.advance(count, collect=self.done >= 0 or watched)
+                self.engine.sweep(count, collect=self.done >= 0 or watched)
                 self.done += count
                 seconds = clock.used() - start
                 self.seconds += seconds
@@ -613,33 +615,15 @@ class _Run:
             self.statistics.add(self._take_sums(), done - since_batch)
             since_batch = done
         if done in self.trace_at:
-            self.trace.append((done, summarise(self.statistics, self.engine.model).mean))
+            self.trace.append((done, summarise(self.statistics, self.model).mean))
         wants_draw = self.draw_every and done % self.draw_every == 0 and len(self.draws) < self.num_draws
         wants_pairs = self.pairs is not None and done % self.pair_every == 0
-        counts_itself = self.engine.device != "cpu"
-        states = None
-        if wants_draw or (wants_pairs and not counts_itself):
+        if wants_draw:
             states = self.engine.get_states()
-        if wants_draw and states is not None:
             self.draws.append(states.astype(np.uint8 if states.max(initial=0) < 256 else np.uint16))
-        if wants_pairs:
-            self._add_pairs(states if not counts_itself else None)
+        if wants_pairs and self.pairs is not None:
+            self.engine.add_pairs(self.pairs, average=self.averages_pairs)
         return since_batch
-
-    def _add_pairs(self, states: IntArray | None) -> None:
-        from fastmix.chains import gibbs_kernels
-
-        kernels: Any = gibbs_kernels
-        model, engine = self.engine.model, cast("Any", self.engine)
-        assert self.pairs is not None
-        if states is None:
-            counts = np.zeros(len(model.log_pairwise), dtype=np.int64)
-            engine.count_pairs(counts)
-            self.pairs += counts
-        elif self.pair_arrays is not None:
-            kernels.average_pairs(states, *self.pair_arrays, self.pairs)
-        else:
-            kernels.count_pairs(states, model.edges, model.num_states, model.pairwise_offsets, self.pairs)
 
     @property
     def how_pairs(self) -> str:
@@ -700,7 +684,7 @@ def _result(
     ess[reduction.variables], r_hat[reduction.variables] = summary.ess, summary.r_hat
     edges = None
     if run.pairs is not None:
-        total = run.pairs[: run.engine.model.pairwise_offsets[1]].sum() if len(run.pairs) else 1.0
+        total = run.pairs[: run.model.pairwise_offsets[1]].sum() if len(run.pairs) else 1.0
         edges = reduction.expand_edge_marginals(summary.mean, run.pairs / max(total, 1.0))
     plan = run.plan
     whole = run.engine.group_size == 1  # variances of groups say nothing about those of chains

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastmix._jit import njit
-from fastmix.chains.gibbs_kernels import largest
+from fastmix.chains.kernels import largest
 
 __all__ = ["pass_down", "pass_up"]
 

@@ -26,11 +26,8 @@ from typing import Any
 
 from numba import cuda, uint32, uint64
 
-from fastmix._jit import cuda_jit
+__all__ = ["SETTLE_TAG", "add_counts", "counter_top", "packed_update", "philox"]
 
-__all__ = ["MODES", "SETTLE_TAG", "packed_kernel", "philox"]
-
-MODES = {"none": 0, "rao-blackwell": 1, "counts": 2}
 SETTLE_TAG = 16  # what the counter of the numbers that end a comparison has beside the chain
 
 _MULTIPLIER_0, _MULTIPLIER_1 = 0xD2511F53, 0xCD9E8D57
@@ -172,33 +169,14 @@ def _sum_thresholds(terms, n0, n1, n2, n3):
 
 
 @cache
-def packed_kernel(words: int, lanes: int, mode: int, per_chain: bool, grid: bool) -> Any:
-    """The kernel for binary variables with at most four neighbours.
+def packed_update(words: int, lanes: int, mode: int, per_chain: bool) -> Any:
+    """The update of binary variables with at most four neighbours, in packed chains.
 
-    Parameters
-    ----------
-    words : int
-        Words of 32 chains that a thread updates side by side: every ``lanes``-th of those of its block.
-    lanes : int
-        Threads of a block along x. With fewer than 32 the threads of a warp update different sites, and masks lie
-        apart so that those of neighbouring sites are read together.
-    mode : int
-        What every sweep adds to the sums, see :data:`MODES`.
-    per_chain : bool
-        Whether every chain has its sum, or every word: ``sums[site * site_step + word * word_step]``, for chains with
-        ``+ chain * chain_step``.
-    grid : bool
-        Whether the kernel is launched cooperatively and waits for the grid after every colour.
-
-    Returns
-    -------
-    callable
-        Kernel of ``x`` uint32 (n + 1, stride), whose last row stays 0; ``around`` uint32 (n, 4), the neighbours, padded
-        in front with row n; ``masks`` int8 (models, n, 8, 16), or with few lanes (8, 16, models, n); ``table`` and
-        ``terms`` uint32 (models, n, 16), see :func:`fastmix.chains.cuda.tables.packed_tables`; ``starts`` int64,
-        where colours begin; ``models`` int32 (stride,), which tables the chains of a word use; ``sums`` and its three
-        steps; then stride, n, the number of models times n, first, last, num_sweeps, the number of the first sweep,
-        and the key. All arrays are flat.
+    A thread has ``words`` words of chains, every ``lanes``-th of those of its block, which has ``lanes`` threads along
+    x: with fewer than 32 the threads of a warp update different sites. Its tables are ``around`` uint32 (n, 4), the
+    neighbours, padded in front with row n; ``masks`` int8 (models, n, 128), or with few lanes (128, models, n), so that
+    those of neighbouring sites are read together; ``table`` and ``terms`` uint32 (models, n, 16), see
+    :func:`fastmix.chains.cuda.chain_kernels.fill_masks`; n, and n times the number of models.
     """
     wide = lanes >= 32
 
@@ -211,14 +189,10 @@ def packed_kernel(words: int, lanes: int, mode: int, per_chain: bool, grid: bool
             below[w] = uint32((zero & threshold) | (below[w] & (zero | threshold)))
             equal[w] = uint32(equal[w] & uint32(~(random[w] ^ threshold)))
 
-    @cuda_jit(cache=True)
-    def kernel(
-        x, around, masks, table, terms, starts, models, sums, site_step, chain_step, word_step,
-        stride, num_sites, num_rows, first, last, num_sweeps, sweep_begin, key0, key1,
-    ):  # fmt: skip
-        word = uint32(cuda.blockIdx.x * (lanes * words) + cuda.threadIdx.x)
-        slot = uint32(cuda.blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y)
-        num_slots = uint32(cuda.gridDim.y * cuda.blockDim.y)
+    @cuda.jit(device=True)
+    def update(x, tables, models, sums, steps, stride, begin, end, word, slot, num_slots, sweep, key0, key1):
+        around, masks, table, terms, num_sites, num_rows = tables
+        row_step, chain_step, unit_step = steps
         base = uint64(models[word]) * uint64(num_sites)
         n0, n1 = cuda.local.array(words, uint32), cuda.local.array(words, uint32)
         n2, n3 = cuda.local.array(words, uint32), cuda.local.array(words, uint32)
@@ -227,81 +201,69 @@ def packed_kernel(words: int, lanes: int, mode: int, per_chain: bool, grid: bool
         below, equal = cuda.local.array(words, uint32), cuda.local.array(words, uint32)
         waiting, place = cuda.local.array(_QUEUE, uint32), cuda.local.array(_QUEUE, uint32)
         term = cuda.local.array(16, uint32)
-        for s in range(num_sweeps):
-            sweep = uint64(sweep_begin) + uint64(s)
-            low = uint32(sweep)
-            for colour in range(first, last):
-                site = uint32(starts[uint64(colour)] + slot)
-                end = uint32(starts[uint64(colour + 1)])
-                count = uint32(0)
-                while site < end or count > uint32(0):
-                    if site < end:
-                        at = uint64(site) * uint64(4)
-                        a0 = uint32(around[at] + word)
-                        a1 = uint32(around[at + uint64(1)] + word)
-                        a2 = uint32(around[at + uint64(2)] + word)
-                        a3 = uint32(around[at + uint64(3)] + word)
-                        for w in range(words):
-                            n0[w] = x[uint64(a0) + uint64(w * lanes)]
-                            n1[w] = x[uint64(a1) + uint64(w * lanes)]
-                            n2[w] = x[uint64(a2) + uint64(w * lanes)]
-                            n3[w] = x[uint64(a3) + uint64(w * lanes)]
-                            below[w] = uint32(0)
-                            equal[w] = uint32(_ONES)
-                        row = base + uint64(site)
-                        if wide:
-                            mask, gap = row * uint64(128), uint64(1)
-                        else:
-                            mask, gap = row, uint64(num_rows)
-                        for half in range(2):
-                            tag = counter_top(sweep, uint32(half))
-                            for w in range(words):
-                                r0[w], r1[w], r2[w], r3[w] = philox(
-                                    uint32(word + uint32(w * lanes)), site, low, tag, key0, key1
-                                )
-                            compare(masks, mask, gap, n0, n1, n2, n3, r0, below, equal)
-                            compare(masks, mask + gap * uint64(16), gap, n0, n1, n2, n3, r1, below, equal)
-                            compare(masks, mask + gap * uint64(32), gap, n0, n1, n2, n3, r2, below, equal)
-                            compare(masks, mask + gap * uint64(48), gap, n0, n1, n2, n3, r3, below, equal)
-                            mask = mask + gap * uint64(64)
-                        spot = uint32(site * stride + word)
-                        if mode == 1 and not per_chain:
-                            for k in range(16):
-                                term[k] = terms[row * uint64(16) + uint64(k)]
-                        for w in range(words):
-                            here = uint32(word + uint32(w * lanes))
-                            x[uint64(spot) + uint64(w * lanes)] = uint32(~below[w])
-                            if equal[w] != uint32(0):
-                                waiting[count] = equal[w]
-                                place[count] = uint32(site * uint32(words) + uint32(w))
-                                count = uint32(count + uint32(1))
-                            if mode != 0:
-                                sum_at = uint64(site) * site_step + uint64(here) * word_step
-                                if mode == 2:
-                                    add_counts(sums, sum_at, chain_step, below[w], per_chain)
-                                elif per_chain:
-                                    _add_thresholds(sums, sum_at, chain_step, table, row, n0[w], n1[w], n2[w], n3[w])
-                                else:
-                                    more = _sum_thresholds(term, n0[w], n1[w], n2[w], n3[w])
-                                    cuda.atomic.add(sums, sum_at, uint64(more))
-                        site = uint32(site + num_slots)
-                    # Neighbours do not change within a colour, so comparisons can wait until many are ended together.
-                    if site >= end or count > uint32(_QUEUE - words):
-                        while count > uint32(0):
-                            count = uint32(count - uint32(1))
-                            old = uint32(place[count] // uint32(words))
-                            here = uint32(word + uint32((place[count] % uint32(words)) * uint32(lanes)))
-                            spot = uint32(old * stride + here)
-                            zeros = _settle(
-                                x, around, table, base + uint64(old), here, old, waiting[count], sweep, key0, key1
-                            )
-                            x[spot] = uint32(x[spot] & uint32(~zeros))
-                            if mode == 2:
-                                sum_at = uint64(old) * site_step + uint64(here) * word_step
-                                add_counts(sums, sum_at, chain_step, zeros, per_chain)
-                if grid:
-                    cuda.cg.this_grid().sync()
+        site, count = uint32(begin + slot), uint32(0)
+        while site < end or count > uint32(0):
+            if site < end:
+                at = uint64(site) * uint64(4)
+                a0 = uint32(around[at] + word)
+                a1 = uint32(around[at + uint64(1)] + word)
+                a2 = uint32(around[at + uint64(2)] + word)
+                a3 = uint32(around[at + uint64(3)] + word)
+                for w in range(words):
+                    n0[w] = x[uint64(a0) + uint64(w * lanes)]
+                    n1[w] = x[uint64(a1) + uint64(w * lanes)]
+                    n2[w] = x[uint64(a2) + uint64(w * lanes)]
+                    n3[w] = x[uint64(a3) + uint64(w * lanes)]
+                    below[w] = uint32(0)
+                    equal[w] = uint32(_ONES)
+                row = base + uint64(site)
+                if wide:
+                    mask, gap = row * uint64(128), uint64(1)
                 else:
-                    cuda.syncthreads()
+                    mask, gap = row, uint64(num_rows)
+                for half in range(2):
+                    tag = counter_top(sweep, uint32(half))
+                    for w in range(words):
+                        r0[w], r1[w], r2[w], r3[w] = philox(
+                            uint32(word + uint32(w * lanes)), site, uint32(sweep), tag, key0, key1
+                        )
+                    compare(masks, mask, gap, n0, n1, n2, n3, r0, below, equal)
+                    compare(masks, mask + gap * uint64(16), gap, n0, n1, n2, n3, r1, below, equal)
+                    compare(masks, mask + gap * uint64(32), gap, n0, n1, n2, n3, r2, below, equal)
+                    compare(masks, mask + gap * uint64(48), gap, n0, n1, n2, n3, r3, below, equal)
+                    mask = mask + gap * uint64(64)
+                spot = uint32(site * stride + word)
+                if mode == 1 and not per_chain:
+                    for k in range(16):
+                        term[k] = terms[row * uint64(16) + uint64(k)]
+                for w in range(words):
+                    here = uint32(word + uint32(w * lanes))
+                    x[uint64(spot) + uint64(w * lanes)] = uint32(~below[w])
+                    if equal[w] != uint32(0):
+                        waiting[count] = equal[w]
+                        place[count] = uint32(site * uint32(words) + uint32(w))
+                        count = uint32(count + uint32(1))
+                    if mode != 0:
+                        sum_at = uint64(site) * row_step + uint64(here) * unit_step
+                        if mode == 2:
+                            add_counts(sums, sum_at, chain_step, below[w], per_chain)
+                        elif per_chain:
+                            _add_thresholds(sums, sum_at, chain_step, table, row, n0[w], n1[w], n2[w], n3[w])
+                        else:
+                            more = _sum_thresholds(term, n0[w], n1[w], n2[w], n3[w])
+                            cuda.atomic.add(sums, sum_at, uint64(more))
+                site = uint32(site + num_slots)
+            # Neighbours do not change within a colour, so comparisons can wait until many are ended together.
+            if site >= end or count > uint32(_QUEUE - words):
+                while count > uint32(0):
+                    count = uint32(count - uint32(1))
+                    old = uint32(place[count] // uint32(words))
+                    here = uint32(word + uint32((place[count] % uint32(words)) * uint32(lanes)))
+                    spot = uint32(old * stride + here)
+                    zeros = _settle(x, around, table, base + uint64(old), here, old, waiting[count], sweep, key0, key1)
+                    x[spot] = uint32(x[spot] & uint32(~zeros))
+                    if mode == 2:
+                        sum_at = uint64(old) * row_step + uint64(here) * unit_step
+                        add_counts(sums, sum_at, chain_step, zeros, per_chain)
 
-    return kernel
+    return update

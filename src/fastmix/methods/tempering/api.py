@@ -19,8 +19,8 @@ from fastmix._checks import (
 )
 from fastmix._clock import Clock
 from fastmix._memory import check_memory
+from fastmix.chains.conditionals import check_conditionals
 from fastmix.chains.cuda.device import cuda_available, require_cuda
-from fastmix.chains.gibbs import check_conditionals
 from fastmix.errors import NotConvergedError, UnfitMethodError
 from fastmix.methods.diagnostics import Summary, summarise
 from fastmix.methods.tempering.cuda_ladder import CudaLadder, ladders_together
@@ -216,7 +216,7 @@ def temper(
     named = cuda_available()[1] if device == "cuda" else "cpu"
     stats, origin = {**result.stats, "backend": place}, {**result.provenance, "device": named}
     if edge_marginals:
-        stats["edge_marginals"] = "counts of pairs"
+        stats["edge_marginals"] = "conditional averages"
     return replace(result, stats=stats, provenance=origin)
 
 
