@@ -18,14 +18,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import check_threads
 from fastmix._memory import aligned_zeros
-from fastmix.chains.base import Chains, Exchanges, sums_by_state
+from fastmix.chains.base import Exchanges, sums_by_state
 from fastmix.chains.generator import make_streams
+from fastmix.chains.host import HostChains
 from fastmix.chains.layout import Layout, ParameterSets, tables_fit
-from fastmix.chains.patches import Patch, whole_patch
-from fastmix.model.build import offsets_of
 from fastmix.model.structure import Structure
 
-__all__ = ["CpuChains", "HostChains", "choose_kernel"]
+__all__ = ["CpuChains", "choose_kernel"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -36,152 +35,6 @@ _MANY_FOUR = 16  # the same where a single one has a kernel of its own
 _BLOCK = 512  # chains of one block: their numbers and thresholds for one site stay in the first cache
 _LARGE = 1 << 16  # variables from which on configurations do not fit into a cache side by side
 _MOST_COLLECTED = 255  # sweeps whose full units fit into 32 bits: 256 of them would be 2^32, that is 0
-
-
-class HostChains(Chains):
-    """What is read from configurations in the memory of the host, wherever they come from."""
-
-    sets = ParameterSets.of(np.zeros((1, 0)))  # until some are loaded
-    layout: Layout
-
-    def _lanes(self) -> NDArray[Any]:
-        """Configurations (n, K * C), not to be changed."""
-        raise NotImplementedError
-
-    def _put(self, lanes: NDArray[Any]) -> None:
-        """Go on from configurations (n, K * C)."""
-        raise NotImplementedError
-
-    def get_states(self) -> IntArray:
-        """Current configurations (K * C, n)."""
-        return self._lanes().T.astype(np.int64)
-
-    def set_states(self, states: NDArray[Any]) -> None:
-        """Go on from these configurations (K * C, n)."""
-        self._put(np.asarray(states).T)
-
-    def get_top_states(self) -> IntArray:
-        """Configurations (C, n) at the last set, that of the target."""
-        return self._lanes()[:, -self.num_chains :].T.astype(np.int64)
-
-    def save(self) -> NDArray[Any]:
-        """A copy of the configurations for :meth:`restore`."""
-        return self._lanes().copy()
-
-    def restore(self, saved: NDArray[Any]) -> None:
-        """Go back to the configurations that :meth:`save` returned."""
-        self._put(saved)
-
-    def take(self, chosen: IntArray) -> None:
-        """Let configuration i be that of ``chosen[i]`` (K * C,)."""
-        self._put(self._lanes()[:, chosen])
-
-    # -- energies ---------------------------------------------------------------------------------------------------
-
-    def energies(self, thetas: ArrayLike | None = None) -> FloatArray:
-        """``thetas[d] @ f(x)`` of every configuration, (D, K * C); those loaded by default, in single precision."""
-        lanes = self._lanes()
-        if thetas is None:
-            return self._loaded_energies(lanes)
-        return self._energies(lanes, np.atleast_2d(np.asarray(thetas, dtype=np.float64)), self._whole)
-
-    def _energies(self, lanes: NDArray[Any], thetas: FloatArray, patch: Patch) -> FloatArray:
-        from fastmix.chains.reading_kernels import add_energies
-
-        structure, result = self.structure, np.zeros((len(thetas), lanes.shape[1]))
-        split = int(structure.unary_offsets[-1])
-        for theta, out in zip(thetas, result, strict=True):
-            add_energies(
-                lanes, structure.num_states, structure.edges, structure.unary_offsets, theta[:split],
-                structure.pairwise_offsets, theta[split:], patch.variables, patch.edges, out,
-            )  # fmt: skip
-        return result
-
-    def _loaded_energies(self, lanes: NDArray[Any]) -> FloatArray:
-        if not (self.structure.num_states == 2).all():
-            return self._energies(lanes, self.sets.thetas, self._whole)
-        from fastmix.chains.reading_kernels import binary_energies
-
-        out = np.empty((len(self.sets.thetas), lanes.shape[1]))
-        binary_energies(lanes, *self._binary_terms, np.empty(out.shape, dtype=np.float32), out)
-        return out
-
-    @property
-    def _binary_terms(self) -> tuple[NDArray[Any], ...]:
-        """The loaded thetas of a binary model as quadratic functions of states, kept while they are loaded."""
-        if self._terms is not None and self._terms[0] is self.sets.thetas:
-            return self._terms[1]
-        structure, thetas = self.structure, self.sets.thetas
-        n, edges, split = structure.num_variables, structure.edges, int(structure.unary_offsets[-1])
-        tables = thetas[:, split:].reshape(len(thetas), -1, 2, 2)
-        zero, row, col = tables[..., 0, 0], tables[..., 1, 0], tables[..., 0, 1]
-        linear = thetas[:, 1:split:2] - thetas[:, :split:2]
-        for d in range(len(thetas)):
-            linear[d] += np.bincount(edges[:, 0], row[d] - zero[d], minlength=n)
-            linear[d] += np.bincount(edges[:, 1], col[d] - zero[d], minlength=n)
-        weights = tables[..., 1, 1] - row - col + zero
-        constants = thetas[:, :split:2].sum(axis=1) + zero.sum(axis=1)
-        terms = (
-            linear.astype(np.float32), weights.any(axis=1), np.searchsorted(edges[:, 0], np.arange(n + 1)),
-            edges[:, 1].astype(np.int32), np.ascontiguousarray(weights, dtype=np.float32), constants,
-        )  # fmt: skip
-        self._terms = thetas, terms
-        return terms
-
-    _terms: tuple[FloatArray, tuple[NDArray[Any], ...]] | None = None
-
-    # -- moments ----------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def _whole(self) -> Patch:
-        return whole_patch(self.structure)
-
-    def moments(self, weights: FloatArray | None = None) -> FloatArray:
-        """Mean over the configurations of ``weight * f(x)``, (P,); plain means without weights (K * C,)."""
-        lanes, split = self._lanes(), int(self.structure.unary_offsets[-1])
-        result = np.empty(split + int(self.structure.pairwise_offsets[-1]))
-        values = np.ones(lanes.shape[1]) if weights is None else weights
-        self._count(lanes, self._whole, values, result[:split], result[split:])
-        result /= lanes.shape[1]
-        return result
-
-    def covariances(self, theta: FloatArray, patches: Sequence[Patch]) -> FloatArray:
-        """Covariance over the configurations of every indicator with ``theta @ f(x)``, (P,)."""
-        structure, lanes, split = self.structure, self._lanes(), int(self.structure.unary_offsets[-1])
-        result, sums = np.empty(len(theta)), np.empty(split)
-        for patch in patches:
-            self.clock.check()
-            [energies] = self._energies(lanes, theta[None], patch)
-            energies -= energies.mean()
-            self._count(lanes, patch, energies, sums, result[split:])
-            core = patch.core_variables
-            counts = structure.num_states[core]
-            first = np.repeat(structure.unary_offsets[core] - offsets_of(counts)[:-1], counts)
-            entries = first + np.arange(counts.sum())
-            result[entries] = sums[entries]
-        result /= lanes.shape[1] - 1  # unbiased: the mean is estimated too
-        return result
-
-    def _count(
-        self, lanes: NDArray[Any], patch: Patch, weights: FloatArray, unary: FloatArray, tables: FloatArray
-    ) -> None:
-        from fastmix.chains.reading_kernels import weighted_counts
-
-        structure = self.structure
-        weighted_counts(
-            lanes, structure.num_states, structure.edges, structure.unary_offsets, structure.pairwise_offsets,
-            patch.ends, patch.core_edges, weights, unary, tables,
-        )  # fmt: skip
-
-    def add_pairs(self, out: FloatArray, *, average: bool) -> None:
-        """Add conditional probabilities of the pairs on every edge, or the present pairs, to ``out``."""
-        from fastmix.chains.reading_kernels import average_pairs, count_pairs
-
-        rows, structure = np.ascontiguousarray(self._lanes()[:, -self.num_chains :].T), self.structure
-        if average:
-            average_pairs(rows, self.layout.log_arrays(self.sets), self.num_sets - 1, out)
-        else:
-            count_pairs(rows, structure.edges, structure.num_states, structure.pairwise_offsets, out)
 
 
 def choose_kernel(
@@ -216,24 +69,13 @@ def choose_kernel(
 
 
 @dataclass(eq=False)
-class _Replicas:
-    """Where the replicas of some ladders are, and what their exchanges have added up."""
-
-    sums: FloatArray
-    carrier: IntArray
-    heading: NDArray[np.uint8]
-    trips: IntArray
-
-    @classmethod
-    def of(cls, num_sets: int, width: int) -> _Replicas:
-        carrier = np.repeat(np.arange(num_sets), width)
-        heading, trips = np.zeros(num_sets * width, dtype=np.uint8), np.zeros(width, dtype=np.int64)
-        return cls(np.zeros((6, num_sets - 1, width)), carrier, heading, trips)
-
-
-@dataclass(eq=False)
 class _Block:
-    """Some chains side by side; lane ``k * width + c`` is chain ``first + c`` at set k."""
+    """The configurations of some chains at all sets, and what their exchanges have added up.
+
+    Number ``k * width + c`` is chain ``first + c`` at set k: a column of ``x`` (n, K * width) where configurations go
+    side by side, else a row of ``x`` (K * width, n + 1). Streams are (4, K * width) or (K * width, 4, chunks), sums
+    (cuts, width) or (width, cuts).
+    """
 
     first: int
     width: int
@@ -241,7 +83,13 @@ class _Block:
     rung: NDArray[np.uint32]
     streams: NDArray[np.uint32]
     sums: NDArray[np.uint32]
-    replicas: _Replicas
+
+    def __post_init__(self) -> None:
+        num_sets = len(self.rung) // max(1, self.width)
+        self.exchanges = np.zeros((6, max(0, num_sets - 1), self.width))
+        self.carrier = self.rung.astype(np.int64)
+        self.heading = np.zeros(len(self.rung), dtype=np.uint8)
+        self.trips = np.zeros(self.width, dtype=np.int64)
 
 
 class CpuChains(HostChains):
@@ -306,10 +154,7 @@ class CpuChains(HostChains):
         self._round = self._collected = self._swept = 0
         self._pool: ThreadPoolExecutor | None = None
         self._totals = np.zeros((int(self.layout.cuts.sum()), num_chains))
-        if self._side_by_side:
-            self._set_up_blocks(seed)
-        else:
-            self._set_up_rows(seed)
+        self.blocks = [self._make_block(first, last - first, seed) for first, last in pairwise(self._bounds())]
 
     @property
     def _side_by_side(self) -> bool:
@@ -319,36 +164,31 @@ class CpuChains(HostChains):
     def _dtype(self) -> Any:
         return np.uint8 if self.structure.num_states.max(initial=1) <= 256 else np.uint16
 
-    def _set_up_blocks(self, seed: int) -> None:
-        n, num_sets, chains = self.structure.num_variables, self.num_sets, self.num_chains
-        bounds = [*range(0, chains, _BLOCK), chains]
-        if num_sets > 1:  # a block for every thread, chains 2 p and 2 p + 1 together
-            unit = 2 - chains % 2
-            shares = min(self.num_threads, chains // unit)
-            bounds = [unit * (chains // unit * k // shares) for k in range(shares + 1)]
-        dtype = np.float64 if self.kernel == "field" else self._dtype
-        self.blocks: list[_Block] = []
-        for first, last in pairwise(bounds):
-            width = last - first
-            lanes = num_sets * width
-            streams = make_streams(seed, first * num_sets, lanes)
-            if num_sets > 1:
-                streams = np.ascontiguousarray(streams.reshape(4, width, num_sets).transpose(0, 2, 1)).reshape(4, lanes)
-            x, sums = aligned_zeros((n, lanes), dtype), aligned_zeros((len(self._totals), width), np.uint32)
-            rung = np.repeat(np.arange(num_sets, dtype=np.uint32), width)
-            self.blocks.append(_Block(first, width, x, rung, streams, sums, _Replicas.of(num_sets, width)))
+    def _bounds(self) -> list[int]:
+        """Where blocks of chains begin."""
+        chains = self.num_chains
+        if not self._side_by_side:
+            return [0, chains]
+        if self.num_sets == 1:
+            return [*range(0, chains, _BLOCK), chains]
+        unit = 2 - chains % 2  # a block for every thread, chains 2 p and 2 p + 1 together
+        shares = min(self.num_threads, chains // unit)
+        return [unit * (chains // unit * k // shares) for k in range(shares + 1)]
 
-    def _set_up_rows(self, seed: int) -> None:
-        n, num_sets, chains = self.structure.num_variables, self.num_sets, self.num_chains
+    def _make_block(self, first: int, width: int, seed: int) -> _Block:
+        n, num_sets, cuts = self.structure.num_variables, self.num_sets, len(self._totals)
+        rung = np.repeat(np.arange(num_sets, dtype=np.uint32), width)
+        if self._side_by_side:
+            drawn = make_streams(seed, first * num_sets, width * num_sets).reshape(4, width, num_sets)
+            streams = np.ascontiguousarray(drawn.transpose(0, 2, 1)).reshape(4, -1)
+            x = aligned_zeros((n, len(rung)), np.float64 if self.kernel == "field" else self._dtype)
+            return _Block(first, width, x, rung, streams, aligned_zeros((cuts, width), np.uint32))
         count = len(self.layout.chunks) - 1
+        each = make_streams(seed, first * num_sets * count, len(rung) * count).reshape(4, width, num_sets, count)
+        streams = np.ascontiguousarray(each.transpose(2, 1, 0, 3)).reshape(-1, 4, count)
         # One more site than there are: padding neighbors point to it, and it stays 0.
-        self._x = np.zeros((num_sets * chains, n + 1), dtype=self._dtype)
-        streams = make_streams(seed, 0, num_sets * chains * count).reshape(4, chains, num_sets, count)
-        streams = streams.transpose(2, 1, 0, 3).reshape(num_sets * chains, 4, count)
-        self._streams = np.ascontiguousarray(streams)
-        self._rung = np.repeat(np.arange(num_sets), chains)
-        self._sums = np.zeros((chains, len(self._totals)), dtype=np.uint32)
-        self._replicas = _Replicas.of(num_sets, chains)
+        x = np.zeros((len(rung), n + 1), dtype=self._dtype)
+        return _Block(first, width, x, rung, streams, np.zeros((width, cuts), dtype=np.uint32))
 
     # -- parameters -------------------------------------------------------------------------------------------------
 
@@ -370,7 +210,7 @@ class CpuChains(HostChains):
     def _lanes(self) -> NDArray[Any]:
         n, num_sets = self.structure.num_variables, self.num_sets
         if not self._side_by_side:
-            return np.ascontiguousarray(self._x[:, :n].T)
+            return np.ascontiguousarray(self.blocks[0].x[:, :n].T)
         parts = [block.x.reshape(n, num_sets, block.width) for block in self.blocks]
         lanes = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2)
         return lanes.reshape(n, num_sets * self.num_chains).astype(self._dtype, copy=False)
@@ -378,25 +218,23 @@ class CpuChains(HostChains):
     def _put(self, lanes: NDArray[Any]) -> None:
         n, num_sets = self.structure.num_variables, self.num_sets
         if not self._side_by_side:
-            self._x[:, :n] = lanes.T
+            self.blocks[0].x[:, :n] = lanes.T
             return
         parts = lanes.reshape(n, num_sets, self.num_chains)
         for block in self.blocks:
             block.x.reshape(n, num_sets, block.width)[...] = parts[:, :, block.first : block.first + block.width]
 
-    def _all_streams(self) -> list[NDArray[np.uint32]]:
-        return [block.streams for block in self.blocks] if self._side_by_side else [self._streams]
-
     def get_random_state(self) -> NDArray[np.uint64]:
         """The streams of all configurations, flat."""
-        return np.concatenate([s.reshape(-1) for s in self._all_streams()]).astype(np.uint64)
+        return np.concatenate([block.streams.reshape(-1) for block in self.blocks]).astype(np.uint64)
 
     def set_random_state(self, state: NDArray[np.uint64]) -> None:
         """Continue with streams from :meth:`get_random_state`."""
         start = 0
-        for streams in self._all_streams():
-            streams[...] = state[start : start + streams.size].reshape(streams.shape).astype(np.uint32)
-            start += streams.size
+        for block in self.blocks:
+            part = state[start : start + block.streams.size]
+            block.streams[...] = part.reshape(block.streams.shape).astype(np.uint32)
+            start += block.streams.size
 
     # -- moving -----------------------------------------------------------------------------------------------------
 
@@ -421,16 +259,16 @@ class CpuChains(HostChains):
         if self._side_by_side:
             self.parallel([partial(self._run_block, block, num_sweeps, mode) for block in self.blocks])
         elif len(self.layout.chunks) == 2 or self._scan:
-            count = len(self._x)
+            count = len(self.blocks[0].x)
             shares = count if self.kernel == "four" else min(self.num_threads, count)
             bounds = [count * k // max(1, shares) for k in range(shares + 1)]
             tasks = [partial(self._run_rows, (0, len(self.layout.chunks) - 1), rows) for rows in pairwise(bounds)]
             self.parallel([partial(task, num_sweeps, mode) for task in tasks])
         elif self.kernel == "four":  # one after another: a large configuration and its tables fill the caches
-            for c in range(len(self._x)):
+            for c in range(self.num_chains):
                 self._run_chunked((c, c + 1), num_sweeps, mode)
         else:
-            self._run_chunked((0, len(self._x)), num_sweeps, mode)
+            self._run_chunked((0, len(self.blocks[0].x)), num_sweeps, mode)
 
     def _run_block(self, block: _Block, num_sweeps: int, mode: int) -> None:
         from fastmix.chains import kernels
@@ -442,16 +280,17 @@ class CpuChains(HostChains):
         """Sweeps of some configurations over some chunks."""
         from fastmix.chains import kernels
 
-        (first, last), below = rows, len(self._x) - self.num_chains
+        (first, last), block = rows, self.blocks[0]
         if self.kernel == "four":
-            x, streams, sums = self._x[first], self._streams[first], self._sums[first]
+            x, streams, sums = block.x[first], block.streams[first], block.sums[first]
             kernels.four_sweeps(x, *self._arrays, self.layout.chunks, *chunks, streams, sums, num_sweeps, mode)
             return
-        part, sums = slice(first, last), self._sums[max(0, first - below) : max(0, last - below)]
+        part, below = slice(first, last), len(block.x) - self.num_chains
+        sums = block.sums[max(0, first - below) : max(0, last - below)]
         bounds = np.searchsorted(self.layout.blocks, self.layout.chunks)
         run: Any = kernels.product_sweeps
         run(
-            self._x[part], self._rung[part], *self._arrays, self._scan, bounds, *chunks, self._streams[part], sums,
+            block.x[part], block.rung[part], *self._arrays, self._scan, bounds, *chunks, block.streams[part], sums,
             num_sweeps, mode,
         )  # fmt: skip
 
@@ -542,59 +381,52 @@ class CpuChains(HostChains):
             else:
                 for r in range(self._round, self._round + count):
                     self._run(1, mode)
-                    self.on_lanes(lambda k, x, streams, r=r: self._exchange(r, x, streams, self._all_replicas()[k]))
+                    self.on_lanes(partial(self._exchange, r))
             self._round += count
             num_rounds -= count
 
     def _run_rounds(self, block: _Block, num_rounds: int, mode: int) -> None:
         for r in range(self._round, self._round + num_rounds):
             self._run_block(block, 1, mode)
-            self._exchange(r, block.x, block.streams, block.replicas)
+            self._exchange(r, block, block.x, block.streams)
 
-    def _exchange(self, r: int, lanes: NDArray[Any], streams: NDArray[np.uint32], replicas: _Replicas) -> None:
+    def _exchange(self, r: int, block: _Block, lanes: NDArray[Any], streams: NDArray[np.uint32]) -> None:
         from fastmix.chains.reading_kernels import exchange
 
         exchange(
-            lanes, r % 2, self._gaps, self._loaded_energies(lanes), streams, self._shifts, replicas.sums,
-            replicas.carrier, replicas.heading, replicas.trips,
+            lanes, r % 2, self._gaps, self._loaded_energies(lanes), streams, self._shifts, block.exchanges,
+            block.carrier, block.heading, block.trips,
         )  # fmt: skip
 
-    @property
-    def shares(self) -> list[tuple[int, int]]:
-        """First chain and number of chains of the blocks that :meth:`on_lanes` works on."""
-        return [(b.first, b.width) for b in self.blocks] if self._side_by_side else [(0, self.num_chains)]
-
-    def on_lanes(self, work: Callable[[int, NDArray[Any], NDArray[np.uint32]], None]) -> None:
-        """Call ``work(k, x, streams)`` for every block k of chains: other moves, which change both in place.
+    def on_lanes(self, work: Callable[[_Block, NDArray[Any], NDArray[np.uint32]], object]) -> None:
+        """Call ``work(block, x, streams)`` for every block of chains: other moves, which change both in place.
 
         ``x`` is (n, K * width), lane ``k * width + c`` for chain c of the block at set k; ``streams`` (4, K * width).
         """
         if self.kernel == "table":
-            self.parallel([partial(work, k, block.x, block.streams) for k, block in enumerate(self.blocks)])
-        elif self._side_by_side:
-            for k, block in enumerate(self.blocks):
+            self.parallel([partial(work, block, block.x, block.streams) for block in self.blocks])
+            return
+        for block in self.blocks:
+            if self._side_by_side:
                 lanes = block.x.astype(np.uint8)
-                work(k, lanes, block.streams)
+                work(block, lanes, block.streams)
                 block.x[...] = lanes
-        else:
-            lanes, streams = self._lanes(), np.ascontiguousarray(self._streams[:, :, 0].T)
-            work(0, lanes, streams)
-            self._streams[:, :, 0] = streams.T
-            self._put(lanes)
-
-    def _all_replicas(self) -> list[_Replicas]:
-        return [block.replicas for block in self.blocks] if self._side_by_side else [self._replicas]
+            else:
+                lanes, streams = self._lanes(), np.ascontiguousarray(block.streams[:, :, 0].T)
+                work(block, lanes, streams)
+                block.streams[:, :, 0] = streams.T
+                self._put(lanes)
 
     def exchanges(self) -> Exchanges:
         """What exchanges have added up since the chains were made, or since :meth:`clear`."""
-        parts = self._all_replicas()
-        return Exchanges(np.concatenate([p.sums for p in parts], axis=2), np.concatenate([p.trips for p in parts]))
+        sums = np.concatenate([block.exchanges for block in self.blocks], axis=2)
+        return Exchanges(sums, np.concatenate([block.trips for block in self.blocks]))
 
     def clear(self) -> None:
         """Forget the sums of sweeps and of exchanges."""
-        for replicas in self._all_replicas():
-            replicas.sums[...] = 0.0
-            replicas.trips[...] = 0
+        for block in self.blocks:
+            block.exchanges[...] = 0.0
+            block.trips[...] = 0
         self._empty_sums()
         self._totals[...] = 0.0
         self._swept = 0
@@ -610,14 +442,12 @@ class CpuChains(HostChains):
         return result
 
     def _empty_sums(self) -> None:
-        if self._side_by_side:
-            for block in self.blocks:
-                self._totals[:, block.first : block.first + block.width] += block.sums
-                block.sums[...] = 0
-        else:
-            places = slice(None) if self.kernel == "four" else self._sum_places
-            self._totals += self._sums[:, places].T
-            self._sums[...] = 0
+        for block in self.blocks:
+            sums = block.sums
+            if not self._side_by_side:
+                sums = sums.T if self.kernel == "four" else sums[:, self._sum_places].T
+            self._totals[:, block.first : block.first + block.width] += sums
+            block.sums[...] = 0
         self._swept += self._collected
         self._collected = 0
 

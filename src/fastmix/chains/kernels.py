@@ -222,27 +222,11 @@ def _compare_more(x, u, threshold):  # type: ignore[no-untyped-def]
 def table_sweeps(  # type: ignore[no-untyped-def]
     x, rung, order, indptr, neighbors, strides, cuts, sizes, starts, sum_starts, table, streams, sums, num_sweeps, mode
 ):
-    """Sweeps of lanes side by side, each with the conditional distributions of its parameter set.
+    """Sweeps of lanes x (n, W) side by side, each with the conditionals of its parameter set ``rung`` (W,).
 
-    Parameters
-    ----------
-    x : uint8 or uint16 (n, W)
-    rung : uint32 (W,)
-        The parameter set of every lane.
-    order : int (n,)
-        Sites in the order of a sweep.
-    indptr, neighbors, strides : int
-        Neighbors of every site and the steps in its table that their states make.
-    cuts, sizes : uint32 (n,)
-        States of every site minus one, and the entries of its table for one set.
-    starts : int (n + 1,)
-        Where the tables of every site begin: thresholds by set, pattern of the neighbors, and cut.
-    sum_starts : int (n,)
-        First row of every site in the sums.
-    table : uint32
-    streams : uint32 (4, W)
-    sums : uint32 (total cuts, C)
-        Of the last C lanes.
+    ``neighbors`` of site i, from ``indptr[i]`` on, make ``strides`` in its table, which begins at ``starts[i]`` and
+    holds thresholds by set (``sizes[i]`` entries each), pattern of the neighbors, and cut (``cuts[i]``, states minus
+    one). Sums (total cuts, C) are those of the last C lanes, from row ``sum_starts[i]`` on.
     """
     width = x.shape[1]
     top = width - sums.shape[1]
@@ -440,6 +424,15 @@ def _set_weights(out, values):  # type: ignore[no-untyped-def]
 
 
 @_inner
+def _some_lost(total):  # type: ignore[no-untyped-def]
+    """Whether some product of weights may have lost something."""
+    lost = 0
+    for j in range(len(total)):
+        lost += not (_LEAST_TOTAL < total[j] < _MOST_TOTAL)
+    return lost > 0
+
+
+@_inner
 def _add_weights(total, weights):  # type: ignore[no-untyped-def]
     """Weights become cumulative."""
     for j in range(len(total)):
@@ -481,38 +474,17 @@ def product_sweeps(  # type: ignore[no-untyped-def]
     x, rung, order, blocks, states, indptr, neighbors, potts, begins, values, unary, exponentiated, logs, scan, chunks,
     first_chunk, last_chunk, streams, sums, num_sweeps, mode,
 ):  # fmt: skip
-    """Sweeps of configurations x (C, n + 1) of any model, over some chunks of the order.
+    """Sweeps of configurations x (C, n + 1) of any model, each at its set ``rung`` (C,), over some chunks of the order.
 
     Sites of a block have one color and as many states: their weights are multiplied side by side, and their
     thresholds found in loops that vectorise. Where a product of weights could have lost something, and for all sites
     if weights are not ``exponentiated``, logarithms are added up instead.
 
-    Parameters
-    ----------
-    x : uint8 or uint16 (C, n + 1)
-    rung : int (C,)
-        The parameter set of every configuration.
-    order, states : int (n,)
-        Sites in the order of a sweep; state counts by site.
-    blocks : int
-        Where blocks of the order begin.
-    indptr, neighbors : int
-        Neighbors by place in the order.
-    potts, begins : bool (2 m,), int (2 m + 1,)
-        Whether a neighbor multiplies the weight of its own state only, by ``values[k, begin]``, or the weights of all
-        states s by ``values[k, begin + t * L + s]``.
-    values : float (K, entries)
-    unary : float (K, entries)
-        Exponentiated unaries by blocks, states and sites.
-    logs : tuple
-        See :meth:`fastmix.chains.layout.Layout.log_arrays`.
-    scan : int
-        1 draws the site of every update at random (two random numbers), with logarithms; only mode 2 is collected.
-    chunks : int
-        Where chunks begin, as numbers of blocks.
-    streams : uint32 (C, 4, chunks)
-    sums : uint32 (C', total cuts)
-        Of the last C' configurations, by blocks, cuts and sites.
+    ``neighbors`` are by place in the order, from ``indptr`` on. Neighbor m in state t multiplies, if ``potts[m]``, the
+    weight of state t by ``values[k, begins[m]]``, else those of all states s by ``values[k, begins[m] + t * L + s]``.
+    ``unary`` (K, entries) and ``sums`` (C', total cuts), of the last C' configurations, are by blocks, states and
+    sites; ``chunks`` are numbers of blocks, with ``streams`` (C, 4, chunks). With ``scan`` 1 the site of every update
+    is drawn at random (two random numbers), logarithms are added up, and only mode 2 is collected.
     """
     n, most = len(order), largest(states)
     weights, work = np.empty(most * BLOCK_SITES), np.empty(most)
@@ -550,7 +522,7 @@ def product_sweeps(  # type: ignore[no-untyped-def]
                         u[j], a, b, d, e = _next(a, b, d, e)
                     streams[c, 0, chunk], streams[c, 1, chunk], streams[c, 2, chunk], streams[c, 3, chunk] = a, b, d, e
                     k, total = rung[c], totals[:width]
-                    total[:] = 0.0
+                    total[:] = 0.0  # as if everything was lost
                     if exponentiated:
                         _set_weights(weights[: count * width], unary[k, unary_at[q] : unary_at[q + 1]])
                         for j in range(width):
@@ -564,11 +536,12 @@ def product_sweeps(  # type: ignore[no-untyped-def]
                                         weights[s * width + j] *= values[k, at + s]
                         for s in range(count):
                             _add_weights(total, weights[s * width : (s + 1) * width])
-                    for j in range(width):
-                        if not (_LEAST_TOTAL < total[j] < _MOST_TOTAL):
-                            total[j] = log_weights(order[first + j], row, logs, k, work)
-                            for s in range(count):
-                                weights[s * width + j] = work[s]
+                    if _some_lost(total):
+                        for j in range(width):
+                            if not (_LEAST_TOTAL < total[j] < _MOST_TOTAL):
+                                total[j] = log_weights(order[first + j], row, logs, k, work)
+                                for s in range(count):
+                                    weights[s * width + j] = work[s]
                     _draw_block(width, count, weights, total, u, threshold, state, own, mode if len(own) else 0)
                     for j in range(width):
                         row[order[first + j]] = state[j]

@@ -225,7 +225,7 @@ class Layout:
 
     # -- log-odds of binary variables -------------------------------------------------------------------------------
 
-    def field_arrays(self, sets: ParameterSets) -> tuple[NDArray[Any], ...]:
+    def field_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
         """For :func:`fastmix.chains.kernels.field_sweeps`: log-odds of state 1 as linear functions of states.
 
         Variables have four neighbors or a multiple of it: some of weight 0 are added, so that one loop does for all.
@@ -275,12 +275,13 @@ class Layout:
         return np.asarray(np.repeat(first, counts) + local * np.repeat(step, counts))
 
     @cached_property
-    def _by_place(self) -> tuple[IntArray, NDArray[np.int32], IntArray, IntArray]:
+    def _by_place(self) -> tuple[NDArray[np.int32], NDArray[np.int32], IntArray, IntArray]:
         """The adjacency in the order of a sweep: row starts, neighbors and slots; and where unaries go."""
         graph = self.structure.adjacency
         indptr = offsets_of(graph.degree[self.order])
         slots = np.repeat(graph.indptr[self.order] - indptr[:-1], graph.degree[self.order]) + np.arange(indptr[-1])
-        return indptr, graph.neighbors[slots].astype(np.int32), slots, self.block_places(self.structure.num_states)
+        neighbors, places = graph.neighbors[slots].astype(np.int32), self.block_places(self.structure.num_states)
+        return indptr.astype(np.int32), neighbors, slots, places
 
     def product_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
         """For :func:`fastmix.chains.kernels.product_sweeps`.
@@ -331,6 +332,8 @@ class Layout:
                 directed.other_steps[slots], theta[self.split :], values[k],
             )  # fmt: skip
         static = self.order, self.blocks, counts, indptr, neighbors
+        # Large models are limited by the bytes that they read: 32 bits are enough for what is exponentiated.
+        begins = begins.astype(np.int32) if exponentiated else np.zeros(1, dtype=np.int32)
         return *static, potts, begins, values, unaries, exponentiated, logs
 
     def _potts_edges(self, sets: ParameterSets) -> NDArray[np.bool_]:

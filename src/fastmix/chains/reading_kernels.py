@@ -55,24 +55,10 @@ def _flush(out, total):  # type: ignore[no-untyped-def]
 
 @_outer
 def binary_energies(x, linear, joined, indptr, later, weights, constants, total, out):  # type: ignore[no-untyped-def]
-    """Energies of all lanes of a binary model under every theta.
+    """Energies (D, W) of all lanes x (n, W) of a binary model under every theta.
 
-    ``out[d] = constants[d] + sum_i x_i (linear[d, i] + sum_j weights[d, ij] x_j)`` with j over the neighbors after i.
-
-    Parameters
-    ----------
-    x : uint8 (n, W)
-    linear : float32 (D, n)
-    joined : bool (D,)
-        Whether a theta has any weights.
-    indptr, later : int
-        Neighbors of every site that come after it.
-    weights : float32 (D, m)
-    constants : float (D,)
-    total : float32 (D, W)
-        Room for partial sums over a few sites in single precision.
-    out : float (D, W)
-        Their sums in double precision.
+    ``out[d] = constants[d] + sum_i x_i (linear[d, i] + sum_j weights[d, ij] x_j)`` with j over the neighbors after i,
+    the second term only if ``joined[d]``. Sums over a few sites are in single precision, in ``total`` (D, W).
     """
     count = len(constants)
     for d in range(count):
@@ -240,30 +226,11 @@ def _logistic(z):  # type: ignore[no-untyped-def]
 def exchange(x, parity, gaps, energies, streams, shifts, sums, carrier, heading, trips):  # type: ignore[no-untyped-def]
     """Propose the exchange of configurations between rungs k and k + 1, for every k of one parity, in every ladder.
 
-    With the log-weights ``w_k`` of the rungs and ``D_k = w_{k+1} - w_k``, the exchange of y at rung k and z at rung
-    k + 1 is accepted with probability ``min(1, exp(D_k(y) - D_k(z)))``.
-
-    Parameters
-    ----------
-    x : uint8 (n, K * C)
-    parity : int
-    gaps : float (K - 1, D)
-        ``D_k(x) = gaps[k] @ energies[:, lane]``.
-    energies : float (D, K * C)
-    streams : uint32 (4, K * C)
-        Every lane draws a number; those of the lower rungs decide.
-    shifts : float (K - 1,)
-        Guesses s_k of ``log Z_{k+1} / Z_k`` for the acceptance ratio estimator.
-    sums : float (6, K - 1, C)
-        What is added up: proposals, rejection probabilities, D at the lower and at the upper rung,
-        ``logistic(D - s)`` at the lower rung, and ``logistic(s - D)`` at the upper one.
-    carrier : int (K * C,)
-        Which replica, numbered within its ladder, a lane holds.
-    heading : uint8 (K * C,)
-        For replica r of ladder c at ``r * C + c``: 1 on its way up from the lowest rung, 2 on its way down from the
-        highest, 0 before its first visit to the lowest.
-    trips : int (C,)
-        Completed round trips of every ladder.
+    See :meth:`fastmix.chains.base.Chains.exchange_rounds`. ``D_k = gaps[k] @ energies[:, lane]``, with gaps (K - 1, D)
+    and energies (D, K * C); every lane draws a number, and those of the lower rungs decide. Added up in ``sums`` (6, K
+    - 1, C) is what :class:`fastmix.chains.base.Exchanges` has. A lane holds replica ``carrier`` (K * C,) of its ladder,
+    whose ``heading``, at ``replica * C + ladder``, is 1 on its way up from the lowest rung, 2 on its way down from the
+    highest, and 0 before its first visit to the lowest; ``trips`` (C,) counts what came back.
     """
     num_ladders = len(trips)
     width = x.shape[1]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import check_count, check_threads, choose_seed
-from fastmix.chains.cpu import HostChains
+from fastmix.chains.host import HostChains
 from fastmix.chains.layout import Layout, ParameterSets
 from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.graphs import canonical_edges, connected_components

@@ -119,16 +119,20 @@ class Ladder:
         self.chains.set_states(states.reshape(num_rungs * self.num_ladders, n))
         self.shifts = np.zeros(num_rungs - 1)
         self._round = self._first_pair_rung = 0
-        shares = self.chains.shares if isinstance(self.chains, CpuChains) else []
-        self._cluster_counts = [np.zeros((num_rungs, 3), dtype=np.int64) for _ in shares]
-        self._swendsen_wang = self._make_moves(seed, shares) if self.clusters else []
+        firsts = [block.first for block in self.chains.blocks] if isinstance(self.chains, CpuChains) else []
+        self._cluster_counts = {first: np.zeros((num_rungs, 3), dtype=np.int64) for first in firsts}
+        self._swendsen_wang = self._make_moves(seed) if self.clusters else {}
 
-    def _make_moves(self, seed: int, shares: list[tuple[int, int]]) -> list[SwendsenWangMoves]:
+    def _make_moves(self, seed: int) -> dict[int, SwendsenWangMoves]:
         from fastmix.methods.swendsen_wang_kernels import start_generators
 
+        assert isinstance(self.chains, CpuChains)
         random = start_generators(seed, self.num_ladders * self.num_rungs).reshape(-1, self.num_rungs, 4)
-        parts = [np.ascontiguousarray(random[first : first + width].transpose(1, 0, 2)) for first, width in shares]
-        return [SwendsenWangMoves(self.path, self.positions, part) for part in parts]
+        moves = {}
+        for block in self.chains.blocks:
+            own = random[block.first : block.first + block.width].transpose(1, 0, 2)
+            moves[block.first] = SwendsenWangMoves(self.path, self.positions, np.ascontiguousarray(own))
+        return moves
 
     @property
     def shifts(self) -> FloatArray:
@@ -162,15 +166,13 @@ class Ladder:
                 if self.pairs and self._round % PAIRS_EVERY == 0:
                     self.chains.on_lanes(self._exchange_clusters)
                 if self.clusters and self._round % CLUSTERS_EVERY == 0:
-                    self.chains.on_lanes(lambda k, x, _: self._swendsen_wang[k](x))
+                    self.chains.on_lanes(lambda block, x, _: self._swendsen_wang[block.first](x))
 
-    def _exchange_clusters(self, k: int, x: NDArray[Any], streams: NDArray[np.uint32]) -> None:
+    def _exchange_clusters(self, block: Any, x: NDArray[Any], streams: NDArray[np.uint32]) -> None:
         from fastmix.methods.tempering.houdayer_kernels import exchange_clusters
 
-        graph, width = self.path.model.adjacency, x.shape[1] // self.num_rungs
-        exchange_clusters(
-            x, width, self._first_pair_rung, graph.indptr, graph.neighbors, streams, self._cluster_counts[k]
-        )
+        graph, counts = self.path.model.adjacency, self._cluster_counts[block.first]
+        exchange_clusters(x, block.width, self._first_pair_rung, graph.indptr, graph.neighbors, streams, counts)
 
     # -- what was counted -------------------------------------------------------------------------------------------
 
@@ -181,7 +183,7 @@ class Ladder:
     def clear(self) -> None:
         """Forget counts and sums."""
         self.chains.clear()
-        for counts in self._cluster_counts:
+        for counts in self._cluster_counts.values():
             counts[...] = 0
 
     def limit_pairs(self) -> int:
@@ -190,7 +192,7 @@ class Ladder:
         Where the variables in which two ladders differ form a single cluster, exchanging it only gives the ladders
         each other's names. That is so at the lowest rungs of densely connected models, if anywhere.
         """
-        counts = np.sum(self._cluster_counts, axis=0)
+        counts = np.sum(list(self._cluster_counts.values()), axis=0)
         useful = np.flatnonzero(counts[:, 2] < _PERCOLATING * counts[:, 1])
         self._first_pair_rung = int(useful[0]) if useful.size else self.num_rungs
         return self.num_rungs - self._first_pair_rung
