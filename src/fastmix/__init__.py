@@ -28,6 +28,11 @@ if TYPE_CHECKING:
         UnfitMethodError as UnfitMethodError,
     )
     from fastmix.exact import draw_exact as draw_exact
+    from fastmix.learning import LearnResult as LearnResult
+    from fastmix.learning import NormBall as NormBall
+    from fastmix.learning import ScoreResult as ScoreResult
+    from fastmix.learning import learn as learn
+    from fastmix.learning import score as score
     from fastmix.methods.comparison import Comparison as Comparison
     from fastmix.methods.comparison import compare as compare
     from fastmix.methods.inference import infer as infer
@@ -94,6 +99,7 @@ _HOMES = {
     for home, names in {
         "errors": "FastmixError FormatError ModelError NotConvergedError ResourceError UnfitMethodError",
         "exact": "draw_exact",
+        "learning": "LearnResult NormBall ScoreResult learn score",
         "methods.comparison": "Comparison compare",
         "methods.inference": "infer",
         "methods.loopy_bp": "LoopyBPResult loopy_bp",
@@ -112,7 +118,7 @@ _HOMES = {
     for name in names.split()
 }
 _MODULES = (
-    "chains", "denoising", "errors", "exact", "experiments", "graphs", "instances", "io", "methods", "model",
+    "chains", "denoising", "errors", "exact", "experiments", "graphs", "instances", "io", "learning", "methods", "model",
     "projection", "results", "testing", "theory",
 )  # fmt: skip
 

@@ -1,0 +1,8 @@
+"""Learning models from data: likelihood, pseudo-likelihood, trees, and the log-likelihood of data under a model."""
+
+from fastmix.learning.data import Dataset, read_data
+from fastmix.learning.learn import LearnResult, NormBall, learn
+from fastmix.learning.score import ScoreResult, score
+from fastmix.learning.structure import chow_liu
+
+__all__ = ["Dataset", "LearnResult", "NormBall", "ScoreResult", "chow_liu", "learn", "read_data", "score"]
