@@ -28,11 +28,11 @@ if TYPE_CHECKING:
         UnfitMethodError as UnfitMethodError,
     )
     from fastmix.exact import draw_exact as draw_exact
-    from fastmix.learning import LearnResult as LearnResult
-    from fastmix.learning import NormBall as NormBall
-    from fastmix.learning import ScoreResult as ScoreResult
-    from fastmix.learning import learn as learn
-    from fastmix.learning import score as score
+    from fastmix.learning.learn import LearnResult as LearnResult
+    from fastmix.learning.learn import NormBall as NormBall
+    from fastmix.learning.learn import learn as learn
+    from fastmix.learning.score import ScoreResult as ScoreResult
+    from fastmix.learning.score import score as score
     from fastmix.methods.comparison import Comparison as Comparison
     from fastmix.methods.comparison import compare as compare
     from fastmix.methods.inference import infer as infer

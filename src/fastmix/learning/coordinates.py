@@ -62,6 +62,7 @@ class Coordinates:
 
     @cached_property
     def starts(self) -> IntArray:
+        """Where the contrasts of every variable begin, (n + 1,)."""
         return offsets_of(self.structure.num_states - 1)
 
     @cached_property
@@ -71,6 +72,7 @@ class Coordinates:
 
     @cached_property
     def pair_starts(self) -> IntArray:
+        """Where the contrasts of every edge begin, (m + 1,)."""
         ends = self.structure.num_states[self.structure.edges] - 1
         return offsets_of(ends[:, 0] * ends[:, 1])
 
@@ -84,10 +86,12 @@ class Coordinates:
 
     @property
     def rows(self) -> IntArray:
+        """The contrast of the first variable of every entry of the tables, (K,)."""
         return self._ends[0]
 
     @property
     def cols(self) -> IntArray:
+        """The contrast of the second variable of every entry of the tables, (K,)."""
         return self._ends[1]
 
     @cached_property

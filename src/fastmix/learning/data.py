@@ -14,7 +14,7 @@ from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 from fastmix.model import MarkovRandomField
 
-__all__ = ["MISSING", "Dataset", "read_data"]
+__all__ = ["MISSING", "Dataset", "check_observed", "read_data"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -79,7 +79,7 @@ class Dataset:
         first, where = first[rank], position[where]
         if not np.array_equal(self.states[first][where], self.states):
             return self, np.arange(len(self.states))
-        weights = np.bincount(where, self.weights, len(first))
+        weights = np.bincount(where, self.weights, len(first)).astype(np.float64)
         return replace(self, states=self.states[first], weights=weights), where
 
     def take(self, rows: IntArray) -> Dataset:
@@ -132,6 +132,8 @@ def read_data(
             raise ModelError(f"{name} must have the state counts of the model, got others")
     else:
         result = _read(data, num_states, model, name)
+    if model is None:
+        check_observed(result, name)
     rows = len(result.states)
     if weights is not None:
         array = as_float_array("weights", weights)
@@ -166,19 +168,23 @@ def _read(data: Any, num_states: ArrayLike | None, model: MarkovRandomField | No
     for i, (codes, _) in enumerate(coded):
         states[:, i] = codes
     if model is not None:
-        return _finish(states, model.num_states, model.variable_names, model.state_names, name)
+        return _finish(states, model.num_states, model.variable_names, model.state_names)
     labels = tuple(categories for _, categories in coded)
     counts = np.array([len(categories) for categories in labels], dtype=np.int64)
-    if (empty := np.flatnonzero(counts == 0)).size:
-        raise ModelError(f"{name} must have a value in every column, got only missing ones in {_label(names, empty[0])}")
-    return _finish(states, counts, names, labels, name)
+    counts = np.maximum(1, counts)  # a column without any value is refused by the caller
+    return _finish(states, counts, names, labels)
 
 
-def _finish(states: NDArray[Any], counts: IntArray, names: Any, labels: Any, name: str) -> Dataset:
-    if (empty := np.flatnonzero((states == MISSING).all(axis=0))).size:
-        raise ModelError(f"{name} must have a value in every column, got only missing ones in {_label(names, empty[0])}")
+def _finish(states: NDArray[Any], counts: IntArray, names: Any, labels: Any) -> Dataset:
     rows = len(states)
     return Dataset(states, np.full(rows, 1.0 / rows), counts, rows, names, labels)
+
+
+def check_observed(data: Dataset, name: str = "data") -> None:
+    """A :class:`ModelError` if a column has no value at all."""
+    if (empty := np.flatnonzero((data.states == MISSING).all(axis=0))).size:
+        label = _label(data.variable_names, empty[0])
+        raise ModelError(f"{name} must have a value in every column, got only missing ones in {label}")
 
 
 def _label(names: Sequence[str] | None, i: Any) -> str:
@@ -228,18 +234,20 @@ def _code_column(
     values = list(column)
     missing = np.fromiter((_is_missing(value) for value in values), dtype=bool, count=len(values))
     texts = [None if gone else _text(value) for value, gone in zip(values, missing, strict=True)]
-    present = {text: value for text, value, gone in zip(texts, values, missing, strict=True) if not gone}
+    present = {text: value for text, value in zip(texts, values, strict=True) if text is not None}
     where = f"column {label!r}" if isinstance(label, str) else f"column {label}"
     if model is not None and model.num_variables > i:
         names = None if model.state_names is None else model.state_names[i]
         known = names or tuple(str(s) for s in range(int(model.num_states[i])))
     else:
-        known = _declared_categories(column)
-        if known is None:
+        declared = _declared_categories(column)
+        if declared is not None:
+            known = declared
+        else:
             try:
-                ordered = sorted(present, key=lambda text: _sort_key(present[text]))  # type: ignore[index]
+                ordered = sorted(present, key=lambda text: _sort_key(present[text]))
             except TypeError:  # values of several types have no order of their own
-                ordered = sorted(present)  # type: ignore[type-var]
+                ordered = sorted(present)
             known = tuple(str(text) for text in ordered)
         if len(known) > _MOST_CATEGORIES:
             raise ModelError(
@@ -290,8 +298,7 @@ def _as_table(data: Any, name: str) -> NDArray[Any]:
         check_memory(float(np.prod(data.shape, dtype=float)), f"the table of {name}", "learn from fewer rows")
         return np.asarray(data.astype(np.int8).toarray())
     if isinstance(data, np.ma.MaskedArray):
-        numbers = np.ma.asarray(data)
-        return np.where(np.ma.getmaskarray(numbers), np.nan, numbers.filled(0).astype(np.float64))
+        return np.where(np.ma.getmaskarray(data), np.nan, np.ma.getdata(data).astype(np.float64))
     rule = "be a table of states with a row for every case and a column for every variable"
     array = as_array(name, data, rule)
     if array.ndim != 2:
@@ -352,7 +359,7 @@ def _from_numbers(
             f"{name} must hold states below {counts[i]} in {_label(names, i)}, got {array[row, i]:g} in row {row}"
         )
     states = np.where(present, array, MISSING).astype(np.int16 if counts.max(initial=0) < 2**15 else np.int32)
-    return _finish(states, counts, names, labels, name)
+    return _finish(states, counts, names, labels)
 
 
 def _check_shape(rows: int, n: int, model: MarkovRandomField | None, name: str) -> int:

@@ -12,12 +12,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import as_edges, check_choice, check_count, check_positive, choose_seed, describe
 from fastmix._clock import Clock
-from fastmix.errors import ModelError, ResourceError
+from fastmix.errors import ModelError, ResourceError, UnfitMethodError
 from fastmix.graphs import complete_bipartite_edges, complete_edges
 from fastmix.graphs.basics import canonical_edges
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import MISSING, Dataset, read_data
-from fastmix.learning.objectives import DataTerm, ExactLikelihood, ModelTerm, Objective, PseudoLikelihood, exact_model_term
+from fastmix.learning.objectives import (
+    DataTerm,
+    ExactLikelihood,
+    ModelTerm,
+    Objective,
+    PseudoLikelihood,
+    exact_model_term,
+)
 from fastmix.learning.optimise import Ball, Scaling, minimise, table_norms
 from fastmix.learning.sampled import sampled_likelihood
 from fastmix.learning.score import LogZ, log_masses, log_normaliser, make_pool, pseudo_log_likelihoods
@@ -36,7 +43,8 @@ IntArray = NDArray[np.int64]
 _RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)  # that "auto" tries
 _L1S = (1e-3, 3e-3, 1e-2, 3e-2)
 _TOL = 1e-5  # of exact objectives, in scaled coordinates
-_SAMPLED_TOL = 3e-3  # of sampled moments
+_SAMPLED_TOL = 2e-3  # of the sampled likelihood, in its own units; or, of small models, as much per parameter
+_SAMPLED_TOL_EACH = 2e-6
 _LARGEST = 40.0  # entries of a table beyond which an unpenalised optimum is at infinity
 _LARGEST_GRAPH = 5000  # variables of a complete graph
 
@@ -212,9 +220,10 @@ def learn(
     num_chains : int, optional
         Persistent chains; 1,024 to 4,096 by default.
     tol : float, optional
-        Largest entry of the gradient at which to stop: 1e-5 (in scaled coordinates), or, sampled, 0.003 (in moments).
+        Largest entry of the gradient (in scaled coordinates) at which to stop, 1e-5; or, sampled, the gain in the mean
+        log-likelihood that is still promised, 2e-3, or 2e-6 for each parameter of a small model.
     max_iter : int, optional
-        Iterations (1,000), or, sampled, steps (4,000).
+        Iterations (1,000), or, sampled, rounds of sweeps (200).
     seed : int, optional
         Drawn and returned when not given.
     time_limit : float, optional
@@ -331,7 +340,9 @@ def _graph(edges: Any, n: int, hidden: int) -> IntArray:
     if isinstance(edges, str):
         check_choice("edges", edges, ("complete", "chow-liu", "l1"))
         if n > _LARGEST_GRAPH:
-            raise ResourceError(f"a complete graph of {n:,} variables is too large: give edges, or use edges='chow-liu'")
+            raise ResourceError(
+                f"a complete graph of {n:,} variables is too large: give edges, or use edges='chow-liu'"
+            )
         return complete_bipartite_edges(n, hidden) if hidden else complete_edges(n)
     return canonical_edges(n + hidden, as_edges(edges, n + hidden))
 
@@ -358,9 +369,8 @@ def _run(job: _Job, edges: Any, ridge: float | str, l1: float | str) -> LearnRes
 
 def _closed_form(job: _Job, tree: MarkovRandomField) -> LearnResult:
     coordinates = Coordinates(tree.structure)
-    v, constant = coordinates.from_parameters(tree.parameters)
+    v, _ = coordinates.from_parameters(tree.parameters)
     model = tree.with_parameters(coordinates.to_parameters(v)).replace(log_constant=0.0)
-    del constant
     term = exact_model_term(coordinates, asked=True)
     log_z, expected = term.evaluate(v)
     observed = DataTerm(coordinates, job.data.merged()[0]).complete
@@ -426,19 +436,12 @@ def _projector(template: MarkovRandomField, within: NormBall, coordinates: Coord
 
     def ball(v: FloatArray) -> FloatArray:
         model = template.with_parameters(coordinates.to_parameters(v))
-        result = project(
-            model, norm_bound=within.bound, norm=within.norm, warm_start=last[0] if last[0] is not None else None
-        )
+        result = project(model, norm_bound=within.bound, norm=within.norm, warm_start=last[0])
         if result.model is not model:
             last[0] = result
-        new, _ = coordinates.from_parameters(result.model.parameters)
-        new[: coordinates.num_contrasts] = v[: coordinates.num_contrasts]
-        return new
+        return coordinates.from_parameters(result.model.parameters)[0]
 
-    def centred(v: FloatArray) -> FloatArray:
-        return ball(v)
-
-    return centred
+    return ball
 
 
 def _fit(
@@ -457,7 +460,7 @@ def _fit(
     coordinates = Coordinates(template.structure)
     means, variances = _moments_of_contrasts(coordinates, data)
     if ridge == 0.0:
-        _check_seen(data, job.hidden)
+        _check_seen(data, graph, job.hidden, pairs=job.within is None and not l1)
     alike = "all" if job.within is not None else "edges" if l1 else "entries"
     scaling = Scaling.of(coordinates, means, variances, alike)
     ball = None if job.within is None else _Centred(scaling, _projector(template, job.within, coordinates))
@@ -469,12 +472,14 @@ def _fit(
         if job.progress is not None:
             job.progress(history[-1])
 
-    common = {"ridge": ridge, "l1": l1, "ball": ball}
-    rough = {"tol": _TOL if job.tol is None else job.tol, "max_iter": job.max_iter or 1000, "clock": job.clock}
+    common: dict[str, Any] = {"ridge": ridge, "l1": l1, "ball": ball}
+    rough: dict[str, Any] = {
+        "tol": _TOL if job.tol is None else job.tol,
+        "max_iter": job.max_iter or 1000,
+        "clock": job.clock,
+    }
     pseudo = job.objective == "pseudo-likelihood"
     if pseudo and job.hidden:
-        from fastmix.errors import UnfitMethodError
-
         raise UnfitMethodError("the pseudo-likelihood needs every value: hidden variables need objective='likelihood'")
     term = None if pseudo else _model_term(coordinates, job.moments)
     stats: dict[str, Any] = {}
@@ -487,7 +492,7 @@ def _fit(
         else:
             data_term = DataTerm(coordinates, data)
             goal = ExactLikelihood(term, data_term)
-        outcome = minimise(goal, v, scaling, **common, **rough, report=report)  # type: ignore[arg-type]
+        outcome = minimise(goal, v, scaling, **common, **rough, report=report)
         v, value, stopped_by = outcome.v, outcome.value, outcome.stopped_by
         stats = {"num_iterations": outcome.num_iterations, "gradient_norm": outcome.gradient_norm}
         status = _verdict(stopped_by)
@@ -500,24 +505,31 @@ def _fit(
         data_term = DataTerm(coordinates, data)
         if data_term.fixed and start is None:
             first = minimise(
-                PseudoLikelihood(coordinates, data), v, scaling, **common, tol=1e-3, max_iter=200, clock=job.clock  # type: ignore[arg-type]
+                PseudoLikelihood(coordinates, data),
+                v,
+                scaling,
+                **common,
+                tol=1e-3,
+                max_iter=200,
+                clock=job.clock,
             )
             v = first.v
         chains, device = make_pool(
             template, job.backend, num_chains=job.num_chains or _default_chains(coordinates), seed=job.seed
         )
         chains.clock = job.clock
+        enough = min(_SAMPLED_TOL, _SAMPLED_TOL_EACH * coordinates.size)
         answer = sampled_likelihood(
             template, chains, data, data_term, v, scaling, ridge=ridge, l1=l1, ball=ball,
-            certified=job.within is not None and job.within.certified, tol=job.tol or _SAMPLED_TOL,
-            max_iter=job.max_iter or 4000, rng=np.random.default_rng([job.seed, 2]), clock=job.clock,
+            certified=job.within is not None and job.within.certified, tol=job.tol or enough,
+            max_iter=job.max_iter or 200, rng=np.random.default_rng([job.seed, 2]), clock=job.clock,
             report=job.progress,
         )  # fmt: skip
         v, error, bias, stopped_by = answer.v, answer.moment_error, answer.bias_bound, answer.stopped_by
         history = answer.history
         stats = {
-            "num_iterations": answer.num_steps, "gradient_norm": answer.residual, "num_chains": chains.num_chains,
-            "sweeps_per_step": answer.sweeps_per_step, "device": device,
+            "num_iterations": answer.num_rounds, "gap": answer.gap, "noise": answer.noise,
+            "num_chains": chains.num_chains, "num_sweeps": answer.num_sweeps, "device": device,
             "correlations": {str(k): c for k, c in answer.correlations.items()},
         }  # fmt: skip
         status = _verdict(stopped_by) if answer.mixed else Status.NOT_MIXED
@@ -581,16 +593,28 @@ def _moments_of_contrasts(coordinates: Coordinates, data: Dataset) -> tuple[Floa
     return means, np.where(never, 0.5, variances)
 
 
-def _check_seen(data: Dataset, hidden: int) -> None:
-    """A :class:`ModelError` where a state never occurs and no ridge keeps its parameter finite."""
-    for i, count in enumerate(data.num_states[: len(data.num_states) - hidden].tolist()):
+def _check_seen(data: Dataset, graph: IntArray, hidden: int, *, pairs: bool) -> None:
+    """A :class:`ModelError` where a state, or a pair on an edge, never occurs and nothing keeps its parameter finite."""
+    instead = "so without a penalty its parameter is infinite: give a positive ridge"
+    visible = len(data.num_states) - hidden
+    for i, count in enumerate(data.num_states[:visible].tolist()):
         counts = np.bincount(data.states[data.states[:, i] != MISSING, i], minlength=count)
         if (counts == 0).any():
-            label = f"column {i}" if data.variable_names is None else f"column {data.variable_names[i]!r}"
-            raise ModelError(
-                f"state {int(np.flatnonzero(counts == 0)[0])} of {label} never occurs, so without a penalty its "
-                "parameter is infinite: give a positive ridge, or leave the column out"
-            )
+            state = int(np.flatnonzero(counts == 0)[0])
+            raise ModelError(f"state {state} of {_column(data, i)} never occurs, {instead}, or leave the column out")
+    if not pairs or data.has_missing:
+        return
+    for i, j in graph.tolist():
+        sizes = (int(data.num_states[i]), int(data.num_states[j]))
+        counts = np.bincount(data.states[:, i] * np.int64(sizes[1]) + data.states[:, j], minlength=sizes[0] * sizes[1])
+        if (counts == 0).any():
+            a, b = divmod(int(np.flatnonzero(counts == 0)[0]), sizes[1])
+            where = f"state {a} of {_column(data, i)} and state {b} of {_column(data, j)}"
+            raise ModelError(f"{where} never occur together, {instead}")
+
+
+def _column(data: Dataset, i: int) -> str:
+    return f"column {i}" if data.variable_names is None else f"column {data.variable_names[i]!r}"
 
 
 def _first(
@@ -611,7 +635,9 @@ def _first(
     return v
 
 
-def _without_empty_tables(model: MarkovRandomField, coordinates: Coordinates, v: FloatArray, l1: float) -> MarkovRandomField:
+def _without_empty_tables(
+    model: MarkovRandomField, coordinates: Coordinates, v: FloatArray, l1: float
+) -> MarkovRandomField:
     """The model without the edges whose tables the l1 term made 0."""
     if not l1:
         return model
@@ -621,7 +647,12 @@ def _without_empty_tables(model: MarkovRandomField, coordinates: Coordinates, v:
     sizes = np.diff(model.pairwise_offsets)
     entries = np.repeat(np.isin(np.arange(model.num_edges), kept), sizes)
     return MarkovRandomField(
-        model.num_states, model.log_unary, model.edges[kept], model.log_pairwise[entries], 0.0, model.variable_names,
+        model.num_states,
+        model.log_unary,
+        model.edges[kept],
+        model.log_pairwise[entries],
+        0.0,
+        model.variable_names,
         model.state_names,
     )
 

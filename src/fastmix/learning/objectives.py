@@ -225,7 +225,10 @@ class DataTerm:
         step = max(1, _CHUNK // max(1, d))
         rows = np.flatnonzero(whole)
         for first in range(0, len(rows), step):
-            y, weights = coordinates.encode(data.states[rows[first : first + step]]), data.weights[rows[first : first + step]]
+            y, weights = (
+                coordinates.encode(data.states[rows[first : first + step]]),
+                data.weights[rows[first : first + step]],
+            )
             means += weights @ y
             products += y.T @ (weights[:, None] * y)
         self.complete = coordinates.gather(means, products)
@@ -260,7 +263,12 @@ class _Pattern:
     """Rows in which the same variables are missing."""
 
     def __init__(
-        self, coordinates: Coordinates, mask: NDArray[np.bool_], states: NDArray[Any], weights: FloatArray, rows: IntArray
+        self,
+        coordinates: Coordinates,
+        mask: NDArray[np.bool_],
+        states: NDArray[Any],
+        weights: FloatArray,
+        rows: IntArray,
     ) -> None:
         self.coordinates, self.weights, self.rows = coordinates, weights, rows
         self.y = coordinates.encode(states)

@@ -28,8 +28,8 @@ _LEAST_VARIANCE = 1e-2  # of a contrast, for its scale: constant columns would h
 class Scaling:
     """Better conditioned coordinates z of v: contrasts are centred at their means, and have unit variances.
 
-    With ``c = b - C m`` the log-weight is ``b . y + (y - m)' C (y - m) / 2`` plus a constant: features of edges are then
-    nearly uncorrelated with those of variables. b and C are scaled by the standard deviations of their features under
+    With ``c = b - C m`` the log-weight is ``b . y + (y - m)' C (y - m) / 2`` plus a constant: features of edges are
+    then nearly uncorrelated with those of variables. b and C are scaled by the standard deviations of their features under
     the independent model with the same means.
 
     Parameters
@@ -48,6 +48,7 @@ class Scaling:
 
     @classmethod
     def of(cls, coordinates: Coordinates, means: FloatArray, variances: FloatArray, alike: str) -> Scaling:
+        """The scaling for moments of the contrasts."""
         spread = np.sqrt(np.maximum(variances, _LEAST_VARIANCE))
         pairs = spread[coordinates.rows] * spread[coordinates.cols]
         if alike == "edges" and len(pairs):
@@ -98,7 +99,9 @@ class Outcome:
 class _Best:
     """The best point so far, kept for when time runs out; the penalised objective in z."""
 
-    def __init__(self, objective: Objective, scaling: Scaling, ridge: float, clock: Clock, report: Report | None) -> None:
+    def __init__(
+        self, objective: Objective, scaling: Scaling, ridge: float, clock: Clock, report: Report | None
+    ) -> None:
         self.objective, self.scaling, self.ridge, self.clock, self.report = objective, scaling, ridge, clock, report
         self.v, self.value, self.norm, self.calls = np.zeros(objective.coordinates.size), math.inf, math.inf, 0
 
@@ -222,7 +225,7 @@ def table_norms(coordinates: Coordinates, v: FloatArray) -> FloatArray:
 
 
 def shrink_tables(coordinates: Coordinates, v: FloatArray, by: FloatArray | float) -> FloatArray:
-    """v with the norms of all tables reduced by a number (or one for each entry, equal within a table), to 0 at least."""
+    """v with the norms of all tables reduced, to 0 at least, by a number or by one for each entry, equal in a table."""
     norms = table_norms(coordinates, v)[coordinates.edge_of]
     result = v.copy()
     result[coordinates.num_contrasts :] *= np.maximum(0.0, 1.0 - by / np.maximum(norms, 1e-300))

@@ -1,9 +1,10 @@
 """Maximum likelihood with moments from persistent chains (Younes 1989; in a set that mixes fast, Domke 2015).
 
-Chains go on from step to step while the parameters change. Steps are those of accelerated (projected, proximal)
-gradient descent in scaled coordinates with a fixed step: one over the largest curvature, which is measured. They come
-in phases of growing length; the mean of the iterates of a phase is where the next one begins, and the mean of the
-gradients, far less noisy than one of them, says how good it is.
+The chains go on while the parameters change, in rounds. In a round the parameters stay as they are: moments are means
+over chains and sweeps, so the gradient has no bias from moving while it is measured. A (proximal) Newton step follows,
+with the covariance of the features over the data as the Hessian, which it is at the optimum. The quadratic model also
+says how much likelihood is left to gain; two halves of the round tell how much of that is noise, and rounds get longer
+when most of it is.
 """
 
 from __future__ import annotations
@@ -19,26 +20,25 @@ from numpy.typing import NDArray
 from fastmix._clock import Clock, OutOfTimeError
 from fastmix.chains.base import Chains
 from fastmix.errors import ResourceError
-from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import MISSING, Dataset
 from fastmix.learning.objectives import DataTerm
-from fastmix.learning.optimise import Ball, Scaling, shrink_tables
+from fastmix.learning.optimise import Ball, Scaling, shrink_tables, table_norms
 from fastmix.model import MarkovRandomField
 from fastmix.theory.certificates import bias_after
 
-__all__ = ["Sampled", "largest_curvature", "sampled_likelihood"]
+__all__ = ["Sampled", "sampled_likelihood"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-_MOMENTUM = 0.9
-_FIRST_PHASE = 50  # steps
-_GROWTH = 1.6
-_ROWS = 4096  # of the data, for the curvature
+_FIRST_SWEEPS = 8  # of the first round; more are an even number too
+_MOST_SWEEPS = 1 << 16
+_ROWS = 8192  # for the Hessian
 _LAGS = (1, 2, 4, 8, 16, 32, 64, 128)  # sweeps at which correlations of the energies are measured
-_CORRELATED = 0.5  # of energies a step apart, from which on steps get longer
-_MOST_SWEEPS = 64  # per step
+_CORRELATED = 0.2  # of energies, below which chains have reached changed parameters
 _NOT_MIXED = 0.3  # correlation after the longest lag from which on chains do not follow
+_LARGEST_GAIN = 1.0  # that a step may promise, in nats; it is made shorter beyond
+_SOLVER_STEPS = 60  # of conjugate gradients; twice as many proximal ones
 
 
 @dataclass
@@ -46,37 +46,16 @@ class Sampled:
     """What the chains gave."""
 
     v: FloatArray
-    residual: float
+    gap: float
+    noise: float
     moment_error: float
-    num_steps: int
+    num_rounds: int
+    num_sweeps: int
     stopped_by: str
     mixed: bool
     bias_bound: float | None
-    sweeps_per_step: int
     correlations: dict[int, float]
-    states: IntArray
     history: list[dict[str, Any]] = field(default_factory=list)
-
-
-def largest_curvature(coordinates: Coordinates, scaling: Scaling, data: Dataset, ridge: float) -> float:
-    """The largest eigenvalue of the Hessian in scaled coordinates, at a model with the moments of the data."""
-    step = max(1, len(data.states) // _ROWS)
-    y, weights = coordinates.encode(data.states[::step]), data.weights[::step]
-    weights = weights / weights.sum()
-    d = coordinates.num_contrasts
-    direction = np.random.default_rng(0).standard_normal(coordinates.size)
-    value = 1.0
-    for _ in range(30):
-        direction /= np.linalg.norm(direction)
-        v = scaling.to_v(direction)
-        energies = y @ v[:d] + 0.5 * np.einsum("rk,rk->r", y @ coordinates.matrix(v), y)
-        energies = weights * (energies - weights @ energies)
-        image = coordinates.gather(energies @ y, y.T @ (energies[:, None] * y))
-        direction = scaling.pull(image + ridge * v)
-        before, value = value, float(np.linalg.norm(direction))
-        if abs(value - before) < 0.01 * value:
-            break
-    return 1.1 * value
 
 
 def sampled_likelihood(
@@ -97,58 +76,72 @@ def sampled_likelihood(
     clock: Clock,
     report: Callable[[dict[str, Any]], None] | None,
 ) -> Sampled:
-    """The maximum of the (penalised) likelihood by persistent chains, from v on.
+    """The maximum of the (penalised) likelihood by persistent chains, from v on, in at most ``max_iter`` rounds.
 
-    It ends once the largest entry of the gradient in moments, averaged over a phase, is below ``tol``.
+    It ends once a round promises a gain, noise included, of less than ``tol`` in the mean log-likelihood.
     """
     run = _Run(template, chains, data, data_term, scaling, ridge, l1, ball, certified, clock)
     run.start(rng)
-    result = Sampled(v, math.inf, math.inf, 0, "max_iter", False, None, 1, {}, chains.get_states())
     z = scaling.from_v(v if ball is None else ball(v))
-    length = _FIRST_PHASE
+    result = Sampled(scaling.to_v(z), math.inf, math.inf, math.inf, 0, 0, "max_iter", True, None, {})
+    kept: tuple[FloatArray, FloatArray, float] | None = None  # the last point, the step from it, and its gain
+    share, num_sweeps = 1.0, _FIRST_SWEEPS
     try:
-        while result.num_steps < max_iter:
-            steps = min(length, max_iter - result.num_steps)
-            z, gradient, moments, done = run.phase(z, steps)
-            result.num_steps += done
-            z, residual = run.finish(z, gradient)
-            run.note_mixing(scaling.to_v(z))
-            _take(result, run, scaling.to_v(z), residual, moments)
+        while result.num_rounds < max_iter:
+            gradients, moments = run.measure(z, num_sweeps)
+            gradient = 0.5 * (gradients[0] + gradients[1])
+            direction, gap = run.solve(z, gradient)
+            noise = run.noise(0.5 * (gradients[0] - gradients[1]))
+            result.num_rounds += 1
+            worse = kept is not None and gap > max(1.5 * kept[2], 4.0 * noise)
+            if worse and kept is not None and share > 0.05:
+                share *= 0.4
+                z = kept[0] + share * kept[1]
+            else:
+                result.v, result.gap, result.noise = scaling.to_v(z), gap, noise
+                result.moment_error = run.moment_error(result.v, moments)
+                kept = z, direction, gap
+                share = min(1.0, 2.0 * share, math.sqrt(_LARGEST_GAIN / max(gap, 1e-300)))
+                z = z + share * direction
+            result.bias_bound, result.correlations, result.num_sweeps = run.bias, run.correlations, run.num_sweeps
             result.history.append(
                 {
-                    "iteration": result.num_steps, "gradient_norm": residual, "moment_error": result.moment_error,
-                    "step": run.step, "sweeps_per_step": run.sweeps, "bias_bound": run.bias,
+                    "iteration": result.num_rounds,
+                    "gap": gap,
+                    "noise": noise,
+                    "moment_error": result.moment_error,
+                    "step": share,
+                    "num_sweeps": num_sweeps,
+                    "bias_bound": run.bias,
                     "seconds": clock.seconds(),
-                }  # fmt: skip
+                }
             )
             if report is not None:
                 report(result.history[-1])
-            if run.stopped:
-                result.stopped_by = run.stopped
-                break
-            if residual <= tol and result.num_steps > _FIRST_PHASE:
+            if gap <= tol:
+                z = kept[0] + kept[1] if kept is not None else z  # a whole step: it has the zeros of an l1 term
                 result.stopped_by = "done"
                 break
-            length = int(_GROWTH * length)
+            if gap < 3.0 * noise:
+                num_sweeps = min(2 * num_sweeps, _MOST_SWEEPS)
+        if ball is None or result.stopped_by == "done":
+            result.v = scaling.to_v(z)
     except OutOfTimeError:
         result.stopped_by = "time_limit"
     except KeyboardInterrupt:
         result.stopped_by = "interrupt"
-    if not math.isfinite(result.residual):
-        raise ResourceError("the time limit ended learning before the first steps were made: allow more time")
+    if not math.isfinite(result.gap):
+        if result.stopped_by == "time_limit":
+            raise ResourceError("the time limit ended learning before the first round was over: allow more time")
+        raise KeyboardInterrupt
+    if ball is not None:
+        result.v = ball(result.v)  # steps stay inside but for rounding
+    result.mixed = run.mixed
     return result
 
 
-def _take(result: Sampled, run: _Run, v: FloatArray, residual: float, moments: FloatArray) -> None:
-    result.v, result.residual = v, residual
-    observed = run.data_term.evaluate(v)[1]
-    result.moment_error = float(np.abs(run.to_moments(moments - observed)).max(initial=0.0))
-    result.mixed, result.bias_bound, result.sweeps_per_step = run.mixed, run.bias, run.sweeps
-    result.correlations, result.states = run.correlations, run.chains.get_states()
-
-
 class _Run:
-    """Chains, parameters and step of a run."""
+    """Chains, penalties and the quadratic model of the objective."""
 
     def __init__(
         self, template: MarkovRandomField, chains: Chains, data: Dataset, data_term: DataTerm, scaling: Scaling,
@@ -157,13 +150,11 @@ class _Run:
         self.template, self.chains, self.data, self.data_term = template, chains, data, data_term
         self.scaling, self.coordinates = scaling, scaling.coordinates
         self.ridge, self.l1, self.ball, self.certified, self.clock = ridge, l1, ball, certified, clock
-        self.step = 1.0 / max(1e-12, largest_curvature(self.coordinates, scaling, data, ridge))
-        self.sweeps, self.bias, self.mixed, self.stopped = 1, None, True, ""
-        self.bias: float | None
+        self.burn_in, self.num_sweeps, self.mixed = 4, 0, True
+        self.bias: float | None = None
         self.correlations: dict[int, float] = {}
         self.order = template.structure.visit_order[0].astype(np.int64)
-        # A sampled moment has at most this standard error; a bias below it does no harm.
-        self.noise = 0.5 / math.sqrt(chains.num_chains)
+        self._y, self._weights, self._shrink, self._largest = self._rows()
 
     def start(self, rng: np.random.Generator) -> None:
         """Chains at rows of the data; what is missing there is drawn evenly."""
@@ -173,93 +164,150 @@ class _Run:
         fill = np.floor(rng.random(states.shape) * counts).astype(np.int64)
         self.chains.set_states(np.where(states == MISSING, np.minimum(fill, counts - 1), states))
 
-    def phase(self, z: FloatArray, steps: int) -> tuple[FloatArray, FloatArray, FloatArray, int]:
-        """Steps from z on: means of the iterates, of the gradients and of the model's moments, and the steps made."""
-        size = len(z)
-        total_z, total_gradient, total_moments = np.zeros(size), np.zeros(size), np.zeros(size)
-        ahead, done = z, 0
-        try:
-            for k in range(steps):
-                v = self.scaling.to_v(ahead)
-                moments = self.moments(v)
-                gradient = self.scaling.pull(moments - self.data_term.evaluate(v)[1] + self.ridge * v)
-                new = self.backward(ahead - self.step * gradient)
-                # Iterates of the first fifth remember the last phase.
-                if k >= steps // 5:
-                    total_z += ahead
-                    total_gradient += gradient
-                    total_moments += moments
-                    done += 1
-                ahead = new + _MOMENTUM * (new - z)
-                z = new
-                self.clock.check()
-        except OutOfTimeError:
-            self.stopped = "time_limit"
-        except KeyboardInterrupt:
-            self.stopped = "interrupt"
-        if not done:
-            raise OutOfTimeError if self.stopped == "time_limit" else KeyboardInterrupt
-        return total_z / done, total_gradient / done, total_moments / done, steps if not self.stopped else done
+    # -- the gradient -------------------------------------------------------------------------------------------------
 
-    def moments(self, v: FloatArray) -> FloatArray:
-        """Moments of the model at v from the chains, moved there."""
+    def measure(self, z: FloatArray, num_sweeps: int) -> tuple[list[FloatArray], FloatArray]:
+        """Gradients at z from either half of the sweeps, and the moments of the model."""
+        v = self.scaling.to_v(z)
         theta = self.coordinates.to_parameters(v)
-        if self.certified:
-            self.bound(theta)
         self.chains.load(theta)
-        self.chains.sweep(self.sweeps)
-        return self.coordinates.from_gradient(self.chains.moments())
+        if self.certified:
+            self._bound(theta, num_sweeps)
+            self._sweep(self.burn_in)
+        else:
+            self._follow()
+        observed = self.data_term.evaluate(v)[1]
+        sums = np.zeros((2, self.template.num_parameters))
+        for k in range(num_sweeps):
+            self._sweep(1)
+            sums[2 * k // num_sweeps] += self.chains.moments()
+            self.clock.check()
+        halves = [self.coordinates.from_gradient(total / (num_sweeps // 2)) for total in sums]
+        gradients = [self.scaling.pull(half - observed + self.ridge * v) for half in halves]
+        return gradients, 0.5 * (halves[0] + halves[1])
 
-    def bound(self, theta: FloatArray) -> None:
-        """The bound on the bias of every moment after the sweeps of a step, from any start; more sweeps if needed."""
+    def _sweep(self, count: int) -> None:
+        self.chains.sweep(count)
+        self.num_sweeps += count
+
+    def _follow(self) -> None:
+        """Sweeps until the energies are nearly independent of what they were before the parameters changed."""
+        first, done, self.correlations = self.chains.energies()[0], 0, {}
+        for lag in _LAGS:
+            self._sweep(lag - done)
+            done = lag
+            self.clock.check()
+            self.correlations[lag] = _correlation(first, self.chains.energies()[0])
+            if self.correlations[lag] < _CORRELATED:
+                break
+        self.mixed = self.correlations[done] < _NOT_MIXED
+
+    def _bound(self, theta: FloatArray, num_sweeps: int) -> None:
+        """Sweeps after which the bias of every moment is below its Monte Carlo error, from any start."""
         model = self.template.with_parameters(theta)
+        i, j = model.edges.T
+        error = 0.5 / math.sqrt(self.chains.num_chains * num_sweeps)
         while True:
-            delta = bias_after(model, self.sweeps, order=self.order)
-            i, j = model.edges.T
+            delta = bias_after(model, self.burn_in, order=self.order)
             self.bias = float(max(delta.max(initial=0.0), np.minimum(1.0, delta[i] + delta[j]).max(initial=0.0)))
-            if self.bias <= self.noise or self.sweeps >= 100_000:
+            if self.bias <= error or self.burn_in >= 100_000:
                 return
-            self.sweeps = max(self.sweeps + 1, int(1.25 * self.sweeps))
+            self.burn_in = 1 + int(1.25 * self.burn_in)
 
-    def backward(self, z: FloatArray) -> FloatArray:
-        """The proximal part of a step."""
+    def moment_error(self, v: FloatArray, moments: FloatArray) -> float:
+        """The largest difference between probabilities of states and pairs of the model and of the data."""
+        difference = moments - self.data_term.evaluate(v)[1]
+        return float(np.abs(self.coordinates.to_probabilities(difference)).max(initial=0.0))
+
+    # -- the step -----------------------------------------------------------------------------------------------------
+
+    def _rows(self) -> tuple[FloatArray, FloatArray, float, float]:
+        """Contrasts and weights of configurations with about the covariances of the model; what to add; the norm."""
+        if self.data_term.fixed:
+            step = max(1, len(self.data.states) // _ROWS)
+            weights = self.data.weights[::step] / self.data.weights[::step].sum()
+            y = self.coordinates.encode(self.data.states[::step])
+        else:
+            states = self.chains.get_states()
+            y, weights = self.coordinates.encode(states), np.full(len(states), 1.0 / len(states))
+        # Rows are fewer than what a full covariance needs: something in proportion is added to its diagonal.
+        shrink = self.coordinates.size / (self.coordinates.size + 1.0 / float((weights**2).sum()))
+        self._y, self._weights, self._shrink = y, weights, shrink
+        direction, value = np.random.default_rng(0).standard_normal(self.coordinates.size), 1.0
+        for _ in range(30):
+            direction = self._apply(direction / max(1e-300, float(np.linalg.norm(direction))))
+            before, value = value, float(np.linalg.norm(direction))
+            if abs(value - before) < 0.01 * value:
+                break
+        return y, weights, shrink, 1.1 * value
+
+    def _apply(self, direction: FloatArray) -> FloatArray:
+        """The Hessian times a direction, in scaled coordinates."""
+        d, y, weights = self.coordinates.num_contrasts, self._y, self._weights
+        v = self.scaling.to_v(direction)
+        energies = y @ v[:d] + 0.5 * np.einsum("rk,rk->r", y @ self.coordinates.matrix(v), y)
+        energies = weights * (energies - weights @ energies)
+        image = self.coordinates.gather(energies @ y, y.T @ (energies[:, None] * y))
+        return self.scaling.pull(image + self.ridge * v) + self._shrink * direction
+
+    def solve(self, z: FloatArray, gradient: FloatArray) -> tuple[FloatArray, float]:
+        """The step to the least value of the quadratic model, and what it gains there."""
+        if not self.data_term.fixed:
+            self._y, self._weights, self._shrink, self._largest = self._rows()
+        if self.ball is None and not self.l1:
+            step = -self._conjugate(gradient)
+            return step, -0.5 * float(gradient @ step)
+        return self._proximal(z, gradient)
+
+    def noise(self, half_difference: FloatArray) -> float:
+        """What noise alone would promise."""
+        if self.ball is None and not self.l1:
+            return 0.5 * float(half_difference @ self._conjugate(half_difference))
+        return 0.5 * float(half_difference @ half_difference) / (1.0 + self._shrink)
+
+    def _conjugate(self, gradient: FloatArray) -> FloatArray:
+        """The inverse of the Hessian times a gradient, by conjugate gradients."""
+        x, residual = np.zeros(len(gradient)), gradient.copy()
+        towards, size = residual.copy(), float(residual @ residual)
+        enough = 1e-4 * size
+        for _ in range(_SOLVER_STEPS):
+            if size <= enough or size == 0.0:
+                break
+            image = self._apply(towards)
+            length = size / float(towards @ image)
+            x += length * towards
+            residual -= length * image
+            before, size = size, float(residual @ residual)
+            towards = residual + size / before * towards
+            self.clock.check()
+        return x
+
+    def _proximal(self, z: FloatArray, gradient: FloatArray) -> tuple[FloatArray, float]:
+        """The same with an l1 term or a set, by accelerated proximal steps on the quadratic model."""
+        at, ahead, t = z, z, 1.0
+        for _ in range(2 * _SOLVER_STEPS):
+            self.clock.check()
+            slope = gradient + self._apply(ahead - z)
+            new = self._backward(ahead - slope / self._largest)
+            if float((ahead - new) @ (new - at)) > 0.0:
+                t = 1.0
+            later = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * t * t))
+            moved, ahead = new - at, new + (t - 1.0) / later * (new - at)
+            at, t = new, later
+            if float(moved @ moved) <= 1e-6 * float((at - z) @ (at - z)):
+                break
+        step = at - z
+        gain = -float(gradient @ step) - 0.5 * float(step @ self._apply(step)) - self._cost(at) + self._cost(z)
+        return step, max(0.0, gain)
+
+    def _cost(self, z: FloatArray) -> float:
+        return self.l1 * float(table_norms(self.coordinates, self.scaling.to_v(z)).sum()) if self.l1 else 0.0
+
+    def _backward(self, z: FloatArray) -> FloatArray:
         if self.ball is not None:
             return self.scaling.from_v(self.ball(self.scaling.to_v(z)))
-        if self.l1:
-            d = self.coordinates.num_contrasts
-            return shrink_tables(self.coordinates, z, self.l1 * self.step * self.scaling.scales[d:])
-        return z
-
-    def finish(self, z: FloatArray, gradient: FloatArray) -> tuple[FloatArray, float]:
-        """A step with the mean gradient (its noise is small), and the largest entry of the gradient in moments."""
-        new = self.backward(z - self.step * gradient)
-        if self.ball is None and not self.l1:
-            moved = gradient
-        else:
-            moved = (z - new) / self.step
-        # Back to the units of moments: the inverse of pull, for centred features.
-        return new, float(np.abs(self.to_moments(moved / self.scaling.scales)).max(initial=0.0))
-
-    def to_moments(self, gradient: FloatArray) -> FloatArray:
-        """A difference of moments in contrasts as one of probabilities of states and pairs."""
-        return self.coordinates.to_probabilities(gradient)
-
-    def note_mixing(self, v: FloatArray) -> None:
-        """Correlations of the energies of the chains some sweeps apart, and what follows for the sweeps per step."""
-        self.chains.load(self.coordinates.to_parameters(v))
-        self.chains.sweep(1)
-        first = self.chains.energies()[0]
-        done, self.correlations = 0, {}
-        for lag in _LAGS:
-            self.chains.sweep(lag - done)
-            done = lag
-            self.correlations[lag] = _correlation(first, self.chains.energies()[0])
-            if self.correlations[lag] < 0.1:
-                break
-        self.mixed = self.certified or self.correlations[done] < _NOT_MIXED
-        if not self.certified:
-            short = [lag for lag, value in self.correlations.items() if value < _CORRELATED]
-            self.sweeps = min(_MOST_SWEEPS, max(self.sweeps // 2, short[0] if short else 2 * self.sweeps))
+        d = self.coordinates.num_contrasts
+        return shrink_tables(self.coordinates, z, self.l1 * self.scaling.scales[d:] / self._largest)
 
 
 def _correlation(a: FloatArray, b: FloatArray) -> float:

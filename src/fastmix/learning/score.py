@@ -85,7 +85,8 @@ class ScoreResult:
 
     def __repr__(self) -> str:
         error = f" +- {self.std_error:.2g}" if self.std_error else ""
-        return f"ScoreResult(log_likelihood={self.log_likelihood:.6g}{error}, status={str(self.status)!r}, {self.num_rows:,} rows)"
+        text = f"log_likelihood={self.log_likelihood:.6g}{error}, status={str(self.status)!r}, {self.num_rows:,} rows"
+        return f"ScoreResult({text})"
 
     def to_dict(self) -> dict[str, Any]:
         """The result without rows and model as plain data, the shape of the command line's JSON."""
@@ -307,12 +308,14 @@ def _independent(model: MarkovRandomField, data: Dataset) -> FloatArray:
     for i, count in enumerate(model.num_states.tolist()):
         seen = data.states[:, i] != MISSING
         counts = np.bincount(data.states[seen, i], data.weights[seen], minlength=count)
-        total = max(1e-300, float(counts.sum()))
-        theta[model.unary_offsets[i] : model.unary_offsets[i + 1]] = np.log((0.99 * counts / total) + 0.01 / count)
+        shares = counts / counts.sum() if counts.any() else np.full(count, 1.0 / count)
+        theta[model.unary_offsets[i] : model.unary_offsets[i + 1]] = np.log(0.99 * shares + 0.01 / count)
     return theta
 
 
-def _draw_independent(model: MarkovRandomField, theta: FloatArray, num_chains: int, rng: np.random.Generator) -> IntArray:
+def _draw_independent(
+    model: MarkovRandomField, theta: FloatArray, num_chains: int, rng: np.random.Generator
+) -> IntArray:
     states = np.empty((num_chains, model.num_variables), dtype=np.int64)
     for i in range(model.num_variables):
         p = np.exp(theta[model.unary_offsets[i] : model.unary_offsets[i + 1]])
@@ -333,8 +336,6 @@ def _annealed(
     try:
         while True:
             forward, spreads = _move(chains, model, thetas, steps, rng, back=False)
-            # The next models are closer together where the log-weights of the chains differ more.
-            middle = 0.5 * (steps[1:] + steps[:-1])
             if rounds:
                 chosen, _ = systematic(forward[None], rng)
                 chains.take(chosen.reshape(-1))
@@ -346,21 +347,29 @@ def _annealed(
                 if good or clock.past(0.3) or len(steps) > 10_000:
                     break
             rounds += 1
+            # The next models are closer together where the log-weights of the chains differ more.
             lengths = np.concatenate([[0.0], np.cumsum(np.maximum(spreads, 1e-3 * spreads.max()) * np.diff(steps))])
             count = 300 if rounds == 1 else 2 * (len(steps) - 1)
             if rounds > 1 and result is not None and result.std_error > 2 * tol:
                 count *= 2
             steps = np.interp(np.linspace(0.0, lengths[-1], count + 1), lengths, steps)
-            del middle
     except OutOfTimeError:
         if result is None:
             raise ResourceError("the time limit ended the annealing before log Z was known: allow more time") from None
         result = replace(result, status=Status.TIME_LIMIT if result.status is Status.OK else result.status)
-    return replace(result, log_z=result.log_z + model.log_constant, bracket=tuple(b + model.log_constant for b in result.bracket or ()))  # type: ignore[arg-type]
+    low, high = result.bracket or (math.nan, math.nan)
+    k = model.log_constant
+    return replace(result, log_z=result.log_z + k, bracket=(low + k, high + k))
 
 
 def _move(
-    chains: Chains, model: MarkovRandomField, thetas: FloatArray, steps: FloatArray, rng: np.random.Generator, *, back: bool
+    chains: Chains,
+    model: MarkovRandomField,
+    thetas: FloatArray,
+    steps: FloatArray,
+    rng: np.random.Generator,
+    *,
+    back: bool,
 ) -> tuple[FloatArray, FloatArray]:
     """Log-weights (C,) of chains that go from one end to the other, and spreads of the log-odds on the way."""
     path = steps[::-1] if back else steps
@@ -404,7 +413,7 @@ def _combine(forward: FloatArray, backward: FloatArray, num_models: int, device:
     apart = abs(upper - lower) / max(1e-12, math.hypot(errors[1], errors[2]))
     sure = errors[0] <= _RELIABLE and (apart <= _DISAGREE or abs(upper - lower) < 1e-3)
     effective = float(np.exp(2 * _log_mean(forward) - _log_mean(2 * forward)))
-    stats = {"num_models": num_models, "num_chains": len(forward), "effective_share": effective}
+    stats: dict[str, Any] = {"num_models": num_models, "num_chains": len(forward), "effective_share": effective}
     stats["std_errors_of_both_directions"] = [float(errors[1]), float(errors[2])]
     status = Status.OK if sure else Status.NOT_MIXED
     return LogZ(value, float(errors[0]), "annealing", (lower, upper), status, device, stats)
