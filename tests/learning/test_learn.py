@@ -130,7 +130,9 @@ def test_the_constrained_optimum_is_one() -> None:
     result = learn(rows, within=ball, ridge=0.01)
     best, rng = _penalised(result.model, rows), np.random.default_rng(0)
     for _ in range(20):
-        moved = result.model.with_parameters(result.model.parameters + 0.02 * rng.standard_normal(result.model.num_parameters))
+        moved = result.model.with_parameters(
+            result.model.parameters + 0.02 * rng.standard_normal(result.model.num_parameters)
+        )
         inside = fastmix.project(moved, norm_bound=0.5, norm="inf").model
         coordinates = Coordinates(inside.structure)
         v, _ = coordinates.from_parameters(inside.parameters)

@@ -61,7 +61,9 @@ def test_coordinates(graph: str) -> None:
     p, q = p / p.sum(), q / q.sum()
     f = model.sufficient_statistics(data.states)
     difference = (p - q) @ f
-    np.testing.assert_allclose(coordinates.to_probabilities(coordinates.from_gradient(difference)), difference, atol=1e-12)
+    np.testing.assert_allclose(
+        coordinates.to_probabilities(coordinates.from_gradient(difference)), difference, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

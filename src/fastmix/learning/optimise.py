@@ -225,7 +225,7 @@ def table_norms(coordinates: Coordinates, v: FloatArray) -> FloatArray:
 
 
 def shrink_tables(coordinates: Coordinates, v: FloatArray, by: FloatArray | float) -> FloatArray:
-    """v with the norms of all tables reduced, to 0 at least, by a number or by one for each entry, equal in a table."""
+    """V with the norms of all tables reduced, to 0 at least, by a number or by one for each entry, equal in a table."""
     norms = table_norms(coordinates, v)[coordinates.edge_of]
     result = v.copy()
     result[coordinates.num_contrasts :] *= np.maximum(0.0, 1.0 - by / np.maximum(norms, 1e-300))

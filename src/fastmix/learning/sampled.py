@@ -85,7 +85,7 @@ def sampled_likelihood(
     z = scaling.from_v(v if ball is None else ball(v))
     result = Sampled(scaling.to_v(z), math.inf, math.inf, math.inf, 0, 0, "max_iter", True, None, {})
     kept: tuple[FloatArray, FloatArray, float] | None = None  # the last point, the step from it, and its gain
-    share, num_sweeps = 1.0, _FIRST_SWEEPS
+    share, most, num_sweeps = 1.0, 1.0, _FIRST_SWEEPS
     try:
         while result.num_rounds < max_iter:
             gradients, moments = run.measure(z, num_sweeps)
@@ -95,14 +95,15 @@ def sampled_likelihood(
             result.num_rounds += 1
             worse = kept is not None and gap > max(1.5 * kept[2], 4.0 * noise)
             if worse and kept is not None and share > 0.05:
+                most = 0.6 * share  # for a while
                 share *= 0.4
-                z = kept[0] + share * kept[1]
+                z = run.towards(kept[0], kept[1], share)
             else:
                 result.v, result.gap, result.noise = scaling.to_v(z), gap, noise
                 result.moment_error = run.moment_error(result.v, moments)
                 kept = z, direction, gap
-                share = min(1.0, 2.0 * share, math.sqrt(_LARGEST_GAIN / max(gap, 1e-300)))
-                z = z + share * direction
+                share, most = min(2.0 * share, most, math.sqrt(_LARGEST_GAIN / max(gap, 1e-300))), min(1.0, 1.1 * most)
+                z = run.towards(z, direction, share)
             result.bias_bound, result.correlations, result.num_sweeps = run.bias, run.correlations, run.num_sweeps
             result.history.append(
                 {
@@ -119,7 +120,6 @@ def sampled_likelihood(
             if report is not None:
                 report(result.history[-1])
             if gap <= tol:
-                z = kept[0] + kept[1] if kept is not None else z  # a whole step: it has the zeros of an l1 term
                 result.stopped_by = "done"
                 break
             if gap < 3.0 * noise:
@@ -154,7 +154,7 @@ class _Run:
         self.bias: float | None = None
         self.correlations: dict[int, float] = {}
         self.order = template.structure.visit_order[0].astype(np.int64)
-        self._y, self._weights, self._shrink, self._largest = self._rows()
+        self._top, self._largest = np.random.default_rng(0).standard_normal(self.coordinates.size), 1.0
 
     def start(self, rng: np.random.Generator) -> None:
         """Chains at rows of the data; what is missing there is drawn evenly."""
@@ -221,25 +221,30 @@ class _Run:
 
     # -- the step -----------------------------------------------------------------------------------------------------
 
-    def _rows(self) -> tuple[FloatArray, FloatArray, float, float]:
-        """Contrasts and weights of configurations with about the covariances of the model; what to add; the norm."""
+    def _model_here(self) -> None:
+        """The rows of the quadratic model: configurations with about the covariances of the present model.
+
+        Those of the chains have them, but are few; the data have them at the optimum. Half of the weight goes to
+        either (hidden and missing values: to the chains).
+        """
+        states = self.chains.get_states()
+        y, weights = self.coordinates.encode(states), np.full(len(states), 1.0 / len(states))
         if self.data_term.fixed:
             step = max(1, len(self.data.states) // _ROWS)
-            weights = self.data.weights[::step] / self.data.weights[::step].sum()
-            y = self.coordinates.encode(self.data.states[::step])
-        else:
-            states = self.chains.get_states()
-            y, weights = self.coordinates.encode(states), np.full(len(states), 1.0 / len(states))
+            of_data = self.data.weights[::step]
+            y = np.concatenate([y, self.coordinates.encode(self.data.states[::step])])
+            weights = 0.5 * np.concatenate([weights, of_data / of_data.sum()])
+        self._y, self._weights = y, weights
         # Rows are fewer than what a full covariance needs: something in proportion is added to its diagonal.
-        shrink = self.coordinates.size / (self.coordinates.size + 1.0 / float((weights**2).sum()))
-        self._y, self._weights, self._shrink = y, weights, shrink
-        direction, value = np.random.default_rng(0).standard_normal(self.coordinates.size), 1.0
+        self._shrink = self.coordinates.size / (self.coordinates.size + 1.0 / float((weights**2).sum()))
+        if self.ball is None and not self.l1:
+            return
         for _ in range(30):
-            direction = self._apply(direction / max(1e-300, float(np.linalg.norm(direction))))
-            before, value = value, float(np.linalg.norm(direction))
-            if abs(value - before) < 0.01 * value:
+            before, self._largest = self._largest, float(np.linalg.norm(self._top))
+            if abs(self._largest - before) < 0.01 * before:
                 break
-        return y, weights, shrink, 1.1 * value
+            self._top = self._apply(self._top / self._largest)
+        self._largest *= 1.1
 
     def _apply(self, direction: FloatArray) -> FloatArray:
         """The Hessian times a direction, in scaled coordinates."""
@@ -252,12 +257,19 @@ class _Run:
 
     def solve(self, z: FloatArray, gradient: FloatArray) -> tuple[FloatArray, float]:
         """The step to the least value of the quadratic model, and what it gains there."""
-        if not self.data_term.fixed:
-            self._y, self._weights, self._shrink, self._largest = self._rows()
+        self._model_here()
         if self.ball is None and not self.l1:
             step = -self._conjugate(gradient)
             return step, -0.5 * float(gradient @ step)
         return self._proximal(z, gradient)
+
+    def towards(self, z: FloatArray, direction: FloatArray, share: float) -> FloatArray:
+        """A part of a step; tables that a whole one makes 0 are 0 at once."""
+        new = z + share * direction
+        if self.l1:
+            d = self.coordinates.num_contrasts
+            new[d:][np.abs(z[d:] + direction[d:]) <= 1e-12] = 0.0
+        return new
 
     def noise(self, half_difference: FloatArray) -> float:
         """What noise alone would promise."""
