@@ -178,6 +178,7 @@ class CpuChains(HostChains):
     def _make_block(self, first: int, width: int, seed: int) -> _Block:
         n, num_sets, cuts = self.structure.num_variables, self.num_sets, len(self._totals)
         rung = np.repeat(np.arange(num_sets, dtype=np.uint32), width)
+        streams: NDArray[np.uint32]
         if self._side_by_side:
             drawn = make_streams(seed, first * num_sets, width * num_sets).reshape(4, width, num_sets)
             streams = np.ascontiguousarray(drawn.transpose(0, 2, 1)).reshape(4, -1)

@@ -484,7 +484,7 @@ def product_sweeps(  # type: ignore[no-untyped-def]
     weight of state t by ``values[k, begins[m]]``, else those of all states s by ``values[k, begins[m] + t * L + s]``.
     ``unary`` (K, entries) and ``sums`` (C', total cuts), of the last C' configurations, are by blocks, states and
     sites; ``chunks`` are numbers of blocks, with ``streams`` (C, 4, chunks). With ``scan`` 1 the site of every update
-    is drawn at random (two random numbers), logarithms are added up, and only mode 2 is collected.
+    is drawn at random (two random numbers), and only mode 2 is collected.
     """
     n, most = len(order), largest(states)
     weights, work = np.empty(most * BLOCK_SITES), np.empty(most)
@@ -494,13 +494,21 @@ def product_sweeps(  # type: ignore[no-untyped-def]
     none = np.empty(0, np.uint32)
     unary_at, sums_at = np.empty(len(blocks), np.int64), np.empty(len(blocks), np.int64)
     unary_at[0], sums_at[0] = 0, 0
+    place, firsts, steps = np.empty(n * scan, np.int64), np.empty(n * scan, np.int64), np.empty(n * scan, np.int64)
     for q in range(len(blocks) - 1):
         count, width = states[order[blocks[q]]], blocks[q + 1] - blocks[q]
         unary_at[q + 1], sums_at[q + 1] = unary_at[q] + count * width, sums_at[q] + (count - 1) * width
+        if scan == 1:
+            for j in range(width):
+                i = order[blocks[q] + j]
+                place[i], firsts[i], steps[i] = blocks[q] + j, unary_at[q] + j, width
     for _ in range(num_sweeps):
         if scan == 1:
             for c in range(x.shape[0]):
-                _random_sweep(x[c], n, rung[c], logs, streams[c], work)
+                _random_sweep(
+                    x[c], rung[c], order, place, firsts, steps, states, indptr, neighbors, potts, begins, values, unary,
+                    exponentiated, logs, streams[c], work,
+                )  # fmt: skip
         for chunk in range(first_chunk, last_chunk):
             for q in range(chunks[chunk], chunks[chunk + 1]):
                 first, width = blocks[q], blocks[q + 1] - blocks[q]
@@ -548,15 +556,35 @@ def product_sweeps(  # type: ignore[no-untyped-def]
 
 
 @_inner
-def _random_sweep(x, n, k, logs, streams, work):  # type: ignore[no-untyped-def]
-    """Updates of n sites drawn at random."""
-    states = logs[6]
+def _random_sweep(  # type: ignore[no-untyped-def]
+    x, k, order, place, firsts, steps, states, indptr, neighbors, potts, begins, values, unary, exponentiated, logs,
+    streams, work,
+):  # fmt: skip
+    """Updates of as many sites as there are, drawn at random; the unary of state s is at ``firsts + s * steps``."""
+    n = len(order)
     a, b, d, e = streams[0, 0], streams[1, 0], streams[2, 0], streams[3, 0]
     for _ in range(n):
         i, a, b, d, e = _random_site(n, a, b, d, e)
         u, a, b, d, e = _next(a, b, d, e)
-        total, state = log_weights(i, x, logs, k, work), 0
-        for s in range(states[i] - 1):
-            state += u >= uint32(min(np.rint(work[s] / total * _UNIT), _MOST))
+        total, count = 0.0, states[i]
+        if exponentiated:
+            for s in range(count):
+                work[s] = unary[k, firsts[i] + s * steps[i]]
+            for m in range(indptr[place[i]], indptr[place[i] + 1]):
+                t = x[neighbors[m]]
+                if potts[m]:
+                    work[t] *= values[k, begins[m]]
+                else:
+                    at = begins[m] + t * count
+                    for s in range(count):
+                        work[s] *= values[k, at + s]
+            for s in range(count):
+                total += work[s]
+                work[s] = total
+        if not (_LEAST_TOTAL < total < _MOST_TOTAL):
+            total = log_weights(i, x, logs, k, work)
+        scale, state = _UNIT / total, 0
+        for s in range(count - 1):
+            state += u >= uint32(min(np.rint(work[s] * scale), _MOST))
         x[i] = state
     streams[0, 0], streams[1, 0], streams[2, 0], streams[3, 0] = a, b, d, e

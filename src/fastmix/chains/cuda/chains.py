@@ -241,8 +241,8 @@ class CudaChains(Chains):
         sources[: len(chosen)] = chosen
         spare = self._room("spare", self._x.size, self._x.dtype)
         self._start(
-            _kernels().gather_kernel(self._packed), self._n * self._stride, self._x, self._put("sources", sources),
-            np.uint64(self._stride), np.uint64(self._n), spare,
+            _kernels().gather_kernel(self._packed), self._x.size, self._x, self._put("sources", sources),
+            np.uint64(self._stride), np.uint64(self._n + 1), spare,
         )  # fmt: skip
         self._x.copy_to_device(spare)
 
@@ -354,8 +354,8 @@ class CudaChains(Chains):
         sizes = tuple(np.uint32(k) for k in numbers)
         states, *rest = self._arguments
         arguments = (
-            states, self._x, *rest, (*self._exchange_terms, self._device_thetas), self._exchange_pieces,
-            tuple(self._ladder.values()), sizes, np.uint32(self._units), num_rounds, np.uint64(self._sweep), *self._key,
+            states, self._x, *rest, self._exchange_terms, self._exchange_pieces, tuple(self._ladder.values()), sizes,
+            np.uint32(self._units), num_rounds, np.uint64(self._sweep), *self._key,
         )  # fmt: skip
         kernel = _kernels().rounds_kernel(self._update(self._mode if collect else 0), self._packed)
         kernel, most = self._prepare_together(kernel, block, arguments)
@@ -378,24 +378,44 @@ class CudaChains(Chains):
 
     def _load_exchanges(self) -> None:
         """The terms of every theta that are not zero, and how coefficients differ from set to set."""
-        lists = []
-        for theta in self._thetas:
-            counts = np.add.reduceat(theta != 0.0, self._term_offsets[:-1])
-            lists.append(np.flatnonzero(counts))
-        number = np.repeat(np.arange(len(lists)), [len(part) for part in lists])
-        rows, steps, offsets = self._describe(np.concatenate(lists))
-        offsets = offsets + (number * self._num_parameters).astype(np.uint64)
-        names = "term rows", "term steps", "term offsets"
-        self._exchange_terms = tuple(self._put(name, a) for name, a in zip(names, (rows, steps, offsets), strict=True))
-        self._exchange_pieces = self._put("term pieces", offsets_of(np.array([len(part) for part in lists])))
-        gaps = np.diff(self._coefficients, axis=0)
+        constants = np.zeros(len(self._thetas))
+        if self._packed:
+            lists, numbers, constants = [], [], self._thetas[:, self._term_offsets[:-1]].sum(axis=1)
+            for theta in self._thetas:
+                weights = self._binary_weights(theta)
+                lists.append(np.flatnonzero(weights))
+                numbers.append(weights[lists[-1]])
+            rows = self._describe(np.concatenate(lists))[0]
+            arrays = {"term rows": rows, "term weights": np.concatenate(numbers)}
+        else:
+            lists = [np.flatnonzero(np.add.reduceat(theta != 0.0, self._term_offsets[:-1])) for theta in self._thetas]
+            owner = np.repeat(np.arange(len(lists)), [len(part) for part in lists])
+            rows, steps, offsets = self._describe(np.concatenate(lists))
+            offsets = offsets + (owner * self._num_parameters).astype(np.uint64)
+            arrays = {"term rows": rows, "term steps": steps, "term offsets": offsets, "term values": self._thetas}
+        self._exchange_terms = tuple(self._put(name, a) for name, a in arrays.items())
+        pieces = offsets_of(np.array([len(part) for part in lists]))
+        self._exchange_pieces = self._put("term pieces", pieces.astype(np.uint32))
         room = self._units * self.width
+        gaps = np.diff(self._coefficients, axis=0)
+        gaps = np.concatenate([gaps, (gaps @ constants)[:, None]], axis=1)
         self._ladder = {
             "gaps": self._put("gaps", gaps), "shifts": self._ladder["shifts"],
-            "energies": self._room("energies of all", len(lists) * room), **{
-                name: self._ladder[name] for name in ("masks", "counts", "carrier", "heading", "trips")
-            },
+            "energies": self._room("energies of all", len(lists) * room),
+            **{name: self._ladder[name] for name in ("masks", "counts", "carrier", "heading", "trips")},
         }  # fmt: skip
+
+    def _binary_weights(self, theta: FloatArray) -> FloatArray:
+        """Weights of variables in state 1, and of edges whose ends differ: ``theta @ f(x)`` but for a constant.
+
+        With ``s = 1 - 2 x`` a table is ``a + b s_i + c s_j + d s_i s_j``, and ``s_i s_j = 1 - 2 [x_i != x_j]``.
+        """
+        edges, split = self.structure.edges, 2 * self._n
+        t00, t01, t10, t11 = theta[split:].reshape(-1, 4).T
+        weights = theta[1:split:2] - theta[:split:2]
+        weights -= np.bincount(edges[:, 0], 0.5 * ((t00 + t01) - (t10 + t11)), minlength=self._n)
+        weights -= np.bincount(edges[:, 1], 0.5 * ((t00 + t10) - (t01 + t11)), minlength=self._n)
+        return np.concatenate([weights, 0.5 * ((t01 + t10) - (t00 + t11))])
 
     # -- sums -------------------------------------------------------------------------------------------------------
 

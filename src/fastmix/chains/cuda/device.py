@@ -36,7 +36,7 @@ _WIDE = 4  # words of 32 chains that a thread updates side by side, given enough
 # Threads of a block, as measured; fewer where a thread holds many registers.
 _THREADS: dict[str, int] = {"packed": 512, "packed-field": 256, "field": 256, "table": 512, "logit": 256}
 _SITES: dict[str, int] = {"field": 4}  # sites that a thread updates at once, otherwise one
-_SEVERAL = {"packed": (4, 128), "table": (32, 16)}  # threads of a block with several sets: over units, over sites
+_SEVERAL = {"packed": (4, 64), "table": (32, 16)}  # threads of a block with several sets: over units, over sites
 _SPREAD = 3  # rounds of a block through a colour beyond which a colour is shared between blocks: waiting costs as much
 _SHARED_THREADS = 256  # of a block then
 _SIMULATED = 4  # multiprocessors that the simulator is taken to have

@@ -115,7 +115,7 @@ def packed_field_update(mode: int, per_chain: bool) -> Any:
         return ones
 
     @cuda.jit(device=True, fastmath=True)
-    def update(x, tables, models, sums, steps, stride, begin, end, word, slot, num_slots, sweep, key0, key1):
+    def update(x, tables, model, sums, steps, stride, begin, end, word, slot, num_slots, sweep, key0, key1):
         around, chunks, partial, margins, indptr, rows, weights, offsets, most = tables
         row_step, chain_step, unit_step = steps
         held = cuda.shared.array(_HELD_NUMBERS, float32)
@@ -222,7 +222,7 @@ def field_update(degree: int, mode: int) -> Any:
         return total
 
     @cuda.jit(device=True, fastmath=True)
-    def update(x, tables, models, sums, sum_steps, stride, begin, end, chain, slot, num_slots, sweep, key0, key1):
+    def update(x, tables, model, sums, sum_steps, stride, begin, end, chain, slot, num_slots, sweep, key0, key1):
         codes, steps, indptr, neighbors, weights, weight_rests, offsets, offset_rests, num_sites = tables
         sites, u = cuda.local.array(4, uint32), cuda.local.array(4, uint32)
         field, size = cuda.local.array(4, float32), cuda.local.array(4, float32)

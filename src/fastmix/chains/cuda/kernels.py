@@ -190,10 +190,10 @@ def packed_update(words: int, lanes: int, mode: int, per_chain: bool) -> Any:
             equal[w] = uint32(equal[w] & uint32(~(random[w] ^ threshold)))
 
     @cuda.jit(device=True)
-    def update(x, tables, models, sums, steps, stride, begin, end, word, slot, num_slots, sweep, key0, key1):
+    def update(x, tables, model, sums, steps, stride, begin, end, word, slot, num_slots, sweep, key0, key1):
         around, masks, table, terms, num_sites, num_rows = tables
         row_step, chain_step, unit_step = steps
-        base = uint64(models[word]) * uint64(num_sites)
+        base = uint64(model) * uint64(num_sites)
         n0, n1 = cuda.local.array(words, uint32), cuda.local.array(words, uint32)
         n2, n3 = cuda.local.array(words, uint32), cuda.local.array(words, uint32)
         r0, r1 = cuda.local.array(words, uint32), cuda.local.array(words, uint32)

@@ -35,11 +35,12 @@ def table_update(width: int, bytewise: bool, small: bool, mode: int, per_chain: 
     """
 
     @cuda.jit(device=True)
-    def update(x, tables, models, sums, steps, stride, begin, end, unit, slot, num_slots, sweep, key0, key1):
+    def update(x, tables, model, sums, steps, stride, begin, end, unit, slot, num_slots, sweep, key0, key1):
         indptr, rows, strides, cuts, entries, table, sum_rows, model_size = tables
         row_step, chain_step, unit_step = steps
         chain = uint32(unit * uint32(width))
-        base = uint32(uint32(models[unit]) * model_size)
+        base = uint32(uint32(model) * model_size)
+        own_sum = uint64(unit) * unit_step
         index, state = cuda.local.array(width, uint32), cuda.local.array(width, uint32)
         u = cuda.local.array(4, uint32)
         site = uint32(begin + slot)
@@ -74,11 +75,9 @@ def table_update(width: int, bytewise: bool, small: bool, mode: int, per_chain: 
             for j in range(width):
                 index[j] = uint32(entry + index[j] * count)
             k = uint32(0)
+            at = uint64(sum_rows[site]) * row_step + own_sum if mode != 0 else uint64(0)
             while k < count:
                 total = uint32(0)
-                at = uint64(0)
-                if mode != 0:
-                    at = (uint64(sum_rows[site]) + uint64(k)) * row_step + uint64(unit) * unit_step
                 for j in range(width):
                     threshold = table[uint32(index[j] + k)]
                     below = u[j] < threshold or threshold == uint32(_ONES)
@@ -92,8 +91,10 @@ def table_update(width: int, bytewise: bool, small: bool, mode: int, per_chain: 
                             cuda.atomic.add(sums, at + uint64(j) * chain_step, share)
                         else:
                             total = uint32(total + share)
-                if mode != 0 and not per_chain:
-                    cuda.atomic.add(sums, at, uint64(total))
+                if mode != 0:
+                    if not per_chain:
+                        cuda.atomic.add(sums, at, uint64(total))
+                    at += row_step
                 k = uint32(k + uint32(1))
             if bytewise:
                 four = uint32(0)
@@ -128,7 +129,7 @@ def logit_update(width: int, mode: int) -> Any:
     """
 
     @cuda.jit(device=True)
-    def update(x, tables, models, sums, steps, stride, begin, end, unit, slot, num_slots, sweep, key0, key1):
+    def update(x, tables, model, sums, steps, stride, begin, end, unit, slot, num_slots, sweep, key0, key1):
         indptr, rows, starts, own_steps, other_steps, values, unary_starts, cuts, sum_rows = tables
         row_step, chain_step, unit_step = steps
         site = uint32(begin + slot)
