@@ -118,8 +118,8 @@ _HOMES = {
     for name in names.split()
 }
 _MODULES = (
-    "chains", "denoising", "errors", "exact", "experiments", "graphs", "instances", "io", "learning", "methods", "model",
-    "projection", "results", "testing", "theory",
+    "chains", "denoising", "errors", "exact", "experiments", "graphs", "instances", "io", "learning", "methods",
+    "model", "projection", "results", "testing", "theory",
 )  # fmt: skip
 
 __all__ = [*sorted(_HOMES), "__version__"]

@@ -265,7 +265,7 @@ def test_frames_give_named_models() -> None:
     assert result.model.state_names == (("no", "yes"), ("no", "yes"))
     assert fastmix.score(result.model, frame).num_rows == 200
     assert fastmix.infer(result.model, evidence={"rain": "yes"}).marginal("wet")[1] > 0.9
-    with pytest.raises(ModelError, match="validation has states .* column 'rain': 'maybe'"):
+    with pytest.raises(ModelError, match=r"validation has states .* column 'rain': 'maybe'"):
         learn(frame, validation=frame.replace("yes", "maybe"))
 
 

@@ -600,7 +600,7 @@ def _moments_of_contrasts(coordinates: Coordinates, data: Dataset) -> tuple[Floa
 
 
 def _check_seen(data: Dataset, graph: IntArray, hidden: int, *, pairs: bool) -> None:
-    """A :class:`ModelError` where a state, or a pair on an edge, never occurs and nothing keeps its parameter finite."""
+    """A :class:`ModelError` where a state, or a pair on an edge, never occurs and nothing keeps it finite."""
     instead = "so without a penalty its parameter is infinite: give a positive ridge"
     visible = len(data.num_states) - hidden
     for i, count in enumerate(data.num_states[:visible].tolist()):

@@ -29,8 +29,8 @@ class Scaling:
     """Better conditioned coordinates z of v: contrasts are centred at their means, and have unit variances.
 
     With ``c = b - C m`` the log-weight is ``b . y + (y - m)' C (y - m) / 2`` plus a constant: features of edges are
-    then nearly uncorrelated with those of variables. b and C are scaled by the standard deviations of their features under
-    the independent model with the same means.
+    then nearly uncorrelated with those of variables. b and C are scaled by the standard deviations of their features
+    under the independent model with the same means.
 
     Parameters
     ----------
