@@ -15,7 +15,8 @@ from fastmix.exact import draw_exact
 from fastmix.graphs import complete_edges
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import read_data
-from fastmix.learning.structure import chow_liu
+from fastmix.learning.learn import stability
+from fastmix.learning.structure import chow_liu, edge_gains
 from fastmix.theory.certificates import bias_after
 from fastmix.theory.dependency import dependency_matrix
 from fastmix.theory.norms import matrix_norm
@@ -220,6 +221,39 @@ def test_chow_liu() -> None:
     assert gap[0] == pytest.approx(gap[1], abs=1e-5)
     assert result.validation_log_likelihood == pytest.approx(gap[0])
     assert fastmix.infer(chow_liu(read_data(rows)), method="exact").log_z == pytest.approx(0.0, abs=1e-9)
+
+
+def test_graphs_grow_by_what_edges_gain() -> None:
+    n = 8
+    edges = [(i, (i + 1) % n) for i in range(n)] + [(0, 4)]
+    model = MarkovRandomField.ising(edges, 0.5)
+    rows = draws(model, 6000)
+    tree = learn(rows[:4000], edges="chow-liu")
+    pairs, gains = edge_gains(tree.model, read_data(rows[:4000]))
+    missing = set(map(tuple, model.edges.tolist())) - set(map(tuple, tree.model.edges.tolist()))
+    assert set(map(tuple, pairs[: len(missing)].tolist())) == missing
+    # The score test against what a fit with the edge gains.
+    plain = learn(rows[:4000], edges=tree.model.edges, objective="pseudo-likelihood", ridge=1e-6)
+    pairs, gains = edge_gains(plain.model, read_data(rows[:4000]))
+    wider = learn(
+        rows[:4000], edges=np.concatenate([tree.model.edges, pairs[:1]]), objective="pseudo-likelihood", ridge=1e-6
+    )
+    assert plain.value is not None
+    assert wider.value is not None
+    assert 0.3 < gains[0] / (plain.value - wider.value) < 3.0
+    grown = learn(rows[:4000], edges="grow", validation=rows[4000:])
+    assert set(map(tuple, model.edges.tolist())) <= set(map(tuple, grown.model.edges.tolist()))
+    assert grown.model.num_edges < 20
+    with pytest.raises(ValueError, match="edges='grow' stops by validation data"):
+        learn(rows, edges="grow")
+
+
+def test_stability() -> None:
+    model = MarkovRandomField.ising([(i, i + 1) for i in range(5)], 0.5)
+    found = stability(draws(model, 2000), l1=0.05, num_subsamples=6, seed=0)
+    assert (found == found.T).all()
+    assert all(found[i, i + 1] == 1.0 for i in range(5))
+    assert found[0, 4] < 0.5
 
 
 # -- missing and hidden -----------------------------------------------------------------------------------------------

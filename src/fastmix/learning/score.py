@@ -153,7 +153,7 @@ def score(
     >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.5)
     >>> result = score(model, [[0, 0], [1, 1], [0, 1]])
     >>> round(result.log_likelihood, 4), round(result.pseudo_log_likelihood, 4), result.log_z_method
-    (-1.3398, -1.2932, 'enumeration')
+    (-1.3397, -1.2932, 'enumeration')
     """
     clock = Clock(time_limit)
     check_model(model)
