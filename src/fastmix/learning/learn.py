@@ -416,7 +416,7 @@ def stability(
     >>> rng = np.random.default_rng(0)
     >>> x = rng.integers(0, 2, size=(400, 3))
     >>> x[:, 1] = x[:, 0] ^ (rng.random(400) < 0.1)
-    >>> stability(x, l1=0.05, num_subsamples=5, seed=0).tolist()
+    >>> stability(x, l1=0.2, num_subsamples=5, seed=0).tolist()
     [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
     check_positive("l1", l1)
