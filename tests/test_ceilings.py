@@ -21,7 +21,7 @@ GROUPS = {
     "theory": {"theory"},
     "engines": {"exact", "chains"},
     "built on the engines": {"projection", "methods", "learning"},
-    "applications": {"denoising", "experiments", "testing", "warming", "cli", "__main__"},
+    "applications": {"denoising", "experiments", "testing", "warming", "sklearn", "cli", "__main__"},
 }
 RANK = {entry: rank for rank, entries in enumerate(GROUPS.values()) for entry in entries}
 

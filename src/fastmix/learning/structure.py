@@ -120,7 +120,7 @@ def edge_gains(model: MarkovRandomField, data: Dataset) -> tuple[IntArray, Float
     variances = np.maximum(data.weights @ y**2 - (data.weights @ y) ** 2, 1e-12)
     # The pair stands in the conditionals of both variables, so its curvature is twice that in the likelihood.
     terms = gradient[d:] ** 2 / (4.0 * variances[whole.rows] * variances[whole.cols])
-    gains = np.bincount(whole.edge_of, terms, whole.structure.num_edges)
+    gains = np.bincount(whole.edge_of, terms, whole.structure.num_edges).astype(np.float64)
     pairs = whole.structure.edges
     present = np.zeros((n, n), dtype=bool)
     present[model.edges[:, 0], model.edges[:, 1]] = True
