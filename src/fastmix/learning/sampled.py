@@ -31,9 +31,10 @@ __all__ = ["Sampled", "sampled_likelihood"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-_FIRST_SWEEPS = 8  # of the first round; more are an even number too
+_FIRST_SWEEPS = 8  # of the first round, 32 for larger models, whose steps take longer; more are an even number too
+_LARGE = 64  # contrasts
 _MOST_SWEEPS = 1 << 16
-_ROWS = 8192  # for the Hessian
+_ROWS = 4096  # of the data, for the Hessian
 _LAGS = (1, 2, 4, 8, 16, 32, 64, 128)  # sweeps at which correlations of the energies are measured
 _CORRELATED = 0.2  # of energies, below which chains have reached changed parameters
 _NOT_MIXED = 0.3  # correlation after the longest lag from which on chains do not follow
@@ -85,7 +86,8 @@ def sampled_likelihood(
     z = scaling.from_v(v if ball is None else ball(v))
     result = Sampled(scaling.to_v(z), math.inf, math.inf, math.inf, 0, 0, "max_iter", True, None, {})
     kept: tuple[FloatArray, FloatArray, float] | None = None  # the last point, the step from it, and its gain
-    share, most, num_sweeps = 1.0, 1.0, _FIRST_SWEEPS
+    share, most = 1.0, 1.0
+    num_sweeps = _FIRST_SWEEPS if scaling.coordinates.num_contrasts <= _LARGE else 4 * _FIRST_SWEEPS
     try:
         while result.num_rounds < max_iter:
             gradients, moments = run.measure(z, num_sweeps)
@@ -94,6 +96,7 @@ def sampled_likelihood(
             noise = run.noise(0.5 * (gradients[0] - gradients[1]))
             result.num_rounds += 1
             worse = kept is not None and gap > max(1.5 * kept[2], 4.0 * noise)
+            stuck = kept is not None and gap > 0.7 * kept[2]
             if worse and kept is not None and share > 0.05:
                 most = 0.6 * share  # for a while
                 share *= 0.4
@@ -102,6 +105,8 @@ def sampled_likelihood(
                 result.v, result.gap, result.noise = scaling.to_v(z), gap, noise
                 result.moment_error = run.moment_error(result.v, moments)
                 kept = z, direction, gap
+                if stuck and gap >= 3.0 * noise:  # steps a little too long
+                    most = max(0.2, 0.7 * min(share, most))
                 share, most = min(2.0 * share, most, math.sqrt(_LARGEST_GAIN / max(gap, 1e-300))), min(1.0, 1.1 * most)
                 z = run.towards(z, direction, share)
             result.bias_bound, result.correlations, result.num_sweeps = run.bias, run.correlations, run.num_sweeps
@@ -122,7 +127,7 @@ def sampled_likelihood(
             if gap <= tol:
                 result.stopped_by = "done"
                 break
-            if gap < 3.0 * noise:
+            if gap < 3.0 * noise or (stuck and not worse and most <= 0.3):
                 num_sweeps = min(2 * num_sweeps, _MOST_SWEEPS)
         if ball is None or result.stopped_by == "done":
             result.v = scaling.to_v(z)
@@ -234,9 +239,10 @@ class _Run:
             of_data = self.data.weights[::step]
             y = np.concatenate([y, self.coordinates.encode(self.data.states[::step])])
             weights = 0.5 * np.concatenate([weights, of_data / of_data.sum()])
-        self._y, self._weights = y, weights
+        # Single precision is plenty for a Hessian, and half the time.
+        self._y, self._weights = y.astype(np.float32), weights.astype(np.float32)
         # Rows are fewer than what a full covariance needs: something in proportion is added to its diagonal.
-        self._shrink = self.coordinates.size / (self.coordinates.size + 1.0 / float((weights**2).sum()))
+        self._shrink = min(1.0, 1.5 * self.coordinates.size / (self.coordinates.size + 1.0 / float((weights**2).sum())))
         if self.ball is None and not self.l1:
             return
         for _ in range(30):
@@ -250,9 +256,10 @@ class _Run:
         """The Hessian times a direction, in scaled coordinates."""
         d, y, weights = self.coordinates.num_contrasts, self._y, self._weights
         v = self.scaling.to_v(direction)
-        energies = y @ v[:d] + 0.5 * np.einsum("rk,rk->r", y @ self.coordinates.matrix(v), y)
+        matrix, linear = self.coordinates.matrix(v).astype(np.float32), v[:d].astype(np.float32)
+        energies = y @ linear + np.float32(0.5) * np.einsum("rk,rk->r", y @ matrix, y)
         energies = weights * (energies - weights @ energies)
-        image = self.coordinates.gather(energies @ y, y.T @ (energies[:, None] * y))
+        image = self.coordinates.gather(energies @ y, y.T @ (energies[:, None] * y)).astype(np.float64)
         return self.scaling.pull(image + self.ridge * v) + self._shrink * direction
 
     def solve(self, z: FloatArray, gradient: FloatArray) -> tuple[FloatArray, float]:
@@ -274,15 +281,15 @@ class _Run:
     def noise(self, half_difference: FloatArray) -> float:
         """What noise alone would promise."""
         if self.ball is None and not self.l1:
-            return 0.5 * float(half_difference @ self._conjugate(half_difference))
+            return 0.5 * float(half_difference @ self._conjugate(half_difference, _SOLVER_STEPS // 4))
         return 0.5 * float(half_difference @ half_difference) / (1.0 + self._shrink)
 
-    def _conjugate(self, gradient: FloatArray) -> FloatArray:
+    def _conjugate(self, gradient: FloatArray, num_steps: int = _SOLVER_STEPS) -> FloatArray:
         """The inverse of the Hessian times a gradient, by conjugate gradients."""
         x, residual = np.zeros(len(gradient)), gradient.copy()
         towards, size = residual.copy(), float(residual @ residual)
-        enough = 1e-4 * size
-        for _ in range(_SOLVER_STEPS):
+        enough = 1e-3 * size
+        for _ in range(num_steps):
             if size <= enough or size == 0.0:
                 break
             image = self._apply(towards)
