@@ -464,10 +464,11 @@ def _search(job: _Job, graph: IntArray, ridge: float | str, l1: float | str) -> 
         l1 = best.l1
     if ridge == "auto":
         tried, start = [], None
-        for value in sorted(_RIDGES, reverse=True):
-            tried.append(_fit(replace(job, rough=True), graph, value, l1, start))
+        for k, value in enumerate(sorted(_RIDGES, reverse=True)):
+            part = job.clock.part(1.0 / (len(_RIDGES) - k + 2))  # the last fit, of the best, gets twice as much
+            tried.append(_fit(replace(job, rough=True, clock=part), graph, value, l1, start))
             start = tried[-1].model
-            if tried[-1].status is Status.INTERRUPTED or job.clock.past(0.6):
+            if tried[-1].status is Status.INTERRUPTED:
                 break
             if len(tried) > 2 and _quality(tried[-1]) < _quality(tried[-2]) < _quality(tried[-3]):
                 break  # it gets worse
@@ -586,12 +587,13 @@ def _fit(
         chains, device = make_pool(
             template, job.backend, num_chains=job.num_chains or _default_chains(coordinates), seed=job.seed
         )
-        chains.clock = job.clock
+        clock = job.clock.part(0.7) if job.validation is not None else job.clock
+        chains.clock = clock
         enough = min(_SAMPLED_TOL, _SAMPLED_TOL_EACH * coordinates.size) * (_ROUGH if job.rough else 1.0)
         answer = sampled_likelihood(
             template, chains, data, data_term, v, scaling, ridge=ridge, l1=l1, ball=ball,
             certified=job.within is not None and job.within.certified, tol=job.tol or enough,
-            max_iter=job.max_iter or 200, rng=np.random.default_rng([job.seed, 2]), clock=job.clock,
+            max_iter=job.max_iter or 200, rng=np.random.default_rng([job.seed, 2]), clock=clock,
             report=job.progress,
         )  # fmt: skip
         v, error, bias, stopped_by = answer.v, answer.moment_error, answer.bias_bound, answer.stopped_by
@@ -741,7 +743,9 @@ def _validate(job: _Job, model: MarkovRandomField, data: Dataset) -> tuple[float
         if table.has_missing:
             raise ModelError("validation must have every value for the pseudo-likelihood, and some are missing")
         return float(table.weights @ pseudo_log_likelihoods(model, table)), None
-    answer = log_normaliser(
-        model, data, tol=0.03 if job.rough else 0.01, seed=job.seed, clock=job.clock, backend=job.backend
-    )
+    accuracy = 0.03 if job.rough else 0.01
+    try:
+        answer = log_normaliser(model, data, tol=accuracy, seed=job.seed, clock=job.clock, backend=job.backend)
+    except ResourceError:  # no time is left: the model matters more
+        return None, None
     return float(table.weights @ log_masses(model, table)) - answer.log_z, answer
