@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # for the type checker, which cannot read the table below
         UnfitMethodError,
     )
     from fastmix.exact import draw_exact
+    from fastmix.learning.learn import LearnResult, NormBall, learn
+    from fastmix.learning.score import ScoreResult, score
     from fastmix.methods.annealed import Annealed, AnnealedResult, anneal
     from fastmix.methods.auto import Auto
     from fastmix.methods.base import Context, Method, register
@@ -51,6 +53,7 @@ _HOMES = {
         "errors": "BadFileError FastmixError FormatError Interrupted ModelError NotConvergedError "
         "ResourceError UnfitMethodError",
         "exact": "draw_exact",
+        "learning": "LearnResult NormBall ScoreResult learn score",
         "methods.annealed": "Annealed AnnealedResult anneal",
         "methods.auto": "Auto",
         "methods.base": "Context Method register",
@@ -75,8 +78,8 @@ _HOMES = {
     for name in names.split()
 }
 _MODULES = (
-    "chains", "denoising", "errors", "exact", "experiments", "graphs", "instances", "io", "methods", "model",
-    "projection", "results", "testing", "theory",
+    "chains", "denoising", "errors", "exact", "experiments", "graphs", "instances", "io", "learning", "methods",
+    "model", "projection", "results", "testing", "theory",
 )  # fmt: skip
 
 __all__ = [*sorted(_HOMES), "__version__"]

@@ -1,0 +1,108 @@
+"""Test log-likelihoods of models learnt from the DEBD sets, with the time that learning took.
+
+``python benchmarks/learning.py [--sets nltcs plants ..] [--data FOLDER] [--backend cpu] [--what likelihood ..]``
+
+Ridge and l1 are chosen on the validation sets. One line of JSON per fit. ``--recovery`` instead measures how well the
+tables of known models (Ising grids, and three states) are found again from their own draws.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import os
+import time
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+
+import fastmix
+from fastmix.learning.coordinates import Coordinates
+
+DATA = Path(os.environ.get("FASTMIX_SHARED", "/work/shared")) / "data" / "debd"
+FITS = {
+    "chow-liu": {"edges": "chow-liu"},
+    "pseudo-likelihood": {"objective": "pseudo-likelihood", "ridge": "auto"},
+    "pseudo-likelihood, l1": {"objective": "pseudo-likelihood", "ridge": "auto", "l1": "auto"},
+    "likelihood": {"ridge": "auto"},
+    "likelihood, l1": {"ridge": "auto", "l1": "auto"},
+    "sampled": {"moments": "sampled"},
+    "certified": {"within": fastmix.NormBall("spectral", 0.95)},
+}
+
+
+def read(folder: Path, name: str, part: str) -> np.ndarray:
+    with lzma.open(folder / f"{name}.{part}.csv.xz", "rt") as file:
+        return np.loadtxt(file, delimiter=",", dtype=np.int8)
+
+
+def recovery(seed: int) -> None:
+    """Root mean square error of the tables of grids, in coordinates, by sample size and objective."""
+    models = {
+        "4x4 grid": fastmix.instances.ising_grid(4, 4, coupling_max=0.7, seed=seed),
+        "8x8 grid": fastmix.instances.ising_grid(8, 8, coupling_max=0.7, seed=seed),
+        "6x6 grid, 3 states": fastmix.instances.potts_grid(6, 6, coupling_max=0.7, seed=seed),
+    }
+    fits = {
+        "pseudo-likelihood": {"objective": "pseudo-likelihood"},
+        "exact": {"moments": "exact"},
+        "sampled": {"moments": "sampled"},
+    }
+    for name, model in models.items():
+        coordinates = Coordinates(model.structure)
+        true = coordinates.from_parameters(model.parameters)[0]
+        for rows in (1_000, 10_000, 100_000):
+            data = fastmix.draw_exact(model, num_draws=rows, seed=seed)
+            for fit, options in fits.items():
+                begin = time.process_time()
+                result = fastmix.learn(
+                    data, edges=model.edges, ridge=1.0 / rows, num_states=model.num_states, seed=seed, **options
+                )
+                found = coordinates.from_parameters(result.model.parameters)[0]
+                line = {
+                    "model": name, "rows": rows, "fit": fit, "rms_error": float(np.sqrt(np.mean((found - true) ** 2))),
+                    "status": str(result.status), "cpu_seconds": time.process_time() - begin,
+                }  # fmt: skip
+                print(json.dumps(line), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sets", nargs="+", default=["nltcs", "plants", "baudio", "accidents", "dna"])
+    parser.add_argument("--what", nargs="+", default=list(FITS), choices=list(FITS))
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--backend", default="cpu")
+    parser.add_argument("--time-limit", type=float, default=600.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--recovery", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.recovery:
+        recovery(arguments.seed)
+        return
+    for name in arguments.sets:
+        train, valid, test = (read(arguments.data, name, part) for part in ("train", "valid", "test"))
+        for what in arguments.what:
+            begin, cpu = time.perf_counter(), time.process_time()
+            result = fastmix.learn(
+                train, validation=valid, seed=arguments.seed, backend=arguments.backend,
+                time_limit=arguments.time_limit, **FITS[what],
+            )  # fmt: skip
+            seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
+            score = fastmix.score(result.model, test, seed=arguments.seed, backend=arguments.backend)
+            line = {
+                "set": name, "fit": what, "test_log_likelihood": score.log_likelihood, "std_error": score.std_error,
+                "log_z_bracket": score.log_z_bracket, "log_z": score.log_z, "score_status": str(score.status),
+                "status": str(result.status), "ridge": result.ridge, "l1": result.l1,
+                "num_edges": result.model.num_edges, "norms": dict(result.norms), "moment_error": result.moment_error,
+                "moments": result.moments, "seconds": seconds, "cpu_seconds": cpu,
+                "tried": result.stats.get("tried"), "iterations": result.stats.get("num_iterations"),
+                "gap": result.stats.get("gap"),
+            }  # fmt: skip
+            print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()

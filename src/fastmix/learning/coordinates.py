@@ -1,0 +1,222 @@
+"""Coordinates for learning: states as orthonormal contrasts, so that no direction of the parameters is idle.
+
+The indicators of all states add up to 1, so adding a constant to a vector u_i or to a row of a table T_ij changes
+nothing but other parameters. Learning uses what is left: ``u_i = Q_i c_i`` and ``T_ij = Q_i C_ij Q_j'``, where the
+columns of Q_i (L_i, L_i - 1) are orthonormal and add up to 0. Vectors and tables then add up to 0 over every index,
+their Euclidean norms are those of c and C, and for a configuration with the rows ``y_i = Q_i[x_i]``
+
+    log p(x) = sum_i c_i . y_i + sum_ij y_i' C_ij y_j - log Z.
+
+For binary variables ``y = -1/sqrt(2), 1/sqrt(2)``, and an Ising model has ``c = sqrt(2) h`` and ``C = 2 J``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.model.build import offsets_of
+from fastmix.model.structure import Structure
+
+__all__ = ["Coordinates", "contrasts"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+def contrasts(num_states: int) -> FloatArray:
+    """The matrix Q (L, L - 1): orthonormal columns that add up to 0 (Helmert's).
+
+    Examples
+    --------
+    >>> contrasts(2).round(4).tolist()
+    [[-0.7071], [0.7071]]
+    """
+    q = np.zeros((num_states, max(0, num_states - 1)))
+    for k in range(1, num_states):
+        q[:k, k - 1], q[k, k - 1] = -1.0, k
+        q[:, k - 1] /= np.sqrt(k * (k + 1.0))
+    return q
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """The vector ``v = (c, C)`` of a structure: contrasts of the variables, then of the edges, one after another.
+
+    Attributes
+    ----------
+    structure : Structure
+    starts : int array (n + 1,)
+        ``v[starts[i]:starts[i + 1]]`` is c_i; D, the last of them, is the number of contrasts of all variables.
+    pair_starts : int array (m + 1,)
+        ``v[D + pair_starts[e]:D + pair_starts[e + 1]]`` is C of edge e, row by row.
+    rows, cols : int arrays (K,)
+        The contrasts that entry k of the tables joins.
+    """
+
+    structure: Structure
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """Where the contrasts of every variable begin, (n + 1,)."""
+        return offsets_of(self.structure.num_states - 1)
+
+    @cached_property
+    def num_contrasts(self) -> int:
+        """Contrasts of all variables, D."""
+        return int(self.starts[-1])
+
+    @cached_property
+    def pair_starts(self) -> IntArray:
+        """Where the contrasts of every edge begin, (m + 1,)."""
+        ends = self.structure.num_states[self.structure.edges] - 1
+        return offsets_of(ends[:, 0] * ends[:, 1])
+
+    @cached_property
+    def _ends(self) -> tuple[IntArray, IntArray]:
+        i, j = self.structure.edges.T
+        counts = np.diff(self.pair_starts)
+        inside = np.arange(int(self.pair_starts[-1])) - np.repeat(self.pair_starts[:-1], counts)
+        width = np.repeat(self.structure.num_states[j] - 1, counts)
+        return np.repeat(self.starts[i], counts) + inside // width, np.repeat(self.starts[j], counts) + inside % width
+
+    @property
+    def rows(self) -> IntArray:
+        """The contrast of the first variable of every entry of the tables, (K,)."""
+        return self._ends[0]
+
+    @property
+    def cols(self) -> IntArray:
+        """The contrast of the second variable of every entry of the tables, (K,)."""
+        return self._ends[1]
+
+    @cached_property
+    def edge_of(self) -> IntArray:
+        """The edge of every entry of the tables, (K,)."""
+        return np.repeat(np.arange(self.structure.num_edges), np.diff(self.pair_starts))
+
+    @property
+    def size(self) -> int:
+        """Length of v."""
+        return self.num_contrasts + int(self.pair_starts[-1])
+
+    @cached_property
+    def binary(self) -> bool:
+        """Whether every variable has two states."""
+        return bool((self.structure.num_states == 2).all())
+
+    @cached_property
+    def tables(self) -> list[FloatArray]:
+        """Q of every variable."""
+        made = {int(count): contrasts(int(count)) for count in np.unique(self.structure.num_states)}
+        return [made[int(count)] for count in self.structure.num_states]
+
+    def encode(self, states: NDArray[Any]) -> FloatArray:
+        """The rows y (rows, D) of configurations (rows, n); zeros where a state is missing (-1)."""
+        if self.binary:
+            y = states * np.sqrt(2.0) - np.sqrt(0.5)
+            return np.asarray(np.where(states < 0, 0.0, y) if states.size and states.min() < 0 else y)
+        y = np.empty((len(states), self.num_contrasts))
+        for i, q in enumerate(self.tables):
+            padded = np.concatenate([q, np.zeros((1, q.shape[1]))])  # the last row is that of -1
+            y[:, self.starts[i] : self.starts[i + 1]] = padded[states[:, i]]
+        return y
+
+    def matrix(self, v: FloatArray) -> FloatArray:
+        """C as a symmetric matrix (D, D), zero where no edge is."""
+        full = np.zeros((self.num_contrasts, self.num_contrasts))
+        values = v[self.num_contrasts :]
+        full[self.rows, self.cols] = values
+        full[self.cols, self.rows] = values
+        return full
+
+    def gather(self, means: FloatArray, products: FloatArray) -> FloatArray:
+        """The vector of means (D,) and of the entries of a matrix (D, D) on the edges."""
+        return np.concatenate([means, products[self.rows, self.cols]])
+
+    # -- parameters -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _variable_groups(self) -> list[tuple[FloatArray, IntArray, IntArray]]:
+        """For every state count: Q, and where the vectors (count, L) and their contrasts (count, L - 1) are."""
+        groups = []
+        for count in np.unique(self.structure.num_states):
+            chosen = np.flatnonzero(self.structure.num_states == count)
+            unary = self.structure.unary_offsets[chosen][:, None] + np.arange(count)
+            groups.append((contrasts(int(count)), unary, self.starts[chosen][:, None] + np.arange(count - 1)))
+        return groups
+
+    @cached_property
+    def _edge_groups(self) -> list[tuple[FloatArray, FloatArray, IntArray, IntArray, IntArray]]:
+        """For every pair of state counts: both Q, the edges, and where tables and their contrasts are."""
+        structure = self.structure
+        ends = structure.num_states[structure.edges]
+        groups = []
+        for a, b in np.unique(ends, axis=0):
+            chosen = np.flatnonzero((ends == (a, b)).all(axis=1))
+            table = structure.pairwise_offsets[chosen][:, None] + np.arange(a * b)
+            pairs = self.pair_starts[chosen][:, None] + np.arange((a - 1) * (b - 1))
+            groups.append((contrasts(int(a)), contrasts(int(b)), chosen, table, pairs))
+        return groups
+
+    def to_parameters(self, v: FloatArray) -> FloatArray:
+        """Unaries and tables, as ``model.parameters``."""
+        structure, d = self.structure, self.num_contrasts
+        split = int(structure.unary_offsets[-1])
+        theta = np.empty(split + int(structure.pairwise_offsets[-1]))
+        for q, unary, places in self._variable_groups:
+            theta[unary] = v[places] @ q.T
+        for qa, qb, chosen, table, pairs in self._edge_groups:
+            c = v[d + pairs].reshape(len(chosen), qa.shape[1], qb.shape[1])
+            theta[split + table] = (qa @ c @ qb.T).reshape(table.shape)
+        return theta
+
+    def from_gradient(self, gradient: FloatArray) -> FloatArray:
+        """The derivative with respect to v of what has this one with respect to the parameters."""
+        structure, d = self.structure, self.num_contrasts
+        split = int(structure.unary_offsets[-1])
+        g = np.empty(self.size)
+        for q, unary, places in self._variable_groups:
+            g[places] = gradient[unary] @ q
+        for qa, qb, chosen, table, pairs in self._edge_groups:
+            tables = gradient[split + table].reshape(len(chosen), len(qa), len(qb))
+            g[d + pairs] = (qa.T @ tables @ qb).reshape(pairs.shape)
+        return g
+
+    def to_probabilities(self, difference: FloatArray) -> FloatArray:
+        """A difference of moments of contrasts as one of probabilities of states and pairs, as ``model.parameters``.
+
+        Differences of vectors and tables of probabilities add up to 0, and those of a table in rows and columns to
+        those of its two variables.
+        """
+        structure = self.structure
+        split = int(structure.unary_offsets[-1])
+        result = self.to_parameters(difference)
+        i, j = structure.edges.T
+        for qa, qb, chosen, table, _ in self._edge_groups:
+            rows = result[structure.unary_offsets[i[chosen]][:, None] + np.arange(len(qa))]
+            cols = result[structure.unary_offsets[j[chosen]][:, None] + np.arange(len(qb))]
+            result[split + table] += (rows[:, :, None] / len(qb) + cols[:, None, :] / len(qa)).reshape(table.shape)
+        return result
+
+    def from_parameters(self, theta: FloatArray) -> tuple[FloatArray, float]:
+        """The v of any finite parameters, and the constant by which their log-weights are larger."""
+        structure = self.structure
+        split = int(structure.unary_offsets[-1])
+        unary, constant = theta[:split].copy(), 0.0
+        i, j = structure.edges.T
+        for qa, qb, chosen, table, _ in self._edge_groups:
+            tables = theta[split + table].reshape(len(chosen), len(qa), len(qb))
+            means = tables.mean(axis=(1, 2))
+            constant += float(means.sum())
+            for side, axis, size in ((i, 2, len(qa)), (j, 1, len(qb))):
+                effects = tables.mean(axis=axis) - means[:, None]
+                np.add.at(unary, structure.unary_offsets[side[chosen]][:, None] + np.arange(size), effects)
+        for _, places, _ in self._variable_groups:
+            constant += float(unary[places].mean(axis=1).sum())
+        v = self.from_gradient(np.concatenate([unary, theta[split:]]))
+        return v, constant

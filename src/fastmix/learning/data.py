@@ -1,0 +1,370 @@
+"""Data for learning: tables of states with weights, from arrays, frames of categories and sparse matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastmix._checks import as_array, as_float_array, as_state_counts, describe
+from fastmix._memory import check_memory
+from fastmix.errors import ModelError
+from fastmix.model import MarkovRandomField
+
+__all__ = ["MISSING", "Dataset", "check_observed", "read_data"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+MISSING = -1
+_MOST_CATEGORIES = 1000  # different values of a column; with more it is most likely a measured quantity
+_SHOWN = 5  # unseen states and columns that an error lists
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """Rows of states with their weights.
+
+    Attributes
+    ----------
+    states : int array (rows, n)
+        State numbers, -1 where a value is missing.
+    weights : float array (rows,)
+        Positive, with the sum 1: means over the data are sums with these weights.
+    num_states : int array (n,)
+    num_rows : int
+        Rows as given; :meth:`merged` rows stand for several of them.
+    variable_names, state_names
+        Those of frames and of columns of text, else None.
+    """
+
+    states: NDArray[Any]
+    weights: FloatArray
+    num_states: IntArray
+    num_rows: int
+    variable_names: tuple[str, ...] | None = None
+    state_names: tuple[tuple[str, ...], ...] | None = None
+
+    def __repr__(self) -> str:
+        missing = ", with missing values" if self.has_missing else ""
+        return f"Dataset({self.num_rows:,} rows of {len(self.num_states)} variables{missing})"
+
+    @property
+    def has_missing(self) -> bool:
+        """Whether some values are missing."""
+        return bool(self.states.size) and int(self.states.min()) == MISSING
+
+    def merged(self) -> tuple[Dataset, IntArray]:
+        """The data with equal rows joined, their weights added up, and the new row (rows,) of every row.
+
+        Examples
+        --------
+        >>> data, where = read_data([[0, 1], [1, 1], [0, 1], [0, 1]]).merged()
+        >>> data.states.tolist(), data.weights.tolist(), where.tolist()
+        ([[0, 1], [1, 1]], [0.75, 0.25], [0, 1, 0, 0])
+        """
+        # Rows are told apart by a random number for each; that equal numbers mean equal rows is checked.
+        mixers = np.random.default_rng(0).integers(1, 2**62, size=len(self.num_states), dtype=np.int64) | 1
+        keys = np.zeros(len(self.states), dtype=np.int64)
+        with np.errstate(over="ignore"):
+            for column, mixer in zip(self.states.T, mixers, strict=True):
+                keys += (column.astype(np.int64) + 2) * mixer
+        _, first, where = np.unique(keys, return_index=True, return_inverse=True)
+        rank = np.argsort(first, kind="stable")  # rows stay in the order in which they come first
+        position = np.empty_like(rank)
+        position[rank] = np.arange(len(rank))
+        first, where = first[rank], position[where]
+        if not np.array_equal(self.states[first][where], self.states):
+            return self, np.arange(len(self.states))
+        weights = np.bincount(where, self.weights, len(first)).astype(np.float64)
+        return replace(self, states=self.states[first], weights=weights), where
+
+    def take(self, rows: IntArray) -> Dataset:
+        """Some of the rows, their weights scaled to the sum 1."""
+        weights = self.weights[rows]
+        return replace(self, states=self.states[rows], weights=weights / weights.sum(), num_rows=len(rows))
+
+
+def read_data(
+    data: Any,
+    *,
+    weights: ArrayLike | None = None,
+    num_states: ArrayLike | None = None,
+    model: MarkovRandomField | None = None,
+    name: str = "data",
+) -> Dataset:
+    """A :class:`Dataset` from what users have.
+
+    Parameters
+    ----------
+    data : array_like (rows, n), pandas or polars frame, scipy.sparse matrix, or Dataset
+        Whole numbers from 0 are states; NaN, None, NA, masked entries and, in arrays, -1 are missing. Values of a
+        frame, and text, are categories: ordered as a categorical column says, else sorted. Sparse matrices hold 0
+        and 1.
+    weights : array_like (rows,), optional
+        Finite, none negative, some positive; rows of weight 0 are dropped.
+    num_states : int or int array (n,), optional
+        State counts of whole numbers; one more than the largest number of each column by default, and 2 at least.
+    model : MarkovRandomField, optional
+        The model that the data are for: columns of a frame are found by its variable names, categories by its state
+        names, and an unseen state is an error.
+    name : str
+        Of the argument, for messages.
+
+    Raises
+    ------
+    ModelError
+        If the data are ragged, not states, or do not fit the model.
+
+    Examples
+    --------
+    >>> read_data([[0, 1, 2], [1, 0, float("nan")]]).states.tolist()
+    [[0, 1, 2], [1, 0, -1]]
+    >>> read_data([["yes", "red"], ["no", None]]).state_names
+    (('no', 'yes'), ('red',))
+    """
+    if isinstance(data, Dataset):
+        result = data
+        if model is not None and not np.array_equal(data.num_states, model.num_states):
+            raise ModelError(f"{name} must have the state counts of the model, got others")
+    else:
+        result = _read(data, num_states, model, name)
+    if model is None:
+        check_observed(result, name)
+    rows = len(result.states)
+    if weights is not None:
+        array = as_float_array("weights", weights)
+        if array.shape != (rows,):
+            raise ModelError(f"weights must have shape ({rows},), one for each row of {name}, got shape {array.shape}")
+        if not (np.isfinite(array).all() and (array >= 0).all() and array.any()):
+            raise ModelError("weights must be finite, none negative and some positive")
+        kept = np.flatnonzero(array)
+        result = replace(result, states=result.states[kept], weights=array[kept] / array.sum())
+    return result
+
+
+def _read(data: Any, num_states: ArrayLike | None, model: MarkovRandomField | None, name: str) -> Dataset:
+    names: tuple[str, ...] | None = None
+    columns = _frame_columns(data, name)
+    if columns is not None:
+        names = tuple(columns)
+        if len(names) < len(_column_labels(data)):
+            raise ModelError(f"{name} must have columns with different names")
+        if model is not None:
+            names = _match_names(names, model, name)
+        coded = [_code_column(columns[label], label, model, i, name) for i, label in enumerate(names)]
+    else:
+        array = _as_table(data, name)
+        if array.dtype.kind in "iubf":
+            return _from_numbers(array, num_states, model, name)
+        coded = [_code_column(list(column), i, model, i, name) for i, column in enumerate(array.T)]
+    if num_states is not None:
+        raise ModelError(f"num_states must be left out for {name} of categories, whose states are their values")
+    rows = _check_shape(len(coded[0][0]) if coded else 0, len(coded), model, name)
+    states = np.empty((rows, len(coded)), dtype=np.int16)
+    for i, (codes, _) in enumerate(coded):
+        states[:, i] = codes
+    if model is not None:
+        return _finish(states, model.num_states, model.variable_names, model.state_names)
+    labels = tuple(categories for _, categories in coded)
+    counts = np.array([len(categories) for categories in labels], dtype=np.int64)
+    counts = np.maximum(1, counts)  # a column without any value is refused by the caller
+    return _finish(states, counts, names, labels)
+
+
+def _finish(states: NDArray[Any], counts: IntArray, names: Any, labels: Any) -> Dataset:
+    rows = len(states)
+    return Dataset(states, np.full(rows, 1.0 / rows), counts, rows, names, labels)
+
+
+def check_observed(data: Dataset, name: str = "data") -> None:
+    """A :class:`ModelError` if a column has no value at all."""
+    if (empty := np.flatnonzero((data.states == MISSING).all(axis=0))).size:
+        label = _label(data.variable_names, empty[0])
+        raise ModelError(f"{name} must have a value in every column, got only missing ones in {label}")
+
+
+def _label(names: Sequence[str] | None, i: Any) -> str:
+    return f"column {int(i)}" if names is None else f"column {names[int(i)]!r}"
+
+
+# -- frames ---------------------------------------------------------------------------------------------------------
+
+
+def _column_labels(data: Any) -> list[Any]:
+    return list(data.columns)
+
+
+def _frame_columns(data: Any, name: str) -> dict[str, Any] | None:
+    """Columns of a pandas or polars frame by name; None for anything else."""
+    root = type(data).__module__.split(".")[0]
+    if root not in ("pandas", "polars") or not hasattr(data, "columns"):
+        if root in ("pandas", "polars"):
+            raise ModelError(f"{name} must be a frame with a column for every variable, got {describe(type(data))}")
+        return None
+    return {str(label): data[label] for label in _column_labels(data)}
+
+
+def _match_names(names: tuple[str, ...], model: MarkovRandomField, name: str) -> tuple[str, ...]:
+    """Names of columns in the order of a model's variables."""
+    wanted = model.variable_names or tuple(str(i) for i in range(model.num_variables))
+    if model.variable_names is None and len(names) == model.num_variables:
+        return names  # the model has no names: by position
+    missing = [v for v in wanted if v not in set(names)]
+    extra = [v for v in names if v not in set(wanted)]
+    if missing or extra:
+        parts = [f"no column for {_some(missing)}"] if missing else []
+        parts += [f"columns that the model does not have: {_some(extra)}"] if extra else []
+        raise ModelError(f"{name} must have the model's variables as columns, got {' and '.join(parts)}")
+    return wanted
+
+
+def _some(items: Sequence[Any]) -> str:
+    text = ", ".join(repr(item) for item in items[:_SHOWN])
+    return text + (f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else "")
+
+
+def _code_column(
+    column: Any, label: Any, model: MarkovRandomField | None, i: int, name: str
+) -> tuple[IntArray, tuple[str, ...]]:
+    """Codes of one column of categories, -1 where a value is missing, and the names of its states."""
+    values = list(column)
+    missing = np.fromiter((_is_missing(value) for value in values), dtype=bool, count=len(values))
+    texts = [None if gone else _text(value) for value, gone in zip(values, missing, strict=True)]
+    present = {text: value for text, value in zip(texts, values, strict=True) if text is not None}
+    where = f"column {label!r}" if isinstance(label, str) else f"column {label}"
+    if model is not None and model.num_variables > i:
+        names = None if model.state_names is None else model.state_names[i]
+        known = names or tuple(str(s) for s in range(int(model.num_states[i])))
+    else:
+        declared = _declared_categories(column)
+        if declared is not None:
+            known = declared
+        else:
+            try:
+                ordered = sorted(present, key=lambda text: _sort_key(present[text]))
+            except TypeError:  # values of several types have no order of their own
+                ordered = sorted(present)
+            known = tuple(str(text) for text in ordered)
+        if len(known) > _MOST_CATEGORIES:
+            raise ModelError(
+                f"{name} must have at most {_MOST_CATEGORIES} categories in a column, got {len(known):,} in {where}; "
+                "put a measured quantity into bins first"
+            )
+    codes = {text: k for k, text in enumerate(known)}
+    if unseen := [text for text in present if text not in codes]:
+        raise ModelError(f"{name} has states that the model does not know in {where}: {_some(unseen)}")
+    return np.array([MISSING if text is None else codes[text] for text in texts], dtype=np.int64), known
+
+
+def _sort_key(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN, NaT or NA."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
+def _text(value: Any) -> str:
+    """The name of a state: whole numbers look the same whether or not a missing value made them floats."""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _declared_categories(column: Any) -> tuple[str, ...] | None:
+    """Categories that a categorical column lists itself, in its order."""
+    categories = getattr(getattr(column, "dtype", None), "categories", None)
+    if categories is None:
+        return None
+    return tuple(_text(value) for value in categories)
+
+
+# -- arrays ---------------------------------------------------------------------------------------------------------
+
+
+def _as_table(data: Any, name: str) -> NDArray[Any]:
+    """An array (rows, n) of numbers or objects, NaN where a number is missing."""
+    if type(data).__module__.startswith("scipy.sparse"):
+        values = np.asarray(data.data)
+        if not np.isin(values, (0, 1)).all():
+            raise ModelError(f"{name} must hold 0 and 1 as a sparse matrix, got {values[~np.isin(values, (0, 1))][0]}")
+        check_memory(float(np.prod(data.shape, dtype=float)), f"the table of {name}", "learn from fewer rows")
+        return np.asarray(data.astype(np.int8).toarray())
+    if isinstance(data, np.ma.MaskedArray):
+        return np.where(np.ma.getmaskarray(data), np.nan, np.ma.getdata(data).astype(np.float64))
+    rule = "be a table of states with a row for every case and a column for every variable"
+    array = as_array(name, data, rule)
+    if array.ndim != 2:
+        raise ModelError(f"{name} must {rule}, got shape {array.shape}")
+    if array.dtype.kind in "mMcV":
+        raise ModelError(f"{name} must hold states, got {array.dtype}")
+    if array.dtype.kind == "O" or (array.dtype.kind in "US" and not isinstance(data, np.ndarray)):
+        # Lists with None, or with text beside numbers, which NumPy makes text all over.
+        array = np.array([list(row) for row in data], dtype=object).reshape(array.shape)
+        missing = np.frompyfunc(_is_missing, 1, 1)(array).astype(bool) if array.size else np.zeros(array.shape, bool)
+        rest = array[~missing]
+        if all(isinstance(value, bool | int | float | np.number | np.bool_) for value in rest):
+            numbers = np.full(array.shape, np.nan)
+            numbers[~missing] = rest.astype(np.float64)
+            return numbers
+    return array
+
+
+def _from_numbers(
+    array: NDArray[Any], num_states: ArrayLike | None, model: MarkovRandomField | None, name: str
+) -> Dataset:
+    rows, n = array.shape
+    _check_shape(rows, n, model, name)
+    names, labels = (None, None) if model is None else (model.variable_names, model.state_names)
+    present = ~np.isnan(array) if array.dtype.kind == "f" else np.ones(array.shape, dtype=bool)
+    if array.dtype.kind == "f":
+        bad = present & ~((np.abs(array) < 2.0**31) & (array == np.floor(array)))
+        if bad.any():
+            row, i = np.argwhere(bad)[0]
+            raise ModelError(
+                f"{name} must hold whole numbers from 0, or NaN for a missing value, got {array[row, i]} in row {row}, "
+                f"{_label(names, i)}; put a measured quantity into bins first"
+            )
+    low = np.where(present, array, 0).min(initial=0)
+    if low < MISSING:
+        row, i = np.argwhere(present & (array < MISSING))[0]
+        raise ModelError(
+            f"{name} must hold states from 0, or -1 for a missing value, got {array[row, i]} in row {row}, "
+            f"{_label(names, i)}"
+        )
+    highest = np.where(present, array, 0).max(axis=0, initial=0).astype(np.int64)
+    if model is not None:
+        counts = model.num_states
+    elif num_states is not None:
+        counts = as_state_counts(np.broadcast_to(np.asarray(num_states), (n,)))
+    else:
+        counts = np.maximum(2, highest + 1)
+        if counts.max(initial=0) > _MOST_CATEGORIES:
+            i = int(counts.argmax())
+            raise ModelError(
+                f"{name} must have states below {_MOST_CATEGORIES}, got {highest[i]} in {_label(names, i)}; "
+                "number the values from 0, or put a measured quantity into bins first"
+            )
+    if (over := np.flatnonzero(highest >= counts)).size:
+        i = int(over[0])
+        row = int(np.flatnonzero(present[:, i] & (array[:, i] >= counts[i]))[0])
+        raise ModelError(
+            f"{name} must hold states below {counts[i]} in {_label(names, i)}, got {array[row, i]:g} in row {row}"
+        )
+    states = np.where(present, array, MISSING).astype(np.int16 if counts.max(initial=0) < 2**15 else np.int32)
+    return _finish(states, counts, names, labels)
+
+
+def _check_shape(rows: int, n: int, model: MarkovRandomField | None, name: str) -> int:
+    if not n or not rows:
+        raise ModelError(f"{name} must have at least one row and one column, got shape ({rows}, {n})")
+    if model is not None and n != model.num_variables:
+        raise ModelError(f"{name} must have a column for each of the {model.num_variables} variables, got {n}")
+    return rows

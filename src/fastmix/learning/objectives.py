@@ -1,0 +1,357 @@
+"""What learning minimises: minus the mean log-likelihood, exact, or minus the mean log-pseudo-likelihood.
+
+All take the vector v of :class:`fastmix.learning.coordinates.Coordinates` and return a value and its exact derivative.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix._memory import available_memory, check_memory
+from fastmix.errors import ResourceError, UnfitMethodError
+from fastmix.exact.junction_tree import plan_junction_tree
+from fastmix.graphs import connected_components
+from fastmix.learning.coordinates import Coordinates
+from fastmix.learning.data import MISSING, Dataset
+from fastmix.model import MarkovRandomField
+
+__all__ = [
+    "DataTerm",
+    "Enumerated",
+    "ExactLikelihood",
+    "ModelTerm",
+    "Objective",
+    "PseudoLikelihood",
+    "TreeSums",
+    "exact_model_term",
+]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_MOST_CONFIGURATIONS = 1 << 22  # of a model that is enumerated: 32 MiB, a few hundredths of a second
+_MOST_COMPLETIONS = 1 << 16  # of missing values that depend on each other
+_MOST_ENTRIES = 1e8  # of a junction tree that is run at every step, about a second, where nothing was asked for
+_CHUNK = 1 << 22  # numbers of a temporary array
+
+
+class Objective(ABC):
+    """A smooth function of v; its least value is looked for."""
+
+    coordinates: Coordinates
+
+    @abstractmethod
+    def evaluate(self, v: FloatArray) -> tuple[float, FloatArray]:
+        """The value at v, and the derivative (size,)."""
+
+
+class PseudoLikelihood(Objective):
+    """Minus the mean over the data of ``sum_i log p(x_i | x_others)``, jointly in all parameters: convex.
+
+    Raises
+    ------
+    UnfitMethodError
+        If values are missing: conditionals on what is not known are not defined without the likelihood.
+
+    Notes
+    -----
+    Two products of matrices per evaluation, (rows, D) by (D, D), and a pass over the rows.
+    """
+
+    def __init__(self, coordinates: Coordinates, data: Dataset) -> None:
+        if data.has_missing:
+            raise UnfitMethodError(
+                "the pseudo-likelihood needs every value, and some are missing: objective='likelihood' sums over them"
+            )
+        d = coordinates.num_contrasts
+        check_memory(16.0 * len(data.states) * d + 24.0 * d * d, "the pseudo-likelihood", "learn from fewer rows")
+        self.coordinates = coordinates
+        self._states, self._weights = np.ascontiguousarray(data.states), data.weights
+        self._y = coordinates.encode(data.states)
+        tables = coordinates.tables
+        sizes = [q.size for q in tables]
+        self._tables = np.concatenate([q.reshape(-1) for q in tables])
+        self._table_starts = np.concatenate([[0], np.cumsum(sizes)])[:-1].astype(np.int64)
+
+    def rows(self, v: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """``sum_i log p(x_i | x_others)`` of every row, and the weighted residuals (rows, D)."""
+        from fastmix.learning.kernels import conditional_residuals
+
+        fields = self._y @ self.coordinates.matrix(v)
+        fields += v[: self.coordinates.num_contrasts]
+        logs = np.empty(len(fields))
+        structure = self.coordinates.structure
+        conditional_residuals(
+            fields, self._states, self._weights, structure.num_states, self.coordinates.starts, self._tables,
+            self._table_starts, logs,
+        )  # fmt: skip
+        return logs, fields
+
+    def evaluate(self, v: FloatArray) -> tuple[float, FloatArray]:
+        """The value and its derivative."""
+        logs, residuals = self.rows(v)
+        products = residuals.T @ self._y
+        return -float(self._weights @ logs), self.coordinates.gather(residuals.sum(axis=0), products + products.T)
+
+
+# -- the model's part of the likelihood -------------------------------------------------------------------------------
+
+
+class ModelTerm(ABC):
+    """Log Z and the means of what v multiplies."""
+
+    coordinates: Coordinates
+    method: str
+
+    @abstractmethod
+    def evaluate(self, v: FloatArray) -> tuple[float, FloatArray]:
+        """Log Z at v, and its derivative: the moments (size,)."""
+
+
+class Enumerated(ModelTerm):
+    """Log Z and moments by listing all configurations of two halves of the variables.
+
+    The weights of all configurations are ``exp(f(a) + g(b) + Y_a C_ab Y_b')``: products of matrices.
+    """
+
+    method = "enumeration"
+
+    def __init__(self, coordinates: Coordinates) -> None:
+        counts = coordinates.structure.num_states
+        total = math.prod(counts.tolist())
+        check_memory(24.0 * total, f"the list of {total:.4g} configurations", "use objective='pseudo-likelihood'")
+        self.coordinates = coordinates
+        logs = np.cumsum(np.log(counts))
+        half = int(np.searchsorted(logs, 0.5 * logs[-1] + 1e-9)) if len(counts) else 0
+        self._split = int(coordinates.starts[half])
+        self._first, self._last = (_grid(coordinates, part) for part in (range(half), range(half, len(counts))))
+
+    def evaluate(self, v: FloatArray) -> tuple[float, FloatArray]:
+        """Log Z and moments."""
+        d, s, a, b = self.coordinates.num_contrasts, self._split, self._first, self._last
+        matrix = self.coordinates.matrix(v)
+        logs = (a @ matrix[:s, s:]) @ b.T
+        logs += (a @ v[:s] + 0.5 * np.einsum("rk,rk->r", a @ matrix[:s, :s], a))[:, None]
+        logs += b @ v[s:d] + 0.5 * np.einsum("rk,rk->r", b @ matrix[s:, s:], b)
+        top = float(logs.max())
+        logs -= top
+        weights = np.exp(logs, out=logs)
+        of_a, of_b = weights.sum(axis=1), weights.sum(axis=0)
+        z = float(of_a.sum())
+        products = np.empty((d, d))
+        products[:s, :s] = a.T @ (of_a[:, None] * a)
+        products[s:, s:] = b.T @ (of_b[:, None] * b)
+        products[:s, s:] = (a.T @ weights) @ b
+        products[s:, :s] = products[:s, s:].T
+        means = np.concatenate([a.T @ of_a, b.T @ of_b])
+        return top + math.log(z), self.coordinates.gather(means, products) / z
+
+
+def _grid(coordinates: Coordinates, variables: range | IntArray) -> FloatArray:
+    """Contrasts of all configurations of some variables, the last fastest, (configurations, their contrasts)."""
+    result = np.zeros((1, 0))
+    for i in variables:
+        q = coordinates.tables[int(i)]
+        result = np.hstack([np.repeat(result, len(q), axis=0), np.tile(q, (len(result), 1))])
+    return result
+
+
+class TreeSums(ModelTerm):
+    """Log Z and moments by a junction tree that is planned once."""
+
+    method = "junction tree"
+
+    def __init__(self, coordinates: Coordinates, memory_limit: float | None = None) -> None:
+        structure = coordinates.structure
+        self.coordinates = coordinates
+        self._model = MarkovRandomField(
+            structure.num_states, np.zeros(int(structure.unary_offsets[-1])), structure.edges,
+            np.zeros(int(structure.pairwise_offsets[-1])),
+        )  # fmt: skip
+        self.tree = plan_junction_tree(self._model, memory_limit=memory_limit or available_memory() / 2)
+
+    def evaluate(self, v: FloatArray) -> tuple[float, FloatArray]:
+        """Log Z and moments."""
+        model = self._model.with_parameters(self.coordinates.to_parameters(v))
+        answer = replace(self.tree, model=model).calibrate()
+        moments = np.concatenate([answer.node_marginals, answer.edge_marginals])
+        return answer.log_z, self.coordinates.from_gradient(moments)
+
+
+def exact_model_term(coordinates: Coordinates, *, asked: bool) -> ModelTerm:
+    """The way to exact moments of models on a structure.
+
+    Raises
+    ------
+    ResourceError
+        If there is none within the memory, or, unless it was asked for, none that takes about a second.
+    """
+    counts = coordinates.structure.num_states
+    if float(np.log2(counts).sum()) <= math.log2(_MOST_CONFIGURATIONS) + 1e-9:
+        return Enumerated(coordinates)
+    term = TreeSums(coordinates, None if asked else min(1e9, available_memory() / 2))
+    if not asked and term.tree.order.total_entries > _MOST_ENTRIES:
+        raise ResourceError(f"exact moments take long: {term.tree.order.total_entries:.3g} entries at every step")
+    return term
+
+
+# -- the data's part ------------------------------------------------------------------------------------------------
+
+
+class DataTerm:
+    """The mean over the data of the log-weight of what is observed, and its derivative: the moments of the data.
+
+    Missing values are summed over, with the others as they are: ``log sum_z exp(w(x, z))``. Given the observed ones
+    they fall into parts without edges between them; the states of each part are listed.
+
+    Raises
+    ------
+    ResourceError
+        If a part has too many states.
+    """
+
+    def __init__(self, coordinates: Coordinates, data: Dataset) -> None:
+        self.coordinates = coordinates
+        d = coordinates.num_contrasts
+        gone = data.states == MISSING
+        whole = ~gone.any(axis=1)
+        products, means = np.zeros((d, d)), np.zeros(d)
+        step = max(1, _CHUNK // max(1, d))
+        rows = np.flatnonzero(whole)
+        for first in range(0, len(rows), step):
+            y, weights = (
+                coordinates.encode(data.states[rows[first : first + step]]),
+                data.weights[rows[first : first + step]],
+            )
+            means += weights @ y
+            products += y.T @ (weights[:, None] * y)
+        self.complete = coordinates.gather(means, products)
+        self.patterns: list[_Pattern] = []
+        rest = np.flatnonzero(~whole)
+        if len(rest):
+            masks, where = np.unique(gone[rest], axis=0, return_inverse=True)
+            order = np.argsort(where.reshape(-1), kind="stable")
+            bounds = np.searchsorted(where.reshape(-1)[order], np.arange(len(masks) + 1))
+            for k, mask in enumerate(masks):
+                chosen = rest[order[bounds[k] : bounds[k + 1]]]
+                self.patterns.append(_Pattern(coordinates, mask, data.states[chosen], data.weights[chosen], chosen))
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the moments do not depend on the parameters: nothing is missing."""
+        return not self.patterns
+
+    def evaluate(self, v: FloatArray) -> tuple[float, FloatArray]:
+        """The mean log-weight and the moments (size,)."""
+        value, moments = float(self.complete @ v), self.complete
+        if not self.patterns:
+            return value, moments
+        d = self.coordinates.num_contrasts
+        matrix, products, means = self.coordinates.matrix(v), np.zeros((d, d)), np.zeros(d)
+        for pattern in self.patterns:
+            value += float(pattern.weights @ pattern.add_moments(v, matrix, products, means))
+        return value, moments + self.coordinates.gather(means, products)
+
+
+class _Pattern:
+    """Rows in which the same variables are missing."""
+
+    def __init__(
+        self,
+        coordinates: Coordinates,
+        mask: NDArray[np.bool_],
+        states: NDArray[Any],
+        weights: FloatArray,
+        rows: IntArray,
+    ) -> None:
+        self.coordinates, self.weights, self.rows = coordinates, weights, rows
+        self.y = coordinates.encode(states)
+        structure = coordinates.structure
+        missing = np.flatnonzero(mask)
+        inner = structure.edges[mask[structure.edges].all(axis=1)]
+        number = np.full(structure.num_variables, -1)
+        number[missing] = np.arange(len(missing))
+        count, label = connected_components(len(missing), number[inner])
+        self.singles = np.zeros(0, dtype=np.int64)  # contrasts of binary variables that stand alone
+        self.parts: list[tuple[IntArray, FloatArray]] = []
+        sizes = np.bincount(label, minlength=count)
+        alone = (sizes[label] == 1) & (structure.num_states[missing] == 2)
+        self.singles = coordinates.starts[missing[alone]]
+        for part in np.unique(label[~alone]):
+            variables = missing[label == part]
+            total = math.prod(structure.num_states[variables].tolist())
+            if total > _MOST_COMPLETIONS:
+                raise ResourceError(
+                    f"missing values must have at most {_MOST_COMPLETIONS:,} joint states where they depend on each "
+                    f"other, got {total:.4g} for {len(variables)} variables of row {int(rows[0])}; leave out rows with "
+                    "so little, or learn a sparser graph"
+                )
+            places = np.concatenate(
+                [np.arange(coordinates.starts[i], coordinates.starts[i + 1]) for i in variables] or [np.zeros(0, int)]
+            ).astype(np.int64)
+            self.parts.append((places, _grid(coordinates, variables)))
+
+    def log_masses(self, v: FloatArray, matrix: FloatArray) -> FloatArray:
+        """``log sum_z exp(w(x, z))`` of every row."""
+        return self._sum(v, matrix, None, None)
+
+    def add_moments(self, v: FloatArray, matrix: FloatArray, products: FloatArray, means: FloatArray) -> FloatArray:
+        """The same, and weighted moments added to ``products`` (D, D) and ``means`` (D,)."""
+        return self._sum(v, matrix, products, means)
+
+    def _sum(
+        self, v: FloatArray, matrix: FloatArray, products: FloatArray | None, means: FloatArray | None
+    ) -> FloatArray:
+        c = v[: self.coordinates.num_contrasts]
+        fields = self.y @ matrix
+        values = self.y @ c + 0.5 * np.einsum("rk,rk->r", fields, self.y)
+        fields += c
+        expected = self.y.copy()
+        corrections: list[tuple[IntArray, FloatArray]] = []
+        if len(self.singles):
+            t = np.sqrt(0.5) * fields[:, self.singles]
+            values += np.logaddexp(t, -t).sum(axis=1)
+            expected[:, self.singles] = np.sqrt(0.5) * np.tanh(t)
+        for places, grid in self.parts:
+            inner = 0.5 * np.einsum("rk,rk->r", grid @ matrix[np.ix_(places, places)], grid)
+            second = np.zeros((len(places), len(places)))
+            step = max(1, _CHUNK // len(grid))
+            for first in range(0, len(values), step):
+                some = slice(first, first + step)
+                scores = fields[some][:, places] @ grid.T + inner
+                top = scores.max(axis=1, keepdims=True)
+                scores = np.exp(scores - top)
+                total = scores.sum(axis=1, keepdims=True)
+                values[some] += (top + np.log(total))[:, 0]
+                if products is not None:
+                    scores /= total
+                    expected[some, places] = scores @ grid
+                    second += grid.T @ ((self.weights[some] @ scores)[:, None] * grid)
+            corrections.append((places, second))
+        if products is not None and means is not None:
+            weighted = self.weights[:, None] * expected
+            means += weighted.sum(axis=0)
+            product = expected.T @ weighted
+            for places, second in corrections:
+                product[np.ix_(places, places)] = second
+            products += product
+        return values
+
+
+class ExactLikelihood(Objective):
+    """Minus the mean log-likelihood of the data, with exact moments of the model."""
+
+    def __init__(self, model_term: ModelTerm, data_term: DataTerm) -> None:
+        self.coordinates, self.model_term, self.data_term = model_term.coordinates, model_term, data_term
+
+    def evaluate(self, v: FloatArray) -> tuple[float, FloatArray]:
+        """The value and its derivative."""
+        log_z, moments = self.model_term.evaluate(v)
+        weight, observed = self.data_term.evaluate(v)
+        return log_z - weight, moments - observed

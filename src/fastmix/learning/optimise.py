@@ -1,0 +1,232 @@
+"""Minimisers: L-BFGS for smooth objectives, accelerated proximal steps for an l1 term or a set to stay in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix._clock import Clock, OutOfTimeError
+from fastmix.learning.coordinates import Coordinates
+from fastmix.learning.objectives import Objective
+
+__all__ = ["Ball", "Outcome", "Scaling", "minimise", "shrink_tables"]
+
+FloatArray = NDArray[np.float64]
+
+Ball = Callable[[FloatArray], FloatArray]  # from v to the closest v within a set of tables; the rest stays
+Report = Callable[[int, float, float, FloatArray], None]  # iteration, value, gradient norm, v
+
+_LEAST_VARIANCE = 1e-2  # of a contrast, for its scale: constant columns would have infinite scales
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """Better conditioned coordinates z of v: contrasts are centred at their means, and have unit variances.
+
+    With ``c = b - C m`` the log-weight is ``b . y + (y - m)' C (y - m) / 2`` plus a constant: features of edges are
+    then nearly uncorrelated with those of variables. b and C are scaled by the standard deviations of their features
+    under the independent model with the same means.
+
+    Parameters
+    ----------
+    coordinates : Coordinates
+    means, variances : float arrays (D,)
+        Of the contrasts.
+    alike : {"entries", "edges", "all"}
+        Whether entries of tables have scales of their own, one for each edge (a group of the l1 term), or the same (a
+        projection is Euclidean in C).
+    """
+
+    coordinates: Coordinates
+    means: FloatArray
+    scales: FloatArray
+
+    @classmethod
+    def of(cls, coordinates: Coordinates, means: FloatArray, variances: FloatArray, alike: str) -> Scaling:
+        """The scaling for moments of the contrasts."""
+        spread = np.sqrt(np.maximum(variances, _LEAST_VARIANCE))
+        pairs = spread[coordinates.rows] * spread[coordinates.cols]
+        if alike == "edges" and len(pairs):
+            edge = coordinates.edge_of
+            squares = np.bincount(edge, pairs**2, coordinates.structure.num_edges)
+            pairs = np.sqrt(squares / np.maximum(1, np.diff(coordinates.pair_starts)))[edge]
+        elif alike == "all" and len(pairs):
+            pairs = np.full(len(pairs), float(np.sqrt(np.mean(pairs**2))))
+        return cls(coordinates, means, 1.0 / np.concatenate([spread, pairs]))
+
+    def to_v(self, z: FloatArray) -> FloatArray:
+        """The v of scaled coordinates."""
+        v = self.scales * z
+        v[: len(self.means)] -= self._products(v, self.means)
+        return v
+
+    def from_v(self, v: FloatArray) -> FloatArray:
+        """The scaled coordinates of v."""
+        centred = v.copy()
+        centred[: len(self.means)] += self._products(v, self.means)
+        return centred / self.scales
+
+    def pull(self, gradient: FloatArray) -> FloatArray:
+        """The derivative with respect to z of what has this one with respect to v."""
+        d, rows, cols = len(self.means), self.coordinates.rows, self.coordinates.cols
+        g = gradient.copy()
+        g[d:] -= gradient[rows] * self.means[cols] + gradient[cols] * self.means[rows]
+        return g * self.scales
+
+    def _products(self, v: FloatArray, m: FloatArray) -> FloatArray:
+        """C m, by contrasts."""
+        d, rows, cols = len(m), self.coordinates.rows, self.coordinates.cols
+        values = v[d:]
+        return np.asarray(np.bincount(rows, values * m[cols], d) + np.bincount(cols, values * m[rows], d))
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The best point found: v, the penalised value there, iterations, and what ended the search."""
+
+    v: FloatArray
+    value: float
+    gradient_norm: float
+    num_iterations: int
+    stopped_by: str  # done, max_iter, time_limit, interrupt
+
+
+class _Best:
+    """The best point so far, kept for when time runs out; the penalised objective in z."""
+
+    def __init__(
+        self, objective: Objective, scaling: Scaling, ridge: float, clock: Clock, report: Report | None
+    ) -> None:
+        self.objective, self.scaling, self.ridge, self.clock, self.report = objective, scaling, ridge, clock, report
+        self.v, self.value, self.norm, self.calls = np.zeros(objective.coordinates.size), math.inf, math.inf, 0
+
+    def smooth(self, z: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        """Value, derivative and v."""
+        if self.calls:
+            self.clock.check()
+        self.calls += 1
+        v = self.scaling.to_v(z)
+        value, gradient = self.objective.evaluate(v)
+        return value + 0.5 * self.ridge * float(v @ v), self.scaling.pull(gradient + self.ridge * v), v
+
+    def note(self, v: FloatArray, value: float, norm: float) -> None:
+        if value <= self.value:
+            self.v, self.value, self.norm = v, value, norm
+
+
+def minimise(
+    objective: Objective,
+    v: FloatArray,
+    scaling: Scaling,
+    *,
+    ridge: float,
+    l1: float = 0.0,
+    ball: Ball | None = None,
+    tol: float,
+    max_iter: int,
+    clock: Clock,
+    report: Report | None = None,
+) -> Outcome:
+    """The least value of ``objective + ridge/2 |v|^2 + l1 sum_e |C_e|`` within a set; from v on.
+
+    The search ends when the derivative in the scaled coordinates (the length of a proximal step, with an l1 term or a
+    set) has no entry above ``tol``. Ctrl-C and the end of the time return the best point so far.
+    """
+    best = _Best(objective, scaling, ridge, clock, report)
+    run = _proximal if l1 or ball is not None else _lbfgs
+    try:
+        iterations, stopped_by = run(best, v, l1, ball, tol, max_iter)
+    except OutOfTimeError:
+        iterations, stopped_by = best.calls, "time_limit"
+    except KeyboardInterrupt:
+        iterations, stopped_by = best.calls, "interrupt"
+    return Outcome(best.v, best.value, best.norm, iterations, stopped_by)
+
+
+def _lbfgs(best: _Best, v: FloatArray, l1: float, ball: Ball | None, tol: float, max_iter: int) -> tuple[int, str]:  # noqa: ARG001
+    from scipy.optimize import minimize
+
+    iteration = 0
+
+    def evaluate(z: FloatArray) -> tuple[float, FloatArray]:
+        value, gradient, at = best.smooth(z)
+        best.note(at, value, float(np.abs(gradient).max(initial=0.0)))
+        return value, gradient
+
+    def step(_: Any) -> None:
+        nonlocal iteration
+        iteration += 1
+        if best.report is not None:
+            best.report(iteration, best.value, best.norm, best.v)
+
+    options = {"maxiter": max_iter, "maxfun": 2 * max_iter + 20, "maxcor": 20, "ftol": 0.0, "gtol": tol}
+    answer = minimize(
+        evaluate, best.scaling.from_v(v), jac=True, method="L-BFGS-B", callback=step, options=options
+    )  # fmt: skip
+    # A line search that finds no decrease any more has reached what rounding allows.
+    small = best.norm <= tol or (answer.status == 2 and best.norm <= 1e3 * tol)
+    return iteration, "done" if small else "max_iter"
+
+
+def _proximal(best: _Best, v: FloatArray, l1: float, ball: Ball | None, tol: float, max_iter: int) -> tuple[int, str]:
+    """Accelerated proximal gradient steps with backtracking, begun anew whenever the momentum points uphill."""
+    scaling, coordinates = best.scaling, best.scaling.coordinates
+
+    def cost(at: FloatArray) -> float:
+        return l1 * float(table_norms(coordinates, at).sum()) if l1 else 0.0
+
+    def backward(z: FloatArray, lipschitz: float) -> FloatArray:
+        if ball is not None:
+            return scaling.from_v(ball(scaling.to_v(z)))
+        return shrink_tables(coordinates, z, l1 * scaling.scales[coordinates.num_contrasts :] / lipschitz)
+
+    z = scaling.from_v(v if ball is None else ball(v))
+    value, gradient, at = best.smooth(z)
+    best.note(at, value + cost(at), math.inf)
+    ahead, ahead_value, ahead_gradient, t, lipschitz = z, value, gradient, 1.0, 1.0
+    for iteration in range(1, max_iter + 1):
+        while True:
+            new = backward(ahead - ahead_gradient / lipschitz, lipschitz)
+            move = new - ahead
+            new_value, new_gradient, new_at = best.smooth(new)
+            bound = ahead_value + float(ahead_gradient @ move) + 0.5 * lipschitz * float(move @ move)
+            if new_value <= bound + 1e-13 * (1.0 + abs(bound)) or lipschitz > 1e12:
+                break
+            lipschitz *= 2.0
+        norm = lipschitz * float(np.abs(move).max(initial=0.0))
+        best.note(new_at, new_value + cost(new_at), norm)
+        if best.report is not None:
+            best.report(iteration, best.value, norm, best.v)
+        if norm <= tol:
+            best.v, best.value, best.norm = new_at, new_value + cost(new_at), norm
+            return iteration, "done"
+        if float(move @ (new - z)) < 0.0 or float((ahead - new) @ (new - z)) > 0.0:
+            t = 1.0  # the gradient scheme of O'Donoghue and Candes
+        later = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * t * t))
+        ahead = new + (t - 1.0) / later * (new - z)
+        if t > 1.0:
+            ahead_value, ahead_gradient, _ = best.smooth(ahead)
+        else:
+            ahead, ahead_value, ahead_gradient = new, new_value, new_gradient
+        z, t = new, later
+        lipschitz *= 0.9
+    return max_iter, "max_iter"
+
+
+def table_norms(coordinates: Coordinates, v: FloatArray) -> FloatArray:
+    """Frobenius norm of every table, (m,); ``2 |J|`` for an Ising coupling."""
+    squares = v[coordinates.num_contrasts :] ** 2
+    return np.sqrt(np.bincount(coordinates.edge_of, squares, coordinates.structure.num_edges))
+
+
+def shrink_tables(coordinates: Coordinates, v: FloatArray, by: FloatArray | float) -> FloatArray:
+    """V with the norms of all tables reduced, to 0 at least, by a number or by one for each entry, equal in a table."""
+    norms = table_norms(coordinates, v)[coordinates.edge_of]
+    result = v.copy()
+    result[coordinates.num_contrasts :] *= np.maximum(0.0, 1.0 - by / np.maximum(norms, 1e-300))
+    return result

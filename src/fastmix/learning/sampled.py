@@ -1,0 +1,334 @@
+"""Maximum likelihood with moments from persistent chains (Younes 1989; in a set that mixes fast, Domke 2015).
+
+The chains go on while the parameters change, in rounds. In a round the parameters stay as they are: moments are means
+over chains and sweeps, so the gradient has no bias from moving while it is measured. A (proximal) Newton step follows,
+with the covariance of the features over the data as the Hessian, which it is at the optimum. The quadratic model also
+says how much likelihood is left to gain; two halves of the round tell how much of that is noise, and rounds get longer
+when most of it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix._clock import Clock, OutOfTimeError
+from fastmix.chains.base import Chains
+from fastmix.errors import ResourceError
+from fastmix.learning.data import MISSING, Dataset
+from fastmix.learning.objectives import DataTerm
+from fastmix.learning.optimise import Ball, Scaling, shrink_tables, table_norms
+from fastmix.model import MarkovRandomField
+from fastmix.theory.certificates import bias_after
+
+__all__ = ["Sampled", "sampled_likelihood"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_FIRST_SWEEPS = 8  # of the first round, 32 for larger models, whose steps take longer; more are an even number too
+_LARGE = 64  # contrasts
+_MOST_SWEEPS = 1 << 16
+_ROWS = 4096  # of the data, for the Hessian
+_LAGS = (1, 2, 4, 8, 16, 32, 64, 128)  # sweeps at which correlations of the energies are measured
+_CORRELATED = 0.2  # of energies, below which chains have reached changed parameters
+_NOT_MIXED = 0.3  # correlation after the longest lag from which on chains do not follow
+_LARGEST_GAIN = 1.0  # that a step may promise, in nats; it is made shorter beyond
+_SOLVER_STEPS = 60  # of conjugate gradients; twice as many proximal ones
+
+
+@dataclass
+class Sampled:
+    """What the chains gave."""
+
+    v: FloatArray
+    gap: float
+    noise: float
+    moment_error: float
+    num_rounds: int
+    num_sweeps: int
+    stopped_by: str
+    mixed: bool
+    bias_bound: float | None
+    correlations: dict[int, float]
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def sampled_likelihood(
+    template: MarkovRandomField,
+    chains: Chains,
+    data: Dataset,
+    data_term: DataTerm,
+    v: FloatArray,
+    scaling: Scaling,
+    *,
+    ridge: float,
+    l1: float,
+    ball: Ball | None,
+    certified: bool,
+    tol: float,
+    max_iter: int,
+    rng: np.random.Generator,
+    clock: Clock,
+    report: Callable[[dict[str, Any]], None] | None,
+) -> Sampled:
+    """The maximum of the (penalised) likelihood by persistent chains, from v on, in at most ``max_iter`` rounds.
+
+    It ends once a round promises a gain, noise included, of less than ``tol`` in the mean log-likelihood.
+    """
+    run = _Run(template, chains, data, data_term, scaling, ridge, l1, ball, certified, clock)
+    run.start(rng)
+    z = scaling.from_v(v if ball is None else ball(v))
+    result = Sampled(scaling.to_v(z), math.inf, math.inf, math.inf, 0, 0, "max_iter", True, None, {})
+    kept: tuple[FloatArray, FloatArray, float] | None = None  # the last point, the step from it, and its gain
+    share, most = 1.0, 1.0
+    num_sweeps = _FIRST_SWEEPS if scaling.coordinates.num_contrasts <= _LARGE else 4 * _FIRST_SWEEPS
+    try:
+        while result.num_rounds < max_iter:
+            gradients, moments = run.measure(z, num_sweeps)
+            gradient = 0.5 * (gradients[0] + gradients[1])
+            direction, gap = run.solve(z, gradient)
+            noise = run.noise(0.5 * (gradients[0] - gradients[1]))
+            result.num_rounds += 1
+            worse = kept is not None and gap > max(1.5 * kept[2], 4.0 * noise)
+            stuck = kept is not None and gap > 0.7 * kept[2]
+            if worse and kept is not None and share > 0.05:
+                most = 0.6 * share  # for a while
+                share *= 0.4
+                z = run.towards(kept[0], kept[1], share)
+            else:
+                result.v, result.gap, result.noise = scaling.to_v(z), gap, noise
+                result.moment_error = run.moment_error(result.v, moments)
+                kept = z, direction, gap
+                if stuck and gap >= 3.0 * noise:  # steps a little too long
+                    most = max(0.2, 0.7 * min(share, most))
+                share, most = min(2.0 * share, most, math.sqrt(_LARGEST_GAIN / max(gap, 1e-300))), min(1.0, 1.1 * most)
+                z = run.towards(z, direction, share)
+            result.bias_bound, result.correlations, result.num_sweeps = run.bias, run.correlations, run.num_sweeps
+            result.history.append(
+                {
+                    "iteration": result.num_rounds,
+                    "gap": gap,
+                    "noise": noise,
+                    "moment_error": result.moment_error,
+                    "step": share,
+                    "num_sweeps": num_sweeps,
+                    "bias_bound": run.bias,
+                    "seconds": clock.seconds(),
+                }
+            )
+            if report is not None:
+                report(result.history[-1])
+            if gap <= tol:
+                result.stopped_by = "done"
+                break
+            if gap < 3.0 * noise or (stuck and not worse and most <= 0.3):
+                num_sweeps = min(2 * num_sweeps, _MOST_SWEEPS)
+        if ball is None or result.stopped_by == "done":
+            result.v = scaling.to_v(z)
+    except OutOfTimeError:
+        result.stopped_by = "time_limit"
+    except KeyboardInterrupt:
+        result.stopped_by = "interrupt"
+    if not math.isfinite(result.gap):
+        if result.stopped_by == "time_limit":
+            raise ResourceError("the time limit ended learning before the first round was over: allow more time")
+        raise KeyboardInterrupt
+    if ball is not None:
+        result.v = ball(result.v)  # steps stay inside but for rounding
+    result.mixed = run.mixed
+    return result
+
+
+class _Run:
+    """Chains, penalties and the quadratic model of the objective."""
+
+    def __init__(
+        self, template: MarkovRandomField, chains: Chains, data: Dataset, data_term: DataTerm, scaling: Scaling,
+        ridge: float, l1: float, ball: Ball | None, certified: bool, clock: Clock,
+    ) -> None:  # fmt: skip
+        self.template, self.chains, self.data, self.data_term = template, chains, data, data_term
+        self.scaling, self.coordinates = scaling, scaling.coordinates
+        self.ridge, self.l1, self.ball, self.certified, self.clock = ridge, l1, ball, certified, clock
+        self.burn_in, self.num_sweeps, self.mixed = 4, 0, True
+        self.bias: float | None = None
+        self.correlations: dict[int, float] = {}
+        self.order = template.structure.visit_order[0].astype(np.int64)
+        self._top, self._largest = np.random.default_rng(0).standard_normal(self.coordinates.size), 1.0
+
+    def start(self, rng: np.random.Generator) -> None:
+        """Chains at rows of the data; what is missing there is drawn evenly."""
+        counts = self.template.num_states
+        chosen = rng.choice(len(self.data.states), size=self.chains.num_chains, p=self.data.weights)
+        states = self.data.states[chosen].astype(np.int64)
+        fill = np.floor(rng.random(states.shape) * counts).astype(np.int64)
+        self.chains.set_states(np.where(states == MISSING, np.minimum(fill, counts - 1), states))
+
+    # -- the gradient -------------------------------------------------------------------------------------------------
+
+    def measure(self, z: FloatArray, num_sweeps: int) -> tuple[list[FloatArray], FloatArray]:
+        """Gradients at z from either half of the sweeps, and the moments of the model."""
+        v = self.scaling.to_v(z)
+        theta = self.coordinates.to_parameters(v)
+        self.chains.load(theta)
+        if self.certified:
+            self._bound(theta, num_sweeps)
+            self._sweep(self.burn_in)
+        else:
+            self._follow()
+        observed = self.data_term.evaluate(v)[1]
+        sums = np.zeros((2, self.template.num_parameters))
+        for k in range(num_sweeps):
+            self._sweep(1)
+            sums[2 * k // num_sweeps] += self.chains.moments()
+            self.clock.check()
+        halves = [self.coordinates.from_gradient(total / (num_sweeps // 2)) for total in sums]
+        gradients = [self.scaling.pull(half - observed + self.ridge * v) for half in halves]
+        return gradients, 0.5 * (halves[0] + halves[1])
+
+    def _sweep(self, count: int) -> None:
+        self.chains.sweep(count)
+        self.num_sweeps += count
+
+    def _follow(self) -> None:
+        """Sweeps until the energies are nearly independent of what they were before the parameters changed."""
+        first, done, self.correlations = self.chains.energies()[0], 0, {}
+        for lag in _LAGS:
+            self._sweep(lag - done)
+            done = lag
+            self.clock.check()
+            self.correlations[lag] = _correlation(first, self.chains.energies()[0])
+            if self.correlations[lag] < _CORRELATED:
+                break
+        self.mixed = self.correlations[done] < _NOT_MIXED
+
+    def _bound(self, theta: FloatArray, num_sweeps: int) -> None:
+        """Sweeps after which the bias of every moment is below its Monte Carlo error, from any start."""
+        model = self.template.with_parameters(theta)
+        i, j = model.edges.T
+        error = 0.5 / math.sqrt(self.chains.num_chains * num_sweeps)
+        while True:
+            delta = bias_after(model, self.burn_in, order=self.order)
+            self.bias = float(max(delta.max(initial=0.0), np.minimum(1.0, delta[i] + delta[j]).max(initial=0.0)))
+            if self.bias <= error or self.burn_in >= 100_000:
+                return
+            self.burn_in = 1 + int(1.25 * self.burn_in)
+
+    def moment_error(self, v: FloatArray, moments: FloatArray) -> float:
+        """The largest difference between probabilities of states and pairs of the model and of the data."""
+        difference = moments - self.data_term.evaluate(v)[1]
+        return float(np.abs(self.coordinates.to_probabilities(difference)).max(initial=0.0))
+
+    # -- the step -----------------------------------------------------------------------------------------------------
+
+    def _model_here(self) -> None:
+        """The rows of the quadratic model: configurations with about the covariances of the present model.
+
+        Those of the chains have them, but are few; the data have them at the optimum. Half of the weight goes to
+        either (hidden and missing values: to the chains).
+        """
+        states = self.chains.get_states()
+        y, weights = self.coordinates.encode(states), np.full(len(states), 1.0 / len(states))
+        if self.data_term.fixed:
+            step = max(1, len(self.data.states) // _ROWS)
+            of_data = self.data.weights[::step]
+            y = np.concatenate([y, self.coordinates.encode(self.data.states[::step])])
+            weights = 0.5 * np.concatenate([weights, of_data / of_data.sum()])
+        # Single precision is plenty for a Hessian, and half the time.
+        self._y, self._weights = y.astype(np.float32), weights.astype(np.float32)
+        # Rows are fewer than what a full covariance needs: something in proportion is added to its diagonal.
+        self._shrink = min(1.0, 1.5 * self.coordinates.size / (self.coordinates.size + 1.0 / float((weights**2).sum())))
+        if self.ball is None and not self.l1:
+            return
+        for _ in range(30):
+            before, self._largest = self._largest, float(np.linalg.norm(self._top))
+            if abs(self._largest - before) < 0.01 * before:
+                break
+            self._top = self._apply(self._top / self._largest)
+        self._largest *= 1.1
+
+    def _apply(self, direction: FloatArray) -> FloatArray:
+        """The Hessian times a direction, in scaled coordinates."""
+        d, y, weights = self.coordinates.num_contrasts, self._y, self._weights
+        v = self.scaling.to_v(direction)
+        matrix, linear = self.coordinates.matrix(v).astype(np.float32), v[:d].astype(np.float32)
+        energies = y @ linear + np.float32(0.5) * np.einsum("rk,rk->r", y @ matrix, y)
+        energies = weights * (energies - weights @ energies)
+        image = self.coordinates.gather(energies @ y, y.T @ (energies[:, None] * y)).astype(np.float64)
+        return self.scaling.pull(image + self.ridge * v) + self._shrink * direction
+
+    def solve(self, z: FloatArray, gradient: FloatArray) -> tuple[FloatArray, float]:
+        """The step to the least value of the quadratic model, and what it gains there."""
+        self._model_here()
+        if self.ball is None and not self.l1:
+            step = -self._conjugate(gradient)
+            return step, -0.5 * float(gradient @ step)
+        return self._proximal(z, gradient)
+
+    def towards(self, z: FloatArray, direction: FloatArray, share: float) -> FloatArray:
+        """A part of a step; tables that a whole one makes 0 are 0 at once."""
+        new = z + share * direction
+        if self.l1:
+            d = self.coordinates.num_contrasts
+            new[d:][np.abs(z[d:] + direction[d:]) <= 1e-12] = 0.0
+        return new
+
+    def noise(self, half_difference: FloatArray) -> float:
+        """What noise alone would promise."""
+        if self.ball is None and not self.l1:
+            return 0.5 * float(half_difference @ self._conjugate(half_difference, _SOLVER_STEPS // 4))
+        return 0.5 * float(half_difference @ half_difference) / (1.0 + self._shrink)
+
+    def _conjugate(self, gradient: FloatArray, num_steps: int = _SOLVER_STEPS) -> FloatArray:
+        """The inverse of the Hessian times a gradient, by conjugate gradients."""
+        x, residual = np.zeros(len(gradient)), gradient.copy()
+        towards, size = residual.copy(), float(residual @ residual)
+        enough = 1e-3 * size
+        for _ in range(num_steps):
+            if size <= enough or size == 0.0:
+                break
+            image = self._apply(towards)
+            length = size / float(towards @ image)
+            x += length * towards
+            residual -= length * image
+            before, size = size, float(residual @ residual)
+            towards = residual + size / before * towards
+            self.clock.check()
+        return x
+
+    def _proximal(self, z: FloatArray, gradient: FloatArray) -> tuple[FloatArray, float]:
+        """The same with an l1 term or a set, by accelerated proximal steps on the quadratic model."""
+        at, ahead, t = z, z, 1.0
+        for _ in range(2 * _SOLVER_STEPS):
+            self.clock.check()
+            slope = gradient + self._apply(ahead - z)
+            new = self._backward(ahead - slope / self._largest)
+            if float((ahead - new) @ (new - at)) > 0.0:
+                t = 1.0
+            later = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * t * t))
+            moved, ahead = new - at, new + (t - 1.0) / later * (new - at)
+            at, t = new, later
+            if float(moved @ moved) <= 1e-6 * float((at - z) @ (at - z)):
+                break
+        step = at - z
+        gain = -float(gradient @ step) - 0.5 * float(step @ self._apply(step)) - self._cost(at) + self._cost(z)
+        return step, max(0.0, gain)
+
+    def _cost(self, z: FloatArray) -> float:
+        return self.l1 * float(table_norms(self.coordinates, self.scaling.to_v(z)).sum()) if self.l1 else 0.0
+
+    def _backward(self, z: FloatArray) -> FloatArray:
+        if self.ball is not None:
+            return self.scaling.from_v(self.ball(self.scaling.to_v(z)))
+        d = self.coordinates.num_contrasts
+        return shrink_tables(self.coordinates, z, self.l1 * self.scaling.scales[d:] / self._largest)
+
+
+def _correlation(a: FloatArray, b: FloatArray) -> float:
+    spread = float(a.std() * b.std())
+    return 0.0 if spread == 0.0 else float(np.mean((a - a.mean()) * (b - b.mean()))) / spread

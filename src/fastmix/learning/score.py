@@ -1,0 +1,419 @@
+"""``score``: the log-likelihood of data under a model, with a standard error where log Z has to be sampled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastmix._checks import check_choice, check_count, check_positive, choose_seed
+from fastmix._clock import Clock, OutOfTimeError
+from fastmix.chains.annealing import Annealing, systematic
+from fastmix.chains.base import Chains, make_chains
+from fastmix.chains.cpu import CpuChains
+from fastmix.errors import ModelError, ResourceError
+from fastmix.exact.solver import plan_exact
+from fastmix.learning.coordinates import Coordinates
+from fastmix.learning.data import MISSING, Dataset, read_data
+from fastmix.learning.objectives import DataTerm, Enumerated, PseudoLikelihood
+from fastmix.model import MarkovRandomField, check_model
+from fastmix.results import Status, jsonable, provenance
+
+__all__ = ["LogZ", "ScoreResult", "log_normaliser", "make_pool", "score"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_MOST_CONFIGURATIONS = 1 << 22
+_EXACT_SECONDS = 20.0  # that exact log Z may take where nothing was asked for
+_PILOT = 60  # models on the way of the first, short run, which finds where to put those of the next
+_GROUPS = 32  # of chains, for standard errors
+_DISAGREE = 4.0  # standard errors between the two directions from which on they do not agree
+_RELIABLE = 0.1  # standard error of log Z above which a status cannot be ok
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreResult:
+    """How probable data are under a model.
+
+    Attributes
+    ----------
+    model : MarkovRandomField
+    log_likelihood : float
+        Mean over the rows of log p(x); missing values are summed over.
+    std_error : float
+        Its standard error because of log Z; 0 where log Z is exact.
+    std_error_data : float
+        Standard error of the mean over the rows, as a sample of all that could have been.
+    per_row : float array (rows,)
+        Log-likelihood of every row.
+    log_z, log_z_std_error : float
+    log_z_method : str
+        ``enumeration``, ``junction tree``, ``annealing`` (in both directions).
+    log_z_bracket : (float, float) or None
+        Estimates of log Z by annealing from the independent model to this one, which err downwards, and back, which err
+        upwards.
+    pseudo_log_likelihood : float or None
+        Mean over the rows of ``sum_i log p(x_i | x_others)``; None where values are missing.
+    conditional_log_likelihood : float or None
+        Mean over the rows of the log-probability of the ``target`` variables given the others.
+    num_rows : int
+    status : Status
+        ``not_mixed`` where the two directions disagree, or the standard error is large.
+    stats, provenance : mapping
+    """
+
+    model: MarkovRandomField
+    log_likelihood: float
+    std_error: float
+    std_error_data: float
+    per_row: FloatArray
+    log_z: float
+    log_z_std_error: float
+    log_z_method: str
+    log_z_bracket: tuple[float, float] | None
+    pseudo_log_likelihood: float | None
+    conditional_log_likelihood: float | None
+    num_rows: int
+    status: Status
+    stats: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        error = f" +- {self.std_error:.2g}" if self.std_error else ""
+        text = f"log_likelihood={self.log_likelihood:.6g}{error}, status={str(self.status)!r}, {self.num_rows:,} rows"
+        return f"ScoreResult({text})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result without rows and model as plain data, the shape of the command line's JSON."""
+        names = (
+            "log_likelihood", "std_error", "std_error_data", "log_z", "log_z_std_error", "log_z_method",
+            "log_z_bracket", "pseudo_log_likelihood", "conditional_log_likelihood", "num_rows",
+        )  # fmt: skip
+        facts = {name: jsonable(getattr(self, name)) for name in names}
+        return {
+            "status": str(self.status),
+            **facts,
+            "seconds": self.stats.get("seconds"),
+            "stats": jsonable(dict(self.stats)),
+            "provenance": jsonable(dict(self.provenance)),
+        }
+
+
+def score(
+    model: MarkovRandomField,
+    data: Any,
+    *,
+    weights: ArrayLike | None = None,
+    target: Sequence[int | str] | None = None,
+    method: Literal["auto", "exact", "annealing"] = "auto",
+    tol: float = 0.01,
+    num_chains: int = 1024,
+    seed: int | None = None,
+    time_limit: float | None = None,
+    backend: str = "cpu",
+) -> ScoreResult:
+    """A :class:`ScoreResult`: the mean log-likelihood of data under a model.
+
+    Log Z is exact where the model is small or of low treewidth. Else chains are annealed from the independent model
+    with the marginals of the data to this one, and back; both directions together (Bennett's acceptance ratio) give
+    log Z with a standard error, and either of them an estimate of its own, which must agree.
+
+    Parameters
+    ----------
+    model : MarkovRandomField
+    data
+        As for :func:`fastmix.learn`; states that the model does not know are an error.
+    weights : array_like (rows,), optional
+    target : sequence of variables, optional
+        Numbers or names; also the conditional log-likelihood of these given all others. They may not have more than
+        65,536 joint states where they depend on each other.
+    method : {"auto", "exact", "annealing"}
+        How to find log Z.
+    tol : float
+        Standard error of log Z to reach; the annealing is made slower until then.
+    num_chains : int
+        Of the annealing.
+    seed, time_limit, backend
+        As for :func:`fastmix.sample`.
+
+    Raises
+    ------
+    ModelError
+        If the data do not fit the model.
+    ResourceError
+        If ``method="exact"`` needs too much memory, or missing values have too many joint states.
+
+    Examples
+    --------
+    >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.5)
+    >>> result = score(model, [[0, 0], [1, 1], [0, 1]])
+    >>> round(result.log_likelihood, 4), round(result.pseudo_log_likelihood, 4), result.log_z_method
+    (-1.3397, -1.2932, 'enumeration')
+    """
+    clock = Clock(time_limit)
+    check_model(model)
+    check_choice("method", method, ("auto", "exact", "annealing"))
+    check_positive("tol", tol)
+    check_count("num_chains", num_chains, least=2 * _GROUPS)
+    table = read_data(data, weights=weights, model=model)
+    seed = choose_seed(seed)
+    merged, where = table.merged()
+    masses, conditional = log_masses(model, merged), None
+    if target is not None:
+        chosen = [model.variable_index(i) for i in target]
+        if merged.has_missing:
+            raise ModelError("target needs data without missing values")
+        hidden = merged.states.copy()
+        hidden[:, chosen] = MISSING
+        conditional = float(merged.weights @ (masses - log_masses(model, replace(merged, states=hidden))))
+    pseudo = None
+    if not table.has_missing:
+        pseudo = float(merged.weights @ pseudo_log_likelihoods(model, merged))
+    answer = log_normaliser(
+        model, merged, method=method, tol=tol, num_chains=num_chains, seed=seed, clock=clock, backend=backend
+    )
+    rows = (masses - answer.log_z)[where]
+    mean = float(table.weights @ rows)
+    effective = 1.0 / float((table.weights**2).sum())
+    spread = float(table.weights @ (rows - mean) ** 2) if np.isfinite(rows).all() else math.inf
+    return ScoreResult(
+        model=model,
+        log_likelihood=mean,
+        std_error=answer.std_error,
+        std_error_data=math.sqrt(spread / max(1.0, effective - 1.0)),
+        per_row=rows,
+        log_z=answer.log_z,
+        log_z_std_error=answer.std_error,
+        log_z_method=answer.method,
+        log_z_bracket=answer.bracket,
+        pseudo_log_likelihood=pseudo,
+        conditional_log_likelihood=conditional,
+        num_rows=table.num_rows,
+        status=answer.status,
+        stats={**answer.stats, **clock.stats()},
+        provenance=provenance(
+            model, seed=seed, device=answer.device, method=method, tol=tol, num_chains=num_chains, backend=backend
+        ),
+    )
+
+
+def log_masses(model: MarkovRandomField, data: Dataset) -> FloatArray:
+    """Log of the unnormalised mass of every row, missing values summed over."""
+    if not data.has_missing:
+        return np.asarray(model.log_weight(data.states))
+    result = np.empty(len(data.states))
+    whole = (data.states != MISSING).all(axis=1)
+    result[whole] = model.log_weight(data.states[whole])
+    if model.has_forbidden:
+        raise ModelError("missing values cannot be summed over where the model has forbidden states or pairs")
+    coordinates = Coordinates(model.structure)
+    v, constant = coordinates.from_parameters(model.parameters)
+    matrix = coordinates.matrix(v)
+    for pattern in DataTerm(coordinates, data).patterns:
+        result[pattern.rows] = pattern.log_masses(v, matrix) + constant + model.log_constant
+    return result
+
+
+def pseudo_log_likelihoods(model: MarkovRandomField, data: Dataset) -> FloatArray:
+    """``sum_i log p(x_i | x_others)`` of every row."""
+    if not model.has_forbidden:
+        coordinates = Coordinates(model.structure)
+        return PseudoLikelihood(coordinates, data).rows(coordinates.from_parameters(model.parameters)[0])[0]
+    result = np.zeros(len(data.states))
+    with np.errstate(divide="ignore"):
+        for i in range(model.num_variables):
+            result += np.log(model.conditional(i, data.states)[np.arange(len(result)), data.states[:, i]])
+    return result
+
+
+# -- log Z ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LogZ:
+    """Log Z, its standard error, and how it was found."""
+
+    log_z: float
+    std_error: float = 0.0
+    method: str = "enumeration"
+    bracket: tuple[float, float] | None = None
+    status: Status = Status.OK
+    device: str = "cpu"
+    stats: Mapping[str, Any] = field(default_factory=dict)
+
+
+def log_normaliser(
+    model: MarkovRandomField,
+    data: Dataset,
+    *,
+    method: str = "auto",
+    tol: float = 0.01,
+    num_chains: int = 1024,
+    seed: int = 0,
+    clock: Clock | None = None,
+    backend: str = "cpu",
+) -> LogZ:
+    """Log Z of a model, exact where that is feasible, else by annealing from the independent model of the data."""
+    clock = Clock() if clock is None else clock
+    if method != "annealing":
+        exact = _exact(model, clock, asked=method == "exact")
+        if exact is not None:
+            return exact
+    if model.has_forbidden:
+        raise ResourceError("log Z of a model with forbidden states or pairs needs exact inference, which is too large")
+    return _annealed(model, data, tol, num_chains, seed, clock, backend)
+
+
+def _exact(model: MarkovRandomField, clock: Clock, *, asked: bool) -> LogZ | None:
+    few = float(np.log2(model.num_states).sum()) <= math.log2(_MOST_CONFIGURATIONS) + 1e-9
+    if few and not model.has_forbidden:
+        coordinates = Coordinates(model.structure)
+        v, constant = coordinates.from_parameters(model.parameters)
+        return LogZ(Enumerated(coordinates).evaluate(v)[0] + constant + model.log_constant)
+    try:
+        plan = plan_exact(model, clock=clock)
+        if not asked and plan.seconds > min(_EXACT_SECONDS, 0.3 * clock.left()):
+            return None
+        return LogZ(float(plan.run(clock).log_z or 0.0), method="junction tree")
+    except ResourceError:
+        if asked:
+            raise
+        return None
+
+
+def make_pool(
+    model: MarkovRandomField, backend: str, *, num_chains: int, seed: int, num_threads: int | None = None
+) -> tuple[Chains, str]:
+    """Chains on the graph of a model whose parameters change, and what they run on in words."""
+
+    def make_cpu() -> Chains:
+        return CpuChains(model.structure, num_chains=num_chains, seed=seed, num_threads=num_threads, steady=False)
+
+    def make_cuda() -> Chains:
+        from fastmix.chains.cuda.chains import CudaChains
+
+        return CudaChains(model.structure, num_chains=num_chains, seed=seed, estimator=None)
+
+    return make_chains(backend, make_cpu, make_cuda)
+
+
+def _independent(model: MarkovRandomField, data: Dataset) -> FloatArray:
+    """Parameters of the independent model with the (smoothed) marginals of the data; its log Z is 0."""
+    theta = np.zeros(model.num_parameters)
+    for i, count in enumerate(model.num_states.tolist()):
+        seen = data.states[:, i] != MISSING
+        counts = np.bincount(data.states[seen, i], data.weights[seen], minlength=count)
+        shares = counts / counts.sum() if counts.any() else np.full(count, 1.0 / count)
+        theta[model.unary_offsets[i] : model.unary_offsets[i + 1]] = np.log(0.99 * shares + 0.01 / count)
+    return theta
+
+
+def _draw_independent(
+    model: MarkovRandomField, theta: FloatArray, num_chains: int, rng: np.random.Generator
+) -> IntArray:
+    states = np.empty((num_chains, model.num_variables), dtype=np.int64)
+    for i in range(model.num_variables):
+        p = np.exp(theta[model.unary_offsets[i] : model.unary_offsets[i + 1]])
+        states[:, i] = np.minimum(np.searchsorted(np.cumsum(p), rng.random(num_chains)), len(p) - 1)
+    return states
+
+
+def _annealed(
+    model: MarkovRandomField, data: Dataset, tol: float, num_chains: int, seed: int, clock: Clock, backend: str
+) -> LogZ:
+    thetas = np.stack([_independent(model, data), model.parameters])
+    chains, device = make_pool(model, backend, num_chains=num_chains, seed=seed)
+    chains.clock = clock
+    rng = np.random.default_rng([seed, 1])
+    steps = np.linspace(0.0, 1.0, _PILOT + 1)
+    result: LogZ | None = None
+    rounds = 0
+    try:
+        while True:
+            forward, spreads = _move(chains, model, thetas, steps, rng, back=False)
+            if rounds:
+                chosen, _ = systematic(forward[None], rng)
+                chains.take(chosen.reshape(-1))
+                chains.load(thetas, np.array([[0.0, 1.0]]))
+                chains.sweep(max(20, len(steps) // 4))
+                backward, _ = _move(chains, model, thetas, steps, rng, back=True)
+                result = _combine(forward, backward, len(steps) - 1, device)
+                good = result.std_error <= tol and result.status is Status.OK
+                if good or clock.past(0.3) or len(steps) > 10_000:
+                    break
+            rounds += 1
+            # The next models are closer together where the log-weights of the chains differ more.
+            lengths = np.concatenate([[0.0], np.cumsum(np.maximum(spreads, 1e-3 * spreads.max()) * np.diff(steps))])
+            count = 300 if rounds == 1 else 2 * (len(steps) - 1)
+            if rounds > 1 and result is not None and result.std_error > 2 * tol:
+                count *= 2
+            steps = np.interp(np.linspace(0.0, lengths[-1], count + 1), lengths, steps)
+    except OutOfTimeError:
+        if result is None:
+            raise ResourceError("the time limit ended the annealing before log Z was known: allow more time") from None
+        result = replace(result, status=Status.TIME_LIMIT if result.status is Status.OK else result.status)
+    low, high = result.bracket or (math.nan, math.nan)
+    k = model.log_constant
+    return replace(result, log_z=result.log_z + k, bracket=(low + k, high + k))
+
+
+def _move(
+    chains: Chains,
+    model: MarkovRandomField,
+    thetas: FloatArray,
+    steps: FloatArray,
+    rng: np.random.Generator,
+    *,
+    back: bool,
+) -> tuple[FloatArray, FloatArray]:
+    """Log-weights (C,) of chains that go from one end to the other, and spreads of the log-odds on the way."""
+    path = steps[::-1] if back else steps
+    if not back:
+        chains.set_states(_draw_independent(model, thetas[0], chains.num_chains, rng))
+    run = Annealing(chains, thetas, [1.0 - path[0], path[0]])
+    spreads = np.empty(len(path) - 1)
+    for k, share in enumerate(path[1:]):
+        before = run.log_weights.copy()
+        run.move([1.0 - share, share])
+        spreads[k] = np.std(run.log_weights - before) / max(1e-12, abs(path[k + 1] - path[k]))
+    return run.log_weights, spreads
+
+
+def _log_mean(log_weights: FloatArray) -> float:
+    top = float(log_weights.max())
+    return top + math.log(float(np.mean(np.exp(log_weights - top))))
+
+
+def _bennett(forward: FloatArray, backward: FloatArray) -> float:
+    """Log Z_1 / Z_0 from log-weights of both directions: the root of Bennett's equation."""
+    low, high = sorted((_log_mean(forward), -_log_mean(backward)))
+    low, high = low - 5.0, high + 5.0
+    for _ in range(60):
+        guess = 0.5 * (low + high)
+        up = np.exp(-np.logaddexp(0.0, guess - forward)).mean()  # f(w - guess), from the first model
+        down = np.exp(-np.logaddexp(0.0, -guess - backward)).mean()
+        low, high = (guess, high) if up > down else (low, guess)
+    return 0.5 * (low + high)
+
+
+def _combine(forward: FloatArray, backward: FloatArray, num_models: int, device: str) -> LogZ:
+    value = _bennett(forward, backward)
+    groups = np.arange(len(forward)) * _GROUPS // len(forward)
+    left_out = []
+    for g in range(_GROUPS):
+        f, b = forward[groups != g], backward[groups != g]
+        left_out.append((_bennett(f, b), _log_mean(f), -_log_mean(b)))
+    errors = np.sqrt((_GROUPS - 1) * np.var(left_out, axis=0))
+    lower, upper = _log_mean(forward), -_log_mean(backward)
+    apart = abs(upper - lower) / max(1e-12, math.hypot(errors[1], errors[2]))
+    sure = errors[0] <= _RELIABLE and (apart <= _DISAGREE or abs(upper - lower) < 1e-3)
+    effective = float(np.exp(2 * _log_mean(forward) - _log_mean(2 * forward)))
+    stats: dict[str, Any] = {"num_models": num_models, "num_chains": len(forward), "effective_share": effective}
+    stats["std_errors_of_both_directions"] = [float(errors[1]), float(errors[2])]
+    status = Status.OK if sure else Status.NOT_MIXED
+    return LogZ(value, float(errors[0]), "annealing", (lower, upper), status, device, stats)

@@ -1,0 +1,106 @@
+"""A density estimator with the interface of scikit-learn (extra ``sklearn``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastmix._checks import check_count, choose_seed, require
+from fastmix.errors import ResourceError
+from fastmix.exact import draw_exact
+from fastmix.learning.data import read_data
+from fastmix.learning.learn import learn
+from fastmix.learning.score import log_masses, log_normaliser
+from fastmix.methods.sampler import sample
+
+_base = require("sklearn.base", extra="sklearn", purpose="estimators", library="scikit-learn")
+
+__all__ = ["MarkovRandomFieldEstimator"]
+
+
+class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # type: ignore[name-defined]
+    """A Markov random field fitted to rows of states, by :func:`fastmix.learn`.
+
+    Parameters
+    ----------
+    edges, objective, moments, within, ridge, l1, num_states, num_chains, tol, max_iter, time_limit, backend
+        As for :func:`fastmix.learn`. Penalties are numbers: a grid search chooses them. Give ``num_states`` for
+        cross-validation where a fold may lack a state.
+    random_state : int, optional
+        The seed.
+
+    Attributes
+    ----------
+    result_ : LearnResult
+    model_ : MarkovRandomField
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)  # doctest: +SKIP
+    >>> estimator = MarkovRandomFieldEstimator(ridge=1e-3).fit(rng.integers(0, 2, size=(100, 4)))  # doctest: +SKIP
+    >>> estimator.sample(5, random_state=0).shape  # doctest: +SKIP
+    (5, 4)
+    """
+
+    def __init__(
+        self,
+        *,
+        edges: Any = "complete",
+        objective: Any = "likelihood",
+        moments: Any = "auto",
+        within: Any = None,
+        ridge: float = 1e-3,
+        l1: float = 0.0,
+        num_states: Any = None,
+        num_chains: int | None = None,
+        tol: float | None = None,
+        max_iter: int | None = None,
+        time_limit: float | None = None,
+        backend: str = "cpu",
+        random_state: int | None = None,
+    ) -> None:
+        self.edges, self.objective, self.moments, self.within = edges, objective, moments, within
+        self.ridge, self.l1, self.num_states, self.num_chains = ridge, l1, num_states, num_chains
+        self.tol, self.max_iter, self.time_limit, self.backend = tol, max_iter, time_limit, backend
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> MarkovRandomFieldEstimator:  # noqa: ARG002
+        """The estimator, fitted to rows (cases, variables) of states; y is ignored."""
+        options = {name: value for name, value in self.get_params(deep=False).items() if name != "random_state"}
+        self.result_ = learn(X, weights=sample_weight, seed=self.random_state, **options)
+        self.model_ = self.result_.model
+        self.n_features_in_ = self.model_.num_variables
+        if self.model_.variable_names is not None:
+            self.feature_names_in_ = np.array(self.model_.variable_names, dtype=object)
+        # The independent model that annealing begins at needs marginals: those of the training data.
+        self._log_z: float | None = None
+        self._marginals = read_data(X, weights=sample_weight, model=self.model_).merged()[0]
+        return self
+
+    def score_samples(self, X: Any) -> NDArray[np.float64]:
+        """Log-likelihood of every row, missing values summed over."""
+        if self._log_z is None:
+            seed = self.result_.seed
+            self._log_z = log_normaliser(self.model_, self._marginals, seed=seed, backend=self.backend).log_z
+        table, where = read_data(X, model=self.model_, name="X").merged()
+        return np.asarray((log_masses(self.model_, table) - self._log_z)[where])
+
+    def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002
+        """Mean log-likelihood of the rows."""
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples: int = 1, random_state: int | None = None) -> NDArray[np.int64]:
+        """Configurations (n_samples, variables) as state numbers: exact draws where feasible, else from chains."""
+        check_count("n_samples", n_samples, least=1)
+        seed = choose_seed(random_state)
+        try:
+            return np.asarray(draw_exact(self.model_, num_draws=n_samples, seed=seed))
+        except ResourceError:
+            chains = min(n_samples, 256)
+            each = -(-n_samples // chains)
+            run = sample(self.model_, num_chains=chains, num_sweeps=50 * each, num_draws=each, seed=seed)
+            assert run.draws is not None
+            return run.draws.reshape(-1, self.model_.num_variables)[:n_samples].astype(np.int64)

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+from fastmix import MarkovRandomField, ModelError
+from fastmix.learning.data import read_data
+
+
+def model_of(data: Any) -> MarkovRandomField:
+    table = read_data(data)
+    return MarkovRandomField(
+        table.num_states, np.zeros(int(table.num_states.sum())), np.zeros((0, 2), int), np.zeros(0),
+        variable_names=table.variable_names, state_names=table.state_names,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [[0, 1, 2], [1, -1, 0]],
+        [[0, 1, 2], [1, None, 0]],
+        np.array([[0.0, 1.0, 2.0], [1.0, np.nan, 0.0]]),
+        np.array([[0, 1, 2], [1, -1, 0]], dtype=np.int8),
+        np.ma.masked_array([[0, 1, 2], [1, 9, 0]], mask=[[0, 0, 0], [0, 1, 0]]),
+    ],
+)
+def test_arrays(data: Any) -> None:
+    table = read_data(data)
+    assert table.states.tolist() == [[0, 1, 2], [1, -1, 0]]
+    assert table.num_states.tolist() == [2, 2, 3]
+    assert table.weights.tolist() == [0.5, 0.5]
+    assert table.has_missing
+    assert table.variable_names is None
+    assert "2 rows of 3 variables, with missing" in repr(table)
+
+
+def test_booleans_and_sparse_matrices_are_binary() -> None:
+    dense = np.array([[True, False], [False, False]])
+    for data in (dense, sparse.csr_array(dense), sparse.coo_matrix(dense.astype(float))):
+        table = read_data(data)
+        assert table.states.tolist() == [[1, 0], [0, 0]]
+        assert table.num_states.tolist() == [2, 2]
+    with pytest.raises(ModelError, match="0 and 1 as a sparse matrix, got 3"):
+        read_data(sparse.csr_array([[0, 3]]))
+
+
+def test_frames_keep_names_and_states() -> None:
+    frame = pd.DataFrame(
+        {
+            "colour": ["red", "blue", None, "red"],
+            "size": pd.Categorical(["s", "l", "m", "s"], categories=["s", "m", "l", "xl"]),
+            "count": [10, 2, 2, np.nan],
+            "flag": [True, False, True, True],
+        }
+    )
+    table = read_data(frame)
+    assert table.variable_names == ("colour", "size", "count", "flag")
+    assert table.state_names == (("blue", "red"), ("s", "m", "l", "xl"), ("2", "10"), ("False", "True"))
+    assert table.states.tolist() == [[1, 0, 1, 1], [0, 2, 0, 0], [-1, 1, 0, 1], [1, 0, -1, 1]]
+    model = model_of(frame)
+    again = read_data(frame[["flag", "count", "size", "colour"]], model=model)
+    assert again.states.tolist() == table.states.tolist()
+
+
+def test_unseen_states_and_columns_are_named() -> None:
+    model = model_of(pd.DataFrame({"colour": ["red", "blue"], "size": ["s", "l"]}))
+    with pytest.raises(ModelError, match="does not know in column 'colour': 'green'"):
+        read_data(pd.DataFrame({"colour": ["green"], "size": ["s"]}), model=model)
+    with pytest.raises(ModelError, match="no column for 'size' and columns that the model does not have: 'weight'"):
+        read_data(pd.DataFrame({"colour": ["red"], "weight": ["s"]}), model=model)
+    with pytest.raises(ModelError, match="below 2 in column 'colour', got 2 in row 1"):
+        read_data([[0, 0], [2, 0]], model=model)
+    assert read_data([["red", "l"]], model=model).states.tolist() == [[1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([[0, 1], [1]], "must be a table of states"),
+        ([0, 1], r"got shape \(2,\)"),
+        (np.zeros((0, 3)), "at least one row and one column"),
+        (np.zeros((3, 0)), "at least one row and one column"),
+        ([[0.5, 1.0]], "got 0.5 in row 0, column 0; put a measured"),
+        ([[0, -2]], "-1 for a missing value, got -2 in row 0, column 1"),
+        ([[0, np.inf]], "got inf in row 0, column 1"),
+        ([[0, np.nan], [1, np.nan]], "only missing ones in column 1"),
+        ([["a", None]], "only missing ones in column 1"),
+        ([[0, 5000]], "states below 1000"),
+        (np.array([[1 + 2j]]), "must hold states"),
+        (np.array([["2020-01-01"]], dtype="M8[D]"), "must hold states"),
+        (pd.DataFrame({"x": np.arange(2000) / 7}), "at most 1000 categories"),
+        (pd.Series([1, 2]), "must be a frame"),
+    ],
+)
+def test_what_is_no_table_of_states_is_refused(data: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        read_data(data)
+
+
+def test_weights() -> None:
+    table = read_data([[0, 1], [1, 1], [0, 0]], weights=[1, 0, 3])
+    assert table.states.tolist() == [[0, 1], [0, 0]]
+    assert table.weights.tolist() == [0.25, 0.75]
+    for weights, message in (([1, 2], "one for each row"), ([1, -1, 1], "none negative"), ([0, 0, 0], "some positive")):
+        with pytest.raises(ModelError, match=message):
+            read_data([[0, 1], [1, 1], [0, 0]], weights=weights)
+
+
+def test_equal_rows_are_joined() -> None:
+    rng = np.random.default_rng(0)
+    states = rng.integers(-1, 3, size=(500, 4))
+    table = read_data(states, weights=rng.random(500))
+    merged, where = table.merged()
+    assert len(np.unique(merged.states, axis=0)) == len(merged.states) < 256
+    assert np.array_equal(merged.states[where], table.states)
+    np.testing.assert_allclose(merged.weights, np.bincount(where, table.weights))
+
+
+def test_state_counts_can_be_given() -> None:
+    assert read_data([[0, 1]], num_states=[3, 2]).num_states.tolist() == [3, 2]
+    assert read_data([[0, 1]], num_states=4).num_states.tolist() == [4, 4]
+    with pytest.raises(ModelError, match="below 2 in column 1, got 2 in row 0"):
+        read_data([[0, 2]], num_states=2)
+    with pytest.raises(ModelError, match="left out for data of categories"):
+        read_data([["a"]], num_states=2)

@@ -1,0 +1,410 @@
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fastmix
+from fastmix import MarkovRandomField, ModelError, NormBall, ResourceError, Status, UnfitMethodError, learn
+from fastmix.exact import draw_exact
+from fastmix.graphs import complete_edges
+from fastmix.learning.coordinates import Coordinates
+from fastmix.learning.data import read_data
+from fastmix.learning.learn import stability
+from fastmix.learning.structure import chow_liu, edge_gains
+from fastmix.theory.certificates import bias_after
+from fastmix.theory.dependency import dependency_matrix
+from fastmix.theory.norms import matrix_norm
+
+DEBD = Path("/work/shared/data/debd")
+
+
+def draws(model: MarkovRandomField, count: int, seed: int = 0) -> np.ndarray:
+    return np.asarray(draw_exact(model, num_draws=count, seed=seed))
+
+
+def mixed_model(seed: int = 0, scale: float = 0.6) -> MarkovRandomField:
+    rng = np.random.default_rng(seed)
+    counts, edges = [2, 3, 2, 4], complete_edges(4)
+    tables = [scale * rng.standard_normal((counts[i], counts[j])) for i, j in edges]
+    return MarkovRandomField.from_tables([scale * rng.standard_normal(k) for k in counts], edges, tables)
+
+
+def debd(name: str, part: str) -> np.ndarray:
+    path = DEBD / f"{name}.{part}.csv.xz"
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    with lzma.open(path, "rt") as file:
+        return np.loadtxt(file, delimiter=",", dtype=np.int8)
+
+
+@pytest.fixture(scope="module")
+def sample() -> np.ndarray:
+    return draws(mixed_model(), 20_000)
+
+
+# -- objectives -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"objective": "pseudo-likelihood"}, {"moments": "sampled"}])
+def test_parameters_are_recovered(sample: np.ndarray, options: dict[str, Any]) -> None:
+    model = mixed_model()
+    result = learn(sample, ridge=1e-6, seed=1, **options)
+    assert result.status is Status.OK
+    assert result.model.num_states.tolist() == [2, 3, 2, 4]
+    coordinates = Coordinates(model.structure)
+    true, _ = coordinates.from_parameters(model.parameters)
+    found, _ = coordinates.from_parameters(result.model.parameters)
+    assert np.abs(true - found).max() < 0.35  # rare states: five standard errors of the largest
+    gap = fastmix.score(result.model, sample).log_likelihood - fastmix.score(model, sample).log_likelihood
+    assert gap > -1e-4
+
+
+def test_exact_moments_are_those_of_the_data(sample: np.ndarray) -> None:
+    result = learn(sample, ridge=0.0)
+    assert result.moment_error is not None
+    assert result.moment_error < 1e-5
+    answer = fastmix.infer(result.model, method="exact")
+    np.testing.assert_allclose(answer.marginal(1), np.bincount(sample[:, 1]) / len(sample), atol=1e-5)
+
+
+def test_sampled_likelihood_comes_close_to_the_exact_one(sample: np.ndarray) -> None:
+    exact, sampled = learn(sample), learn(sample, moments="sampled", seed=3)
+    assert (exact.moments, sampled.moments) == ("enumeration", "sampled")
+    assert sampled.value is None
+    scores = [fastmix.score(r.model, sample).log_likelihood for r in (exact, sampled)]
+    assert scores[0] - scores[1] < 1e-3
+    assert sampled.history[-1]["gap"] <= 2e-3
+    assert sampled.stats["num_sweeps"] > 0
+
+
+def test_a_tree_uses_the_junction_tree() -> None:
+    n = 30
+    model = MarkovRandomField.ising([(i, i + 1) for i in range(n - 1)], 0.6, 0.1)
+    result = learn(draws(model, 5000), edges=model.edges, ridge=1e-6)
+    assert (result.moments, result.status) == ("junction tree", Status.OK)
+    couplings = [result.model.table(i, i + 1)[0, 0] for i in range(n - 1)]
+    np.testing.assert_allclose(couplings, 0.6, atol=0.09)
+
+
+def test_the_same_seed_gives_the_same_bits(sample: np.ndarray) -> None:
+    first, second = (learn(sample[:500], moments="sampled", seed=5) for _ in range(2))
+    assert first.model == second.model
+    assert first.model != learn(sample[:500], moments="sampled", seed=6).model
+
+
+def test_weights_count_as_repeated_rows(sample: np.ndarray) -> None:
+    rows, counts = np.unique(sample, axis=0, return_counts=True)
+    whole, weighted = learn(sample, ridge=0.01, tol=1e-8), learn(rows, weights=counts, ridge=0.01, tol=1e-8)
+    np.testing.assert_allclose(whole.model.parameters, weighted.model.parameters, atol=1e-5)
+
+
+# -- sets and penalties ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("norm", ["spectral", "inf"])
+@pytest.mark.parametrize("options", [{}, {"objective": "pseudo-likelihood"}, {"moments": "sampled"}])
+def test_models_stay_within_the_ball(sample: np.ndarray, norm: Any, options: dict[str, Any]) -> None:
+    result = learn(sample[:2000], within=NormBall(norm, 0.4), seed=0, **options)
+    matrix = dependency_matrix(result.model, bound="range")
+    assert matrix_norm(matrix, norm) <= 0.4 + 1e-9
+    assert result.norms[norm] <= 0.4
+    assert result.status is Status.OK
+    free = learn(sample[:2000], **options)
+    assert free.norms[norm] > 0.4
+    scores = [fastmix.score(r.model, sample[:2000]).log_likelihood for r in (free, result)]
+    assert scores[0] > scores[1]
+    if options.get("moments") == "sampled":
+        assert result.bias_bound is not None
+        assert result.bias_bound < 0.01
+
+
+def test_the_constrained_optimum_is_one() -> None:
+    # Against small moves that stay inside, by projection, of the exact objective.
+    rows = draws(mixed_model(scale=1.0), 500)
+    ball = NormBall("inf", 0.5)
+    result = learn(rows, within=ball, ridge=0.01)
+    best, rng = _penalised(result.model, rows), np.random.default_rng(0)
+    for _ in range(20):
+        moved = result.model.with_parameters(
+            result.model.parameters + 0.02 * rng.standard_normal(result.model.num_parameters)
+        )
+        inside = fastmix.project(moved, norm_bound=0.5, norm="inf").model
+        coordinates = Coordinates(inside.structure)
+        v, _ = coordinates.from_parameters(inside.parameters)
+        assert _penalised(inside.with_parameters(coordinates.to_parameters(v)), rows) >= best - 1e-7
+
+
+def _penalised(model: MarkovRandomField, rows: np.ndarray) -> float:
+    return -fastmix.score(model, rows).log_likelihood + 0.005 * float(model.parameters @ model.parameters)
+
+
+def test_the_bound_on_the_bias_of_a_moment_holds() -> None:
+    # Sweeps from the worst starts, exactly: the transition matrix of a sweep against the bound on pairs.
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        n = 4
+        model = MarkovRandomField.ising(complete_edges(n), 0.25 * rng.standard_normal(6), 0.3 * rng.standard_normal(n))
+        configurations = np.stack(np.meshgrid(*[[0, 1]] * n, indexing="ij"), axis=-1).reshape(-1, n)
+        weights = np.exp(model.log_weight(configurations))
+        target = weights / weights.sum()
+        move = np.eye(len(target))
+        for i in model.structure.visit_order[0]:
+            step = np.zeros_like(move)
+            for k, x in enumerate(configurations):
+                for s in range(2):
+                    y = x.copy()
+                    y[i] = s
+                    j = int(y @ (1 << np.arange(n)[::-1]))
+                    step[k, j] += model.conditional(int(i), x)[s]
+            move = move @ step
+        order = model.structure.visit_order[0].astype(int)
+        for sweeps in (1, 3):
+            delta = bias_after(model, sweeps, order=order)
+            after = np.linalg.matrix_power(move, sweeps)
+            for a, b in model.edges:
+                pair = configurations[:, a] * 2 + configurations[:, b]
+                for value in range(4):
+                    bias = np.abs(after @ (pair == value) - target @ (pair == value)).max()
+                    assert bias <= delta[a] + delta[b] + 1e-12, seed
+
+
+def test_l1_removes_edges() -> None:
+    n = 8
+    model = MarkovRandomField.ising([(i, i + 1) for i in range(n - 1)], 0.5)
+    rows = draws(model, 2000)
+    for options in ({}, {"objective": "pseudo-likelihood"}, {"moments": "sampled"}):
+        result = learn(rows, l1=0.05, seed=0, **options)
+        assert set(map(tuple, model.edges.tolist())) <= set(map(tuple, result.model.edges.tolist()))
+        assert result.model.num_edges < 12  # of 28
+        assert result.l1 == 0.05
+    graph = learn(rows, edges="l1", l1=0.05)
+    assert set(map(tuple, model.edges.tolist())) <= set(map(tuple, graph.model.edges.tolist()))
+    assert graph.model.num_edges < 12
+    assert abs(graph.model.table(0, 1)[0, 0] - 0.5) < 0.1
+    with pytest.raises(ValueError, match="edges='l1' needs a positive l1"):
+        learn(rows, edges="l1")
+    with pytest.raises(ValueError, match="l1 must be 0 within a set"):
+        learn(rows, l1=0.1, within=NormBall())
+
+
+def test_penalties_are_chosen_on_validation_data(sample: np.ndarray) -> None:
+    few, valid = sample[:150], sample[10_000:]
+    result = learn(few, ridge="auto", validation=valid, num_states=[2, 3, 2, 4])
+    tried = result.stats["tried"]
+    assert result.validation_log_likelihood == max(t["validation_log_likelihood"] for t in tried)
+    assert result.ridge in [t["ridge"] for t in tried]
+    sparse = learn(few, objective="pseudo-likelihood", l1="auto", validation=valid, num_states=[2, 3, 2, 4])
+    assert sparse.l1 in [t["l1"] for t in sparse.stats["tried"]]
+    with pytest.raises(ValueError, match="ridge='auto' is chosen on validation data"):
+        learn(few, ridge="auto")
+
+
+# -- structure ------------------------------------------------------------------------------------------------------
+
+
+def test_chow_liu() -> None:
+    n = 10
+    edges = [(0, 3), (1, 3), (2, 5), (3, 5), (4, 6), (5, 6), (6, 7), (7, 8), (1, 9)]
+    model = MarkovRandomField.ising(edges, 0.7, 0.2)
+    rows = draws(model, 3000)
+    result = learn(rows, edges="chow-liu", validation=rows)
+    assert result.model.edges.tolist() == model.edges.tolist()
+    assert (result.moments, result.status, result.model.num_variables) == ("closed form", Status.OK, n)
+    iterated = learn(rows, edges=edges, ridge=0.0)
+    gap = [fastmix.score(r.model, rows).log_likelihood for r in (result, iterated)]
+    assert gap[0] == pytest.approx(gap[1], abs=1e-5)
+    assert result.validation_log_likelihood == pytest.approx(gap[0])
+    assert fastmix.infer(chow_liu(read_data(rows)), method="exact").log_z == pytest.approx(0.0, abs=1e-9)
+
+
+def test_graphs_grow_by_what_edges_gain() -> None:
+    n = 8
+    edges = [(i, (i + 1) % n) for i in range(n)] + [(0, 4)]
+    model = MarkovRandomField.ising(edges, 0.5)
+    rows = draws(model, 6000)
+    tree = learn(rows[:4000], edges="chow-liu")
+    pairs, gains = edge_gains(tree.model, read_data(rows[:4000]))
+    missing = set(map(tuple, model.edges.tolist())) - set(map(tuple, tree.model.edges.tolist()))
+    assert set(map(tuple, pairs[: len(missing)].tolist())) == missing
+    # The score test against what a fit with the edge gains.
+    plain = learn(rows[:4000], edges=tree.model.edges, objective="pseudo-likelihood", ridge=1e-6)
+    pairs, gains = edge_gains(plain.model, read_data(rows[:4000]))
+    wider = learn(
+        rows[:4000], edges=np.concatenate([tree.model.edges, pairs[:1]]), objective="pseudo-likelihood", ridge=1e-6
+    )
+    assert plain.value is not None
+    assert wider.value is not None
+    assert 0.3 < gains[0] / (plain.value - wider.value) < 3.0
+    grown = learn(rows[:4000], edges="grow", validation=rows[4000:])
+    assert set(map(tuple, model.edges.tolist())) <= set(map(tuple, grown.model.edges.tolist()))
+    assert grown.model.num_edges < 20
+    with pytest.raises(ValueError, match="edges='grow' stops by validation data"):
+        learn(rows, edges="grow")
+
+
+def test_stability() -> None:
+    model = MarkovRandomField.ising([(i, i + 1) for i in range(5)], 0.5)
+    found = stability(draws(model, 2000), l1=0.05, num_subsamples=6, seed=0)
+    assert (found == found.T).all()
+    assert all(found[i, i + 1] == 1.0 for i in range(5))
+    assert found[0, 4] < 0.5
+
+
+# -- missing and hidden -----------------------------------------------------------------------------------------------
+
+
+def test_missing_values_are_summed_over(sample: np.ndarray) -> None:
+    rng = np.random.default_rng(0)
+    rows = np.where(rng.random(sample.shape) < 0.15, -1, sample)
+    whole, holes = learn(sample, ridge=1e-4), learn(rows, ridge=1e-4)
+    assert holes.status is Status.OK
+    gap = [fastmix.score(r.model, sample).log_likelihood for r in (whole, holes)]
+    assert 0.0 <= gap[0] - gap[1] < 2e-3
+    sampled = learn(rows, ridge=1e-4, moments="sampled", seed=0)
+    assert gap[1] - fastmix.score(sampled.model, sample).log_likelihood < 2e-3
+    with pytest.raises(UnfitMethodError, match="some are missing"):
+        learn(rows, objective="pseudo-likelihood")
+    with pytest.raises(UnfitMethodError, match="some are missing"):
+        learn(rows, edges="chow-liu")
+
+
+def test_hidden_variables_add_likelihood() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.integers(0, 2, 3000)
+    rows = (rng.random((3000, 6)) < np.where(z, 0.85, 0.2)[:, None]).astype(int)
+    alone = learn(rows, edges=np.zeros((0, 2)), ridge=1e-4)
+    machine = learn(rows, hidden=1, ridge=1e-4, seed=0)
+    assert machine.model.num_variables == 7
+    assert machine.model.num_edges == 6
+    columns = np.hstack([rows, np.full((3000, 1), -1)])
+    gain = fastmix.score(machine.model, columns).log_likelihood - fastmix.score(alone.model, rows).log_likelihood
+    assert gain > 0.3
+    with pytest.raises(UnfitMethodError, match="hidden variables need"):
+        learn(rows, hidden=1, objective="pseudo-likelihood")
+
+
+# -- frames, results, bad input ---------------------------------------------------------------------------------------
+
+
+def test_frames_give_named_models() -> None:
+    frame = pd.DataFrame({"rain": ["yes", "no", "no", "yes"] * 50, "wet": ["yes", "no", "yes", "yes"] * 50})
+    result = learn(frame)
+    assert result.model.variable_names == ("rain", "wet")
+    assert result.model.state_names == (("no", "yes"), ("no", "yes"))
+    assert fastmix.score(result.model, frame).num_rows == 200
+    assert fastmix.infer(result.model, evidence={"rain": "yes"}).marginal("wet")[1] > 0.9
+    with pytest.raises(ModelError, match=r"validation has states .* column 'rain': 'maybe'"):
+        learn(frame, validation=frame.replace("yes", "maybe"))
+
+
+def test_results_can_be_written(sample: np.ndarray) -> None:
+    seen: list[Any] = []
+    result = learn(sample[:300], validation=sample[:50], seed=4, within=NormBall("inf", 0.9), progress=seen.append)
+    facts = json.loads(json.dumps(result.to_dict()))
+    for key in (
+        "status", "objective", "num_rows", "num_variables", "num_edges", "ridge", "l1", "within", "norms",
+        "moment_error", "bias_bound", "validation_log_likelihood", "seed", "seconds", "provenance",
+    ):  # fmt: skip
+        assert key in facts
+    assert (facts["seed"], facts["num_rows"], facts["within"]) == (4, 300, {"norm": "inf", "bound": 0.9})
+    assert facts["provenance"]["options"]["within"] == ["inf", 0.9]
+    assert len(seen) == len(result.history) > 0
+    assert "LearnResult(likelihood, status='ok'" in repr(result)
+
+
+@pytest.mark.parametrize("options", [{}, {"objective": "pseudo-likelihood"}, {"moments": "sampled"}])
+@pytest.mark.parametrize("rows", [np.eye(3, 12, dtype=int), np.zeros((5, 3), dtype=int), np.ones((1, 2), dtype=int)])
+def test_poor_data_give_finite_models(rows: np.ndarray, options: dict[str, Any]) -> None:
+    result = learn(rows, seed=0, **options)
+    assert np.isfinite(result.model.parameters).all()
+    assert result.status is Status.OK
+    assert np.isfinite(fastmix.score(result.model, rows).log_likelihood)
+
+
+def test_infinite_optima_are_not_ok() -> None:
+    with pytest.raises(ModelError, match="state 1 of column 0 never occurs"):
+        learn(np.zeros((5, 2), dtype=int), ridge=0.0)
+    twins = np.repeat([[0, 0], [1, 1]], 10, axis=0)
+    with pytest.raises(ModelError, match="state 0 of column 0 and state 1 of column 1 never occur together"):
+        learn(twins, ridge=0.0)
+    assert learn(twins).status is Status.OK
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"ridge": -1}, ValueError, "ridge must be a number of at least 0, got -1"),
+        ({"l1": "much"}, ValueError, "l1 must be one of auto"),
+        ({"objective": "x"}, ValueError, "objective must be one of"),
+        ({"moments": "x"}, ValueError, "moments must be one of"),
+        ({"edges": "x"}, ValueError, "edges must be one of"),
+        ({"edges": [(0, 9)]}, ModelError, "below the number of variables"),
+        ({"within": 2.5}, TypeError, "within must be a NormBall"),
+        ({"hidden": -1}, ValueError, "hidden must be"),
+        ({"num_chains": 2}, ValueError, "num_chains must be"),
+        ({"time_limit": 0}, ValueError, "time_limit must be"),
+        ({"backend": "tpu", "moments": "sampled"}, ValueError, "backend must be"),
+    ],
+)
+def test_bad_arguments(sample: np.ndarray, options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        learn(sample[:50], **options)
+
+
+def test_balls_check_themselves() -> None:
+    with pytest.raises(ValueError, match="norm must be one of"):
+        NormBall("2", 1.0)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="bound must be a positive"):
+        NormBall("inf", 0.0)
+    assert not NormBall().certified
+
+
+def test_exact_moments_of_a_large_graph_are_refused() -> None:
+    rows = np.random.default_rng(0).integers(0, 2, size=(50, 80))
+    with pytest.raises(ResourceError, match="exact inference needs"):
+        learn(rows, moments="exact")
+
+
+def test_time_limit_and_interrupt_give_the_best_so_far(sample: np.ndarray) -> None:
+    def interrupt(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    for options in ({}, {"moments": "sampled"}, {"l1": 0.01}):
+        result = learn(sample[:500], seed=0, progress=interrupt, **options)
+        assert result.status is Status.INTERRUPTED
+        assert np.isfinite(result.model.parameters).all()
+    result = learn(sample, time_limit=1e-9)
+    assert result.status is Status.NOT_CONVERGED
+    assert result.stats["stopped_by"] == "time_limit"
+
+
+def test_a_model_comes_back_though_no_time_is_left_to_validate_it() -> None:
+    rows = np.random.default_rng(0).integers(0, 2, size=(2000, 30))
+    result = learn(rows, validation=rows[:100], ridge="auto", time_limit=0.5, seed=0)
+    assert result.model.num_edges == 435
+
+
+# -- the figures of the issue -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "least"),
+    [
+        ({"objective": "pseudo-likelihood"}, -6.0345),
+        ({}, -6.0304),
+        ({"moments": "sampled"}, -6.0304),
+        ({"edges": "chow-liu"}, -6.7595),
+        ({"within": NormBall("spectral", 0.95)}, -6.73),
+    ],
+)
+def test_nltcs(options: dict[str, Any], least: float) -> None:
+    result = learn(debd("nltcs", "train"), seed=0, **options)
+    assert result.status is Status.OK
+    score = fastmix.score(result.model, debd("nltcs", "test"))
+    assert least < score.log_likelihood < -6.02

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import naive_learning as naive
+import numpy as np
+import pytest
+
+import fastmix
+from fastmix import MarkovRandomField, ModelError, Status, score
+from fastmix.exact import draw_exact
+from fastmix.graphs import complete_edges
+from fastmix.learning.score import _bennett, _combine
+
+
+def small(seed: int = 0) -> MarkovRandomField:
+    return naive.random_model([2, 3, 1, 2, 4], complete_edges(5), seed)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_exact_scores(missing: float) -> None:
+    model, rng = small().replace(log_constant=0.7), np.random.default_rng(1)
+    rows = np.stack([rng.integers(0, model.num_states) for _ in range(20)])
+    rows = np.where(rng.random(rows.shape) < missing, -1, rows)
+    rows[0] = 0
+    weights = rng.random(20)
+    result = score(model, rows, weights=weights)
+    expected = naive.log_likelihood(model, rows)
+    np.testing.assert_allclose(result.per_row, expected)
+    assert result.log_likelihood == pytest.approx(weights @ expected / weights.sum())
+    assert (result.std_error, result.log_z_method, result.status) == (0.0, "enumeration", Status.OK)
+    assert result.log_z == pytest.approx(fastmix.infer(model, method="exact").log_z)
+    if missing:
+        assert result.pseudo_log_likelihood is None
+    else:
+        pseudo = [naive.pseudo_log_likelihood(model, row) for row in rows]
+        assert result.pseudo_log_likelihood == pytest.approx(weights @ pseudo / weights.sum())
+
+
+def test_conditional_likelihood_of_chosen_variables() -> None:
+    model, rng = small(1), np.random.default_rng(2)
+    rows = np.stack([rng.integers(0, model.num_states) for _ in range(10)])
+    hidden = rows.copy()
+    hidden[:, [1, 3]] = -1
+    expected = np.mean([naive.log_mass(model, x) - naive.log_mass(model, y) for x, y in zip(rows, hidden, strict=True)])
+    assert score(model, rows, target=[1, 3]).conditional_log_likelihood == pytest.approx(expected)
+
+
+def test_annealing_agrees_with_the_exact_log_z() -> None:
+    apart = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        n = 12
+        model = MarkovRandomField.ising(complete_edges(n), 0.25 * rng.standard_normal(66), rng.standard_normal(n))
+        rows = draw_exact(model, num_draws=300, seed=seed)
+        exact, annealed = score(model, rows), score(model, rows, method="annealing", seed=seed)
+        assert (annealed.status, annealed.log_z_method) == (Status.OK, "annealing")
+        assert 0.0 < annealed.std_error <= 0.01
+        apart.append((annealed.log_z - exact.log_z) / annealed.std_error)
+        low, high = annealed.log_z_bracket or (np.nan, np.nan)
+        assert low - 0.05 < exact.log_z < high + 0.05
+        np.testing.assert_allclose(annealed.per_row - exact.per_row, exact.log_z - annealed.log_z)
+    assert max(np.abs(apart)) < 5.5  # six normal deviates beyond 5.5: 2e-7
+
+
+def test_annealing_of_several_states() -> None:
+    model = naive.random_model([3] * 8, complete_edges(8), 3, scale=0.4)
+    rows = draw_exact(model, num_draws=200, seed=0)
+    exact, annealed = score(model, rows), score(model, rows, method="annealing", seed=0)
+    assert abs(exact.log_z - annealed.log_z) < 5.5 * annealed.std_error
+
+
+def test_directions_that_disagree_are_not_ok() -> None:
+    rng = np.random.default_rng(0)
+    forward, backward = rng.normal(3.0, 0.1, 1024), rng.normal(-3.0, 0.1, 1024)
+    good, bad = _combine(forward, backward, 10, "cpu"), _combine(forward, backward - 1.0, 10, "cpu")
+    assert (good.status, bad.status) == (Status.OK, Status.NOT_MIXED)
+
+
+def test_bennetts_estimate() -> None:
+    # Normal log-weights of both directions whose ratio is known: means m + s^2/2 apart, as Crooks' relation demands.
+    rng, log_ratio, spread = np.random.default_rng(0), 1.3, 1.5
+    forward = rng.normal(log_ratio - spread**2 / 2, spread, 200_000)
+    backward = rng.normal(-log_ratio - spread**2 / 2, spread, 200_000)
+    assert _bennett(forward, backward) == pytest.approx(log_ratio, abs=0.02)
+
+
+def test_forbidden_states_have_probability_0() -> None:
+    model = MarkovRandomField.from_tables([[0, 0], [0, 0]], [(0, 1)], [[[0, -np.inf], [0, 0]]])
+    result = score(model, [[0, 0], [0, 1]])
+    assert result.per_row.tolist() == pytest.approx([-np.log(3), -np.inf])
+    assert result.to_dict()["log_likelihood"] is None
+
+
+def test_results_can_be_written() -> None:
+    result = score(small(), [[0, 0, 0, 0, 0]], seed=3)
+    facts = json.loads(json.dumps(result.to_dict()))
+    for key in (
+        "log_likelihood", "std_error", "std_error_data", "log_z", "log_z_std_error", "log_z_method",
+        "pseudo_log_likelihood", "num_rows", "status",
+    ):  # fmt: skip
+        assert key in facts
+    assert "ScoreResult(log_likelihood=" in repr(result)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "error", "message"),
+    [
+        ([[0, 0]], {}, ModelError, "a column for each of the 5 variables, got 2"),
+        ([[0, 5, 0, 0, 0]], {}, ModelError, "below 3 in column 1, got 5 in row 0"),
+        ([[0, 0, 0, 0, 0]], {"method": "x"}, ValueError, "method must be one of"),
+        ([[0, 0, 0, 0, 0]], {"tol": 0}, ValueError, "tol must be a positive"),
+        ([[0, 0, 0, 0, 0]], {"target": [9]}, ModelError, "variable must be from 0 to 4"),
+    ],
+)
+def test_bad_arguments(data: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        score(small(), data, **options)

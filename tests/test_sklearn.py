@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fastmix
+from fastmix import MarkovRandomField
+
+pytest.importorskip("sklearn")
+
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import KBinsDiscretizer
+
+from fastmix.sklearn import MarkovRandomFieldEstimator
+
+
+@pytest.fixture(scope="module")
+def rows() -> np.ndarray:
+    model = MarkovRandomField.ising([(0, 1), (1, 2), (2, 3)], 0.6, 0.2)
+    return np.asarray(fastmix.draw_exact(model, num_draws=1000, seed=0))
+
+
+def test_scores_are_those_of_the_library(rows: np.ndarray) -> None:
+    estimator = MarkovRandomFieldEstimator(ridge=1e-2, random_state=0).fit(rows)
+    expected = fastmix.score(estimator.model_, rows)
+    np.testing.assert_allclose(estimator.score_samples(rows), expected.per_row)
+    assert estimator.score(rows) == pytest.approx(expected.log_likelihood)
+    assert estimator.n_features_in_ == 4
+    weighted = MarkovRandomFieldEstimator().fit(rows, sample_weight=np.ones(len(rows)))
+    assert weighted.score(rows) == pytest.approx(MarkovRandomFieldEstimator().fit(rows).score(rows))
+
+
+def test_samples_have_the_marginals(rows: np.ndarray) -> None:
+    estimator = MarkovRandomFieldEstimator().fit(rows)
+    draws = estimator.sample(20_000, random_state=1)
+    assert draws.shape == (20_000, 4)
+    np.testing.assert_allclose(draws.mean(axis=0), rows.mean(axis=0), atol=0.03)
+    assert (draws == estimator.sample(20_000, random_state=1)).all()
+
+
+def test_grid_search_and_pipelines(rows: np.ndarray) -> None:
+    search = GridSearchCV(MarkovRandomFieldEstimator(num_states=2), {"ridge": [1e-3, 1e-1, 10.0]}, cv=3)
+    search.fit(rows)
+    assert search.best_params_["ridge"] < 10.0
+    assert clone(search.best_estimator_).get_params()["ridge"] == search.best_params_["ridge"]
+    numbers = rows + 0.1 * np.random.default_rng(0).standard_normal(rows.shape)
+    bins = KBinsDiscretizer(n_bins=2, encode="ordinal", strategy="uniform")
+    pipeline = make_pipeline(bins, MarkovRandomFieldEstimator()).fit(numbers)
+    assert pipeline.score(numbers) == pytest.approx(MarkovRandomFieldEstimator().fit(rows).score(rows), abs=0.05)
+
+
+def test_frames_keep_names(rows: np.ndarray) -> None:
+    frame = pd.DataFrame(np.where(rows, "yes", "no"), columns=list("abcd"))
+    estimator = MarkovRandomFieldEstimator().fit(frame)
+    assert estimator.feature_names_in_.tolist() == list("abcd")
+    assert estimator.score(frame[list("dcba")]) == pytest.approx(estimator.score(frame))
