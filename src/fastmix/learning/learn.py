@@ -45,6 +45,7 @@ _L1S = (1e-3, 3e-3, 1e-2, 3e-2)
 _TOL = 1e-5  # of exact objectives, in scaled coordinates
 _SAMPLED_TOL = 2e-3  # of the sampled likelihood, in its own units; or, of small models, as much per parameter
 _SAMPLED_TOL_EACH = 2e-6
+_TAME = 1e-2  # least ridge of the pseudo-likelihood where the sampled likelihood begins
 _ROUGH = 5.0  # times the tolerance where penalties are chosen
 _LARGEST = 40.0  # entries of a table beyond which an unpenalised optimum is at infinity
 _LARGEST_GRAPH = 5000  # variables of a complete graph
@@ -574,15 +575,14 @@ def _fit(
         how = "sampled"
         data_term = DataTerm(coordinates, data)
         if data_term.fixed and start is None:
-            first = minimise(
-                PseudoLikelihood(coordinates, data),
-                v,
-                scaling,
+            # With little ridge its optimum can be far from that of the likelihood, with modes of its own.
+            tame: dict[str, Any] = {
                 **common,
-                tol=1e-3,
-                max_iter=200,
-                clock=job.clock,
-            )
+                "ridge": max(ridge, _TAME) if coordinates.num_contrasts > 32 else ridge,
+                "tol": 1e-3,
+                "max_iter": 200,
+            }
+            first = minimise(PseudoLikelihood(coordinates, data), v, scaling, **tame, clock=job.clock)
             v = first.v
         chains, device = make_pool(
             template, job.backend, num_chains=job.num_chains or _default_chains(coordinates), seed=job.seed

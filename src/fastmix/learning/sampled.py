@@ -127,7 +127,7 @@ def sampled_likelihood(
             if gap <= tol:
                 result.stopped_by = "done"
                 break
-            if gap < 3.0 * noise or (stuck and not worse and most <= 0.3):
+            if gap < 3.0 * noise or (stuck and not worse and gap < 10.0 * noise):
                 num_sweeps = min(2 * num_sweeps, _MOST_SWEEPS)
         if ball is None or result.stopped_by == "done":
             result.v = scaling.to_v(z)
