@@ -111,7 +111,7 @@ def test_weights_count_as_repeated_rows(sample: np.ndarray) -> None:
 @pytest.mark.parametrize("options", [{}, {"objective": "pseudo-likelihood"}, {"moments": "sampled"}])
 def test_models_stay_within_the_ball(sample: np.ndarray, norm: Any, options: dict[str, Any]) -> None:
     result = learn(sample[:2000], within=NormBall(norm, 0.4), seed=0, **options)
-    matrix = dependency_matrix(result.model, bound="range")
+    matrix = dependency_matrix(result.model, dependency="range")
     assert matrix_norm(matrix, norm) <= 0.4 + 1e-9
     assert result.norms[norm] <= 0.4
     assert result.status is Status.OK
