@@ -19,8 +19,7 @@ import numpy as np
 from fastmix import MarkovRandomField, project
 from fastmix.chains.cuda.gibbs import cuda_available
 from fastmix.instances import ising_grid
-from fastmix.projection import FixedStep, ReversedKL
-from fastmix.projection.divergence import Objective
+from fastmix.projection import FixedStep, Objective, ReversedKL
 from fastmix.projection.reversed_kl import PoolObjective
 
 

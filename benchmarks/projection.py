@@ -94,7 +94,7 @@ def fast_rows(repeat: int) -> dict[str, tuple[float, float]]:
                 target if side == 1000 else "-",
                 f"{seconds / side**2 * 1e6:.2f} us a variable, {result.stats['iterations']} passes")  # fmt: skip
     # A model that is certified, so that the iteration does not stop early.
-    weak = dependency_matrix(ising_grid(1000, 1000, coupling_max=0.2, seed=0), bound="sigmoid")
+    weak = dependency_matrix(ising_grid(1000, 1000, coupling_max=0.2, seed=0), dependency="sigmoid")
     one, many = (best_cpu_seconds(lambda k=k: bias_after(weak, k, schedule="systematic"), 3) for k in (1, 11))
     row("certificate iteration, Ising 1000x1000, a sweep", (many - one) / 10, "10 ms")
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB, to reach 4 GiB")
@@ -103,12 +103,9 @@ def fast_rows(repeat: int) -> dict[str, tuple[float, float]]:
 
 def solve(model: fastmix.MarkovRandomField, norm_bound: float, norm: str, tol: float) -> object:
     """The projection itself, without norms before and after and without the result object."""
-    from fastmix.projection.edges import edge_costs
-    from fastmix.projection.euclidean_solvers import SOLVERS, Target
+    from fastmix.projection.feasible import FeasibleSet
 
-    costs = edge_costs(model, "range")
-    solution = SOLVERS[norm](costs, Target(norm_bound, norm_bound * (1 - 1e-12), tol, 10_000))
-    return costs.tables(solution.z)
+    return FeasibleSet(model, norm_bound=norm_bound, norm=norm, tol=tol).nearest(model)
 
 
 def paper_rows(found: dict[str, tuple[float, float]]) -> None:

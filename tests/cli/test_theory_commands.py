@@ -44,7 +44,7 @@ def test_certify_json(run):
     assert code == 0
     assert facts["certified"] is True
     assert facts["norm"] == "spectral"
-    assert facts["bound"] == "sigmoid"
+    assert facts["dependency"] == "sigmoid"
     assert facts["norm_value"] < 0.4
     assert facts["num_sweeps"] == fastmix.certify(read_model("weak.uai"), accuracy=0.01).num_sweeps
     assert 0 < facts["max_bias"] <= 0.01
@@ -57,10 +57,10 @@ def test_certify_not_certified_is_exit_code_one(run):
     assert code == 1
     assert facts["certified"] is False
     assert facts["num_sweeps"] is facts["num_updates"] is facts["max_bias"] is None
-    code, out, _ = run("certify", "strong.uai", "--norm", "inf", "--bound", "range")
+    code, out, _ = run("certify", "strong.uai", "--norm", "inf", "--dependency", "range")
     assert code == 1
     assert "fastmix project" in " ".join(out.split())
-    code, out, _ = run("certify", "hard.npz", "--bound", "range", "--json")
+    code, out, _ = run("certify", "hard.npz", "--dependency", "range", "--json")
     assert (code, json.loads(out)["norm_value"]) == (1, None)  # infinite is null
 
 
@@ -113,7 +113,7 @@ def test_project_not_converged_still_writes(run):
     assert code == 1
     assert json.loads(out)["status"] == "not_converged"
     assert "did not converge" in err
-    assert fastmix.certify(read_model("rough.npz"), accuracy=0.01, bound="range").certified
+    assert fastmix.certify(read_model("rough.npz"), accuracy=0.01, dependency="range").certified
 
 
 def test_project_with_the_dual_of_the_paper(run):
@@ -155,7 +155,7 @@ def test_project_on_a_backend(run, monkeypatch):
         ("project hard.npz --norm-bound 1", "edge (0, 1) forbids"),
         ("project strong.uai --norm-bound 1 -o out.txt", ".uai"),
         ("certify weak.uai --accuracy 2", "accuracy"),
-        ("certify weak.uai --bound tight", "bound must be"),
+        ("certify weak.uai --dependency tight", "dependency must be"),
         ("sample weak.uai --num-chains 0", "num_chains must be"),
         ("sample weak.uai -o draws.txt", "must name an .npz file"),
         ("sample weak.uai --method walk", "method must be"),

@@ -433,7 +433,7 @@ def test_the_first_sweep_averaged_comes_after_the_burn_in(schedule, estimator):
         assert np.abs(result.node_marginals - after).max() < slack
         if burn_in == 0:
             assert np.abs(result.node_marginals - before).max() > 5 * slack  # the test would see a sweep more or less
-        bias = bias_after(model, burn_in + 1, schedule=schedule, order=order, bound="exact")
+        bias = bias_after(model, burn_in + 1, schedule=schedule, order=order, dependency="exact")
         assert (np.abs(after - marginals_of(chain, chain.target)) <= np.repeat(bias, [2, 3])).all()
 
 

@@ -33,20 +33,18 @@ _TOLERANCES = (1e-11, 1e-9, 1e-8)
 _REDUCED = {"reduced_tol_gap_abs": 1e-7, "reduced_tol_gap_rel": 1e-7, "reduced_tol_feas": 1e-8}
 
 
-def solve(
-    model: MarkovRandomField, norm_bound: float, norm: str, bound: str, both_directions: bool = True
-) -> tuple[float, FloatArray]:
+def solve(model: MarkovRandomField, norm_bound: float, norm: str, bound: str) -> tuple[float, FloatArray]:
     """Squared distance and flat tables of the nearest model whose bound on R has a norm of at most ``norm_bound``."""
-    theta, _, constraints = _feasible_set(model, norm_bound, norm, bound, both_directions)
+    theta, _, constraints = _feasible_set(model, norm_bound, norm, bound)
     distance = cp.sum_squares(theta - model.log_pairwise)
     return _minimise(distance, constraints), theta.value
 
 
 def solve_smoothed(
-    model: MarkovRandomField, norm_bound: float, norm: str, alpha: float, y: FloatArray, both_directions: bool = True
+    model: MarkovRandomField, norm_bound: float, norm: str, alpha: float, y: FloatArray
 ) -> tuple[float, FloatArray, FloatArray]:
     """Objective, flat tables and z of the smoothed projection, both entries of Z per edge counted; bound linf."""
-    theta, z, constraints = _feasible_set(model, norm_bound, norm, "linf", both_directions)
+    theta, z, constraints = _feasible_set(model, norm_bound, norm, "linf")
     # sum_squares(Z - Y) over the whole matrix: entries ij and ji of an edge, nothing elsewhere.
     smoothing = alpha * 2.0 * cp.sum_squares(z - y)
     objective = cp.sum_squares(theta - model.log_pairwise) + smoothing
@@ -54,18 +52,15 @@ def solve_smoothed(
 
 
 def dependency(
-    num_states: Sequence[int], edges: Sequence[tuple[int, int]], tables: FloatArray, bound: str, both: bool = True
+    num_states: Sequence[int], edges: Sequence[tuple[int, int]], tables: FloatArray, bound: str
 ) -> FloatArray:
-    """The bound on R of each edge, the larger of the two directions (or R_ij alone), from flat tables."""
+    """The bound on R of each edge, the larger of the two directions, from flat tables."""
     position, result = 0, []
     for i, j in edges:
         size = num_states[i] * num_states[j]
         table = np.asarray(tables[position : position + size]).reshape(num_states[i], num_states[j])
         position += size
-        values = [_largest_contrast(table, bound)]
-        if both:
-            values.append(_largest_contrast(table.T, bound))
-        result.append(max(values))
+        result.append(max(_largest_contrast(table, bound), _largest_contrast(table.T, bound)))
     return np.array(result)
 
 
@@ -77,10 +72,10 @@ def norm_of(num_variables: int, edges: Sequence[tuple[int, int]], z: FloatArray,
     return float(np.linalg.norm(matrix, np.inf if norm == "inf" else 2))
 
 
-def norm_of_model(model: MarkovRandomField, tables: FloatArray, norm: str, bound: str, both: bool = True) -> float:
+def norm_of_model(model: MarkovRandomField, tables: FloatArray, norm: str, bound: str) -> float:
     """Norm of the dependency bound of a model with other tables."""
     edges = [tuple(edge) for edge in model.edges.tolist()]
-    r = dependency(model.num_states.tolist(), edges, tables, bound, both)
+    r = dependency(model.num_states.tolist(), edges, tables, bound)
     return norm_of(model.num_variables, edges, r, norm)
 
 
@@ -110,7 +105,7 @@ def _largest_contrast(table: FloatArray, bound: str) -> float:
 
 
 def _feasible_set(
-    model: MarkovRandomField, norm_bound: float, norm: str, bound: str, both_directions: bool
+    model: MarkovRandomField, norm_bound: float, norm: str, bound: str
 ) -> tuple[cp.Variable, cp.Variable, list[cp.Constraint]]:
     """Variables theta and z, and R_e(theta) <= z_e with the norm of z at most the bound."""
     edges = [tuple(edge) for edge in model.edges.tolist()]
@@ -121,7 +116,7 @@ def _feasible_set(
         rows, cols = int(model.num_states[i]), int(model.num_states[j])
         entries = position + np.arange(rows * cols).reshape(rows, cols)
         position += rows * cols
-        for table in (entries, entries.T)[: 2 if both_directions else 1]:
+        for table in (entries, entries.T):
             for a, b in itertools.combinations(range(table.shape[1]), 2):
                 for contrast in _contrasts(table, a, b, bound, len(model.log_pairwise)):
                     contrasts.append(contrast)

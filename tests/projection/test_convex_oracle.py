@@ -22,9 +22,9 @@ def test_one_ising_edge(norm: str, bound: str, coupling: float, norm_bound: floa
 
 
 def test_one_row_of_contrasts() -> None:
-    """One direction of one table: every row is clipped to a width of 2c around its own best interval."""
+    """A table of one row: every row is clipped to a width of 2c around its own best interval."""
     model = MarkovRandomField.from_tables([[0.0], [0.0, 0.0]], [(0, 1)], [[[3.0, -1.0]]])
-    objective, tables = convex_oracle.solve(model, 1.0, "inf", "linf", both_directions=False)
+    objective, tables = convex_oracle.solve(model, 1.0, "inf", "linf")
     assert objective == pytest.approx(2.0, abs=1e-8)
     np.testing.assert_allclose(tables, [2.0, 0.0], atol=1e-6)
     # A table of one row says nothing about its variable: the range bound is zero already.
@@ -58,7 +58,6 @@ def test_smoothing_alone_projects_y() -> None:
 def test_dependency_of_a_known_table() -> None:
     table = np.array([1.0, 4.0, 0.0, 0.0, 2.0, 2.0])  # rows (1, 4, 0) and (0, 2, 2)
     states, edges = [2, 3], [(0, 1)]
-    assert convex_oracle.dependency(states, edges, table, "linf", both=False).tolist() == [2.0]
     assert convex_oracle.dependency(states, edges, table, "linf").tolist() == [2.0]
     # Columns differ by (-3, -2), (1, -2), (4, 0): the widest is 4 - 0.
     assert convex_oracle.dependency(states, edges, table, "range").tolist() == [1.0]

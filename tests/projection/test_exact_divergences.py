@@ -12,8 +12,7 @@ from fastmix import MarkovRandomField, ResourceError, UnfitMethodError, project
 from fastmix.graphs import complete_edges, cycle_edges, grid_edges, path_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
 from fastmix.projection import KL, Euclidean, PiecewiseKL
-from fastmix.projection.forest import merge_lines, split_trees
-from fastmix.projection.pieces import grid_ladders, grid_lines, grid_shape
+from fastmix.projection.piecewise import grid_ladders, grid_lines, grid_shape, merge_lines, split_trees
 
 
 def pair(seed, edges=None, n=5, max_states=3):

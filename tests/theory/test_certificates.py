@@ -18,11 +18,11 @@ from fastmix import graphs, instances
 from fastmix.methods.sampler import sample
 from fastmix.model import MarkovRandomField
 from fastmix.results import Status
+from fastmix.theory import certificates
 from fastmix.theory import certificates as mixing
-from fastmix.theory import dependency
 from fastmix.theory.certificate_kernels import SMALLEST, sweep_in_place
-from fastmix.theory.certificates import Certificate, bias_after, certify
-from fastmix.theory.dependency import BOUNDS, dependency_matrix
+from fastmix.theory.certificates import Certificate, bias_after, certify, safe_matrix
+from fastmix.theory.dependency import DEPENDENCIES, dependency_matrix, undefined_conditional
 from fastmix.theory.norms import NORMS, matrix_norm
 
 INF = math.inf
@@ -59,16 +59,16 @@ def assert_never_beaten(
 @given(model=strategies.models(min_variables=1, max_variables=4, max_states=3, scales=TINY_SCALES), data=st.data())
 def test_bias_is_never_beaten(model: MarkovRandomField, schedule: str, data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(model.num_variables))) if schedule == "systematic" else None
-    for bound in ("exact", "sigmoid"):
-        assert_never_beaten(model, dependency_matrix(model, bound=bound), schedule, order)
+    for dependency in ("exact", "sigmoid"):
+        assert_never_beaten(model, dependency_matrix(model, dependency=dependency), schedule, order)
 
 
 @pytest.mark.parametrize("schedule", ["systematic", "random"])
 @settings(max_examples=20)
 @given(model=strategies.ising_models(min_variables=5, max_variables=5, max_coupling=0.6))
 def test_bias_is_never_beaten_on_five_spins(model: MarkovRandomField, schedule: str) -> None:
-    for bound in ("exact", "linf"):
-        assert_never_beaten(model, dependency_matrix(model, bound=bound), schedule)
+    for dependency in ("exact", "linf"):
+        assert_never_beaten(model, dependency_matrix(model, dependency=dependency), schedule)
 
 
 @pytest.mark.parametrize("schedule", ["systematic", "random"])
@@ -76,7 +76,7 @@ def test_bias_is_never_beaten_on_five_spins(model: MarkovRandomField, schedule: 
 def test_half_of_the_dependency_would_be_beaten(couplings: list[float], schedule: str) -> None:
     n = len(couplings) + 1
     model = MarkovRandomField.ising(graphs.path_edges(n), couplings, 0.1)
-    matrix = dependency_matrix(model, bound="exact")
+    matrix = dependency_matrix(model, dependency="exact")
     assert_never_beaten(model, matrix, schedule)
     with pytest.raises(AssertionError, match="promised"):
         assert_never_beaten(model, 0.5 * matrix, schedule)
@@ -85,7 +85,7 @@ def test_half_of_the_dependency_would_be_beaten(couplings: list[float], schedule
 def test_another_order_or_direction_would_be_beaten() -> None:
     # A table that lets x_1 move x_0 and hardly the other way round: R transposed is no bound.
     model = MarkovRandomField.from_tables([[0.0, 0.0], [0.0, 6.0]], [(0, 1)], [[[1.0, -1.0], [-1.0, 1.0]]])
-    matrix = dependency_matrix(model, bound="exact").toarray()
+    matrix = dependency_matrix(model, dependency="exact").toarray()
     assert matrix[0, 1] > 5 * matrix[1, 0]
     assert_never_beaten(model, matrix, "systematic")
     chain = oracle_theory.Chain(model)
@@ -98,18 +98,18 @@ def test_another_order_or_direction_would_be_beaten() -> None:
     accuracy=st.sampled_from([0.5, 0.1, 0.01, 1e-4]),
     schedule=st.sampled_from(["systematic", "random"]),
     per_variable=st.booleans(),
-    bound=st.sampled_from(["exact", "sigmoid", "range"]),
+    dependency=st.sampled_from(["exact", "sigmoid", "range"]),
     max_sweeps=st.sampled_from([1, 3, 20_000]),
 )
 def test_certified_sweeps_reach_the_accuracy(
-    model: MarkovRandomField, accuracy: float, schedule: str, per_variable: bool, bound: str, max_sweeps: int
+    model: MarkovRandomField, accuracy: float, schedule: str, per_variable: bool, dependency: str, max_sweeps: int
 ) -> None:
     c = certify(
         model,
         accuracy=accuracy,
         schedule=schedule,  # type: ignore[arg-type]
         per_variable=per_variable,
-        bound=bound,  # type: ignore[arg-type]
+        dependency=dependency,  # type: ignore[arg-type]
         max_sweeps=max_sweeps,
     )
     assert_consistent(c, model)
@@ -143,7 +143,7 @@ def assert_consistent(c: Certificate, model: MarkovRandomField) -> None:
         assert (c.max_bias if c.per_variable else c.total_bias) <= c.accuracy
     else:
         assert c.offending
-        way_out = "project" if dependency.undefined_conditional(model) is None else "infer"
+        way_out = "project" if undefined_conditional(model) is None else "infer"
         assert f"fastmix.{way_out}" in c.advice
         assert f"fastmix {way_out}" in c.advice
     sums = [value for _, value in c.offending]
@@ -207,7 +207,10 @@ def test_bias_falls_with_the_sweeps_and_rises_with_the_bound(model: MarkovRandom
             after = bias_after(model, t, schedule=schedule)  # type: ignore[arg-type]
             assert (after <= before).all()
             before = after
-        values = [bias_after(model, 2, bound=bound, schedule=schedule) for bound in ("exact", "sigmoid", "range")]  # type: ignore[arg-type]
+        values = [
+            bias_after(model, 2, dependency=dependency, schedule=schedule)
+            for dependency in ("exact", "sigmoid", "range")
+        ]  # type: ignore[arg-type]
         assert (values[0] <= values[1] * (1 + 1e-9)).all()
         if not model.has_forbidden:  # entries of "range" may be infinite then, and are cut at one in every update
             assert (values[1] <= values[2] * (1 + 1e-9)).all()
@@ -242,11 +245,11 @@ def test_infinite_dependencies_are_cut_at_one() -> None:
 def test_sweeps_are_never_above_the_theorem(
     model: MarkovRandomField, accuracy: float, norm: str | None, schedule: str
 ) -> None:
-    for bound in BOUNDS:
-        c = certify(model, accuracy=accuracy, norm=norm, schedule=schedule, bound=bound, max_sweeps=300)  # type: ignore[arg-type]
+    for dependency in DEPENDENCIES:
+        c = certify(model, accuracy=accuracy, norm=norm, schedule=schedule, dependency=dependency, max_sweeps=300)  # type: ignore[arg-type]
         assert_consistent(c, model)
         if norm is not None:
-            value = matrix_norm(dependency_matrix(model, bound=bound), norm)  # type: ignore[arg-type]
+            value = matrix_norm(dependency_matrix(model, dependency=dependency), norm)  # type: ignore[arg-type]
             assert c.norm == norm
             assert c.norm_value == pytest.approx(value, rel=1e-9, abs=1e-12)
         if c.num_updates is not None:
@@ -348,27 +351,27 @@ def test_strong_couplings_are_not_certified_and_the_worst_variables_named() -> N
 def test_exactly_critical_is_not_certified() -> None:
     # A cycle of dependencies of exactly 1/2: every norm is 1.
     model = MarkovRandomField.ising(graphs.cycle_edges(8), 0.5)
-    c = certify(model, accuracy=0.1, bound="range")
+    c = certify(model, accuracy=0.1, dependency="range")
     assert not c.certified
     assert c.norm_value == pytest.approx(1.0)
-    assert certify(model, accuracy=0.1, bound="sigmoid").certified
+    assert certify(model, accuracy=0.1, dependency="sigmoid").certified
 
 
 def test_forbidden_pairs_are_certified_through_sigmoid_and_exact_only() -> None:
     table = [[0.0, 0.0, -INF], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     # One pair forbidden in each direction around: sigmoid is 1 there, exact far lower.
     model = MarkovRandomField.from_tables(np.zeros((2, 3)), [(0, 1)], [table])
-    for bound in ("range", "l1", "linf"):
-        c = certify(model, accuracy=0.1, bound=bound)  # type: ignore[arg-type]
+    for dependency in ("range", "l1", "linf"):
+        c = certify(model, accuracy=0.1, dependency=dependency)  # type: ignore[arg-type]
         assert not c.certified
         assert c.norm_value == INF
         assert c.to_dict()["norm_value"] is None
         assert "infinite" in c.advice
-        assert "bound='sigmoid'" in c.advice
+        assert "dependency='sigmoid'" in c.advice
         assert c.bias.tolist() == [1.0, 1.0]
         assert_consistent(c, model)
     assert not certify(model, accuracy=0.1).certified
-    assert certify(model, accuracy=0.1, bound="exact").certified
+    assert certify(model, accuracy=0.1, dependency="exact").certified
 
 
 # -- conditionals without an allowed state --------------------------------------------------------------------------
@@ -380,40 +383,40 @@ def is_defined(model: MarkovRandomField) -> bool:
     return all(oracle.conditional(model, i, x) is not None for x, i in everywhere)
 
 
-@pytest.mark.parametrize("bound", BOUNDS)
+@pytest.mark.parametrize("dependency", DEPENDENCIES)
 @pytest.mark.parametrize("norm", [None, *NORMS])
 @pytest.mark.parametrize("schedule", ["systematic", "random"])
-def test_an_undefined_chain_is_not_certified(bound: Any, norm: Any, schedule: Any) -> None:
+def test_an_undefined_chain_is_not_certified(dependency: Any, norm: Any, schedule: Any) -> None:
     model = MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [[[0.0, 0.0], [-INF, -INF]]])
     for per_variable in (False, True):
-        c = certify(model, accuracy=0.9, bound=bound, norm=norm, schedule=schedule, per_variable=per_variable)
+        c = certify(model, accuracy=0.9, dependency=dependency, norm=norm, schedule=schedule, per_variable=per_variable)
         assert not c.certified
         assert c.norm_value == INF
         assert c.offending == ((1, INF),)
         assert "variable 1 has no allowed state for some states of its neighbours" in c.advice
         assert c.to_dict()["norm_value"] is None
         assert_consistent(c, model)
-    assert bias_after(model, 50, bound=bound, schedule=schedule).tolist() == [1.0, 1.0]
+    assert bias_after(model, 50, dependency=dependency, schedule=schedule).tolist() == [1.0, 1.0]
     # Where the unary forbids the state at fault, the sampler drops it, and the chain is fine.
-    assert certify(model.replace(log_unary=[0.0, -INF, 0.0, 0.0]), accuracy=0.9, bound=bound).certified
+    assert certify(model.replace(log_unary=[0.0, -INF, 0.0, 0.0]), accuracy=0.9, dependency=dependency).certified
 
 
 @given(
     model=strategies.models(min_variables=1, max_variables=4, max_states=3, scales=(0.0, 0.1, 0.5)),
-    bound=st.sampled_from(["exact", "sigmoid"]),
+    dependency=st.sampled_from(["exact", "sigmoid"]),
     schedule=st.sampled_from(["systematic", "random"]),
 )
 def test_certified_chains_are_defined_and_meet_the_certificate(
-    model: MarkovRandomField, bound: Any, schedule: Any
+    model: MarkovRandomField, dependency: Any, schedule: Any
 ) -> None:
     small = model.drop_forbidden_states()
     order = None if schedule == "random" else small.structure.visit_order[0].astype(np.int64)
-    c = certify(model, accuracy=0.05, bound=bound, schedule=schedule, order=order)
+    c = certify(model, accuracy=0.05, dependency=dependency, schedule=schedule, order=order)
     assert_consistent(c, model)
     if not is_defined(small):
         assert not c.certified
         assert "variable" in c.advice
-        assert (bias_after(model, 5, bound=bound, schedule=schedule, order=order) == 1.0).all()
+        assert (bias_after(model, 5, dependency=dependency, schedule=schedule, order=order) == 1.0).all()
     if not c.certified:
         return
     assert c.num_sweeps is not None
@@ -428,36 +431,36 @@ def test_certified_chains_are_defined_and_meet_the_certificate(
 
 def test_states_forbidden_by_a_unary_make_no_difference() -> None:
     model = MarkovRandomField.from_tables([[0, 0, -INF], [0, 0]], [(0, 1)], [[[0.1, 0.0], [0.0, 0.1], [9.0, -9.0]]])
-    c = certify(model, accuracy=0.01, bound="range")
+    c = certify(model, accuracy=0.01, dependency="range")
     assert c.certified
-    assert c.num_sweeps == certify(model.drop_forbidden_states(), accuracy=0.01, bound="range").num_sweeps
+    assert c.num_sweeps == certify(model.drop_forbidden_states(), accuracy=0.01, dependency="range").num_sweeps
 
 
 def test_a_one_way_dependency_is_certified_though_every_norm_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     # Only one direction of each edge matters to l1 when the tables are functions of one variable: R is triangular.
     tables = [[[8.0, 8.0], [0.0, 0.0]]] * 3
     model = MarkovRandomField.from_tables(np.zeros((4, 2)), [(0, 1), (1, 2), (2, 3)], tables)
-    assert matrix_norm(dependency_matrix(model, bound="linf"), "spectral") > 1.0
+    assert matrix_norm(dependency_matrix(model, dependency="linf"), "spectral") > 1.0
     for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
-        c = certify(model, accuracy=0.01, bound="linf", order=order)
+        c = certify(model, accuracy=0.01, dependency="linf", order=order)
         assert c.certified
         assert c.num_updates is None
         assert c.offending
-    monkeypatch.setattr(dependency, "rounding_margins", lambda model, bound: np.zeros((model.num_edges, 2)))
+    monkeypatch.setattr(certificates, "rounding_margins", lambda model, dependency: np.zeros((model.num_edges, 2)))
     # In exact arithmetic everything is right after one sweep down the chain, and after as many as links against it.
-    assert certify(model, accuracy=0.01, bound="linf").num_sweeps == 1
-    assert certify(model, accuracy=0.01, bound="linf", order=[3, 2, 1, 0]).num_sweeps == 4
+    assert certify(model, accuracy=0.01, dependency="linf").num_sweeps == 1
+    assert certify(model, accuracy=0.01, dependency="linf", order=[3, 2, 1, 0]).num_sweeps == 4
 
 
 def test_limits_end_the_search_without_a_norm_below_one(monkeypatch: pytest.MonkeyPatch) -> None:
     model = MarkovRandomField.from_tables(np.zeros((4, 2)), [(0, 1), (1, 2), (2, 3)], [[[8.0, 8.0], [0.0, 0.0]]] * 3)
     for schedule in ("systematic", "random"):
-        c = certify(model, accuracy=1e-6, bound="linf", schedule=schedule, max_sweeps=1, order=None)  # type: ignore[arg-type]
+        c = certify(model, accuracy=1e-6, dependency="linf", schedule=schedule, max_sweeps=1, order=None)  # type: ignore[arg-type]
         if schedule == "random":
             assert not c.certified
             assert "limit of 1 sweeps" in c.advice
     monkeypatch.setattr(mixing, "_MAX_VISITS", 0.0)
-    c = certify(model, accuracy=1e-6, bound="linf")
+    c = certify(model, accuracy=1e-6, dependency="linf")
     assert not c.certified
     assert c.stats["num_iterated"] == 0
     assert_consistent(c, model)
@@ -508,7 +511,7 @@ def test_certificates_do_not_depend_on_the_numbering() -> None:
         ({"accuracy": math.nan}, "accuracy must be a number above 0 and below 1, got nan"),
         ({"accuracy": "0.1"}, "accuracy must be a number above 0 and below 1, got '0.1'"),
         ({"accuracy": None}, "accuracy must be a number above 0 and below 1, got None"),
-        ({"accuracy": 0.1, "bound": "l2"}, "bound must be one of exact, sigmoid, range, l1, linf, got 'l2'"),
+        ({"accuracy": 0.1, "dependency": "l2"}, "dependency must be one of exact, sigmoid, range, l1, linf, got 'l2'"),
         ({"accuracy": 0.1, "norm": "max"}, "norm must be one of spectral, inf, 1, frobenius, got 'max'"),
         ({"accuracy": 0.1, "schedule": "x"}, "schedule must be one of systematic, random, got 'x'"),
         ({"accuracy": 0.1, "max_sweeps": 0}, "max_sweeps must be a whole number of at least 1, got 0"),
@@ -529,9 +532,63 @@ def test_bad_arguments_of_the_bias_are_named() -> None:
     for arguments, message in (
         ({"num_sweeps": -1}, "num_sweeps must be a whole number of at least 0, got -1"),
         ({"num_sweeps": 1, "schedule": "x"}, "schedule must be one of"),
-        ({"num_sweeps": 1, "bound": "x"}, "bound must be one of"),
+        ({"num_sweeps": 1, "dependency": "x"}, "dependency must be one of"),
     ):
         with pytest.raises(ValueError, match=message):
             bias_after(cycle(), **arguments)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="R must be a square matrix"):
         bias_after([[0.0, 0.5]], 1)
+
+
+# -- evidence, time, and a certificate of one's own -----------------------------------------------------------------
+
+
+def test_evidence_is_that_of_the_conditioned_model() -> None:
+    model = instances.ising_grid(3, 3, coupling_max=0.5, seed=0)
+    given, by_hand = certify(model, accuracy=0.01, evidence={4: 1}), certify(model.condition({4: 1}), accuracy=0.01)
+    assert given.num_sweeps == by_hand.num_sweeps
+    np.testing.assert_array_equal(given.bias, by_hand.bias)
+    assert given.provenance["options"]["evidence"] == {"4": 1}
+
+
+def test_out_of_time_the_promise_is_weaker_and_holds() -> None:
+    model = instances.ising_grid(10, 10, coupling_max=0.2, seed=0)
+    for schedule in ("systematic", "random"):
+        best = certify(model, accuracy=1e-6, schedule=schedule)  # type: ignore[arg-type]
+        late = certify(model, accuracy=1e-6, schedule=schedule, time_limit=1e-9)  # type: ignore[arg-type]
+        assert best.certified
+        assert late.certified
+        assert (late.stats["num_iterated"], late.stats["method"]) == (0, "geometric")
+        assert best.num_sweeps <= late.num_sweeps  # type: ignore[operator]
+    strong = instances.ising_grid(10, 10, coupling_max=3.0, seed=0)
+    assert not certify(strong, accuracy=0.1, time_limit=1e-9).certified
+
+
+def weighted_certificate(model: MarkovRandomField, accuracy: float) -> Certificate:
+    """By weighted row sums: if ``R w <= c w`` for one vector w >= 1, then ``delta <= c^t w`` after t sweeps.
+
+    A certificate written outside the package: a matrix from above, its proof, and a :class:`Certificate` to hold it.
+    """
+    R = safe_matrix(model, "sigmoid")
+    w = np.ones(model.num_variables)
+    for _ in range(50):  # towards the leading eigenvector; any w is valid
+        w = R @ w + w
+        w /= w.min()
+    c = float((R @ w / w).max()) * (1.0 + 1e-12)
+    sweeps = math.ceil(math.log(accuracy / w.sum()) / math.log(c)) if c < 1.0 else None
+    bias = np.ones(len(w)) if sweeps is None else np.minimum(1.0, c**sweeps * w)
+    return Certificate(
+        certified=sweeps is not None, accuracy=accuracy, per_variable=False, schedule="systematic", num_sweeps=sweeps,
+        num_updates=None, dependency="sigmoid", norm="weighted", norm_value=c, bias=bias, max_bias=float(bias.max()),
+        total_bias=float(bias.sum()), offending=(), advice="",
+    )  # fmt: skip
+
+
+def test_a_certificate_of_ones_own() -> None:
+    model = MarkovRandomField.ising([(0, k) for k in range(1, 6)], 0.3)  # a star: row sums are above 1
+    assert matrix_norm(dependency_matrix(model), "inf") > 1.0
+    own = weighted_certificate(model, 0.01)
+    assert own.certified
+    assert own.to_dict()["norm"] == "weighted"
+    for order in (None, [5, 0, 1, 2, 3, 4]):
+        assert (bias_after(model, own.num_sweeps, order=order) <= own.bias).all()  # type: ignore[arg-type]

@@ -76,9 +76,9 @@ def assert_sound(comparison: ComparisonBounds, n: int) -> None:
     assert "nan" not in comparison.advice
 
 
-def dense_bounds(projected: MarkovRandomField, original: MarkovRandomField, bound: str) -> FloatArray | None:
+def dense_bounds(projected: MarkovRandomField, original: MarkovRandomField, dependency: str) -> FloatArray | None:
     """``(I - R)^-1 b`` cut at 1, or None where the spectral radius is not below 1."""
-    R = oracle_theory.dependency_matrix(projected, bound)
+    R = oracle_theory.dependency_matrix(projected, dependency)
     if len(R) and np.abs(np.linalg.eigvals(R)).max() >= 1 - 1e-9:
         return None
     return np.minimum(np.linalg.solve(np.eye(len(R)) - R, naive_conditional_bounds(projected, original)), 1.0)
@@ -88,15 +88,15 @@ def dense_bounds(projected: MarkovRandomField, original: MarkovRandomField, boun
     model=strategies.models(min_variables=1, max_variables=5, max_states=3, allow_forbidden=False, scales=(0.3, 1.0)),
     norm_bound=st.sampled_from([0.3, 0.7, 0.95]),
     norm=st.sampled_from(["inf", "spectral"]),
-    bound=st.sampled_from(["sigmoid", "range", "exact"]),
+    dependency=st.sampled_from(["sigmoid", "range", "exact"]),
 )
-def test_originals_of_projected_models(model: MarkovRandomField, norm_bound: float, norm: Any, bound: Any) -> None:
+def test_originals_of_projected_models(model: MarkovRandomField, norm_bound: float, norm: Any, dependency: Any) -> None:
     projected = project(model, norm_bound=norm_bound, norm=norm).model
-    comparison = comparison_bounds(projected, model, bound=bound)
+    comparison = comparison_bounds(projected, model, dependency=dependency)
     assert_sound(comparison, model.num_variables)
     assert_within(projected, model, comparison.bounds)
     # Never above the formula, by more than what rounding and the solver are given.
-    formula = dense_bounds(projected, model, bound)
+    formula = dense_bounds(projected, model, dependency)
     assert formula is not None
     assert (comparison.bounds <= formula * (1 + 1e-4) + 1e-9).all()
     np.testing.assert_allclose(comparison.conditional_bounds, naive_conditional_bounds(projected, model), atol=1e-12)
@@ -259,8 +259,8 @@ def test_mixed_state_counts_and_every_bound() -> None:
     model = oracle.random_entries(np.random.default_rng(4), [2, 3, 4, 2], [(0, 1), (0, 3), (1, 2), (2, 3)], 0.5, 0.0)
     projected = project(model, norm_bound=0.8).model
     found = {
-        bound: comparison_bounds(projected, model, bound=bound).bounds  # type: ignore[arg-type]
-        for bound in ("exact", "sigmoid", "range", "l1", "linf")
+        dependency: comparison_bounds(projected, model, dependency=dependency).bounds  # type: ignore[arg-type]
+        for dependency in ("exact", "sigmoid", "range", "l1", "linf")
     }
     for tight, loose in (("exact", "sigmoid"), ("sigmoid", "range"), ("range", "l1"), ("range", "linf")):
         assert (found[tight] <= found[loose] * (1 + 1e-5)).all()
@@ -287,8 +287,8 @@ def test_comparison_without_variables() -> None:
 def test_models_that_cannot_be_compared(other: MarkovRandomField, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         comparison_bounds(MarkovRandomField.ising([(0, 1), (1, 2)], 0.1), other)
-    with pytest.raises(ValueError, match="bound must be one of"):
-        comparison_bounds(other, other, bound="tight")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="dependency must be one of"):
+        comparison_bounds(other, other, dependency="tight")  # type: ignore[arg-type]
 
 
 def test_large_models() -> None:

@@ -108,7 +108,7 @@ def test_the_smallest_norm_is_one_of_them(matrix: np.ndarray) -> None:
 @pytest.mark.parametrize("degree", [1, 3, 4])
 def test_regular_graphs_have_one_norm(degree: int) -> None:
     edges = graphs.random_regular_edges(50, degree, seed=0)
-    matrix = dependency_matrix(MarkovRandomField.ising(edges, 0.25, num_variables=50), bound="range")
+    matrix = dependency_matrix(MarkovRandomField.ising(edges, 0.25, num_variables=50), dependency="range")
     for norm in ("spectral", "inf", "1"):
         value = matrix_norm(matrix, norm)
         assert 0.25 * degree <= value <= 0.25 * degree * (1 + 1e-14)
@@ -126,7 +126,7 @@ def grid_with_one_strong_edge() -> np.ndarray:
     edges = graphs.grid_edges(25, 25)
     couplings = np.full(len(edges), 0.01)
     couplings[600] = 1.0
-    return dependency_matrix(MarkovRandomField.ising(edges, couplings), bound="range")
+    return dependency_matrix(MarkovRandomField.ising(edges, couplings), dependency="range")
 
 
 def random_pairs(extra: float) -> np.ndarray:
@@ -138,7 +138,7 @@ def random_pairs(extra: float) -> np.ndarray:
 GRAPHS = {
     "grid": lambda: dependency_matrix(instances.ising_grid(16, 16, coupling_max=1.0, seed=0)),
     "grid, not symmetric": lambda: dependency_matrix(
-        instances.potts_grid(12, 12, coupling_max=1.0, seed=0), bound="exact"
+        instances.potts_grid(12, 12, coupling_max=1.0, seed=0), dependency="exact"
     ),
     "uniform grid": lambda: dependency_matrix(MarkovRandomField.ising(graphs.grid_edges(20, 20), 0.3)),
     "one strong edge": grid_with_one_strong_edge,
@@ -187,7 +187,7 @@ def test_a_small_budget_loosens_the_bound_and_keeps_it_safe(monkeypatch: pytest.
 
 
 def test_a_grid_of_ten_thousand_is_known_to_ten_digits() -> None:
-    matrix = dependency_matrix(MarkovRandomField.ising(graphs.grid_edges(100, 100), 0.2), bound="range")
+    matrix = dependency_matrix(MarkovRandomField.ising(graphs.grid_edges(100, 100), 0.2), dependency="range")
     assert_just_above(matrix_norm(matrix, "spectral"), 0.2 * 4 * math.cos(math.pi / 101), SLACK)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
 
 __all__ = ["Patch", "make_patches", "whole_patch"]
@@ -43,7 +44,7 @@ def whole_patch(model: MarkovRandomField) -> Patch:
     return Patch(variables, edges, variables, variables, edges)
 
 
-def make_patches(model: MarkovRandomField, *, core_size: int, reach: int) -> list[Patch]:
+def make_patches(model: MarkovRandomField, *, core_size: int, reach: int, clock: Clock = NO_LIMIT) -> list[Patch]:
     """Patches with cores of about ``core_size`` variables and everything within ``reach`` edges (1 at least) of them.
 
     Cores are grown by breadth-first search. A graph whose patches would overlap so much that they are more work than
@@ -64,6 +65,7 @@ def make_patches(model: MarkovRandomField, *, core_size: int, reach: int) -> lis
     for root in range(n):
         if owner[root] >= 0:
             continue
+        clock.check()
         number, core = len(patches), [root]
         owner[root] = number
         for v in core:  # grows while it is read

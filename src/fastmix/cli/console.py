@@ -238,7 +238,7 @@ def show_certificate(title: str, certificate: Certificate) -> None:
     """What a certificate says, as a table on stdout."""
     facts = {
         "certified": "yes" if certificate.certified else "no",
-        "dependency norm": f"{certificate.norm_value:.6g} ({certificate.norm}, bound {certificate.bound})",
+        "dependency norm": f"{certificate.norm_value:.6g} ({certificate.norm}, bound {certificate.dependency})",
     }
     if certificate.num_sweeps is not None:
         facts["sweeps"] = f"{certificate.num_sweeps:,} ({certificate.schedule}) for accuracy {certificate.accuracy:g}"

@@ -50,17 +50,15 @@ def parse_divergence(name: str | None, backend: str | None = None) -> Divergence
     """The divergence with this name, with its default settings but for the backend; None stays None."""
     if name is backend is None:
         return None
-    from fastmix.projection import KL, Euclidean, PiecewiseKL, ReversedKL
+    from fastmix.projection import ReversedKL, divergence_by_name
 
     if backend is not None:
-        if name != "reversed-kl":
+        if name != ReversedKL.name:
             raise ValueError(f"--backend needs --divergence reversed-kl, whose chains it is for, got {name or 'none'}")
         if backend not in ("cpu", "cuda", "auto"):
             raise ValueError(f"--backend must be cpu, cuda or auto, got {backend!r}")
         return ReversedKL(backend=cast("Any", backend))
-    known: dict[str, type[Divergence]] = {
-        "euclidean": Euclidean, "kl": KL, "piecewise-kl": PiecewiseKL, "reversed-kl": ReversedKL
-    }  # fmt: skip
-    if name not in known:
-        raise ValueError(f"--divergence must be one of {', '.join(known)}, got {name!r}")
-    return known[name]()
+    try:
+        return divergence_by_name(str(name))
+    except ValueError as error:
+        raise ValueError(f"--{error}") from None

@@ -26,7 +26,7 @@ __all__ = ["certify", "project"]
 def certify(
     model: Model,
     accuracy: Annotated[float, typer.Option(help="Total variation distance to reach, between 0 and 1.")] = 0.01,
-    bound: Annotated[str, typer.Option(help="Dependency bound: exact, sigmoid, range, l1 or linf.")] = "sigmoid",
+    dependency: Annotated[str, typer.Option(help="Dependency bound: exact, sigmoid, range, l1 or linf.")] = "sigmoid",
     norm: Annotated[
         str | None, typer.Option(help="spectral, inf, 1 or frobenius; the smallest of them by default.")
     ] = None,
@@ -35,6 +35,7 @@ def certify(
         bool, typer.Option("--per-variable", help="Accuracy of every marginal instead of the joint distribution.")
     ] = False,
     evidence: Evidence = None,
+    time_limit: TimeLimit = None,
     as_json: AsJson = False,
 ) -> None:
     """Whether Gibbs sampling provably mixes, and in how many sweeps; exit code 1 when not certified."""
@@ -44,12 +45,14 @@ def certify(
     loaded, observed = console.load(model, evidence)
     with console.working("certifying"):
         certificate = fastmix.certify(
-            loaded.condition(observed) if observed else loaded,
+            loaded,
             accuracy=accuracy,
-            bound=cast("Any", bound),  # checked by the call
+            evidence=observed,
+            dependency=cast("Any", dependency),  # checked by the call
             norm=cast("Any", norm),
             schedule=cast("Any", schedule),
             per_variable=per_variable,
+            time_limit=time_limit,
         )
     if as_json:
         console.emit_json(certificate.to_dict())
@@ -64,7 +67,7 @@ def project(
     norm_bound: Annotated[float, typer.Option(help="Largest norm allowed; below 1 the result provably mixes fast.")],
     norm: Annotated[str, typer.Option(help="inf, spectral, 1 or frobenius.")] = "inf",
     divergence: DivergenceName = None,
-    bound: Annotated[str, typer.Option(help="Dependency bound: range or linf.")] = "range",
+    dependency: Annotated[str, typer.Option(help="Dependency bound: range or linf.")] = "range",
     solver: Annotated[str, typer.Option(help="fast, or paper for the dual of the paper.")] = "fast",
     tol: Annotated[float, typer.Option(help="Relative duality gap.")] = 1e-6,
     max_iter: Annotated[int, typer.Option(help="Iterations allowed.")] = 10_000,
@@ -98,11 +101,12 @@ def project(
     with console.working("projecting"):
         try:
             result = fastmix.project(
-                loaded.condition(observed) if observed else loaded,
+                loaded,
                 norm_bound=norm_bound,
+                evidence=observed,
                 norm=cast("Any", norm),  # checked by the call
                 divergence=chosen or Euclidean(),
-                bound=cast("Any", bound),
+                dependency=cast("Any", dependency),
                 seed=seed,
                 time_limit=time_limit,
                 tol=tol,
@@ -118,7 +122,7 @@ def project(
         console.emit_json(result.to_dict())
     else:
         console.message(
-            f"norm {result.norm_before:.6g} -> {result.norm_after:.6g} ({norm}, {bound}), "
+            f"norm {result.norm_before:.6g} -> {result.norm_after:.6g} ({norm}, {dependency}), "
             f"squared distance {result.squared_distance:.6g}, {_quality(result)}, {result.stats['seconds']:.3g} s"
         )
     if code or result.status != "ok":

@@ -267,7 +267,7 @@ def _easy_scale(model: MarkovRandomField) -> float:
     """The strongest couplings, as a share of those of the model, at which Dobrushin's condition holds: chains forget
     their start within a few sweeps.
     """
-    dependency = edge_dependencies(model, bound="range").max(axis=1, initial=0.0)
+    dependency = edge_dependencies(model, dependency="range").max(axis=1, initial=0.0)
     # range is linear in the scale, and no smaller than the bound that the condition needs
     total = np.bincount(model.edges.reshape(-1), np.repeat(dependency, 2), minlength=max(1, model.num_variables))
     return float(min(1.0, 1.0 / total.max())) if total.max() > 0 else 1.0

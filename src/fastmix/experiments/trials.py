@@ -121,9 +121,8 @@ def _run_once(model: MarkovRandomField, name: str, options: Mapping[str, Any], s
             "squared_distance": result.squared_distance,
             "iterations": int(result.stats.get("iterations", 0)),
         }
-        inner = getattr(result.solver_state, "inner_iterations", None)
-        if inner is not None:
-            answer.facts["inner_iterations"] = int(inner)
+        if "inner_iterations" in result.stats:
+            answer.facts["inner_iterations"] = int(result.stats["inner_iterations"])
         answer.seconds |= seconds
         return answer
     if "num_sweeps" in options:

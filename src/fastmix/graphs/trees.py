@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastmix._checks import check_seed
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.graphs.basics import (
     IntArray,
     build_adjacency,
@@ -104,7 +105,9 @@ def _kruskal(n: int, edges: IntArray, ranking: IntArray) -> IntArray:
     return np.sort(ranking[forest.data.astype(np.int64) - 1])
 
 
-def covering_spanning_trees(num_variables: int, edges: npt.ArrayLike, seed: int) -> list[IntArray]:
+def covering_spanning_trees(
+    num_variables: int, edges: npt.ArrayLike, seed: int, *, clock: Clock = NO_LIMIT
+) -> list[IntArray]:
     """Random spanning forests that together contain every edge, each as places in ``edges``.
 
     Each prefers the edges not yet covered, in random order, so that at least one more is covered each time; the
@@ -126,6 +129,7 @@ def covering_spanning_trees(num_variables: int, edges: npt.ArrayLike, seed: int)
     covered = np.zeros(len(edges), dtype=bool)
     trees: list[IntArray] = []
     while not trees or not covered.all():
+        clock.check()
         shuffled = rng.permutation(len(edges))
         tree = _kruskal(n, edges, np.concatenate([shuffled[~covered[shuffled]], shuffled[covered[shuffled]]]))
         covered[tree] = True

@@ -636,7 +636,7 @@ def log_odds_swings(model: MarkovRandomField) -> FloatArray:
     """
     from fastmix.theory.dependency import edge_dependencies
 
-    changes = 4.0 * edge_dependencies(model, bound="range")
+    changes = 4.0 * edge_dependencies(model, dependency="range")
     i, j = model.edges.T
     n = model.num_variables
     return np.asarray(np.bincount(i, changes[:, 0], minlength=n) + np.bincount(j, changes[:, 1], minlength=n), float)

@@ -204,7 +204,7 @@ def _reason(model: MarkovRandomField) -> str:
     if certificate.norm_value >= 1.0:
         # The exact dependencies are finer, above all with forbidden pairs, but not always feasible.
         with contextlib.suppress(ResourceError):
-            certificate = certify(model, accuracy=0.01, bound="exact")
+            certificate = certify(model, accuracy=0.01, dependency="exact")
     if certificate.norm_value < 1.0:
         return f"certified: dependency norm {certificate.norm_value:.3g} ({certificate.norm})"
     raise UnfitMethodError(

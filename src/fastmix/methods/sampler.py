@@ -38,7 +38,7 @@ from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.results import InferenceResult, Status, jsonable, provenance
 from fastmix.theory.certificates import bias_after, certify
 from fastmix.theory.comparison import comparison_bounds, original_intervals
-from fastmix.theory.dependency import Bound
+from fastmix.theory.dependency import Dependency
 from fastmix.theory.intervals import Intervals, rigorous_intervals
 
 __all__ = ["SampleResult", "default_chains", "sample"]
@@ -94,7 +94,7 @@ class SampleResult(InferenceResult):
         *,
         confidence: float = _CONFIDENCE,
         simultaneous: bool = False,
-        bound: Bound = "sigmoid",
+        dependency: Dependency = "sigmoid",
         original: MarkovRandomField | None = None,
     ) -> Intervals:
         """Intervals that hold the marginals with a proven confidence: bias by the certificate, deviation by the chains.
@@ -104,7 +104,7 @@ class SampleResult(InferenceResult):
         confidence : float
         simultaneous : bool
             Whether all intervals shall hold at once.
-        bound : str
+        dependency : str
             Dependency bound behind the bias, see :func:`fastmix.certify`. For a model that cannot be certified the bias
             stays 1, and the intervals say so in ``vacuous``.
         original : MarkovRandomField, optional
@@ -121,7 +121,7 @@ class SampleResult(InferenceResult):
         small = self.reduction.model
         schedule = self.provenance["options"]["schedule"]
         order = _order(small, schedule)
-        bias = bias_after(small, int(self.stats["burn_in"]) + 1, schedule=schedule, order=order, bound=bound)
+        bias = bias_after(small, int(self.stats["burn_in"]) + 1, schedule=schedule, order=order, dependency=dependency)
         kept = self.reduction.unary_positions
         inner = rigorous_intervals(
             small, self.node_marginals[kept], num_chains=int(self.stats["num_chains"]), bias=bias,

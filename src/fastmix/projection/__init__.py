@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from fastmix.projection.api import project
-from fastmix.projection.divergence import Divergence, Euclidean, Objective
+from fastmix.projection.api import ProjectionResult, project
+from fastmix.projection.descent import PAPER_STEP, DecreasingStep, FixedStep, LineSearch, StepRule, Trace
+from fastmix.projection.divergence import DIVERGENCES, Divergence, Euclidean, Objective, divergence_by_name
 from fastmix.projection.feasible import FeasibleSet
 from fastmix.projection.kl import KL
 from fastmix.projection.paper_dual import PaperDual
 from fastmix.projection.piecewise import PiecewiseKL
-from fastmix.projection.result import ProjectionResult
 from fastmix.projection.reversed_kl import ReversedKL
-from fastmix.projection.steps import PAPER_STEP, DecreasingStep, FixedStep, LineSearch, StepRule, Trace
 
 __all__ = [
+    "DIVERGENCES",
     "KL",
     "PAPER_STEP",
     "DecreasingStep",
@@ -28,5 +28,6 @@ __all__ = [
     "ReversedKL",
     "StepRule",
     "Trace",
+    "divergence_by_name",
     "project",
 ]

@@ -2,25 +2,124 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix._checks import choose_seed
+from fastmix._checks import check_choice, check_count, check_positive, choose_seed
 from fastmix._clock import Clock
-from fastmix.model import MarkovRandomField, check_model
-from fastmix.projection.descent import project_divergence
-from fastmix.projection.divergence import Divergence, Euclidean
-from fastmix.projection.euclidean import check_arguments, project_euclidean
+from fastmix.errors import NotConvergedError
+from fastmix.model import Evidence, MarkovRandomField, check_model
+from fastmix.model.reduce import Reduction, reduce_model
+from fastmix.projection.descent import StepRule, Trace, descend
+from fastmix.projection.divergence import Divergence, Euclidean, divergence_by_name
+from fastmix.projection.euclidean import Solution
+from fastmix.projection.feasible import FeasibleSet
 from fastmix.projection.paper_dual import PaperDual
-from fastmix.projection.result import ProjectionResult
-from fastmix.projection.steps import StepRule
-from fastmix.theory.norms import Norm
+from fastmix.results import Status, jsonable, provenance
+from fastmix.theory.norms import NORMS, Norm
 
-__all__ = ["project"]
+__all__ = ["ProjectionResult", "project"]
 
 FloatArray = NDArray[np.float64]
+
+_STATUS = {"time_limit": Status.TIME_LIMIT, "interrupted": Status.INTERRUPTED, "max_iter": Status.NOT_CONVERGED}
+_STOPPED_BY = {"time_limit": "time_limit", "interrupted": "interrupt"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ProjectionResult:
+    """The closest model within a norm bound, and how close it is.
+
+    Attributes
+    ----------
+    model : MarkovRandomField
+        The projected model; always within the bound.
+    status : Status
+        ``time_limit`` when the clock ended it; the model is within the bound all the same.
+    norm, dependency : str
+        Which norm of which bound on the dependencies.
+    norm_before, norm_after, norm_bound : float
+        Safe upper bounds on the norm of the dependency matrix (the larger of both directions on every edge), and
+        what was asked for.
+    squared_distance : float
+        Sum over edges of the squared Frobenius distance between the tables. Unaries change in other divergences than
+        the Euclidean one, and are not counted.
+    duality_gap : float
+        ``squared_distance`` minus a proven lower bound on it: how far from the closest model this one can be. For
+        other divergences nothing is proven, and it is infinite, unless the model met the bound already.
+    divergence : Divergence
+        What was minimised.
+    divergence_value : float
+        Its value at the model returned, estimated where the divergence is sampled.
+    seed : int or None
+        Of the descent; None for the Euclidean projection, which draws nothing.
+    multipliers : float array
+        For a warm start of a later call on the same graph: one per variable (inf, 1), the factor (n, rank) of the
+        matrix multiplier (spectral), one number (frobenius), or those of the paper's dual, and then its Z.
+    dependencies : float array (m,)
+        The bound z of every edge.
+    history : list of (int, float, float)
+        Iteration of the solver or step of the descent, value of the divergence there, and the proven lower bound on the
+        least value that there is by then; -inf where nothing is proven, as in all descents.
+    stats, provenance : mapping
+    """
+
+    model: MarkovRandomField
+    status: Status
+    norm: str
+    dependency: str
+    norm_before: float
+    norm_after: float
+    norm_bound: float
+    squared_distance: float
+    duality_gap: float
+    multipliers: FloatArray
+    dependencies: FloatArray
+    divergence: Divergence = field(default_factory=Euclidean)
+    divergence_value: float = math.nan
+    seed: int | None = None
+    history: list[tuple[int, float, float]] = field(default_factory=list)
+    stats: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        close = f"squared_distance={self.squared_distance:.6g}, duality_gap={self.duality_gap:.3g}"
+        if not isinstance(self.divergence, Euclidean):
+            close = f"divergence={self.divergence}, divergence_value={self.divergence_value:.6g}"
+        return (
+            f"ProjectionResult(status={str(self.status)!r}, norm_before={self.norm_before:.6g}, "
+            f"norm_after={self.norm_after:.6g}, {close}, {self.model})"
+        )
+
+    @property
+    def certified(self) -> bool:
+        """Whether the norm is below 1, so that Gibbs sampling provably mixes fast (see :func:`fastmix.certify`)."""
+        return self.norm_after < 1.0
+
+    @property
+    def relative_gap(self) -> float:
+        """The gap that ``tol`` is compared with: ``duality_gap / (1 + squared_distance)``."""
+        return self.duality_gap / (1.0 + self.squared_distance)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result without the model as plain data, the shape of the command line's JSON."""
+        names = ("norm", "dependency", "norm_before", "norm_after", "norm_bound", "squared_distance", "duality_gap")
+        facts = {name: jsonable(getattr(self, name)) for name in names}
+        facts["relative_gap"] = jsonable(self.relative_gap)
+        facts |= {"certified": self.certified, "divergence": repr(self.divergence)}
+        facts |= {"divergence_value": jsonable(self.divergence_value), "seed": self.seed}
+        return {
+            "status": str(self.status),
+            **facts,
+            "seconds": self.stats.get("seconds"),
+            "stats": jsonable(dict(self.stats)),
+            "provenance": jsonable(dict(self.provenance)),
+        }
 
 
 def project(
@@ -28,12 +127,13 @@ def project(
     *,
     norm_bound: float,
     norm: Norm = "inf",
-    divergence: Divergence = Euclidean(),  # noqa: B008 (frozen)
-    bound: Literal["range", "linf"] = "range",
+    divergence: Divergence | str = Euclidean(),  # noqa: B008 (frozen)
+    dependency: Literal["range", "linf"] = "range",
     solver: Literal["fast"] | PaperDual = "fast",
     step: StepRule | None = None,
     tol: float = 1e-6,
     max_iter: int = 10_000,
+    evidence: Evidence | None = None,
     warm_start: ProjectionResult | FloatArray | None = None,
     seed: int | None = None,
     time_limit: float | None = None,
@@ -54,13 +154,16 @@ def project(
     norm_bound : float
         Positive.
     norm : {"inf", "spectral", "1", "frobenius"}
-        inf is the fastest; spectral changes the model least for the same guarantee. 1 equals inf here, because both
-        directions share one bound.
-    divergence : Divergence
+        The norm that is bounded; one must be chosen, unlike in :func:`fastmix.certify`. inf is the fastest; spectral
+        changes the model least for the same guarantee. 1 equals inf here, because both directions share one bound.
+    divergence : Divergence or str
         :class:`~fastmix.projection.Euclidean`, :class:`~fastmix.projection.KL`,
-        :class:`~fastmix.projection.PiecewiseKL`, :class:`~fastmix.projection.ReversedKL`, or one of your own.
-    bound : {"range", "linf"}
-        ``range`` is the tighter bound and ignores terms of one variable; ``linf`` is the paper's.
+        :class:`~fastmix.projection.PiecewiseKL`, :class:`~fastmix.projection.ReversedKL`, or one of your own; or its
+        name (``euclidean``, ``kl``, ``piecewise-kl``, ``reversed-kl``) for the default settings.
+    dependency : {"range", "linf"}
+        Bound on R, see :func:`fastmix.theory.dependency.edge_dependencies`. ``range`` is the tighter one and ignores
+        terms of one variable; ``linf`` is the paper's. The still tighter default of :func:`fastmix.certify`,
+        ``sigmoid``, is no convex function of the tables and cannot be projected onto.
     solver : "fast" or PaperDual
         The exact route that eliminates the tables, or the paper's dual with L-BFGS-B (docs/theory.md). In a descent
         ``PaperDual(exact=False)`` is the smoothed operator with Z carried along, as the paper prints it.
@@ -70,6 +173,8 @@ def project(
         Relative duality gap of every Euclidean projection: gap / (1 + squared distance).
     max_iter : int
         Of every Euclidean projection: passes (inf), steps (spectral, frobenius) or outer iterations (the paper's dual).
+    evidence : mapping, optional
+        Observed state by variable: the model of the other variables given these is projected and returned.
     warm_start : ProjectionResult or its multipliers, optional
         An earlier result on the same graph: its multipliers start the first projection, and a descent begins at its
         model.
@@ -113,23 +218,132 @@ def project(
     """
     clock = Clock(time_limit)
     check_model(model)
-    check_arguments(norm_bound, norm, bound, solver, tol, max_iter)
-    if not isinstance(divergence, Divergence):
-        raise ValueError(f"divergence must be a Divergence such as ReversedKL(), got {divergence!r}")
+    check_positive("norm_bound", norm_bound)
+    check_choice("norm", norm, NORMS)
+    check_choice("dependency", dependency, ("range", "linf"))
+    if solver != "fast" and not isinstance(solver, PaperDual):
+        raise ValueError(f"solver must be 'fast' or a PaperDual, got {solver!r}")
+    if isinstance(solver, PaperDual) and norm == "frobenius":
+        raise ValueError("norm must be inf, 1 or spectral with the paper's dual, got 'frobenius'")
+    check_positive("tol", tol)
+    check_count("max_iter", max_iter, least=1)
+    chosen = divergence_by_name(divergence) if isinstance(divergence, str) else divergence
+    if not isinstance(chosen, Divergence):
+        raise ValueError(f"divergence must be a Divergence such as ReversedKL(), or its name, got {divergence!r}")
     if step is not None and not isinstance(step, StepRule):
         raise ValueError(f"step must be a StepRule such as FixedStep(), got {step!r}")
     seed = choose_seed(seed)
-    if isinstance(divergence, Euclidean):
-        if step is not None:
-            raise ValueError("step must be left out for the Euclidean divergence, which is solved without a descent")
-        return project_euclidean(
-            model, norm_bound=norm_bound, norm=norm, bound=bound, solver=solver, tol=tol, max_iter=max_iter,
-            warm_start=warm_start, clock=clock,
-        )  # fmt: skip
-    if isinstance(solver, PaperDual) and not solver.both_directions:
-        raise ValueError("solver must bound both directions in a descent, got PaperDual(both_directions=False)")
-    return project_divergence(
-        model, divergence=divergence, step=divergence.default_step if step is None else step, norm_bound=norm_bound,
-        norm=norm, bound=bound, solver=solver, tol=tol, max_iter=max_iter, warm_start=warm_start,
-        seed=seed, clock=clock,
+    euclidean = isinstance(chosen, Euclidean)
+    if euclidean and step is not None:
+        raise ValueError("step must be left out for the Euclidean divergence, which is solved without a descent")
+    rule = None if euclidean else chosen.default_step if step is None else step
+
+    options: dict[str, Any] = {"norm_bound": norm_bound, "norm": norm, "dependency": dependency, "tol": tol}
+    options |= {"solver": str(solver), "divergence": repr(chosen), "step": None if rule is None else repr(rule)}
+    if evidence is not None:
+        model = model.condition(evidence)
+        options["evidence"] = {str(variable): state for variable, state in evidence.items()}
+    reduction = reduce_model(model)
+    small = reduction.model
+    feasible = FeasibleSet(
+        small, norm_bound=norm_bound, norm=norm, dependency=dependency, solver=solver, tol=tol, max_iter=max_iter,
+        clock=clock,
     )  # fmt: skip
+    _, norm_before = feasible.measure(small, clock.part(0.2))
+    theta, solution = small, Solution(np.zeros(0), np.zeros(0), 0.0, 0.0, converged=True)
+    fits = norm_before <= norm_bound
+    if not fits:
+        start = warm_start.multipliers if isinstance(warm_start, ProjectionResult) else warm_start
+        # Half of the time for the start of a descent, if it takes as long.
+        theta, solution = feasible.nearest(small, start=start, clock=clock if euclidean else clock.part(0.5))
+
+    def build(reason: str, lower: float, stats: Mapping[str, Any], **facts: Any) -> ProjectionResult:
+        settled, z, norm_after = feasible.settle(theta)
+        distance = float(np.sum((settled.log_pairwise - small.log_pairwise) ** 2))
+        place = str(stats.get("backend", "cpu"))
+        device = "cpu" if place.startswith("cpu") else place
+        return ProjectionResult(
+            model=_expand(reduction, settled),
+            status=_STATUS.get(reason, Status.OK),
+            norm=norm,
+            dependency=dependency,
+            norm_before=norm_before,
+            norm_after=norm_after,
+            norm_bound=float(norm_bound),
+            squared_distance=distance,
+            duality_gap=max(0.0, distance - lower),
+            multipliers=solution.multipliers,
+            dependencies=z,
+            stats={"stopped": reason, "stopped_by": _STOPPED_BY.get(reason, "done"), **stats, **clock.stats()},
+            provenance=provenance(model, seed=facts.get("seed"), device=device, **options),
+            **{"divergence_value": distance, **facts},
+        )
+
+    reason = "tol" if solution.converged else "max_iter"
+    reason = "interrupted" if solution.interrupted else "time_limit" if solution.late else reason
+    failed = reason in ("interrupted", "max_iter")
+    if euclidean or failed:
+        stats = {"iterations": solution.iterations, **solution.facts}
+        result = build(reason, solution.dual, stats, history=solution.history)
+        if failed:
+            ended = (
+                "was interrupted" if solution.interrupted else f"did not converge in {solution.iterations} iterations"
+            )
+            raise NotConvergedError(
+                f"the projection {ended}: relative gap {result.relative_gap:.3g}, tol {tol:.3g}; the best point is in "
+                "the result of this error and is within the bound; raise max_iter or tol",
+                result,
+            )
+        return result
+
+    assert rule is not None
+    trace, value, constant, facts = Trace(clock), 0.0, 0.0, {}
+    if not fits and clock.left() < chosen.least_seconds(small):
+        trace.reason, value = "time_limit", math.nan
+    elif not fits:
+        objective = chosen.start(small, seed=seed)
+        objective.watch(clock)
+        several = reason == "tol"  # out of time, the Euclidean projection is the only start
+        if isinstance(warm_start, ProjectionResult) and _same_graph(warm_start.model, model):
+            theta = feasible.project(warm_start.model.parameters[_positions(reduction)], "indicator")
+            several = False
+        theta, value = descend(objective, theta, feasible, rule, trace, several=several)
+        constant, facts = objective.constant, dict(objective.facts())
+    num_steps = max(0, len(trace.values) - 1)
+    result = build(
+        trace.reason,
+        0.0 if fits else -math.inf,
+        {"num_steps": num_steps, "num_projections": feasible.num_projections, "num_inexact": feasible.num_inexact}
+        | facts,
+        history=[(k, v + constant, -math.inf) for k, v in enumerate(trace.values)],
+        divergence=chosen,
+        divergence_value=value + constant,
+        seed=seed,
+    )
+    if trace.reason == "interrupted":
+        raise NotConvergedError(
+            f"the descent was interrupted after {num_steps} steps; the last model is in the result of this "
+            "error and is within the bound",
+            result,
+        )
+    return result
+
+
+def _expand(reduction: Reduction, theta: MarkovRandomField) -> MarkovRandomField:
+    """The model of all variables and states with the parameters of the reduced one."""
+    original = reduction.original
+    if theta is reduction.model:
+        return original
+    parameters = original.parameters.copy()
+    parameters[_positions(reduction)] = theta.parameters
+    return original.with_parameters(parameters)
+
+
+def _positions(reduction: Reduction) -> NDArray[np.int64]:
+    """Places of the reduced parameters in the vector of all parameters."""
+    shift = len(reduction.original.log_unary)
+    return np.concatenate([reduction.unary_positions, shift + reduction.pairwise_positions])
+
+
+def _same_graph(one: MarkovRandomField, other: MarkovRandomField) -> bool:
+    return np.array_equal(one.num_states, other.num_states) and np.array_equal(one.edges, other.edges)

@@ -1,147 +1,300 @@
-"""Projection in a divergence: gradient steps, each followed by the Euclidean projection."""
+"""Projection in a divergence: gradient steps, each followed by the Euclidean projection, and when they end."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix._clock import Clock, OutOfTimeError
-from fastmix.errors import NotConvergedError
+from fastmix._checks import check_choice, check_count, check_positive
+from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
 from fastmix.model import MarkovRandomField
-from fastmix.model.reduce import Reduction, reduce_model
-from fastmix.projection.divergence import Divergence
-from fastmix.projection.euclidean import project_euclidean
-from fastmix.projection.euclidean_solvers import symmetric
-from fastmix.projection.feasible import FeasibleSet
-from fastmix.projection.paper_dual import PaperDual
-from fastmix.projection.result import ProjectionResult
-from fastmix.projection.steps import StepRule, Trace
-from fastmix.results import Status, provenance
-from fastmix.theory.dependency import edge_dependencies
-from fastmix.theory.norms import Norm, matrix_norm
+from fastmix.projection.divergence import Objective
+from fastmix.projection.feasible import COORDINATES, Coordinates, FeasibleSet
 
-__all__ = ["project_divergence"]
+__all__ = ["PAPER_STEP", "DecreasingStep", "FixedStep", "LineSearch", "StepRule", "Trace", "descend"]
 
 FloatArray = NDArray[np.float64]
 
-_STATUS = {"time_limit": Status.TIME_LIMIT, "interrupted": Status.INTERRUPTED}
-_STOPPED_BY = {"time_limit": "time_limit", "interrupted": "interrupt"}
+
+@dataclass
+class Trace:
+    """What a descent has seen: values, the latest feasible model, and why it ended.
+
+    Attributes
+    ----------
+    clock : Clock
+    values : list of float
+        Of the divergence at the start and after every step.
+    theta : MarkovRandomField or None
+        Where the latest value was taken.
+    reason : str
+        ``num_steps``, ``tol``, ``stationary``, ``time_limit`` or ``interrupted``.
+    """
+
+    clock: Clock = NO_LIMIT
+    values: list[float] = field(default_factory=list)
+    theta: MarkovRandomField | None = None
+    reason: str = "num_steps"
+
+    def record(self, value: float, theta: MarkovRandomField) -> bool:
+        """Take in a value; False when the time is up."""
+        if not math.isfinite(value):
+            raise ValueError(f"the divergence must be finite at every feasible model, got {value}")
+        self.values.append(float(value))
+        self.theta = theta
+        return not self.out_of_time()
+
+    def out_of_time(self) -> bool:
+        """Whether the limit has passed, which is then the reason to stop."""
+        if not self.clock.past():
+            return False
+        self.reason = "time_limit"
+        return True
+
+    def stalled(self, window: int) -> bool:
+        """Whether the mean of the last ``window`` values is not below that of as many before, beyond their noise."""
+        if window == 0 or len(self.values) < 2 * window:
+            return False
+        earlier, later = np.array(self.values[-2 * window : -window]), np.array(self.values[-window:])
+        # Twice the standard error of the difference, from changes between neighbours: a trend must not count as noise.
+        noise = sum(float(np.mean(np.diff(part) ** 2)) / 2.0 for part in (earlier, later) if len(part) > 1)
+        if float(earlier.mean() - later.mean()) > 2.0 * math.sqrt(noise / window):
+            return False
+        self.reason = "stationary"
+        return True
 
 
-def project_divergence(
-    model: MarkovRandomField,
-    *,
-    divergence: Divergence,
+class StepRule(ABC):
+    """A way down: from a feasible model to one with a smaller divergence, feasible all along."""
+
+    @abstractmethod
+    def descend(
+        self, objective: Objective, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace
+    ) -> MarkovRandomField:
+        """The model reached from ``theta``; every value goes through ``trace.record``, which says when to stop."""
+
+
+@dataclass(frozen=True)
+class FixedStep(StepRule):
+    """Gradient steps of one size, each followed by the projection (Liu and Domke, 2014, Algorithm 1).
+
+    Parameters
+    ----------
+    size : float
+        Factor of the gradient.
+    num_steps : int
+    coordinates : {"indicator", "centred"}
+        In which the gradient is taken, see :mod:`fastmix.projection.feasible`.
+    tol : float
+        Stop when no parameter changes by more than this in a step. With 0, all steps are taken.
+    window : int
+        Stop when the mean value of this many steps is not below that of as many before, beyond its noise; 0 for never.
+
+    Examples
+    --------
+    >>> PAPER_STEP
+    FixedStep(size=0.1, num_steps=60, coordinates='indicator', tol=0.0, window=0)
+    """
+
+    size: float = 0.1
+    num_steps: int = 60
+    coordinates: Coordinates = "centred"
+    tol: float = 0.0
+    window: int = 0
+
+    def __post_init__(self) -> None:
+        _check_common(self.size, self.num_steps, self.coordinates, self.tol)
+        check_count("window", self.window, least=0)
+
+    def descend(
+        self, objective: Objective, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace
+    ) -> MarkovRandomField:
+        """Steps until the number, the tolerance, the window or the clock ends them."""
+        for _ in range(self.num_steps):
+            value, gradient = objective.evaluate(theta)
+            if not trace.record(value, theta) or trace.stalled(self.window):
+                return theta
+            new = feasible.step(theta, gradient, self.size, self.coordinates, objective.moments)
+            change = float(np.abs(new.parameters - theta.parameters).max(initial=0.0))
+            theta = new
+            if change <= self.tol:
+                trace.reason = "tol"
+                break
+        return theta
+
+
+@dataclass(frozen=True)
+class DecreasingStep(StepRule):
+    """Gradient steps that shrink after a while, and the mean of the last models: for gradients that are estimates.
+
+    Step k has the given size up to ``hold * num_steps``, and falls in proportion to ``1 / k`` from there on. The answer
+    is the mean of the models after that point, which lies in the feasible set because the set is convex (Polyak and
+    Juditsky, 1992).
+
+    Parameters
+    ----------
+    size, num_steps, coordinates
+        As for :class:`FixedStep`.
+    hold : float
+        Fraction of the steps that have the full size, from 0 to 1.
+    """
+
+    size: float = 0.1
+    num_steps: int = 60
+    coordinates: Coordinates = "centred"
+    hold: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check_common(self.size, self.num_steps, self.coordinates, 0.0)
+        if not 0.0 <= self.hold <= 1.0:
+            raise ValueError(f"hold must be from 0 to 1, got {self.hold!r}")
+
+    def descend(
+        self, objective: Objective, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace
+    ) -> MarkovRandomField:
+        """Steps until the number or the clock ends them."""
+        held = math.ceil(self.hold * self.num_steps)
+        total, count = np.zeros(theta.num_parameters), 0
+        for k in range(self.num_steps):
+            value, gradient = objective.evaluate(theta)
+            if not trace.record(value, theta):
+                break
+            size = self.size if k < held else self.size * max(held, 1) / (k + 1)
+            theta = feasible.step(theta, gradient, size, self.coordinates, objective.moments)
+            if k >= held:
+                total += theta.parameters
+                count += 1
+        return theta.with_parameters(total / count) if count else theta
+
+
+@dataclass(frozen=True)
+class LineSearch(StepRule):
+    """Projected gradient steps that never go up: Barzilai-Borwein lengths with Armijo's condition.
+
+    From theta the direction is ``d = P(theta - a g) - theta`` with the projection P, the steepest direction g of the
+    coordinates and the length ``a = ||s||^2 / <s, y>`` from the last changes s of theta and y of the gradient; the
+    fraction of it is halved until the value falls by 1e-4 of what the slope promises. Needs exact values.
+
+    Parameters
+    ----------
+    num_steps : int
+        The most steps.
+    coordinates : {"indicator", "centred"}
+    tol : float
+        Stop when a step promises less than this, relative to one plus the value.
+    first_size : float
+        Length of the first step.
+
+    References
+    ----------
+    E. G. Birgin, J. M. Martínez and M. Raydan, "Nonmonotone spectral projected gradient methods on convex sets",
+    SIAM Journal on Optimization 10, 2000 (here in its monotone form).
+    """
+
+    num_steps: int = 60
+    coordinates: Coordinates = "centred"
+    tol: float = 1e-6
+    first_size: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_common(self.first_size, self.num_steps, self.coordinates, self.tol, size_name="first_size")
+
+    def descend(
+        self, objective: Objective, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace
+    ) -> MarkovRandomField:
+        """Steps until the number, the tolerance or the clock ends them, or no step goes down any more."""
+        if not objective.exact:
+            raise ValueError("LineSearch compares values, and this divergence is estimated: use FixedStep instead")
+        metric = feasible.metric(self.coordinates)
+        size = self.first_size
+        value, gradient = objective.evaluate(theta)
+        for _ in range(self.num_steps):
+            if not trace.record(value, theta):
+                return theta
+            target = feasible.step(theta, gradient, size, self.coordinates, objective.moments)
+            direction = target.parameters - theta.parameters
+            slope = float(gradient @ direction)
+            if -slope <= self.tol * (1.0 + abs(value)):
+                trace.reason = "tol"
+                return theta
+            fraction, new, new_value = 1.0, target, math.inf
+            for _ in range(30):
+                if fraction < 1.0:
+                    new = theta.with_parameters(theta.parameters + fraction * direction)
+                new_value, new_gradient = objective.evaluate(new)
+                if new_value <= value + 1e-4 * fraction * slope:
+                    break
+                # The minimum of the parabola through both values with this slope, but not too close to either.
+                best = -0.5 * slope * fraction**2 / (new_value - value - slope * fraction)
+                fraction = min(max(best, 0.1 * fraction), 0.5 * fraction)
+            else:
+                trace.reason = "stationary"
+                return theta
+            change, turn = new.parameters - theta.parameters, new_gradient - gradient
+            curvature = float(change @ turn)
+            length = metric.squared_norm(change)
+            size = min(max(length / curvature, 1e-6), 1e6) if curvature > 1e-12 * length else min(4.0 * size, 1e6)
+            theta, value, gradient = new, new_value, new_gradient
+        return theta
+
+
+def _check_common(size: float, num_steps: int, coordinates: str, tol: float, size_name: str = "size") -> None:
+    check_positive(size_name, size)
+    check_count("num_steps", num_steps, least=1)
+    check_choice("coordinates", coordinates, COORDINATES)
+    check_positive("tol", tol, or_zero=True)
+
+
+PAPER_STEP = FixedStep(size=0.1, num_steps=60, coordinates="indicator")
+
+
+def descend(
+    objective: Objective,
+    theta: MarkovRandomField,
+    feasible: FeasibleSet,
     step: StepRule,
-    norm_bound: float,
-    norm: Norm,
-    bound: Literal["range", "linf"],
-    solver: Literal["fast"] | PaperDual,
-    tol: float,
-    max_iter: int,
-    warm_start: ProjectionResult | FloatArray | None,
-    seed: int,
-    clock: Clock,
-) -> ProjectionResult:
-    """The closest model in a divergence, see :func:`fastmix.project`; the arguments are checked there."""
-    reduction = reduce_model(model)
-    small = reduction.model
-    options: dict[str, Any] = {"norm_bound": norm_bound, "norm": norm, "bound": bound, "tol": tol}
-    options |= {"solver": str(solver), "divergence": repr(divergence), "step": repr(step)}
-    settings: dict[str, Any] = {"norm_bound": norm_bound, "norm": norm, "bound": bound, "solver": solver}
-    settings |= {"tol": tol, "max_iter": max_iter}
-    trace = Trace(clock=clock)
-    # Half of the time for the start, if it takes as long.
-    nearest = project_euclidean(small, warm_start=warm_start, clock=clock.part(0.5), **settings)
+    trace: Trace,
+    *,
+    several: bool,
+) -> tuple[MarkovRandomField, float]:
+    """The model that a descent from theta reaches, and its value less the constant of the objective.
 
-    def build(theta: MarkovRandomField, value: float, constant: float, counts: dict[str, Any]) -> ProjectionResult:
-        result = _expand(reduction, theta)
-        z = edge_dependencies(result, bound=bound).max(axis=1, initial=0.0)
-        unchanged = result is model
-        stopped_by = _STOPPED_BY.get(trace.reason, "done")
-        stats = {"stopped": trace.reason, "stopped_by": stopped_by, **counts, **clock.stats()}
-        place = str(counts.get("backend", "cpu"))
-        return ProjectionResult(
-            model=result,
-            status=_STATUS.get(trace.reason, Status.OK),
-            norm=norm,
-            bound=bound,
-            norm_before=nearest.norm_before,
-            norm_after=matrix_norm(symmetric(small.edges, z, small.num_variables), norm),
-            norm_bound=float(norm_bound),
-            squared_distance=float(np.sum((theta.log_pairwise - small.log_pairwise) ** 2)),
-            duality_gap=0.0 if unchanged else math.inf,
-            multipliers=nearest.multipliers,
-            dependencies=z,
-            divergence=divergence,
-            divergence_value=value + constant,
-            seed=seed,
-            history=[(k, v + constant, -math.inf) for k, v in enumerate(trace.values)],
-            stats=stats,
-            solver_state=nearest.solver_state,
-            provenance=provenance(model, seed=seed, device="cpu" if place.startswith("cpu") else place, **options),
-        )
-
-    if nearest.norm_before <= norm_bound:
-        return build(small, 0.0, 0.0, {"num_steps": 0, "num_projections": 0, "num_inexact": 0})
-    feasible = FeasibleSet(small, nearest=nearest, clock=clock, **settings)
-    if clock.left() < divergence.least_seconds(small):
-        trace.reason = "time_limit"
-        counts = {"num_steps": 0, "num_projections": 0, "num_inexact": 0}
-        return build(feasible.settle(nearest.model), math.nan, 0.0, counts)
-    objective = divergence.start(small, seed=seed)
-    objective.watch(clock)
-    theta = nearest.model
-    if isinstance(warm_start, ProjectionResult) and _same_graph(warm_start.model, model):
-        parameters = warm_start.model.parameters[_positions(reduction)]
-        theta = feasible.project(parameters, "indicator")
+    ``several`` says whether other starts than theta may be tried. Out of time, or interrupted, which ``trace.reason``
+    then says, it is the latest model with a value.
+    """
     trace.theta = theta
-    interrupted = False
     try:
-        if theta is nearest.model and nearest.status == Status.OK:  # out of time, it is the only start
-            theta = objective.first(theta, feasible, trace)
+        if several and objective.trial is not None:
+            theta = _best_start(objective, theta, feasible, trace)
         theta = step.descend(objective, theta, feasible, trace)
         if objective.exact or not trace.values or trace.reason != "time_limit":
             trace.values.append(objective.value(theta))
-        value = trace.values[-1]  # out of time, an estimate along the way
+        return theta, trace.values[-1]  # out of time, an estimate along the way
     except OutOfTimeError:
         trace.reason = "time_limit"
-        theta, value = trace.theta, trace.values[-1] if trace.values else math.nan
     except KeyboardInterrupt:
-        interrupted = True
         trace.reason = "interrupted"
-        theta, value = trace.theta, trace.values[-1] if trace.values else math.nan
-    counts = {"num_steps": max(0, len(trace.values) - 1), "num_projections": feasible.num_projections}
-    counts |= {"num_inexact": feasible.num_inexact, **objective.facts()}
-    result = build(feasible.settle(theta), value, objective.constant, counts)
-    if interrupted:
-        raise NotConvergedError(
-            f"the descent was interrupted after {counts['num_steps']} steps; the last model is in the result of this "
-            "error and is within the bound",
-            result,
-        )
-    return result
+    return trace.theta, trace.values[-1] if trace.values else math.nan
 
 
-def _expand(reduction: Reduction, theta: MarkovRandomField) -> MarkovRandomField:
-    """The model of all variables and states with the parameters of the reduced one."""
-    original = reduction.original
-    if theta is reduction.model:
-        return original
-    unary, pairwise = original.log_unary.copy(), original.log_pairwise.copy()
-    unary[reduction.unary_positions] = theta.log_unary
-    pairwise[reduction.pairwise_positions] = theta.log_pairwise
-    return original.replace(log_unary=unary, log_pairwise=pairwise)
-
-
-def _positions(reduction: Reduction) -> NDArray[np.int64]:
-    """Places of the reduced parameters in the vector of all parameters."""
-    shift = len(reduction.original.log_unary)
-    return np.concatenate([reduction.unary_positions, shift + reduction.pairwise_positions])
-
-
-def _same_graph(one: MarkovRandomField, other: MarkovRandomField) -> bool:
-    return np.array_equal(one.num_states, other.num_states) and np.array_equal(one.edges, other.edges)
+def _best_start(
+    objective: Objective, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace
+) -> MarkovRandomField:
+    """The start that has the lowest value after a few steps, with the objective as it was there."""
+    assert objective.trial is not None
+    best, lowest, kept = theta, math.inf, None
+    for candidate in objective.starts(theta):
+        candidate = objective.trial.descend(objective, candidate, feasible, Trace(trace.clock))
+        if trace.out_of_time():
+            if kept is None:
+                return candidate  # the only one so far: nothing to compare it with
+            break
+        value = objective.value(candidate)
+        if value < lowest:
+            best, lowest, kept = candidate, value, objective.save()
+    objective.restore(kept)
+    return best

@@ -1,11 +1,11 @@
-"""What "closest" can mean: the divergences that a projection minimises, and how to add another."""
+"""What "closest" can mean: the divergences that a projection minimises, by name, and how to add another."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,13 @@ from fastmix.model import MarkovRandomField
 
 if TYPE_CHECKING:
     from fastmix._clock import Clock
-    from fastmix.projection.feasible import FeasibleSet
-    from fastmix.projection.steps import StepRule, Trace
+    from fastmix.projection.descent import StepRule
 
-__all__ = ["Divergence", "Euclidean", "Objective"]
+__all__ = ["DIVERGENCES", "Divergence", "Euclidean", "Objective", "divergence_by_name"]
 
 FloatArray = NDArray[np.float64]
+
+DIVERGENCES: dict[str, type[Divergence]] = {}  # by name, in the order of their definition
 
 
 class Objective(ABC):
@@ -34,11 +35,14 @@ class Objective(ABC):
         Added to all values when the descent is over, for divergences that are known only up to a constant until then.
     moments : float array or None
         All marginals of the model evaluated last, aligned with its parameters, where the divergence knows them.
+    trial : StepRule or None
+        Steps from each of several :meth:`starts`, after which their values are compared; None for one start.
     """
 
     exact: bool = True
     constant: float = 0.0
     moments: FloatArray | None = None
+    trial: StepRule | None = None
 
     @abstractmethod
     def evaluate(self, theta: MarkovRandomField) -> tuple[float, FloatArray]:
@@ -60,9 +64,17 @@ class Objective(ABC):
         """Look at this clock where an evaluation takes long: ``clock.check()`` ends it, and the descent, in time."""
         del clock
 
-    def first(self, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace) -> MarkovRandomField:  # noqa: ARG002
-        """Where the descent begins, given the Euclidean projection: that, unless the objective knows better."""
-        return theta
+    def starts(self, theta: MarkovRandomField) -> Iterator[MarkovRandomField]:
+        """Where descents can begin, given the Euclidean projection: models on the graph, in the set or not."""
+        yield theta
+
+    def save(self) -> Any:
+        """What :meth:`restore` needs to go on at the model evaluated last."""
+        return None
+
+    def restore(self, saved: Any) -> None:
+        """Go back to where :meth:`save` was called."""
+        del saved
 
 
 class Divergence(ABC):
@@ -70,7 +82,7 @@ class Divergence(ABC):
 
     A divergence of your own derives from this class, best as a frozen dataclass of its settings, and returns an
     :class:`Objective` for the model that is projected. That model has finite entries only: states that a unary forbids
-    are left out.
+    are left out. With ``name=`` in the list of bases it can be asked for by name, here and on the command line.
 
     Examples
     --------
@@ -87,7 +99,7 @@ class Divergence(ABC):
     ...         change = theta.parameters - self.psi
     ...         return float(self.weights @ change**2), 2.0 * self.weights * change
     >>> @dataclass(frozen=True)
-    ... class Weighted(Divergence):
+    ... class Weighted(Divergence, name="weighted"):
     ...     power: float = 1.0
     ...     def start(self, model, *, seed):
     ...         return WeightedDistance(model, self.power)
@@ -95,7 +107,17 @@ class Divergence(ABC):
     >>> result = fastmix.project(model, norm_bound=0.9, divergence=Weighted(), step=LineSearch(), seed=1)
     >>> result.norm_after <= 0.9, result.history[-1][1] < result.history[0][1]
     (True, True)
+    >>> fastmix.project(model, norm_bound=0.9, divergence="weighted").divergence
+    Weighted(power=1.0)
     """
+
+    name: ClassVar[str] = ""
+
+    def __init_subclass__(cls, *, name: str = "") -> None:
+        super().__init_subclass__()
+        cls.name = name
+        if name:
+            DIVERGENCES[name] = cls
 
     @abstractmethod
     def start(self, model: MarkovRandomField, *, seed: int) -> Objective:
@@ -109,13 +131,13 @@ class Divergence(ABC):
     @property
     def default_step(self) -> StepRule:
         """The rule of a descent that was given none."""
-        from fastmix.projection.steps import LineSearch
+        from fastmix.projection.descent import LineSearch
 
         return LineSearch()
 
 
 @dataclass(frozen=True)
-class Euclidean(Divergence):
+class Euclidean(Divergence, name="euclidean"):
     """The squared distance of the tables, ``sum over edges ||T_e - psi_e||_F^2``; unaries do not change.
 
     :func:`fastmix.project` solves it directly, without a descent.
@@ -133,3 +155,21 @@ class _SquaredDistance(Objective):
     def evaluate(self, theta: MarkovRandomField) -> tuple[float, FloatArray]:
         change = theta.log_pairwise - self.psi
         return float(change @ change), np.concatenate([np.zeros(len(theta.log_unary)), 2.0 * change])
+
+
+def divergence_by_name(name: str) -> Divergence:
+    """The divergence with this name and its default settings.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+
+    Examples
+    --------
+    >>> divergence_by_name("euclidean")
+    Euclidean()
+    """
+    if name not in DIVERGENCES:
+        raise ValueError(f"divergence must be one of {', '.join(sorted(DIVERGENCES))}, got {name!r}")
+    return DIVERGENCES[name]()

@@ -5,6 +5,11 @@ quadratic and zero from ``rho_e = R_e(psi)`` on. Its slope ``mu = -f_e'(z)`` is 
 (mu, z, f) describe it completely; they are found once per edge. For binary tables under ``range`` there is one piece:
 ``f(z) = 4 (rho - z)^2``.
 
+R is at most z when all contrasts ``|c_k . T|`` are at most t, a multiple of z. By duality the nearest such table is
+``T = psi - sum_k nu_k c_k`` with nu the solution of a lasso problem with design matrix (c_k), response psi and weight
+t. It is piecewise linear in t, and the homotopy of Osborne, Presnell and Turlach (2000), known as the lasso version of
+LARS, walks along its pieces: contrasts join when they reach the bound and leave when their weight returns to zero.
+
 Tables of many states take seconds each. Where there is no time for that, the interaction of a table is only scaled: R
 shrinks in proportion, the cost is ``(1 - z / rho)^2 ||interaction||^2``, and what comes out is within the bound, if not
 the closest.
@@ -12,28 +17,30 @@ the closest.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._clock import NO_LIMIT, Clock
+from fastmix._jit import njit
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import offsets_of
-from fastmix.theory.dependency import edge_dependencies
+from fastmix.theory.dependency import Dependency, edge_dependencies
 
-__all__ = ["EdgeCosts", "edge_costs"]
+__all__ = ["EdgeCosts", "bound_at", "check_finite", "contrasts", "cost_at", "edge_costs", "groups", "interactions"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 # Contrasts of one table beyond which its path is not attempted: 25 x 25 states have 90,000 under range.
 _MAX_CONTRASTS = 100_000
-
+_ROOM = 1 << 18  # knots that one compiled call may write: the clock is read between calls
+_TINY = 1e-10  # a contrast this close to the span of the active ones moves with them and is not added
 _ISING = np.array([1.0, -1.0, -1.0, 1.0])
 
 
@@ -44,7 +51,7 @@ class EdgeCosts:
     Attributes
     ----------
     model : MarkovRandomField
-    bound : str
+    dependency : str
     rho : float array (m,)
         Dependency of every edge before projection, the larger of both directions.
     start : int array (m + 1,)
@@ -60,50 +67,43 @@ class EdgeCosts:
     """
 
     model: MarkovRandomField
-    bound: str
+    dependency: Dependency
     rho: FloatArray
     start: IntArray
     mu: FloatArray
     z: FloatArray
     f: FloatArray
     quadratic: bool
-    scaled: NDArray[np.bool_] | None = None
+    scaled: BoolArray | None = None
     clock: Clock = NO_LIMIT
 
     def cost(self, z: FloatArray) -> float:
         """Total squared distance when edge e is held to ``z[e]``."""
-        if self.quadratic:
-            return float(np.sum(4.0 * np.maximum(self.rho - z, 0.0) ** 2))
-        from fastmix.projection import kernels
-
-        return float(kernels.total_cost(self.start, self.mu, self.z, self.f, z))
+        return float(_total_cost(self.start, self.mu, self.z, self.f, z))
 
     def tables(self, z: FloatArray) -> FloatArray:
         """Flat nearest tables with ``R_e <= z[e]``; tables that meet their bound come back bit by bit."""
-        model = self.model
-        result = model.log_pairwise.copy()
+        result = self.model.log_pairwise.copy()
         if self.quadratic:
             tables = result.reshape(-1, 4)
-            contrast = tables @ _ISING
-            change = np.copysign(np.maximum(self.rho - z, 0.0), contrast)
+            change = np.copysign(np.maximum(self.rho - z, 0.0), tables @ _ISING)
             tables -= np.multiply.outer(change, _ISING)
             return result
-        scale = _scale(self.bound)
-        for e in np.flatnonzero(z < self.rho).tolist():
-            i, j = model.edges[e].tolist()
-            position, sign = contrasts(int(model.num_states[i]), int(model.num_states[j]), self.bound)
-            part = slice(model.pairwise_offsets[e], model.pairwise_offsets[e + 1])
-            if (self.scaled is not None and self.scaled[e]) or self.clock.past():
-                result[part] -= (1.0 - z[e] / self.rho[e]) * _interaction(model, e, self.bound)
-                continue
-            followed = _follow(model.log_pairwise[part].copy(), position, sign, scale * z[e])
-            if followed is None:
-                raise ResourceError(_lost(i, j))
-            result[part] = followed[2]
+        for edges, shape, places in groups(self.model, np.flatnonzero(z < self.rho), self.dependency):
+            tables = self.model.log_pairwise[places]
+            exact = np.zeros(len(edges), dtype=bool)
+            if not self.clock.past():
+                exact = np.ones(len(edges), dtype=bool) if self.scaled is None else ~self.scaled[edges]
+            if not exact.all():
+                kept = z[edges] / self.rho[edges]
+                result[places] -= (1.0 - kept)[:, None] * _interaction(tables, shape, self.dependency)
+            if exact.any():
+                stops = _scale(self.dependency) * z[edges]
+                result[places[exact]] = _follow(self.model, edges[exact], shape, self.dependency, stops[exact])[3]
         return result
 
 
-def edge_costs(model: MarkovRandomField, bound: Literal["range", "linf"], clock: Clock = NO_LIMIT) -> EdgeCosts:
+def edge_costs(model: MarkovRandomField, dependency: Dependency, clock: Clock = NO_LIMIT) -> EdgeCosts:
     """The cost functions of all edges of a model under ``range`` or ``linf``, both directions bounded.
 
     After half of the time that is left the tables that are left are only scaled; the other half is for following the
@@ -120,146 +120,415 @@ def edge_costs(model: MarkovRandomField, bound: Literal["range", "linf"], clock:
     -----
     Microseconds per edge up to 5 states, about 10 ms for 11 x 11 tables, seconds for 21 x 21.
     """
-    _check_finite(model)
+    check_finite(model)
     m = model.num_edges
-    if bound == "range" and m and (model.num_states[model.edges] == 2).all():
+    if dependency == "range" and m and (model.num_states[model.edges] == 2).all():
         rho = np.abs(model.log_pairwise.reshape(-1, 4) @ _ISING) / 4.0
         knots = np.zeros((3, m, 2))
         knots[0, :, 1], knots[1, :, 0], knots[2, :, 1] = 8.0 * rho, rho, 4.0 * rho**2
         mu, z, f = knots.reshape(3, -1)
-        return EdgeCosts(model, bound, rho, 2 * np.arange(m + 1), mu, z, f, quadratic=True)
-    scale = _scale(bound)
-    mus, zs = [], []
-    counts = np.zeros(m, dtype=np.int64)
-    scaled = np.zeros(m, dtype=bool)
-    rho_of: list[float] | None = None
-    first_half = clock.part(0.5)
-    for e, (i, j) in enumerate(model.edges.tolist()):
+        return EdgeCosts(model, dependency, rho, 2 * np.arange(m + 1), mu, z, f, quadratic=True)
+    counts, scaled = np.ones(m, dtype=np.int64), np.zeros(m, dtype=bool)
+    parts: list[tuple[IntArray, FloatArray, FloatArray]] = []
+    rho, first_half = np.zeros(0), clock.part(0.5)
+    for edges, shape, places in groups(model, np.arange(m), dependency):
         if first_half.past():
-            if rho_of is None:
-                rho_of = edge_dependencies(model, bound=bound).max(axis=1).tolist()
-            scaled[e] = True
-            knot_mu, knot_z = _scaled_knots(model, e, bound, rho_of[e])
-            mus.append(knot_mu)
-            zs.append(knot_z)
-            counts[e] = len(knot_z)
-            continue
-        position, sign = contrasts(int(model.num_states[i]), int(model.num_states[j]), bound)
-        values = model.log_pairwise[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]].copy()
-        if not len(position):  # a variable with one state depends on nothing
-            mus.append(np.zeros(1))
-            zs.append(np.zeros(1))
-            counts[e] = 1
-            continue
-        followed = _follow(values, position, sign, 0.0)
-        if followed is None:
-            raise ResourceError(_lost(i, j))
-        knot_t, knot_weight, _ = followed
-        count = len(knot_t)
-        knot_t[count - 1] = 0.0 if count > 1 else knot_t[count - 1]
-        mus.append(2.0 * scale * knot_weight[:count])
-        zs.append(knot_t[:count] / scale)
-        counts[e] = count
+            if not len(rho):
+                rho = edge_dependencies(model, dependency=dependency).max(axis=1)
+            scaled[edges] = True
+            squares = np.sum(_interaction(model.log_pairwise[places], shape, dependency) ** 2, axis=1)
+            knot_z = np.stack([rho[edges], np.zeros(len(edges))], axis=1)
+            knot_mu = np.zeros_like(knot_z)
+            np.divide(2.0 * squares, rho[edges], out=knot_mu[:, 1], where=rho[edges] > 0.0)
+            # One knot where there is nothing to do.
+            counts[edges] = np.where(rho[edges] > 0.0, 2, 1)
+            used = np.arange(2) < counts[edges][:, None]
+            parts.append((edges, knot_mu[used], knot_z[used]))
+        elif not _num_contrasts(*shape, dependency):  # a variable with one state depends on nothing
+            parts.append((edges, np.zeros(len(edges)), np.zeros(len(edges))))
+        else:
+            knot_t, knot_weight, number, _ = _follow(model, edges, shape, dependency, np.zeros(len(edges)))
+            knot_t[np.arange(len(edges)), number - 1] *= number == 1  # the path ends at 0, but for rounding
+            counts[edges] = number
+            used = np.arange(knot_t.shape[1]) < number[:, None]
+            scale = _scale(dependency)
+            parts.append((edges, 2.0 * scale * knot_weight[used], knot_t[used] / scale))
     start = offsets_of(counts)
-    mu, z = (np.concatenate(parts) if parts else np.zeros(0) for parts in (mus, zs))
+    mu, z = np.empty(start[-1]), np.empty(start[-1])
+    for edges, part_mu, part_z in parts:
+        number = counts[edges]
+        at = np.repeat(start[edges] - offsets_of(number)[:-1], number) + np.arange(len(part_mu))
+        mu[at], z[at] = part_mu, part_z
     # The slope is linear between knots, so the trapezium rule is exact.
     pieces = np.zeros(len(mu))
     pieces[1:] = 0.5 * (mu[1:] + mu[:-1]) * (z[:-1] - z[1:])
     pieces[start[:-1]] = 0.0
     total = np.cumsum(pieces)
-    f = total - np.repeat(total[start[:-1]] if m else np.zeros(0), counts)
-    return EdgeCosts(
-        model, bound, z[start[:-1]] if m else np.zeros(0), start, mu, z, f, quadratic=False,
-        scaled=scaled if scaled.any() else None, clock=clock,
-    )  # fmt: skip
+    f = total - np.repeat(total[start[:-1]], counts)
+    late = scaled if scaled.any() else None
+    return EdgeCosts(model, dependency, z[start[:-1]], start, mu, z, f, False, late, clock)
 
 
-def _interaction(model: MarkovRandomField, e: int, bound: str) -> FloatArray:
-    """What a bound limits of a table, flat: all but terms of one variable under ``range``, all but the mean else."""
-    i, j = model.edges[e].tolist()
-    part = slice(model.pairwise_offsets[e], model.pairwise_offsets[e + 1])
-    table = model.log_pairwise[part].reshape(model.num_states[i], model.num_states[j])
-    rest = table - table.mean()
-    if bound == "range":
-        rest -= rest.mean(axis=0)
-        rest -= rest.mean(axis=1, keepdims=True)
-    return rest.reshape(-1)
+def interactions(model: MarkovRandomField, tables: FloatArray, dependency: Dependency) -> FloatArray:
+    """What a bound limits of all tables, flat: R of an edge grows in proportion to it."""
+    result = np.empty_like(tables)
+    for _, shape, places in groups(model, np.arange(model.num_edges), dependency):
+        result[places] = _interaction(tables[places], shape, dependency)
+    return result
 
 
-def _scaled_knots(model: MarkovRandomField, e: int, bound: str, rho: float) -> tuple[FloatArray, FloatArray]:
-    """Slopes and bounds at both ends of ``(1 - z / rho)^2 ||interaction||^2``; one knot if there is nothing to do."""
-    if not rho > 0.0:
-        return np.zeros(1), np.zeros(1)
-    rest = _interaction(model, e, bound)
-    return np.array([0.0, 2.0 * float(rest @ rest) / rho]), np.array([rho, 0.0])
-
-
-def _follow(
-    values: FloatArray, position: IntArray, sign: FloatArray, t_stop: float
-) -> tuple[FloatArray, FloatArray, FloatArray] | None:
-    """Knots, weights and the table at ``t_stop`` of the path of one table; None if it was lost.
-
-    Rounding can make contrasts that are nearly tied enter and leave in turn for ever. The path is then followed for a
-    table that differs by as little as breaks the ties: by at most 1e-7 of its largest entry, and as a rule by 1e-11.
-    """
-    from fastmix.projection import edge_kernels
-
-    room = 8 * len(values) + 4 * len(position) + 50
-    knot_t, knot_weight, table = np.empty(room), np.empty(room), np.empty(len(values))
-    for size in (0.0, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7):
-        noise = np.random.default_rng(1).uniform(-1.0, 1.0, len(values)) if size else 0.0
-        moved = values + size * np.abs(values).max(initial=0.0) * noise
-        count = edge_kernels.table_path(moved, position, sign, t_stop, knot_t, knot_weight, table)
-        if count >= 0:
-            return knot_t[:count], knot_weight[:count], table
-    return None
-
-
-def _lost(i: int, j: int) -> str:
-    return f"the path of the table of edge ({i}, {j}) could not be followed; use the paper's dual"
-
-
-def _scale(bound: str) -> float:
-    """R is at most z when every contrast is at most this times z."""
-    return 4.0 if bound == "range" else 2.0
-
-
-@lru_cache(maxsize=64)
-def contrasts(num_rows: int, num_cols: int, bound: str) -> tuple[IntArray, FloatArray]:
-    """Positions and signs (M, 4) of the contrasts that a bound limits in a table; unused places have sign 0.
-
-    ``range``: T[r, a] - T[r, b] - T[s, a] + T[s, b]; ``linf``: T[r, a] - T[r, b] and T[r, a] - T[s, a].
-    """
-    row_pairs, col_pairs = list(combinations(range(num_rows), 2)), list(combinations(range(num_cols), 2))
-    number = (
-        len(row_pairs) * len(col_pairs) if bound == "range" else num_rows * len(col_pairs) + num_cols * len(row_pairs)
-    )
-    if number > _MAX_CONTRASTS:
-        raise ResourceError(
-            f"a table of {num_rows} x {num_cols} states has {number:,} contrasts under {bound}, more than the "
-            f"{_MAX_CONTRASTS:,} that a projection follows; use bound='linf', or merge states"
-        )
-    position: list[tuple[int, int, int, int]] = []
-    if bound == "range":
-        position += [
-            (r * num_cols + a, r * num_cols + b, s * num_cols + a, s * num_cols + b)
-            for r, s in row_pairs
-            for a, b in col_pairs
-        ]
-        sign = np.tile([1.0, -1.0, -1.0, 1.0], (len(position), 1))
-    else:
-        position += [(r * num_cols + a, r * num_cols + b, 0, 0) for r in range(num_rows) for a, b in col_pairs]
-        position += [(r * num_cols + a, s * num_cols + a, 0, 0) for a in range(num_cols) for r, s in row_pairs]
-        sign = np.tile([1.0, -1.0, 0.0, 0.0], (len(position), 1))
-    return np.array(position, dtype=np.int64).reshape(-1, 4), sign.reshape(-1, 4)
-
-
-def _check_finite(model: MarkovRandomField) -> None:
+def check_finite(model: MarkovRandomField) -> None:
+    """Refuse tables that forbid pairs of states, by name of the first edge."""
     if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
         entry = int(np.flatnonzero(model.log_pairwise == -np.inf)[0])
         e = int(np.searchsorted(model.pairwise_offsets, entry, side="right")) - 1
         i, j = model.edges[e].tolist()
         raise UnfitMethodError(
             f"projection needs finite tables, but edge ({i}, {j}) forbids a pair of states (-inf): no finite change "
-            "bounds its dependency; soften the table, or certify the model with bound='sigmoid'"
+            "bounds its dependency; soften the table, or certify the model with dependency='sigmoid'"
         )
+
+
+@lru_cache(maxsize=64)
+def contrasts(num_rows: int, num_cols: int, dependency: str) -> tuple[IntArray, FloatArray]:
+    """Positions and signs (M, 4) of the contrasts that a bound limits in a table; unused places have sign 0.
+
+    ``range``: T[r, a] - T[r, b] - T[s, a] + T[s, b]; ``linf``: T[r, a] - T[r, b], then T[r, a] - T[s, a].
+    """
+    number = _num_contrasts(num_rows, num_cols, dependency)
+    if number > _MAX_CONTRASTS:
+        raise ResourceError(
+            f"a table of {num_rows} x {num_cols} states has {number:,} contrasts under {dependency}, more than the "
+            f"{_MAX_CONTRASTS:,} that a projection follows; use dependency='linf', or merge states"
+        )
+    (r, s), (a, b) = np.triu_indices(num_rows, 1), np.triu_indices(num_cols, 1)
+    entry = np.arange(num_rows * num_cols).reshape(num_rows, num_cols)
+    if dependency == "range":
+        first, second = entry[r], entry[s]
+        position = np.stack([first[:, a], first[:, b], second[:, a], second[:, b]], axis=-1).reshape(-1, 4)
+        return position, np.tile(_ISING, (number, 1))
+    position = np.zeros((number, 4), dtype=np.int64)
+    along_rows = np.stack([entry[:, a], entry[:, b]], axis=-1).reshape(-1, 2)
+    along_cols = np.stack([entry.T[:, r], entry.T[:, s]], axis=-1).reshape(-1, 2)
+    position[:, :2] = np.concatenate([along_rows, along_cols])
+    return position, np.tile([1.0, -1.0, 0.0, 0.0], (number, 1))
+
+
+def _num_contrasts(num_rows: int, num_cols: int, dependency: str) -> int:
+    row_pairs, col_pairs = num_rows * (num_rows - 1) // 2, num_cols * (num_cols - 1) // 2
+    return row_pairs * col_pairs if dependency == "range" else num_rows * col_pairs + num_cols * row_pairs
+
+
+def groups(
+    model: MarkovRandomField, chosen: IntArray, dependency: str
+) -> Iterator[tuple[IntArray, tuple[int, int], IntArray]]:
+    """Some edges in groups of one table shape: their numbers, the shape, and the places (g, entries) of their tables.
+
+    A group is as large as one compiled call may take.
+    """
+    if not len(chosen):
+        return
+    shapes = model.num_states[model.edges[chosen]]
+    order = np.lexsort(shapes.T)
+    changes = np.flatnonzero((np.diff(shapes[order], axis=0) != 0).any(axis=1)) + 1
+    for members in np.split(order, changes):
+        rows, cols = shapes[members[0]].tolist()
+        most = max(1, _ROOM // _room(rows * cols, _num_contrasts(rows, cols, dependency)))
+        for k in range(0, len(members), most):
+            edges = chosen[members[k : k + most]]
+            yield edges, (rows, cols), model.pairwise_offsets[edges][:, None] + np.arange(rows * cols)
+
+
+def _room(num_entries: int, num_contrasts: int) -> int:
+    """Knots that the path of one table may have."""
+    return 8 * num_entries + 4 * num_contrasts + 50
+
+
+def _interaction(tables: FloatArray, shape: tuple[int, int], dependency: str) -> FloatArray:
+    """What a bound limits of flat tables: all but terms of one variable under ``range``, all but the mean else."""
+    rest = tables.reshape(-1, *shape)
+    rest = rest - rest.mean(axis=(1, 2), keepdims=True)
+    if dependency == "range":
+        rest -= rest.mean(axis=1, keepdims=True)
+        rest -= rest.mean(axis=2, keepdims=True)
+    return rest.reshape(tables.shape)
+
+
+def _scale(dependency: str) -> float:
+    """R is at most z when every contrast is at most this times z."""
+    return 4.0 if dependency == "range" else 2.0
+
+
+def _follow(
+    model: MarkovRandomField, edges: IntArray, shape: tuple[int, int], dependency: str, stops: FloatArray
+) -> tuple[FloatArray, FloatArray, IntArray, FloatArray]:
+    """Knots, weights, numbers of knots and tables at ``stops`` of the paths of some tables of one shape.
+
+    Rounding can make contrasts that are nearly tied enter and leave in turn for ever. The path is then followed for a
+    table that differs by as little as breaks the ties: by at most 1e-7 of its largest entry, and as a rule by 1e-11.
+    """
+    position, sign = contrasts(*shape, dependency)
+    size = shape[0] * shape[1]
+    values = model.log_pairwise[model.pairwise_offsets[edges][:, None] + np.arange(size)]
+    room = (len(edges), _room(size, len(position)))
+    knot_t, knot_weight, tables = np.empty(room), np.empty(room), np.empty_like(values)
+    counts = np.empty(len(edges), dtype=np.int64)
+    _table_paths(values, position, sign, stops, knot_t, knot_weight, tables, counts)
+    for k in np.flatnonzero(counts < 0).tolist():
+        noise = np.random.default_rng(1).uniform(-1.0, 1.0, size) * np.abs(values[k]).max()
+        for share in (1e-11, 1e-10, 1e-9, 1e-8, 1e-7):
+            moved = values[k] + share * noise
+            counts[k] = _table_path(moved, position, sign, stops[k], knot_t[k], knot_weight[k], tables[k])
+            if counts[k] >= 0:
+                break
+        else:
+            i, j = model.edges[edges[k]].tolist()
+            raise ResourceError(f"the path of the table of edge ({i}, {j}) could not be followed; use the paper's dual")
+    return knot_t, knot_weight, counts, tables
+
+
+# -- compiled: costs between knots ----------------------------------------------------------------------------------
+
+
+@njit(cache=True, error_model="numpy")
+def bound_at(mu, mus, zs):  # type: ignore[no-untyped-def]
+    """The z(mu) that minimises ``f(z) + mu z``, and its slope: rho at mu = 0, and 0 from the last knot on."""
+    last = len(mus) - 1
+    if mu <= 0.0:
+        return zs[0], 0.0
+    if mu >= mus[last]:
+        return zs[last], 0.0
+    low, high = 0, last
+    while high - low > 1:
+        middle = (low + high) // 2
+        if mus[middle] <= mu:
+            low = middle
+        else:
+            high = middle
+    slope = (zs[high] - zs[low]) / (mus[high] - mus[low])
+    return zs[low] + slope * (mu - mus[low]), slope
+
+
+@njit(cache=True, error_model="numpy")
+def cost_at(z, mus, zs, fs):  # type: ignore[no-untyped-def]
+    """f(z) by the trapezium rule from the knot above, exact because the slope is linear."""
+    last = len(zs) - 1
+    if z >= zs[0]:
+        return 0.0
+    if z <= zs[last]:
+        return fs[last]
+    low, high = 0, last
+    while high - low > 1:
+        middle = (low + high) // 2
+        if zs[middle] >= z:
+            low = middle
+        else:
+            high = middle
+    mu = mus[low] + (mus[high] - mus[low]) * (zs[low] - z) / (zs[low] - zs[high])
+    return fs[low] + 0.5 * (mus[low] + mu) * (zs[low] - z)
+
+
+@njit(cache=True, error_model="numpy")
+def _total_cost(start, mus, zs, fs, z):  # type: ignore[no-untyped-def]
+    """Sum of f_e(z_e)."""
+    total = 0.0
+    for e in range(len(z)):
+        a, b = start[e], start[e + 1]
+        total += cost_at(z[e], mus[a:b], zs[a:b], fs[a:b])
+    return total
+
+
+# -- compiled: the path of the nearest table as its bound is tightened ----------------------------------------------
+
+
+@njit(cache=True)
+def _gram(position, sign, k, l):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for a in range(position.shape[1]):
+        for b in range(position.shape[1]):
+            if position[k, a] == position[l, b]:
+                total += sign[k, a] * sign[l, b]
+    return total
+
+
+@njit(cache=True)
+def _append(chol, active, count, position, sign, k):  # type: ignore[no-untyped-def]
+    """Add contrast k to the Cholesky factor of the active Gram matrix; False if it depends on the others."""
+    for a in range(count):
+        value = _gram(position, sign, k, active[a])
+        for b in range(a):
+            value -= chol[count, b] * chol[a, b]
+        chol[count, a] = value / chol[a, a]
+    size = _gram(position, sign, k, k)
+    rest = size
+    for a in range(count):
+        rest -= chol[count, a] ** 2
+    if rest <= _TINY * size:
+        return False
+    chol[count, count] = np.sqrt(rest)
+    active[count] = k
+    return True
+
+
+@njit(cache=True)
+def _solve(chol, count, right, out):  # type: ignore[no-untyped-def]
+    for a in range(count):
+        value = right[a]
+        for b in range(a):
+            value -= chol[a, b] * out[b]
+        out[a] = value / chol[a, a]
+    for a in range(count - 1, -1, -1):
+        value = out[a]
+        for b in range(a + 1, count):
+            value -= chol[b, a] * out[b]
+        out[a] = value / chol[a, a]
+
+
+@njit(cache=True)
+def _remove(chol, active, signs, weights, previous, count, place):  # type: ignore[no-untyped-def]
+    """Take one contrast out of the active ones; returns the new number.
+
+    Without its row the factor has one entry too many in each row below, which plane rotations of neighbouring columns
+    remove.
+    """
+    for a in range(place, count - 1):
+        active[a], signs[a], weights[a], previous[a] = active[a + 1], signs[a + 1], weights[a + 1], previous[a + 1]
+        for b in range(a + 2):
+            chol[a, b] = chol[a + 1, b]
+    for c in range(place, count - 1):
+        size = np.hypot(chol[c, c], chol[c, c + 1])
+        cosine, sine = chol[c, c] / size, chol[c, c + 1] / size
+        for a in range(c, count - 1):
+            x, y = chol[a, c], chol[a, c + 1]
+            chol[a, c], chol[a, c + 1] = cosine * x + sine * y, cosine * y - sine * x
+    return count - 1
+
+
+@njit(cache=True)
+def _correlate(values, position, sign, out):  # type: ignore[no-untyped-def]
+    for k in range(position.shape[0]):
+        total = 0.0
+        for a in range(position.shape[1]):
+            total += sign[k, a] * values[position[k, a]]
+        out[k] = total
+
+
+@njit(cache=True)
+def _combine(direction, active, count, position, sign, out):  # type: ignore[no-untyped-def]
+    out[:] = 0.0
+    for a in range(count):
+        for b in range(position.shape[1]):
+            out[position[active[a], b]] += sign[active[a], b] * direction[a]
+
+
+@njit(cache=True)
+def _table_path(psi, position, sign, t_stop, knot_t, knot_weight, table):  # type: ignore[no-untyped-def]
+    """Number of knots of the path of one flat table psi down to ``t_stop``, or -1 when the walk did not end.
+
+    Contrast k (of M) is the sum of ``sign[k, a] * T[position[k, a]]``. ``knot_t`` and ``knot_weight`` receive the bound
+    t and the sum of absolute weights ``|nu|_1`` at the ends of the pieces, ``table`` the nearest table at ``t_stop``.
+
+    Contrasts are linearly dependent, so several can reach the bound together. The direction in which the weights of
+    those at the bound change is then itself a small least-squares problem with signs, solved as Lawson and Hanson
+    (1974) do: add the contrast that would be violated most, and take out those whose weight would get a wrong sign.
+    """
+    num_contrasts = position.shape[0]
+    rank = len(psi)
+    correlation, rate = np.empty(num_contrasts), np.empty(num_contrasts)
+    inside = np.zeros(num_contrasts, np.bool_)
+    active = np.empty(rank + 1, np.int64)
+    chol = np.empty((rank + 1, rank + 1))
+    signs, weights = np.zeros(rank + 1), np.zeros(rank + 1)
+    direction, previous = np.zeros(rank + 1), np.zeros(rank + 1)
+    move = np.zeros(rank)
+    table[:] = psi
+    _correlate(table, position, sign, correlation)
+    t = np.abs(correlation).max()
+    knot_t[0], knot_weight[0] = t, 0.0
+    num_knots, count = 1, 0
+    floor = max(1e-12 * t, 1e-14 * np.abs(psi).max())  # contrasts below are rounding errors
+    if t <= t_stop or t <= floor:
+        return num_knots
+    for _ in range(20 * num_contrasts + 100):
+        _correlate(table, position, sign, correlation)
+        # Direction of the weights for the contrasts at the bound.
+        for _ in range(4 * num_contrasts + 20):
+            if count:
+                _solve(chol, count, signs, direction)
+            while True:
+                # Weights that start from zero must gain; go back to where the first of them stopped, and drop it.
+                fraction, place = 2.0, -1
+                for a in range(count):
+                    gain = direction[a] * signs[a]
+                    if weights[a] == 0.0 and gain <= 0.0:
+                        share = previous[a] / (previous[a] - gain) if previous[a] > gain else 0.0
+                        if share < fraction:
+                            fraction, place = share, a
+                if place < 0:
+                    break
+                for a in range(count):
+                    previous[a] += fraction * (direction[a] * signs[a] - previous[a])
+                inside[active[place]] = False
+                count = _remove(chol, active, signs, weights, previous, count, place)
+                if count:
+                    _solve(chol, count, signs, direction)
+            for a in range(count):
+                previous[a] = direction[a] * signs[a]
+            _combine(direction, active, count, position, sign, move)
+            _correlate(move, position, sign, rate)
+            worst, joining = 1.0 - 1e-9, -1
+            for k in range(num_contrasts):
+                if not inside[k] and abs(correlation[k]) >= t * (1.0 - 1e-12):
+                    speed = rate[k] if correlation[k] > 0 else -rate[k]
+                    if speed < worst:
+                        worst, joining = speed, k
+            if joining < 0:
+                break
+            if count >= rank or not _append(chol, active, count, position, sign, joining):
+                return -1
+            signs[count] = 1.0 if correlation[joining] > 0 else -1.0
+            weights[count], previous[count] = 0.0, 0.0
+            inside[joining] = True
+            count += 1
+        if count == 0:
+            return -1
+        # The longest step: to the end, to the next contrast at the bound, or to the next weight at zero.
+        step, leaving = t - t_stop, -1
+        for k in range(num_contrasts):
+            if not inside[k]:
+                if 1.0 - rate[k] > 1e-9:
+                    step = min(step, max(0.0, (t - correlation[k]) / (1.0 - rate[k])))
+                if 1.0 + rate[k] > 1e-9:
+                    step = min(step, max(0.0, (t + correlation[k]) / (1.0 + rate[k])))
+        for a in range(count):
+            if weights[a] * direction[a] < 0.0 and -weights[a] / direction[a] <= step:
+                step, leaving = -weights[a] / direction[a], a
+        gained = 0.0
+        for a in range(count):
+            weights[a] += step * direction[a]
+            gained += step * direction[a] * signs[a]
+        for p in range(rank):
+            table[p] -= step * move[p]
+        t -= step
+        if step > 1e-13 * knot_t[0]:
+            if num_knots >= len(knot_t):
+                return -1
+            knot_t[num_knots] = t
+            knot_weight[num_knots] = knot_weight[num_knots - 1] + gained
+            num_knots += 1
+        elif num_knots > 1:  # a piece of the length of rounding errors: the knot before it moves
+            knot_t[num_knots - 1] = t
+            knot_weight[num_knots - 1] += gained
+        if t <= t_stop or t <= floor:
+            return num_knots
+        if leaving >= 0:
+            inside[active[leaving]] = False
+            count = _remove(chol, active, signs, weights, previous, count, leaving)
+    return -1
+
+
+@njit(cache=True)
+def _table_paths(tables, position, sign, stops, knot_t, knot_weight, ends, counts):  # type: ignore[no-untyped-def]
+    """The paths of many tables of one shape, a row each."""
+    for e in range(len(tables)):
+        counts[e] = _table_path(tables[e], position, sign, stops[e], knot_t[e], knot_weight[e], ends[e])

@@ -1,171 +1,323 @@
-"""The Euclidean projection: the tables closest to those of a model whose dependency norm is bounded."""
+"""The fast exact route of the Euclidean projection: tables eliminated, one multiplier per node or a low-rank matrix.
+
+With the cost functions f_e of :mod:`fastmix.projection.edges` the projection is a problem in one number per edge,
+``min sum_e f_e(z_e)`` subject to a norm of the symmetric matrix Z being at most c:
+
+- inf (and 1): ``sum of z_e at node i <= c``, one multiplier per node, over-relaxed coordinate ascent;
+- spectral: ``lambda_max(Z) <= c``, a positive semidefinite multiplier of low rank, L-BFGS
+  (:mod:`fastmix.projection.spectral`);
+- frobenius: ``2 sum_e z_e^2 <= c^2``, a single multiplier, bisection.
+
+Every solver takes the limit c and scales what it returns to a cap a little below it, which leaves room for rounding;
+lower bounds are for the limit itself. It keeps the best feasible z it has met and the best lower bound, so their
+difference is an honest gap.
+"""
 
 from __future__ import annotations
 
-import math
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix._checks import check_count, check_positive
 from fastmix._clock import NO_LIMIT, Clock
-from fastmix.errors import NotConvergedError
-from fastmix.model import MarkovRandomField
-from fastmix.model.reduce import reduce_model
-from fastmix.projection.edges import edge_costs
-from fastmix.projection.euclidean_solvers import SOLVERS, Solution, Target, symmetric
-from fastmix.projection.paper_dual import PaperDual, PaperDualSolution, project_paper
-from fastmix.projection.result import ProjectionResult
-from fastmix.results import Status, provenance
-from fastmix.theory.dependency import edge_dependencies
-from fastmix.theory.norms import Norm, matrix_norm
+from fastmix._jit import njit
+from fastmix.projection.edges import EdgeCosts, bound_at, cost_at
 
-__all__ = ["MARGIN", "check_arguments", "project_euclidean"]
+__all__ = ["MARGIN", "Solution", "Target", "repeat", "solve_frobenius", "solve_inf"]
 
 FloatArray = NDArray[np.float64]
 
-# Room for rounding between what the solver aims at and what is promised; the objective moves by as little.
+# Room for rounding between what a solver aims at and what is promised; the objective moves by as little.
 MARGIN = 1e-12
+# Over-relaxation: on attractive 16x16 and 300x300 grids 1.5 to 1.7 took 40 to 100 passes where 1.0 took 100 to 460.
+_RELAXATION = 1.6
+_CHECK_EVERY = 10
+_SORTED = 64  # neighbors up to which sorting by insertion is fastest
 
 
-def project_euclidean(
-    model: MarkovRandomField,
-    *,
-    norm_bound: float,
-    norm: Norm = "inf",
-    bound: Literal["range", "linf"] = "range",
-    solver: Literal["fast"] | PaperDual = "fast",
-    tol: float = 1e-6,
-    max_iter: int = 10_000,
-    warm_start: ProjectionResult | FloatArray | None = None,
-    clock: Clock = NO_LIMIT,
-) -> ProjectionResult:
-    """The model with the closest tables, see :func:`fastmix.project`; after the time limit, one that is close."""
-    begun = Clock()
-    check_arguments(norm_bound, norm, bound, solver, tol, max_iter)
-    reduction = reduce_model(model)
-    small = reduction.model
-    options: dict[str, Any] = {"norm_bound": norm_bound, "norm": norm, "bound": bound, "tol": tol}
-    options["solver"] = _name(solver)
+@dataclass(frozen=True, eq=False)
+class Target:
+    """What a solver is to reach: the bound on the norm, a relative gap, from which multipliers, and by when."""
 
-    def build(tables: FloatArray, solution: Solution, before: float) -> ProjectionResult:
-        flat = model.log_pairwise.copy()
-        flat[reduction.pairwise_positions] = tables
-        moved = not np.array_equal(flat, model.log_pairwise)
-        result = model.replace(log_pairwise=flat) if moved else model
-        z = edge_dependencies(result, bound=bound).max(axis=1, initial=0.0)
-        distance = float(np.sum((tables - small.log_pairwise) ** 2))
-        status = Status.OK if solution.converged else Status.NOT_CONVERGED
-        status = Status.TIME_LIMIT if solution.late else status
-        stopped_by = "interrupt" if solution.interrupted else "time_limit" if solution.late else "done"
-        return ProjectionResult(
-            model=result,
-            status=Status.INTERRUPTED if solution.interrupted else status,
-            norm=norm,
-            bound=bound,
-            norm_before=before,
-            norm_after=_norm(small, z, norm),
-            norm_bound=float(norm_bound),
-            squared_distance=distance,
-            duality_gap=max(0.0, distance - solution.dual) if moved else 0.0,
-            multipliers=solution.multipliers,
-            dependencies=z,
-            divergence_value=distance,
-            history=solution.history,
-            stats={"iterations": solution.iterations, "stopped_by": stopped_by, **begun.stats()},
-            solver_state=solution.state,
-            provenance=provenance(model, **options),
-        )
+    limit: float
+    tol: float
+    max_iter: int
+    start: FloatArray | None = None
+    clock: Clock = NO_LIMIT
 
-    rho = edge_dependencies(small, bound=bound).max(axis=1, initial=0.0)
-    if np.isinf(rho).any():
-        edge_costs(small, bound)  # says which edge forbids a pair
-    before = _norm(small, rho, norm)
-    if before <= norm_bound:
-        unchanged = Solution(rho, np.zeros(0), 0.0, 0.0, converged=True)
-        return build(small.log_pairwise, unchanged, before)
-    start = warm_start.multipliers if isinstance(warm_start, ProjectionResult) else warm_start
-
-    cap = norm_bound * (1.0 - MARGIN)
-    costs = None
-    if solver == "fast":
-        costs = edge_costs(small, bound, clock)
-        solution = SOLVERS[norm](costs, Target(norm_bound, cap, tol, max_iter, start, clock))
-        tables = costs.tables(solution.z)
-        if costs.scaled is not None or (not costs.quadratic and clock.past()):
-            solution.late, solution.dual = True, -math.inf  # no bound for tables that are only scaled
-    else:
-        assert isinstance(solver, PaperDual)
-        solution, tables = _solve_paper(small, norm_bound, norm, bound, solver, tol, max_iter, warm_start)
-    result = build(tables, solution, before)
-    one_direction = isinstance(solver, PaperDual) and not solver.both_directions
-    for _ in range(60):  # rounding has used up the margin: rare, and a hair's breadth each time
-        if result.norm_after <= norm_bound or one_direction:
-            break
-        solution.z *= 1.0 - 4.0 * MARGIN - max(0.0, result.norm_after / norm_bound - 1.0)
-        tables = (edge_costs(small, bound) if costs is None else costs).tables(solution.z)
-        result = build(tables, solution, before)
-    if result.status not in (Status.OK, Status.TIME_LIMIT):
-        reason = "was interrupted" if solution.interrupted else f"did not converge in {solution.iterations} iterations"
-        raise NotConvergedError(
-            f"the projection {reason}: relative gap {result.relative_gap:.3g}, tol {tol:.3g}; the best point is in "
-            "the result of this error and is within the bound; raise max_iter or tol",
-            result,
-        )
-    return result
+    @property
+    def cap(self) -> float:
+        """The norm that answers are scaled to, a little below the limit."""
+        return self.limit * (1.0 - MARGIN)
 
 
-def _solve_paper(
-    model: MarkovRandomField,
-    norm_bound: float,
-    norm: str,
-    bound: Literal["range", "linf"],
-    settings: PaperDual,
-    tol: float,
-    max_iter: int,
-    start: ProjectionResult | FloatArray | None,
-) -> tuple[Solution, FloatArray]:
-    """The paper's route, in the terms of the fast one."""
-    earlier = start.solver_state if isinstance(start, ProjectionResult) else None
-    answer = project_paper(
-        model,
-        norm_bound=norm_bound * (1.0 - MARGIN),
-        norm="inf" if norm == "1" else norm,  # type: ignore[arg-type]
-        bound=bound,
-        settings=settings,
-        tol=tol,
-        max_iter=max_iter,
-        start=earlier if isinstance(earlier, PaperDualSolution) else None,
-    )
-    # Without the repetition the history holds residuals instead of gaps.
-    steps = enumerate(answer.history)
-    history = [(k, cost, cost - rest if settings.exact else answer.lower_bound) for k, (cost, rest) in steps]
-    solution = Solution(
-        answer.z, answer.multipliers, answer.objective, answer.lower_bound, answer.iterations, answer.converged,
-        history=history, state=answer,
-    )  # fmt: skip
-    return solution, answer.log_pairwise
+@dataclass
+class Solution:
+    """State of a solver: best feasible bounds, best lower bound, multipliers for a warm start.
+
+    ``history`` holds (iteration, cost of the best feasible point, best lower bound); ``late``: ended by the time limit;
+    ``facts`` go into ``stats`` of the result.
+    """
+
+    z: FloatArray
+    multipliers: FloatArray
+    primal: float = np.inf
+    dual: float = -np.inf
+    iterations: int = 0
+    converged: bool = False
+    interrupted: bool = False
+    late: bool = False
+    history: list[tuple[int, float, float]] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def update(self, primal: float, dual: float, z: FloatArray, tol: float) -> bool:
+        """Take in a feasible point and a lower bound; True when the relative gap is small enough."""
+        if primal < self.primal:
+            self.primal, self.z = primal, z.copy()
+        self.dual = max(self.dual, dual)
+        self.history.append((self.iterations, self.primal, self.dual))
+        self.converged = self.primal - self.dual <= tol * (1.0 + self.primal)
+        return self.converged
 
 
-def _norm(model: MarkovRandomField, z: FloatArray, norm: Norm) -> float:
-    return matrix_norm(symmetric(model.edges, z, model.num_variables), norm)
+def repeat(step: Callable[[], bool], solution: Solution, target: Target) -> None:
+    """Repeat until done, out of iterations or of time, or interrupted; the best point stays in the solution."""
+    try:
+        while solution.iterations < target.max_iter and not step():
+            if target.clock.past():
+                solution.late = True
+                break
+    except KeyboardInterrupt:
+        solution.interrupted = True
 
 
-def _name(solver: Literal["fast"] | PaperDual) -> str:
-    return solver if isinstance(solver, str) else repr(solver)
+def solve_inf(costs: EdgeCosts, target: Target) -> Solution:
+    """Projection onto ``max_i sum of z_e at i <= limit``; multipliers are one per variable."""
+    model = costs.model
+    n, adjacency = model.num_variables, model.adjacency
+    lam = np.zeros(n) if target.start is None or target.start.shape != (n,) else np.maximum(target.start, 0.0)
+    z, sums = np.empty(model.num_edges), np.empty(n)
+    solution = Solution(np.zeros(model.num_edges), lam)
+    knots = (costs.start, costs.mu, costs.z)
+    tau, rho = lam / 8.0, costs.rho[adjacency.edge_ids] if costs.quadratic else costs.rho
+
+    def one_pass() -> None:
+        if costs.quadratic:
+            _quadratic_sweep(adjacency.indptr, adjacency.neighbors, rho, tau, target.limit, _RELAXATION)
+        else:
+            indices = (adjacency.indptr, adjacency.neighbors, adjacency.edge_ids)
+            _sweep(*indices, *knots, lam, target.limit, _RELAXATION)
+
+    def judge() -> bool:
+        ends = (target.limit, target.cap, z, sums)
+        if costs.quadratic:
+            dual, primal = _quadratic_dual_and_primal(model.edges, costs.rho, tau, *ends)
+        else:
+            dual, primal = _dual_and_primal(model.edges, *knots, costs.f, lam, *ends)
+        return solution.update(primal, dual, z, target.tol)
+
+    def step() -> bool:
+        for _ in range(min(_CHECK_EVERY, target.max_iter - solution.iterations)):
+            one_pass()
+            solution.iterations += 1
+            if target.clock.past():
+                break
+        return judge()
+
+    if not judge():
+        repeat(step, solution, target)
+    if costs.quadratic:
+        solution.multipliers = 8.0 * tau
+    return solution
 
 
-def check_arguments(norm_bound: float, norm: str, bound: str, solver: object, tol: float, max_iter: int) -> None:
-    """Refuse arguments of a projection that are out of range, by name."""
-    check_positive("norm_bound", norm_bound)
-    if norm not in SOLVERS:
-        raise ValueError(f"norm must be one of {', '.join(SOLVERS)}, got {norm!r}")
-    if bound not in ("range", "linf"):
-        raise ValueError(f"bound must be range or linf, got {bound!r}")
-    if solver != "fast" and not isinstance(solver, PaperDual):
-        raise ValueError(f"solver must be 'fast' or a PaperDual, got {solver!r}")
-    if isinstance(solver, PaperDual) and norm == "frobenius":
-        raise ValueError("norm must be inf, 1 or spectral with the paper's dual, got 'frobenius'")
-    check_positive("tol", tol)
-    check_count("max_iter", max_iter, least=1)
+def solve_frobenius(costs: EdgeCosts, target: Target) -> Solution:
+    """Projection onto ``2 sum z^2 <= limit^2``; the multiplier is one number."""
+    knots = (costs.start, costs.mu, costs.z)
+    solution = Solution(np.zeros(len(costs.rho)), np.zeros(1))
+    low, high = 0.0, 1.0
+    size = np.sqrt(2.0) * float(np.linalg.norm(costs.rho))
+    while size > target.limit:  # the norm falls as the multiplier grows
+        high *= 4.0
+        size = np.sqrt(2.0) * float(np.linalg.norm(_frobenius_bounds(*knots, high)))
+
+    def step() -> bool:
+        nonlocal low, high
+        eta = 0.5 * (low + high)
+        if solution.iterations == 0 and target.start is not None and target.start.shape == (1,):
+            eta = float(target.start[0])
+        z = _frobenius_bounds(*knots, eta)
+        size = np.sqrt(2.0) * float(np.linalg.norm(z))
+        dual = costs.cost(z) + eta * (size**2 - target.limit**2)
+        if size > target.limit:
+            low = max(low, eta)
+        else:
+            high = min(high, eta)
+        if size > target.cap:
+            z *= target.cap / size
+        solution.iterations += 1
+        solution.multipliers[0] = eta
+        return solution.update(costs.cost(z), dual, z, target.tol)
+
+    repeat(step, solution, target)
+    return solution
+
+
+# -- compiled -------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, error_model="numpy")
+def _quadratic_sweep(indptr, neighbors, rho, tau, limit, relaxation):  # type: ignore[no-untyped-def]
+    """One pass over the nodes for ``f = 4 (rho - z)^2`` and multipliers ``8 tau``.
+
+    With the others fixed, the best tau_i makes ``sum_j (rho_ij - tau_j - tau_i)_+`` equal to the limit, or is 0: the
+    threshold of a projection onto the l1 ball (Duchi et al., 2008), here on a handful of sorted values; of many, those
+    below it are dropped until none is left (Michelot, 1986). Going beyond it by the factor ``relaxation`` (successive
+    over-relaxation) saves most of the passes.
+    """
+    widest = 0
+    for i in range(len(tau)):
+        widest = max(widest, indptr[i + 1] - indptr[i])
+    values = np.empty(widest)
+    for i in range(len(tau)):
+        total, count = 0.0, 0
+        few = indptr[i + 1] - indptr[i] <= _SORTED
+        for k in range(indptr[i], indptr[i + 1]):
+            value = rho[k] - tau[neighbors[k]]
+            if value > 0.0:
+                total += value
+                place = count
+                while few and place > 0 and values[place - 1] < value:
+                    values[place] = values[place - 1]
+                    place -= 1
+                values[place] = value
+                count += 1
+        best = 0.0
+        if total > limit and few:
+            total = 0.0
+            for k in range(count):
+                total += values[k]
+                best = (total - limit) / (k + 1)
+                if k + 1 == count or best >= values[k + 1]:
+                    break
+        elif total > limit:
+            dropped = 1
+            while dropped > 0 and count > 0:
+                best, kept = (total - limit) / count, 0
+                total = 0.0
+                for k in range(count):
+                    if values[k] > best:
+                        values[kept] = values[k]
+                        total += values[k]
+                        kept += 1
+                dropped = count - kept
+                count = kept
+        tau[i] = max(0.0, tau[i] + relaxation * (best - tau[i]))
+
+
+@njit(cache=True, error_model="numpy")
+def _quadratic_dual_and_primal(edges, rho, tau, limit, cap, z, sums):  # type: ignore[no-untyped-def]
+    """Dual value for the limit, and the cost of the point next to tau that meets the cap, which is left in ``z``.
+
+    The cap is the limit less a margin for rounding.
+    """
+    sums[:] = 0.0
+    dual = 0.0
+    for e in range(len(rho)):
+        i, j = edges[e, 0], edges[e, 1]
+        shift = tau[i] + tau[j]
+        z[e] = max(0.0, rho[e] - shift)
+        sums[i] += z[e]
+        sums[j] += z[e]
+        dual += 4.0 * shift * (2.0 * rho[e] - shift) if z[e] > 0.0 else 4.0 * rho[e] ** 2
+    for i in range(len(tau)):
+        dual -= 8.0 * limit * tau[i]
+    primal = 0.0
+    for e in range(len(rho)):
+        most = max(sums[edges[e, 0]], sums[edges[e, 1]])
+        if most > cap:
+            z[e] *= cap / most
+        primal += 4.0 * (rho[e] - z[e]) ** 2
+    return dual, primal
+
+
+@njit(cache=True, error_model="numpy")
+def _sweep(indptr, neighbors, edge_ids, start, mus, zs, lam, limit, relaxation):  # type: ignore[no-untyped-def]
+    """One pass over the nodes for general costs and multipliers lam.
+
+    The best multiplier of a node solves ``sum_e z_e(lam_i + lam_j) = limit``, a decreasing piecewise linear equation:
+    Newton's method with a bracket.
+    """
+    for i in range(len(lam)):
+        low, high = 0.0, 0.0
+        total = 0.0
+        for k in range(indptr[i], indptr[i + 1]):
+            a, b = start[edge_ids[k]], start[edge_ids[k] + 1]
+            other = lam[neighbors[k]]
+            total += bound_at(other, mus[a:b], zs[a:b])[0]
+            high = max(high, mus[b - 1] - other)
+        best = 0.0
+        if total > limit:
+            best = min(max(lam[i], low), high)
+            for _ in range(100):
+                total, slope = 0.0, 0.0
+                for k in range(indptr[i], indptr[i + 1]):
+                    a, b = start[edge_ids[k]], start[edge_ids[k] + 1]
+                    bound, tilt = bound_at(best + lam[neighbors[k]], mus[a:b], zs[a:b])
+                    total += bound
+                    slope += tilt
+                if total > limit:
+                    low = best
+                else:
+                    high = best
+                if abs(total - limit) <= 1e-15 * limit or high - low <= 1e-16 * high:
+                    break
+                best = best - (total - limit) / slope if slope < 0.0 else 0.5 * (low + high)
+                if not low < best < high:
+                    best = 0.5 * (low + high)
+        lam[i] = max(0.0, lam[i] + relaxation * (best - lam[i]))
+
+
+@njit(cache=True, error_model="numpy")
+def _dual_and_primal(edges, start, mus, zs, fs, lam, limit, cap, z, sums):  # type: ignore[no-untyped-def]
+    """The same as :func:`_quadratic_dual_and_primal` for general costs and multipliers lam."""
+    sums[:] = 0.0
+    dual = 0.0
+    for e in range(len(z)):
+        i, j = edges[e, 0], edges[e, 1]
+        a, b = start[e], start[e + 1]
+        mu = lam[i] + lam[j]
+        z[e] = bound_at(mu, mus[a:b], zs[a:b])[0]
+        dual += cost_at(z[e], mus[a:b], zs[a:b], fs[a:b]) + mu * z[e]
+        sums[i] += z[e]
+        sums[j] += z[e]
+    for i in range(len(lam)):
+        dual -= limit * lam[i]
+    primal = 0.0
+    for e in range(len(z)):
+        a, b = start[e], start[e + 1]
+        most = max(sums[edges[e, 0]], sums[edges[e, 1]])
+        if most > cap:
+            z[e] *= cap / most
+        primal += cost_at(z[e], mus[a:b], zs[a:b], fs[a:b])
+    return dual, primal
+
+
+@njit(cache=True, error_model="numpy")
+def _frobenius_bounds(start, mus, zs, eta):  # type: ignore[no-untyped-def]
+    """The z of every edge that minimises ``f_e(z) + 2 eta z^2``: where its slope mu is ``4 eta z``."""
+    z = np.empty(len(start) - 1)
+    for e in range(len(z)):
+        k, last = start[e], start[e + 1] - 1
+        while k < last and mus[k + 1] <= 4.0 * eta * zs[k + 1]:
+            k += 1
+        if k == last:
+            z[e] = zs[last]
+        else:
+            # On this piece z = zs[k] + slope (mu - mus[k]) and mu = 4 eta z.
+            slope = (zs[k + 1] - zs[k]) / (mus[k + 1] - mus[k])
+            z[e] = (zs[k] - slope * mus[k]) / (1.0 - 4.0 * eta * slope)
+    return z

@@ -1,30 +1,63 @@
-"""The set of models within a norm bound, and the Euclidean projection onto it, warm-started from step to step."""
+"""The set of models within a norm bound: the nearest model of it, and gradient steps in it.
+
+A step of steepest descent depends on the coordinates. Three are offered:
+
+- ``indicator``: every entry of every unary and table is a coordinate, as in the paper. The same distribution has many
+  such parameters, and a step in the tables also moves the fields: for an Ising model a field moves (1/2 + degree/4)
+  times and a coupling 1/4 times as far as with the next.
+- ``centred``: the log-weight ``sum_i u_i(x_i) + sum_ij T_ij(x_i, x_j)`` is written with unaries that have mean zero and
+  tables whose rows and columns have mean zero, which is unique (the ANOVA decomposition), and the length of a change is
+  its standard deviation over all configurations, ``sum_i mean(u_i^2) + sum_ij mean(T_ij^2)``. This is the Fisher metric
+  of the uniform distribution. For Ising models it is the step in field and coupling (h, J).
+- ``fisher``: the centred coordinates, each unary and each table scaled by the mean variance that it has under the model
+  at hand instead of the uniform distribution: by ``1 - L_i ||P p_i||^2 / (L_i - 1)`` with the marginal p_i, and by
+  ``1 - L_i L_j ||P p_ij P||^2 / ((L_i - 1)(L_j - 1))`` with the joint marginal p_ij. Both are 1 where all states are
+  alike, and small where the model is nearly certain, so that steps grow as gradients vanish. For Ising models the
+  variances of spins, ``1 - m_i^2``, and of their products. Needs a divergence that knows the marginals of theta.
+
+With the gradient g by indicator entries, L states a variable and P the projection that takes the mean away, the
+steepest directions are g itself, or ``L_i P g_i`` for unaries and ``L_i L_j P g_ij P`` for tables. A step and the
+projection after it must measure length alike, so the projection weighs the tables by ``1 / (L_i L_j)`` in centred
+coordinates, which matters only where state counts differ, and by the variance over ``L_i L_j`` in the last.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._clock import NO_LIMIT, Clock
-from fastmix.errors import NotConvergedError
 from fastmix.model import MarkovRandomField
-from fastmix.projection.coordinates import Coordinates, Metric
-from fastmix.projection.edges import edge_costs
-from fastmix.projection.euclidean import MARGIN, project_euclidean
-from fastmix.projection.euclidean_solvers import SOLVERS, Target, symmetric
-from fastmix.projection.paper_dual import PaperDual
-from fastmix.projection.result import ProjectionResult
-from fastmix.theory.dependency import edge_dependencies
+from fastmix.model.build import offsets_of, table_positions
+from fastmix.projection.edges import EdgeCosts, edge_costs, interactions
+from fastmix.projection.euclidean import MARGIN, Solution, Target, solve_frobenius, solve_inf
+from fastmix.projection.paper_dual import PaperDual, solve_paper
+from fastmix.projection.spectral import solve_spectral
+from fastmix.theory.dependency import Dependency, edge_dependencies, to_matrix
 from fastmix.theory.norms import Norm, matrix_norm
 
-__all__ = ["FeasibleSet"]
+__all__ = ["COORDINATES", "SOLVERS", "Coordinates", "FeasibleSet", "Metric"]
 
 FloatArray = NDArray[np.float64]
 
+_LEAST_VARIANCE = 0.05  # relative to the uniform distribution: a limit to how much longer steps get
 
+Coordinates = Literal["indicator", "centred", "fisher"]
+COORDINATES: tuple[str, ...] = get_args(Coordinates)
+
+SOLVERS: dict[str, Callable[[EdgeCosts, Target], Solution]] = {
+    "inf": solve_inf,
+    "1": solve_inf,  # Z is symmetric
+    "spectral": solve_spectral,
+    "frobenius": solve_frobenius,
+}
+
+
+@dataclass(eq=False)
 class FeasibleSet:
     """Models on one graph whose dependency norm is bounded, and steps within them.
 
@@ -32,43 +65,75 @@ class FeasibleSet:
     ----------
     model : MarkovRandomField
         Gives graph and state counts; finite entries only.
-    norm_bound, norm, bound, solver, tol, max_iter
+    norm_bound, norm, dependency, solver, tol, max_iter
         As for :func:`fastmix.project`.
-    nearest : ProjectionResult
-        The Euclidean projection of the model: its multipliers start the next projection.
     clock : Clock
         After whose limit projections must be fast rather than exact.
     """
 
-    def __init__(
+    model: MarkovRandomField
+    _: KW_ONLY
+    norm_bound: float
+    norm: Norm = "inf"
+    dependency: Dependency = "range"
+    solver: Literal["fast"] | PaperDual = "fast"
+    tol: float = 1e-6
+    max_iter: int = 10_000
+    clock: Clock = NO_LIMIT
+    num_projections: int = field(default=0, init=False)
+    num_inexact: int = field(default=0, init=False)
+    # Multipliers of the last projection that counted all tables alike; of the last in each coordinates.
+    _even: FloatArray | None = field(default=None, init=False)
+    _multipliers: dict[Coordinates, FloatArray | None] = field(default_factory=dict, init=False)
+    _metrics: dict[Coordinates, Metric] = field(default_factory=dict, init=False)
+
+    def measure(self, model: MarkovRandomField, clock: Clock | None = None) -> tuple[FloatArray, float]:
+        """The dependency of every edge (m,), the larger of both directions, and its norm from above."""
+        z = edge_dependencies(model, dependency=self.dependency).max(axis=1, initial=0.0)
+        return z, matrix_norm(to_matrix(model, z), self.norm, clock=self.clock if clock is None else clock)
+
+    def nearest(
         self,
         model: MarkovRandomField,
         *,
-        norm_bound: float,
-        norm: Norm,
-        bound: Literal["range", "linf"],
-        solver: Literal["fast"] | PaperDual,
-        tol: float,
-        max_iter: int,
-        nearest: ProjectionResult,
-        clock: Clock = NO_LIMIT,
-    ) -> None:
-        self.model = model
-        self.norm_bound, self.norm, self.bound = norm_bound, norm, bound
-        self.solver, self.tol, self.max_iter = solver, tol, max_iter
-        self.num_projections = 0
-        self.num_inexact = 0
-        self._warm = nearest
-        self._clock = clock
-        self._metrics: dict[Coordinates, Metric] = {}
-        self._multipliers: dict[Coordinates, FloatArray | None] = {}
+        start: FloatArray | None = None,
+        weights: FloatArray | None = None,
+        clock: Clock | None = None,
+    ) -> tuple[MarkovRandomField, Solution]:
+        """The model with the closest tables, but for rounding, and how it was found; the unaries stay as they are.
+
+        Parameters
+        ----------
+        start : float array, optional
+            Multipliers of an earlier solution.
+        weights : float array (m,), optional
+            What the squared distance of every table counts; the paper's dual counts all alike.
+        clock : Clock, optional
+            After its limit, one that is close; that of the set by default.
+        """
+        clock = self.clock if clock is None else clock
+        target = Target(self.norm_bound, self.tol, self.max_iter, start, clock)
+        if isinstance(self.solver, PaperDual):
+            solution, tables = solve_paper(model, self.norm, self.dependency, self.solver, target)
+        else:
+            costs = edge_costs(model, self.dependency, clock)
+            weighted = costs
+            if weights is not None:
+                of_knot = np.repeat(weights, np.diff(costs.start))
+                weighted = replace(costs, mu=costs.mu * of_knot, f=costs.f * of_knot, quadratic=False)
+            solution = SOLVERS[self.norm](weighted, target)
+            tables = costs.tables(solution.z)
+            if costs.scaled is not None or (not costs.quadratic and clock.past()):
+                solution.late, solution.dual = True, -np.inf  # no bound for tables that are only scaled
+        if weights is None:
+            self._even = solution.multipliers
+        return model.replace(log_pairwise=tables), solution
 
     def metric(self, coordinates: Coordinates) -> Metric:
         """The metric of some coordinates, made once."""
         if coordinates not in self._metrics:
             self._metrics[coordinates] = metric = Metric(self.model, coordinates)
-            even = metric.edge_weights is None
-            self._multipliers[coordinates] = self._warm.multipliers if even else None
+            self._multipliers[coordinates] = self._even if metric.edge_weights is None else None
         return self._metrics[coordinates]
 
     def step(
@@ -88,55 +153,132 @@ class FeasibleSet:
         return self.project(theta.parameters - size * metric.steepest(gradient), coordinates)
 
     def project(self, parameters: FloatArray, coordinates: Coordinates) -> MarkovRandomField:
-        """The closest model of the set in the metric of some coordinates; the unaries stay as they are."""
+        """The closest model of the set, but for rounding, in the metric of some coordinates."""
         self.num_projections += 1
-        metric = self.metric(coordinates)
+        weights = self.metric(coordinates).edge_weights
         model = self.model.with_parameters(parameters)
-        if self.solver != "fast":
-            return self._project_paper(model)
-        # For the infinity norm the solver sees at once that there is nothing to do.
-        if self.norm != "inf" and self._norm_of(model) <= self.norm_bound:
+        # For the infinity norm the fast solver sees at once that there is nothing to do.
+        if (self.norm != "inf" or self.solver != "fast") and self.measure(model)[1] <= self.norm_bound:
             return model
-        costs = edge_costs(model, self.bound, self._clock)
-        weighted = costs
-        if metric.edge_weights is not None:
-            of_knot = np.repeat(metric.edge_weights, np.diff(costs.start))
-            weighted = replace(costs, mu=costs.mu * of_knot, f=costs.f * of_knot, quadratic=False)
-        cap = self.norm_bound * (1.0 - MARGIN)
-        start = self._multipliers[coordinates]
-        target = Target(self.norm_bound, cap, self.tol, self.max_iter, start, self._clock)
-        solution = SOLVERS[self.norm](weighted, target)
+        theta, solution = self.nearest(model, start=self._multipliers[coordinates], weights=weights)
         if solution.interrupted:
             raise KeyboardInterrupt
-        self.num_inexact += costs.scaled is not None or not solution.converged
+        self.num_inexact += solution.late or not solution.converged
         self._multipliers[coordinates] = solution.multipliers
-        return model.replace(log_pairwise=costs.tables(solution.z))
+        return theta
 
-    def _project_paper(self, model: MarkovRandomField) -> MarkovRandomField:
-        """The operator of the paper, with the matrix Z of the last step carried along."""
-        assert isinstance(self.solver, PaperDual)
-        try:
-            self._warm = project_euclidean(
-                model, norm_bound=self.norm_bound, norm=self.norm, bound=self.bound, solver=self.solver, tol=self.tol,
-                max_iter=self.max_iter, warm_start=self._warm,
-            )  # fmt: skip
-        except NotConvergedError as error:
-            self.num_inexact += 1
-            self._warm = error.result
-        return self._warm.model
-
-    def settle(self, theta: MarkovRandomField) -> MarkovRandomField:
-        """A model that lies in the set but for rounding, moved into it from the safe side."""
-        factor = 1.0
+    def settle(self, theta: MarkovRandomField) -> tuple[MarkovRandomField, FloatArray, float]:
+        """A model that lies in the set but for rounding, moved into it from the safe side; with what measures it."""
         for _ in range(60):
-            size = self._norm_of(theta)
+            z, size = self.measure(theta)
             if size <= self.norm_bound:
-                return theta
-            # Scaling a table scales its dependency; a hair's breadth is enough.
-            factor = min(factor, self.norm_bound / size) * (1.0 - 4.0 * MARGIN)
-            theta = theta.replace(log_pairwise=theta.log_pairwise * factor)
-        raise AssertionError("scaling the tables must scale their norm")
+                return theta, z, size
+            excess = 1.0 - self.norm_bound / size * (1.0 - 4.0 * MARGIN)  # a hair's breadth is enough
+            rest = interactions(theta, theta.log_pairwise, self.dependency)
+            theta = theta.replace(log_pairwise=theta.log_pairwise - excess * rest)
+        raise AssertionError("shrinking the tables must shrink their norm")
 
-    def _norm_of(self, model: MarkovRandomField) -> float:
-        z = edge_dependencies(model, bound=self.bound).max(axis=1, initial=0.0)
-        return matrix_norm(symmetric(model.edges, z, model.num_variables), self.norm)
+
+class Metric:
+    """Steepest directions and lengths for the models on one graph.
+
+    Parameters
+    ----------
+    model : MarkovRandomField
+        Gives the graph and the state counts.
+    coordinates : {"indicator", "centred", "fisher"}
+
+    Attributes
+    ----------
+    edge_weights : float array (m,) or None
+        What the squared Frobenius norm of every table counts in a length, 1 at most; None when all count the same.
+
+    Examples
+    --------
+    A step against the gradient by (h, J) of an Ising model, in both coordinates:
+
+    >>> model = MarkovRandomField.ising([(0, 1)], coupling=1.0)
+    >>> gradient = np.array([-1.0, 1.0, 0.0, 0.0, 0.5, -0.5, -0.5, 0.5])  # by h_0: 2, by J: 2
+    >>> Metric(model, "centred").steepest(gradient).tolist()
+    [-2.0, 2.0, 0.0, 0.0, 2.0, -2.0, -2.0, 2.0]
+    >>> Metric(model, "indicator").steepest(gradient).tolist()
+    [-1.0, 1.0, 0.0, 0.0, 0.5, -0.5, -0.5, 0.5]
+    """
+
+    def __init__(self, model: MarkovRandomField, coordinates: Coordinates) -> None:
+        self.model = model
+        self.coordinates = coordinates
+        self.edge_weights: FloatArray | None = None
+        self._variances, self._table_variances = np.ones(model.num_variables), np.ones(model.num_edges)
+        if coordinates == "indicator":
+            return
+        states, (first, second) = model.num_states, model.edges.T
+        sizes = states[first] * states[second]
+        if len(sizes) and sizes.min() < sizes.max():
+            self.edge_weights = sizes.min() / sizes
+        self._owner = np.repeat(np.arange(model.num_variables), states)
+        self._table, row, col = table_positions(states, model.edges)
+        self._sizes = sizes[self._table].astype(np.float64)
+        self._rows, self._cols = states[first][self._table], states[second][self._table]
+        # Places of the row and column sums, which line up with states of the two ends.
+        row_starts, col_starts = offsets_of(states[first]), offsets_of(states[second])
+        self._row, self._col = row_starts[self._table] + row, col_starts[self._table] + col
+        self._row_state = model.unary_offsets[first][self._table] + row
+        self._col_state = model.unary_offsets[second][self._table] + col
+
+    def adapt(self, moments: FloatArray | None) -> None:
+        """Take the variances of the model whose moments (all its marginals, as ``parameters``) are given.
+
+        Only ``fisher`` coordinates depend on them.
+        """
+        if self.coordinates != "fisher":
+            return
+        if moments is None:
+            raise ValueError("coordinates='fisher' needs a divergence that knows the marginals; use 'centred'")
+        split, n, m = len(self.model.log_unary), self.model.num_variables, self.model.num_edges
+        states, (first, second) = self.model.num_states, self.model.edges.T
+        squares = np.bincount(self._owner, self._centre_unary(moments[:split]) ** 2, n)
+        # A variable of one state has no variance and no step: any number does.
+        variance = 1.0 - squares * states / np.maximum(states - 1, 1)
+        self._variances = np.maximum(variance, _LEAST_VARIANCE)
+        sizes = states[first] * states[second]
+        squares = np.bincount(self._table, self._centre_tables(moments[split:])[0] ** 2, m)
+        variance = 1.0 - squares * sizes / np.maximum((states[first] - 1) * (states[second] - 1), 1)
+        self._table_variances = np.maximum(variance, _LEAST_VARIANCE)
+        self.edge_weights = self._table_variances * (sizes.min(initial=1) / sizes)
+
+    def steepest(self, gradient: FloatArray) -> FloatArray:
+        """The direction of steepest ascent, aligned with ``model.parameters``, from the gradient by all entries."""
+        if self.coordinates == "indicator":
+            return gradient
+        split = len(self.model.log_unary)
+        unary = self._centre_unary(gradient[:split]) * (self.model.num_states / self._variances)[self._owner]
+        table = self._centre_tables(gradient[split:])[0] * self._sizes / self._table_variances[self._table]
+        return np.concatenate([unary, table])
+
+    def squared_norm(self, change: FloatArray) -> float:
+        """Squared length of a change of the parameters."""
+        if self.coordinates == "indicator":
+            return float(change @ change)
+        split = len(self.model.log_unary)
+        tables, rows, cols, means = self._centre_tables(change[split:])
+        # What the tables say about single variables counts as part of their unaries.
+        unary = change[:split].copy()
+        np.add.at(unary, self._row_state, (rows - means) / self._cols)
+        np.add.at(unary, self._col_state, (cols - means) / self._rows)
+        unary = self._centre_unary(unary)
+        lengths = unary**2 * (self._variances / self.model.num_states)[self._owner]
+        return float(lengths.sum() + np.sum(tables**2 * (self._table_variances[self._table] / self._sizes)))
+
+    def _centre_unary(self, values: FloatArray) -> FloatArray:
+        n = self.model.num_variables
+        return values - (np.bincount(self._owner, values, n) / self.model.num_states)[self._owner]
+
+    def _centre_tables(self, values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Tables with centred rows and columns; for every entry the mean of its row, of its column and of its table."""
+        if not len(values):
+            return values, values, values, values
+        rows = np.bincount(self._row, values)[self._row] / self._cols
+        cols = np.bincount(self._col, values)[self._col] / self._rows
+        means = np.bincount(self._table, values)[self._table] / self._sizes
+        return values - rows - cols + means, rows, cols, means

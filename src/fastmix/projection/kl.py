@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import available_memory
 from fastmix.errors import ResourceError
 from fastmix.exact.junction_tree import JunctionTree, plan_junction_tree
@@ -19,7 +21,7 @@ FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class KL(Divergence):
+class KL(Divergence, name="kl"):
     """``KL(psi || theta) = sum_x p(x; psi) log(p(x; psi) / p(x; theta))``, for models of small treewidth.
 
     With the moments ``mu(theta) = E f(x)`` of the indicators f it is ``A(theta) - A(psi) - (theta - psi) . mu(psi)``, a
@@ -59,12 +61,22 @@ class KL(Divergence):
 
 
 class ExactKL(Objective):
-    """KL from one model by a junction tree that is planned once."""
+    """KL from one model by a junction tree that is planned once, at the first evaluation."""
 
     def __init__(self, model: MarkovRandomField, memory_limit: float | None) -> None:
-        limit = available_memory() / 2 if memory_limit is None else float(memory_limit)
+        self.model, self.memory_limit = model, memory_limit
+        self.clock = NO_LIMIT
+
+    def watch(self, clock: Clock) -> None:
+        """Look at a clock while planning and calibrating."""
+        self.clock = clock
+
+    @cached_property
+    def tree(self) -> JunctionTree:
+        """The junction tree of the graph."""
+        limit = available_memory() / 2 if self.memory_limit is None else float(self.memory_limit)
         try:
-            self.tree: JunctionTree = plan_junction_tree(model, memory_limit=limit)
+            return plan_junction_tree(self.model, memory_limit=limit, clock=self.clock)
         except ResourceError as error:
             raise ResourceError(
                 f"{error}; of the divergences, PiecewiseKL and ReversedKL need no exact inference",
@@ -72,16 +84,19 @@ class ExactKL(Objective):
                 limit_bytes=error.limit_bytes,
                 treewidth=error.treewidth,
             ) from None
-        self.psi = model.parameters
-        self.psi_log_z, self.psi_moments = self.calibrate(model)
+
+    @cached_property
+    def psi(self) -> tuple[float, FloatArray]:
+        """Log Z and moments of the model."""
+        return self.calibrate(self.model)
 
     def calibrate(self, theta: MarkovRandomField) -> tuple[float, FloatArray]:
         """Log Z without the constant of the model, and the moments aligned with its parameters."""
-        answer = replace(self.tree, model=theta).calibrate()
+        answer = replace(self.tree, model=theta).calibrate(self.clock)
         return answer.log_z - theta.log_constant, np.concatenate([answer.node_marginals, answer.edge_marginals])
 
     def evaluate(self, theta: MarkovRandomField) -> tuple[float, FloatArray]:
         """Value and gradient, both exact."""
-        log_z, self.moments = self.calibrate(theta)
-        value = log_z - self.psi_log_z - (theta.parameters - self.psi) @ self.psi_moments
-        return max(0.0, float(value)), self.moments - self.psi_moments
+        (psi_log_z, psi_moments), (log_z, self.moments) = self.psi, self.calibrate(theta)
+        value = log_z - psi_log_z - (theta.parameters - self.model.parameters) @ psi_moments
+        return max(0.0, float(value)), self.moments - psi_moments

@@ -25,32 +25,47 @@ spectral norm needs no Gamma, because the dual function is largest where Lambda 
 
 Repeating with Y <- Z is the proximal-point iteration, which ends at the projection without the smoothing term.
 
+*Lower bound.* Let u_e >= 0 be prices and K a number such that ``sum_e u_e z_e <= K`` for every Z >= 0 with ||Z|| <= c.
+If the multipliers of each edge e add up to at most u_e, then by the first part of the dual
+``sum_e (<w_e, psi_e> - ||w_e||^2 / 4) - K`` bounds the objective of every feasible model from below. The prices are
+read off the step from ``A = Y + Lambda / (2 alpha)`` into the ball, ``N = 2 alpha (A - Z)``, whose inner product with
+any Z of the ball is at most c times its dual norm: for the infinity norm ``u_e = v_i + v_j``, with v_i the threshold
+that row i was shrunk by times 2 alpha, and ``K = c sum_i v_i``; for the spectral norm ``u_e = 2 max(N_ij, 0)`` and K is
+c times the nuclear norm of N so corrected. Lastly the multipliers of each edge are multiplied by the number, within its
+price, that gives the largest bound.
+
 References
 ----------
-X. Liu and J. Domke, "Projecting Markov random field parameters for fast mixing", NIPS 2014, section 5 and appendix.
+X. Liu and J. Domke, "Projecting Markov random field parameters for fast mixing", NIPS 2014, section 5, Theorem 7 and
+appendix.
 """
 
 from __future__ import annotations
 
-import logging
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._checks import check_count, check_positive
-from fastmix._memory import available_memory, format_bytes
-from fastmix.errors import ResourceError, UnfitMethodError
+from fastmix._clock import Clock
+from fastmix._jit import njit
+from fastmix._memory import check_memory
+from fastmix.errors import UnfitMethodError
 from fastmix.model import MarkovRandomField
-from fastmix.projection.paper_problem import Dual, Norm, Problem
+from fastmix.model.build import offsets_of
+from fastmix.projection.edges import check_finite, contrasts, groups, interactions
+from fastmix.projection.euclidean import Solution, Target, repeat
+from fastmix.theory.dependency import Dependency, edge_dependencies, to_matrix
+from fastmix.theory.norms import Norm, matrix_norm
 
-__all__ = ["PaperDual", "PaperDualSolution", "project_paper"]
+__all__ = ["Dual", "PaperDual", "Point", "Problem", "clip_eigenvalues", "shrink_rows", "solve_paper"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-_LOGGER = logging.getLogger(__name__)
 _MEMORY = 20  # pairs of vectors that L-BFGS-B keeps
 _MAX_RESTARTS = 10  # of one smoothed step, each with the values measured from a nearer point
 
@@ -63,14 +78,13 @@ class PaperDual:
     ----------
     alpha : float
         Weight of ``||Z - Y||_F^2``, positive. It does not depend on the scale of the model: multiplying tables and
-        norm bound by a number multiplies both terms of the objective alike. A smaller alpha takes fewer, harder
-        steps; see Notes.
+        norm bound by a number multiplies both terms of the objective alike. On an edge of an Ising model the two terms
+        are ``4 (|J| - z)^2`` and ``2 alpha (z - y)^2``: of equal weight at alpha = 2, where a step halves the distance
+        to the projection. A smaller alpha takes fewer, harder steps; no other value does clearly better over different
+        models.
     exact : bool
         True repeats the smoothed step with ``Y <- Z`` until the projection without the smoothing term is reached;
         False takes one smoothed step, the operator that the paper uses within projected gradient descent.
-    both_directions : bool
-        True bounds R_ij and R_ji, as a claim about the norm of R needs. False bounds R_ij for i < j only, the formula
-        as printed, to reproduce the paper; the norm of R may then exceed the norm bound.
     inner_tol : float
         With ``exact``: accuracy of the first smoothed step, as the largest violation of ``Z >= R`` relative to the
         norm bound. Later steps are solved more accurately as the iteration closes in.
@@ -79,31 +93,22 @@ class PaperDual:
 
     Notes
     -----
-    On an edge of an Ising model the two terms are ``4 (|J| - z)^2`` and ``2 alpha (z - y)^2``: of equal weight at
-    alpha = 2, where a step halves the distance to the projection. No other value does clearly better over different
-    models. Evaluations of the dual to a relative gap of 1e-10 in the infinity norm, c = 2.5 (and 0.95):
-
-    ==========================================  =============  =============  ===========  ===========
-    model                                       alpha = 0.3    1              2            5
-    ==========================================  =============  =============  ===========  ===========
-    Ising, 16 by 16, couplings in [0, 3]        255 (486)      216 (377)      218 (396)    364 (622)
-    Potts, 8 by 8, 3 states, in [-3, 3]         255 (567)      181 (331)      174 (354)    196 (361)
-    normal tables, 6 by 6, 4 states             2298 (2060)    1292 (1218)    920 (1002)   1024 (792)
-    normal tables, 6-regular, 2 to 5 states     1768 (1378)    1423 (612)     954 (535)    715 (557)
-    ==========================================  =============  =============  ===========  ===========
-
-    To 1e-6 in the spectral norm the first row is 610 (3189), 487 (2462), 355 (1563) and 388 (1345) for
-    alpha = 0.5, 1, 2, 4.
+    For the infinity and the spectral norm, and models with two states under the dependency bound ``range``. With L
+    states an edge has L^2 (L - 1) contrasts, each with two multipliers; an evaluation costs O(m L^3), plus, for the
+    infinity norm, sorting the rows of Z, O(m log d), and for the spectral norm, which has another n (n + 1) / 2 - m
+    multipliers, an eigenvalue decomposition, O(n^3).
 
     Examples
     --------
-    >>> PaperDual(exact=False).alpha
-    2.0
+    >>> import fastmix
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=[2.0, 1.0])
+    >>> result = fastmix.project(model, norm_bound=1.0, solver=PaperDual(), tol=1e-9)
+    >>> (result.model.log_pairwise.round(3) + 0.0).tolist()
+    [1.0, -1.0, -1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
     """
 
     alpha: float = 2.0
     exact: bool = True
-    both_directions: bool = True
     inner_tol: float = 1e-2
     max_inner: int = 1000
     max_outer: int = 200
@@ -111,222 +116,111 @@ class PaperDual:
     def __post_init__(self) -> None:
         for name in ("alpha", "inner_tol"):
             object.__setattr__(self, name, check_positive(name, getattr(self, name)))
-        for name in ("exact", "both_directions"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if not isinstance(self.exact, bool):
+            raise ValueError(f"exact must be True or False, got {self.exact!r}")
         for name in ("max_inner", "max_outer"):
             object.__setattr__(self, name, check_count(name, getattr(self, name), least=1))
 
 
-@dataclass(frozen=True)
-class PaperDualSolution:
-    """A projected model and how it was found.
+def solve_paper(
+    model: MarkovRandomField, norm: Norm, dependency: Dependency, settings: PaperDual, target: Target
+) -> tuple[Solution, FloatArray]:
+    """A solution and the flat tables nearest to those of a model, feasible whether it converged or not.
 
-    Attributes
-    ----------
-    log_pairwise : float array, aligned with ``model.log_pairwise``
-        The new tables; the norm of their dependency bound is at most the norm bound.
-    z : float array (m,)
-        Z of every edge at the last smoothed step: the Y of the next one.
-    y : float array (m,)
-        Y of the last smoothed step.
-    multipliers : float array
-        sigma, phi, then Gamma (infinity norm) or Delta (spectral norm), to start from again.
-    objective : float
-        Squared distance ``||theta - psi||^2`` of the answer.
-    lower_bound : float
-        No model that meets the norm bound has a smaller objective than this; it comes from the multipliers.
-    iterations, inner_iterations, evaluations : int
-        Smoothed steps; iterations of L-BFGS-B and evaluations of the dual function, over all steps.
-    history : tuple of (float, float)
-        After every smoothed step the best objective so far and, with ``exact``, its gap to the best lower bound;
-        without ``exact``, the largest entry of the projected gradient.
-    converged : bool
-        Whether ``tol`` was met.
-    """
-
-    log_pairwise: FloatArray
-    z: FloatArray
-    y: FloatArray
-    multipliers: FloatArray
-    objective: float
-    lower_bound: float
-    iterations: int
-    inner_iterations: int
-    evaluations: int
-    history: tuple[tuple[float, float], ...]
-    converged: bool
-
-    @property
-    def gap(self) -> float:
-        """Most that the objective can exceed the smallest possible one."""
-        return max(self.objective - self.lower_bound, 0.0)
-
-
-def project_paper(
-    model: MarkovRandomField,
-    *,
-    norm_bound: float,
-    norm: Norm = "inf",
-    bound: Literal["range", "linf"] = "linf",
-    settings: PaperDual | None = None,
-    tol: float = 1e-6,
-    max_iter: int = 1000,
-    start: PaperDualSolution | None = None,
-) -> PaperDualSolution:
-    """The tables nearest to those of a model whose dependency bound has a norm of at most ``norm_bound``.
-
-    Parameters
-    ----------
-    model : MarkovRandomField
-        Every table entry must be finite. Unaries play no part.
-    norm_bound : float
-        The largest norm c allowed, positive.
-    norm : {"inf", "spectral"}
-        Largest row sum or largest eigenvalue of the symmetric matrix of ``max(R_ij, R_ji)``.
-    bound : {"linf", "range"}
-        The bound on R. ``range`` needs edges whose tables are 2 by 2 or have a single row or column: there it is the
-        ``linf`` bound of the table without its row and column effects, which are set aside and added back.
-    settings : PaperDual, optional
-        Smoothing, and limits of the steps.
-    tol : float
-        With ``settings.exact``, stop when ``gap <= tol * (1 + objective)``; otherwise, when every constraint
-        ``Z >= R`` holds to ``tol * norm_bound``.
-    max_iter : int
-        Most smoothed steps; ``settings.max_outer`` counts too, and the smaller of the two holds.
-    start : PaperDualSolution, optional
-        Y and the multipliers are taken from its ``z`` and ``multipliers``: an earlier answer for the same graph, state
-        counts, norm and directions. Otherwise the multipliers start at zero and Y at R of the model, scaled into the
-        ball.
-
-    Returns
-    -------
-    PaperDualSolution
-        Always with tables that meet the bound (what the iteration leaves over is taken off by shrinking tables
-        towards their means), converged or not. A model that meets the bound comes back unchanged; the one exception
-        is a single smoothed step (``exact`` false) from a given ``start``, whose Y may pull the tables further in.
+    What the iteration leaves over is taken off by shrinking tables towards their means. ``multipliers`` of the solution
+    are sigma, phi, Gamma (infinity norm) or Delta (spectral norm), and Z, which is the Y of the next step; ``facts``
+    are the iterations of L-BFGS-B and the evaluations of the dual. A start of another shape counts as none.
 
     Raises
     ------
     UnfitMethodError
-        If a table holds -inf, or ``bound`` is ``range`` and an edge has more states.
+        If a table holds -inf, or an edge has more than two states under ``range``.
     ResourceError
         If the multipliers do not fit into memory.
-    ValueError
-        If an argument is not valid.
-
-    Notes
-    -----
-    With L states an edge has L^2 (L - 1) contrasts, each with two multipliers; an evaluation costs O(m L^3), plus, for
-    the infinity norm, sorting the rows of Z, O(m log d), and for the spectral norm, which has another n (n + 1) / 2 - m
-    multipliers, an eigenvalue decomposition, O(n^3).
-
-    *Lower bound.* Let u_e >= 0 be prices and K a number such that ``sum_e u_e z_e <= K`` for every Z >= 0 with
-    ||Z|| <= c. If the multipliers of each edge e add up to at most u_e, then by the first part of the dual
-    ``sum_e (<w_e, psi_e> - ||w_e||^2 / 4) - K`` bounds the objective of every feasible model from below. The prices are
-    read off the step from ``A = Y + Lambda / (2 alpha)`` into the ball, ``N = 2 alpha (A - Z)``, whose inner product
-    with any Z of the ball is at most c times its dual norm: for the infinity norm ``u_e = v_i + v_j``, with v_i the
-    threshold that row i was shrunk by times 2 alpha, and ``K = c sum_i v_i``; for the spectral norm
-    ``u_e = 2 max(N_ij, 0)`` and K is c times the nuclear norm of N so corrected. Lastly the multipliers of each edge
-    are multiplied by the number, within its price, that gives the largest bound.
-
-    References
-    ----------
-    X. Liu and J. Domke, "Projecting Markov random field parameters for fast mixing", NIPS 2014, Theorem 7.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=[2.0, 1.0])
-    >>> answer = project_paper(model, norm_bound=1.0, tol=1e-9)
-    >>> (answer.log_pairwise.round(3) + 0.0).tolist()
-    [1.0, -1.0, -1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
-    >>> round(answer.objective, 6), answer.gap < 1e-7
-    (8.0, True)
     """
-    settings = PaperDual() if settings is None else settings
-    if not isinstance(settings, PaperDual):
-        raise ValueError(f"settings must be a PaperDual, got {settings!r}")
-    limit, tolerance = check_positive("norm_bound", norm_bound), check_positive("tol", tol)
-    max_steps = min(settings.max_outer, check_count("max_iter", max_iter, least=1))
-    if norm not in ("inf", "spectral"):
-        raise ValueError(f"norm must be 'inf' or 'spectral', got {norm!r}")
-    _check_fits(model, bound)
-    size = _check_memory(model, norm, settings.both_directions, multipliers=False)
-    if model.num_edges == 0:
-        nothing = np.zeros(0)
-        return PaperDualSolution(nothing, nothing, nothing, np.zeros(size), 0.0, 0.0, 0, 0, 0, (), True)
-    problem = Problem.of(model, limit, norm, bound, settings.both_directions)
-    r = problem.dependency(model.log_pairwise)
-    if problem.norm_of(r) <= limit and (settings.exact or start is None):
-        return PaperDualSolution(model.log_pairwise.copy(), r, r, np.zeros(size), 0.0, 0.0, 0, 0, 0, (), True)
-    _check_memory(model, norm, settings.both_directions)
-    if start is None:
-        y, x = problem.scaled(r), np.zeros(size)
-    else:
-        y, x = _checked_start(start, size, model.num_edges)
+    check_finite(model)
+    counts = model.num_states[model.edges]
+    if dependency == "range" and (unfit := (counts.min(axis=1) > 1) & (counts.max(axis=1) > 2)).any():
+        i, j = model.edges[int(np.flatnonzero(unfit)[0])].tolist()
+        raise UnfitMethodError(
+            "the dual of Liu and Domke is written for the bound 'linf', which is the bound 'range' for two states "
+            f"only; edge ({i}, {j}) joins {model.num_states[i]} and {model.num_states[j]} states: "
+            "use dependency='linf' or another method"
+        )
+    norm = "inf" if norm == "1" else norm
+    _check_memory(model, norm)
+    problem = Problem(model, target.cap, norm, dependency)
     dual = Dual(problem, settings.alpha)
-    if settings.exact:
-        return _proximal_point(dual, x, y, settings, tolerance, max_steps)
-    return _smoothed_step(dual, x, y, settings, tolerance)
-
-
-# -- iterations -------------------------------------------------------------------------------------------------------
+    x, y = np.zeros(dual.size), problem.scaled(problem.dependencies(model.log_pairwise))
+    if target.start is not None and target.start.shape == (dual.size + model.num_edges,):
+        x, y = np.split(target.start, [dual.size])
+    target = replace(target, max_iter=min(settings.max_outer, target.max_iter))
+    return (_proximal_point if settings.exact else _smoothed_step)(dual, x, y, settings, target)
 
 
 def _proximal_point(
-    dual: Dual, x: FloatArray, y: FloatArray, settings: PaperDual, tol: float, max_steps: int
-) -> PaperDualSolution:
+    dual: Dual, x: FloatArray, y: FloatArray, settings: PaperDual, target: Target
+) -> tuple[Solution, FloatArray]:
     """Smoothed steps with Y <- Z until the gap is closed."""
     problem = dual.problem
-    best, objective = problem.repaired(problem.psi)
-    lower = 0.0
-    accuracy = settings.inner_tol * problem.limit
-    history: list[tuple[float, float]] = []
-    inner, stalled = 0, 0
-    z = y
-    converged = objective <= tol * (1.0 + objective)
-    while not converged and len(history) < max_steps and stalled < 3:
-        y = z
-        x, used = _maximise(dual, x, y, accuracy, settings.max_inner)
+    tables, objective = problem.repaired(problem.psi)
+    solution = Solution(y, x, objective, 0.0, converged=objective <= target.tol * (1.0 + objective))
+    accuracy, inner, stalled = settings.inner_tol * problem.limit, 0, 0
+
+    def step() -> bool:
+        nonlocal x, y, tables, accuracy, inner, stalled
+        x, used = _maximise(dual, x, y, accuracy, settings.max_inner, target.clock)
         inner += used
         point = dual.evaluate(x, y)
-        tables, value = problem.repaired(point.theta)
-        previous = objective - lower
-        if value < objective:
-            best, objective = tables, value
-        lower = max(lower, dual.lower_bound(point))
-        gap = max(objective - lower, 0.0)
-        history.append((objective, gap))
-        converged = gap <= tol * (1.0 + objective)
-        z = 0.5 * (point.z[0::2] + point.z[1::2])
+        found, value = problem.repaired(point.theta)
+        tables = found if value < solution.primal else tables
+        gap = solution.primal - solution.dual
+        solution.iterations += 1
+        done = solution.update(value, dual.lower_bound(point), point.by_edge, target.tol)
         # An inner error well below the size of the step keeps the rate of the exact iteration.
-        accuracy = min(accuracy, 0.1 * float(np.abs(z - y).max()))
-        stalled = stalled + 1 if used == 0 and gap >= previous else 0
-        _LOGGER.debug("step %d: %d iterations, objective %.12g, gap %.3g", len(history), used, objective, gap)
-    counts = len(history), inner, dual.evaluations
-    return PaperDualSolution(best, z, y, x, objective, lower, *counts, tuple(history), converged)
+        accuracy = min(accuracy, 0.1 * float(np.abs(point.by_edge - y).max()))
+        y = point.by_edge
+        stalled = stalled + 1 if used == 0 and solution.primal - solution.dual >= gap else 0
+        return done or stalled == 3
+
+    if not solution.converged:
+        repeat(step, solution, target)
+    return _finished(solution, dual, x, y, inner), tables
 
 
-def _smoothed_step(dual: Dual, x: FloatArray, y: FloatArray, settings: PaperDual, tol: float) -> PaperDualSolution:
-    """One smoothed projection; L-BFGS-B is restarted where the rounding of the dual function stops it early."""
-    problem = dual.problem
-    accuracy = tol * problem.limit
+def _smoothed_step(
+    dual: Dual, x: FloatArray, y: FloatArray, settings: PaperDual, target: Target
+) -> tuple[Solution, FloatArray]:
+    """One smoothed projection, until every constraint ``Z >= R`` holds to ``tol`` times the norm bound.
+
+    L-BFGS-B is restarted where the rounding of the dual function stops it early.
+    """
+    accuracy = target.tol * dual.problem.limit
     inner = 0
     for _ in range(_MAX_RESTARTS):
-        x, used = _maximise(dual, x, y, accuracy, settings.max_inner - inner)
+        x, used = _maximise(dual, x, y, accuracy, settings.max_inner - inner, target.clock)
         inner += used
         point = dual.evaluate(x, y)
         residual = float(np.abs(np.maximum(point.gradient, dual.lowest - x)).max())
-        if residual <= accuracy or used == 0 or inner >= settings.max_inner:
+        if residual <= accuracy or used == 0 or inner >= settings.max_inner or target.clock.past():
             break
-    tables, objective = problem.repaired(point.theta)
-    z = 0.5 * (point.z[0::2] + point.z[1::2])
-    lower = max(0.0, dual.lower_bound(point))
-    history, counts = ((objective, residual),), (1, inner, dual.evaluations)
-    return PaperDualSolution(tables, z, y, x, objective, lower, *counts, history, residual <= accuracy)
+    tables, objective = dual.problem.repaired(point.theta)
+    solution = Solution(point.by_edge, x, iterations=1)
+    solution.update(objective, max(0.0, dual.lower_bound(point)), point.by_edge, target.tol)
+    solution.converged = residual <= accuracy
+    solution.late = not solution.converged and target.clock.past()
+    return _finished(solution, dual, x, point.by_edge, inner), tables
 
 
-def _maximise(dual: Dual, x: FloatArray, y: FloatArray, accuracy: float, max_iterations: int) -> tuple[FloatArray, int]:
+def _finished(solution: Solution, dual: Dual, x: FloatArray, z: FloatArray, inner: int) -> Solution:
+    solution.z, solution.multipliers = z, np.concatenate([x, z])
+    solution.facts = {"inner_iterations": inner, "evaluations": dual.evaluations}
+    return solution
+
+
+def _maximise(
+    dual: Dual, x: FloatArray, y: FloatArray, accuracy: float, max_iterations: int, clock: Clock
+) -> tuple[FloatArray, int]:
     """Multipliers that maximise the smoothed dual for one Y, and the iterations of L-BFGS-B."""
     from scipy.optimize import Bounds, minimize
 
@@ -338,72 +232,353 @@ def _maximise(dual: Dual, x: FloatArray, y: FloatArray, accuracy: float, max_ite
         point = dual.evaluate(candidate, y)
         return -dual.change(point, base), -point.gradient
 
-    options = {
-        "maxcor": _MEMORY,
-        "maxiter": max_iterations,
-        "maxfun": 20 * max_iterations + 20,
-        "maxls": 40,
-        "ftol": 0.0,
-        "gtol": accuracy,
-    }
+    def stop(_: FloatArray) -> None:
+        if clock.past():
+            raise StopIteration
+
+    options: dict[str, float] = {"maxcor": _MEMORY, "maxiter": max_iterations, "maxfun": 20 * max_iterations + 20}
+    options |= {"maxls": 40, "ftol": 0.0, "gtol": accuracy}
     bounds = Bounds(dual.lowest, np.full(dual.size, np.inf))
-    answer = minimize(loss, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    answer = minimize(loss, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options, callback=stop)
     return np.maximum(answer.x, dual.lowest), int(answer.nit)
 
 
-# -- checks -----------------------------------------------------------------------------------------------------------
-
-
-def _check_fits(model: MarkovRandomField, bound: str) -> None:
-    if bound not in ("range", "linf"):
-        raise ValueError(f"bound must be 'linf' or 'range', got {bound!r}")
-    if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
-        position = int(np.flatnonzero(model.log_pairwise == -np.inf)[0])
-        e = int(np.searchsorted(model.pairwise_offsets, position, side="right")) - 1
-        i, j = model.edges[e].tolist()
-        raise UnfitMethodError(
-            f"the table of edge ({i}, {j}) holds -inf, so that its dependency bound is infinite and no finite change "
-            "of the model makes it fast mixing; soften the forbidden pair"
-        )
-    counts = model.num_states[model.edges]
-    if bound == "range" and (unfit := (counts.min(axis=1) > 1) & (counts.max(axis=1) > 2)).any():
-        i, j = model.edges[int(np.flatnonzero(unfit)[0])].tolist()
-        raise UnfitMethodError(
-            "the dual of Liu and Domke is written for the bound 'linf', which is the bound 'range' for two states "
-            f"only; edge ({i}, {j}) joins {model.num_states[i]} and {model.num_states[j]} states: "
-            "use bound='linf' or another method"
-        )
-
-
-def _check_memory(model: MarkovRandomField, norm: str, both_directions: bool, *, multipliers: bool = True) -> int:
-    """The number of multipliers; an error if they, or just the matrices of the spectral norm, do not fit."""
+def _check_memory(model: MarkovRandomField, norm: str) -> None:
+    """Refuse a dual whose multipliers, or the matrices of the spectral norm, do not fit."""
     n, m = model.num_variables, model.num_edges
     rows, cols = model.num_states[model.edges].T
-    contrasts = np.maximum(rows * cols * (cols - 1) // 2, 1)
-    if both_directions:
-        contrasts = contrasts + np.maximum(rows * cols * (rows - 1) // 2, 1)
-    num_contrasts = int(contrasts.sum())
+    num_contrasts = int(np.maximum(rows * cols * (cols - 1) // 2, 1).sum())
+    num_contrasts += int(np.maximum(rows * cols * (rows - 1) // 2, 1).sum())
     size = 2 * num_contrasts + (m if norm == "inf" else n * (n + 1) // 2 - m)
     # A few matrices for decompositions; 2 _MEMORY + 5 vectors in L-BFGS-B and ten around it; contrasts in sparse form.
-    required = 80 * n * n if norm == "spectral" else 0
-    if multipliers:
-        required += 8 * ((2 * _MEMORY + 15) * size + 12 * num_contrasts)
-    if required > (limit := available_memory()):
-        raise ResourceError(
-            f"the dual of Liu and Domke needs about {format_bytes(required)} ({size:.3g} multipliers), "
-            f"{format_bytes(limit)} are free; use the exact projection by edges, which has no multiplier per contrast",
-            required_bytes=required,
-            limit_bytes=limit,
-        )
-    return size
+    required = 8.0 * ((2 * _MEMORY + 15) * size + 12 * num_contrasts) + (80.0 * n * n if norm == "spectral" else 0.0)
+    way_out = "use solver='fast', which has no multiplier per contrast"
+    check_memory(required, f"the dual of Liu and Domke with {size:.3g} multipliers", way_out)
 
 
-def _checked_start(start: PaperDualSolution, size: int, num_edges: int) -> tuple[FloatArray, FloatArray]:
-    if not isinstance(start, PaperDualSolution):
-        raise ValueError(f"start must be a PaperDualSolution, got {type(start).__name__}")
-    if start.z.shape != (num_edges,) or start.multipliers.shape != (size,):
-        raise ValueError(
-            f"start must come from the same graph, state counts, norm and directions: z of shape ({num_edges},) and "
-            f"{size} multipliers, got {start.z.shape} and {start.multipliers.size}"
-        )
-    return start.z, start.multipliers
+# -- the problem without multipliers --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Tables and the norm: what can be said without multipliers."""
+
+    model: MarkovRandomField
+    limit: float
+    norm: Norm
+    dependency: Dependency
+
+    @cached_property
+    def psi(self) -> FloatArray:
+        """The part of the tables that the bound sees, flat."""
+        return self.interaction(self.model.log_pairwise)
+
+    @cached_property
+    def effects(self) -> FloatArray:
+        """The rest of the tables, which is added back at the end: zero for ``linf``."""
+        return self.model.log_pairwise - self.psi
+
+    @cached_property
+    def table(self) -> IntArray:
+        """The edge of every table entry."""
+        return np.repeat(np.arange(self.model.num_edges), np.diff(self.model.pairwise_offsets))
+
+    def interaction(self, tables: FloatArray) -> FloatArray:
+        """Tables without effects that do not count: for ``range``, all rows and columns get mean zero."""
+        return tables if self.dependency == "linf" else interactions(self.model, tables, self.dependency)
+
+    def dependencies(self, tables: FloatArray) -> FloatArray:
+        """The bound on R of every edge, the larger of both directions."""
+        model = self.model.replace(log_pairwise=tables)
+        return edge_dependencies(model, dependency=self.dependency).max(axis=1, initial=0.0)
+
+    def norm_of(self, z: FloatArray) -> float:
+        """Norm of the symmetric non-negative matrix with z on the edges."""
+        return matrix_norm(to_matrix(self.model, z), self.norm)
+
+    def scaled(self, z: FloatArray) -> FloatArray:
+        """z, multiplied into the ball if it lies outside."""
+        size = self.norm_of(z)
+        return z * (self.limit / size) if size > self.limit else z
+
+    def repaired(self, theta: FloatArray) -> tuple[FloatArray, float]:
+        """Tables near theta that meet the bound, effects added, and their squared distance from the given ones.
+
+        Tables shrink towards their means, ``mean + s (theta - mean)``, which multiplies every contrast by s. For the
+        infinity norm only the tables at rows that are over the bound shrink.
+        """
+        theta = self.interaction(theta)
+        mean = (np.bincount(self.table, theta) / np.bincount(self.table))[self.table]
+        spread = theta - mean
+        slack = 4.0 * np.finfo(np.float64).eps
+        for _ in range(20):
+            tables = self.effects + (mean + spread)
+            r = self.dependencies(tables)
+            if (size := self.norm_of(r)) <= self.limit:
+                break
+            factors = np.full(len(r), self.limit / size)
+            if self.norm == "inf":
+                sums = np.asarray(to_matrix(self.model, r).sum(axis=1))
+                factors = (self.limit / np.maximum(sums, self.limit))[self.model.edges].min(axis=1)
+            spread = spread * (factors * (1.0 - slack))[self.table]
+            slack *= 4.0  # rounding can leave the norm an ulp over the bound: give way a little more each time
+        return tables, float(np.sum((tables - self.model.log_pairwise) ** 2))
+
+
+# -- the dual -------------------------------------------------------------------------------------------------------
+
+
+class Point(NamedTuple):
+    """The dual at one set of multipliers: ``force`` is w, ``price`` Lambda, ``normal`` is 2 alpha (A - Z)."""
+
+    x: FloatArray
+    difference: FloatArray
+    sums: FloatArray
+    force: FloatArray
+    theta: FloatArray
+    price: FloatArray
+    entries: FloatArray
+    normal: FloatArray
+    found: Any
+    z: FloatArray
+    gradient: FloatArray
+
+    @property
+    def by_edge(self) -> FloatArray:
+        """Z of every edge."""
+        return 0.5 * (self.z[0::2] + self.z[1::2])
+
+
+class Dual:
+    """The smoothed dual function; multipliers are one vector of sigma, phi and Gamma or Delta.
+
+    ``contrasts`` (K, P) maps tables to (theta_p - theta_q) / 2; contrast k belongs to slot ``slots[k]``, which is 2e
+    for R_ij and 2e + 1 for R_ji of edge e = (i, j).
+    """
+
+    def __init__(self, problem: Problem, alpha: float) -> None:
+        from scipy import sparse
+
+        self.problem = problem
+        self.ball = (_InfBall if problem.norm == "inf" else _SpectralBall)(problem, alpha)
+        entries, self.slots = _contrast_entries(problem.model)
+        self.num_contrasts = k = len(entries)
+        values, starts = np.tile([0.5, -0.5], k), 2 * np.arange(k + 1)
+        self.contrasts = sparse.csr_matrix((values, entries.reshape(-1), starts), shape=(k, len(problem.psi)))
+        self.transposed = self.contrasts.T.tocsr()
+        self.size = 2 * k + self.ball.num_extra
+        self.lowest = np.concatenate([np.zeros(2 * k), np.full(self.ball.num_extra, -np.inf)])
+        self.evaluations = 0
+
+    def evaluate(self, x: FloatArray, y: FloatArray) -> Point:
+        """The minimisers theta and Z, and the gradient."""
+        self.evaluations += 1
+        ball, k = self.ball, self.num_contrasts
+        sigma, phi = x[:k], x[k : 2 * k]
+        difference = sigma - phi
+        force = self.transposed @ difference
+        theta = self.problem.psi - 0.5 * force
+        sums = np.bincount(self.slots, sigma + phi, 2 * self.problem.model.num_edges).astype(np.float64, copy=False)
+        price = ball.spread(sums, x[2 * k :])
+        shifted = ball.target(y) + price / (2.0 * ball.alpha)
+        entries, found = ball.project(shifted)
+        z, extra_gradient = ball.gather(entries)
+        contrast = self.contrasts @ theta
+        of_contrast = z[self.slots]
+        gradient = np.concatenate([contrast - of_contrast, -contrast - of_contrast, extra_gradient])
+        normal = 2.0 * ball.alpha * (shifted - entries)
+        return Point(x.copy(), difference, sums, force, theta, price, entries, normal, found, z, gradient)
+
+    def change(self, point: Point, base: Point) -> float:
+        """The dual function minus its value at a base point for the same Y, to far more digits than a subtraction.
+
+        L-BFGS-B compares values; near the top these agree in all digits long before the multipliers are accurate. From
+        ``-<Lambda, Z> + alpha ||Z - Y||^2`` the difference to the base is
+        ``-<dLambda, Z_0> - <dLambda, dZ> + alpha ||dZ||^2 + <2 alpha (Z_0 - Y) - Lambda_0, dZ>``.
+        """
+        ball = self.ball
+        force = self.transposed @ (point.difference - base.difference)
+        tables = float(base.gradient @ (point.x - base.x) - 0.25 * force @ force)
+        dz, dprice = point.entries - base.entries, point.price - base.price
+        return tables + float(np.sum(ball.weights * dz * (ball.alpha * dz - dprice))) + ball.descent(point, base)
+
+    def lower_bound(self, point: Point) -> float:
+        """A lower bound on the squared distance of every model that meets the bound, see the module."""
+        m, table = self.problem.model.num_edges, self.problem.table
+        prices, cost = self.ball.prices(point)
+        held = point.sums[0::2] + point.sums[1::2]
+        slope = np.bincount(table, point.force * self.problem.psi, m)
+        curvature = np.bincount(table, 0.25 * point.force**2, m)
+        best = np.divide(slope, 2.0 * curvature, out=np.zeros(m), where=curvature > 0.0)
+        most = np.divide(prices, held, out=np.zeros(m), where=held > 0.0)
+        scale = np.clip(best, 0.0, most)
+        return float(np.sum(scale * (slope - scale * curvature))) - cost
+
+
+def _contrast_entries(model: MarkovRandomField) -> tuple[IntArray, IntArray]:
+    """For every contrast its two entries (K, 2) in the flat tables, and its slot."""
+    parts, slots = [], []
+    for edges, (rows, cols), places in groups(model, np.arange(model.num_edges), "linf"):
+        pairs, along_rows = contrasts(rows, cols, "linf")[0][:, :2], rows * cols * (cols - 1) // 2
+        for direction, chosen in enumerate((pairs[:along_rows], pairs[along_rows:])):
+            # A table of one column has no contrasts; an entry against itself still says that Z is not negative.
+            chosen = chosen if len(chosen) else np.zeros((1, 2), dtype=np.int64)
+            parts.append(places[:, chosen].reshape(-1, 2))
+            slots.append(np.repeat(2 * edges + direction, len(chosen)))
+    return np.concatenate(parts), np.concatenate(slots)
+
+
+class _InfBall:
+    """Rows with an l1 norm of at most c: entries 2e for (i, j) and 2e + 1 for (j, i); the extra multiplier is Gamma.
+
+    A ball is the part of the dual that belongs to Z: ``min_Z -<Lambda, Z> + alpha ||Z - Y||^2`` over ``||Z|| <= c``.
+    Matrices are vectors of their free entries, with ``weights`` that make inner products those of the full matrices.
+    ``spread`` gives Lambda from the sums of sigma + phi by slot and the other multipliers, ``target`` Y as entries,
+    ``project`` the nearest point of the ball and what else was found, ``gather`` Z by slot and the gradient by the
+    other multipliers, ``descent`` is ``<N_0, Z_0 - Z>`` >= 0 for the normal ``N_0 = 2 alpha (A_0 - Z_0)`` of a base
+    point, and ``prices`` are u (m,) and K with ``sum_e u_e z_e <= K`` for every Z >= 0 of the ball.
+    """
+
+    def __init__(self, problem: Problem, alpha: float) -> None:
+        self.problem, self.alpha = problem, alpha
+        self.row = problem.model.edges.reshape(-1)
+        self.num_extra = problem.model.num_edges
+        self.weights = np.ones(len(self.row))
+        self.order = np.argsort(self.row, kind="stable")
+        self.starts = offsets_of(np.bincount(self.row, minlength=problem.model.num_variables))
+
+    def spread(self, sums: FloatArray, extra: FloatArray) -> FloatArray:
+        price = sums.copy()
+        price[0::2] += extra
+        price[1::2] -= extra
+        return price
+
+    def target(self, y: FloatArray) -> FloatArray:
+        return np.repeat(y, 2)
+
+    def project(self, entries: FloatArray) -> tuple[FloatArray, Any]:
+        z = np.empty_like(entries)
+        z[self.order], thresholds = shrink_rows(self.starts, entries[self.order], self.problem.limit)
+        return z, thresholds
+
+    def gather(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return z, z[1::2] - z[0::2]
+
+    def descent(self, point: Point, base: Point) -> float:
+        # N_0 is the threshold, with a sign, where Z_0 is not zero. Written without differences of nearly equal numbers
+        # the sum is exactly zero while the supports stay the same; the precision of L-BFGS-B hangs on it.
+        threshold = 2.0 * self.alpha * base.found
+        of_entry = threshold[self.row]
+        normal = np.where(base.entries != 0.0, np.copysign(of_entry, base.entries), base.normal)
+        total = float(np.sum(of_entry * np.abs(point.entries) - normal * point.entries, where=of_entry > 0.0))
+        # Rows that have left the boundary of the ball since.
+        if (inside := (threshold > 0.0) & (point.found == 0.0)).any():
+            sums = np.bincount(self.row, np.abs(point.entries), self.problem.model.num_variables)
+            total += float(np.sum(threshold * (self.problem.limit - sums), where=inside))
+        return total
+
+    def prices(self, point: Point) -> tuple[FloatArray, float]:
+        of_row = 2.0 * self.alpha * point.found
+        return of_row[self.problem.model.edges].sum(axis=1), self.problem.limit * float(of_row.sum())
+
+
+class _SpectralBall:
+    """Symmetric matrices with eigenvalues in [-c, c]: entries of the edges, of the other pairs, of the diagonal.
+
+    The extra multiplier is Delta, for all entries but the edges.
+    """
+
+    def __init__(self, problem: Problem, alpha: float) -> None:
+        self.problem, self.alpha = problem, alpha
+        n, m = problem.model.num_variables, problem.model.num_edges
+        free = np.triu(np.ones((n, n), dtype=bool), 1)
+        first, second = problem.model.edges.T
+        free[first, second] = False
+        i, j = np.nonzero(free)
+        self.num_extra = len(i) + n
+        self.rows = np.concatenate([first, i, np.arange(n)])
+        self.cols = np.concatenate([second, j, np.arange(n)])
+        self.weights = np.concatenate([np.full(m + len(i), 2.0), np.ones(n)])
+
+    def spread(self, sums: FloatArray, extra: FloatArray) -> FloatArray:
+        # Gamma at its best makes Lambda symmetric: both entries of an edge get the mean of their sums.
+        return np.concatenate([0.5 * (sums[0::2] + sums[1::2]), extra])
+
+    def target(self, y: FloatArray) -> FloatArray:
+        return np.concatenate([y, np.zeros(self.num_extra)])
+
+    def project(self, entries: FloatArray) -> tuple[FloatArray, Any]:
+        clipped, values, vectors = clip_eigenvalues(self.matrix(entries), self.problem.limit)
+        return clipped[self.rows, self.cols], (values, vectors)
+
+    def matrix(self, entries: FloatArray) -> FloatArray:
+        n = self.problem.model.num_variables
+        result = np.empty((n, n))
+        result[self.rows, self.cols] = entries
+        result[self.cols, self.rows] = entries
+        return result
+
+    def gather(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        m = self.problem.model.num_edges
+        return np.repeat(z[:m], 2), -self.weights[m:] * z[m:]
+
+    def descent(self, point: Point, base: Point) -> float:
+        # With N_0 = sum_k s_k |excess_k| v_k v_k^T, s_k = +-1, it is sum_k |excess_k| v_k^T (c I - s_k Z) v_k. Z has
+        # the eigenvectors of A and its clipped eigenvalues: that leaves a sum of terms that are all non-negative.
+        c = self.problem.limit
+        values, vectors = base.found
+        over = np.abs(values) > c
+        overlap = (point.found[1].T @ vectors[:, over]) ** 2
+        clipped = np.clip(point.found[0], -c, c)
+        room = c - np.sign(values[over]) * clipped[:, None]
+        return float(np.sum((np.abs(values[over]) - c) * room * overlap)) * 2.0 * self.alpha
+
+    def prices(self, point: Point) -> tuple[FloatArray, float]:
+        m = self.problem.model.num_edges
+        normal = point.normal.copy()
+        normal[:m] = np.maximum(normal[:m], 0.0)
+        nuclear = float(np.abs(np.linalg.eigvalsh(self.matrix(normal))).sum())
+        return 2.0 * normal[:m], self.problem.limit * nuclear
+
+
+def clip_eigenvalues(matrix: FloatArray, radius: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """A symmetric matrix with its eigenvalues clipped to ``[-radius, radius]``; eigenvalues and vectors before that.
+
+    It is the matrix of spectral norm at most ``radius`` nearest to the given one in Frobenius norm, symmetric again.
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    over = np.abs(values) > radius
+    if not over.any():
+        return matrix.copy(), values, vectors
+    excess = values[over] - np.copysign(radius, values[over])
+    result = matrix - (vectors[:, over] * excess) @ vectors[:, over].T
+    return 0.5 * (result + result.T), values, vectors
+
+
+@njit(cache=True)
+def shrink_rows(starts, values, radius):  # type: ignore[no-untyped-def]
+    """Entries of a sparse matrix, rows ``starts[i]:starts[i + 1]``, projected onto the l1 ball row by row; thresholds.
+
+    Every entry v of a row moves towards zero by the same threshold ``tau`` (0 for rows in the ball) and stops there,
+    ``w = sign(v) max(|v| - tau, 0)``, where ``tau`` makes the sum of ``|w|`` equal to the radius. With the magnitudes
+    in descending order and ``S_k`` the sum of the first k, ``tau = max_k (S_k - radius) / k`` (Duchi, Shalev-Shwartz,
+    Singer and Chandra, 2008).
+    """
+    result, thresholds = values.copy(), np.zeros(len(starts) - 1)
+    for i in range(len(thresholds)):
+        row = values[starts[i] : starts[i + 1]]
+        size = np.abs(row)
+        if size.sum() <= radius:
+            continue
+        # Seen from its largest entry a row keeps all digits of the answer, even where that entry dwarfs the radius.
+        # Entries more than a radius below it become zero in any case, and are raised to keep the sums small.
+        top = size.max()
+        size = np.maximum(size - top, -radius)
+        tau, total = -np.inf, 0.0
+        for count, value in enumerate(np.sort(size)[::-1]):
+            total += value
+            tau = max(tau, (total - radius) / (count + 1))
+        for k in range(len(row)):
+            result[starts[i] + k] = np.copysign(max(size[k] - tau, 0.0), row[k]) + 0.0
+        thresholds[i] = tau + top
+    return result, thresholds

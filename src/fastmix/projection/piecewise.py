@@ -1,26 +1,36 @@
-"""The piecewise KL-divergence: the largest KL-divergence among tractable pieces of the model."""
+"""The piecewise KL-divergence: the largest KL-divergence among tractable pieces of the model.
+
+A piece keeps the unaries and tables of some edges. Its nodes are variables, or pairs of variables merged into one (for
+two neighboring lines of a grid), so that the nodes form trees. All potentials of all pieces are one linear function of
+the model's parameters, and moments are taken back to the parameters by its transpose.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._checks import describe
-from fastmix.graphs import covering_spanning_trees
+from fastmix._clock import NO_LIMIT, Clock
+from fastmix._jit import njit
+from fastmix._memory import available_memory, format_bytes
+from fastmix.errors import ResourceError, UnfitMethodError
+from fastmix.graphs import covering_spanning_trees, grid_edges
+from fastmix.graphs.trees import strip_leaves
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import offsets_of, table_positions
+from fastmix.projection.descent import FixedStep, LineSearch, StepRule
 from fastmix.projection.divergence import Divergence, Objective
-from fastmix.projection.forest import Forest, merge_lines, split_trees
 from fastmix.projection.kl import ExactKL
-from fastmix.projection.pieces import grid_ladders, grid_lines, grid_shape, ladder_bytes
-from fastmix.projection.steps import FixedStep, LineSearch, StepRule
 
-__all__ = ["PiecewiseKL", "PiecewiseObjective"]
+__all__ = ["Forest", "PiecewiseKL", "PiecewiseObjective", "grid_ladders", "grid_lines", "grid_shape", "merge_lines",
+           "split_trees"]  # fmt: skip
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -29,10 +39,11 @@ PieceName = Literal["auto", "rows-and-columns", "adjacent-pairs", "spanning-tree
 _NAMES: tuple[str, ...] = get_args(PieceName)
 
 _AUTO_BYTES = 2.0**28  # merged tables beyond which single rows and columns are taken instead
+_ENTRY_BYTES = 80  # a potential: two index arrays and two matrices over it, its marginal, its message
 
 
 @dataclass(frozen=True)
-class PiecewiseKL(Divergence):
+class PiecewiseKL(Divergence, name="piecewise-kl"):
     """``max over pieces S of KL(psi_S || theta_S)``, where psi_S keeps the unaries and tables of S and nothing else.
 
     Every piece is small enough for exact inference (Liu and Domke, 2014, section 6.2.2). The gradient is that of the
@@ -80,52 +91,61 @@ class PiecewiseKL(Divergence):
 
     def start(self, model: MarkovRandomField, *, seed: int) -> Objective:
         """The divergence from one model; the seed draws spanning trees."""
-        return PiecewiseObjective(self._cut(model, seed), self.smoothing)
+        return PiecewiseObjective(model, self, seed)
 
     @property
     def default_step(self) -> StepRule:
         """A line search; steps of fixed size where kinks would stop it."""
         return LineSearch() if self.smoothing > 0.0 else FixedStep()
 
-    def _cut(self, model: MarkovRandomField, seed: int) -> list[_Group]:
-        psi, name = model.parameters, self.pieces
+
+class PiecewiseObjective(Objective):
+    """The largest KL among pieces, or its smooth stand-in. The model is cut at the first evaluation."""
+
+    def __init__(self, model: MarkovRandomField, settings: PiecewiseKL, seed: int) -> None:
+        self.model, self.settings, self.seed = model, settings, seed
+        self.clock = NO_LIMIT
+        self.piece_values = np.zeros(0)
+
+    def watch(self, clock: Clock) -> None:
+        """Look at a clock while the model is cut and between groups of pieces."""
+        self.clock = clock
+
+    @cached_property
+    def groups(self) -> list[_Group]:
+        """The pieces, those without cycles together."""
+        model, name = self.model, self.settings.pieces
         if not isinstance(name, str):
-            return _own_pieces(model, name)
+            return _own_pieces(model, name, self.clock)
         if name == "auto":
             name = _choose(model)
+        self.clock.check()
         if name == "adjacent-pairs":
-            return [_Trees(merge_lines(model, grid_ladders(model, name)), psi)]
+            return [_Trees(merge_lines(model, grid_ladders(model, name)), model.parameters, self.clock)]
         if name == "rows-and-columns":
             pieces = grid_lines(model, name)
         else:
-            pieces = covering_spanning_trees(model.num_variables, model.edges, seed=seed)
-        forest = split_trees(model, pieces)
+            pieces = covering_spanning_trees(model.num_variables, model.edges, seed=self.seed, clock=self.clock)
+        forest = split_trees(model, pieces, self.clock)
         assert forest is not None
-        return [_Trees(forest, psi)]
-
-
-class PiecewiseObjective(Objective):
-    """The largest KL among pieces, or its smooth stand-in."""
-
-    def __init__(self, groups: list[_Group], smoothing: float) -> None:
-        self.groups = groups
-        self.smoothing = smoothing
-        self._split = np.cumsum([group.num_pieces for group in groups])[:-1]
-        self.piece_values = np.zeros(0)
+        return [_Trees(forest, model.parameters, self.clock)]
 
     def evaluate(self, theta: MarkovRandomField) -> tuple[float, FloatArray]:
         """Value and gradient, both exact."""
-        parameters = theta.parameters
-        self.piece_values = values = np.concatenate([group.values(parameters) for group in self.groups])
-        largest = float(values.max())
-        if self.smoothing > 0.0:
-            weights = np.exp((values - largest) / self.smoothing)
-            value = largest + self.smoothing * math.log(weights.mean())
+        values = []
+        for group in self.groups:
+            self.clock.check()
+            values.append(group.values(theta.parameters))
+        self.piece_values = joint = np.concatenate(values)
+        largest, smoothing = float(joint.max()), self.settings.smoothing
+        if smoothing > 0.0:
+            weights = np.exp((joint - largest) / smoothing)
+            value = largest + smoothing * math.log(weights.mean())
             weights /= weights.sum()
         else:
-            value, weights = largest, np.zeros(len(values))
-            weights[values.argmax()] = 1.0
-        parts = np.split(weights, self._split)
+            value, weights = largest, np.zeros(len(joint))
+            weights[joint.argmax()] = 1.0
+        parts = np.split(weights, np.cumsum([len(part) for part in values])[:-1])
         gradient = sum(group.gradient(part) for group, part in zip(self.groups, parts, strict=True))
         return max(0.0, value), np.asarray(gradient)
 
@@ -137,9 +157,6 @@ class PiecewiseObjective(Objective):
 class _Group(Protocol):
     """Pieces whose divergences are found together."""
 
-    @property
-    def num_pieces(self) -> int: ...
-
     def values(self, parameters: FloatArray) -> FloatArray:
         """KL(psi_S || theta_S) of every piece."""
 
@@ -150,10 +167,11 @@ class _Group(Protocol):
 class _Trees:
     """Pieces without cycles, all at once."""
 
-    def __init__(self, forest: Forest, psi: FloatArray) -> None:
+    def __init__(self, forest: Forest, psi: FloatArray, clock: Clock) -> None:
         self.forest = forest
-        self.num_pieces = forest.num_pieces
+        clock.check()
         self.psi = forest.potentials(psi)
+        clock.check()
         self.psi_log_z, passed = forest.solve_up(self.psi)
         self.psi_marginals = forest.solve_down(self.psi, passed)
         self._potentials = self.psi
@@ -163,10 +181,8 @@ class _Trees:
         forest = self.forest
         self._potentials = forest.potentials(parameters)
         log_z, self._passed = forest.solve_up(self._potentials)
-        linear = np.bincount(
-            forest.entry_piece, (self._potentials - self.psi) * self.psi_marginals, minlength=forest.num_pieces
-        )
-        return log_z - self.psi_log_z - linear
+        change = (self._potentials - self.psi) * self.psi_marginals
+        return log_z - self.psi_log_z - np.bincount(forest.entry_piece, change, minlength=forest.num_pieces)
 
     def gradient(self, weights: FloatArray) -> FloatArray:
         forest, used = self.forest, np.flatnonzero(weights)
@@ -180,9 +196,7 @@ class _Trees:
 class _Subgraph:
     """One piece with cycles, by a junction tree."""
 
-    num_pieces = 1
-
-    def __init__(self, model: MarkovRandomField, edges: IntArray) -> None:
+    def __init__(self, model: MarkovRandomField, edges: IntArray, clock: Clock) -> None:
         variables, ends = np.unique(model.edges[edges], return_inverse=True)
         states = model.num_states[variables]
         owner = np.repeat(np.arange(len(variables)), states)
@@ -195,6 +209,7 @@ class _Subgraph:
         # Variables and edges keep their order, so the piece is in canonical form already.
         self.piece = MarkovRandomField(states, psi[: len(unary)], ends.reshape(-1, 2), psi[len(unary) :])
         self.divergence = ExactKL(self.piece, None)
+        self.divergence.watch(clock)
         self._gradient = np.zeros(len(psi))
 
     def values(self, parameters: FloatArray) -> FloatArray:
@@ -218,24 +233,25 @@ def _choose(model: MarkovRandomField) -> PieceName:
     return "adjacent-pairs"
 
 
-def _own_pieces(model: MarkovRandomField, pieces: Sequence[Sequence[int]]) -> list[_Group]:
+def _own_pieces(model: MarkovRandomField, pieces: Sequence[Sequence[int]], clock: Clock) -> list[_Group]:
     """Trees together, pieces with cycles one by one."""
     trees: list[IntArray] = []
     groups: list[_Group] = []
     for k, piece in enumerate(pieces):
+        clock.check()
         edges = np.array(piece, dtype=np.int64)
         if edges.max() >= model.num_edges:
             raise ValueError(
                 f"pieces must hold rows of model.edges, from 0 to {model.num_edges - 1}, got {edges.max()} in piece {k}"
             )
         if split_trees(model, [edges]) is None:
-            groups.append(_Subgraph(model, edges))
+            groups.append(_Subgraph(model, edges, clock))
         else:
             trees.append(edges)
     if trees:
-        forest = split_trees(model, trees)
+        forest = split_trees(model, trees, clock)
         assert forest is not None
-        groups.insert(0, _Trees(forest, model.parameters))
+        groups.insert(0, _Trees(forest, model.parameters, clock))
     return groups
 
 
@@ -251,3 +267,307 @@ def _as_pieces(pieces: Any) -> tuple[tuple[int, ...], ...]:
     if not result:
         raise ValueError("pieces must hold one piece at least, got none")
     return tuple(result)
+
+
+# -- exact inference on many trees at once --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """Pieces made of trees, in flat arrays.
+
+    Attributes
+    ----------
+    num_pieces, num_parameters : int
+    states, parent, piece_of : int array (nodes,)
+        States of every node, its parent (-1 for roots) and its piece. Children come before parents, pieces in turn.
+    entry : int array (k,)
+    parameter : int array (k,)
+        Potential ``entry[q]`` gets parameter ``parameter[q]`` added. Node entries come first, then link tables.
+    """
+
+    num_pieces: int
+    num_parameters: int
+    states: IntArray
+    parent: IntArray
+    piece_of: IntArray
+    entry: IntArray
+    parameter: IntArray
+
+    @cached_property
+    def node_at(self) -> IntArray:
+        """Where the entries of every node begin."""
+        return offsets_of(self.states)[:-1].copy()
+
+    @cached_property
+    def link_at(self) -> IntArray:
+        """Where the table to the parent begins; meaningless for roots."""
+        return int(self.states.sum()) + offsets_of(self._link_sizes)[:-1]
+
+    @cached_property
+    def _link_sizes(self) -> IntArray:
+        return np.where(self.parent >= 0, self.states * self.states[self.parent], 0)
+
+    @cached_property
+    def num_entries(self) -> int:
+        """Length of the potentials."""
+        return int(self.states.sum() + self._link_sizes.sum())
+
+    @cached_property
+    def entry_piece(self) -> IntArray:
+        """The piece of every potential."""
+        return np.concatenate([np.repeat(self.piece_of, self.states), np.repeat(self.piece_of, self._link_sizes)])
+
+    @cached_property
+    def piece_starts(self) -> IntArray:
+        """Where the nodes of every piece begin, (pieces + 1,)."""
+        return offsets_of(np.bincount(self.piece_of, minlength=self.num_pieces))
+
+    @cached_property
+    def _matrices(self) -> tuple[Any, Any]:
+        from scipy.sparse import csr_array
+
+        shape = (self.num_entries, self.num_parameters)
+        matrix = csr_array((np.ones(len(self.entry)), (self.entry, self.parameter)), shape=shape)
+        return matrix, matrix.T.tocsr()
+
+    def potentials(self, parameters: FloatArray) -> FloatArray:
+        """All node entries and link tables."""
+        return np.asarray(self._matrices[0] @ parameters)
+
+    def gather(self, entries: FloatArray) -> FloatArray:
+        """What numbers per potential, such as moments, mean for every parameter: the transpose of the above."""
+        return np.asarray(self._matrices[1] @ entries)
+
+    def solve_up(self, potentials: FloatArray) -> tuple[FloatArray, tuple[FloatArray, FloatArray]]:
+        """Log Z (pieces,), and what the way down needs. Time linear in the potentials."""
+        beliefs, messages = np.empty(int(self.states.sum())), np.empty(len(potentials))
+        log_z = np.empty(self.num_pieces)
+        nodes = (self.states, self.node_at, self.parent, self.link_at)
+        _pass_up(potentials, *nodes, self.piece_of, beliefs, messages, log_z)
+        return log_z, (beliefs, messages)
+
+    def solve_down(
+        self, potentials: FloatArray, passed: tuple[FloatArray, FloatArray], piece: int | None = None
+    ) -> FloatArray:
+        """Marginals of every potential, of one piece (0 elsewhere) or of all."""
+        first, last = (0, len(self.states)) if piece is None else self.piece_starts[piece : piece + 2].tolist()
+        marginals = np.zeros(len(potentials))
+        nodes = (self.states, self.node_at, self.parent, self.link_at)
+        _pass_down(potentials, *nodes, first, last, *passed, marginals)
+        return marginals
+
+
+def split_trees(model: MarkovRandomField, pieces: list[IntArray], clock: Clock = NO_LIMIT) -> Forest | None:
+    """The forest of pieces given by their edges; None if some piece has a cycle."""
+    n = model.num_variables
+    piece = np.repeat(np.arange(len(pieces)), [len(p) for p in pieces])
+    edge = np.concatenate([np.zeros(0, dtype=np.int64), *pieces]).astype(np.int64)
+    keys, local = np.unique(piece[:, None] * n + model.edges[edge], return_inverse=True)
+    variable, piece_of = keys % n, keys // n
+    clock.check()
+    removed, above, links = strip_leaves(len(keys), local.reshape(-1, 2))
+    if len(removed) < len(keys):
+        return None
+    clock.check()
+    turn = np.argsort(piece_of[removed], kind="stable")
+    order, above, links = removed[turn], above[turn], links[turn]
+    place = np.empty(len(keys), dtype=np.int64)
+    place[order] = np.arange(len(keys))
+    parent = np.where(above >= 0, place[above], -1)
+    variable, piece_of = variable[order], piece_of[order]
+    states = model.num_states[variable]
+    # Node entries are the unaries; link tables the edge tables, transposed where the child is the second end.
+    owner = np.repeat(np.arange(len(keys)), states)
+    first = model.unary_offsets[variable][owner] + np.arange(len(owner)) - offsets_of(states)[owner]
+    linked = np.flatnonzero(parent >= 0)
+    pairs = np.stack([variable[linked], variable[parent[linked]]], axis=1)
+    table, row, col = table_positions(model.num_states, pairs)
+    i, j = pairs[table].T
+    local_place = np.where(i < j, row * model.num_states[j] + col, col * model.num_states[i] + row)
+    second = len(model.log_unary) + model.pairwise_offsets[edge[links[linked]][table]] + local_place
+    parameter = np.concatenate([first, second])
+    return Forest(len(pieces), model.num_parameters, states, parent, piece_of, np.arange(len(parameter)), parameter)
+
+
+def merge_lines(model: MarkovRandomField, ladders: list[IntArray]) -> Forest:
+    """The forest of ladders: two neighboring lines of a grid, (2, k) variables each, every rung merged into one node.
+
+    All edges along the lines and on the rungs must be edges of the model.
+    """
+    lengths = np.array([ladder.shape[1] for ladder in ladders])
+    one, two = np.concatenate(ladders, axis=1)
+    piece_of = np.repeat(np.arange(len(ladders)), lengths)
+    nodes = np.arange(len(one))
+    is_last = nodes == offsets_of(lengths)[1:][piece_of] - 1
+    parent = np.where(is_last, -1, nodes + 1)
+    count_one, count_two = model.num_states[one], model.num_states[two]
+    states = count_one * count_two
+    split = len(model.log_unary)
+
+    # A state of a rung is the pair (s, t); its potential is u(s) + u(t) + T(s, t).
+    owner = np.repeat(nodes, states)
+    s, t = np.divmod(np.arange(len(owner)) - offsets_of(states)[owner], count_two[owner])
+    rung = _edge_ids(model, one, two)[owner]
+    node_parameters = np.stack([
+        model.unary_offsets[one[owner]] + s,
+        model.unary_offsets[two[owner]] + t,
+        split + model.pairwise_offsets[rung] + s * count_two[owner] + t,
+    ])  # fmt: skip
+    # A link adds the tables along both lines.
+    below = nodes[~is_last]
+    table, row, col = table_positions(states, np.stack([below, below + 1], axis=1))
+    k = below[table]
+    (s, t), (s_next, t_next) = np.divmod(row, count_two[k]), np.divmod(col, count_two[k + 1])
+    along_one, along_two = _edge_ids(model, one[below], one[below + 1]), _edge_ids(model, two[below], two[below + 1])
+    link_parameters = np.stack([
+        split + model.pairwise_offsets[along_one[table]] + s * count_one[k + 1] + s_next,
+        split + model.pairwise_offsets[along_two[table]] + t * count_two[k + 1] + t_next,
+    ])  # fmt: skip
+    entries = [np.tile(np.arange(len(owner)), 3), np.tile(len(owner) + np.arange(len(table)), 2)]
+    return Forest(
+        len(ladders), model.num_parameters, states, parent, piece_of, np.concatenate(entries),
+        np.concatenate([node_parameters.reshape(-1), link_parameters.reshape(-1)]),
+    )  # fmt: skip
+
+
+def _edge_ids(model: MarkovRandomField, low: IntArray, high: IntArray) -> IntArray:
+    """Rows of ``model.edges`` that are (low, high), with low < high."""
+    n = model.num_variables
+    keys = model.edges[:, 0] * n + model.edges[:, 1]
+    return np.searchsorted(keys, low * n + high)
+
+
+# Compiled passes over many trees at once, in logarithms. Nodes are numbered so that children come before their parents
+# and the trees of a piece lie together. ``potentials`` is flat: node k has ``states[k]`` entries from ``node_at[k]``
+# on, and the link to its parent a table of (own states, states of the parent) from ``link_at[k]`` on.
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _pass_up(potentials, states, node_at, parent, link_at, piece_of, beliefs, messages, log_z):  # type: ignore[no-untyped-def]
+    """Log Z of every piece; ``beliefs`` (like the node entries) and ``messages`` are left for the way down."""
+    log_z[:] = 0.0
+    for k in range(len(states)):
+        for s in range(states[k]):
+            beliefs[node_at[k] + s] = potentials[node_at[k] + s]
+    work = np.empty(states.max() if len(states) else 0)
+    for k in range(len(states)):
+        own, count = node_at[k], states[k]
+        if parent[k] < 0:
+            top = beliefs[own]
+            for s in range(1, count):
+                top = max(top, beliefs[own + s])
+            total = 0.0
+            for s in range(count):
+                total += np.exp(beliefs[own + s] - top)
+            log_z[piece_of[k]] += top + np.log(total)
+            continue
+        width, base = states[parent[k]], link_at[k]
+        for t in range(width):
+            top = -np.inf
+            for s in range(count):
+                work[s] = beliefs[own + s] + potentials[base + s * width + t]
+                top = max(top, work[s])
+            total = 0.0
+            for s in range(count):
+                total += np.exp(work[s] - top)
+            value = top + np.log(total)
+            # The message takes the first row of the place that the table has among the potentials.
+            messages[base + t] = value
+            beliefs[node_at[parent[k]] + t] += value
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _pass_down(  # type: ignore[no-untyped-def]
+    potentials, states, node_at, parent, link_at, first, last, beliefs, messages, marginals
+):
+    """Marginals of the nodes ``first`` to ``last - 1`` and of their links, laid out as the potentials."""
+    for k in range(last - 1, first - 1, -1):
+        own, count = node_at[k], states[k]
+        if parent[k] < 0:
+            top = beliefs[own]
+            for s in range(1, count):
+                top = max(top, beliefs[own + s])
+            total = 0.0
+            for s in range(count):
+                marginals[own + s] = np.exp(beliefs[own + s] - top)
+                total += marginals[own + s]
+            for s in range(count):
+                marginals[own + s] /= total
+            continue
+        width, base, above = states[parent[k]], link_at[k], node_at[parent[k]]
+        for s in range(count):
+            total = 0.0
+            for t in range(width):
+                # p(s | t) p(t): the message is the log of the sum over s.
+                value = np.exp(beliefs[own + s] + potentials[base + s * width + t] - messages[base + t])
+                value *= marginals[above + t]
+                marginals[base + s * width + t] = value
+                total += value
+            marginals[own + s] = total
+
+
+# -- lines and ladders of grids -------------------------------------------------------------------------------------
+
+
+def grid_shape(model: MarkovRandomField) -> tuple[int, int] | None:
+    """Rows and columns, if the graph is a four-neighbor grid whose variables are numbered row by row; else None."""
+    n = model.num_variables
+    if not model.num_edges:
+        return None
+    # One row, or the second neighbor of the first variable is the first of the next row; one column comes last.
+    for cols in (n, *model.adjacency.neighbors_of(0)[::-1].tolist()):
+        if n % cols == 0 and np.array_equal(model.edges, grid_edges(n // cols, cols)):
+            return n // cols, cols
+    return None
+
+
+def grid_lines(model: MarkovRandomField, name: str) -> list[IntArray]:
+    """The edges of every row and of every column of a grid."""
+    _, cols = _shape_or_refuse(model, name)
+    (row, other_row), (col, _) = (model.edges // cols).T, (model.edges % cols).T
+    lines: list[IntArray] = []
+    for along, number in ((row == other_row, row), (row != other_row, col)):
+        chosen = np.flatnonzero(along)
+        order = chosen[np.argsort(number[chosen], kind="stable")]
+        lines += np.split(order, np.flatnonzero(np.diff(number[order])) + 1) if len(order) else []
+    return lines
+
+
+def grid_ladders(model: MarkovRandomField, name: str) -> list[IntArray]:
+    """The variables (2, k) of every two neighboring rows and every two neighboring columns of a grid."""
+    rows, cols = _shape_or_refuse(model, name)
+    if min(rows, cols) < 2:
+        raise UnfitMethodError(f"pieces={name!r} needs two lines at least, and the grid is {rows}x{cols}: it is one")
+    required, limit = ladder_bytes(model, (rows, cols)), available_memory() / 2
+    if required > limit:
+        raise ResourceError(
+            f"pieces={name!r} needs {format_bytes(required)} for merged tables, over the limit of "
+            f"{format_bytes(limit)}; use pieces='rows-and-columns'",
+            required_bytes=int(min(required, 2.0**62)),
+            limit_bytes=int(limit),
+        )
+    return _ladders((rows, cols))
+
+
+def ladder_bytes(model: MarkovRandomField, shape: tuple[int, int]) -> float:
+    """Memory for the merged tables of a grid's ladders: one entry for all states of four variables, link by link."""
+    rungs = [model.num_states[ladder].astype(np.float64).prod(axis=0) for ladder in _ladders(shape)]
+    return _ENTRY_BYTES * sum(float(r[:-1] @ r[1:]) for r in rungs)
+
+
+def _ladders(shape: tuple[int, int]) -> list[IntArray]:
+    rows, cols = shape
+    numbers = np.arange(rows * cols).reshape(shape)
+    return [numbers[k : k + 2] for k in range(rows - 1)] + [numbers[:, k : k + 2].T for k in range(cols - 1)]
+
+
+def _shape_or_refuse(model: MarkovRandomField, name: str) -> tuple[int, int]:
+    shape = grid_shape(model)
+    if shape is None:
+        raise UnfitMethodError(
+            f"pieces={name!r} needs a four-neighbor grid numbered row by row, and this graph with "
+            f"{model.num_variables} variables and {model.num_edges} edges is none; use pieces='spanning-trees', or "
+            "give the edges of every piece"
+        )
+    return shape

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -13,14 +15,13 @@ from fastmix._checks import check_count
 from fastmix._clock import Clock
 from fastmix._memory import check_memory
 from fastmix.chains.chain_pool import ChainPool
-from fastmix.chains.patches import make_patches, whole_patch
+from fastmix.chains.patches import Patch, make_patches, whole_patch
 from fastmix.chains.pool import Pool
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import table_positions
+from fastmix.projection.descent import DecreasingStep, FixedStep, StepRule
 from fastmix.projection.divergence import Divergence, Objective
-from fastmix.projection.feasible import FeasibleSet
-from fastmix.projection.steps import DecreasingStep, StepRule, Trace
 
 __all__ = ["PoolObjective", "ReversedKL", "make_pool", "match_marginals"]
 
@@ -34,7 +35,7 @@ _LEAST_MARGINAL = 0.01  # of a population: a state that no chain is in is rare, 
 
 
 @dataclass(frozen=True)
-class ReversedKL(Divergence):
+class ReversedKL(Divergence, name="reversed-kl"):
     """``KL(theta || psi) = sum_x p(x; theta) log(p(x; theta) / p(x; psi))``, by sampling from theta, which mixes fast.
 
     The gradient is ``Cov_theta(f(x), (theta - psi) . f(x))`` with the indicators f, estimated over a pool of chains
@@ -139,19 +140,27 @@ class PoolObjective(Objective):
     def __init__(self, model: MarkovRandomField, settings: ReversedKL, seed: int) -> None:
         self.settings = settings
         self.pool, self.place = make_pool(model, settings.backend, num_chains=settings.pool_size, seed=seed)
-        self.patches = [whole_patch(model)]
-        if settings.patch_size is not None and model.num_variables > _WHOLE:
-            self.patches = make_patches(model, core_size=settings.patch_size, reach=_REACH)
+        self.model = model
         self.psi = model.parameters
         self.psi_constant = model.log_constant
         self.constant = -math.inf
+        if settings.num_starts > 1:
+            self.trial = FixedStep(_START_SIZE, settings.start_steps, "fisher")
         self._log_z = math.nan
         self._theta: FloatArray | None = None  # what the pool has followed so far; None for fresh chains
         self._free_energy = math.nan
 
     def watch(self, clock: Clock) -> None:
-        """Look at a clock while the chains move."""
+        """Look at a clock while the graph is cut into patches and while the chains move."""
         self.pool.clock = clock
+
+    @cached_property
+    def patches(self) -> list[Patch]:
+        """Where covariances are taken."""
+        size = self.settings.patch_size
+        if size is None or self.model.num_variables <= _WHOLE:
+            return [whole_patch(self.model)]
+        return make_patches(self.model, core_size=size, reach=_REACH, clock=self.pool.clock)
 
     def evaluate(self, theta: MarkovRandomField) -> tuple[float, FloatArray]:
         """Estimates of the free energy and of the gradient, after the pool has moved to theta."""
@@ -185,40 +194,25 @@ class PoolObjective(Objective):
         """The lower bound on log Z of the model, at the theta evaluated last, and where the pool is."""
         return {"log_z_bound": self.psi_constant - self._free_energy, "backend": self.place}
 
-    def first(self, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace) -> MarkovRandomField:
-        """The best of several starts, each after a few steps, with the pool that goes with it."""
-        settings = self.settings
-        if settings.num_starts == 1:
-            return theta
-        best, lowest, kept = theta, math.inf, None
-        for k in range(settings.num_starts):
-            if trace.out_of_time():
-                break
-            candidate = theta
-            if k == 0:
-                self.pool.anneal(theta.parameters, settings.annealing_sweeps)
-            else:
-                self.constant = max(self.constant, self.pool.anneal_population(self.psi, settings.population_sweeps))
-                candidate = match_marginals(theta, self.pool.moments())
-            for _ in range(settings.start_steps):
-                if trace.out_of_time():
-                    break
-                self.pool.sweep(candidate.parameters, settings.sweeps_per_step)
-                gradient = self.pool.covariances(candidate.parameters - self.psi, self.patches)
-                candidate = feasible.step(candidate, gradient, _START_SIZE, "fisher", self.pool.moments())
-            if kept is None and trace.out_of_time():
-                return candidate  # the only one so far: nothing to compare it with
-            free_energy = self.value(candidate)
-            if free_energy < lowest:
-                best, lowest, kept = (
-                    candidate,
-                    free_energy,
-                    (self.pool.save(), self._theta, self._log_z, self.moments),
-                )
-        if kept is not None:
-            saved, self._theta, self._log_z, self.moments = kept
-            self.pool.restore(saved)
-        return best
+    def starts(self, theta: MarkovRandomField) -> Iterator[MarkovRandomField]:
+        """The Euclidean projection, and models with the marginals of populations annealed towards psi."""
+        yield theta
+        for _ in range(self.settings.num_starts - 1):
+            self.constant = max(self.constant, self.pool.anneal_population(self.psi, self.settings.population_sweeps))
+            self.moments = self.pool.moments()
+            candidate = match_marginals(theta, self.moments)
+            # The chains go on from here; log Z is not known and does not matter to the steps of a trial.
+            self._theta, self._log_z = candidate.parameters, 0.0
+            yield candidate
+
+    def save(self) -> Any:
+        """The chains and what is known about the model that they follow."""
+        return self.pool.save(), self._theta, self._log_z, self.moments
+
+    def restore(self, saved: Any) -> None:
+        """Go on with these chains."""
+        chains, self._theta, self._log_z, self.moments = saved
+        self.pool.restore(chains)
 
 
 def make_pool(model: MarkovRandomField, backend: str, *, num_chains: int, seed: int) -> tuple[ChainPool, str]:

@@ -12,17 +12,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import check_accuracy, check_choice, check_count
-from fastmix._clock import Clock
-from fastmix.model import MarkovRandomField, check_model
+from fastmix._clock import NO_LIMIT, Clock
+from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.results import Status, jsonable, provenance
-from fastmix.theory import dependency, norms
-from fastmix.theory.dependency import Bound
+from fastmix.theory import norms
+from fastmix.theory.dependency import (
+    DEPENDENCIES,
+    Dependency,
+    edge_dependencies,
+    rounding_margins,
+    to_matrix,
+    undefined_conditional,
+)
 from fastmix.theory.norms import Norm
 
 __all__ = ["Certificate", "Schedule", "bias_after", "certify", "safe_matrix"]
@@ -34,6 +42,7 @@ Schedule = Literal["systematic", "random"]
 
 _EPS = float(np.finfo(np.float64).eps)
 _MAX_VISITS = 3e9  # entries of R that one certificate may visit: about six seconds
+_VISITS_AT_ONCE = 5e7  # a tenth of a second: the clock is read between
 _SMALLEST_ENTRY = 1e-50  # positive entries of R are raised to this, so that products with delta do not vanish
 _LARGEST_ENTRY = 1e300  # infinite ones are cut to this: any positive delta times it is still above 1
 _BLOCK_SWEEPS = 50  # without a norm below 1, the sum of delta must fall by a thousandth in this many sweeps
@@ -61,7 +70,7 @@ class Certificate:
     num_updates : int or None
         Random updates after which the theorem promises the accuracy for the joint distribution,
         ``n ln(n / accuracy) / (1 - norm_value)``; None if the norm is not below 1.
-    bound : str
+    dependency : str
         The bound on R.
     norm, norm_value : str, float
         A norm of the bound on R, from above; infinite where some states of the neighbours of a variable forbid every
@@ -86,7 +95,7 @@ class Certificate:
     schedule: str
     num_sweeps: int | None
     num_updates: int | None
-    bound: str
+    dependency: str
     norm: str
     norm_value: float
     bias: FloatArray
@@ -112,7 +121,7 @@ class Certificate:
             "schedule": self.schedule,
             "num_sweeps": self.num_sweeps,
             "num_updates": self.num_updates,
-            "bound": self.bound,
+            "dependency": self.dependency,
             "norm": self.norm,
             "norm_value": jsonable(self.norm_value),
             "max_bias": self.max_bias if self.certified else None,
@@ -131,12 +140,14 @@ def certify(
     model: MarkovRandomField,
     *,
     accuracy: float,
-    bound: Bound = "sigmoid",
+    dependency: Dependency = "sigmoid",
     norm: Norm | None = None,
     schedule: Schedule = "systematic",
     per_variable: bool = False,
     order: ArrayLike | None = None,
+    evidence: Evidence | None = None,
     max_sweeps: int = 20_000,
+    time_limit: float | None = None,
 ) -> Certificate:
     """A :class:`Certificate`: the number of Gibbs sweeps that reach an accuracy from any start.
 
@@ -150,8 +161,8 @@ def certify(
     model : MarkovRandomField
     accuracy : float
         Total variation distance to reach, above 0 and below 1.
-    bound : {"exact", "sigmoid", "range", "l1", "linf"}
-        Bound on R, see :func:`fastmix.theory.dependency.edge_dependencies`.
+    dependency : {"exact", "sigmoid", "range", "l1", "linf"}
+        Dependency on R, see :func:`fastmix.theory.edge_dependencies`.
     norm : {"spectral", "inf", "1", "frobenius"}, optional
         Norm for the theorem; without it the smallest.
     schedule : {"systematic", "random"}
@@ -159,9 +170,16 @@ def certify(
     per_variable : bool
         Ask for the accuracy of each marginal instead of the joint distribution.
     order : int array (n,), optional
-        Order of a systematic sweep, every variable once; by default 0, 1, .., n - 1.
+        Order of a systematic sweep, every variable once; by default 0, 1, .., n - 1. The certificate holds for chains
+        that sweep in this order: :func:`fastmix.sample` visits one color of the graph after another,
+        ``model.structure.visit_order[0]``, for which the number can differ.
+    evidence : mapping, optional
+        Observed state by variable: the certificate is that of the other variables given these, numbered anew.
     max_sweeps : int
         Limit of the iteration (beside one of about 3e9 visits of entries of R), not of ``num_sweeps``.
+    time_limit : float, optional
+        Seconds for norm and iteration, after which the certificate is what follows from where they are: a larger number
+        of sweeps, or none. The dependencies themselves take their time.
 
     Returns
     -------
@@ -173,7 +191,7 @@ def certify(
     ValueError
         If an argument is out of its range.
     ResourceError
-        If ``bound="exact"`` is too large to enumerate.
+        If ``dependency="exact"`` is too large to enumerate.
 
     Notes
     -----
@@ -197,22 +215,27 @@ def certify(
     >>> certify(strong, accuracy=0.01).certified
     False
     """
-    clock = Clock()
+    clock = Clock(time_limit)
     check_model(model)
+    if evidence is not None:
+        model = model.condition(evidence)
     level = check_accuracy(accuracy)
-    check_choice("bound", bound, dependency.BOUNDS)
+    check_choice("dependency", dependency, DEPENDENCIES)
     if norm is not None:
         check_choice("norm", norm, norms.NORMS)
     n = model.num_variables
     order_array = _check_schedule(schedule, order, n)
     limit = check_count("max_sweeps", max_sweeps, least=1)
 
-    matrix = safe_matrix(model, bound)
-    undefined = dependency.undefined_conditional(model)
-    name, value = norms.smallest_norm(matrix) if norm is None else (norm, norms.matrix_norm(matrix, norm))
+    matrix = safe_matrix(model, dependency)
+    undefined = undefined_conditional(model)
+    if norm is None:
+        name, value = norms.smallest_norm(matrix, clock=clock)
+    else:
+        name, value = norm, norms.matrix_norm(matrix, norm, clock=clock)
     if undefined is not None:
         value = math.inf
-    run = _Iteration(matrix, schedule, order_array, _MAX_VISITS)
+    run = _Iteration(matrix, schedule, order_array, _MAX_VISITS, clock)
     target = _Target(n, level, per_variable)
     decay = _Decay(n, name, value, schedule) if value < 1.0 else None
     reached = n == 0
@@ -239,11 +262,12 @@ def certify(
     bias.setflags(write=False)
     options: dict[str, Any] = {
         "accuracy": level,
-        "bound": bound,
+        "dependency": dependency,
         "norm": norm,
         "schedule": schedule,
         "per_variable": bool(per_variable),
         "order": None if order is None else "given",
+        "evidence": None if evidence is None else {str(variable): state for variable, state in evidence.items()},
         "max_sweeps": limit,
     }
     certificate = Certificate(
@@ -253,7 +277,7 @@ def certify(
         schedule=schedule,
         num_sweeps=num_sweeps if certified else None,
         num_updates=None if decay is None else _theorem_updates(n, value, level),
-        bound=bound,
+        dependency=dependency,
         norm=name,
         norm_value=value,
         bias=bias,
@@ -282,7 +306,7 @@ def bias_after(
     *,
     schedule: Schedule = "systematic",
     order: ArrayLike | None = None,
-    bound: Bound = "sigmoid",
+    dependency: Dependency = "sigmoid",
 ) -> FloatArray:
     """Bounds on the bias of every variable's marginal after a number of Gibbs sweeps from any start.
 
@@ -300,8 +324,8 @@ def bias_after(
     schedule : {"systematic", "random"}
     order : int array (n,), optional
         Order of a systematic sweep, every variable once.
-    bound : {"exact", "sigmoid", "range", "l1", "linf"}
-        Bound on R of a model.
+    dependency : {"exact", "sigmoid", "range", "l1", "linf"}
+        Dependency on R of a model.
 
     Returns
     -------
@@ -322,8 +346,8 @@ def bias_after(
     [0.0243, 0.0225, 0.0104]
     """
     if isinstance(model_or_R, MarkovRandomField):
-        check_choice("bound", bound, dependency.BOUNDS)
-        matrix = safe_matrix(model_or_R, bound)
+        check_choice("dependency", dependency, DEPENDENCIES)
+        matrix = safe_matrix(model_or_R, dependency)
     else:
         matrix = _inflate(norms._as_nonnegative(model_or_R)[0])
     run = _Iteration(matrix, schedule, _check_schedule(schedule, order, matrix.shape[0]), math.inf)
@@ -352,20 +376,22 @@ def _check_schedule(schedule: object, order: ArrayLike | None, n: int) -> IntArr
 # -- the matrix, from above -----------------------------------------------------------------------------------------
 
 
-def safe_matrix(model: MarkovRandomField, bound: Bound) -> Any:
+def safe_matrix(model: MarkovRandomField, dependency: Dependency) -> Any:
     """The bound on R with all rounding on the safe side, that of the sums ``R delta`` to come included.
 
     Where a conditional is undefined, so is the chain, and nothing is known about it: ones on the diagonal keep every
     bias at 1.
     """
-    values = dependency.edge_dependencies(model, bound=bound)
-    values += dependency.rounding_margins(model, bound=bound)
-    if bound == "exact":  # its margin is the wider one, so that weak dependencies may be known better from the formula
-        formula = dependency.edge_dependencies(model, bound="sigmoid")
-        formula += dependency.rounding_margins(model, bound="sigmoid")
+    values = edge_dependencies(model, dependency=dependency)
+    values += rounding_margins(model, dependency=dependency)
+    if (
+        dependency == "exact"
+    ):  # its margin is the wider one, so that weak dependencies may be known better from the formula
+        formula = edge_dependencies(model, dependency="sigmoid")
+        formula += rounding_margins(model, dependency="sigmoid")
         np.minimum(values, formula, out=values)
-    matrix = dependency._to_matrix(model, values)
-    if dependency.undefined_conditional(model) is not None:
+    matrix = to_matrix(model, values)
+    if undefined_conditional(model) is not None:
         from scipy.sparse import csr_array, eye
 
         matrix = csr_array(matrix + eye(model.num_variables))
@@ -419,8 +445,9 @@ class _Target:
 class _Iteration:
     """The vector delta under sweeps of a schedule."""
 
-    def __init__(self, matrix: Any, schedule: str, order: IntArray, max_visits: float) -> None:
+    def __init__(self, matrix: Any, schedule: str, order: IntArray, max_visits: float, clock: Clock = NO_LIMIT) -> None:
         n = matrix.shape[0]
+        self.clock = clock
         self.delta = np.ones(n)
         self.num_sweeps = 0
         self._matrix, self._order, self._visits_left = _cut(matrix), order, max_visits
@@ -429,31 +456,31 @@ class _Iteration:
 
     @property
     def exhausted(self) -> bool:
-        """Whether another sweep would cost more visits than are left."""
-        return self._visits_left < self._cost
+        """Whether another sweep would cost more visits than are left, or the time is up."""
+        return self._visits_left < self._cost or self.clock.past()
 
     def advance(self, max_sweeps: int, target: _Target | None) -> bool:
         """Sweep until the target holds, at most so often; whether it does."""
-        most = max_sweeps
-        if self._cost * most > self._visits_left:
-            most = int(self._visits_left / self._cost)
         if not len(self.delta):
-            made, reached = most, True
-        elif self._random is not None:
-            made, reached = 0, False
-            while made < most and not reached:
+            self.num_sweeps += max_sweeps
+            return True
+        last, reached = self.num_sweeps + max_sweeps, False
+        at_once = 1 if self._random is not None else max(1, int(_VISITS_AT_ONCE / self._cost))
+        while self.num_sweeps < last and not reached and not self.exhausted:
+            made = int(min(at_once, last - self.num_sweeps, self._visits_left / self._cost))
+            if self._random is not None:
                 self.delta = self._random(self.delta)
-                made += 1
                 reached = target is not None and target.holds(self.delta)
-        else:
-            from fastmix.theory.certificate_kernels import sweep_in_place
+            else:
+                from fastmix.theory.certificate_kernels import sweep_in_place
 
-            total, entry = (target.largest_total, target.largest_entry) if target else (-1.0, -1.0)
-            made, reached = sweep_in_place(*self._arrays(), self._order, self.delta, total, entry, most)
-        self.num_sweeps += made
-        self._visits_left -= made * self._cost
+                total, entry = (target.largest_total, target.largest_entry) if target else (-1.0, -1.0)
+                made, reached = sweep_in_place(*self._arrays, self._order, self.delta, total, entry, made)
+            self.num_sweeps += made
+            self._visits_left -= made * self._cost
         return reached
 
+    @cached_property
     def _arrays(self) -> tuple[IntArray, NDArray[np.uint32], FloatArray]:
         matrix = self._matrix
         return matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32), matrix.data
@@ -561,16 +588,16 @@ def _advice(certificate: Certificate, exhausted: bool) -> str:
             "in total variation."
         )
     if c.norm_value == math.inf:
-        why = f"a table forbids pairs of states (-inf), so the bound {c.bound!r} on R is infinite"
+        why = f"a table forbids pairs of states (-inf), so the bound {c.dependency!r} on R is infinite"
     else:
         end = "was not small enough within the limit of" if exhausted else "stopped falling after"
         why = (
-            f"the {c.norm} norm of the bound {c.bound!r} on R is {c.norm_value:.4g}, not below 1, and the bias {end} "
-            f"{c.stats['num_iterated']} sweeps"
+            f"the {c.norm} norm of the bound {c.dependency!r} on R is {c.norm_value:.4g}, not below 1, and the bias "
+            f"{end} {c.stats['num_iterated']} sweeps"
         )
     where = f" The strongest dependencies are those of variable {c.offending[0][0]}." if c.offending else ""
-    tighter = {"sigmoid": " bound='exact' is tighter, for small degrees.", "exact": ""}
-    hint = tighter.get(c.bound, " bound='sigmoid' is tighter at no cost.")
+    tighter = {"sigmoid": " dependency='exact' is tighter, for small degrees.", "exact": ""}
+    hint = tighter.get(c.dependency, " dependency='sigmoid' is tighter at no cost.")
     return (
         f"Not certified: {why}.{where}{hint} The way out is a nearby model that can be certified: "
         "fastmix.project(model, norm_bound=...) or `fastmix project`, with a norm_bound below 1."

@@ -14,9 +14,9 @@ from fastmix.errors import ModelError
 from fastmix.graphs import connected_components
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.model.build import table_positions
-from fastmix.theory import dependency, norms
+from fastmix.theory import norms
 from fastmix.theory.certificates import safe_matrix
-from fastmix.theory.dependency import Bound
+from fastmix.theory.dependency import DEPENDENCIES, Dependency, _table_groups, undefined_conditional
 from fastmix.theory.intervals import Intervals, finish_intervals
 
 __all__ = ["ComparisonBounds", "comparison_bounds", "original_intervals"]
@@ -54,7 +54,7 @@ class ComparisonBounds:
 
 
 def comparison_bounds(
-    projected: MarkovRandomField, original: MarkovRandomField, *, bound: Bound = "sigmoid"
+    projected: MarkovRandomField, original: MarkovRandomField, *, dependency: Dependency = "sigmoid"
 ) -> ComparisonBounds:
     """Bounds on the distance of the marginals of two models on the same graph (Dobrushin's comparison).
 
@@ -71,8 +71,8 @@ def comparison_bounds(
     ----------
     projected, original : MarkovRandomField
         With the same state counts and edges.
-    bound : {"exact", "sigmoid", "range", "l1", "linf"}
-        Bound on R of the projected model.
+    dependency : {"exact", "sigmoid", "range", "l1", "linf"}
+        Dependency on R of the projected model.
 
     Returns
     -------
@@ -84,9 +84,9 @@ def comparison_bounds(
     ModelError
         If the models differ in state counts or edges.
     ValueError
-        If the bound is not known.
+        If the dependency bound is not known.
     ResourceError
-        If ``bound="exact"`` is too large to enumerate.
+        If ``dependency="exact"`` is too large to enumerate.
 
     Notes
     -----
@@ -111,7 +111,7 @@ def comparison_bounds(
     >>> comparison_bounds(projected, original).bounds.round(3).tolist()
     [0.049, 0.052, 0.015]
     """
-    check_choice("bound", bound, dependency.BOUNDS)
+    check_choice("dependency", dependency, DEPENDENCIES)
     for model in (projected, original):
         check_model(model)
     if not np.array_equal(projected.num_states, original.num_states):
@@ -119,7 +119,7 @@ def comparison_bounds(
     if not np.array_equal(projected.edges, original.edges):
         raise ModelError(f"original must have the edges of projected, got {original!r} and {projected!r}")
     b = _conditional_distances(projected, original)
-    matrix = safe_matrix(projected, bound)
+    matrix = safe_matrix(projected, dependency)
     # No dependency is above 1; the factor is the one that safe_matrix put in for sums of products.
     terms = int(np.diff(matrix.indptr).max(initial=0))
     np.minimum(matrix.data, 1.0 + (terms + 8) * _EPS, out=matrix.data)
@@ -128,8 +128,8 @@ def comparison_bounds(
     vacuous = bounds >= 1.0
     for array in (bounds, b, vacuous):
         array.setflags(write=False)
-    advice = _advice(matrix, bounds, vacuous, contracting, bound)
-    if vacuous.any() and (undefined := dependency.undefined_conditional(projected)) is not None:
+    advice = _advice(matrix, bounds, vacuous, contracting, dependency)
+    if vacuous.any() and (undefined := undefined_conditional(projected)) is not None:
         advice = f"Nothing is known: in the projected model {undefined[1]}."
     return ComparisonBounds(bounds, b, vacuous, advice)
 
@@ -140,18 +140,8 @@ def original_intervals(original: MarkovRandomField, intervals: Intervals, compar
     The marginals of the two models are at most ``comparison.bounds`` apart, so the intervals become wider by this
     much on both sides, at the same confidence.
 
-    Parameters
-    ----------
-    original : MarkovRandomField
-    intervals : Intervals
-        For the projected model, see :func:`fastmix.theory.intervals.rigorous_intervals`.
-    comparison : ComparisonBounds
-        See :func:`comparison_bounds`.
-
-    Raises
-    ------
-    ValueError
-        If the intervals or the comparison are of models with other variables or states.
+    ``intervals`` are those of the projected model, see :func:`fastmix.theory.intervals.rigorous_intervals`; intervals
+    or a comparison of models with other variables or states are refused with a ``ValueError``.
 
     Examples
     --------
@@ -182,8 +172,8 @@ def _conditional_distances(projected: MarkovRandomField, original: MarkovRandomF
     with np.errstate(invalid="ignore", over="ignore"):
         total = _ranges_of_stretches(projected.log_unary, original.log_unary, starts)
         pieces = zip(
-            dependency._table_groups(_without_forbidden(projected)),
-            dependency._table_groups(_without_forbidden(original)),
+            _table_groups(_without_forbidden(projected)),
+            _table_groups(_without_forbidden(original)),
             strict=True,
         )
         ranges = np.empty((projected.num_edges, 2))
@@ -335,12 +325,11 @@ def _solve(matrix: Any, right: FloatArray, tol: float) -> FloatArray:
 
 
 def _dot(left: FloatArray, right: FloatArray) -> float:
-    return float(
-        np.einsum("i,i", left, right)
-    )  # in one thread: the same bits everywhere, and no waiting for busy cores
+    # In one thread: the same bits everywhere, and no waiting for busy cores.
+    return float(np.einsum("i,i", left, right))
 
 
-def _advice(matrix: Any, bounds: FloatArray, vacuous: BoolArray, contracting: bool, bound: str) -> str:
+def _advice(matrix: Any, bounds: FloatArray, vacuous: BoolArray, contracting: bool, dependency: str) -> str:
     if not vacuous.any():
         return (
             f"The marginals of the two models are at most {bounds.max(initial=0.0):.3g} apart in total variation, "
@@ -352,7 +341,7 @@ def _advice(matrix: Any, bounds: FloatArray, vacuous: BoolArray, contracting: bo
     else:
         name, value = norms.smallest_norm(matrix)
         why = (
-            f"the bound {bound!r} on the dependencies of the projected model is not small enough ({name} norm "
+            f"the bound {dependency!r} on the dependencies of the projected model is not small enough ({name} norm "
             f"{value:.4g}; it must be below 1)"
         )
     return f"Nothing is known about {what}: {why}."

@@ -17,24 +17,25 @@ from fastmix.errors import ResourceError
 from fastmix.model import MarkovRandomField, check_model
 
 __all__ = [
-    "BOUNDS",
-    "Bound",
+    "DEPENDENCIES",
+    "Dependency",
     "dependency_matrix",
     "edge_dependencies",
     "rounding_margins",
+    "to_matrix",
     "undefined_conditional",
 ]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-Bound = Literal["exact", "sigmoid", "range", "l1", "linf"]
-BOUNDS: tuple[str, ...] = get_args(Bound)
+Dependency = Literal["exact", "sigmoid", "range", "l1", "linf"]
+DEPENDENCIES: tuple[str, ...] = get_args(Dependency)
 
 _EPS = float(np.finfo(np.float64).eps)
 _CHUNK_ENTRIES = 1 << 18  # table entries worked on at once: 2 MiB a temporary, which stays in the cache
 
-# Limits of the enumeration behind bound="exact": each takes a few seconds.
+# Limits of the enumeration behind dependency="exact": each takes a few seconds.
 _MAX_EVALUATIONS = 20_000_000  # conditional distributions
 _MAX_COMPARISONS = 4_000_000_000  # entries of pairs of conditional distributions
 _BATCHED_EVALUATIONS = 4096  # up to this many an entry of R are enumerated side by side, without merging
@@ -42,7 +43,7 @@ _MERGE_WIDTH = 64 * _EPS  # summed effects closer than this (relative to their s
 _MAX_COVERS = 1 << 16  # sets of states that neighbours forbid together: all there are for up to 16 states
 
 
-def edge_dependencies(model: MarkovRandomField, *, bound: Bound = "sigmoid") -> FloatArray:
+def edge_dependencies(model: MarkovRandomField, *, dependency: Dependency = "sigmoid") -> FloatArray:
     """Bounds on the two dependencies of every edge, R_ij in column 0 and R_ji in column 1 for edge (i, j).
 
     With rows of the table T for x_i, columns for x_j and ``range(v) = max v - min v``, R_ij is bounded by
@@ -62,7 +63,7 @@ def edge_dependencies(model: MarkovRandomField, *, bound: Bound = "sigmoid") -> 
     ----------
     model : MarkovRandomField
         States that a unary forbids are dropped first: the bounds hold between configurations without them.
-    bound : {"exact", "sigmoid", "range", "l1", "linf"}
+    dependency : {"exact", "sigmoid", "range", "l1", "linf"}
 
     Returns
     -------
@@ -76,7 +77,7 @@ def edge_dependencies(model: MarkovRandomField, *, bound: Bound = "sigmoid") -> 
     Raises
     ------
     ValueError
-        If the bound is not known.
+        If the dependency bound is not known.
     ResourceError
         If ``exact`` would take more than about 2e7 conditional distributions.
 
@@ -94,30 +95,30 @@ def edge_dependencies(model: MarkovRandomField, *, bound: Bound = "sigmoid") -> 
     Examples
     --------
     >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=[0.5, -0.2], field=[0.0, 0.3, 1.0])
-    >>> edge_dependencies(model, bound="range").tolist()
+    >>> edge_dependencies(model, dependency="range").tolist()
     [[0.5, 0.5], [0.2, 0.2]]
     >>> edge_dependencies(model).round(4).tolist()
     [[0.4621, 0.4621], [0.1974, 0.1974]]
-    >>> edge_dependencies(model, bound="exact").round(4).tolist()
+    >>> edge_dependencies(model, dependency="exact").round(4).tolist()
     [[0.4621, 0.4585], [0.19, 0.0848]]
     """
     check_model(model)
-    if bound not in BOUNDS:
-        raise ValueError(f"bound must be one of {', '.join(BOUNDS)}, got {bound!r}")
+    if dependency not in DEPENDENCIES:
+        raise ValueError(f"dependency must be one of {', '.join(DEPENDENCIES)}, got {dependency!r}")
     if model.log_unary.size and model.log_unary.min() == -np.inf:
         model = model.drop_forbidden_states()
-    if bound == "exact":
+    if dependency == "exact":
         # The minimum repairs rounding only: the enumeration is never above the maximum over all fields.
         return np.minimum(_exact(model), _column_bounds(model, "sigmoid"))
-    return _column_bounds(model, bound)
+    return _column_bounds(model, dependency)
 
 
-def dependency_matrix(model: MarkovRandomField, *, bound: Bound = "sigmoid") -> Any:
+def dependency_matrix(model: MarkovRandomField, *, dependency: Dependency = "sigmoid") -> Any:
     """The bound on R as a sparse matrix, with a stored entry for both directions of every edge.
 
     Parameters
     ----------
-    model, bound
+    model, dependency
         As for :func:`edge_dependencies`.
 
     Returns
@@ -128,27 +129,28 @@ def dependency_matrix(model: MarkovRandomField, *, bound: Bound = "sigmoid") -> 
     Examples
     --------
     >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=[0.5, -0.2])
-    >>> dependency_matrix(model, bound="range").toarray().tolist()
+    >>> dependency_matrix(model, dependency="range").toarray().tolist()
     [[0.0, 0.5, 0.0], [0.5, 0.0, 0.2], [0.0, 0.2, 0.0]]
     """
-    return _to_matrix(model, edge_dependencies(model, bound=bound))
+    return to_matrix(model, edge_dependencies(model, dependency=dependency))
 
 
-def _to_matrix(model: MarkovRandomField, values: FloatArray) -> Any:
-    """The sparse matrix (n, n) of one value per edge and direction, (m, 2)."""
+def to_matrix(model: MarkovRandomField, values: FloatArray) -> Any:
+    """The sparse matrix (n, n) of one value per edge, (m,), or per edge and direction, (m, 2)."""
     from scipy.sparse import csr_array
 
     graph, n = model.adjacency, model.num_variables
     index = np.int32 if 2 * model.num_edges < 2**31 else np.int64
-    place = 2 * graph.edge_ids
-    place += np.repeat(np.arange(n), graph.degree) > graph.neighbors
+    place = graph.edge_ids
+    if values.ndim == 2:
+        place = 2 * place + (np.repeat(np.arange(n), graph.degree) > graph.neighbors)
     data = values.ravel()[place]
     matrix = csr_array((data, graph.neighbors.astype(index), graph.indptr.astype(index)), shape=(n, n))
     matrix.has_sorted_indices = True
     return matrix
 
 
-def rounding_margins(model: MarkovRandomField, *, bound: Bound = "sigmoid") -> FloatArray:
+def rounding_margins(model: MarkovRandomField, *, dependency: Dependency = "sigmoid") -> FloatArray:
     """Bounds on the absolute rounding error of :func:`edge_dependencies`, of the same shape (m, 2).
 
     The formulas have absolute error of about eps times the largest finite table entry, from the two subtractions (the
@@ -162,7 +164,7 @@ def rounding_margins(model: MarkovRandomField, *, bound: Bound = "sigmoid") -> F
     True
     """
     table_scale = _largest_finite(model.log_pairwise, model.pairwise_offsets)
-    if bound != "exact":
+    if dependency != "exact":
         # For v = T[:, a] - T[:, b]: |v| <= 2 s, each entry off by eps s, max - min by 2 eps s plus its own
         # rounding of 2 eps s, all over 4 (over 2, but without the last subtraction, for linf).
         return np.repeat(2.0 * _EPS * table_scale[:, None], 2, axis=1)
@@ -245,11 +247,11 @@ def _largest_finite(values: FloatArray, offsets: IntArray) -> FloatArray:
 # -- formulas over columns ------------------------------------------------------------------------------------------
 
 
-def _column_bounds(model: MarkovRandomField, bound: str) -> FloatArray:
+def _column_bounds(model: MarkovRandomField, dependency: str) -> FloatArray:
     result = np.empty((model.num_edges, 2))
     with np.errstate(invalid="ignore", over="ignore"):  # -inf - -inf, and differences beyond the largest number
         for places, tables in _table_groups(model):
-            result[places] = _bound_tables(tables, bound)
+            result[places] = _bound_tables(tables, dependency)
     return result
 
 
@@ -389,10 +391,10 @@ class _Budget:
         self._comparisons += comparisons
         if self._evaluations > _MAX_EVALUATIONS or self._comparisons > _MAX_COMPARISONS:
             raise ResourceError(
-                f"bound='exact' would enumerate up to {self._estimate:.3g} conditional distributions (variable "
+                f"dependency='exact' would enumerate up to {self._estimate:.3g} conditional distributions (variable "
                 f"{self._variable} takes most; the largest degree is {self._degree}), more than the limit of "
                 f"{_MAX_EVALUATIONS:.3g} of them or {_MAX_COMPARISONS:.3g} comparisons of their entries; "
-                "bound='sigmoid' enumerates nothing"
+                "dependency='sigmoid' enumerates nothing"
             )
 
     def check(self, evaluations: float) -> None:

@@ -167,23 +167,8 @@ def hoeffding_interval(mean: ArrayLike, num_chains: int, *, failure: float) -> t
     ``failure``. It is never wider than the usual ``m +- sqrt(ln(2 / failure) / (2 C))``, which follows from
     ``kl(x, q) >= 2 (x - q)^2``, and far narrower for m near 0 or 1.
 
-    Parameters
-    ----------
-    mean : float array
-        From 0 to 1.
-    num_chains : int
-        Number C of independent numbers.
-    failure : float
-        Above 0 and below 1.
-
-    Returns
-    -------
-    lower, upper : float array
-        Of the shape of ``mean``, rounded outwards.
-
-    Notes
-    -----
-    Newton's method in ``t = -ln(1 - q)``, in which kl is convex, from a point outside: every step stays outside.
+    Ends are rounded outwards. Newton's method in ``t = -ln(1 - q)``, in which kl is convex, from a point outside: every
+    step stays outside.
 
     References
     ----------
@@ -207,20 +192,6 @@ def bernstein_half_width(variances: ArrayLike, num_chains: int, *, failure: floa
     ``sqrt(2 v ln(3 / failure) / C) + 7 ln(3 / failure) / (3 (C - 1))`` with the sample variance v [1]_. The
     logarithm is that of three events, each of a third of the probability: the average is too high, too low, the sample
     variance too low. (The one-sided theorem has two events and ``ln(2 / failure)``.)
-
-    Parameters
-    ----------
-    variances : float array
-        Sample variances with the divisor C - 1.
-    num_chains : int
-        Number C of independent numbers, at least 2.
-    failure : float
-        Above 0 and below 1.
-
-    Returns
-    -------
-    float array
-        Of the shape of ``variances``.
 
     References
     ----------

@@ -13,6 +13,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import NO_LIMIT, Clock
+
 __all__ = ["NORMS", "Norm", "matrix_norm", "smallest_norm"]
 
 FloatArray = NDArray[np.float64]
@@ -26,10 +28,11 @@ _EPS = float(np.finfo(np.float64).eps)
 # while that takes a fraction of a second, looser for millions of variables with many eigenvalues near the largest.
 _SLACK_AFTER = ((5e7, 1e-10), (4e8, 1e-8), (1.5e9, 1e-6), (math.inf, 1e-4))
 _MAX_VISITS = 6e9  # about ten seconds; then the slack grows until the vector at hand proves something
+_LEAST_STEPS = 24  # whatever the clock says: about a second for a million variables, and the norm to a few per cent
 _STORED_BYTES = 2**27  # Lanczos vectors are kept up to here, and beyond computed a second time
 
 
-def matrix_norm(R: Any, norm: Norm) -> float:
+def matrix_norm(R: Any, norm: Norm, *, clock: Clock = NO_LIMIT) -> float:
     """A norm of a non-negative matrix, from above.
 
     Parameters
@@ -38,6 +41,8 @@ def matrix_norm(R: Any, norm: Norm) -> float:
         Entries of at least 0; infinite ones make the norm infinite.
     norm : {"spectral", "inf", "1", "frobenius"}
         Largest singular value, largest row sum, largest column sum, root of the sum of squares.
+    clock : Clock
+        After its limit the spectral norm is what can be proved by then, still from above.
 
     Returns
     -------
@@ -70,7 +75,7 @@ def matrix_norm(R: Any, norm: Norm) -> float:
     if largest in (0.0, math.inf):
         return largest
     if norm == "spectral":
-        return _spectral(matrix, largest)[0]
+        return _spectral(matrix, largest, clock)[0]
     with np.errstate(over="ignore"):
         if norm == "frobenius":
             scaled = matrix.data / largest
@@ -80,7 +85,7 @@ def matrix_norm(R: Any, norm: Norm) -> float:
         return _up(float(matrix.sum(axis=axis).max()), int(counts.max()))
 
 
-def smallest_norm(R: Any) -> tuple[str, float]:
+def smallest_norm(R: Any, *, clock: Clock = NO_LIMIT) -> tuple[str, float]:
     """Name and value of the smallest of the four norms of a non-negative matrix, from above.
 
     For a symmetric matrix no norm is below the spectral one (Dyer, Goldberg and Jerrum 2009, Lemma 13); for another,
@@ -93,7 +98,7 @@ def smallest_norm(R: Any) -> tuple[str, float]:
     ('spectral', 0.538516)
     """
     matrix, _ = _as_nonnegative(R)
-    values = {norm: matrix_norm(matrix, norm) for norm in get_args(Norm)}
+    values = {norm: matrix_norm(matrix, norm, clock=clock) for norm in get_args(Norm)}
     name = min(values, key=lambda norm: values[norm])
     return name, values[name]
 
@@ -123,7 +128,7 @@ def _up(value: float, terms: int) -> float:
     return math.nextafter(value * (1.0 + (terms + 4) * _EPS), math.inf)
 
 
-def _spectral(matrix: Any, largest: float) -> tuple[float, FloatArray]:
+def _spectral(matrix: Any, largest: float, clock: Clock = NO_LIMIT) -> tuple[float, FloatArray]:
     """The spectral norm from above, and the vector v > 0 that proves it, with largest entry 1.
 
     The vector is ``v = (c I - R)^-1 1`` for c slightly above the largest eigenvalue. There ``v > 0``, and
@@ -153,14 +158,16 @@ def _spectral(matrix: Any, largest: float) -> tuple[float, FloatArray]:
         def apply(v: FloatArray) -> FloatArray:
             return other @ (scaled @ v)
 
-    value, vector = _perron_bound(apply, scaled.shape[0], visits)
+    value, vector = _perron_bound(apply, scaled.shape[0], visits, clock)
     # Scaling, root, product: another rounding each, within the 4 of _up twice.
     value = _up(value, terms)
     value = _up((value if symmetric else math.sqrt(value)) * largest, 0)
     return value, vector
 
 
-def _perron_bound(apply: Callable[[FloatArray], FloatArray], n: int, visits: int) -> tuple[float, FloatArray]:
+def _perron_bound(
+    apply: Callable[[FloatArray], FloatArray], n: int, visits: int, clock: Clock
+) -> tuple[float, FloatArray]:
     """Largest quotient ``(B v)_i / v_i`` for a good v > 0, B symmetric, non-negative and not zero; and v."""
     best, best_vector = float(apply(np.ones(n)).max()), np.ones(n)
     run = _Lanczos(apply, n)
@@ -168,7 +175,7 @@ def _perron_bound(apply: Callable[[FloatArray], FloatArray], n: int, visits: int
     while True:
         run.step()
         work = float(run.steps) * visits
-        last = run.exhausted or work > _MAX_VISITS
+        last = run.exhausted or work > _MAX_VISITS or (run.steps >= _LEAST_STEPS and clock.past())
         if run.steps < next_check and not last:
             continue
         next_check = run.steps + 4 + run.steps // 4

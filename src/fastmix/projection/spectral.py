@@ -1,9 +1,9 @@
-"""Compiled ascent on the low-rank dual of the projection onto the spectral-norm ball.
+"""Euclidean projection onto the spectral-norm ball: compiled ascent on its low-rank dual.
 
 The constraint ``lambda_max(Z) <= c`` has one positive semidefinite multiplier W = V V^T. Only its entries on the edges
-matter, so the dual ``sum_e h_e(2 v_i . v_j) - c ||V||^2`` needs no decomposition; its negative is minimised here by
-limited-memory BFGS (Nocedal, 1980). A step may overshoot beyond the range of numbers; division follows IEEE rules here
-and in the functions called, so that its value is NaN and the step is shortened.
+matter, so the dual ``sum_e h_e(2 v_i . v_j) - c ||V||^2`` with ``h(mu) = min_z f(z) + mu z`` needs no decomposition;
+its negative is minimised here by limited-memory BFGS (Nocedal, 1980). A step may overshoot beyond the range of numbers;
+division follows IEEE rules here and in the functions called, so that its value is NaN and the step is shortened.
 """
 
 from __future__ import annotations
@@ -11,9 +11,66 @@ from __future__ import annotations
 import numpy as np
 
 from fastmix._jit import njit
-from fastmix.projection.kernels import _bound_at, _cost_at
+from fastmix.projection.edges import EdgeCosts, bound_at, cost_at
+from fastmix.projection.euclidean import Solution, Target, repeat
+from fastmix.theory.dependency import to_matrix
+from fastmix.theory.norms import matrix_norm
 
-__all__ = ["ascend", "edge_bounds"]
+__all__ = ["solve_spectral"]
+
+_RANK = 8
+_MEMORY = 8
+_BLOCK = 50  # steps between two looks at the norm
+_SHARE = 0.75  # of the time for steps: the rest is for the norm of where they end
+_WORK = 5e8  # numbers that one compiled call may go through: the clock is read between calls
+
+
+def solve_spectral(costs: EdgeCosts, target: Target) -> Solution:
+    """Projection onto ``lambda_max(Z) <= limit``; the multipliers are the factor V (n, 8) of W = V V^T.
+
+    The multiplier W of the constraint is positive semidefinite, and written as V V^T (Burer and Monteiro, 2003) it
+    needs no matrix decomposition: V climbs by L-BFGS. At the optimum ``W (c I - Z) = 0``, so that the rank of W is at
+    most the multiplicity of the largest eigenvalue of Z; 8 is enough unless more eigenvalues than that meet at the
+    limit. The dual is concave in W and not in V, but any V gives a valid lower bound: an ascent that gets stuck, or
+    lacks the rank, leaves a gap and is reported as not converged.
+    """
+    model = costs.model
+    n = model.num_variables
+    if target.start is not None and target.start.ndim == 2 and target.start.shape[0] == n:
+        v = np.ascontiguousarray(target.start, dtype=np.float64).copy()
+    else:
+        # Any start off the saddle at 0 will do; a fixed generator keeps the answer the same in every run.
+        v = np.random.default_rng(0).normal(scale=0.5 / np.sqrt(_RANK), size=(n, _RANK))
+    steps, changes = np.zeros((_MEMORY, v.size)), np.zeros((_MEMORY, v.size))
+    products = np.zeros(_MEMORY)
+    solution = Solution(np.zeros(model.num_edges), v)
+    knots = (model.edges, costs.start, costs.mu, costs.z)
+    at_once = int(min(_BLOCK, 1 + _WORK / (4.0 * _MEMORY * v.size + 4.0 * v.shape[1] * model.num_edges)))
+    used = 0
+
+    def step() -> bool:
+        nonlocal used
+        last, moving = min(solution.iterations + _BLOCK, target.max_iter), True
+        while moving and solution.iterations < last:
+            count = min(at_once, last - solution.iterations)
+            dual, used, moving = _ascend(*knots, costs.f, v, target.limit, count, steps, changes, products, used)
+            solution.iterations += count
+            if target.clock.past(_SHARE):
+                break
+        late = target.clock.past(_SHARE)
+        z = _edge_bounds(*knots, v)
+        norm = matrix_norm(to_matrix(model, z), "spectral", clock=target.clock)
+        if norm > target.cap:
+            z *= target.cap / norm
+        done = solution.update(costs.cost(z), dual, z, target.tol) or not moving
+        solution.late = late and not solution.converged
+        return done or late
+
+    repeat(step, solution, target)
+    return solution
+
+
+# -- compiled -------------------------------------------------------------------------------------------------------
 
 
 @njit(cache=True, error_model="numpy")
@@ -31,8 +88,8 @@ def _value_and_gradient(edges, start, mus, zs, fs, v, limit, gradient):  # type:
             product += v[i, r] * v[j, r]
         a, b = start[e], start[e + 1]
         mu = 2.0 * product
-        z = _bound_at(mu, mus[a:b], zs[a:b])[0]
-        value -= mu * z + _cost_at(z, mus[a:b], zs[a:b], fs[a:b])
+        z = bound_at(mu, mus[a:b], zs[a:b])[0]
+        value -= mu * z + cost_at(z, mus[a:b], zs[a:b], fs[a:b])
         z *= 2.0
         for r in range(rank):
             gradient[i, r] -= z * v[j, r]
@@ -41,7 +98,7 @@ def _value_and_gradient(edges, start, mus, zs, fs, v, limit, gradient):  # type:
 
 
 @njit(cache=True, error_model="numpy")
-def edge_bounds(edges, start, mus, zs, v):  # type: ignore[no-untyped-def]
+def _edge_bounds(edges, start, mus, zs, v):  # type: ignore[no-untyped-def]
     """z_e(2 v_i . v_j) of every edge."""
     z = np.empty(edges.shape[0])
     for e in range(edges.shape[0]):
@@ -49,7 +106,7 @@ def edge_bounds(edges, start, mus, zs, v):  # type: ignore[no-untyped-def]
         for r in range(v.shape[1]):
             product += v[edges[e, 0], r] * v[edges[e, 1], r]
         a, b = start[e], start[e + 1]
-        z[e] = _bound_at(2.0 * product, mus[a:b], zs[a:b])[0]
+        z[e] = bound_at(2.0 * product, mus[a:b], zs[a:b])[0]
     return z
 
 
@@ -68,12 +125,12 @@ def _add(x, factor, y):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
-def ascend(edges, start, mus, zs, fs, v, limit, num_steps, steps, changes, products, used):  # type: ignore[no-untyped-def]
+def _ascend(edges, start, mus, zs, fs, v, limit, num_steps, steps, changes, products, used):  # type: ignore[no-untyped-def]
     """At most ``num_steps`` steps of L-BFGS from v, in place.
 
     ``steps``, ``changes`` (memory, n * rank) and ``products`` hold the memory of the method between calls, and
-    ``used`` how many pairs were ever stored. Returns the dual value, the new ``used``, the number of evaluations and
-    whether a step was still possible.
+    ``used`` how many pairs were ever stored. Returns the dual value, the new ``used`` and whether a step was still
+    possible.
     """
     memory = len(products)
     x = v.reshape(-1)
@@ -82,7 +139,6 @@ def ascend(edges, start, mus, zs, fs, v, limit, num_steps, steps, changes, produ
     direction = np.empty(len(x))
     weights = np.empty(memory)
     value = _value_and_gradient(edges, start, mus, zs, fs, v, limit, gradient)
-    evaluations = 1
     for _ in range(num_steps):
         g = gradient.reshape(-1)
         direction[:] = g
@@ -102,7 +158,7 @@ def ascend(edges, start, mus, zs, fs, v, limit, num_steps, steps, changes, produ
         slope = -_dot(g, direction)
         if not slope < 0.0:
             if used == 0:
-                return -value, used, evaluations, False
+                return -value, used, False
             used = 0
             continue
         length, accepted = 1.0, False
@@ -111,7 +167,6 @@ def ascend(edges, start, mus, zs, fs, v, limit, num_steps, steps, changes, produ
             y[:] = x
             _add(y, -length, direction)
             new_value = _value_and_gradient(edges, start, mus, zs, fs, trial, limit, trial_gradient)
-            evaluations += 1
             # Sufficient descent; near the end, where values differ by rounding only, that of the slope instead
             # (the approximate condition of Hager and Zhang, 2005).
             flat = new_value <= value + 1e-14 * abs(value)
@@ -123,7 +178,7 @@ def ascend(edges, start, mus, zs, fs, v, limit, num_steps, steps, changes, produ
             length *= 0.5
         if not accepted:
             if used == 0:
-                return -value, used, evaluations, False
+                return -value, used, False
             used = 0
             continue
         direction *= -length
@@ -137,8 +192,8 @@ def ascend(edges, start, mus, zs, fs, v, limit, num_steps, steps, changes, produ
             products[k] = product
             used += 1
         elif size == 0.0:
-            return -value, used, evaluations, False
+            return -value, used, False
         x[:] = trial.reshape(-1)
         gradient[:, :] = trial_gradient
         value = new_value
-    return -value, used, evaluations, True
+    return -value, used, True
