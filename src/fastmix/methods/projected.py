@@ -140,7 +140,7 @@ def infer_projected(
     projected = _with_changes(reduction, projection.model)
     cheapest: Norm | None = "inf" if model.num_variables > _MANY_VARIABLES else None
     order = projection.model.structure.visit_order[0]
-    certificate = certify(projection.model, accuracy=0.01, order=order, norm=cheapest)
+    certificate = certify(projection.model, accuracy=0.01, criterion="dobrushin", order=order, norm=cheapest)
     run = sample(
         projected,
         num_chains=num_chains,
