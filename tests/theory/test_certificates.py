@@ -515,7 +515,10 @@ def test_certificates_do_not_depend_on_the_numbering() -> None:
         ({"accuracy": math.nan}, "accuracy must be a number above 0 and below 1, got nan"),
         ({"accuracy": "0.1"}, "accuracy must be a number above 0 and below 1, got '0.1'"),
         ({"accuracy": None}, "accuracy must be a number above 0 and below 1, got None"),
-        ({"accuracy": 0.1, "dependency": "l2"}, "dependency must be one of exact, sigmoid, range, l1, linf, got 'l2'"),
+        (
+            {"accuracy": 0.1, "dependency": "l2"},
+            "dependency must be one of exact, field, sigmoid, range, l1, linf, got 'l2'",
+        ),
         ({"accuracy": 0.1, "norm": "max"}, "norm must be one of spectral, inf, 1, frobenius, got 'max'"),
         ({"accuracy": 0.1, "schedule": "x"}, "schedule must be one of systematic, random, got 'x'"),
         ({"accuracy": 0.1, "max_sweeps": 0}, "max_sweeps must be a whole number of at least 1, got 0"),

@@ -211,7 +211,7 @@ def certify(
         models with few strong couplings among many weak ones. ``auto`` asks all that apply and returns the one with
         the fewest updates, Dobrushin's where none is certified; ``others`` holds what the rest said. Further names
         are those of :func:`fastmix.theory.criteria.register_criterion`.
-    dependency : {"exact", "sigmoid", "range", "l1", "linf"}
+    dependency : {"exact", "field", "sigmoid", "range", "l1", "linf"}
         Dependency on R, see :func:`fastmix.theory.edge_dependencies`.
     norm : {"spectral", "inf", "1", "frobenius"}, optional
         Norm for the theorem; without it the smallest.
@@ -533,7 +533,7 @@ def bias_after(
     schedule : {"systematic", "random"}
     order : int array (n,), optional
         Order of a systematic sweep, every variable once.
-    dependency : {"exact", "sigmoid", "range", "l1", "linf"}
+    dependency : {"exact", "field", "sigmoid", "range", "l1", "linf"}
         Dependency on R of a model.
 
     Returns
@@ -593,9 +593,8 @@ def safe_matrix(model: MarkovRandomField, dependency: Dependency) -> Any:
     """
     values = edge_dependencies(model, dependency=dependency)
     values += rounding_margins(model, dependency=dependency)
-    if (
-        dependency == "exact"
-    ):  # its margin is the wider one, so that weak dependencies may be known better from the formula
+    if dependency in ("exact", "field"):
+        # Their margin is the wider one, so that weak dependencies may be known better from the formula.
         formula = edge_dependencies(model, dependency="sigmoid")
         formula += rounding_margins(model, dependency="sigmoid")
         np.minimum(values, formula, out=values)
@@ -805,7 +804,11 @@ def _advice(certificate: Certificate, exhausted: bool) -> str:
             f"{end} {c.stats['num_iterated']} sweeps"
         )
     where = f" The strongest dependencies are those of variable {c.offending[0][0]}." if c.offending else ""
-    tighter: dict[str | None, str] = {"sigmoid": " dependency='exact' is tighter, for small degrees.", "exact": ""}
+    tighter: dict[str | None, str] = {
+        "sigmoid": " dependency='exact' is tighter, for small degrees.",
+        "exact": "",
+        "field": "",
+    }
     hint = tighter.get(c.dependency, " dependency='sigmoid' is tighter at no cost.")
     return (
         f"Not certified: {why}.{where}{hint} The way out is a nearby model that can be certified: "

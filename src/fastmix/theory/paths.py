@@ -117,11 +117,11 @@ class _Bounds:
         for vector in self._vectors:
             best = max(best, walks(*self._rows, s, vector, self._rounding))
         if self._own or len(self._vectors) == 1:
-            vector = self._perron(s)
-            if vector is not None:
-                best = max(best, walks(*self._rows, s, vector, self._rounding))
+            own = self._perron(s)
+            if own is not None:
+                best = max(best, walks(*self._rows, s, own, self._rounding))
                 if len(self._vectors) == 1:
-                    self._vectors.append(vector)
+                    self._vectors.append(own)
         return math.inf if best <= 0.0 else 1.0 / best * (1.0 + 4.0 * _EPS)
 
     def _perron(self, s: float) -> FloatArray | None:
