@@ -27,7 +27,7 @@ FloatArray = NDArray[np.float64]
 _EPS = float(np.finfo(np.float64).eps)
 _TOLERANCE = 0.05  # wanted excess of the exponent: five per cent of the constant
 _MAX_POINTS = 500
-_MAX_VISITS = 1.5e9  # entries that the bounds may visit, a few seconds
+_MAX_VISITS = 1.2e9  # entries that the bounds may visit, a few seconds
 _REFRESH_VISITS = 2e6  # matrices up to this many entries get a vector of their own at every point
 
 

@@ -17,7 +17,7 @@ from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
 from fastmix.theory import norms
 from fastmix.theory.dependency import edge_dependencies, rounding_margins, to_matrix
-from fastmix.theory.width import Ascent, Width, coupling_matrix, matrix_width
+from fastmix.theory.width import Ascent, Width, coupling_matrix, matrix_width, model_width
 
 __all__ = ["Split", "split_model"]
 
@@ -25,7 +25,7 @@ FloatArray = NDArray[np.float64]
 
 _STEPS = 40
 _PASSES = 4  # of the ascent behind the width, for every step
-_MAX_WORK = 3e9
+_MAX_WORK = 5e8  # numbers visited by all passes; larger models are not split
 _CUTS = (0.5, 0.7, 0.85, 0.95)  # quantiles of the dependencies at which the first split is tried
 
 
@@ -44,18 +44,15 @@ class Split:
         return self.width + self.norm
 
 
-def split_model(model: MarkovRandomField, *, whole: Width | None = None, clock: Clock = NO_LIMIT) -> Split:
-    """The best :class:`Split` found, at least as good as all to the width or nothing.
-
-    ``whole`` is the width of the model, where it is known.
-    """
+def split_model(model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Split:
+    """The best :class:`Split` found, at least as good as all to the width or nothing."""
     matrix, error = coupling_matrix(model)
     ranges = edge_dependencies(model, dependency="range").max(axis=1, initial=0.0)
     ranges = ranges + rounding_margins(model, dependency="range").max(axis=1, initial=0.0)
     problem = _Problem(model, matrix, error, ranges, clock)
     m = model.num_edges
-    whole = whole or matrix_width(matrix, clock=clock)
-    found = [Split(whole.value + 2.0 * error, 0.0, np.ones(m), whole.proof), problem.prove(np.zeros(m))]
+    whole = model_width(model, clock=clock)
+    found = [Split(whole.value, 0.0, np.ones(m), whole.proof), problem.prove(np.zeros(m))]
     if m and np.isfinite(ranges).all() and min(split.total for split in found) < 4.0:
         shares = problem.descend()
         if shares is not None:
@@ -96,7 +93,7 @@ class _Problem:
         matrix, m = self._matrix, self._model.num_edges
         passes = _STEPS * _PASSES * 16.0 * (matrix.nnz + 4.0 * matrix.shape[0])
         steps = int(min(_STEPS, _STEPS * _MAX_WORK / passes))
-        if steps < 4:
+        if steps < 15:
             return None
         best, best_shares = np.inf, None
         for cut in np.quantile(self._ranges, _CUTS):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +31,14 @@ IntArray = NDArray[np.int64]
 _EPS = float(np.finfo(np.float64).eps)
 _RANK = 8  # of the two factors of the dual; more change the fourth digit
 _DENSE = 3000  # up to this many coordinates the norm is proved by Cholesky factorisations
-_MAX_WORK = 4e9  # numbers visited by the ascent: a few seconds
+_MAX_WORK = 2e9  # numbers visited by the ascent: a few seconds
 _MAX_ASCENT = 400_000  # beyond so many coordinates no diagonal is sought
-_PROOF_WORK = 1e10  # and by the proof of the norm
+_PROOF_WORK = 2e9  # and by the proof of the norm
 _COLUMNS = 4  # random vectors of the proof
 _LEAST_PART = 1e-5  # of the top eigenvector in at least one of them: fails with a probability below 1e-20
-FAILURE_PROBABILITY = 1e-20
+
+# Widths of models that are still in use: several criteria ask for the same one.
+_KNOWN: WeakKeyDictionary[MarkovRandomField, Width] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,11 +75,16 @@ def model_width(model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Width:
     >>> round(model_width(model).value, 6)
     0.6
     """
+    if model in _KNOWN:
+        return _KNOWN[model]
     matrix, error = coupling_matrix(model)
     if not np.isfinite(matrix.data).all():
         return Width(math.inf, np.zeros(matrix.shape[0]), math.inf, "none")
     width = matrix_width(matrix, clock=clock)
-    return Width(width.value + 2.0 * error, width.diagonal, width.least, width.proof)
+    result = Width(width.value + 2.0 * error, width.diagonal, width.least, width.proof)
+    if not clock.past(0.5):
+        _KNOWN[model] = result
+    return result
 
 
 def coupling_matrix(model: MarkovRandomField) -> tuple[Any, float]:
@@ -144,18 +152,16 @@ def matrix_width(matrix: Any, *, clock: Clock = NO_LIMIT) -> Width:
         return Width(0.0, np.zeros(n), 0.0, "none")
     scale = best.value / 2.0
     scaled = matrix / scale
-    if _balanced(matrix):
-        return Width(best.value, best.diagonal, best.value, best.proof)
-    diagonal, least = np.zeros(n), 0.0
-    if n <= _MAX_ASCENT:
-        ascent = Ascent(scaled)
-        ascent.run(clock=clock)
-        diagonal, least = ascent.diagonal, ascent.value
+    if n > _MAX_ASCENT or _balanced(matrix):
+        return Width(best.value, best.diagonal, 0.0 if n > _MAX_ASCENT else best.value, best.proof)
+    ascent = Ascent(scaled)
+    ascent.run(clock=clock)
+    diagonal, least = ascent.diagonal, ascent.value
     best = Width(best.value, best.diagonal, min(least * scale, best.value), best.proof)
     if best.least >= 0.9995 * best.value:
         return best
     t, estimate = 1.0, norm_estimate(scaled, diagonal)
-    if n <= _MAX_ASCENT and estimate > 0.51 * least:
+    if n <= _DENSE and estimate > 0.51 * least:
         # Less can be better where the ascent has not settled, far from the strongest couplings.
         candidates = [(1.0, estimate), *((t, norm_estimate(scaled, t * diagonal)) for t in (0.5, 0.0))]
         t, estimate = min(candidates, key=lambda pair: pair[1])
@@ -278,7 +284,7 @@ def _norm_by_random_vectors(matrix: Any, diagonal: FloatArray, estimate: float, 
         part = _LEAST_PART - error / max(1.0, largest)
         if steps % 16 == 0 and part > 0.0:
             best = min(best, math.cosh(math.acosh(max(1.0, size * (1.0 + n * _EPS) / part)) / steps))
-            if best < 1.0 + 1e-3 or steps * cost > _PROOF_WORK or size > 1e200 or clock.past():
+            if best < 1.0 + 2e-3 or steps * cost > _PROOF_WORK or size > 1e200 or clock.past():
                 return estimate * best * (1.0 + 64.0 * _EPS)
         elif part <= 0.0:
             return estimate * min(best, row_sum)
