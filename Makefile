@@ -33,6 +33,7 @@ bench: $(BENCH_STAMP)
 	$(BIN)/python benchmarks/exact.py
 	$(BIN)/python benchmarks/projection.py --paper
 	$(BIN)/python benchmarks/sampling.py
+	$(BIN)/python benchmarks/several_states.py
 	$(BIN)/python benchmarks/cold_start.py
 	$(BIN)/python benchmarks/loopy_bp.py
 	$(BIN)/python benchmarks/divergences.py

@@ -16,7 +16,7 @@ from fastmix.io import read_evidence, read_model
 from fastmix.methods.comparison import Comparison
 from fastmix.methods.inference import METHODS
 
-SHOWN = [name for name in METHODS if name not in ("auto", "exact")]
+SHOWN = [name for name in METHODS if name not in ("auto", "exact", "perfect")]
 
 
 def main() -> int:

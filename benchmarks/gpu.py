@@ -28,10 +28,11 @@ for _name, _substitute in (("row_stack", "vstack"), ("in1d", "isin"), ("trapz", 
         setattr(np, _name, getattr(np, _substitute))
 
 from fastmix import infer
-from fastmix.chains import pattern_tables
-from fastmix.chains.cuda.gibbs import CudaGibbs, choose_group_size, cuda_available
+from fastmix.chains.cuda.chains import CudaChains
+from fastmix.chains.cuda.device import choose_group_size, cuda_available
 from fastmix.instances import ising_bipartite, ising_grid, potts_grid
 from fastmix.model import MarkovRandomField
+from fastmix.model import structure as structure_module
 
 FloatArray = NDArray[np.float64]
 
@@ -221,11 +222,11 @@ class two_colours:  # noqa: N801
         self.colours = (np.add.outer(np.arange(rows), np.arange(cols)) % 2).ravel()
 
     def __enter__(self) -> None:
-        self.kept = pattern_tables.colouring
-        pattern_tables.colouring = lambda n, edges: self.colours
+        self.kept = structure_module.coloring
+        structure_module.coloring = lambda n, edges: self.colours
 
     def __exit__(self, *_: object) -> None:
-        pattern_tables.colouring = self.kept
+        structure_module.coloring = self.kept
 
 
 # -- timing -----------------------------------------------------------------------------------------------------------
@@ -264,14 +265,14 @@ def compare(
 ) -> float:
     """Time sweeps without sums and with both kinds; check the marginals. The rate without sums is returned."""
     rates = {}
-    engine = CudaGibbs(model, num_chains=chains, seed=1, group_size=choose_group_size(model, chains))
+    engine = make_chains(model, chains, choose_group_size(model.structure, chains))
     if chains > 1:
         engine.set_states(random_states(model, chains))
     for what, mode in (("no sums", 0), ("Rao-Blackwell sums", 1), ("counts", 2)):
-        engine.mode = max(1, mode)
-        engine.advance(2 if bench.quick else min(BURN_IN, sweeps), collect=mode > 0)  # compiles as well
+        engine._mode = max(1, mode)
+        engine.sweep(2 if bench.quick else min(BURN_IN, sweeps), collect=mode > 0)  # compiles as well
         engine.take_sums()
-        seconds = device_seconds(lambda m=mode: engine.advance(sweeps, collect=m > 0), bench.repeat)
+        seconds = device_seconds(lambda m=mode: engine.sweep(sweeps, collect=m > 0), bench.repeat)
         rates[what] = float(model.num_variables) * chains * sweeps / statistics.median(seconds)
         line = Line(work, what, rates[what])
         if mode and exact is not None:
@@ -284,6 +285,12 @@ def compare(
                 line.floor = f"{rates[what] / floor:.0%} of {floor:.2g} ({because} an update)"
         bench.add(line)
     return rates["no sums"]
+
+
+def make_chains(model: MarkovRandomField, chains: int, group_size: int = 1) -> CudaChains:
+    made = CudaChains(model.structure, num_chains=chains, seed=1, group_size=group_size)
+    made.load(model.parameters)
+    return made
 
 
 def random_states(model: MarkovRandomField, chains: int) -> NDArray[np.uint8]:
@@ -300,7 +307,7 @@ def infer_once(model: MarkovRandomField) -> FloatArray:
     return _EXACT[model.content_hash]
 
 
-def judge(engine: CudaGibbs, exact: FloatArray, sweeps: int) -> tuple[str, bool]:
+def judge(engine: CudaChains, exact: FloatArray, sweeps: int) -> tuple[str, bool]:
     """The largest error of the marginals and its ratio to the standard error, over groups of chains."""
     sums = engine.take_sums()
     means = sums / (sweeps * engine.group_size)
@@ -315,10 +322,10 @@ def judge(engine: CudaGibbs, exact: FloatArray, sweeps: int) -> tuple[str, bool]
 def check_marginals(bench: Bench, work: str, model: MarkovRandomField, chains: int) -> None:
     """The same kernel on a model with exact marginals."""
     sweeps = 4 if bench.quick else 200
-    engine = CudaGibbs(model, num_chains=chains, seed=1, group_size=max(choose_group_size(model, chains), 4))
+    engine = make_chains(model, chains, max(choose_group_size(model.structure, chains), 4))
     engine.set_states(random_states(model, chains))
-    engine.advance(2 if bench.quick else BURN_IN, collect=False)
-    seconds = device_seconds(lambda: engine.advance(sweeps, collect=True), 1)
+    engine.sweep(2 if bench.quick else BURN_IN, collect=False)
+    seconds = device_seconds(lambda: engine.sweep(sweeps, collect=True), 1)
     text, right = judge(engine, infer_once(model), sweeps)
     rate = float(model.num_variables) * chains * sweeps / seconds[0]
     what = f"check, {model.num_variables:,} variables"
@@ -335,9 +342,9 @@ def check_copies(bench: Bench, work: str) -> None:
         np.tile(grid.num_states, copies), np.tile(grid.log_unary, copies), edges, np.tile(grid.log_pairwise, copies)
     )
     with two_colours(8 * copies, 8):
-        engine = CudaGibbs(model, num_chains=1, seed=1)
-    engine.advance(2 if bench.quick else BURN_IN, collect=False)
-    seconds = device_seconds(lambda: engine.advance(sweeps, collect=True), 1)
+        engine = make_chains(model, 1)
+    engine.sweep(2 if bench.quick else BURN_IN, collect=False)
+    seconds = device_seconds(lambda: engine.sweep(sweeps, collect=True), 1)
     means = (engine.take_sums()[:, 0] / sweeps).reshape(copies, -1).T
     error = means.std(axis=1, ddof=1) / np.sqrt(copies)
     off = np.abs(means.mean(axis=1) - infer_once(grid))
@@ -363,7 +370,7 @@ def run_thrml(bench: Bench, work: str, model: MarkovRandomField, chains: int, sw
         return None
     nodes = [SpinNode() for _ in range(model.num_variables)]
     edges = [(nodes[i], nodes[j]) for i, j in model.edges.tolist()]
-    colours = pattern_tables.colouring(model.num_variables, model.edges)
+    colours = structure_module.coloring(model.num_variables, model.edges)
     classes = [np.flatnonzero(colours == c) for c in (0, 1)]
     blocks = [Block([nodes[i] for i in members]) for members in classes]
     fields, couplings = model.log_unary[1::2], model.log_pairwise[::4]

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import gpu  # sets up NumPy for numba-cuda, so before anything that imports it
 
-from fastmix.chains.cuda.gibbs import cuda_available
+from fastmix.chains.cuda.device import cuda_available
 
 
 class Outcome:
@@ -33,7 +33,7 @@ class Outcome:
         self.seconds[name] = self.seconds.get(name, 0.0) + report.duration  # type: ignore[attr-defined]
 
 
-def run_tests(names: tuple[str, ...] = ("host", "kernels", "ladder", "messages", "pool", "device")) -> Outcome:
+def run_tests(names: tuple[str, ...] = ("host", "kernels", "ladder", "pool", "device")) -> Outcome:
     """The tests of the folder tests/chains/cuda on the device, without the settings of the project's own test run."""
     import pytest
 

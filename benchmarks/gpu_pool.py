@@ -17,7 +17,7 @@ import gpu  # sets up NumPy for numba-cuda, so before anything that imports it
 import numpy as np
 
 from fastmix import MarkovRandomField, project
-from fastmix.chains.cuda.gibbs import cuda_available
+from fastmix.chains.cuda.device import cuda_available
 from fastmix.instances import ising_grid
 from fastmix.projection import FixedStep, Objective, ReversedKL
 from fastmix.projection.reversed_kl import PoolObjective

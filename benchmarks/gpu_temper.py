@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import gpu  # noqa: F401  sets up NumPy for numba-cuda, so before anything that imports it
 
 from fastmix import infer, temper
-from fastmix.chains.cuda.gibbs import cuda_available
+from fastmix.chains.cuda.device import cuda_available
 from fastmix.instances import ising_grid, potts_grid
 from fastmix.methods.comparison import marginal_errors
 
@@ -33,6 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10.0, metavar="S", help="of every run (default 10)")
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="of the CPU (default 2)")
+    parser.add_argument("--backend", choices=("cpu", "cuda"), help="only this one (default both)")
     options = parser.parse_args()
     usable, text = cuda_available()
     if not usable:
@@ -42,7 +43,7 @@ def main() -> int:
     print(f"{'':34}{'':6}{'rungs':>6}{'ladders':>8}{'updates/s':>11}{'trips/s':>10}{'mean':>9}{'largest':>9}  status")
     for name, model in MODELS.items():
         exact = infer(model, method="exact")
-        for backend in ("cpu", "cuda"):
+        for backend in (options.backend,) if options.backend else ("cpu", "cuda"):
             run = {"seed": 1, "num_threads": options.threads, "backend": backend}
             temper(model, time_limit=2.0, **run)  # compiles
             result = temper(model, time_limit=options.seconds, **run)

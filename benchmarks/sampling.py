@@ -32,8 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix import MarkovRandomField, infer
-from fastmix.chains.gibbs import Gibbs
-from fastmix.graphs import colouring
+from fastmix.chains.cpu import CpuChains
+from fastmix.graphs import coloring
 from fastmix.instances import ising_bipartite, ising_grid, potts_grid
 from fastmix.model.reduce import reduce_model
 
@@ -145,13 +145,13 @@ def run_large(options: argparse.Namespace) -> bool:
 
 def compare_threads(model: MarkovRandomField, num_sweeps: int, repeat: int) -> bool:
     """Wall clock of two threads beside one, in pairs of short calls: what slows the machine slows both of a pair."""
-    engines = [Gibbs(model, num_chains=1, seed=1, num_threads=count) for count in (1, 2)]
+    engines = [make_chains(model, 1, num_threads=count) for count in (1, 2)]
     walls: list[list[float]] = [[], []]
     cpu = [0.0, 0.0]
     for k in range(repeat + 1):
         for t, engine in enumerate(engines):
             start, begin = time.process_time(), time.perf_counter()
-            engine.advance(num_sweeps, collect=True)
+            engine.sweep(num_sweeps, collect=True)
             if k:  # the first call starts the threads
                 walls[t].append(time.perf_counter() - begin)
                 cpu[t] += time.process_time() - start
@@ -186,6 +186,12 @@ CASES: dict[str, Callable[[argparse.Namespace], bool]] = {
 # -- the samplers: run() is timed, answer() gives marginals and their standard errors ---------------------------------
 
 
+def make_chains(model: MarkovRandomField, num_chains: int, *, num_threads: int = 1) -> CpuChains:
+    chains = CpuChains(model.structure, num_chains=num_chains, seed=1, num_threads=num_threads)
+    chains.load(model.parameters)
+    return chains
+
+
 class Fastmix:
     """Chains of fastmix that go on from call to call."""
 
@@ -201,11 +207,11 @@ class Fastmix:
         self.name = "fastmix" if collect else "fastmix, no sums"
         self.collect = collect
         self.num_sweeps, self.pieces = num_sweeps, pieces or (PIECES if num_chains == 1 else 1)
-        self.engine = Gibbs(model, num_chains=num_chains, seed=1, num_threads=1)
+        self.engine = make_chains(model, num_chains)
         rng = np.random.default_rng(0)
         shape = num_chains, model.num_variables
         self.engine.set_states(np.floor(rng.random(shape) * model.num_states).astype(np.int64))
-        self.engine.advance(BURN_IN, collect=False)  # compiles as well
+        self.engine.sweep(BURN_IN)  # compiles as well
         self.means: list[FloatArray] = []
 
     def prepare(self) -> None: ...
@@ -214,10 +220,10 @@ class Fastmix:
 
     def run(self) -> None:
         if not self.collect:
-            self.engine.advance(self.num_sweeps, collect=False)
+            self.engine.sweep(self.num_sweeps)
             return
         for sweeps in split(self.num_sweeps, self.pieces):
-            self.engine.advance(sweeps, collect=True)
+            self.engine.sweep(sweeps, collect=True)
             self.means.append(self.engine.take_sums() / sweeps)
 
     def answer(self) -> tuple[FloatArray, FloatArray] | None:
@@ -309,7 +315,7 @@ class Thrml:
         fields, couplings = ising_parameters(model)
         nodes = [SpinNode() for _ in range(model.num_variables)]
         edges = [(nodes[i], nodes[j]) for i, j in model.edges.tolist()]
-        colours = colouring(model.num_variables, model.edges)
+        colours = coloring(model.num_variables, model.edges)
         assert colours.max() == 1
         self.classes = [np.flatnonzero(colours == c) for c in (0, 1)]
         blocks = [Block([nodes[i] for i in members]) for members in self.classes]
@@ -468,17 +474,17 @@ def check_copies(what: str, model: MarkovRandomField, copies: int, chains: int, 
 
 def traced_bytes(model: MarkovRandomField) -> tuple[float, float]:
     """Bytes a variable that an engine and the adjacency it makes hold, and the most while it is being made."""
-    Gibbs(ising_grid(250, 250, coupling_max=1.0, seed=0), num_chains=1, seed=0)  # imports what large models need
+    make_chains(ising_grid(250, 250, coupling_max=1.0, seed=0), 1)  # imports what large models need
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    engine = Gibbs(model, num_chains=1, seed=0, num_threads=1)
+    engine = make_chains(model, 1)
     held, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert engine.num_chains == 1
     return (held - before) / model.num_variables, (peak - before) / model.num_variables
 
 
-def array_bytes(engine: Gibbs) -> int:
+def array_bytes(engine: CpuChains) -> int:
     """Bytes of all the arrays that an engine holds, other than those of the model."""
     arrays: dict[int, NDArray[Any]] = {}
     pending: list[Any] = [value for name, value in vars(engine).items() if name != "model"]

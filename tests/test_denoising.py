@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastmix import _memory
+from fastmix import Progress, _memory
+from fastmix.chains import annealing as annealing_module
+from fastmix.chains.annealing import systematic
 from fastmix.denoising import (
     METHODS,
     add_noise,
@@ -19,7 +21,6 @@ from fastmix.denoising import (
     parse_size,
     write_comparison,
 )
-from fastmix.denoising import annealing as annealing_module
 from fastmix.denoising.images import resize
 from fastmix.denoising.posterior import as_grey
 from fastmix.errors import FormatError, ResourceError, UnfitMethodError
@@ -149,15 +150,19 @@ def test_same_seed_same_picture_whatever_the_threads() -> None:
     two = denoise(half(), seed=3, num_threads=2)
     np.testing.assert_array_equal(one.marginals, two.marginals)
     drawn = denoise(half(), num_chains=2)
-    np.testing.assert_array_equal(denoise(half(), num_chains=2, seed=drawn.seed).marginals, drawn.marginals)
+    np.testing.assert_array_equal(
+        denoise(half(), num_chains=2, seed=drawn.provenance["seed"]).marginals, drawn.marginals
+    )
 
 
 def test_progress_rises_to_one() -> None:
     for method in ("annealed", "gibbs"):
-        seen: list[float] = []
-        denoise(half(), method=method, num_sweeps=50, seed=0, progress=seen.append)
-        assert seen == sorted(seen)
-        assert seen[-1] == pytest.approx(1.0)
+        told: list[Progress] = []
+        denoise(half(), method=method, num_sweeps=50, seed=0, progress=told.append)
+        done = [report.done for report in told]
+        assert done == sorted(done)
+        assert done[-1] == told[-1].total
+        assert {(report.unit, report.what) for report in told} == {("sweeps", method)}
 
 
 # -- annealing ------------------------------------------------------------------------------------------------------
@@ -185,21 +190,23 @@ def test_a_sabotaged_annealing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> No
         return float(np.abs(result.node_marginals - exact).max())
 
     good = error()
-    resample = annealing_module._resample
-    monkeypatch.setattr(annealing_module, "_resample", lambda w, rng: resample((1 / w) / (1 / w).sum(1)[:, None], rng))
+    monkeypatch.setattr(annealing_module, "systematic", lambda log_weights, rng: systematic(-log_weights, rng))
     assert good < 0.06
     assert error() > 2 * good
 
 
 def test_resampling_keeps_shares() -> None:
     weights = np.array([[0.5, 0.25, 0.25, 0.0], [0.1, 0.2, 0.3, 0.4]])
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(weights) + np.array([[3.0], [1000.0]])
     counts = np.zeros((2, 4))
     rng = np.random.default_rng(0)
     for _ in range(4000):
-        chosen = annealing_module._resample(weights, rng)
+        chosen, log_means = systematic(log_weights, rng)
         counts[0] += np.bincount(chosen[0], minlength=4)
         counts[1] += np.bincount(chosen[1] - 4, minlength=4)
         assert sorted(chosen[0].tolist()) == [0, 0, 1, 2]
+        np.testing.assert_allclose(log_means, np.log(0.25) + np.array([3.0, 1000.0]))
     # A count is floor or ceil of the share: standard deviation of a mean at most 0.5 / sqrt(4000), six of them.
     np.testing.assert_allclose(counts / 4000, 4 * weights, atol=6 * 0.5 / np.sqrt(4000))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fastmix
-from fastmix import InferenceResult, MarkovRandomField, Status, infer
+from fastmix import DrawResult, InferenceResult, MarkovRandomField, Status, draw_exact, infer
 from fastmix.exact import enumerate_model
 from fastmix.results import jsonable, provenance
 
@@ -126,7 +126,7 @@ def test_evidence_by_name_is_in_the_provenance(model: MarkovRandomField) -> None
     result = infer(model, evidence={"b": np.int64(2)})
     assert result.marginal("b").tolist() == [0.0, 0.0, 1.0]
     options = json.loads(json.dumps(result.to_dict()))["provenance"]["options"]
-    assert options == {"evidence": {"b": 2}, "memory_limit": None}
+    assert options == {"evidence": {"b": 2}, "memory_limit": None, "time_limit": None, "backend": "cpu"}
 
 
 # -- provenance and JSON --------------------------------------------------------------------------------------------
@@ -172,3 +172,33 @@ def test_jsonable(value: Any, plain: Any) -> None:
     assert result == plain
     assert type(result) is type(plain) or isinstance(value, Status)
     json.dumps(result, allow_nan=False)
+
+
+def test_frequencies_of_draws():
+    model = MarkovRandomField.from_tables(
+        [np.zeros(2), np.zeros(3), np.zeros(2)], [(0, 1), (1, 2)], [np.zeros((2, 3)), np.zeros((3, 2))]
+    )
+    states = np.random.default_rng(0).integers([2, 3, 2], size=(500, 3))
+    mean, error = DrawResult.frequencies(model, states)
+    naive = np.concatenate([[(states[:, i] == s).mean() for s in range(k)] for i, k in enumerate((2, 3, 2))])
+    np.testing.assert_allclose(mean, naive)
+    np.testing.assert_allclose(error, np.sqrt(naive * (1 - naive) / 500))
+    pairs = [
+        ((states[:, i] == a) & (states[:, j] == b)).mean()
+        for i, j in ((0, 1), (1, 2))
+        for a in range((2, 3)[i])
+        for b in range((0, 3, 2)[j])
+    ]
+    np.testing.assert_allclose(DrawResult.pair_frequencies(model, states), pairs)
+
+
+def test_draws_are_a_result_and_an_array():
+    model = MarkovRandomField.ising([(0, 1)], coupling=0.5)
+    result = draw_exact(model, num_draws=7)
+    again = draw_exact(model, num_draws=7, seed=result.provenance["seed"])
+    assert np.array_equal(result, again.states)
+    assert (len(result), result.shape, result[0].shape, result.T.shape) == (7, (7, 2), (2,), (2, 7))
+    assert result.to_dict()["provenance"]["options"]["num_draws"] == 7
+    assert repr(result).startswith("DrawResult(7 draws")
+    with pytest.raises(AttributeError, match="no attribute 'magic'"):
+        result.magic  # noqa: B018

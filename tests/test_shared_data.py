@@ -67,7 +67,7 @@ def test_projected_sampling_claims_no_errors_for_the_model(folder: Path, name: s
     path = folder / f"{name}.uai"
     model = read_model(path)
     evidence = read_evidence(f"{path}.evid", model.num_states)
-    result = infer(model, method="projected", evidence=evidence, num_sweeps=2000, seed=1)
+    result = infer(model, method="projected", divergence="euclidean", evidence=evidence, num_sweeps=20_000, seed=1)
     assert isinstance(result, ProjectedResult)
     error = np.abs(result.node_marginals - np.concatenate(read_mar(f"{path}.MAR"))).max()
     assert result.status == "ok"

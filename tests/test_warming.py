@@ -20,8 +20,9 @@ def two_parts(monkeypatch):
 
 
 def test_parts_are_named_and_timed(two_parts):
-    named: list[str] = []
-    result = fastmix.warm_up(progress=named.append)
+    told: list[fastmix.Progress] = []
+    result = fastmix.warm_up(progress=told.append)
+    named = [report.what for report in told]
     assert named == list(result.parts) == ["exact", "gibbs"]
     assert set(result.parts.values()) == {0.0}
     assert result.stats["compile_seconds"] == 0.0
@@ -43,4 +44,5 @@ def test_nothing_is_left_to_compile():
     potts = fastmix.instances.potts_grid(4, 4, num_states=4, coupling_max=1.0, attractive=True, seed=1)
     for method in fastmix.methods.inference.METHODS:
         for case in (model, potts):
-            assert fastmix.infer(case, method=method).stats["compile_seconds"] == 0.0, method
+            if fastmix.methods.base.find_method(method)().fits(case) is None:
+                assert fastmix.infer(case, method=method).stats["compile_seconds"] == 0.0, method

@@ -24,7 +24,7 @@ KEPT_IN = "FASTMIX_PLAIN_RESULTS"  # names the file for the results of the proce
 # Modules with a function plain_results: nested lists, whose numbers may differ by this much (whole numbers not at all).
 MODULES = {
     "exact/test_exact": 1e-12,
-    "chains/test_gibbs": 4 * 2.0**-24,
+    "chains/test_cpu": 4 * 2.0**-24,
     "methods/test_perfect": 0.0,
     "methods/test_swendsen_wang": 1e-12,
     "methods/tempering/test_ladder": 1e-5,

@@ -3,88 +3,43 @@
 Names are loaded when they are first used: a program that only samples does not wait for the rest.
 """
 
+# ruff: noqa: F401, I001
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+# fmt: off
+if TYPE_CHECKING:  # for the type checker, which cannot read the table below
+    from fastmix._clock import Progress
     from fastmix.errors import (
-        FastmixError as FastmixError,
+        BadFileError, FastmixError, FormatError, Interrupted, ModelError, NotConvergedError, ResourceError,
+        UnfitMethodError,
     )
-    from fastmix.errors import (
-        FormatError as FormatError,
-    )
-    from fastmix.errors import (
-        ModelError as ModelError,
-    )
-    from fastmix.errors import (
-        NotConvergedError as NotConvergedError,
-    )
-    from fastmix.errors import (
-        ResourceError as ResourceError,
-    )
-    from fastmix.errors import (
-        UnfitMethodError as UnfitMethodError,
-    )
-    from fastmix.exact import draw_exact as draw_exact
-    from fastmix.methods.comparison import Comparison as Comparison
-    from fastmix.methods.comparison import compare as compare
-    from fastmix.methods.inference import infer as infer
-    from fastmix.methods.loopy_bp import LoopyBPResult as LoopyBPResult
-    from fastmix.methods.loopy_bp import loopy_bp as loopy_bp
-    from fastmix.methods.mean_field import MeanFieldResult as MeanFieldResult
-    from fastmix.methods.mean_field import mean_field as mean_field
-    from fastmix.methods.perfect import PerfectSamples as PerfectSamples
-    from fastmix.methods.perfect import perfect_sample as perfect_sample
-    from fastmix.methods.sampler import SampleResult as SampleResult
-    from fastmix.methods.sampler import sample as sample
-    from fastmix.methods.tempering import TemperResult as TemperResult
-    from fastmix.methods.tempering import temper as temper
-    from fastmix.model import MarkovRandomField as MarkovRandomField
+    from fastmix.exact import draw_exact
+    from fastmix.methods.annealed import Annealed, AnnealedResult, anneal
+    from fastmix.methods.auto import Auto
+    from fastmix.methods.base import Context, Method, register
+    from fastmix.methods.comparison import Comparison, compare
+    from fastmix.methods.exact import Exact
+    from fastmix.methods.inference import infer
+    from fastmix.methods.loopy_bp import LoopyBP, LoopyBPResult, loopy_bp
+    from fastmix.methods.mean_field import MeanField, MeanFieldResult, mean_field
+    from fastmix.methods.perfect import Perfect, PerfectSamples, perfect_sample
+    from fastmix.methods.projected import Projected, ProjectedResult
+    from fastmix.methods.sampler import Gibbs, SampleResult, SwendsenWang, sample
+    from fastmix.methods.tempering import TemperResult, Tempered, temper
+    from fastmix.model import MarkovRandomField
     from fastmix.projection import (
-        KL as KL,
+        KL, PAPER_STEP, DecreasingStep, Divergence, Euclidean, FixedStep, LineSearch, Objective, PaperDual,
+        PiecewiseKL, ProjectionResult, ReversedKL, StepRule, project,
     )
-    from fastmix.projection import (
-        PAPER_STEP as PAPER_STEP,
-    )
-    from fastmix.projection import (
-        DecreasingStep as DecreasingStep,
-    )
-    from fastmix.projection import (
-        Divergence as Divergence,
-    )
-    from fastmix.projection import (
-        Euclidean as Euclidean,
-    )
-    from fastmix.projection import (
-        FixedStep as FixedStep,
-    )
-    from fastmix.projection import (
-        LineSearch as LineSearch,
-    )
-    from fastmix.projection import (
-        PaperDual as PaperDual,
-    )
-    from fastmix.projection import (
-        PiecewiseKL as PiecewiseKL,
-    )
-    from fastmix.projection import (
-        ProjectionResult as ProjectionResult,
-    )
-    from fastmix.projection import (
-        ReversedKL as ReversedKL,
-    )
-    from fastmix.projection import (
-        project as project,
-    )
-    from fastmix.results import InferenceResult as InferenceResult
-    from fastmix.results import Status as Status
-    from fastmix.theory.certificates import Certificate as Certificate
-    from fastmix.theory.certificates import certify as certify
-    from fastmix.theory.dependency import dependency_matrix as dependency_matrix
-    from fastmix.warming import WarmUpResult as WarmUpResult
-    from fastmix.warming import warm_up as warm_up
+    from fastmix.results import DrawResult, InferenceResult, Status
+    from fastmix.theory.certificates import Certificate, certify
+    from fastmix.theory.dependency import dependency_matrix
+    from fastmix.theory.intervals import Intervals
+    from fastmix.warming import WarmUpResult, warm_up
+# fmt: on
 
 __version__ = "0.1.0"
 
@@ -92,21 +47,29 @@ __version__ = "0.1.0"
 _HOMES = {
     name: home
     for home, names in {
-        "errors": "FastmixError FormatError ModelError NotConvergedError ResourceError UnfitMethodError",
+        "_clock": "Progress",
+        "errors": "BadFileError FastmixError FormatError Interrupted ModelError NotConvergedError "
+        "ResourceError UnfitMethodError",
         "exact": "draw_exact",
+        "methods.annealed": "Annealed AnnealedResult anneal",
+        "methods.auto": "Auto",
+        "methods.base": "Context Method register",
         "methods.comparison": "Comparison compare",
+        "methods.exact": "Exact",
         "methods.inference": "infer",
-        "methods.loopy_bp": "LoopyBPResult loopy_bp",
-        "methods.mean_field": "MeanFieldResult mean_field",
-        "methods.perfect": "PerfectSamples perfect_sample",
-        "methods.sampler": "SampleResult sample",
-        "methods.tempering": "TemperResult temper",
+        "methods.loopy_bp": "LoopyBP LoopyBPResult loopy_bp",
+        "methods.mean_field": "MeanField MeanFieldResult mean_field",
+        "methods.perfect": "Perfect PerfectSamples perfect_sample",
+        "methods.projected": "Projected ProjectedResult",
+        "methods.sampler": "Gibbs SampleResult SwendsenWang sample",
+        "methods.tempering": "TemperResult Tempered temper",
         "model": "MarkovRandomField",
-        "projection": "KL PAPER_STEP DecreasingStep Divergence Euclidean FixedStep LineSearch PaperDual PiecewiseKL "
-        "ProjectionResult ReversedKL project",
-        "results": "InferenceResult Status",
+        "projection": "KL PAPER_STEP DecreasingStep Divergence Euclidean FixedStep LineSearch Objective PaperDual "
+        "PiecewiseKL ProjectionResult ReversedKL StepRule project",
+        "results": "DrawResult InferenceResult Status",
         "theory.certificates": "Certificate certify",
         "theory.dependency": "dependency_matrix",
+        "theory.intervals": "Intervals",
         "warming": "WarmUpResult warm_up",
     }.items()
     for name in names.split()

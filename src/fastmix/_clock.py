@@ -1,16 +1,26 @@
-"""The one clock of a call: what is used and left of its time limit, compiling not counted."""
+"""The one clock of a call: its time limit, compiling not counted, and what it tells while it runs."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from fastmix._checks import check_seconds
+from fastmix.errors import printable
 
-__all__ = ["NO_LIMIT", "Clock", "OutOfTimeError", "compiling"]
+__all__ = [
+    "NO_LIMIT", "Clock", "OutOfTimeError", "Progress", "Report", "bar_shown", "compiling", "is_compiling", "listening",
+]  # fmt: skip
+
+_LEAST = 1e-3  # seconds
+_PATIENCE = 2.0  # seconds before a bar appears
+_LEAST_COLUMNS = 80  # of a terminal: with fewer, or none (COLUMNS=0), rich would cut the line
 
 
 class OutOfTimeError(Exception):
@@ -28,6 +38,10 @@ class _Compiled:
     def seconds(self, now: float) -> float:
         with self._lock:
             return self._total + (now - self._since if self._active else 0.0)
+
+    @property
+    def active(self) -> bool:
+        return self._active > 0
 
     def change(self, by: int) -> None:
         with self._lock:
@@ -50,13 +64,140 @@ def compiling() -> Iterator[None]:
         _COMPILED.change(-1)
 
 
+def is_compiling() -> bool:
+    """Whether some thread of this process is compiling."""
+    return _COMPILED.active
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a call has come.
+
+    Attributes
+    ----------
+    done : int
+    total : int or None
+        What ``done`` will be in the end, where that is known.
+    unit : str
+        Of both: ``sweeps``, ``iterations``, ``starts``, ``draws``, ``methods``, ``parts`` or ``rows``.
+    per_second : float
+        Updates of single variables per second for samplers, otherwise units per second.
+    seconds : float
+        Since the call began.
+    what : str
+        What is being done, such as the name of the method.
+    """
+
+    done: int
+    total: int | None
+    unit: str
+    per_second: float
+    seconds: float
+    what: str
+
+    @property
+    def seconds_left(self) -> float | None:
+        """An estimate, by the speed so far; None where nothing is known."""
+        each = self.per_second
+        if self.unit == "sweeps":  # whose speed is that of updates
+            each = self.done / self.seconds if self.seconds else 0.0
+        return None if self.total is None or not each else (self.total - self.done) / each
+
+    def __str__(self) -> str:
+        of = "" if self.total is None else f" of {self.total:,}"
+        left, speed = "", f", {self.per_second:.3g} updates/s" if self.unit == "sweeps" else ""
+        if (seconds := self.seconds_left) is not None:
+            left = f", {seconds:.0f} s left" if seconds < 120.0 else f", {seconds / 60.0:.1f} min left"
+        return f"{self.what}: {self.done:,}{of} {self.unit}{speed}{left}"
+
+
+Listener = Callable[[Progress], None]
+Report = Literal["auto"] | Listener | None  # what users may ask for
+
+
+def bar_shown() -> bool:
+    """Whether somebody watches stderr: a terminal, or a notebook."""
+    return "ipykernel" in sys.modules or bool(sys.stderr is not None and sys.stderr.isatty())
+
+
+@contextlib.contextmanager
+def listening(progress: Report, what: str) -> Iterator[Listener | None]:
+    """Whom to tell, from what a user asked for: ``auto`` is a bar once the call has lasted two seconds."""
+    if progress is not None and progress != "auto" and not callable(progress):
+        raise ValueError(f"progress must be 'auto', None or a function of a Progress, got {progress!r}")
+    if progress != "auto":
+        yield progress
+    elif not bar_shown():
+        yield None
+    else:
+        bar = _Bar(what)
+        try:
+            yield bar
+        finally:
+            bar.close()
+
+
+class _Bar:
+    """A bar on stderr that appears after a while, from a thread of its own: not every loop reports."""
+
+    def __init__(self, what: str) -> None:
+        self._text = printable(what)
+        self._latest: tuple[int, int | None] = 0, None
+        self._lock = threading.Lock()
+        self._display: Any = None
+        self._timer = threading.Timer(_PATIENCE, self._show)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def __call__(self, progress: Progress) -> None:
+        self._text, self._latest = printable(str(progress)), (progress.done, progress.total)
+        if self._display is not None:
+            self._update()
+
+    def close(self) -> None:
+        """Take the bar away."""
+        self._timer.cancel()
+        with self._lock:
+            if self._display is not None:
+                self._display.stop()
+            self._timer = None  # type: ignore[assignment]  # closed: a timer that has fired already shows nothing
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn
+        from rich.progress import Progress as Display
+
+        with self._lock:
+            if self._timer is None:
+                return
+            console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+            console.width = max(console.width, _LEAST_COLUMNS)
+            text = TextColumn("{task.description}", markup=False)
+            display = Display(SpinnerColumn(), text, BarColumn(20), console=console, transient=True)
+            display.add_task(self._text, total=None)
+            display.start()
+            self._display = display
+            self._update()
+
+    def _update(self) -> None:
+        done, total = self._latest
+        self._display.update(self._display.task_ids[0], description=self._text, completed=done, total=total)
+
+
 class Clock:
-    """Time since a call began, and the limit on it.
+    """Time since a call began, the limit on it, and whom to tell how far it has come.
 
     Parameters
     ----------
     limit : float, optional
         Seconds, compiling not included; no limit by default.
+    default : float, optional
+        The limit of callers who gave none. ``asked`` remembers what they gave: only a limit that was asked for is a
+        plan to be filled.
+    listener : callable, optional
+        Called with a :class:`fastmix.Progress` by :meth:`report`.
+    what : str
+        Name of the work.
 
     Examples
     --------
@@ -65,8 +206,17 @@ class Clock:
     (False, True, inf)
     """
 
-    def __init__(self, limit: float | None = None) -> None:
-        self.limit = check_seconds(limit)
+    def __init__(
+        self,
+        limit: float | None = None,
+        *,
+        default: float | None = None,
+        listener: Listener | None = None,
+        what: str = "",
+    ) -> None:
+        self.asked = check_seconds(limit)
+        self.limit = default if self.asked is None else self.asked
+        self._listener, self._what = listener, what
         self._begin = time.perf_counter()
         self._before = _COMPILED.seconds(self._begin)
 
@@ -98,18 +248,25 @@ class Clock:
 
     def part(self, share: float) -> Clock:
         """A clock that ends when a share of what is left of this one is used up."""
-        part = Clock()
+        part = Clock(listener=self._listener, what=self._what)
         part.limit = None if self.limit is None else share * self.left()
+        part.asked = None if self.asked is None else part.limit
         return part
 
     def rest(self, share: float = 1.0) -> float | None:
         """The limit of a call to make now, more than 0: an answer must come even when the time is over."""
         return None if self.limit is None else max(_LEAST, share * self.left())
 
+    def report(self, done: int, total: int | None, unit: str, *, per_second: float | None = None) -> None:
+        """Tell whoever listens how far the work has come."""
+        if self._listener is not None:
+            seconds = self.seconds()
+            speed = done / seconds if per_second is None else per_second
+            self._listener(Progress(done, total, unit, speed, seconds, self._what))
+
     def stats(self) -> dict[str, float]:
         """What a result says about its time: ``seconds``, and ``compile_seconds`` among them."""
         return {"seconds": self.seconds(), "compile_seconds": self.compile_seconds()}
 
 
-_LEAST = 1e-3  # seconds
 NO_LIMIT = Clock()

@@ -9,6 +9,7 @@ __all__ = [
     "BadFileError",
     "FastmixError",
     "FormatError",
+    "Interrupted",
     "ModelError",
     "NotConvergedError",
     "ResourceError",
@@ -86,5 +87,20 @@ class NotConvergedError(FastmixError, RuntimeError):
     """
 
     def __init__(self, message: str, result: Any = None) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class Interrupted(KeyboardInterrupt):  # no error: the user's wish
+    """Ctrl-C ended a run; a loop over models stops, and what there was is not lost.
+
+    Attributes
+    ----------
+    result : object
+        The result so far, of the type the call would have returned, with the status ``interrupted``; None where
+        there was nothing to report yet.
+    """
+
+    def __init__(self, message: str = "interrupted", result: Any = None) -> None:
         super().__init__(message)
         self.result = result

@@ -1,8 +1,8 @@
 """Random models: the paper's Ising and Potts grids and random graphs, and others of the same kind.
 
-Every function takes a ``seed`` and gives the same model for the same arguments. Fields are drawn before
-couplings, and both are scaled uniform numbers, so a sweep over ``coupling_max`` at one seed keeps the graph, the
-fields and the pattern of the couplings, and changes their strength alone.
+Every function takes a ``seed`` and gives the same model for the same arguments. Fields are drawn before couplings, and
+both are scaled uniform numbers, so a sweep over ``coupling_max`` at one seed keeps the graph, the fields and the
+pattern of the couplings, and changes their strength alone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def ising_grid(
     torus: bool = False,
     seed: int,
 ) -> MarkovRandomField:
-    """An Ising model on a four-neighbour grid with uniform random fields and couplings.
+    """An Ising model on a four-neighbor grid with uniform random fields and couplings.
 
     Parameters
     ----------
@@ -59,11 +59,6 @@ def ising_grid(
     seed : int
         Seed of the generator, at least 0.
 
-    Returns
-    -------
-    MarkovRandomField
-        ``rows * cols`` variables of 2 states.
-
     Raises
     ------
     ValueError
@@ -79,14 +74,11 @@ def ising_grid(
     >>> ising_grid(16, 16, coupling_max=1.5, attractive=True, seed=0)
     MarkovRandomField(256 variables of 2 states, 480 edges)
     >>> model = ising_grid(2, 2, coupling_max=1.5, seed=0)
-    >>> model == ising_grid(2, 2, coupling_max=1.5, seed=0)
-    True
-    >>> bool(abs(model.log_pairwise).max() <= 1.5)
-    True
+    >>> model == ising_grid(2, 2, coupling_max=1.5, seed=0), bool(abs(model.log_pairwise).max() <= 1.5)
+    (True, True)
     """
     r, c = check_count("rows", rows, least=1), check_count("cols", cols, least=1)
-    edges = graphs.grid_edges(r, c, torus=torus)
-    return _random_ising(edges, r * c, coupling_max, attractive, field_max, seed)
+    return _random_model(graphs.grid_edges(r, c, torus=torus), r * c, None, coupling_max, attractive, field_max, seed)
 
 
 def potts_grid(
@@ -100,26 +92,16 @@ def potts_grid(
     torus: bool = False,
     seed: int,
 ) -> MarkovRandomField:
-    """A Potts model on a four-neighbour grid with uniform random unaries and couplings.
+    """A Potts model on a four-neighbor grid with uniform random unaries and couplings.
 
     Parameters
     ----------
     rows, cols, coupling_max, attractive, torus, seed
-        As for :func:`ising_grid`; J is the log-weight of equal neighbours.
+        As for :func:`ising_grid`, errors too; J is the log-weight of equal neighbors.
     num_states : int
         States of every variable, at least 1.
     field_max : float
         The log-potential of each state of each variable is uniform on [-field_max, field_max].
-
-    Returns
-    -------
-    MarkovRandomField
-        ``rows * cols`` variables of ``num_states`` states.
-
-    Raises
-    ------
-    ValueError
-        As for :func:`ising_grid`, and if ``num_states`` is below 1.
 
     Notes
     -----
@@ -132,13 +114,8 @@ def potts_grid(
     MarkovRandomField(64 variables of 3 states, 112 edges)
     """
     r, c = check_count("rows", rows, least=1), check_count("cols", cols, least=1)
-    states = check_count("num_states", num_states, least=1)
-    edges = graphs.grid_edges(r, c, torus=torus)
-    check_model_memory(r * c, r * c * states, len(edges), len(edges) * states**2)
-    rng = _generator(seed)
-    fields = _uniform(rng, (r * c, states), "field_max", field_max)
-    couplings = _uniform(rng, (len(edges),), "coupling_max", coupling_max, positive=attractive)
-    return MarkovRandomField.potts(edges, couplings, states, fields)
+    states, edges = check_count("num_states", num_states, least=1), graphs.grid_edges(r, c, torus=torus)
+    return _random_model(edges, r * c, states, coupling_max, attractive, field_max, seed)
 
 
 def ising_random(
@@ -150,7 +127,7 @@ def ising_random(
     field_max: float = 1.0,
     seed: int,
 ) -> MarkovRandomField:
-    """An Ising model on an Erdős–Rényi graph with uniform random fields and couplings.
+    """An Ising model on an Erdős–Rényi graph with uniform random fields and couplings; some may have no edge.
 
     Parameters
     ----------
@@ -159,17 +136,7 @@ def ising_random(
     edge_probability : float
         Probability of each of the n (n - 1) / 2 edges, from 0 to 1.
     coupling_max, attractive, field_max, seed
-        As for :func:`ising_grid`.
-
-    Returns
-    -------
-    MarkovRandomField
-        ``num_variables`` variables of 2 states; some may have no edge.
-
-    Raises
-    ------
-    ValueError
-        As for :func:`ising_grid`, and if ``edge_probability`` is not a probability.
+        As for :func:`ising_grid`, errors too.
 
     Notes
     -----
@@ -186,17 +153,11 @@ def ising_random(
     if not 0.0 <= probability <= 1.0:
         raise ValueError(f"edge_probability must be from 0 to 1, got {edge_probability!r}")
     edges = graphs.erdos_renyi_edges(n, probability, seed=_graph_seed(seed))
-    return _random_ising(edges, n, coupling_max, attractive, field_max, seed)
+    return _random_model(edges, n, None, coupling_max, attractive, field_max, seed)
 
 
 def ising_bipartite(
-    left: int,
-    right: int,
-    *,
-    coupling_max: float,
-    attractive: bool = False,
-    field_max: float = 1.0,
-    seed: int,
+    left: int, right: int, *, coupling_max: float, attractive: bool = False, field_max: float = 1.0, seed: int
 ) -> MarkovRandomField:
     """An Ising model on a complete bipartite graph, as of a restricted Boltzmann machine.
 
@@ -205,17 +166,7 @@ def ising_bipartite(
     left, right : int
         Variables on each side, at least 1; those on the left come first.
     coupling_max, attractive, field_max, seed
-        As for :func:`ising_grid`.
-
-    Returns
-    -------
-    MarkovRandomField
-        ``left + right`` variables of 2 states and ``left * right`` edges.
-
-    Raises
-    ------
-    ValueError
-        As for :func:`ising_grid`.
+        As for :func:`ising_grid`, errors too.
 
     Examples
     --------
@@ -224,78 +175,37 @@ def ising_bipartite(
     """
     a, b = check_count("left", left, least=1), check_count("right", right, least=1)
     edges = graphs.complete_bipartite_edges(a, b)
-    return _random_ising(edges, a + b, coupling_max, attractive, field_max, seed)
+    return _random_model(edges, a + b, None, coupling_max, attractive, field_max, seed)
 
 
 def ising_regular(
-    num_variables: int,
-    degree: int,
-    *,
-    coupling_max: float,
-    attractive: bool = False,
-    field_max: float = 1.0,
-    seed: int,
+    num_variables: int, degree: int, *, coupling_max: float, attractive: bool = False, field_max: float = 1.0, seed: int
 ) -> MarkovRandomField:
-    """An Ising model on a random graph in which every variable has the same number of neighbours.
+    """An Ising model on a random graph in which every variable has the same number of neighbors.
 
     Parameters
     ----------
-    num_variables : int
-        Number of variables, at least 1.
-    degree : int
-        Neighbours of each variable, from 0 to ``num_variables - 1``; ``num_variables * degree`` must be even.
+    num_variables, degree : int
+        Number of variables, at least 1, and neighbors of each, below it; their product must be even.
     coupling_max, attractive, field_max, seed
-        As for :func:`ising_grid`.
-
-    Returns
-    -------
-    MarkovRandomField
-        ``num_variables`` variables of 2 states and ``num_variables * degree / 2`` edges.
-
-    Raises
-    ------
-    ValueError
-        As for :func:`ising_grid`, and if no graph of this degree exists.
+        As for :func:`ising_grid`, errors too.
 
     Examples
     --------
     >>> ising_regular(10, 3, coupling_max=1.0, seed=0)
     MarkovRandomField(10 variables of 2 states, 15 edges)
     """
-    n = check_count("num_variables", num_variables, least=1)
-    d = check_count("degree", degree, least=0)
+    n, d = check_count("num_variables", num_variables, least=1), check_count("degree", degree, least=0)
     if d >= n or n * d % 2:
         raise ValueError(f"degree must be below num_variables and their product even, got {degree} and {num_variables}")
     edges = graphs.random_regular_edges(n, d, seed=_graph_seed(seed))
-    return _random_ising(edges, n, coupling_max, attractive, field_max, seed)
+    return _random_model(edges, n, None, coupling_max, attractive, field_max, seed)
 
 
 def ising_tree(
-    num_variables: int,
-    *,
-    coupling_max: float,
-    attractive: bool = False,
-    field_max: float = 1.0,
-    seed: int,
+    num_variables: int, *, coupling_max: float, attractive: bool = False, field_max: float = 1.0, seed: int
 ) -> MarkovRandomField:
-    """An Ising model on a random tree with uniform random fields and couplings.
-
-    Parameters
-    ----------
-    num_variables : int
-        Number of variables, at least 1.
-    coupling_max, attractive, field_max, seed
-        As for :func:`ising_grid`.
-
-    Returns
-    -------
-    MarkovRandomField
-        ``num_variables`` variables of 2 states and ``num_variables - 1`` edges, connected.
-
-    Raises
-    ------
-    ValueError
-        As for :func:`ising_grid`.
+    """An Ising model on a random tree, with arguments and errors as for :func:`ising_grid`.
 
     Examples
     --------
@@ -304,7 +214,7 @@ def ising_tree(
     """
     n = check_count("num_variables", num_variables, least=1)
     edges = graphs.random_tree_edges(n, seed=_graph_seed(seed))
-    return _random_ising(edges, n, coupling_max, attractive, field_max, seed)
+    return _random_model(edges, n, None, coupling_max, attractive, field_max, seed)
 
 
 def random_tables(edges: ArrayLike, num_states: int | Sequence[int], *, scale: float, seed: int) -> MarkovRandomField:
@@ -321,10 +231,6 @@ def random_tables(edges: ArrayLike, num_states: int | Sequence[int], *, scale: f
         Standard deviation of every entry, at least 0.
     seed : int
         Seed of the generator, at least 0.
-
-    Returns
-    -------
-    MarkovRandomField
 
     Raises
     ------
@@ -355,13 +261,17 @@ def random_tables(edges: ArrayLike, num_states: int | Sequence[int], *, scale: f
     return MarkovRandomField(counts, unary, distinct, tables)
 
 
-def _random_ising(
-    edges: IntArray, num_variables: int, coupling_max: float, attractive: bool, field_max: float, seed: int
+def _random_model(
+    edges: IntArray, n: int, potts: int | None, coupling_max: float, attractive: bool, field_max: float, seed: int
 ) -> MarkovRandomField:
-    check_model_memory(num_variables, 2 * num_variables, len(edges), 4 * len(edges))
+    """A Potts model of some states, or an Ising model, with uniform fields and couplings on a graph."""
+    states = potts or 2
+    check_model_memory(n, n * states, len(edges), len(edges) * states**2)
     rng = _generator(seed)
-    fields = _uniform(rng, (num_variables,), "field_max", field_max)
+    fields = _uniform(rng, (n, states) if potts else (n,), "field_max", field_max)
     couplings = _uniform(rng, (len(edges),), "coupling_max", coupling_max, positive=attractive)
+    if potts:
+        return MarkovRandomField.potts(edges, couplings, states, fields)
     return MarkovRandomField.ising(edges, couplings, fields)
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.model import MarkovRandomField
+from fastmix.model import Evidence, MarkovRandomField
+from fastmix.model.reduce import Reduction
 
-__all__ = ["InferenceResult", "Status", "jsonable", "provenance"]
+__all__ = ["DrawResult", "InferenceResult", "Status", "jsonable", "plain_evidence", "provenance"]
 
 FloatArray = NDArray[np.float64]
 
@@ -60,6 +61,10 @@ class InferenceResult:
         Joint probabilities of every edge.
     log_z : float or None
         Natural log of the normaliser; with evidence, of the unnormalised mass of the evidence.
+    log_z_kind : str or None
+        What is known of it: ``exact``, ``estimate``, ``bethe`` (no bound on either side) or ``lower bound``.
+    log_z_std_error, log_z_lower : float or None
+        Its standard error, and a number that it is at least, where the method has them.
     stats : mapping
         Counts and seconds.
     provenance : mapping
@@ -74,6 +79,9 @@ class InferenceResult:
     log_z: float | None
     stats: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    log_z_kind: str | None = None
+    log_z_std_error: float | None = None
+    log_z_lower: float | None = None
 
     def __repr__(self) -> str:
         log_z = "" if self.log_z is None else f", log_z={self.log_z:.6g}"
@@ -99,17 +107,109 @@ class InferenceResult:
         table = values.reshape(self.model.num_states[a], self.model.num_states[b])
         return table if self.model.variable_index(i) == a else table.T
 
+    def expanded(self, reduction: Reduction) -> Self:
+        """The same result about the model that was reduced: with all its variables and states."""
+        return self if reduction.model is reduction.original else replace(self, **self._expansion(reduction))
+
+    def _expansion(self, reduction: Reduction) -> dict[str, Any]:
+        """The fields that are about the reduced model, as they are for the original one."""
+        values: dict[str, Any] = {"model": reduction.original}
+        values["node_marginals"] = reduction.expand_node_marginals(self.node_marginals)
+        if self.edge_marginals is not None:
+            values["edge_marginals"] = reduction.expand_edge_marginals(self.node_marginals, self.edge_marginals)
+        # What further fields of these names hold is the same for every sampler.
+        if (errors := self.__dict__.get("std_error")) is not None:
+            values["std_error"] = np.zeros(len(reduction.original.log_unary))
+            values["std_error"][reduction.unary_positions] = errors
+        for name, best in (("ess", np.inf), ("r_hat", 1.0)):
+            if (numbers := self.__dict__.get(name)) is not None:
+                values[name] = np.full(reduction.original.num_variables, best)
+                values[name][reduction.variables] = numbers
+        for name in ("states", "draws"):
+            if (states := self.__dict__.get(name)) is not None:
+                values[name] = reduction.expand_states(states).astype(states.dtype, copy=False)
+        return values
+
+    def _by_variable(self, values: FloatArray | None) -> list[Any] | None:
+        """Numbers of every state as plain data, a list for every variable; None for None."""
+        if values is None or not self.model.num_variables:
+            return None if values is None else []
+        return [jsonable(vector) for vector in np.split(values, self.model.unary_offsets[1:-1])]
+
     def to_dict(self) -> dict[str, Any]:
         """The result as plain Python data, the shape of the command line's JSON."""
         return {
             "method": self.method,
             "status": str(self.status),
             "log_z": jsonable(self.log_z),
+            "log_z_kind": self.log_z_kind,
             "marginals": [vector.tolist() for vector in self.marginals],
             "seconds": self.stats.get("seconds"),
             "stats": jsonable(dict(self.stats)),
             "provenance": jsonable(dict(self.provenance)),
         }
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DrawResult(InferenceResult):
+    """Independent exact configurations; also an array of them (``numpy.asarray(result)``, ``result[0]``).
+
+    ``node_marginals`` are relative frequencies.
+
+    Attributes
+    ----------
+    states : int array (num_draws, n)
+        Of all variables, also with evidence.
+    std_error : float array, aligned with ``model.log_unary``
+        Of the frequencies.
+    """
+
+    states: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    std_error: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.states)} draws, method={self.method!r}, {self.model})"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.states, dtype=dtype, copy=True if copy is None else copy)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("T", "astype", "dtype", "max", "mean", "min", "ndim", "reshape", "shape", "size", "sum", "tolist"):
+            return getattr(self.states, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __getitem__(self, item: Any) -> Any:
+        return self.states[item]
+
+    @staticmethod
+    def frequencies(model: MarkovRandomField, states: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
+        """Relative frequency of every state in configurations (num_draws, n), and its standard error."""
+        count, total = np.zeros(len(model.log_unary)), max(1, len(states))
+        rows = max(1, (1 << 20) // max(1, model.num_variables))
+        for first in range(0, len(states), rows):
+            entries = (states[first : first + rows] + model.unary_offsets[:-1]).reshape(-1)
+            count += np.bincount(entries, minlength=len(count))
+        mean = count / total
+        return mean, np.sqrt(mean * (1.0 - mean) / total)
+
+    @staticmethod
+    def pair_frequencies(model: MarkovRandomField, states: NDArray[np.int64]) -> FloatArray:
+        """Relative frequency of every pair of states of every edge in configurations (num_draws, n)."""
+        counts, (i, j) = np.zeros(len(model.log_pairwise)), model.edges.T
+        rows = max(1, (1 << 20) // max(1, model.num_edges))
+        for first in range(0, len(states), rows):
+            part = states[first : first + rows]
+            entries = model.pairwise_offsets[:-1] + part[:, i] * model.num_states[j] + part[:, j]
+            counts += np.bincount(entries.reshape(-1), minlength=len(counts))
+        return counts / max(1, len(states))
+
+
+def plain_evidence(evidence: Evidence | None) -> dict[str, int | str] | None:
+    """Evidence as it is noted in the provenance."""
+    return None if evidence is None else {str(k): v for k, v in evidence.items()}
 
 
 def provenance(

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix.errors import UnfitMethodError
 from fastmix.exact.enumeration import enumerate_model
+from fastmix.methods.base import Method, run_method
 from fastmix.model import MarkovRandomField
 from fastmix.results import InferenceResult
 
@@ -113,11 +115,37 @@ def assert_marginals_close(result: InferenceResult, model: MarkovRandomField, *,
 
 
 def assert_conforms(
-    method: Callable[[MarkovRandomField], InferenceResult], *, atol: float, forbidden: bool = True, strong: bool = True
+    method: Method | Callable[[MarkovRandomField], InferenceResult],
+    *,
+    atol: float,
+    forbidden: bool = True,
+    strong: bool = True,
+    seed: int = 0,
 ) -> None:
-    """Fail, naming the model, unless a method is right on every model of :func:`conformance_models`."""
+    """Fail, naming the model, unless a method is right on every model of :func:`conformance_models`.
+
+    Parameters
+    ----------
+    method : Method or callable
+        A :class:`fastmix.Method` with its options may refuse a model, as ``fits`` says, and only then.
+    atol : float
+        How far a marginal, and log Z relative to its size, may be off.
+    forbidden, strong : bool
+        Whether models with -inf entries, and with couplings of +-1000, are among them.
+    seed : int
+        For a :class:`fastmix.Method` that takes one.
+    """
     for name, model in conformance_models(forbidden=forbidden, strong=strong):
         try:
-            assert_marginals_close(method(model), model, atol=atol)
+            if isinstance(method, Method):
+                if method.fits(method.reduce(model, None).model) is not None:
+                    continue
+                try:
+                    result = run_method(method, model, seed=seed if method.seeded else None, progress=None)
+                except UnfitMethodError as error:
+                    raise AssertionError(f"refused although it fits: {error}") from error
+            else:
+                result = method(model)
+            assert_marginals_close(result, model, atol=atol)
         except AssertionError as error:
             raise AssertionError(f"on the model '{name}': {error}") from error

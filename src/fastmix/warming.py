@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import fastmix
-from fastmix._clock import Clock
+from fastmix._clock import Clock, Report, listening
 from fastmix.model import MarkovRandomField
 from fastmix.results import jsonable, provenance
 
@@ -39,15 +39,15 @@ class WarmUpResult:
         return jsonable({**facts, "provenance": self.provenance})
 
 
-def warm_up(*, progress: Callable[[str], None] | None = None) -> WarmUpResult:
+def warm_up(*, progress: Report = "auto") -> WarmUpResult:
     """Seconds that compiling took for every method; later calls, and later processes, find the code on disk.
 
     Runs every method on the CPU on models of a few variables: with two states, and with three.
 
     Parameters
     ----------
-    progress : callable, optional
-        Called with the name of every part before it is run.
+    progress : "auto", None or callable
+        See :func:`fastmix.infer`; told before every part.
 
     Examples
     --------
@@ -56,19 +56,22 @@ def warm_up(*, progress: Callable[[str], None] | None = None) -> WarmUpResult:
     {'exact': 5.1, 'gibbs': 9.7, ...}
     """
     clock, parts = Clock(), {}
-    for name, run in _parts():
-        if progress is not None:
-            progress(name)
-        begun = Clock()
-        run()
-        parts[name] = begun.compile_seconds()
+    with listening(progress, "warm-up") as listener:
+        todo = list(_parts())
+        for number, (name, run) in enumerate(todo):
+            begun = Clock(listener=listener, what=name)
+            begun.report(number, len(todo), "parts")
+            run()
+            parts[name] = begun.compile_seconds()
     return WarmUpResult(parts, clock.stats(), provenance(MarkovRandomField.ising([], 0.0)))
 
 
 def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
     """Names, and what to run on models that reach every kernel."""
+    from fastmix.exact.orders import treewidth_bounds
     from fastmix.graphs import grid_edges
     from fastmix.instances import ising_grid, potts_grid
+    from fastmix.model.reduce import reduce_model
 
     potts: dict[str, Any] = {"num_states": 3, "coupling_max": 0.5, "seed": 0}
     mixed, attractive = (ising_grid(3, 3, coupling_max=0.5, attractive=a, seed=0) for a in (False, True))
@@ -81,6 +84,14 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
     )
     every = (mixed, attractive, *several, uneven, dense)
     short: dict[str, Any] = {"num_sweeps": 20, "burn_in": 2, "seed": 0, "num_threads": 1}
+
+    def large_graphs() -> None:
+        torus = grid_edges(301, 301, torus=True)  # an odd cycle: not two colors
+        MarkovRandomField.ising(torus, 0.0).structure.visit_order  # noqa: B018 computed when asked for
+        path, same = grid_edges(1, 70_000), np.where(np.eye(2) > 0, 0.0, -np.inf)
+        model = MarkovRandomField.from_tables(np.zeros((70_000, 2)), path, np.tile(same, (len(path), 1, 1)))
+        reduce_model(model, {0: 0}, fold_single=True)
+        treewidth_bounds(70_000, path)
 
     def exact() -> None:
         for model in (ising_grid(14, 14, coupling_max=0.5, seed=0), potts_grid(9, 9, **potts)):
@@ -99,7 +110,7 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
 
     def perfect() -> None:
         for model in (attractive, ising_grid(3, 3, coupling_max=0.1, seed=0)):
-            fastmix.perfect_sample(model, num_samples=2, seed=0)
+            fastmix.perfect_sample(model, num_draws=2, seed=0)
 
     def tempered() -> None:
         for model in every:
@@ -131,6 +142,7 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
 
         denoise(np.tile([0.0, 1.0], (6, 3)), seed=0)
 
+    yield "large graphs", large_graphs
     yield "exact", exact
     yield "gibbs", gibbs
     yield "swendsen-wang", swendsen_wang

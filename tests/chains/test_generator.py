@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fastmix.chains.generator import MAX_THRESHOLD, make_streams, thresholds
-from fastmix.chains.gibbs_kernels import _fill, _next, _random_site
+from fastmix.chains.generator import MAX_THRESHOLD, make_streams
+from fastmix.chains.kernels import _fill, _next, _random_site
 
 MASK32, MASK64 = 2**32 - 1, 2**64 - 1
 
@@ -270,6 +270,12 @@ def test_quality_checks_can_fail():
 
 
 # -- thresholds -------------------------------------------------------------------------------------------------------
+
+
+def thresholds(probabilities) -> np.ndarray:
+    """Probabilities as the numbers that uniforms are compared with, as :mod:`fastmix.chains.generator` says."""
+    scaled = np.rint(np.asarray(probabilities, dtype=np.float64) * 2.0**32)
+    return np.minimum(scaled, float(MAX_THRESHOLD)).astype(np.uint32)
 
 
 def test_thresholds_of_certainties_are_exact():

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import oracle
 import strategies
 from fastmix import MarkovRandomField, ModelError, ResourceError, Status, draw_exact, infer
-from fastmix.exact import enumerate_model, infer_exact, junction_tree, plan_junction_tree, propagation
-from fastmix.exact.propagation import Messages
+from fastmix.exact import enumerate_model, infer_exact, junction_tree, messages, plan_junction_tree
+from fastmix.exact.messages import Messages
 from fastmix.exact.twins import count_twins
 from fastmix.graphs import complete_bipartite_edges, complete_edges, grid_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
@@ -23,9 +23,9 @@ from fastmix.testing import assert_conforms, assert_distributions, assert_margin
 def run_tree(model, arithmetic):
     """Calibrate in one given arithmetic, with nothing folded away before."""
     tree = plan_junction_tree(model, memory_limit=1e9)
-    messages = Messages(tree, arithmetic)
-    messages.collect()
-    return (messages.log_z, *messages.distribute())
+    run = Messages(tree, arithmetic)
+    run.collect()
+    return (run.log_z, *np.split(run.distribute(), [len(model.log_unary)]))
 
 
 def assert_matches_oracle(model, log_z, nodes, edges, atol=1e-9):
@@ -55,7 +55,7 @@ def test_enumeration_equals_the_oracle(model):
 @pytest.mark.parametrize("seed", strategies.seeds(40, quick=10))
 def test_every_engine_and_arithmetic(seed, arithmetic, compiled, monkeypatch):
     if compiled:
-        monkeypatch.setattr(propagation, "_NUMPY_ENTRIES", 0)
+        monkeypatch.setattr(messages, "_NUMPY_ENTRIES", 0)
     rng = np.random.default_rng(seed)
     model = oracle.random_model(
         rng, num_variables=6, max_states=4, edge_probability=0.6, scale=2.0, forbidden_probability=0.1 * (seed % 2)
@@ -78,11 +78,43 @@ def test_every_engine_and_arithmetic(seed, arithmetic, compiled, monkeypatch):
 def test_slices_equal_whole_tables(model, arithmetic, monkeypatch):
     """Cliques of many slices, compiled, against NumPy on whole tables."""
     compiled = run_tree(model, arithmetic)
-    assert plan_junction_tree(model, memory_limit=1e9).order.max_entries > propagation._NUMPY_ENTRIES
-    monkeypatch.setattr(propagation, "_NUMPY_ENTRIES", 1e9)
+    assert plan_junction_tree(model, memory_limit=1e9).order.max_entries > messages._NUMPY_ENTRIES
+    monkeypatch.setattr(messages, "_NUMPY_ENTRIES", 1e9)
     whole = run_tree(model, arithmetic)
     for a, b in zip(compiled, whole, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("arithmetic", ["linear", "log"])
+def test_factors_over_any_scopes(seed, arithmetic):
+    """The tree itself multiplies tables over any variables, in any order of axes, several on the same ones."""
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(1, 4, 6).tolist()
+    scopes = [tuple(rng.permutation(6)[:size].tolist()) for size in (1, 4, 3, 3, 2, 2, 1)]
+    values = [rng.normal(size=[counts[v] for v in scope]) for scope in scopes]
+    joint = np.zeros(counts)
+    pairs = set()
+    for scope, table in zip(scopes, values, strict=True):
+        shape = [counts[v] if v in scope else 1 for v in range(6)]
+        joint = joint + table.transpose(np.argsort(scope)).reshape(shape)
+        pairs |= {(i, j) for i in scope for j in scope if i < j}
+    graph = MarkovRandomField.from_tables(
+        [np.zeros(c) for c in counts], sorted(pairs), [np.zeros((counts[i], counts[j])) for i, j in sorted(pairs)]
+    )
+    tree = plan_junction_tree(graph, memory_limit=1e9)
+    starts = np.cumsum([0, *(t.size for t in values)]).tolist()
+    flat = np.concatenate([t.ravel() for t in values])
+    tree.__dict__["factors"] = junction_tree.Factors(counts, scopes, starts, flat, 0.5)
+    run = Messages(tree, arithmetic)
+    run.collect()
+    marginals = run.distribute()
+    weights = np.exp(joint)
+    assert run.log_z == pytest.approx(0.5 + np.log(weights.sum()), rel=1e-12)
+    for f, scope in enumerate(scopes):
+        expected = weights.sum(axis=tuple(v for v in range(6) if v not in scope)) / weights.sum()
+        expected = expected.transpose([sorted(scope).index(v) for v in scope])
+        np.testing.assert_allclose(marginals[starts[f] : starts[f + 1]], expected.ravel(), atol=1e-12)
 
 
 def test_conformance():
@@ -205,9 +237,9 @@ def test_dense_graphs_are_refused_at_once():
 def test_required_bytes_bounds_the_messages():
     model = ising_grid(14, 14, coupling_max=1.0, seed=0)
     tree = plan_junction_tree(model, memory_limit=1e9)
-    messages = Messages(tree, "linear")
-    messages.collect()
-    stored = sum(t.nbytes for t in messages.tables)
+    run = Messages(tree, "linear")
+    run.collect()
+    stored = sum(t.nbytes for t in run.tables)
     assert stored <= tree.required_bytes <= 3 * stored
 
 
@@ -310,7 +342,7 @@ def test_enumeration_refuses_large_models():
 def plain_results() -> list:
     results = []
     model = random_tables(grid_edges(3, 3), [2, 3, 2] * 3, scale=1.0, seed=0)
-    with mock.patch.object(propagation, "_NUMPY_ENTRIES", 0):
+    with mock.patch.object(messages, "_NUMPY_ENTRIES", 0):
         for other in (model, model.replace(log_unary=model.log_unary * 2000)):
             answer = infer_exact(other)
             assert_marginals_close(answer, other, atol=1e-9)

@@ -15,12 +15,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from naive_uai import NaiveModel, RefusedError, assert_same, read_naive
+from oracle_io import (
+    NaiveModel,
+    RefusedError,
+    assert_same,
+    format_uai,
+    parse_evidence,
+    parse_npz,
+    parse_uai,
+    read_naive,
+)
 
 import oracle
 from fastmix.errors import FormatError, ModelError, ResourceError, UnfitMethodError
-from fastmix.io import format_uai, parse_evidence, parse_uai, save_npz
-from fastmix.io.npz import parse_npz
+from fastmix.io import write_model
 from fastmix.model import MarkovRandomField
 
 HAND_WRITTEN = [
@@ -235,7 +243,7 @@ def test_what_crafting_starts_from(tmp_path):
             return 6  # compressed, and nothing else
 
     model = parse_npz(crafted_npz(Calm(0)))
-    save_npz(model, tmp_path / "a.npz")
+    write_model(model, tmp_path / "a.npz")
     assert model.num_states.tolist() == [2, 3, 2]
 
 

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from round_trip import assert_survives
+from oracle_io import assert_survives
 
 from fastmix.io import read_evidence, read_mar, read_model, read_pr
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from naive_uai import NaiveModel, RefusedError, assert_same, read_naive
+from oracle_io import NaiveModel, RefusedError, assert_same, parse_uai, read_naive
 
 from fastmix.errors import FormatError, ModelError, UnfitMethodError
-from fastmix.io import parse_uai, read_uai
+from fastmix.io import read_model
 from fastmix.model import MarkovRandomField
 
 PLAIN = "MARKOV\n3\n2 2 3\n3\n1 0\n2 0 1\n2 2 1\n\n2\n 0.25 0.75\n4\n 1 2 3 4\n6\n 1 2 3 4 5 6\n"
@@ -402,7 +402,7 @@ def test_reading_scales_with_the_file(tmp_path: Path):
     path.write_text(f"MARKOV\n{n}\n{'2 ' * n}\n{n - 1}\n{pairs}\n" + "4\n 1.5 2.5 3.5 4.5\n" * (n - 1))
     size = path.stat().st_size
     tracemalloc.start()
-    model = read_uai(path)
+    model = read_model(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert model.num_edges == n - 1

@@ -19,9 +19,9 @@ from fastmix.exact import enumerate_model, infer_exact
 from fastmix.graphs import cycle_edges, grid_edges, path_edges, random_tree_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
 from fastmix.io import read_evidence, read_mar, read_model, read_pr
-from fastmix.methods import messages
-from fastmix.methods.ising_form import ising_form
+from fastmix.methods import loopy_bp as module
 from fastmix.methods.loopy_bp import LoopyBPResult, loopy_bp
+from fastmix.methods.preparation import ising_form
 from fastmix.results import InferenceResult
 from fastmix.testing import assert_conforms, assert_distributions, conformance_models
 
@@ -69,7 +69,7 @@ def test_iterations_equal_plain_message_passing(model, num_iterations, damping):
 def test_tables_need_no_spins(model, num_iterations, damping):
     """Binary models too, when their messages are kept as vectors."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(messages, "ising_form", lambda model: None)
+        patch.setattr(module, "ising_form", lambda model: None)
         result = loopy_bp(model, damping=damping, max_iter=num_iterations, tol=TINY, edge_marginals=True)
     assert result.stats["kernel"] == "tables"
     naive = NaiveBP(model)
@@ -91,14 +91,14 @@ def test_binary_iterations_equal_plain_message_passing(model, num_iterations, da
 def test_residual_updates_equal_a_plain_search_for_the_largest(seed, damping):
     rng = np.random.default_rng(seed)
     model = oracle.random_model(rng, num_variables=5, max_states=3, edge_probability=0.7)
-    state = messages.make_messages(model, schedule="residual", damping=damping)
+    state = module.make_messages(model, schedule="residual", damping=damping)
     if not model.num_edges:
         return
-    from fastmix.methods.table_message_kernels import table_residual
+    from fastmix.methods.loopy_bp_kernels import table_residual
 
     naive = NaiveBP(model)
     for _ in range(25):
-        made, change, converged = table_residual(*state._state, damping, 1e-12, 1)
+        made, change, converged = table_residual(*state._state, damping, 1e-12, 1, 1000)
         if converged and made == 0:
             break
         naive.most_changed(1, damping)
@@ -213,9 +213,9 @@ def test_all_kernels_find_the_same_fixed_point(seed, monkeypatch):
         "log-odds": loopy_bp(model, damping=0.2, tol=1e-13, edge_marginals=True),
         "residual": loopy_bp(model, schedule="residual", tol=1e-13, edge_marginals=True),
     }
-    monkeypatch.setattr(messages, "ising_form", lambda model: None)
+    monkeypatch.setattr(module, "ising_form", lambda model: None)
     results["tables"] = loopy_bp(model, tol=1e-13, edge_marginals=True)
-    monkeypatch.setattr(messages, "_TAME_LOG_RANGE", -1.0)
+    monkeypatch.setattr(module, "_TAME_LOG_RANGE", -1.0)
     wild = loopy_bp(model, tol=1e-13, edge_marginals=True)
     assert {name: result.stats["kernel"] for name, result in results.items()} == {name: name for name in results}
     for result in [*results.values(), wild]:
@@ -228,8 +228,9 @@ def test_all_kernels_find_the_same_fixed_point(seed, monkeypatch):
 def test_a_sabotaged_message_is_noticed():
     """The comparison above can fail: a coupling flipped in one direction only."""
     model = ising_grid(3, 3, coupling_max=1.0, seed=0)
-    state = messages.make_messages(model, schedule="parallel", damping=0.0)
-    state._weights[0] = 1.0 / state._weights[0]
+    state = module.make_messages(model, schedule="parallel", damping=0.0)
+    weights = state._arguments[3]
+    weights[0] = 1.0 / weights[0]
     state.advance(200, 0.0, 1e-12)
     naive = NaiveBP(model)
     naive.parallel(200)
@@ -362,6 +363,16 @@ def test_residual_schedule_converges_where_parallel_does_not():
     assert residual.status == Status.OK
 
 
+def test_residual_updates_in_small_portions_are_the_same(monkeypatch):
+    """Between portions the clock is read; iterations are counted across them."""
+    model = potts_grid(4, 4, coupling_max=0.5, seed=0)
+    whole = loopy_bp(model, schedule="residual", max_iter=7, tol=1e-300)
+    monkeypatch.setattr(module, "_RENEWED", 5)
+    parts = loopy_bp(model, schedule="residual", max_iter=7, tol=1e-300)
+    assert parts.stats["iterations"] == whole.stats["iterations"] == 7
+    assert np.array_equal(parts.node_marginals, whole.node_marginals)
+
+
 def test_limits_are_statuses():
     model = ising_grid(16, 16, coupling_max=4.0, seed=0)
     result = loopy_bp(model, max_iter=3)
@@ -382,9 +393,11 @@ def test_interrupt_returns_what_there_is(monkeypatch):
         calls.append(arguments)
         return original(self, *arguments)
 
-    original = messages._OddsMessages.advance
-    monkeypatch.setattr(messages._OddsMessages, "advance", advance)
-    result = loopy_bp(ising_grid(16, 16, coupling_max=4.0, seed=0))
+    original = module._BinaryMessages.advance
+    monkeypatch.setattr(module._BinaryMessages, "advance", advance)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        loopy_bp(ising_grid(16, 16, coupling_max=4.0, seed=0))
+    result = stopped.value.result
     assert result.status == Status.INTERRUPTED
     assert result.stats["iterations"] == 25
     assert np.isfinite(result.node_marginals).all()
@@ -437,14 +450,14 @@ def test_model_must_be_one():
 
 def test_kernels_are_chosen_by_range():
     assert (
-        messages.make_messages(ising_grid(3, 3, coupling_max=1.0, seed=0), schedule="parallel", damping=None).kernel
+        module.make_messages(ising_grid(3, 3, coupling_max=1.0, seed=0), schedule="parallel", damping=None).kernel
         == "odds"
     )
     strong = MarkovRandomField.ising([(0, 1), (1, 2)], 80.0)  # 2 * 2 * 80 = 320 at the middle
-    assert messages.make_messages(strong, schedule="parallel", damping=None).kernel == "log-odds"
+    assert module.make_messages(strong, schedule="parallel", damping=None).kernel == "log-odds"
     assert ising_form(strong) is not None
     mixed = random_tables(path_edges(3), [2, 3, 2], scale=1.0, seed=0)
-    assert messages.make_messages(mixed, schedule="parallel", damping=None).kernel == "tables"
+    assert module.make_messages(mixed, schedule="parallel", damping=None).kernel == "tables"
 
 
 def plain_results() -> list:

@@ -125,7 +125,7 @@ def joint_p_value(model: MarkovRandomField, states: np.ndarray) -> float:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_joint_distribution(name):
-    samples = perfect_sample(MODELS[name], num_samples=20_000, seed=5)
+    samples = perfect_sample(MODELS[name], num_draws=20_000, seed=5)
     assert joint_p_value(MODELS[name], samples.states) > FALSE_ALARM
     assert samples.status == "ok"
 
@@ -159,7 +159,7 @@ def sabotaged(model: MarkovRandomField, how: str, num_samples: int) -> np.ndarra
 @pytest.mark.parametrize("how", ["forward", "fresh"])
 def test_sabotage_is_caught(how):
     strong = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=0.9, field=[0.2, -0.5, 0.1])
-    assert joint_p_value(strong, perfect_sample(strong, num_samples=6000, seed=5).states) > FALSE_ALARM
+    assert joint_p_value(strong, perfect_sample(strong, num_draws=6000, seed=5).states) > FALSE_ALARM
     assert joint_p_value(strong, sabotaged(strong, how, 6000)) < FALSE_ALARM
 
 
@@ -167,40 +167,40 @@ def test_wrong_model_is_caught():
     other = MarkovRandomField.ising(
         [(0, 1), (1, 2), (0, 2), (2, 3)], [0.35, 0.3, 0.3, -0.4], field=[0.6, -0.4, 0.1, 0.9]
     )
-    assert joint_p_value(other, perfect_sample(MIXED, num_samples=20_000, seed=5).states) < FALSE_ALARM
+    assert joint_p_value(other, perfect_sample(MIXED, num_draws=20_000, seed=5).states) < FALSE_ALARM
 
 
 def test_seed_fixes_the_samples_whatever_the_threads():
     for model in (ATTRACTIVE, LOPSIDED):
-        first = perfect_sample(model, num_samples=50, seed=3, num_threads=1)
-        again = perfect_sample(model, num_samples=50, seed=3, num_threads=4)
-        fewer = perfect_sample(model, num_samples=20, seed=3)
+        first = perfect_sample(model, num_draws=50, seed=3, num_threads=1)
+        again = perfect_sample(model, num_draws=50, seed=3, num_threads=4)
+        fewer = perfect_sample(model, num_draws=20, seed=3)
         assert np.array_equal(first.states, again.states)
         assert np.array_equal(first.states[:20], fewer.states)
         assert np.array_equal(first.num_sweeps, again.num_sweeps)
-        assert not np.array_equal(first.states, perfect_sample(model, num_samples=50, seed=4).states)
+        assert not np.array_equal(first.states, perfect_sample(model, num_draws=50, seed=4).states)
 
 
 def test_evidence_forbidden_states_and_no_variables():
     unary = [np.array([0.0, -np.inf, 0.3]), np.array([0.1, 0.2]), np.array([0.0, 0.5])]
     model = MarkovRandomField.from_tables(unary, [(0, 1), (1, 2)], [0.1 * np.arange(6).reshape(3, 2), 0.2 * np.eye(2)])
-    samples = perfect_sample(model, num_samples=30, evidence={2: 1}, seed=1)
+    samples = perfect_sample(model, num_draws=30, evidence={2: 1}, seed=1)
     assert set(samples.states[:, 0]) == {0, 2}
     assert (samples.states[:, 2] == 1).all()
-    none = perfect_sample(MarkovRandomField.from_tables([], [], []), num_samples=3, seed=1)
+    none = perfect_sample(MarkovRandomField.from_tables([], [], []), num_draws=3, seed=1)
     assert none.states.shape == (3, 0)
     assert none.to_dict()["num_samples"] == 3
-    assert perfect_sample(model, num_samples=0, seed=1).states.shape == (0, 3)
+    assert perfect_sample(model, num_draws=0, seed=1).states.shape == (0, 3)
 
 
 def test_exchanged_states_and_strong_couplings():
     balanced = MarkovRandomField.ising([(0, 1), (1, 2), (2, 3), (0, 3)], [1.5, -1.5, -1.5, 1.5], field=[0.3, 0, 0, 0])
-    samples = perfect_sample(balanced, num_samples=5000, seed=2)
+    samples = perfect_sample(balanced, num_draws=5000, seed=2)
     assert "attractive" in samples.reason
     assert joint_p_value(balanced, samples.states) > FALSE_ALARM
     pair = MarkovRandomField.ising([(0, 1)], coupling=1e3, field=[0.2, 0.0])  # no single update leaves an extreme one
     with pytest.raises(NotConvergedError, match="raise max_sweeps"):
-        perfect_sample(pair, num_samples=2, max_sweeps=64, seed=1)
+        perfect_sample(pair, num_draws=2, max_sweeps=64, seed=1)
 
 
 def test_refusals():
@@ -208,22 +208,22 @@ def test_refusals():
         perfect_sample(potts_grid(3, 3, num_states=3, coupling_max=4.0, seed=0))
     with pytest.raises(UnfitMethodError, match="at most 64 states"):
         perfect_sample(MarkovRandomField.from_tables([np.zeros(65)], [], []))
-    with pytest.raises(ValueError, match="num_samples must be a whole number of at least 0"):
-        perfect_sample(MIXED, num_samples=-1)
+    with pytest.raises(ValueError, match="num_draws must be a whole number of at least 0"):
+        perfect_sample(MIXED, num_draws=-1)
     with pytest.raises(NotConvergedError, match="not met its past after"):
-        perfect_sample(ising_grid(6, 6, coupling_max=3.0, attractive=True, seed=0), num_samples=4, max_sweeps=2, seed=0)
+        perfect_sample(ising_grid(6, 6, coupling_max=3.0, attractive=True, seed=0), num_draws=4, max_sweeps=2, seed=0)
 
 
 def test_progress_and_statistics():
     calls = []
-    samples = perfect_sample(MIXED, num_samples=40, seed=1, progress=lambda *a: calls.append(a))
-    assert calls[-1][:2] == (40, 40)
+    samples = perfect_sample(MIXED, num_draws=40, seed=1, progress=calls.append)
+    assert (calls[-1].done, calls[-1].total, calls[-1].unit) == (40, 40, "draws")
     assert samples.stats["updates"] == int((2 * samples.num_sweeps - 1).sum()) * 4
     assert samples.node_marginals.reshape(-1, 2).sum(axis=1) == pytest.approx(np.ones(4))
 
 
 def plain_results() -> list:
-    return [perfect_sample(model, num_samples=4, seed=9).states.tolist() for model in MODELS.values()]
+    return [perfect_sample(model, num_draws=4, seed=9).states.tolist() for model in MODELS.values()]
 
 
 def test_an_undefined_chain_is_refused():

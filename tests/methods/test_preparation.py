@@ -14,8 +14,7 @@ import oracle
 import strategies
 from fastmix import MarkovRandomField, ModelError
 from fastmix.graphs import complete_edges, cycle_edges, path_edges
-from fastmix.methods.ising_form import ising_form
-from fastmix.methods.preparation import find_allowed, reduce_to_supported
+from fastmix.methods.preparation import find_allowed, ising_form, reduce_to_supported
 
 DIFFERENT = np.where(np.eye(2, dtype=bool), -np.inf, 0.0)
 
@@ -72,11 +71,11 @@ def test_search_decides_as_enumeration_does(seed):
     scores = rng.random(18)
     possible = max(oracle.log_weights(model)) > -math.inf
     if possible:
-        states = find_allowed(model, scores, given=False)
+        states = find_allowed(model, scores)
         assert oracle.log_weight(model, states.tolist()) == 0.0
     else:
         with pytest.raises(ModelError, match="every configuration has a forbidden pair"):
-            find_allowed(model, scores, given=False)
+            find_allowed(model, scores)
 
 
 def test_both_outcomes_occur():
@@ -92,13 +91,13 @@ def test_both_outcomes_occur():
 
 def test_search_prefers_high_scores_and_gives_up(monkeypatch):
     model = MarkovRandomField.from_tables(np.zeros((3, 2)), path_edges(3), [DIFFERENT] * 2)
-    assert find_allowed(model, np.array([1, 0, 0, 0, 0, 0.0]), given=False).tolist() == [0, 1, 0]
-    assert find_allowed(model, np.array([0, 1, 0, 0, 0, 0.0]), given=False).tolist() == [1, 0, 1]
+    assert find_allowed(model, np.array([1, 0, 0, 0, 0, 0.0])).tolist() == [0, 1, 0]
+    assert find_allowed(model, np.array([0, 1, 0, 0, 0, 0.0])).tolist() == [1, 0, 1]
     # As many pigeons as make the proof longer than the search may be.
     hard = np.where(np.eye(9, dtype=bool), -np.inf, 0.0)
     pigeons = MarkovRandomField.from_tables(np.zeros((10, 9)), complete_edges(10), [hard] * 45)
     monkeypatch.setattr("fastmix.methods.preparation._SEARCH_CHOICES", 1000)
-    assert find_allowed(pigeons, np.zeros(90), given=False) is None
+    assert find_allowed(pigeons, np.zeros(90)) is None
     assert reduce_to_supported(pigeons, None).model == pigeons
 
 

@@ -23,17 +23,15 @@ from fastmix import (
     FormatError,
     MarkovRandomField,
     ModelError,
-    NotConvergedError,
     ResourceError,
     UnfitMethodError,
     _memory,
     certify,
 )
-from fastmix.chains.gibbs import Gibbs
+from fastmix.chains.cpu import CpuChains
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid
 from fastmix.methods import sampler
-from fastmix.methods.projected import infer_projected
 from fastmix.methods.sampler import SampleResult, sample
 from fastmix.results import Status
 from fastmix.testing import assert_distributions, conformance_models
@@ -45,6 +43,12 @@ SIGMAS, CUT = 6.0, 2.0**-23
 
 WEAK = ising_grid(3, 3, coupling_max=0.5, seed=0)
 EDGES = [(0, 1), (1, 2), (2, 3), (0, 3), (1, 3)]
+
+
+def chains_of(model: MarkovRandomField, *, num_chains: int, seed: int) -> CpuChains:
+    chains = CpuChains(model.structure, num_chains=num_chains, seed=seed, forbidden=model.has_forbidden)
+    chains.load(model.parameters)
+    return chains
 
 
 def lopsided(seed: int = 3) -> MarkovRandomField:
@@ -85,8 +89,8 @@ def same(a: SampleResult, b: SampleResult) -> None:
         assert (x is None) == (y is None)
         if x is not None:
             np.testing.assert_array_equal(x, y, err_msg=name)
-    assert [t for t, _ in a.trace] == [t for t, _ in b.trace]
-    for (_, x), (_, y) in zip(a.trace, b.trace, strict=True):
+    assert [t for t, _ in a.history] == [t for t, _ in b.history]
+    for (_, x), (_, y) in zip(a.history, b.history, strict=True):
         np.testing.assert_array_equal(x, y)
     assert a.status == b.status
     assert a.stats["num_sweeps"] == b.stats["num_sweeps"]
@@ -255,13 +259,13 @@ def test_draws_are_evenly_spaced_states_of_the_chains():
     start = np.zeros((4, 9), dtype=int)
     result = sample(WEAK, num_chains=4, num_sweeps=11, burn_in=3, num_draws=5, start=start, seed=7)
     assert result.draws.shape == (4, 5, 9)
-    engine = Gibbs(WEAK, num_chains=4, seed=7)
+    engine = chains_of(WEAK, num_chains=4, seed=7)
     engine.set_states(start)
-    engine.advance(3, collect=False)
+    engine.sweep(3)
     for k in range(5):
-        engine.advance(2, collect=False)
+        engine.sweep(2)
         np.testing.assert_array_equal(result.draws[:, k], engine.get_states())
-    engine.advance(1, collect=False)
+    engine.sweep(1)
     np.testing.assert_array_equal(result.states, engine.get_states())
     assert sample(WEAK, num_chains=2, num_sweeps=10, seed=0).draws is None
     assert sample(WEAK, num_chains=2, num_sweeps=6, num_draws=6, seed=0).draws.shape == (2, 6, 9)
@@ -278,12 +282,12 @@ def test_draws_beyond_memory_are_refused(monkeypatch):
 
 def test_traces_are_the_running_marginals():
     options = {"num_chains": 5, "burn_in": 4, "seed": 3}
-    full = sample(lopsided(), num_sweeps=300, trace_at=[300, 50, 7, 50], **options)
-    assert [t for t, _ in full.trace] == [7, 50, 300]
-    for t, marginals in full.trace:
+    full = sample(lopsided(), num_sweeps=300, history_at=[300, 50, 7, 50], **options)
+    assert [t for t, _ in full.history] == [7, 50, 300]
+    for t, marginals in full.history:
         shorter = sample(lopsided(), num_sweeps=t, **options)
         np.testing.assert_allclose(marginals, shorter.node_marginals, rtol=0, atol=1e-12)
-    np.testing.assert_array_equal(full.trace[-1][1], full.node_marginals)
+    np.testing.assert_array_equal(full.history[-1][1], full.node_marginals)
 
 
 # -- starting and going on --------------------------------------------------------------------------------------------
@@ -293,9 +297,9 @@ def test_start_from_given_configurations():
     model, start = lopsided(), np.tile([0, 1, 3, 1, 0], (3, 1))
     result = sample(model, num_chains=3, num_sweeps=20, burn_in=0, start=start, seed=4)
     small = model.drop_forbidden_states()
-    engine = Gibbs(small, num_chains=3, seed=4)
+    engine = chains_of(small, num_chains=3, seed=4)
     engine.set_states(np.tile([0, 1, 2, 1, 0], (3, 1)))  # state 3 of c is number 2 of those allowed
-    engine.advance(20, collect=True)
+    engine.sweep(20, collect=True)
     states = engine.get_states()
     states[:, 2] = np.array([0, 2, 3])[states[:, 2]]
     np.testing.assert_array_equal(result.states, states)
@@ -304,8 +308,8 @@ def test_start_from_given_configurations():
 def test_going_on_from_a_result(monkeypatch):
     first = sample(WEAK, num_chains=6, num_sweeps=500, seed=1)
     started = []
-    original = Gibbs.set_states
-    monkeypatch.setattr(Gibbs, "set_states", lambda self, states: (started.append(states), original(self, states)))
+    original = CpuChains.set_states
+    monkeypatch.setattr(CpuChains, "set_states", lambda self, states: (started.append(states), original(self, states)))
     second = sample(WEAK, num_sweeps=500, start=first, seed=1)
     np.testing.assert_array_equal(started[0], first.states)
     assert second.stats["burn_in"] == 0
@@ -361,7 +365,7 @@ def test_seeds_are_drawn_returned_and_repeatable():
         ({"burn_in": -1}, "burn_in must be a whole number of at least 0, got -1"),
         ({"num_draws": -1}, "num_draws must be a whole number of at least 0, got -1"),
         ({"num_draws": 51}, "num_draws must be at most num_sweeps, 50, got 51"),
-        ({"method": "metropolis"}, "method must be gibbs or swendsen-wang, got 'metropolis'"),
+        ({"method": "metropolis"}, "method must be one of gibbs, swendsen-wang, perfect, got 'metropolis'"),
         ({"schedule": "backwards"}, "schedule must be systematic or random, got 'backwards'"),
         ({"estimator": "median"}, "estimator must be rao-blackwell or counts, got 'median'"),
         ({"accuracy": 0.1}, "accuracy must come without num_chains, num_sweeps and burn_in"),
@@ -495,28 +499,30 @@ def test_one_or_two_chains_are_believed_with_a_certificate_only(num_chains):
 
 
 def stop_after(monkeypatch, calls: int, *, torn: bool = False) -> None:
-    """Ctrl-C in one of the calls of ``advance``; if torn, after half of its sweeps."""
-    original, number = Gibbs.advance, itertools.count(1)
+    """Ctrl-C in one of the calls of ``sweep``; if torn, after half of its sweeps."""
+    original, number = CpuChains.sweep, itertools.count(1)
     monkeypatch.setattr(sampler, "_SCOUTED", 0)  # whose calls would count
 
-    def advance(self, num_sweeps, *, collect):
+    def sweep(self, num_sweeps, *, collect):
         if next(number) == calls:
             if torn:
                 original(self, (num_sweeps + 1) // 2, collect=collect)
             raise KeyboardInterrupt
         original(self, num_sweeps, collect=collect)
 
-    monkeypatch.setattr(Gibbs, "advance", advance)
+    monkeypatch.setattr(CpuChains, "sweep", sweep)
 
 
 def test_an_interrupt_returns_what_was_collected(monkeypatch):
     options = {"num_chains": 4, "num_sweeps": 640, "burn_in": 10, "seed": 3}
     stop_after(monkeypatch, 34, torn=True)  # one call for the burn-in, then batches of 10 sweeps
-    result = sample(WEAK, **options)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        sample(WEAK, **options)
+    result = stopped.value.result
     assert result.status == Status.INTERRUPTED
     assert result.stats["num_sweeps"] == 320
     monkeypatch.undo()
-    trace = sample(WEAK, trace_at=[320], **options).trace
+    trace = sample(WEAK, history_at=[320], **options).history
     np.testing.assert_allclose(result.node_marginals, trace[0][1], rtol=0, atol=1e-12)
     assert np.isfinite(result.std_error).all()
     assert "interrupted" in result.status.advice
@@ -524,12 +530,13 @@ def test_an_interrupt_returns_what_was_collected(monkeypatch):
 
 def test_an_interrupt_before_the_first_batch_has_nothing_to_report(monkeypatch):
     stop_after(monkeypatch, 2)
-    with pytest.raises(NotConvergedError, match=r"stopped \(interrupt\) before the first batch"):
+    with pytest.raises(fastmix.Interrupted, match=r"stopped \(interrupt\) before the first batch") as stopped:
         sample(WEAK, num_chains=4, num_sweeps=640, seed=3)
+    assert stopped.value.result is None
 
 
 def test_time_limit(monkeypatch):
-    monkeypatch.setattr(sampler.Engine, "updates_per_step", 4 * 9 * 50)
+    monkeypatch.setattr(sampler.Chains, "updates_per_step", 4 * 9 * 50)
     result = sample(WEAK, num_chains=4, num_sweeps=10_000_000, burn_in=0, time_limit=0.2, seed=1)
     assert (result.status, result.stats["stopped_by"]) == (Status.OK, "time_limit")
     # A batch would be 156,250 sweeps: what has been collected of the first one counts.
@@ -550,21 +557,21 @@ def test_time_limit(monkeypatch):
 
 
 def test_progress_is_told(monkeypatch):
-    monkeypatch.setattr(sampler.Engine, "updates_per_step", 4 * 9 * 50)
+    monkeypatch.setattr(sampler.Chains, "updates_per_step", 4 * 9 * 50)
     told = []
-    sample(WEAK, num_chains=4, num_sweeps=640, burn_in=120, seed=1, progress=lambda *a: told.append(a))
-    done = [d for d, _, _ in told]
+    sample(WEAK, num_chains=4, num_sweeps=640, burn_in=120, seed=1, progress=told.append)
+    done = [report.done for report in told]
     assert done == sorted(set(done))
     assert done[:3] == [50, 100, 120]
     assert done[-1] == 760
-    assert {total for _, total, _ in told} == {760}
-    assert all(speed >= 0 for _, _, speed in told)
+    assert {(report.total, report.unit, report.what) for report in told} == {(760, "sweeps", "gibbs")}
+    assert all(report.per_second >= 0 for report in told)
 
 
 # -- checkpoints ------------------------------------------------------------------------------------------------------
 
 RUN = {"num_chains": 8, "num_sweeps": 640, "burn_in": 60, "seed": 5, "edge_marginals": True, "num_draws": 7,
-       "trace_at": [100, 333]}  # fmt: skip
+       "history_at": [100, 333]}  # fmt: skip
 
 CHILD = """
 import itertools, os, signal, sys
@@ -573,10 +580,10 @@ import test_sampler
 from fastmix.methods import sampler
 from fastmix.methods.sampler import sample
 
-sampler.Engine.updates_per_step = {step}
+sampler.Chains.updates_per_step = {step}
 number = itertools.count(1)
 
-def progress(done, total, speed):
+def progress(report):
     if next(number) == int(sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -599,7 +606,7 @@ def test_killed_runs_go_on_to_the_same_bits(tmp_path):
     assert len(set(digests)) == 3
     assert np.load(io.BytesIO(path.read_bytes().partition(b"\n")[2]))["done"][0] > 100
     told = []
-    result = sample(lopsided(), checkpoint=str(path), progress=lambda *a: told.append(a[0]), **RUN)
+    result = sample(lopsided(), checkpoint=str(path), progress=lambda report: told.append(report.done), **RUN)
     assert told[0] > 160  # it went on, it did not start anew
     same(result, expected)
 
@@ -612,17 +619,14 @@ def test_interrupted_runs_go_on_to_the_same_bits(calls, torn, kind, tmp_path, mo
     if kind == "counts":
         options["estimator"] = "counts"
     if kind == "everything":  # edges are counted after every sweep, so that the interrupt comes between two batches
-        options |= {"edge_marginals": True, "num_draws": 40, "trace_at": [3, 25]}
+        options |= {"edge_marginals": True, "num_draws": 40, "history_at": [3, 25]}
     expected = sample(lopsided(), **options)
-    monkeypatch.setattr(sampler.Engine, "updates_per_step", 3 * 5 * 10)
+    monkeypatch.setattr(sampler.Chains, "updates_per_step", 3 * 5 * 10)
     path = tmp_path / "run.npz"
     stop_after(monkeypatch, calls, torn=torn)
-    try:
-        interrupted = sample(lopsided(), checkpoint=path, checkpoint_seconds=1e9, **options)
-    except NotConvergedError:
-        assert calls == 2
-    else:
-        assert interrupted.status == Status.INTERRUPTED
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        sample(lopsided(), checkpoint=path, checkpoint_seconds=1e9, **options)
+    assert (stopped.value.result is None) == (calls == 2)
     assert path.exists()
     monkeypatch.undo()
     same(sample(lopsided(), checkpoint=str(path), **options), expected)
@@ -633,7 +637,7 @@ def test_a_finished_run_stays_until_its_file_is_removed(tmp_path):
     expected = sample(lopsided(), checkpoint=str(path), **RUN)  # too short for a save before the last
     assert path.exists()
     told = []
-    same(sample(lopsided(), checkpoint=str(path), progress=lambda *a: told.append(a), **RUN), expected)
+    same(sample(lopsided(), checkpoint=str(path), progress=told.append, **RUN), expected)
     assert told == []  # nothing was left to do
     assert path.exists()
 
@@ -641,7 +645,7 @@ def test_a_finished_run_stays_until_its_file_is_removed(tmp_path):
 def test_runs_over_their_time_go_on_to_the_same_bits(tmp_path, monkeypatch):
     options = {"num_chains": 3, "num_sweeps": 640, "burn_in": 0, "seed": 5}
     expected = sample(lopsided(), **options)
-    monkeypatch.setattr(sampler.Engine, "updates_per_step", 3 * 5 * 10)
+    monkeypatch.setattr(sampler.Chains, "updates_per_step", 3 * 5 * 10)
     monkeypatch.setattr(sampler, "_FIRST_STEP", 1)  # a whole batch: what a checkpoint can keep
     path = str(tmp_path / "run.npz.gz")  # compressed, for its name
     for _ in range(3):
@@ -663,7 +667,7 @@ def test_checkpoints_of_other_runs_are_refused(tmp_path, monkeypatch):
         {"estimator": "counts"},
         {"num_draws": 1},
         {"edge_marginals": True},
-        {"trace_at": [5]},
+        {"history_at": [5]},
         {"start": np.zeros((3, 9), dtype=int)},
         {"evidence": {0: 1}},
     ]
@@ -690,14 +694,17 @@ def test_the_seed_of_a_checkpoint_is_taken(tmp_path):
 def test_projected_runs_take_the_seed_of_their_checkpoint(tmp_path, monkeypatch):
     path = tmp_path / "run.npz"
     options = {"divergence": fastmix.Euclidean(), "num_chains": 3, "num_sweeps": 640, "burn_in": 0}
-    monkeypatch.setattr(sampler.Engine, "updates_per_step", 3 * 9 * 10)
+    monkeypatch.setattr(sampler.Chains, "updates_per_step", 3 * 9 * 10)
     stop_after(monkeypatch, 30, torn=False)
-    begun = infer_projected(WEAK, checkpoint=str(path), **options)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        fastmix.infer(WEAK, method="projected", checkpoint=str(path), **options)
+    begun = stopped.value.result
     monkeypatch.undo()
     assert path.exists()
-    result = infer_projected(WEAK, checkpoint=str(path), **options)
+    result = fastmix.infer(WEAK, method="projected", checkpoint=str(path), **options)
     assert result.provenance["seed"] == begun.provenance["seed"]
-    same(result, infer_projected(WEAK, seed=begun.provenance["seed"], **options))
+    again = fastmix.infer(WEAK, method="projected", seed=begun.provenance["seed"], **options)
+    same(result.sampled, again.sampled)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".npz.gz", ".npz.xz"])
@@ -759,7 +766,7 @@ def test_checkpoints_of_other_versions_are_named(tmp_path):
 
 
 def test_results_as_plain_data():
-    result = sample(lopsided(), num_chains=4, num_sweeps=100, seed=1, evidence={"a": "s0"}, trace_at=[10])
+    result = sample(lopsided(), num_chains=4, num_sweeps=100, seed=1, evidence={"a": "s0"}, history_at=[10])
     data = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert data["method"] == "gibbs"
     assert [len(m) for m in data["marginals"]] == [len(m) for m in data["std_error"]] == [2, 3, 4, 2, 2]
@@ -814,7 +821,7 @@ def test_backends_without_a_gpu():
     with pytest.raises(UnfitMethodError, match="backend must be cpu here, got cuda"):
         sample(WEAK, backend="cuda", num_sweeps=10, seed=1)
     result = sample(WEAK, backend="auto", num_sweeps=100, seed=1)
-    assert result.stats["backend"].startswith("cpu, because")
+    assert result.stats["backend"].startswith("cpu (")
     assert result.provenance["device"] == "cpu"
     same = sample(WEAK, num_sweeps=100, seed=1)
     assert np.array_equal(result.node_marginals, same.node_marginals)
@@ -829,14 +836,14 @@ def test_backends_without_a_gpu():
 def test_groups_of_chains_count_as_chains(monkeypatch):
     """An engine that adds up its chains in groups gives the same means, and error bars of the same size."""
     plain = sample(WEAK, num_chains=64, num_sweeps=2000, seed=4)
-    taken = Gibbs.take_sums
+    taken = CpuChains.take_sums
 
     def grouped(self):
         sums = taken(self)
         return sums.reshape(len(sums), -1, 8).sum(axis=2)
 
-    monkeypatch.setattr(Gibbs, "group_size", 8)
-    monkeypatch.setattr(Gibbs, "take_sums", grouped)
+    monkeypatch.setattr(CpuChains, "group_size", 8)
+    monkeypatch.setattr(CpuChains, "take_sums", grouped)
     result = sample(WEAK, num_chains=64, num_sweeps=2000, seed=4)
     np.testing.assert_allclose(result.node_marginals, plain.node_marginals, atol=1e-12)
     ratio = result.std_error[plain.std_error > 0] / plain.std_error[plain.std_error > 0]

@@ -261,7 +261,7 @@ def test_twin_draw_by_draw(parts: Parts, seed: int) -> None:
     engine = SwendsenWang(parts.model(), num_chains=2, seed=seed)
     for k in range(num_sweeps + 1):
         assert engine.get_states().tolist() == [path[k] for path in paths]
-        engine.advance(1, collect=k % 2 == 0)
+        engine.sweep(1, collect=k % 2 == 0)
 
 
 def test_twin_many_states() -> None:
@@ -269,7 +269,7 @@ def test_twin_many_states() -> None:
     unary = rng.normal(size=(4, 300)) + 3.0 * (np.arange(300) > 255)
     parts = Parts(unary.tolist(), [(0, 1), (1, 2), (2, 3)], [6.0, 8.0, 7.0])
     engine = SwendsenWang(parts.model(), num_chains=1, seed=5)
-    engine.advance(50, collect=False)
+    engine.sweep(50, collect=False)
     assert engine.get_states().max() > 255
     assert engine.get_states()[0].tolist() == twin_run(parts, 5, 0, 50)[-1]
 
@@ -363,7 +363,7 @@ def test_one_sweep_from_a_given_start(name: str) -> None:
     starts = [x for x, p in zip(configurations, oracle.joint(model).reshape(-1), strict=True) if p > 0]
     engine = SwendsenWang(model, num_chains=repeats * len(starts), seed=3)
     engine.set_states(np.repeat(np.array(starts), repeats, axis=0))
-    engine.advance(1, collect=True)
+    engine.sweep(1, collect=True)
     ends = engine.get_states().reshape(len(starts), repeats, -1)
     sums = engine.take_sums().reshape(-1, len(starts), repeats)
     indicators = np.concatenate([np.equal.outer(np.array(configurations)[:, i], np.arange(L)) for i, L in enumerate(
@@ -389,7 +389,7 @@ def test_exact_draws_stay_exact(name: str) -> None:
     engine = SwendsenWang(model, num_chains=num_chains, seed=11)
     engine.set_states(fastmix.draw_exact(model, num_draws=num_chains, seed=12))
     assert joint_misfit(model, engine.get_states()) < 1
-    engine.advance(num_sweeps, collect=True)
+    engine.sweep(num_sweeps, collect=True)
     assert joint_misfit(model, engine.get_states()) < 1
     means = engine.take_sums() / num_sweeps
     error = means.std(axis=1) / math.sqrt(num_chains)
@@ -403,7 +403,7 @@ def test_start_is_soon_forgotten() -> None:
     model = ISING.model()
     engine = SwendsenWang(model, num_chains=50_000, seed=2)
     assert joint_misfit(model, engine.get_states()) > 1
-    engine.advance(30, collect=False)
+    engine.sweep(30, collect=False)
     assert joint_misfit(model, engine.get_states()) < 1
 
 
@@ -417,7 +417,7 @@ def test_conformance_models() -> None:
         accepted.add(name)
         engine = SwendsenWang(model, num_chains=20_000, seed=4)
         engine.set_states(fastmix.draw_exact(model, num_draws=20_000, seed=5))
-        engine.advance(2, collect=True)
+        engine.sweep(2, collect=True)
         assert engine.take_sums().shape == (len(model.log_unary), 20_000)
         if model.num_variables:
             assert joint_misfit(model, engine.get_states()) < 1, name
@@ -503,7 +503,7 @@ def twin_misfit(parts: Parts, rule: Rule) -> float:
     flips, plain = parts.attractive()
     assert not any(flips)
     rng = random.Random(9)
-    states = fastmix.draw_exact(parts.model(), num_draws=num_chains, seed=10)
+    states = fastmix.draw_exact(parts.model(), num_draws=num_chains, seed=10).states
     for c, row in enumerate(states.tolist()):
         before, x = row, row
         for _ in range(3):
@@ -541,7 +541,7 @@ def test_marginals_of_grids(model: MarkovRandomField) -> None:
     exact = fastmix.infer(model, method="exact").node_marginals
     engine = SwendsenWang(model, num_chains=num_chains, seed=6)
     engine.set_states(fastmix.draw_exact(model, num_draws=num_chains, seed=7))
-    engine.advance(num_sweeps, collect=True)
+    engine.sweep(num_sweeps, collect=True)
     means = engine.take_sums() / num_sweeps
     error = means.std(axis=1, ddof=1) / math.sqrt(num_chains)  # chains are independent
     limit = student.isf(FALSE_ALARM / 2 / len(exact), num_chains - 1)
@@ -560,7 +560,7 @@ def test_clusters_of_a_large_graph(num_states: int) -> None:
     model = MarkovRandomField.potts(edges, 1e3, num_states, fields)
     engine = SwendsenWang(model, num_chains=2, seed=3)
     engine.set_states(np.zeros((2, n), dtype=np.int64))
-    engine.advance(3, collect=True)
+    engine.sweep(3, collect=True)
     count, labels = connected_components(n, edges)
     totals = np.zeros((count, num_states))
     np.add.at(totals, labels, fields)
@@ -642,7 +642,7 @@ def test_forbidden_states_and_evidence() -> None:
     num_chains = 50_000
     engine = SwendsenWang(given_one.model, num_chains=num_chains, seed=1)
     engine.set_states(fastmix.draw_exact(given_one.model, num_draws=num_chains, seed=2))
-    engine.advance(3, collect=True)
+    engine.sweep(3, collect=True)
     assert joint_misfit(given_one.model, engine.get_states()) < 1
     sums = engine.take_sums()
     assert (sums[given_one.model.log_unary == -INF] == 0).all()
@@ -657,10 +657,10 @@ def test_sums_add_up(name: str) -> None:
     engine = SwendsenWang(model, num_chains=7, seed=1)
     assert engine.updates_per_sweep == model.num_variables
     assert engine.take_sums().tolist() == np.zeros((len(model.log_unary), 7)).tolist()
-    engine.advance(4, collect=True)
-    engine.advance(9, collect=False)
-    engine.advance(0, collect=True)
-    engine.advance(6, collect=True)
+    engine.sweep(4, collect=True)
+    engine.sweep(9, collect=False)
+    engine.sweep(0, collect=True)
+    engine.sweep(6, collect=True)
     sums = engine.take_sums()
     assert sums.shape == (len(model.log_unary), 7)
     assert sums.dtype == np.float64
@@ -673,19 +673,19 @@ def test_sums_add_up(name: str) -> None:
 def test_resuming_is_bit_identical(name: str) -> None:
     model = NAMED[name].model()
     whole = SwendsenWang(model, num_chains=5, seed=21)
-    whole.advance(10, collect=True)
+    whole.sweep(10, collect=True)
     first = whole.take_sums()
     states, random_state = whole.get_states(), whole.get_random_state()
-    whole.advance(15, collect=True)
+    whole.sweep(15, collect=True)
 
     parts = SwendsenWang(model, num_chains=5, seed=21)
-    parts.advance(4, collect=True)
-    parts.advance(6, collect=True)
+    parts.sweep(4, collect=True)
+    parts.sweep(6, collect=True)
     assert np.array_equal(parts.take_sums(), first)
     other = SwendsenWang(model, num_chains=5, seed=99)
     other.set_states(states)
     other.set_random_state(random_state)
-    other.advance(15, collect=True)
+    other.sweep(15, collect=True)
     assert np.array_equal(other.get_states(), whole.get_states())
     assert np.array_equal(other.get_random_state(), whole.get_random_state())
     assert np.array_equal(other.take_sums(), whole.take_sums())
@@ -703,7 +703,7 @@ def test_threads_and_chains_change_no_bits(name: str, monkeypatch: pytest.Monkey
     for num_chains, num_threads in ((23, 1), (23, 2), (23, 5), (23, None), (30, 3), (23, 100)):
         engine = SwendsenWang(model, num_chains=num_chains, seed=8, num_threads=num_threads)
         assert 1 <= engine.num_threads <= num_chains
-        engine.advance(20, collect=True)
+        engine.sweep(20, collect=True)
         results.append((engine.get_states()[:23], engine.get_random_state()[:23], engine.take_sums()[:, :23]))
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
@@ -731,7 +731,7 @@ def test_bad_arguments() -> None:
             SwendsenWang(model, **arguments)  # type: ignore[arg-type]
     engine = SwendsenWang(model, num_chains=2, seed=1)
     with pytest.raises(ValueError, match="num_sweeps must be"):
-        engine.advance(-1, collect=False)
+        engine.sweep(-1, collect=False)
     states = engine.get_states()
     for bad, message in (
         (np.zeros((3, 4), dtype=int), r"states must have shape \(2, 4\), got \(3, 4\)"),
@@ -752,6 +752,6 @@ def plain_results() -> list:
     for fields in ([[0.0, 0.5], [0.3, 0.0], [0.0, 0.1]], [[0.0, 0.5, 0.2], [0.3, 0.0, 0.1], [0.0, -np.inf, 0.4]]):
         model = MarkovRandomField.potts([(0, 1), (1, 2)], [0.9, 1.4], len(fields[0]), fields)
         engine = SwendsenWang(model, num_chains=3, seed=5)
-        engine.advance(25, collect=True)
+        engine.sweep(25, collect=True)
         answers.append([engine.get_states().tolist(), engine.get_random_state().tolist(), engine.take_sums().tolist()])
     return answers

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import oracle
 import strategies
 from fastmix.errors import ModelError
-from fastmix.graphs import grid_edges, path_edges
+from fastmix.graphs import basics, grid_edges, path_edges
 from fastmix.model import MarkovRandomField
 from fastmix.model import reduce as reduction_module
 from fastmix.model.reduce import Reduction, reduce_model
@@ -25,9 +25,8 @@ INF = math.inf
 
 OPTIONS = [(drop, fold) for drop in (False, True) for fold in (False, True)]
 EQUAL = np.array([[0.0, -INF], [-INF, 0.0]])
-# Forced variables are followed by a loop when they have few neighbours and by whole arrays otherwise: always the one,
-# always the other, and both by turns.
-FEW_NEIGHBORS = [10**9, -1, 2]
+# Forced variables are followed in a loop that is compiled for large models: never, and always.
+IN_PYTHON = [10**9, -1]
 
 
 def flat(tables: list[np.ndarray]) -> np.ndarray:
@@ -178,13 +177,13 @@ def hard_models(draw: st.DrawFn) -> MarkovRandomField:
 
 
 class TestForcedStates:
-    @pytest.mark.parametrize("few", FEW_NEIGHBORS)
+    @pytest.mark.parametrize("most", IN_PYTHON)
     @given(model=hard_models(), data=st.data())
-    def test_against_passes_over_everything(self, few: int, model: MarkovRandomField, data: st.DataObject) -> None:
+    def test_against_passes_over_everything(self, most: int, model: MarkovRandomField, data: st.DataObject) -> None:
         observed = data.draw(st.sets(st.integers(0, model.num_variables - 1), max_size=2))
         evidence = {i: data.draw(st.integers(0, int(model.num_states[i]) - 1)) for i in sorted(observed)}
         fixed, contradiction = naive_forced(model, evidence)
-        with mock.patch.object(reduction_module, "_FEW_NEIGHBORS", few):
+        with mock.patch.object(basics, "_IN_PYTHON", most):
             if contradiction:
                 start = "the model has no configuration of positive probability"
                 if evidence:
@@ -212,14 +211,14 @@ class TestForcedStates:
         collect()
         assert kinds == {"vari", "edge", "free", "some", "all"}
 
-    @pytest.mark.parametrize("few", FEW_NEIGHBORS)
+    @pytest.mark.parametrize("most", IN_PYTHON)
     @pytest.mark.parametrize("first", [0, 1999, 700])
-    def test_a_path_takes_two_passes(self, few: int, first: int) -> None:
+    def test_a_path_takes_two_passes(self, most: int, first: int) -> None:
         model = MarkovRandomField.from_tables(
             np.tile([0.25, 0.5], (2000, 1)), path_edges(2000), np.tile(EQUAL, (1999, 1, 1))
         )
         with (
-            mock.patch.object(reduction_module, "_FEW_NEIGHBORS", few),
+            mock.patch.object(basics, "_IN_PYTHON", most),
             mock.patch.object(reduction_module, "_fold", wraps=reduction_module._fold) as fold,
         ):
             reduction = reduce_model(model, {first: 1}, fold_single=True)
@@ -227,18 +226,18 @@ class TestForcedStates:
         assert reduction.fixed.tolist() == [1] * 2000
         assert reduction.model == MarkovRandomField([], [], [], [], 1000.0)
 
-    @pytest.mark.parametrize("few", FEW_NEIGHBORS)
-    def test_a_contradiction_far_away(self, few: int) -> None:
+    @pytest.mark.parametrize("most", IN_PYTHON)
+    def test_a_contradiction_far_away(self, most: int) -> None:
         tables = np.tile(EQUAL, (50, 1, 1))
         tables[40] = [[0.0, -INF], [-INF, -INF]]
         model = MarkovRandomField.from_tables(np.zeros((51, 2)), path_edges(51), tables)
         with (
-            mock.patch.object(reduction_module, "_FEW_NEIGHBORS", few),
+            mock.patch.object(basics, "_IN_PYTHON", most),
             pytest.raises(ModelError, match=r"impossible: variable 41 has no state left$"),
         ):
             reduce_model(model, {0: 1}, fold_single=True)
 
-    @pytest.mark.parametrize("few", FEW_NEIGHBORS)
+    @pytest.mark.parametrize("most", IN_PYTHON)
     @pytest.mark.parametrize(
         ("counts", "message"),
         [
@@ -246,13 +245,13 @@ class TestForcedStates:
             ([2, 2, 1, 1], "edge (2, 3) forbids states 0 and 0, the only ones left of its ends"),
         ],
     )
-    def test_the_first_contradiction_is_told(self, few: int, counts: list[int], message: str) -> None:
+    def test_the_first_contradiction_is_told(self, most: int, counts: list[int], message: str) -> None:
         """Variable 2 forces 1 and contradicts 3 at once; that 1 leaves no state to 0 comes a round later."""
         forbidden = [np.full((2, 2), -INF), np.array([[0.0], [-INF]]), np.full((1, counts[3]), -INF)]
         model = MarkovRandomField.from_tables([np.zeros(count) for count in counts], path_edges(4), forbidden)
         assert naive_forced(model, {})[1] == message
         with (
-            mock.patch.object(reduction_module, "_FEW_NEIGHBORS", few),
+            mock.patch.object(basics, "_IN_PYTHON", most),
             pytest.raises(ModelError, match=re.escape(f"positive probability: {message}")),
         ):
             reduce_model(model, fold_single=True)

@@ -43,8 +43,8 @@ def test_a_sweep_visits_every_variable_once_and_no_neighbors_together(model: Mar
 
 
 def test_a_wrong_coloring_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(structure_module, "colouring", lambda n, edges: np.zeros(n, dtype=np.int64))
-    with pytest.raises(ModelError, match="colours must differ along every edge"):
+    monkeypatch.setattr(structure_module, "coloring", lambda n, edges: np.zeros(n, dtype=np.int64))
+    with pytest.raises(ModelError, match="colors must differ along every edge"):
         _ = Structure.of([2, 2], [(0, 1)]).visit_order
 
 

@@ -13,11 +13,11 @@ and 1 exactly.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fastmix._memory import aligned_zeros
 
-__all__ = ["MAX_THRESHOLD", "make_streams", "thresholds"]
+__all__ = ["MAX_THRESHOLD", "make_streams"]
 
 MAX_THRESHOLD = 2**32 - 1
 
@@ -42,18 +42,6 @@ def make_streams(seed: int, first: int, count: int) -> NDArray[np.uint32]:
         streams[2 * j + 1] = (word >> np.uint64(32)).astype(np.uint32)
     streams[0, (streams == 0).all(axis=0)] = 1  # the one state that the generator would never leave
     return streams
-
-
-def thresholds(probabilities: ArrayLike) -> NDArray[np.uint32]:
-    """Probabilities as the numbers that uniforms are compared with.
-
-    Examples
-    --------
-    >>> thresholds([0.0, 0.5, 1.0]).tolist()
-    [0, 2147483648, 4294967295]
-    """
-    scaled = np.rint(np.asarray(probabilities, dtype=np.float64) * 2.0**32)
-    return np.minimum(scaled, float(MAX_THRESHOLD)).astype(np.uint32)
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
+from fastmix.model.structure import Structure
 
 __all__ = ["Patch", "make_patches", "whole_patch"]
 
@@ -38,13 +39,15 @@ class Patch:
     edges: IntArray
 
 
-def whole_patch(model: MarkovRandomField) -> Patch:
+def whole_patch(model: MarkovRandomField | Structure) -> Patch:
     """The whole graph as one patch."""
     variables, edges = np.arange(model.num_variables), np.arange(model.num_edges)
     return Patch(variables, edges, variables, variables, edges)
 
 
-def make_patches(model: MarkovRandomField, *, core_size: int, reach: int, clock: Clock = NO_LIMIT) -> list[Patch]:
+def make_patches(
+    model: MarkovRandomField | Structure, *, core_size: int, reach: int, clock: Clock = NO_LIMIT
+) -> list[Patch]:
     """Patches with cores of about ``core_size`` variables and everything within ``reach`` edges (1 at least) of them.
 
     Cores are grown by breadth-first search. A graph whose patches would overlap so much that they are more work than

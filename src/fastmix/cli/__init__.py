@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from types import FrameType
 from typing import Annotated
 
@@ -17,24 +19,67 @@ import typer
 
 from fastmix import __version__
 from fastmix.cli import answers, applications, models, theory
+from fastmix.cli.options import with_method_options
 from fastmix.errors import BadFileError, FastmixError, NotConvergedError, printable
 
-__all__ = ["app", "main"]
+__all__ = ["main"]
 
 _INTERRUPTED = 130  # what the parser makes of Ctrl-C; no command uses it
+_STOPPED: list[int] = []  # signals that came
 
-app = typer.Typer(
-    help="Marginal inference in discrete pairwise Markov random fields, with guarantees.",
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for _command in (
-    models.info, answers.infer, answers.compare, answers.sample, theory.certify, theory.project,
+_COMMANDS = (
+    models.info, answers.infer, answers.compare, answers.sample, answers.temper, theory.certify, theory.project,
     applications.denoise, applications.experiment, models.convert, applications.warm_up,
-):  # fmt: skip
-    app.command()(_command)
-app.add_typer(models.generate, name="generate")
+)  # fmt: skip
+
+
+def _make_app(arguments: list[str]) -> typer.Typer:
+    """The parser; options of methods are looked up only for the command that is called."""
+    app = typer.Typer(
+        help="Marginal inference in discrete pairwise Markov random fields, with guarantees.",
+        add_completion=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for command in _COMMANDS:
+        if "options" not in inspect.signature(command).parameters:
+            app.command()(command)
+        elif command.__name__ in arguments[:1]:
+            app.command()(with_method_options(command, _methods_of(command, arguments)))
+        else:
+            app.command(command.__name__, help=command.__doc__)(_nothing)
+    if "generate" in arguments[:1]:
+        app.add_typer(models.generate(), name="generate")
+    else:
+        app.command("generate", help="Write a random model.")(_nothing)
+    return app
+
+
+def _nothing() -> None:
+    """Stands for a command that is not called."""
+
+
+def _methods_of(command: Callable[..., None], arguments: list[str]) -> tuple[str, ...]:
+    """The methods whose options a command takes; the one named alone, if that explains all options that are given."""
+    if command is answers.temper:
+        return ("tempered",)
+    from fastmix.methods.base import find_method, method_names, options_of
+
+    if command is answers.sample:
+        from fastmix.methods.sampler import SAMPLERS
+
+        return SAMPLERS
+    named = "auto" if command is answers.infer else "annealed"
+    for before, word in pairwise(["", *arguments]):
+        if before == "--method" or word.startswith("--method="):
+            named = word.removeprefix("--method=")
+    given = {word[2:].partition("=")[0].replace("-", "_") for word in arguments if word.startswith("--")}
+    known = {"json", *inspect.signature(command).parameters}
+    with contextlib.suppress(FastmixError):  # which may be of a package that is not imported yet
+        if "-h" not in arguments and given <= known | set(options_of(find_method(named))):
+            return (named,)
+    return method_names()
 
 
 def _version(value: bool) -> None:
@@ -43,7 +88,6 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
@@ -62,20 +106,23 @@ def main(arguments: list[str] | None = None) -> None:
     finally:
         if signal.getsignal(signal.SIGINT) is _interrupt:
             signal.signal(signal.SIGINT, before)
+    if _STOPPED:  # in an import Python may note the interrupt for its own exit code, although it was handled
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    """Ctrl-C is a KeyboardInterrupt, except within imports and the compiler: there the process ends at once."""
-    # Callbacks of LLVM swallow exceptions or crash on them, and half-done imports are of no use to anyone.
-    while frame is not None:
-        module = str(frame.f_globals.get("__name__"))
-        if module.split(".")[0] in ("numba", "llvmlite") or frame.f_code.co_filename.startswith("<frozen importlib"):
-            if sys.stderr.isatty():
-                os.write(2, b"\r\x1b[2K\x1b[?25h")  # the line and the cursor that the spinner took
-            os.write(2, b"fastmix: interrupted\n")
-            os._exit(1)
-        frame = frame.f_back
+    """Ctrl-C is a KeyboardInterrupt, except while something compiles: there the process ends at once."""
+    clock = sys.modules.get("fastmix._clock")  # which is not loaded before it is needed
+    if clock is not None and clock.is_compiling():  # callbacks of LLVM swallow exceptions or crash on them
+        if sys.stderr.isatty():
+            os.write(2, b"\r\x1b[2K\x1b[?25h")  # the line and the cursor that a bar took
+        os.write(2, b"fastmix: interrupted\n")
+        os._exit(1)
+    _STOPPED.append(signum)
     raise KeyboardInterrupt
 
 
@@ -109,7 +156,7 @@ def _run(arguments: list[str]) -> int:
 def _run_command(arguments: list[str]) -> int:
     try:
         _prepare_streams()
-        code = app(arguments, prog_name="fastmix", standalone_mode=False)
+        code = _make_app(arguments)(arguments, prog_name="fastmix", standalone_mode=False)
         sys.stdout.flush()
         if code == _INTERRUPTED:
             raise KeyboardInterrupt

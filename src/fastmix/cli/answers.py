@@ -1,86 +1,96 @@
-"""Commands that answer questions about a model: ``infer``, ``compare`` and ``sample``."""
+"""Commands that answer questions about a model: ``infer``, ``compare``, ``sample`` and ``temper``."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from fastmix.cli.options import (
-    Accuracy,
-    AnySeed,
-    AsJson,
-    Backend,
-    BurnIn,
-    CheckpointFile,
-    DivergenceName,
-    Evidence,
-    MemoryLimit,
-    Model,
-    NumChains,
-    NumSweeps,
-    NumThreads,
-    TimeLimit,
-    parse_divergence,
-)
+from fastmix.cli.options import AnySeed, AsJson, Backend, Evidence, MemoryLimit, Model, NumThreads, TimeLimit
 
-__all__ = ["compare", "infer", "sample"]
+if TYPE_CHECKING:
+    from fastmix.results import InferenceResult
+
+__all__ = ["compare", "infer", "sample", "temper"]
+
+AnswerFile = Annotated[
+    str | None,
+    typer.Option("--output", "-o", metavar="FILE", help="FILE.MAR marginals, FILE.PR log10 Z, FILE.json all."),
+]
 
 
 def infer(
     model: Model,
     method: Annotated[
         str,
-        typer.Option(help="auto, exact, mean-field, loopy-bp, gibbs, swendsen-wang, tempered or projected."),
+        typer.Option(
+            help="auto, exact, mean-field, loopy-bp, gibbs, swendsen-wang, tempered, projected, annealed or perfect."
+        ),
     ] = "auto",
     evidence: Evidence = None,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="FILE.MAR marginals, FILE.PR log10 Z, FILE.json all."),
-    ] = None,
-    memory_limit: MemoryLimit = None,
-    num_chains: NumChains = None,
-    num_sweeps: NumSweeps = None,
-    burn_in: BurnIn = None,
-    accuracy: Accuracy = None,
-    divergence: DivergenceName = None,
-    norm: Annotated[str | None, typer.Option(help="Norm of the projection: inf, spectral, 1 or frobenius.")] = None,
-    norm_bound: Annotated[float | None, typer.Option(help="Largest norm of the projected model; 2.5.")] = None,
+    output: AnswerFile = None,
+    log_z: Annotated[bool, typer.Option("--log-z", help="Take a method that has log Z.")] = False,
     seed: AnySeed = None,
     num_threads: NumThreads = None,
     time_limit: TimeLimit = None,
-    checkpoint: CheckpointFile = None,
     backend: Backend = None,
     as_json: AsJson = False,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """Marginals of every variable, and log Z where the method has it."""
     import fastmix
-    from fastmix._memory import parse_bytes
     from fastmix.cli import console
-    from fastmix.methods.inference import METHODS, choose_method
+    from fastmix.methods.base import find_method
 
-    if method not in METHODS:
-        raise ValueError(f"--method must be one of {', '.join(METHODS)}, got {method!r}")
+    _check_answer(output, as_json)
+    found = find_method(method, "--method")
+    if console.is_log_z(output):
+        log_z = True
+        if not found.gives_log_z:  # before the model is read
+            raise ValueError(f"the method {method} gives no log Z to write to {output}; exact and tempered do")
+    checkpoint = options.get("checkpoint")
+    console.check_outputs(model, output, checkpoint)
+    loaded, observed = console.load(model, evidence)
+    with console.blaming_input(model, evidence):
+        result = console.salvage(
+            lambda: fastmix.infer(
+                loaded, method=method, evidence=observed, log_z=log_z, seed=seed, num_threads=num_threads,
+                time_limit=time_limit, backend=backend, **options,
+            )
+        )  # fmt: skip
+    _give_answer(result, output, as_json, checkpoint)
+
+
+def temper(
+    model: Model,
+    evidence: Evidence = None,
+    output: AnswerFile = None,
+    seed: AnySeed = None,
+    num_threads: NumThreads = None,
+    time_limit: TimeLimit = None,
+    backend: Backend = None,
+    as_json: AsJson = False,
+    *,
+    options: dict[str, Any],
+) -> None:
+    """Marginals and log Z by replica exchange, for models in which single chains get stuck."""
+    infer(model, "tempered", evidence, output, False, seed, num_threads, time_limit, backend, as_json, options=options)
+
+
+def _check_answer(output: str | None, as_json: bool) -> None:
+    from fastmix.cli import console
+
     if output == "-" and as_json:
         raise ValueError("--json and -o - must not both write to stdout")
     if output is not None:
         console.check_answer_name(output)
-    if console.is_log_z(output):
-        _check_log_z(output, method)
-    console.check_outputs(model, output, checkpoint)
-    limit = None if memory_limit is None else parse_bytes(memory_limit)
-    chosen = parse_divergence(divergence)
-    loaded, observed = console.load(model, evidence)
-    with console.blaming_input(model, evidence), console.working(f"{method} inference") as progress:
-        if console.is_log_z(output) and method == "auto":
-            choice = choose_method(loaded, evidence=observed, memory_limit=limit, time_limit=time_limit)
-            _check_log_z(output, choice.method)
-        result = fastmix.infer(
-            loaded, method=method, evidence=observed, memory_limit=limit, num_chains=num_chains, num_sweeps=num_sweeps,
-            burn_in=burn_in, accuracy=accuracy, divergence=chosen, norm=cast("Any", norm), norm_bound=norm_bound,
-            seed=seed, num_threads=num_threads, time_limit=time_limit, checkpoint=checkpoint,
-            backend=backend, progress=progress,
-        )  # fmt: skip
+
+
+def _give_answer(result: InferenceResult, output: str | None, as_json: bool, checkpoint: str | None) -> None:
+    """Write and show an answer; exit code 1 unless it is to be trusted."""
+    from fastmix.cli import console
+
     if output is not None:
         console.save_answer(result, output)
     if as_json:
@@ -92,12 +102,6 @@ def infer(
         if output is not None or as_json:
             console.message(f"status {result.status}: {console.explain_status(result)}")
         raise typer.Exit(1)
-
-
-def _check_log_z(output: str | None, method: str) -> None:
-    """Refuse a file for log Z from a method that gives none, before the work is done."""
-    if method in ("gibbs", "swendsen-wang", "projected"):
-        raise ValueError(f"the method {method} gives no log Z to write to {output}; exact and tempered do")
 
 
 def compare(
@@ -127,10 +131,12 @@ def compare(
         console.check_output_folder(output)
     loaded, observed = console.load(model, evidence)
     trusted = None if reference is None else console.load_marginals(reference, loaded)
-    with console.blaming_input(model, evidence), console.naming_steps("comparing") as progress:
-        result = fastmix.compare(
-            loaded, methods=names, evidence=observed, reference=trusted, reference_name=str(reference), seed=seed,
-            time_limit=time_limit, memory_limit=limit, num_threads=num_threads, progress=progress,
+    with console.blaming_input(model, evidence):
+        result = console.salvage(
+            lambda: fastmix.compare(
+                loaded, methods=names, evidence=observed, reference=trusted, reference_name=str(reference), seed=seed,
+                time_limit=time_limit, memory_limit=limit, num_threads=num_threads,
+            )
         )  # fmt: skip
     written = [] if output is None else result.save(output)
     if as_json:
@@ -149,56 +155,41 @@ def sample(
     method: Annotated[
         str, typer.Option(help="gibbs, swendsen-wang, or perfect for exact draws by coupling from the past.")
     ] = "gibbs",
-    num_chains: NumChains = None,
-    num_sweeps: NumSweeps = None,
-    burn_in: BurnIn = None,
-    num_draws: Annotated[
-        int | None, typer.Option(help="Draws kept of every chain; one by default (100 perfect ones).")
-    ] = None,
-    schedule: Annotated[str, typer.Option(help="Order of updates: systematic or random.")] = "systematic",
     seed: AnySeed = None,
     num_threads: NumThreads = None,
     time_limit: TimeLimit = None,
-    checkpoint: CheckpointFile = None,
     backend: Backend = None,
     evidence: Evidence = None,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE.npz", help="Where the draws go.")
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE.npz", help="Where the draws go."),
     ] = None,
     as_json: AsJson = False,
+    *,
+    options: dict[str, Any],
 ) -> None:
-    """Draw configurations by Markov chains; a summary without -o."""
+    """Draw configurations by Markov chains, or exactly; a summary without -o."""
     import fastmix
     from fastmix.cli import console
+    from fastmix.methods.base import find_method, options_of
+    from fastmix.methods.sampler import SAMPLERS
 
+    found = find_method(method, "--method", SAMPLERS)
+    if others := [name for name in options if name not in options_of(found)]:
+        own = ", ".join(f"--{name.replace('_', '-')}" for name in options_of(found))
+        raise ValueError(f"--{others[0].replace('_', '-')} must not be given with --method {method}, which takes {own}")
     if output is not None and not output.endswith(".npz"):
         raise ValueError(f"-o must name an .npz file, got {output!r}")
+    checkpoint = options.get("checkpoint")
     console.check_outputs(model, output, checkpoint)
     loaded, observed = console.load(model, evidence)
-    if method == "perfect":
-        given: dict[str, object] = {"--num-chains": num_chains, "--num-sweeps": num_sweeps, "--burn-in": burn_in}
-        given |= {"--time-limit": time_limit, "--checkpoint": checkpoint}
-        if names := [name for name, value in given.items() if value is not None]:
-            raise ValueError(f"{names[0]} must not be given with --method perfect, which takes --num-draws")
-        with console.blaming_input(model, evidence), console.working("sampling", "samples") as progress:
-            samples = fastmix.perfect_sample(
-                loaded, num_samples=100 if num_draws is None else num_draws, evidence=observed, seed=seed,
-                num_threads=num_threads, progress=progress,
-            )  # fmt: skip
-        if output is not None:
-            console.save_perfect(samples, output)
-        if as_json:
-            console.emit_json(samples.to_dict())
-        else:
-            console.show_perfect(model, samples)
-        return
-    kept = num_draws if num_draws is not None else int(output is not None)
-    with console.blaming_input(model, evidence), console.working("sampling") as progress:
-        result = fastmix.sample(
-            loaded, method=cast("Any", method), num_chains=num_chains, num_sweeps=num_sweeps, burn_in=burn_in,
-            num_draws=kept, schedule=cast("Any", schedule), seed=seed, num_threads=num_threads, evidence=observed,
-            time_limit=time_limit, checkpoint=checkpoint, backend=cast("Any", backend or "cpu"),
-            progress=progress,
+    options.setdefault("num_draws", 100 if method == "perfect" else int(output is not None))
+    with console.blaming_input(model, evidence):
+        result = console.salvage(
+            lambda: fastmix.sample(
+                loaded, method=method, seed=seed, num_threads=num_threads, evidence=observed, time_limit=time_limit,
+                backend=cast("Any", backend or "cpu"), **options,
+            )
         )  # fmt: skip
     if output is not None:
         console.save_draws(result, output)

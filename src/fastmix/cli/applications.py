@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,15 +19,15 @@ def denoise(
     noise: Annotated[
         str, typer.Option(metavar="EXPONENT", help="Of the noise that is added; none takes the picture as noisy.")
     ] = "1.25",
-    method: Annotated[
-        str | None, typer.Option(help="annealed (default), swendsen-wang, gibbs, projected, loopy-bp, mean-field.")
-    ] = None,
+    method: Annotated[str | None, typer.Option(help="annealed (default), or one of fastmix infer.")] = None,
     size: Annotated[str, typer.Option(metavar="WxH", help="Scale the picture down to fit.")] = "120x80",
     full_size: Annotated[bool, typer.Option("--full-size", help="Take the picture as large as it is.")] = False,
     seed: AnySeed = None,
     num_threads: NumThreads = None,
     time_limit: TimeLimit = None,
     as_json: AsJson = False,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """A black-and-white picture behind a noisy one, with the probability of every pixel."""
     from fastmix.cli import console
@@ -39,11 +39,12 @@ def denoise(
     console.check_picture_name(output)
     console.check_outputs(image, output)
     picture = console.load_picture(lambda: load_image(image, box), image)
-    with console.working_share("denoising") as progress:
-        result = run(
+    result = console.salvage(
+        lambda: run(
             picture, noise=exponent, method=method or DEFAULT_METHOD, seed=seed, num_threads=num_threads,
-            time_limit=time_limit, progress=progress,
-        )  # fmt: skip
+            time_limit=time_limit, **options,
+        )
+    )  # fmt: skip
     write_comparison(result, output)
     if as_json:
         console.emit_json({**result.to_dict(), "output": output})
@@ -74,6 +75,7 @@ def experiment(
 ) -> None:
     """A figure or table of the paper, or what is missing of it; ends with the path of its report."""
     from fastmix import experiments
+    from fastmix._clock import listening
     from fastmix.cli import console
 
     chosen = None if methods is None else [word.strip() for word in methods.split(",") if word.strip()]
@@ -83,7 +85,7 @@ def experiment(
             stack.callback(logging.disable, logging.root.manager.disable)
             logging.disable(logging.CRITICAL)
         executor = None if cluster is None else stack.enter_context(experiments.cluster(cluster))
-        progress = stack.enter_context(console.working_rows(name))
+        progress = stack.enter_context(listening("auto", name)) or console.rows_told()
         stack.enter_context(console.blaming_input(output))
         result = experiments.run_experiment(
             name, output, trials=trials, quick=quick, methods=chosen, seed=seed, images=images, executor=executor,
@@ -106,8 +108,7 @@ def warm_up(as_json: AsJson = False) -> None:
     import fastmix
     from fastmix.cli import console
 
-    with console.naming_steps("compiling") as progress:
-        result = fastmix.warm_up(progress=progress)
+    result = fastmix.warm_up()
     if as_json:
         console.emit_json(result.to_dict())
     else:

@@ -9,13 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.errors import BadFileError, FormatError, ModelError, printable
-from fastmix.io import check_model_name, read_evidence, read_mar, read_model, write_mar, write_model, write_pr
+from fastmix.errors import BadFileError, FormatError, Interrupted, ModelError, printable
+from fastmix.io import format_of, read_evidence, read_mar, read_model, write_mar, write_model, write_pr
 from fastmix.io.files import atomic_write, check_folder, check_writable, display_name
 from fastmix.methods.perfect import PerfectSamples
 from fastmix.methods.sampler import SampleResult
@@ -43,21 +43,17 @@ __all__ = [
     "load_marginals",
     "load_picture",
     "message",
-    "naming_steps",
+    "rows_told",
+    "salvage",
     "save_answer",
     "save_draws",
     "save_model",
-    "save_perfect",
     "show_certificate",
     "show_comparison",
     "show_facts",
     "show_marginals",
     "show_path",
-    "show_perfect",
     "show_sampling",
-    "working",
-    "working_rows",
-    "working_share",
 ]
 
 T = TypeVar("T")
@@ -81,13 +77,14 @@ def _console(*, stderr: bool = False) -> Console:
     return console
 
 
-@contextlib.contextmanager
-def _spinner(text: str) -> Iterator[Callable[[str], None]]:
-    """A spinner on stderr, and what changes the text beside it."""
-    from rich.text import Text
-
-    with _console(stderr=True).status(Text(printable(text))) as status:
-        yield lambda line: status.update(Text(printable(line)))
+def salvage(call: Callable[[], T]) -> T:
+    """What a call gives, or had when Ctrl-C ended it."""
+    try:
+        return call()
+    except Interrupted as stop:
+        if stop.result is None:
+            raise
+        return cast("T", stop.result)
 
 
 def load(path: str, evidence_path: str | None = None) -> tuple[MarkovRandomField, dict[int, int]]:
@@ -139,7 +136,7 @@ def check_outputs(source: str, output: str | None, checkpoint: str | None = None
 def check_model_output(path: str | None) -> None:
     """Try the place of a model before the work is done, and whether its name has a format."""
     if path is not None:
-        check_model_name(path)
+        format_of(path)
         check_writable(path)
 
 
@@ -303,9 +300,13 @@ def _marginal_table(result: InferenceResult) -> None:
         message(f"{model.num_variables - _ROWS:,} more variables: -o FILE.MAR or --json gives all of them")
 
 
-def save_draws(result: SampleResult, path: str) -> None:
+def save_draws(result: SampleResult | PerfectSamples, path: str) -> None:
     """Draws (chains, draws, variables), marginals, standard errors and the provenance, in one npz file."""
-    draws = np.zeros((0, 0, result.model.num_variables)) if result.draws is None else result.draws
+    draws: NDArray[Any] = np.zeros((0, 0, result.model.num_variables))
+    if isinstance(result, PerfectSamples):
+        draws = result.states[None]
+    elif result.draws is not None:
+        draws = result.draws
     top = int(draws.max(initial=0))
     with atomic_write(path, binary=True) as file:
         np.savez(
@@ -317,47 +318,33 @@ def save_draws(result: SampleResult, path: str) -> None:
         )
 
 
-def save_perfect(samples: PerfectSamples, path: str) -> None:
-    """Perfect samples as one chain of draws (1, samples, variables), in the layout of :func:`save_draws`."""
-    top = int(samples.states.max(initial=0))
-    with atomic_write(path, binary=True) as file:
-        np.savez(
-            file,
-            draws=samples.states[None].astype(np.uint8 if top < 256 else np.uint16),
-            node_marginals=samples.node_marginals,
-            provenance=np.array(_json(dict(samples.provenance))),
-        )
-
-
-def show_perfect(title: str, samples: PerfectSamples) -> None:
-    """What perfect samples cost, as a table on stdout."""
-    facts = {
-        "status": str(samples.status),
+def _perfect_facts(samples: PerfectSamples) -> dict[str, str]:
+    past = samples.num_sweeps
+    return {
         "samples": f"{len(samples.states):,}, independent and exact",
         "why": samples.reason,
-        "sweeps into the past": f"{samples.num_sweeps.mean() if len(samples.num_sweeps) else 0:.1f} on average, at "
-        f"most {samples.num_sweeps.max(initial=0):,}",
-        "updates per second": f"{samples.stats['updates_per_second']:.3g}",
-        "seed": str(samples.provenance["seed"]),
+        "sweeps into the past": f"{past.mean() if len(past) else 0:.1f} on average, at most {past.max(initial=0):,}",
     }
-    show_facts(title, facts)
 
 
-def show_sampling(title: str, result: SampleResult) -> None:
-    """What a run of chains gave, as a table on stdout."""
+def _chain_facts(result: SampleResult) -> dict[str, str]:
     stats = result.stats
-    facts = {
-        "status": str(result.status),
+    return {
         "chains": f"{stats['num_chains']:,}",
         "sweeps": f"{stats['num_sweeps']:,} after {stats['burn_in']:,} of burn-in",
         "largest standard error": f"{result.std_error.max(initial=0.0):.3g}",
         "smallest effective sample size": f"{result.ess.min(initial=float('inf')):,.0f}",
         "largest R-hat": f"{result.r_hat.max(initial=1.0):.4f}",
-        "updates per second": f"{stats['updates_per_second']:.3g}",
-        "seed": str(result.provenance["seed"]),
         "note": str(stats["note"]),
     }
-    show_facts(title, facts)
+
+
+def show_sampling(title: str, result: SampleResult | PerfectSamples) -> None:
+    """What a run of chains, or exact draws, gave and cost, as a table on stdout."""
+    facts = {"status": str(result.status)}
+    facts |= _perfect_facts(result) if isinstance(result, PerfectSamples) else _chain_facts(result)
+    facts |= {"updates per second": f"{result.stats['updates_per_second']:.3g}"}
+    show_facts(title, {**facts, "seed": str(result.provenance["seed"])})
 
 
 def show_comparison(title: str, comparison: Comparison) -> None:
@@ -405,60 +392,14 @@ def load_picture(read: Callable[[], T], path: str) -> T:
         raise BadFileError(text.replace(path, name) if path and path in text else f"{name}: {text}") from error
 
 
-@contextlib.contextmanager
-def working_share(text: str) -> Iterator[Callable[[float], None] | None]:
-    """A spinner on stderr with the share of the work that is done, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    with _spinner(text) as update:
-        yield lambda share: update(f"{text}: {100.0 * share:.0f} %")
-
-
-@contextlib.contextmanager
-def working_rows(text: str) -> Iterator[Callable[[Any], None] | None]:
-    """Rows done and the time left of an experiment, on stderr: a spinner on a terminal, a line a minute elsewhere."""
+def rows_told(tell: Callable[[str], None] = message) -> Callable[[Any], None]:
+    """A line per minute about the rows of an experiment, for where no bar is shown."""
     last = time.monotonic()
 
-    def line(report: Any) -> str:
-        left = "" if report.seconds_left is None else f", {report.seconds_left / 60.0:.1f} min left"
-        return f"{report.experiment}: {report.done:,} of {report.total:,} rows{left}"
+    def seldom(report: Any) -> None:
+        nonlocal last
+        if time.monotonic() - last > 60.0:
+            last = time.monotonic()
+            tell(str(report))
 
-    if not sys.stderr.isatty():
-
-        def seldom(report: Any) -> None:
-            nonlocal last
-            if time.monotonic() - last > 60.0:
-                last = time.monotonic()
-                message(line(report))
-
-        yield seldom
-        return
-    with _spinner(text) as update:
-        yield lambda report: update(line(report))
-
-
-@contextlib.contextmanager
-def naming_steps(text: str) -> Iterator[Callable[[str], None] | None]:
-    """A spinner on stderr that names the step in progress, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    with _spinner(text) as update:
-        yield lambda step: update(f"{text}: {step}")
-
-
-@contextlib.contextmanager
-def working(text: str, unit: str = "sweeps") -> Iterator[Callable[[int, int, float], None] | None]:
-    """A spinner on stderr while something long runs, on a terminal only; samplers report sweeps and speed to it."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    start = time.monotonic()
-    with _spinner(text) as update:
-
-        def report(done: int, total: int, speed: float) -> None:
-            left = (time.monotonic() - start) * (total - done) / max(1, done)
-            update(f"{text}: {done:,} of {total:,} {unit}, {speed:.3g} updates/s, {left:.0f} s left")
-
-        yield report
+    return seldom

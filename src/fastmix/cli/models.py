@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastmix.cli.options import AsJson, Evidence, Model, Output
+from fastmix.cli.options import AsJson, Evidence, Model, Output, with_signature
+from fastmix.io.formats import format_names, suffix_list
 
 if TYPE_CHECKING:
     from fastmix.model import Evidence as Observed
     from fastmix.model import MarkovRandomField
 
 __all__ = ["convert", "describe_model", "generate", "info"]
-
-generate = typer.Typer(help="Write a random model.", rich_markup_mode=None)
 
 
 def info(model: Model, evidence: Evidence = None, as_json: AsJson = False) -> None:
@@ -76,8 +76,8 @@ def describe_model(model: MarkovRandomField, evidence: Observed | None = None) -
 
 
 def convert(
-    source: Annotated[str, typer.Argument(metavar="IN", help="UAI or npz file; - is stdin.")],
-    target: Annotated[str, typer.Argument(metavar="OUT", help=".uai, .uai.gz, .uai.xz or .npz; - is UAI to stdout.")],
+    source: Annotated[str, typer.Argument(metavar="IN", help=f"{format_names()} file; - is stdin.")],
+    target: Annotated[str, typer.Argument(metavar="OUT", help=f"{suffix_list()}; - is UAI to stdout.")],
     evidence: Annotated[
         str | None, typer.Option("--evidence", "-e", metavar="FILE", help="Condition on these states first.")
     ] = None,
@@ -109,88 +109,55 @@ def _save(model: Any, output: str | None, as_json: bool, *, seed: int | None = N
         console.emit_json({**facts, "provenance": provenance(model, seed=seed, **options)})
 
 
-CouplingMax = Annotated[float, typer.Option(help="Couplings are uniform up to this strength.")]
-Attractive = Annotated[bool, typer.Option("--attractive/--mixed", help="Couplings from 0, or from minus the maximum.")]
-FieldMax = Annotated[float, typer.Option(help="Fields are uniform between minus and plus this.")]
-Torus = Annotated[bool, typer.Option("--torus", help="Join opposite borders.")]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same model.")]
-Rows = Annotated[int, typer.Option(help="Rows of the grid.")]
-Cols = Annotated[int, typer.Option(help="Columns of the grid.")]
-Variables = Annotated[int, typer.Option("--num-variables", help="Number of variables.")]
+_COMMON: dict[str, Any] = {"coupling_max": 1.0, "attractive": False, "field_max": 1.0}
+_GRID = {**_COMMON, "torus": False}
+# The commands of ``generate``: what each writes, and the arguments of the function of :mod:`fastmix.instances`.
+_KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "ising_grid": ("Binary variables on a rectangular grid.", {"rows": 16, "cols": 16, **_GRID}),
+    "potts_grid": ("Potts variables on a rectangular grid.", {"rows": 8, "cols": 8, "num_states": 3, **_GRID}),
+    "ising_random": (
+        "Binary variables on an Erdos-Renyi graph.", {"num_variables": 10, "edge_probability": 0.5, **_COMMON}
+    ),
+    "ising_bipartite": ("Binary variables on a complete bipartite graph.", {"left": 22, "right": 22, **_COMMON}),
+    "ising_regular": ("Binary variables on a random regular graph.", {"num_variables": 100, "degree": 3, **_COMMON}),
+    "ising_tree": ("Binary variables on a random tree.", {"num_variables": 100, **_COMMON}),
+}  # fmt: skip
+_SIZES = ("rows", "cols", "num_variables", "left", "right", "degree")
+_HELP = {
+    "rows": "Rows of the grid.", "cols": "Columns of the grid.", "num_variables": "Number of variables.",
+    "edge_probability": "Of every pair.", "left": "Variables of one side.", "right": "Variables of the other side.",
+    "degree": "Neighbors of every variable.", "num_states": "States of each variable.",
+    "coupling_max": "Couplings are uniform up to this strength.", "torus": "Join opposite borders.",
+    "attractive": "Couplings from 0, or from minus the maximum.", "seed": "The same seed gives the same model.",
+    "field_max": "Fields are uniform between minus and plus this.",
+}  # fmt: skip
+_FLAGS = {"attractive": ("--attractive/--mixed",), "torus": ("--torus",)}
 
 
-@generate.command("ising-grid")
-def _ising_grid(
-    rows: Rows = 16, cols: Cols = 16, coupling_max: CouplingMax = 1.0, attractive: Attractive = False,
-    field_max: FieldMax = 1.0, torus: Torus = False, seed: Seed = 0, output: Output = None, as_json: AsJson = False,
-) -> None:  # fmt: skip
-    """Binary variables on a rectangular grid."""
-    _generate("ising_grid", output, as_json, rows, cols, coupling_max=coupling_max, attractive=attractive,
-              field_max=field_max, torus=torus, seed=seed)  # fmt: skip
+def generate() -> typer.Typer:
+    """The commands that write random models, one for each function of :mod:`fastmix.instances`."""
+    group = typer.Typer(help="Write a random model.", rich_markup_mode=None)
+    for kind in _KINDS:
+        group.command(kind.replace("_", "-"))(_generator(kind))
+    return group
 
 
-@generate.command("potts-grid")
-def _potts_grid(
-    rows: Rows = 8, cols: Cols = 8, num_states: Annotated[int, typer.Option(help="States of each variable.")] = 3,
-    coupling_max: CouplingMax = 1.0, attractive: Attractive = False, field_max: FieldMax = 1.0, torus: Torus = False,
-    seed: Seed = 0, output: Output = None, as_json: AsJson = False,
-) -> None:  # fmt: skip
-    """Potts variables on a rectangular grid."""
-    _generate("potts_grid", output, as_json, rows, cols, num_states=num_states, coupling_max=coupling_max,
-              attractive=attractive, field_max=field_max, torus=torus, seed=seed)  # fmt: skip
+def _generator(kind: str) -> Callable[..., None]:
+    def command(*, output: str | None, as_json: bool, **options: Any) -> None:
+        from fastmix import instances
+        from fastmix.cli import console
 
+        console.check_model_output(output)
+        model = getattr(instances, kind)(**options)
+        sizes = [options.pop(name) for name in list(options) if name in _SIZES]
+        _save(model, output, as_json, kind=kind, sizes=sizes, **options)
 
-@generate.command("ising-random")
-def _ising_random(
-    num_variables: Variables = 10, edge_probability: Annotated[float, typer.Option(help="Of every pair.")] = 0.5,
-    coupling_max: CouplingMax = 1.0, attractive: Attractive = False, field_max: FieldMax = 1.0, seed: Seed = 0,
-    output: Output = None, as_json: AsJson = False,
-) -> None:  # fmt: skip
-    """Binary variables on an Erdos-Renyi graph."""
-    _generate("ising_random", output, as_json, num_variables, edge_probability=edge_probability,
-              coupling_max=coupling_max, attractive=attractive, field_max=field_max, seed=seed)  # fmt: skip
-
-
-@generate.command("ising-bipartite")
-def _ising_bipartite(
-    left: Annotated[int, typer.Option(help="Variables of one side.")] = 22,
-    right: Annotated[int, typer.Option(help="Variables of the other side.")] = 22,
-    coupling_max: CouplingMax = 1.0, attractive: Attractive = False, field_max: FieldMax = 1.0, seed: Seed = 0,
-    output: Output = None, as_json: AsJson = False,
-) -> None:  # fmt: skip
-    """Binary variables on a complete bipartite graph."""
-    _generate("ising_bipartite", output, as_json, left, right, coupling_max=coupling_max, attractive=attractive,
-              field_max=field_max, seed=seed)  # fmt: skip
-
-
-@generate.command("ising-regular")
-def _ising_regular(
-    num_variables: Variables = 100, degree: Annotated[int, typer.Option(help="Neighbours of every variable.")] = 3,
-    coupling_max: CouplingMax = 1.0, attractive: Attractive = False, field_max: FieldMax = 1.0, seed: Seed = 0,
-    output: Output = None, as_json: AsJson = False,
-) -> None:  # fmt: skip
-    """Binary variables on a random regular graph."""
-    _generate("ising_regular", output, as_json, num_variables, degree, coupling_max=coupling_max,
-              attractive=attractive, field_max=field_max, seed=seed)  # fmt: skip
-
-
-@generate.command("ising-tree")
-def _ising_tree(
-    num_variables: Variables = 100, coupling_max: CouplingMax = 1.0, attractive: Attractive = False,
-    field_max: FieldMax = 1.0, seed: Seed = 0, output: Output = None, as_json: AsJson = False,
-) -> None:  # fmt: skip
-    """Binary variables on a random tree."""
-    _generate("ising_tree", output, as_json, num_variables, coupling_max=coupling_max, attractive=attractive,
-              field_max=field_max, seed=seed)  # fmt: skip
-
-
-def _generate(kind: str, output: str | None, as_json: bool, *sizes: int, seed: int, **options: Any) -> None:
-    from fastmix import instances
-    from fastmix.cli import console
-
-    console.check_model_output(output)
-    model = getattr(instances, kind)(*sizes, seed=seed, **options)
-    _save(model, output, as_json, seed=seed, kind=kind, sizes=list(sizes), **options)
+    command.__doc__, defaults = _KINDS[kind]
+    parameters = {
+        name: (Annotated[type(value), typer.Option(*_FLAGS.get(name, ()), help=_HELP[name])], value)
+        for name, value in {**defaults, "seed": 0}.items()
+    }
+    return with_signature(command, {**parameters, "output": (Output, None), "as_json": (AsJson, False)})
 
 
 def _readable(value: Any) -> str:

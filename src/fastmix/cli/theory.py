@@ -7,17 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 if TYPE_CHECKING:
-    from fastmix.projection import ProjectionResult
+    from fastmix.projection import Divergence, ProjectionResult
 
-from fastmix.cli.options import (
-    AnySeed,
-    AsJson,
-    DivergenceName,
-    Evidence,
-    Model,
-    TimeLimit,
-    parse_divergence,
-)
+from fastmix.cli.options import AnySeed, AsJson, DivergenceName, Evidence, Model, TimeLimit
 from fastmix.errors import NotConvergedError
 
 __all__ = ["certify", "project"]
@@ -51,10 +43,11 @@ def certify(
 ) -> None:
     """Whether Gibbs sampling provably mixes, and in how many sweeps; exit code 1 when not certified."""
     import fastmix
+    from fastmix._clock import listening
     from fastmix.cli import console
 
     loaded, observed = console.load(model, evidence)
-    with console.working("certifying"):
+    with listening("auto", "certify"):
         certificate = fastmix.certify(
             loaded,
             accuracy=accuracy,
@@ -101,25 +94,26 @@ def project(
 ) -> None:
     """The closest model with a bounded dependency norm; UAI text on stdout without -o and --json."""
     import fastmix
+    from fastmix._clock import listening
     from fastmix.cli import console
-    from fastmix.projection import Euclidean, PaperDual
+    from fastmix.projection import PaperDual
 
     if output == "-" and as_json:
         raise ValueError("--json and -o - must not both write to stdout")
     if solver not in ("fast", "paper"):
         raise ValueError(f"--solver must be fast or paper, got {solver!r}")
-    chosen = parse_divergence(divergence, backend)
+    chosen = _divergence(divergence, backend)
     console.check_model_output(output)
     loaded, observed = console.load(model, evidence)
     code = 0
-    with console.working("projecting"):
+    with listening("auto", "project"):
         try:
             result = fastmix.project(
                 loaded,
                 norm_bound=norm_bound,
                 evidence=observed,
                 norm=cast("Any", norm),  # checked by the call
-                divergence=chosen or Euclidean(),
+                divergence=chosen,
                 dependency=cast("Any", dependency),
                 seed=seed,
                 time_limit=time_limit,
@@ -141,6 +135,22 @@ def project(
         )
     if code or result.status != "ok":
         raise typer.Exit(1)
+
+
+def _divergence(name: str | None, backend: str | None) -> Divergence:
+    """The divergence with this name, with its default settings but for the backend."""
+    from fastmix.projection import ReversedKL, divergence_by_name
+
+    if backend is None:
+        try:
+            return divergence_by_name("euclidean" if name is None else name)
+        except ValueError as error:
+            raise ValueError(f"--{error}") from None
+    if name != "reversed-kl":
+        raise ValueError(f"--backend needs --divergence reversed-kl, whose chains it is for, got {name or 'none'}")
+    if backend not in ("cpu", "cuda", "auto"):
+        raise ValueError(f"--backend must be cpu, cuda or auto, got {backend!r}")
+    return ReversedKL(backend=cast("Any", backend))
 
 
 def _quality(result: ProjectionResult) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fastmix.denoising.annealing import AnnealedResult, anneal
 from fastmix.denoising.denoise import DEFAULT_METHOD, METHODS, DenoiseResult, denoise
 from fastmix.denoising.images import load_image, parse_size, write_comparison
 from fastmix.denoising.posterior import COUPLING, DATA_WEIGHT, NOISE, add_noise, binarise, denoising_model
+from fastmix.methods.annealed import AnnealedResult, anneal
 
 __all__ = [
     "COUPLING",

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastmix._checks import check_choice, check_threads, choose_seed
-from fastmix._clock import Clock
-from fastmix.denoising.annealing import anneal
+from fastmix._checks import check_threads, choose_seed
+from fastmix._clock import Clock, Report
 from fastmix.denoising.posterior import COUPLING, DATA_WEIGHT, NOISE, add_noise, as_grey, binarise, denoising_model
+from fastmix.errors import Interrupted
+from fastmix.methods.base import METHODS, Method, find_method, make_method
 from fastmix.methods.inference import infer
-from fastmix.model import MarkovRandomField
 from fastmix.results import InferenceResult, jsonable
 
 __all__ = ["DEFAULT_METHOD", "METHODS", "DenoiseResult", "denoise"]
@@ -22,11 +22,9 @@ __all__ = ["DEFAULT_METHOD", "METHODS", "DenoiseResult", "denoise"]
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
-METHODS = ("annealed", "swendsen-wang", "gibbs", "projected", "loopy-bp", "mean-field", "exact")
 DEFAULT_METHOD = "annealed"
 _LARGE = 50_000  # pixels from which fewer chains take fewer steps
 _UPDATES = 3e8  # of single pixels: about 10 seconds on one core
-_SAMPLERS = ("swendsen-wang", "gibbs", "projected")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +43,10 @@ class DenoiseResult:
         Most probable value of every pixel, white as True.
     inference : InferenceResult
         The answer behind, with status and error bars where the method has them.
-    seed : int
-        Of the noise and of the sampler.
     stats : mapping
         Seconds and settings.
+    provenance : mapping
+        As of any result; the seed is that of the noise and of the sampler.
     """
 
     clean: BoolArray | None
@@ -56,8 +54,8 @@ class DenoiseResult:
     marginals: FloatArray
     labels: BoolArray
     inference: InferenceResult
-    seed: int
     stats: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         rows, cols = self.observed.shape
@@ -83,7 +81,7 @@ class DenoiseResult:
             "mean_uncertainty": float(np.minimum(self.marginals, 1.0 - self.marginals).mean()),
             "seconds": self.stats.get("seconds"),
             "stats": jsonable({**self.inference.stats, **self.stats}),
-            "provenance": jsonable({**self.inference.provenance, "seed": self.seed}),
+            "provenance": jsonable(dict(self.provenance)),
         }
 
 
@@ -93,14 +91,12 @@ def denoise(
     noise: float | None = NOISE,
     coupling: float = COUPLING,
     data_weight: float = DATA_WEIGHT,
-    method: str = DEFAULT_METHOD,
-    num_chains: int | None = None,
-    num_sweeps: int | None = None,
-    burn_in: int | None = None,
+    method: str | Method = DEFAULT_METHOD,
     seed: int | None = None,
     num_threads: int | None = None,
     time_limit: float | None = None,
-    progress: Callable[[float], None] | None = None,
+    progress: Report = "auto",
+    **options: Any,
 ) -> DenoiseResult:
     """The probable black-and-white picture behind a noisy one.
 
@@ -115,16 +111,16 @@ def denoise(
         The model, see :func:`fastmix.denoising.denoising_model`; the paper's by default. A picture with less noise than
         the paper's deserves a larger ``data_weight``: half the logarithm of the odds that a white pixel's grey value
         gives is best.
-    method : str
+    method : str or Method
         ``annealed`` (see :func:`fastmix.denoising.anneal`), or one of :func:`fastmix.infer`.
-    num_chains, num_sweeps, burn_in : int, optional
-        Of the method, where it has them.
     seed : int, optional
         Drawn and returned when not given.
     num_threads, time_limit
         Of the method, where it has them.
-    progress : callable, optional
-        Called with the share of the work that is done, by samplers.
+    progress : "auto", None or callable
+        See :func:`fastmix.infer`.
+    **options
+        Of the method, such as ``num_chains``; see :func:`fastmix.infer`.
 
     Returns
     -------
@@ -136,6 +132,8 @@ def denoise(
         If the image, the method or an option is not valid.
     ResourceError
         If the image is too large.
+    Interrupted
+        On Ctrl-C: a KeyboardInterrupt whose ``result`` is the picture so far.
 
     Notes
     -----
@@ -152,40 +150,33 @@ def denoise(
     ((24, 24), True)
     """
     clock = Clock(time_limit)
-    check_choice("method", method, METHODS)
+    if method == DEFAULT_METHOD and "burn_in" in options:
+        raise ValueError("burn_in must not be given with method 'annealed', which anneals instead")
+    kind = type(method) if isinstance(method, Method) else find_method(method)
     grey = as_grey(image)
     seed = choose_seed(seed)
-    if num_threads is not None:
-        check_threads(num_threads)
+    check_threads(num_threads)
     clean = None if noise is None else binarise(grey)
     observed = grey if clean is None or noise is None else add_noise(clean, noise=noise, seed=seed)
     model = denoising_model(observed, coupling=coupling, data_weight=data_weight)
-    options: dict[str, Any] = {"num_chains": num_chains, "num_sweeps": num_sweeps, "burn_in": burn_in}
-    options |= {"num_threads": num_threads, "time_limit": time_limit}
     given = {name: value for name, value in options.items() if value is not None}
-    inference = _infer(model, method, given, seed, progress)
-    marginals = np.clip(inference.node_marginals[1::2].reshape(grey.shape), 0.0, 1.0)
-    stats = {"noise": noise, "coupling": coupling, "data_weight": data_weight, **clock.stats()}
-    return DenoiseResult(clean, observed, marginals, marginals > 0.5, inference, seed, stats)
+    if method == DEFAULT_METHOD:
+        given = {**_effort(model.num_variables), **given}
+    shared: dict[str, Any] = {"time_limit": time_limit, "progress": progress}
+    shared |= {"seed": seed if kind.seeded else None, "num_threads": num_threads if kind.threaded else None}
 
+    def result(inference: InferenceResult) -> DenoiseResult:
+        marginals = np.clip(inference.node_marginals[1::2].reshape(grey.shape), 0.0, 1.0)
+        settings = {"noise": noise, "coupling": coupling, "data_weight": data_weight}
+        origin = {**inference.provenance, "seed": seed}
+        return DenoiseResult(
+            clean, observed, marginals, marginals > 0.5, inference, {**settings, **clock.stats()}, origin
+        )
 
-def _infer(
-    model: MarkovRandomField, method: str, given: dict[str, Any], seed: int, progress: Callable[[float], None] | None
-) -> InferenceResult:
-    if method == "annealed":
-        if "burn_in" in given:
-            raise ValueError("burn_in must not be given with method 'annealed', which anneals instead")
-        return anneal(model, seed=seed, progress=progress, **{**_effort(model.num_variables), **given})
-    if progress is not None and method in _SAMPLERS:
-        share = progress
-
-        def report(done: int, total: int, _: float) -> None:
-            share(done / total)
-
-        given["progress"] = report
-    if method in (*_SAMPLERS, "mean-field"):
-        given["seed"] = seed
-    return infer(model, method=method, **given)
+    try:
+        return result(infer(model, method=make_method(method, given), **shared))
+    except Interrupted as stop:
+        raise Interrupted(str(stop), None if stop.result is None else result(stop.result)) from None
 
 
 def _effort(num_pixels: int) -> dict[str, int]:

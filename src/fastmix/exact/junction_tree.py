@@ -1,6 +1,6 @@
 """Exact marginals, log Z and independent draws by message passing on an elimination tree.
 
-Eliminating variables one after another gives every variable v a clique: v and the neighbours it has at that moment,
+Eliminating variables one after another gives every variable v a clique: v and the neighbors it has at that moment,
 its separator. The cliques form a tree (the parent of v is the first variable of its separator to be eliminated), and
 two passes over it, leaves to roots and back, give the marginal of every clique. Only the messages between cliques are
 stored; a clique table is rebuilt when it is needed, and in the compiled version only slices of it.
@@ -22,18 +22,39 @@ from numpy.typing import NDArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import format_bytes
 from fastmix.errors import ModelError, ResourceError
+from fastmix.exact.messages import LocalFactor, Messages, UnderflowError
 from fastmix.exact.orders import EliminationOrder, elimination_cliques, elimination_order
-from fastmix.exact.propagation import LocalFactor, Messages, UnderflowError
 from fastmix.graphs import degeneracy
 from fastmix.model import MarkovRandomField, check_model
 
-__all__ = ["Calibration", "JunctionTree", "plan_junction_tree"]
+__all__ = ["Calibration", "Factors", "JunctionTree", "plan_junction_tree"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 # Factors of one variable are joined into tables of at most this many entries before they meet a clique table.
 _LOCAL_ENTRIES = 256
+
+
+class Factors(NamedTuple):
+    """What a tree multiplies: tables over any scopes, their last variable fastest, one after another in ``values``.
+
+    Factor f is over ``scopes[f]``, and its logs are ``values[starts[f]:starts[f + 1]]``.
+    """
+
+    num_states: list[int]
+    scopes: list[tuple[int, ...]]
+    starts: list[int]
+    values: FloatArray
+    log_constant: float
+
+    @classmethod
+    def of(cls, model: MarkovRandomField) -> Factors:
+        """Those of a model, in the order of its parameters."""
+        scopes: list[tuple[int, ...]] = [(v,) for v in range(model.num_variables)]
+        scopes += map(tuple, model.edges.tolist())
+        starts = np.append(model.unary_offsets[:-1], len(model.log_unary) + model.pairwise_offsets)
+        return cls(model.num_states.tolist(), scopes, starts.tolist(), model.parameters, model.log_constant)
 
 
 class Calibration(NamedTuple):
@@ -54,7 +75,7 @@ class JunctionTree:
     model : MarkovRandomField
     order : EliminationOrder
     separators : list of int arrays
-        For every variable its neighbours at elimination, in the order in which they are eliminated themselves.
+        For every variable its neighbors at elimination, in the order in which they are eliminated themselves.
     required_bytes : int
         Peak memory of :meth:`calibrate`: all messages, the work space, factors and marginals.
     work_entries : int
@@ -86,7 +107,8 @@ class JunctionTree:
             messages = Messages(self, arithmetic, clock)
             try:
                 messages.collect()
-                return Calibration(messages.log_z, *messages.distribute(), arithmetic)
+                nodes, edges = np.split(messages.distribute(), [len(self.model.log_unary)])
+                return Calibration(messages.log_z, nodes, edges, arithmetic)
             except UnderflowError:
                 continue
         raise AssertionError("log arithmetic has no range to leave")
@@ -116,50 +138,57 @@ class JunctionTree:
         return result
 
     @cached_property
+    def factors(self) -> Factors:
+        """The factors of the model."""
+        return Factors.of(self.model)
+
+    @cached_property
     def locals(self) -> list[list[LocalFactor]]:
-        """Unary and edge factors of every variable with the variables eliminated after it, joined while small."""
-        model = self.model
-        position = np.empty(model.num_variables, dtype=np.int64)
-        position[self.order.order] = np.arange(model.num_variables)
-        later: list[list[tuple[int, int, int]]] = [[] for _ in range(model.num_variables)]
-        for e, (i, j) in enumerate(model.edges.tolist()):
-            v, u = (i, j) if position[i] < position[j] else (j, i)
-            later[v].append((int(position[u]), u, e))
-        offsets, counts = model.pairwise_offsets.tolist(), model.num_states.tolist()
+        """The factors that each variable is the first eliminated of, joined while small."""
+        counts, scopes, starts, values, _ = self.factors
+        place = np.empty(len(counts), dtype=np.int64)
+        place[self.order.order] = np.arange(len(counts))
+        position: list[int] = place.tolist()
+        mine: list[list[tuple[int, int]]] = [[] for _ in counts]
+        for f, members in enumerate(scopes):
+            places = [position[u] for u in members]
+            mine[members[places.index(min(places))]].append((max(places), f))
         result = []
-        for v, factors in enumerate(later):
-            table: FloatArray = model.unary(v)
-            scope: tuple[int, ...] = ()
-            edges: tuple[int, ...] = ()
-            joined: list[tuple[FloatArray, tuple[int, ...], tuple[int, ...]]] = []
-            for _, u, e in sorted(factors):
-                pair = model.log_pairwise[offsets[e] : offsets[e + 1]]
-                pair = pair.reshape(counts[u], counts[v]) if u < v else pair.reshape(counts[v], counts[u]).T
-                if table.size * counts[u] > _LOCAL_ENTRIES and scope:
-                    joined.append((table, scope, edges))
-                    table, scope, edges = np.zeros(counts[v]), (), ()
-                table = pair.reshape(counts[u], *(1,) * len(scope), counts[v]) + table
-                scope, edges = (u, *scope), (e, *edges)
-            joined.append((table, scope, edges))
-            result.append([_scaled(*item) for item in joined])
+        for v, numbers in enumerate(mine):
+            table, joined = np.zeros(counts[v]), []
+            scope: tuple[int, ...] = (v,)
+            ids: tuple[int, ...] = ()
+            for _, f in sorted(numbers):
+                new, members = values[starts[f] : starts[f + 1]], scopes[f]
+                ordered = tuple(sorted(members, key=position.__getitem__, reverse=True))
+                if ordered != members:
+                    new = new.reshape([counts[u] for u in members]).transpose([members.index(u) for u in ordered])
+                wide = _union(scope, ordered, position)
+                if len(scope) > 1 and math.prod([counts[u] for u in wide]) > _LOCAL_ENTRIES:
+                    joined.append(_scaled(table, scope, ids))
+                    scope, table, ids, wide = (v,), np.zeros(counts[v]), (), ordered
+                table = _spread(new, ordered, wide, counts) + _spread(table, scope, wide, counts)
+                scope, ids = wide, (*ids, f)
+            joined.append(_scaled(table, scope, ids))
+            result.append(joined)
         return result
 
 
-def plan_junction_tree(
-    model: MarkovRandomField, *, memory_limit: float, method: str = "auto", clock: Clock = NO_LIMIT
-) -> JunctionTree:
-    """An elimination tree that fits the memory limit, found before any table is allocated.
+def _union(scope: tuple[int, ...], other: tuple[int, ...], position: list[int]) -> tuple[int, ...]:
+    """Variables of two scopes, the one eliminated last first."""
+    return tuple(sorted({*scope, *other}, key=position.__getitem__, reverse=True))
 
-    Parameters
-    ----------
-    model : MarkovRandomField
-        Variables should have at least two states (:func:`fastmix.model.reduce.reduce_model` folds single ones).
-    memory_limit : float
-        Bytes.
-    method : str
-        How to find the order, see :func:`fastmix.exact.orders.elimination_order`.
-    clock : Clock
-        An :class:`fastmix._clock.OutOfTimeError` ends the planning between its parts.
+
+def _spread(table: FloatArray, scope: tuple[int, ...], wide: tuple[int, ...], counts: list[int]) -> FloatArray:
+    """A table over a scope with an axis of length one for every other variable of a wider one."""
+    return table.reshape([counts[u] if u in scope else 1 for u in wide])
+
+
+def plan_junction_tree(model: MarkovRandomField, *, memory_limit: float, clock: Clock = NO_LIMIT) -> JunctionTree:
+    """An elimination tree that fits a limit in bytes, found before any table is allocated.
+
+    Variables should have at least two states (:func:`fastmix.model.reduce.reduce_model` folds single ones). An
+    :class:`fastmix._clock.OutOfTimeError` ends planning that takes too long.
 
     Raises
     ------
@@ -173,15 +202,14 @@ def plan_junction_tree(
     if least > 1 and lower * math.log2(least) + 3 > math.log2(memory_limit):
         required = 8.0 * float(least) ** lower if lower * math.log2(least) < 1000 else 1e300
         _refuse(f"at least {lower}", lower, required, memory_limit, "at least ")
-    order = elimination_order(n, model.edges, model.num_states, method=method)  # type: ignore[arg-type]
-    clock.check()
+    order = elimination_order(n, model.edges, model.num_states, clock=clock)
     # All messages are stored, and while a clique is visited the new ones to its children; a message is a clique
     # without its first variable. The separators themselves can be large too when the width is.
     most = float(model.num_states.max()) if n else 1.0
     least_required = 8.0 * order.total_entries / most
     if least_required > memory_limit:
         _refuse(str(order.width), order.width, least_required, memory_limit, "at least ")
-    separators = elimination_cliques(n, model.edges, order.order)
+    separators = elimination_cliques(n, model.edges, order.order, clock=clock)
     clock.check()
     entries = [math.prod(model.num_states[s].tolist()) for s in separators]
     # While a clique is visited its message and those of its children are in the work space, the latter twice, and
@@ -209,9 +237,9 @@ def _refuse(width: str, treewidth: int, required: float, limit: float, qualifier
     )
 
 
-def _scaled(table: FloatArray, scope: tuple[int, ...], edges: tuple[int, ...]) -> LocalFactor:
+def _scaled(table: FloatArray, scope: tuple[int, ...], members: tuple[int, ...]) -> LocalFactor:
     top = float(table.max())
     if top == -np.inf:
         raise ModelError("no configuration has positive probability: the factors of a variable forbid all its states")
     low = float(np.min(table, where=table > -np.inf, initial=top))
-    return LocalFactor((table - top).reshape(-1), scope, edges, top, top - low)
+    return LocalFactor((table - top).reshape(-1), scope, members, top, top - low)

@@ -9,7 +9,7 @@ written once per clique and carried out for every slice:
 - ``SUM``: x[a, b] = sum over k of y[a, k, b];
 - ``ADD``: x[b] += y[b];
 
-each with k < n and b < inner. There is one version for numbers and one for logarithms, compiled when first used.
+each with k < n and b < inner; and the same for tables of logarithms.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from fastmix._jit import njit
 
-__all__ = ["SLICE", "run", "run_log", "write_program"]
+__all__ = ["SLICE", "run", "write_program"]
 
 _INSERT, _MULTIPLY, _SUM, _ADD = 0, 1, 2, 3
 
@@ -227,19 +227,9 @@ def _append(program, count, operation, x, x_length, y, y_length, n, inner):  # t
 def write_program(sizes, here, num_inputs):  # type: ignore[no-untyped-def]
     """The program that multiplies the first tables over a clique and sums the product into the others.
 
-    Parameters
-    ----------
-    sizes : int array (axes,)
-        Axes of the clique, outermost first.
-    here : bool array (tables, axes)
-        Which axes each table has.
-    num_inputs : int
-        How many tables are multiplied; the others receive sums.
-
-    Returns
-    -------
-    program, strides, outer sizes, length
-        For :func:`run`, and the entries of a slice. Three scratch arrays of that length follow the tables.
+    ``sizes`` are those of the axes of the clique, outermost first, ``here`` says which of them each table has. Program,
+    strides and outer sizes come back for :func:`run`, and the entries of a slice: three scratch arrays of that length
+    follow the tables.
     """
     num_tables, depth = here.shape
     first, length = depth - 1, sizes[depth - 1]
@@ -251,7 +241,7 @@ def write_program(sizes, here, num_inputs):  # type: ignore[no-untyped-def]
     group, inside = np.empty(depth, np.int64), np.empty(depth, np.bool_)
     count, work = 0, num_tables
     for t in range(num_tables):
-        # Merge neighbouring axes of the slice that are both present or both absent into groups.
+        # Merge neighboring axes of the slice that are both present or both absent into groups.
         num_groups, entries = 0, 1
         for axis in range(first, depth):
             if here[t, axis]:
@@ -314,57 +304,32 @@ def _advance(base, strides, digits, sizes):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def run(pool, base, strides, sizes, program):  # type: ignore[no-untyped-def]
-    """Carry out a program for every slice.
+def run(pool, base, strides, sizes, digits, program, num_slices, log):  # type: ignore[no-untyped-def]
+    """Carry out a program for some slices, from where ``base`` and ``digits`` stand, which move on.
 
-    Parameters
-    ----------
-    pool : float array
-        All tables and scratch space.
-    base : int array (tables,)
-        Offset of every table in the pool for the first slice; changed on the way.
-    strides : int array (tables, outer axes)
-        How far a table's offset moves when an outer axis does; 0 for scratch space.
-    sizes : int array (outer axes,)
-    program : int array (operations, 7)
-        Operation, table x, its length, table y, its length, n, inner.
+    ``pool`` has all tables and scratch space, ``base`` where each begins in this slice; ``strides`` say how far that
+    moves when an outer axis does (0 for scratch space), ``digits`` where on these axes, of ``sizes``, the slice is. A
+    row of the program is operation, table x, its length, table y, its length, n, inner. ``log``: tables of logarithms.
     """
-    digits = np.zeros(len(sizes), np.int64)
-    num_slices = 1
-    for size in sizes:
-        num_slices *= size
     for _ in range(num_slices):
         for p in range(len(program)):
             x = pool[base[program[p, 1]] : base[program[p, 1]] + program[p, 2]]
             y = pool[base[program[p, 3]] : base[program[p, 3]] + program[p, 4]]
-            if program[p, 0] == _INSERT:
-                _insert(x, y, program[p, 5], program[p, 6])
-            elif program[p, 0] == _MULTIPLY:
-                _multiply_insert(x, y, program[p, 5], program[p, 6])
-            elif program[p, 0] == _SUM:
-                _sum_out(x, y, program[p, 5], program[p, 6])
+            operation, n, inner = program[p, 0], program[p, 5], program[p, 6]
+            if operation == _INSERT:
+                _insert(x, y, n, inner)
+            elif operation == _MULTIPLY:
+                if log:
+                    _add_insert(x, y, n, inner)
+                else:
+                    _multiply_insert(x, y, n, inner)
+            elif operation == _SUM:
+                if log:
+                    _log_sum_out(x, y, n, inner)
+                else:
+                    _sum_out(x, y, n, inner)
+            elif log:
+                _log_accumulate(x, y)
             else:
                 _add_row(x, y)
-        _advance(base, strides, digits, sizes)
-
-
-@njit(cache=True, nogil=True)
-def run_log(pool, base, strides, sizes, program):  # type: ignore[no-untyped-def]
-    """The same as :func:`run` for tables of logarithms."""
-    digits = np.zeros(len(sizes), np.int64)
-    num_slices = 1
-    for size in sizes:
-        num_slices *= size
-    for _ in range(num_slices):
-        for p in range(len(program)):
-            x = pool[base[program[p, 1]] : base[program[p, 1]] + program[p, 2]]
-            y = pool[base[program[p, 3]] : base[program[p, 3]] + program[p, 4]]
-            if program[p, 0] == _INSERT:
-                _insert(x, y, program[p, 5], program[p, 6])
-            elif program[p, 0] == _MULTIPLY:
-                _add_insert(x, y, program[p, 5], program[p, 6])
-            elif program[p, 0] == _SUM:
-                _log_sum_out(x, y, program[p, 5], program[p, 6])
-            else:
-                _log_accumulate(x, y)
         _advance(base, strides, digits, sizes)

@@ -1,6 +1,6 @@
 """Elimination orders: their exact cost, good ones, and cheap bounds on the treewidth.
 
-Eliminating a variable joins all its remaining neighbours, its *separator*, to each other; the variable with its
+Eliminating a variable joins all its remaining neighbors, its *separator*, to each other; the variable with its
 separator is a clique whose table exact inference must hold. Edges are as in :mod:`fastmix.graphs`.
 """
 
@@ -11,13 +11,14 @@ import math
 import random
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fastmix._checks import check_seed
+from fastmix._checks import check_choice, check_seed, describe
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import ModelError
 from fastmix.graphs.basics import (
     Adjacency,
@@ -26,16 +27,11 @@ from fastmix.graphs.basics import (
     check_graph,
     label_components,
     sparse_matrix,
+    strip_leaves,
 )
-from fastmix.graphs.colours import peel
-from fastmix.graphs.trees import strip_leaves
+from fastmix.graphs.colors import peel
 
-__all__ = [
-    "EliminationOrder",
-    "elimination_cliques",
-    "elimination_order",
-    "treewidth_bounds",
-]
+__all__ = ["EliminationOrder", "elimination_cliques", "elimination_order", "treewidth_bounds"]
 
 _METHODS = ("auto", "min-fill", "sweep")
 
@@ -50,33 +46,24 @@ _MAX_RUNS = 30
 _MAX_SEARCH_SECONDS = 3.0
 # In a connected core of more variables than this, "auto" runs min-fill only if the sweep is costly enough;
 _LARGE_CORE = 20_000
-_HUGE_CORE = 200_000  # not even looked at again when the sweep is hopeless: seconds for the sets of neighbours alone
+_HUGE_CORE = 200_000  # not even looked at again when the sweep is hopeless: seconds for the sets of neighbors alone
 # those of fewer variables than this are ordered together, because each alone would cost a millisecond.
 _SMALL_CORE = 32
 # Members of all separators beyond which an order is bounded by its frontier, not evaluated (about 3 seconds), with 50
 # more for each variable. Tables of two or more states have then sum 2^|separator| > 1e13 entries.
 _MAX_MEMBERS = 30_000_000
+_CHECK = 1 << 12  # variables eliminated between two looks at the clock
 
 
 @dataclass(frozen=True, eq=False)
 class EliminationOrder:
-    """An order of elimination and what it costs.
+    """An order of elimination, first eliminated first, and what it costs.
 
-    Attributes
-    ----------
-    order : ndarray of int64, shape (n,)
-        The variables, first eliminated first.
-    width : int
-        Size of the largest clique minus one, an upper bound on the treewidth; 0 without variables.
-    total_entries : float
-        Sum over the variables of the entries of their clique tables; ``inf`` beyond the range of a float.
-    max_entries : float
-        Entries of the largest clique table; ``inf`` beyond the range of a float.
-    log_total_entries : float
-        Natural logarithm of ``total_entries``, always finite except ``-inf`` without variables.
-    is_exact : bool
-        False where the separators are so large that the four numbers are upper bounds, from the frontier between
-        eliminated and other variables. That takes more than 1e13 entries, or variables of one state.
+    ``width`` is the size of the largest clique minus one, an upper bound on the treewidth; ``total_entries`` and
+    ``max_entries`` are those of all clique tables and of the largest, ``inf`` beyond the range of a float;
+    ``log_total_entries`` is always finite except without variables. ``is_exact`` is False where the separators are so
+    large that the four numbers are upper bounds, from the frontier between eliminated and other variables: that takes
+    more than 1e13 entries, or variables of one state.
 
     Examples
     --------
@@ -94,12 +81,7 @@ class EliminationOrder:
     is_exact: bool = True
 
 
-class _Cost(NamedTuple):
-    width: int
-    total: float
-    largest: float
-    log_total: float
-    is_exact: bool = True
+_NOTHING = EliminationOrder(np.zeros(0, dtype=np.int64), 0, 0.0, 0.0, -math.inf)
 
 
 class _Part(NamedTuple):
@@ -108,9 +90,7 @@ class _Part(NamedTuple):
     n: int
     edges: IntArray
     states: list[float]
-
-
-_NOTHING = _Cost(0, 0.0, 0.0, -math.inf)
+    clock: Clock = NO_LIMIT
 
 
 def elimination_order(
@@ -120,6 +100,7 @@ def elimination_order(
     *,
     method: Literal["auto", "min-fill", "sweep"] = "auto",
     seed: int = 0,
+    clock: Clock = NO_LIMIT,
 ) -> EliminationOrder:
     """A good order of elimination, with its exact cost.
 
@@ -128,10 +109,8 @@ def elimination_order(
 
     Parameters
     ----------
-    num_variables : int
-        Number of variables ``n``.
-    edges : array_like of int, shape (m, 2)
-        Canonical edges.
+    num_variables, edges
+        A graph with canonical edges.
     num_states : array_like of int, shape (n,), or int, optional
         Number of states of each variable; 2 by default.
     method : {"auto", "min-fill", "sweep"}
@@ -141,15 +120,13 @@ def elimination_order(
         eighth of the time that an inference with that order would.
     seed : int
         Seed of the random ties. The same seed gives the same order on any machine.
-
-    Returns
-    -------
-    EliminationOrder
+    clock : Clock
+        An :class:`fastmix._clock.OutOfTimeError` where the search takes longer.
 
     Raises
     ------
     ModelError
-        If the edges are not canonical, a number of states is not positive, or the method is unknown.
+        If the edges are not canonical or a number of states is not positive.
 
     Notes
     -----
@@ -164,41 +141,26 @@ def elimination_order(
     """
     n, edges = check_graph(num_variables, edges)
     states = _check_states(n, num_states)
-    if method not in _METHODS:
-        raise ModelError(f"method must be one of {', '.join(_METHODS)}, got {method!r}")
+    check_choice("method", method, _METHODS)
     rng = random.Random(check_seed(seed))
-    removed, neighbor, _ = strip_leaves(n, edges)
-    orders, costs = [removed], [_strip_cost(removed, neighbor, states)]
-    for nodes, part in _core_parts(n, edges, states, removed):
+    removed, neighbor = strip_leaves(n, edges)
+    orders = [_strip_order(removed, neighbor, states)]
+    for nodes, part in _core_parts(n, edges, states, removed, clock):
         if method == "min-fill":
-            order = _min_fill(_neighbor_sets(part), part.states, rng)[0]
-            cost = _evaluate(part, order)
+            found = _evaluate(part, _min_fill(part, _neighbor_sets(part), rng)[0])
         else:
-            order, cost = _sweep(part) if method == "sweep" else _search(part, rng)
-        orders.append(nodes[order])
-        costs.append(cost)
-    return _result(np.concatenate(orders), costs)
+            found = _sweep(part) if method == "sweep" else _search(part, rng)
+        orders.append(replace(found, order=nodes[found.order]))
+    return _joined(orders)
 
 
-def elimination_cliques(num_variables: int, edges: npt.ArrayLike, order: npt.ArrayLike) -> list[IntArray]:
-    """For each variable its neighbours at the moment it is eliminated, first eliminated first.
+def elimination_cliques(
+    num_variables: int, edges: npt.ArrayLike, order: npt.ArrayLike, clock: Clock = NO_LIMIT
+) -> list[IntArray]:
+    """For each variable its neighbors at the moment it is eliminated, first eliminated first.
 
-    Parameters
-    ----------
-    num_variables, edges
-        As for :func:`elimination_order`.
-    order : array_like of int, shape (n,)
-        A permutation of the variables, first eliminated first.
-
-    Returns
-    -------
-    list of ndarray of int64
-        Item ``v`` is the separator of ``v``; its first member is the parent of ``v`` in the elimination tree.
-
-    Notes
-    -----
-    Time and memory are proportional to the members of all separators, which is what comes back: check the cost of
-    the order first.
+    Item ``v`` is the separator of ``v``; its first member is the parent of ``v`` in the elimination tree. Time and
+    memory are proportional to the members of all separators: check the cost of the order first.
 
     Examples
     --------
@@ -207,9 +169,12 @@ def elimination_cliques(num_variables: int, edges: npt.ArrayLike, order: npt.Arr
     [[1, 3], [3], [1, 3], []]
     """
     n, edges = check_graph(num_variables, edges)
-    permutation = _check_order(n, order)
+    permutation = np.asarray(order)
+    if permutation.shape != (n,) or (np.sort(permutation) != np.arange(n)).any():
+        raise ModelError(f"order must hold each variable 0 to {n - 1} once, got {describe(order)}")
+    permutation = permutation.astype(np.int64)
     members, ends = array("q"), array("q", [0])
-    for separator in _separators(n, edges, permutation):
+    for separator in _separators(n, edges, permutation, clock):
         members.extend(sorted(separator))
         ends.append(len(members))
     flat = permutation[np.frombuffer(members, dtype=np.int64)] if members else np.zeros(0, dtype=np.int64)
@@ -242,7 +207,7 @@ def treewidth_bounds(num_variables: int, edges: npt.ArrayLike) -> tuple[int, int
     n, edges = check_graph(num_variables, edges)
     if not len(edges):
         return 0, 0
-    removed, _, _ = strip_leaves(n, edges)
+    removed, _ = strip_leaves(n, edges)
     if len(removed) == n:
         return 1, 1
     core, nodes = _core(n, edges, removed)
@@ -255,7 +220,7 @@ def treewidth_bounds(num_variables: int, edges: npt.ArrayLike) -> tuple[int, int
             upper = min(upper, int(_frontier(size, core, direction, ones).max()))
     if size <= 2000 and lower < upper:
         part = _Part(size, core, [2.0] * size)
-        order, complete, _ = _min_fill(_neighbor_sets(part), part.states, random.Random(0), max_seconds=0.5)
+        order, complete, _ = _min_fill(part, _neighbor_sets(part), random.Random(0), max_seconds=0.5)
         if complete:
             upper = min(upper, _evaluate(part, order).width)
     return lower, upper
@@ -272,32 +237,17 @@ def _check_states(n: int, num_states: npt.ArrayLike | None) -> npt.NDArray[np.fl
     return np.broadcast_to(states, (n,)).astype(np.float64)
 
 
-def _check_order(n: int, order: npt.ArrayLike) -> IntArray:
-    values = np.asarray(order)
-    if values.shape != (n,):
-        raise ModelError(f"order must have shape ({n},), got {values.shape}")
-    if n and not np.issubdtype(values.dtype, np.integer):
-        raise ModelError(f"order must be integers, got dtype {values.dtype}")
-    values = values.astype(np.int64)
-    if n and (values.min() < 0 or values.max() >= n or (np.bincount(values, minlength=n) != 1).any()):
-        raise ModelError(f"order must hold each variable 0 to {n - 1} once, got {_abridged(values)}")
-    return values
-
-
-def _abridged(values: IntArray) -> str:
-    return str(values.tolist()) if len(values) <= 10 else f"[{', '.join(map(str, values[:10].tolist()))}, ...]"
-
-
-def _result(order: IntArray, costs: list[_Cost]) -> EliminationOrder:
-    logs = np.array([c.log_total for c in costs])
-    total = sum(c.total for c in costs)
+def _joined(orders: list[EliminationOrder]) -> EliminationOrder:
+    """Orders of parts one after another."""
+    total = sum(o.total_entries for o in orders)
+    logs = np.array([o.log_total_entries for o in orders])
     return EliminationOrder(
-        order=order,
-        width=max(c.width for c in costs),
+        order=np.concatenate([o.order for o in orders]),
+        width=max(o.width for o in orders),
         total_entries=total,
-        max_entries=max(c.largest for c in costs),
+        max_entries=max(o.max_entries for o in orders),
         log_total_entries=math.log(total) if 0.0 < total < math.inf else float(np.logaddexp.reduce(logs)),
-        is_exact=all(c.is_exact for c in costs),
+        is_exact=all(o.is_exact for o in orders),
     )
 
 
@@ -311,7 +261,7 @@ def _core(n: int, edges: IntArray, removed: IntArray) -> tuple[IntArray, IntArra
 
 
 def _core_parts(
-    n: int, edges: IntArray, states: npt.NDArray[np.float64], removed: IntArray
+    n: int, edges: IntArray, states: npt.NDArray[np.float64], removed: IntArray, clock: Clock
 ) -> Iterator[tuple[IntArray, _Part]]:
     """Connected parts of the core, the small ones as one: their variables, and the graph in its own numbering."""
     if len(removed) == n:
@@ -333,16 +283,16 @@ def _core_parts(
     first_edge = 0
     for start, size, edge_end in zip(starts.tolist(), sizes.tolist(), edge_ends, strict=True):
         variables = nodes[by_label[start : start + size]]
-        yield variables, _Part(size, parts[first_edge:edge_end], states[variables].tolist())
+        yield variables, _Part(size, parts[first_edge:edge_end], states[variables].tolist(), clock)
         first_edge = edge_end
 
 
-def _strip_cost(removed: IntArray, neighbor: IntArray, states: npt.NDArray[np.float64]) -> _Cost:
+def _strip_order(removed: IntArray, neighbor: IntArray, states: npt.NDArray[np.float64]) -> EliminationOrder:
     if not len(removed):
         return _NOTHING
     entries = states[removed] * np.where(neighbor >= 0, states[neighbor], 1.0)
     total = float(entries.sum())
-    return _Cost(int((neighbor >= 0).any()), total, float(entries.max()), math.log(total))
+    return EliminationOrder(removed, int((neighbor >= 0).any()), total, float(entries.max()), math.log(total))
 
 
 def _end_positions(n: int, edges: IntArray, order: IntArray) -> tuple[IntArray, IntArray]:
@@ -353,7 +303,7 @@ def _end_positions(n: int, edges: IntArray, order: IntArray) -> tuple[IntArray, 
     return np.minimum(a, b), np.maximum(a, b)
 
 
-def _separators(n: int, edges: IntArray, order: IntArray) -> Iterator[set[int]]:
+def _separators(n: int, edges: IntArray, order: IntArray, clock: Clock = NO_LIMIT) -> Iterator[set[int]]:
     """Separators in the order of elimination, as sets of positions in it, each valid until the next is drawn.
 
     The separator of a variable, less its first member, is part of the separator of that first member, so it is handed
@@ -365,6 +315,8 @@ def _separators(n: int, edges: IntArray, order: IntArray) -> Iterator[set[int]]:
     handed: dict[int, set[int]] = {}
     start = 0
     for p, stop in enumerate(stops):
+        if p % _CHECK == 0:
+            clock.check()
         separator = handed.pop(p, None)
         if separator is None:
             separator = set(later[start:stop])
@@ -385,8 +337,8 @@ def _separators(n: int, edges: IntArray, order: IntArray) -> Iterator[set[int]]:
                 other |= separator
 
 
-def _evaluate(part: _Part, order: IntArray, limit: float = math.inf) -> _Cost:
-    """Cost of an order; an upper bound where it is above the limit or its separators have too many members."""
+def _evaluate(part: _Part, order: IntArray, limit: float = math.inf) -> EliminationOrder:
+    """An order with its cost; an upper bound where it is above the limit or its separators have too many members."""
     if not part.n:
         return _NOTHING
     states = [part.states[v] for v in order.tolist()]
@@ -396,7 +348,7 @@ def _evaluate(part: _Part, order: IntArray, limit: float = math.inf) -> _Cost:
     largest: float = 0.0
     max_members = _MAX_MEMBERS + 50 * part.n
     logs = array("d")  # of the entries, for totals beyond the range of a float
-    for p, separator in enumerate(_separators(part.n, part.edges, order)):
+    for p, separator in enumerate(_separators(part.n, part.edges, order, part.clock)):
         size = len(separator)
         members += size
         # Products of floats are exact up to 2^53 and quietly become infinite.
@@ -412,8 +364,8 @@ def _evaluate(part: _Part, order: IntArray, limit: float = math.inf) -> _Cost:
         largest = max(largest, entries)
         total += entries
         if total > limit or members > (max_members if total < _HOPELESS else _MAX_MEMBERS // 10):
-            return _frontier_cost(part, order)
-    return _Cost(width, total, largest, _log_sum(np.frombuffer(logs)))
+            return _bounded(part, order)
+    return EliminationOrder(order, width, total, largest, _log_sum(np.frombuffer(logs)))
 
 
 def _log_sum(logs: npt.NDArray[np.float64]) -> float:
@@ -437,12 +389,13 @@ def _frontier(n: int, edges: IntArray, order: IntArray, weights: npt.NDArray[np.
     return np.cumsum(change)
 
 
-def _frontier_cost(part: _Part, order: IntArray) -> _Cost:
+def _bounded(part: _Part, order: IntArray) -> EliminationOrder:
+    """An order with upper bounds on its cost."""
     log_states = np.log(part.states)
     logs = log_states[order] + _frontier(part.n, part.edges, order, log_states)
     width = int(_frontier(part.n, part.edges, order, np.ones(part.n)).max())
     log_total = _log_sum(logs)
-    return _Cost(width, _exp(log_total), _exp(float(logs.max())), log_total, is_exact=False)
+    return EliminationOrder(order, width, _exp(log_total), _exp(float(logs.max())), log_total, is_exact=False)
 
 
 def _exp(x: float) -> float:
@@ -456,52 +409,45 @@ def _cuthill_mckee(n: int, edges: IntArray) -> IntArray:
     return reverse_cuthill_mckee((upper + upper.T).tocsr(), symmetric_mode=True).astype(np.int64)
 
 
-def _cheaper(cost: _Cost, than: _Cost) -> bool:
-    return cost.is_exact >= than.is_exact and cost.log_total < than.log_total
+def _cheaper(new: EliminationOrder, old: EliminationOrder) -> EliminationOrder:
+    better = new.is_exact >= old.is_exact and new.log_total_entries < old.log_total_entries
+    return new if better else old
 
 
-def _sweep(part: _Part) -> tuple[IntArray, _Cost]:
-    order = np.arange(part.n)
-    cost = _evaluate(part, order)
-    other_order = _cuthill_mckee(part.n, part.edges)
-    other = _evaluate(part, other_order, limit=cost.total)
-    return (other_order, other) if _cheaper(other, cost) else (order, cost)
+def _sweep(part: _Part) -> EliminationOrder:
+    given = _evaluate(part, np.arange(part.n))
+    return _cheaper(_evaluate(part, _cuthill_mckee(part.n, part.edges), limit=given.total_entries), given)
 
 
-def _search(part: _Part, rng: random.Random) -> tuple[IntArray, _Cost]:
+def _search(part: _Part, rng: random.Random) -> EliminationOrder:
     """The cheapest of a sweep and of as many min-fill runs as are worth their time."""
-    order, cost = _sweep(part)
-    if cost.total > _HOPELESS and part.n > _HUGE_CORE:
-        return order, cost
+    best = _sweep(part)
+    hopeless = best.total_entries > _HOPELESS
+    if hopeless and part.n > _HUGE_CORE:
+        return best
     base = _neighbor_sets(part)
     large = part.n > _LARGE_CORE
-    if cost.total > _HOPELESS and _is_hopeless(base, part.states):
-        return order, cost
+    if hopeless and _is_hopeless(base, part.states):
+        return best
     spent = run_seconds = 0.0
     longest = _MAX_SEARCH_SECONDS
-    if large and cost.total > _HOPELESS:
+    if large and hopeless:
         longest /= 10.0  # where a sweep is so far off, min-fill helps only on graphs that it gets through at once
     for run in range(_MAX_RUNS):
-        worth = min(_SEARCH_FRACTION * _SECONDS_PER_ENTRY * cost.total, longest)
+        total = best.total_entries
+        worth = min(_SEARCH_FRACTION * _SECONDS_PER_ENTRY * total, longest)
         # One run in any case, except on a large core, where it takes some 20 microseconds for each variable.
-        if run and (spent + run_seconds > worth or cost.total > _HOPELESS):
+        if run and (spent + run_seconds > worth or total > _HOPELESS):
             break
-        if large and cost.total <= _HOPELESS and spent + 2e-5 * part.n > worth:
+        if large and total <= _HOPELESS and spent + 2e-5 * part.n > worth:
             break
-        other_order, complete, run_seconds = _min_fill(
-            [set(s) for s in base],
-            part.states,
-            rng,
-            limit=cost.total,
-            max_seconds=max(worth - spent, 0.0) if large else 1.0,
-            strict=large,
-        )
+        seconds = max(worth - spent, 0.0) if large else 1.0
+        copies = [set(s) for s in base]
+        order, complete, run_seconds = _min_fill(part, copies, rng, limit=total, max_seconds=seconds, strict=large)
         spent += run_seconds
         if complete:
-            other = _evaluate(part, other_order, limit=cost.total)
-            if _cheaper(other, cost):
-                order, cost = other_order, other
-    return order, cost
+            best = _cheaper(_evaluate(part, order, limit=total), best)
+    return best
 
 
 def _neighbor_sets(part: _Part) -> list[set[int]]:
@@ -511,20 +457,15 @@ def _neighbor_sets(part: _Part) -> list[set[int]]:
 
 
 def _min_fill(
-    neighbors: list[set[int]],
-    states: list[float],
-    rng: random.Random,
-    *,
-    limit: float = math.inf,
-    max_seconds: float = 3.0,
+    part: _Part, neighbors: list[set[int]], rng: random.Random, *, limit: float = math.inf, max_seconds: float = 3.0,
     strict: bool = False,
-) -> tuple[IntArray, bool, float]:
+) -> tuple[IntArray, bool, float]:  # fmt: skip
     """A min-fill order of a graph, whether it was run to its end, and the seconds it took, by count, no clock.
 
     A run is cut short and completed by current degree where its total passes the limit, or where it would take
-    longer than ``max_seconds`` and is either hopeless or ``strict``. The neighbours are used up.
+    longer than ``max_seconds`` and is either hopeless or ``strict``. The neighbors are used up.
     """
-    n = len(neighbors)
+    n, states = part.n, part.states
     work = n * 5.0 + sum([len(a) * (0.5 + 0.05 * len(a)) for a in neighbors])
     order: list[int] = []
     total = 0.0
@@ -552,6 +493,8 @@ def _min_fill(
         slow = work * _SECONDS_PER_WORK > max_seconds
         if total > limit or (slow and (strict or total > _HOPELESS)):
             break
+        if len(order) % 64 == 0:  # on dense graphs that takes long enough
+            part.clock.check()
         order.append(v)
         current[v] = -1
         if not fill[v] and d == n - len(order):  # what is left is a clique: any order will do
@@ -578,7 +521,7 @@ def _min_fill(
         for u in separator:
             around_u = neighbors[u]
             around_u.remove(v)
-            fill[u] -= len(around_u) - d + 1  # pairs of v with a neighbour of u outside the separator
+            fill[u] -= len(around_u) - d + 1  # pairs of v with a neighbor of u outside the separator
         work += len(changed)
         for u in changed:
             item = (fill[u] << 52) | (bits(20) << 32) | u

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastmix._checks import check_count, check_positive, choose_seed
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
@@ -16,11 +15,9 @@ from fastmix.exact.junction_tree import JunctionTree, plan_junction_tree
 from fastmix.exact.twins import TwinReduction, count_twins
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.reduce import Reduction, reduce_model
-from fastmix.results import InferenceResult, Status, provenance
+from fastmix.results import DrawResult, InferenceResult, Status, plain_evidence, provenance
 
 __all__ = ["ExactPlan", "draw_exact", "infer_exact", "plan_exact", "too_late"]
-
-IntArray = NDArray[np.int64]
 
 # Clique entries worked off in a second: 7e7 to 1.4e8 were seen on one core, 3e7 on a busy one.
 _ENTRIES_PER_SECOND = 6e7
@@ -126,7 +123,7 @@ class ExactPlan:
             edge_marginals=edge_marginals,
             log_z=answer.log_z,
             stats=stats,
-            provenance=provenance(self.model, evidence=_plain(self.evidence), memory_limit=self.memory_limit),
+            provenance=provenance(self.model, evidence=plain_evidence(self.evidence), memory_limit=self.memory_limit),
         )
 
 
@@ -175,10 +172,10 @@ def draw_exact(
     evidence: Evidence | None = None,
     seed: int | None = None,
     memory_limit: float | None = None,
-) -> IntArray:
-    """Independent exact configurations (num_draws, n), of all variables also with evidence.
+) -> DrawResult:
+    """Independent exact configurations, ``states`` (num_draws, n), of all variables also with evidence.
 
-    Parameters and errors as for :func:`infer_exact`; a seed makes the draws repeatable.
+    Parameters and errors as for :func:`infer_exact`; the seed is in the provenance, and makes the draws repeatable.
 
     Examples
     --------
@@ -187,6 +184,7 @@ def draw_exact(
     >>> bool((draws[:, 0] == draws[:, 1]).all())
     True
     """
+    clock = Clock()
     check_model(model)
     num_draws = check_count("num_draws", num_draws, least=0)
     seed = choose_seed(seed)
@@ -197,7 +195,25 @@ def draw_exact(
     draws = tree.draw(num_draws, rng)
     if twins is not None:
         draws = twins.expand_draws(draws, rng)
-    return reduction.expand_states(draws)
+    states = reduction.expand_states(draws)
+    mean, error = DrawResult.frequencies(model, states)
+    options: dict[str, Any] = {
+        "num_draws": num_draws,
+        "evidence": plain_evidence(evidence),
+        "memory_limit": memory_limit,
+    }
+    return DrawResult(
+        model=model,
+        method="exact",
+        status=Status.OK,
+        node_marginals=mean,
+        edge_marginals=None,
+        log_z=None,
+        stats={"treewidth": tree.treewidth, "stopped_by": "done", **clock.stats()},
+        provenance=provenance(model, seed=seed, **options),
+        states=states,
+        std_error=error,
+    )
 
 
 def _plan(
@@ -212,11 +228,7 @@ def _plan(
     try:
         return reduction, None, plan_junction_tree(reduction.model, memory_limit=limit, clock=clock)
     except ResourceError:
-        twins = count_twins(reduction.model)
+        twins = count_twins(reduction.model, clock)
         if twins is None:
             raise
         return reduction, twins, plan_junction_tree(twins.model, memory_limit=limit, clock=clock)
-
-
-def _plain(evidence: Evidence | None) -> dict[str, int | str] | None:
-    return None if evidence is None else {str(k): v for k, v in evidence.items()}

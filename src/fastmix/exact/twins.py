@@ -1,6 +1,6 @@
 """Interchangeable variables counted together.
 
-Variables that have the same unary and the same tables to the same neighbours, and are not neighbours of each other,
+Variables that have the same unary and the same tables to the same neighbors, and are not neighbors of each other,
 are interchangeable: the weight of a configuration depends only on how many of them are in each state. A group of k
 such twins with L states is replaced by one variable whose states are the C(k + L - 1, L - 1) possible counts, with
 the multinomial coefficient as its weight. A complete bipartite graph with equal tables, whose treewidth is its size,
@@ -18,6 +18,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import merge_pairs
 
@@ -27,20 +28,15 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _MAX_COUNTS = 5000  # states of a counting variable; more are never worth a table
+_CHECK = 1 << 12  # edges between two looks at the clock
 
 
 @dataclass(frozen=True)
 class TwinReduction:
     """A model, the model of its counts, and the maps back.
 
-    Attributes
-    ----------
-    original, model : MarkovRandomField
-        Before and after.
-    groups : list of int arrays
-        Original variables behind each variable of ``model``.
-    counts : list of int arrays (states of the group, L)
-        How many members are in each original state, for each state of the group's variable.
+    ``groups`` are the original variables behind each variable of ``model``; ``counts`` (states of the group, L) say how
+    many of them are in each original state, for each state of the group's variable.
     """
 
     original: MarkovRandomField
@@ -61,7 +57,7 @@ class TwinReduction:
             values = nodes[model.unary_offsets[g] : model.unary_offsets[g + 1]] @ share[g]
             for i in members:
                 node_result[original.unary_offsets[i] : original.unary_offsets[i + 1]] = values
-        group_of = self._group_of()
+        group_of = _owners(self.groups, original.num_variables)
         tables = {}
         for e, (a, b) in enumerate(model.edges.tolist()):
             values = edges[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]]
@@ -81,19 +77,21 @@ class TwinReduction:
             result[:, members] = rng.permuted(ordered.reshape(len(draws), len(members)), axis=1)
         return result
 
-    def _group_of(self) -> list[int]:
-        result = np.empty(self.original.num_variables, dtype=np.int64)
-        for g, members in enumerate(self.groups):
-            result[members] = g
-        return result.tolist()
+
+def _owners(groups: list[IntArray], num_variables: int) -> list[int]:
+    """The group of each variable."""
+    result = np.empty(num_variables, dtype=np.int64)
+    for g, members in enumerate(groups):
+        result[members] = g
+    return result.tolist()
 
 
-def count_twins(model: MarkovRandomField) -> TwinReduction | None:
+def count_twins(model: MarkovRandomField, clock: Clock = NO_LIMIT) -> TwinReduction | None:
     """The model with every group of twins replaced by its counts; None when there are no twins to join.
 
     Cost: linear in the entries of the model, plus the tables between groups.
     """
-    groups = _groups(model)
+    groups = _groups(model, clock)
     if len(groups) == model.num_variables:
         return None
     counts = [_compositions(len(g), int(model.num_states[g[0]])) for g in groups]
@@ -103,10 +101,8 @@ def count_twins(model: MarkovRandomField) -> TwinReduction | None:
         vector = model.unary(int(members[0]))
         used = np.where(count > 0, count * np.where(count > 0, vector, 0.0), 0.0)  # 0 times -inf is 0 here
         unary.append(weight + used.sum(axis=1))
-    group_of = np.empty(model.num_variables, dtype=np.int64)
-    for g, members in enumerate(groups):
-        group_of[members] = g
-    pairs = np.sort(group_of[model.edges], axis=1)
+    group_of = _owners(groups, model.num_variables)
+    pairs = np.sort(np.array(group_of)[model.edges], axis=1)
     distinct, first = np.unique(pairs, axis=0, return_index=True)
     tables = []
     for (a, b), e in zip(distinct.tolist(), first.tolist(), strict=True):
@@ -123,8 +119,8 @@ def count_twins(model: MarkovRandomField) -> TwinReduction | None:
     return TwinReduction(model, reduced, groups, counts)
 
 
-def _groups(model: MarkovRandomField) -> list[IntArray]:
-    # Equal tables get equal numbers, for both directions of an edge; a variable is then known by its neighbours and
+def _groups(model: MarkovRandomField, clock: Clock) -> list[IntArray]:
+    # Equal tables get equal numbers, for both directions of an edge; a variable is then known by its neighbors and
     # the numbers of its tables towards them.
     suspects = _suspects(model)
     if not suspects.any():
@@ -133,6 +129,8 @@ def _groups(model: MarkovRandomField) -> list[IntArray]:
     towards = np.full((model.num_edges, 2), -1, dtype=np.int64)
     starts, counts = model.pairwise_offsets.tolist(), model.num_states.tolist()
     for e in np.flatnonzero(suspects[model.edges].any(axis=1)).tolist():
+        if e % _CHECK == 0:
+            clock.check()
         i, j = model.edges[e].tolist()
         table = model.log_pairwise[starts[e] : starts[e + 1]].reshape(counts[i], counts[j])
         for side, oriented in ((0, table), (1, table.T)):
@@ -155,7 +153,7 @@ def _groups(model: MarkovRandomField) -> list[IntArray]:
 
 
 def _suspects(model: MarkovRandomField) -> NDArray[np.bool_]:
-    """Variables whose set of neighbours looks like that of another one: the sums of random tags are equal."""
+    """Variables whose set of neighbors looks like that of another one: the sums of random tags are equal."""
     tags = np.random.default_rng(0).integers(0, 1 << 63, model.num_variables, dtype=np.uint64)
     adjacency = model.adjacency
     sums = np.append(np.zeros(1, dtype=np.uint64), np.cumsum(tags[adjacency.neighbors], dtype=np.uint64))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fastmix import __version__
+from fastmix._clock import Progress
 from fastmix._memory import format_bytes
 from fastmix.experiments.execution import CrashError, LostError, Pool, count_processors, run_in_order
 from fastmix.experiments.journal import Journal, completed_rows, read_settings, write_settings
@@ -24,16 +25,6 @@ from fastmix.experiments.trials import failed_rows, run_task
 from fastmix.results import Status
 
 __all__ = ["ExperimentResult", "Progress", "describe_machine", "run_experiment"]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is: rows on disk, rows in all, and an estimate from the rows that this run has made."""
-
-    experiment: str
-    done: int
-    total: int
-    seconds_left: float | None  # None before the first row
 
 
 @dataclass(frozen=True)
@@ -192,7 +183,7 @@ def _run(
         missing = [rest for task in tasks if (rest := task.without(known)).calls]
         pending = [rest for task in missing if (rest := task.without(shared)).calls]
         wanted.append((journal, {key for task in pending for key in task.row_keys()}))
-        total, left = (sum(len(task.calls) for task in some) for some in (tasks, pending))
+        total = sum(len(task.calls) for task in tasks)
         done, made = total - sum(len(task.calls) for task in missing), 0
         alone = Pool(1) if experiment.alone else None
         begin = time.perf_counter()
@@ -207,8 +198,8 @@ def _run(
                 made += len(rest.calls)
                 done += len(task.calls)
                 if progress is not None:
-                    each = (time.perf_counter() - begin) / made if made else None
-                    progress(Progress(experiment.name, done, total, None if each is None else each * (left - made)))
+                    seconds = time.perf_counter() - begin
+                    progress(Progress(done, total, "rows", made / seconds, seconds, experiment.name))
         finally:
             results.close()
             if alone is not None:

@@ -121,8 +121,9 @@ def _run_once(model: MarkovRandomField, name: str, options: Mapping[str, Any], s
             "squared_distance": result.squared_distance,
             "iterations": int(result.stats.get("iterations", 0)),
         }
-        if "inner_iterations" in result.stats:
-            answer.facts["inner_iterations"] = int(result.stats["inner_iterations"])
+        inner = result.stats.get("inner_iterations")
+        if inner is not None:
+            answer.facts["inner_iterations"] = int(inner)
         answer.seconds |= seconds
         return answer
     if "num_sweeps" in options:
@@ -143,9 +144,9 @@ def _sample(model: MarkovRandomField, options: Mapping[str, Any], seed: int) -> 
     num_sweeps = options["num_sweeps"]
     with _timed(seconds, "sample"):
         result = sample(
-            model, num_chains=1, burn_in=0, trace_at=trace_points(num_sweeps), seed=seed, num_threads=1, **options
+            model, num_chains=1, burn_in=0, history_at=trace_points(num_sweeps), seed=seed, num_threads=1, **options
         )
-    return Answer(result.node_marginals, result.trace, {"status": "ok", "num_sweeps": num_sweeps}, seconds)
+    return Answer(result.node_marginals, result.history, {"status": "ok", "num_sweeps": num_sweeps}, seconds)
 
 
 def _project(model: MarkovRandomField, options: Mapping[str, Any], seed: int) -> ProjectionResult:

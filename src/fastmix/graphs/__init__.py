@@ -1,12 +1,18 @@
-"""Undirected graphs as arrays of edges: adjacency, families, colourings, cores and spanning trees.
+"""Undirected graphs as arrays of edges: adjacency, families, colorings, cores and spanning trees.
 
 Every graph is a number of variables ``n`` and an ``int64`` array of shape ``(m, 2)`` whose rows ``(i, j)`` have
 ``i < j``, are sorted lexicographically and appear once; :func:`canonical_edges` brings any list of pairs to this
 form. Elimination orders are in :mod:`fastmix.exact.orders`.
 """
 
-from fastmix.graphs.basics import Adjacency, adjacency, canonical_edges, connected_components
-from fastmix.graphs.colours import check_colouring, colouring, degeneracy
+from fastmix.graphs.basics import (
+    Adjacency,
+    adjacency,
+    canonical_edges,
+    connected_components,
+    covering_spanning_trees,
+)
+from fastmix.graphs.colors import check_coloring, coloring, degeneracy
 from fastmix.graphs.families import (
     complete_bipartite_edges,
     complete_edges,
@@ -17,14 +23,13 @@ from fastmix.graphs.families import (
     random_regular_edges,
     random_tree_edges,
 )
-from fastmix.graphs.trees import covering_spanning_trees, random_spanning_tree_edges
 
 __all__ = [
     "Adjacency",
     "adjacency",
     "canonical_edges",
-    "check_colouring",
-    "colouring",
+    "check_coloring",
+    "coloring",
     "complete_bipartite_edges",
     "complete_edges",
     "connected_components",
@@ -35,6 +40,5 @@ __all__ = [
     "grid_edges",
     "path_edges",
     "random_regular_edges",
-    "random_spanning_tree_edges",
     "random_tree_edges",
 ]

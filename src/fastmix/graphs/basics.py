@@ -1,14 +1,17 @@
-"""Checked edges, adjacency and connected components: what all other functions on graphs begin with."""
+"""Checked edges, adjacency, connected components and trees: what all other functions on graphs begin with."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fastmix._checks import check_count
+from fastmix._checks import as_edges, check_count, check_seed
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 
@@ -16,30 +19,34 @@ __all__ = [
     "Adjacency",
     "IntArray",
     "adjacency",
-    "as_pairs",
     "build_adjacency",
     "canonical_edges",
     "check_graph",
     "check_graph_memory",
     "check_size",
     "connected_components",
+    "covering_spanning_trees",
     "label_components",
+    "run_loop",
     "sparse_matrix",
+    "strip_leaves",
 ]
 
 IntArray = npt.NDArray[np.int64]
 
 # Keys i * n + j must fit in int64, and indices of the double cover (2 n nodes) in the int32 of scipy.sparse.csgraph.
 _MAX_VARIABLES = 2**30 - 1
+# Numbers in a graph up to which loops over it run in Python: that takes less time than loading the compiler.
+_IN_PYTHON = 200_000
 
 
 def check_size(name: str, value: object) -> int:
-    """A number of variables, rows or neighbours that was checked; ``name`` is for the message."""
+    """A number of variables, rows or neighbors that was checked; ``name`` is for the message."""
     return check_count(name, value, least=0, most=_MAX_VARIABLES, error=ModelError)
 
 
 def check_graph_memory(num_variables: int, num_edges: float) -> None:
-    """A :class:`fastmix.ResourceError` if a graph of this size cannot be built: 64 bytes a variable and an edge."""
+    """A :class:`fastmix.ResourceError` if a graph of this size cannot be built: 64 bytes per variable and edge."""
     check_memory(
         64.0 * (num_variables + num_edges),
         f"a graph of {num_variables} variables and {num_edges:.0f} edges",
@@ -47,29 +54,10 @@ def check_graph_memory(num_variables: int, num_edges: float) -> None:
     )
 
 
-def as_pairs(num_variables: int, edges: npt.ArrayLike) -> IntArray:
-    """Pairs (k, 2) of two different variables each, in any order."""
-    pairs = np.asarray(edges)
-    if pairs.size == 0:
-        return np.zeros((0, 2), dtype=np.int64)
-    if pairs.ndim != 2 or pairs.shape[1] != 2:
-        raise ModelError(f"edges must have shape (m, 2), got {pairs.shape}")
-    if not np.issubdtype(pairs.dtype, np.integer):
-        raise ModelError(f"edges must be integers, got dtype {pairs.dtype}")
-    pairs = pairs.astype(np.int64, copy=False)
-    low, high = int(pairs.min()), int(pairs.max())
-    if low < 0 or high >= num_variables:
-        raise ModelError(f"edges must join variables 0 to {num_variables - 1}, got variable {low if low < 0 else high}")
-    loops = np.flatnonzero(pairs[:, 0] == pairs[:, 1])
-    if loops.size:
-        raise ModelError(f"edges must join two different variables, got {pairs[loops[0]].tolist()}")
-    return pairs
-
-
 def check_graph(num_variables: object, edges: npt.ArrayLike) -> tuple[int, IntArray]:
     """The number of variables and the edges, if these are canonical."""
     n = check_size("num_variables", num_variables)
-    pairs = as_pairs(n, edges)
+    pairs = as_edges(edges, n)
     check_graph_memory(n, len(pairs))
     bad = np.flatnonzero(pairs[:, 0] > pairs[:, 1])
     if bad.size:
@@ -89,21 +77,8 @@ def check_graph(num_variables: object, edges: npt.ArrayLike) -> tuple[int, IntAr
 def canonical_edges(num_variables: int, pairs: npt.ArrayLike) -> IntArray:
     """Edges with ``i < j``, sorted and unique, from pairs in any order, direction and multiplicity.
 
-    Parameters
-    ----------
-    num_variables : int
-        Number of variables ``n``.
-    pairs : array_like of int, shape (k, 2)
-        Pairs of different variables.
-
-    Returns
-    -------
-    ndarray of int64, shape (m, 2)
-
-    Raises
-    ------
-    ModelError
-        If a pair is out of range or joins a variable to itself.
+    ``pairs`` have shape (k, 2), the edges (m, 2); a :class:`ModelError` if a pair is out of range or joins a variable
+    to itself.
 
     Examples
     --------
@@ -111,7 +86,7 @@ def canonical_edges(num_variables: int, pairs: npt.ArrayLike) -> IntArray:
     [[0, 1], [0, 2]]
     """
     n = check_size("num_variables", num_variables)
-    ends = as_pairs(n, pairs)
+    ends = as_edges(pairs, n)
     keys = np.sort(np.minimum(ends[:, 0], ends[:, 1]) * n + np.maximum(ends[:, 0], ends[:, 1]))
     keys = keys[np.diff(keys, prepend=-1) > 0]  # several times faster than np.unique
     return np.stack([keys // max(n, 1), keys % max(n, 1)], axis=1)
@@ -119,9 +94,9 @@ def canonical_edges(num_variables: int, pairs: npt.ArrayLike) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class Adjacency:
-    """Neighbours of every variable in compressed rows.
+    """Neighbors of every variable in compressed rows.
 
-    The neighbours of ``v``, ascending, are ``neighbors[indptr[v]:indptr[v + 1]]``, and ``edge_ids`` holds at the same
+    The neighbors of ``v``, ascending, are ``neighbors[indptr[v]:indptr[v + 1]]``, and ``edge_ids`` holds at the same
     places the row of ``edges`` each came from. In that row ``v`` is the first endpoint where ``v < neighbor``.
 
     Attributes
@@ -152,37 +127,23 @@ class Adjacency:
 
     @property
     def degree(self) -> IntArray:
-        """Number of neighbours of each variable, shape ``(n,)``."""
+        """Number of neighbors of each variable, shape ``(n,)``."""
         return np.diff(self.indptr)
 
     @property
     def max_degree(self) -> int:
-        """Largest number of neighbours; 0 without variables."""
+        """Largest number of neighbors; 0 without variables."""
         return int(self.degree.max(initial=0))
 
     def neighbors_of(self, variable: int) -> IntArray:
-        """Neighbours of one variable, ascending (a view)."""
+        """Neighbors of one variable, ascending (a view)."""
         return self.neighbors[self.indptr[variable] : self.indptr[variable + 1]]
 
 
 def adjacency(num_variables: int, edges: npt.ArrayLike) -> Adjacency:
     """Compressed adjacency of a graph.
 
-    Parameters
-    ----------
-    num_variables : int
-        Number of variables ``n``.
-    edges : array_like of int, shape (m, 2)
-        Canonical edges.
-
-    Returns
-    -------
-    Adjacency
-
-    Raises
-    ------
-    ModelError
-        If the edges are out of range or not canonical.
+    ``edges`` are canonical, shape (m, 2); a :class:`ModelError` if they are out of range or not canonical.
 
     Notes
     -----
@@ -206,7 +167,7 @@ def build_adjacency(n: int, edges: IntArray) -> Adjacency:
     np.cumsum(smaller + larger, out=indptr[1:])
     neighbors, edge_ids = np.empty(2 * m, dtype=np.int64), np.empty(2 * m, dtype=np.int64)
     ids = np.arange(m)
-    # A row holds the smaller neighbours first. Edges are sorted by their low end, so the larger neighbours are in
+    # A row holds the smaller neighbors first. Edges are sorted by their low end, so the larger neighbors are in
     # place already; a stable sort by the high end puts the smaller ones in place, still ascending.
     place = ids + (indptr[:-1] + smaller - (np.cumsum(larger) - larger))[low]
     neighbors[place], edge_ids[place] = high, ids
@@ -261,3 +222,108 @@ def sparse_matrix(n: int, edges: IntArray, data: npt.NDArray[Any] | None = None)
     np.cumsum(np.bincount(edges[:, 0], minlength=n), out=indptr[1:])
     values = np.ones(len(edges)) if data is None else data
     return csr_array((values, edges[:, 1].astype(np.int32), indptr), shape=(n, n))
+
+
+# -- trees -----------------------------------------------------------------------------------------------------------
+
+
+def _kruskal(n: int, edges: IntArray, ranking: IntArray) -> IntArray:
+    """Places of the spanning forest that prefers edges early in the ranking (a permutation of the places)."""
+    if not len(edges):
+        return np.zeros(0, dtype=np.int64)
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
+    weight = np.empty(len(edges))
+    weight[ranking] = np.arange(1, len(edges) + 1)  # a weight of 0 would be no edge
+    forest = minimum_spanning_tree(sparse_matrix(n, edges, weight))
+    return np.sort(ranking[forest.data.astype(np.int64) - 1])
+
+
+def covering_spanning_trees(
+    num_variables: int, edges: npt.ArrayLike, seed: int, *, clock: Clock = NO_LIMIT
+) -> list[IntArray]:
+    """Random spanning forests that together contain every edge, each as places in ``edges``.
+
+    Each prefers the edges not yet covered, in random order, so that at least one more is covered each time; the
+    number of forests is close to the largest ratio of edges to nodes among subgraphs. At least one is returned.
+
+    Returns
+    -------
+    list of ndarray of int64, each ascending
+
+    Examples
+    --------
+    >>> from fastmix.graphs import complete_edges
+    >>> trees = covering_spanning_trees(4, complete_edges(4), seed=0)
+    >>> sorted(set(np.concatenate(trees).tolist()))
+    [0, 1, 2, 3, 4, 5]
+    """
+    n, edges = check_graph(num_variables, edges)
+    rng = np.random.default_rng(check_seed(seed))
+    covered = np.zeros(len(edges), dtype=bool)
+    trees: list[IntArray] = []
+    while not trees or not covered.all():
+        clock.check()
+        shuffled = rng.permutation(len(edges))
+        tree = _kruskal(n, edges, np.concatenate([shuffled[~covered[shuffled]], shuffled[covered[shuffled]]]))
+        covered[tree] = True
+        trees.append(tree)
+    return trees
+
+
+def strip_leaves(n: int, edges: IntArray) -> tuple[IntArray, IntArray]:
+    """Variables of degree 0 or 1, removed until none is left, and the neighbor (or -1) of each when it was."""
+    degree = np.bincount(edges.ravel(), minlength=n)
+    leaves = np.flatnonzero(degree <= 1)
+    queue, neighbor = np.full(n, -1), np.zeros(n, dtype=np.int64)
+    if len(leaves):
+        queue[: len(leaves)] = leaves
+        # The exclusive-or of the neighbors that are left is, for a leaf, its one neighbor.
+        for a, b in ((0, 1), (1, 0)):
+            np.bitwise_xor.at(neighbor, edges[:, a], edges[:, b])
+        count = run_loop(_strip, (len(leaves),), (queue, degree, neighbor))
+        queue = queue[:count]
+    return (removed := queue[queue >= 0]), neighbor[removed]
+
+
+def _strip(count: int, queue: Any, degree: Any, neighbor: Any) -> int:
+    done = 0
+    while done < count:
+        v = queue[done]
+        done += 1
+        if degree[v]:
+            u = neighbor[v]
+            neighbor[u] ^= v
+            degree[u] -= 1
+            if degree[u] == 1:
+                queue[count] = u
+                count += 1
+        else:
+            neighbor[v] = -1
+    return count
+
+
+# -- loops ------------------------------------------------------------------------------------------------------------
+
+
+def run_loop(loop: Callable[..., Any], inputs: tuple[Any, ...], changed: tuple[npt.NDArray[Any], ...]) -> Any:
+    """What a plain loop over arrays gives; it changes some of them. Compiled where the graph is large.
+
+    So the same few lines serve graphs of ten variables, for which a compiler would take half a second to load, and of
+    millions, on which Python would take seconds.
+    """
+    if sum(len(array) for array in (*inputs, *changed) if isinstance(array, np.ndarray)) > _IN_PYTHON:
+        return _compiled(loop)(*inputs, *changed)
+    lists = [array.tolist() for array in changed]
+    result = loop(*(x.tolist() if isinstance(x, np.ndarray) else x for x in inputs), *lists)
+    for array, values in zip(changed, lists, strict=True):
+        array[:] = values
+    return result
+
+
+@cache
+def _compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
+    from fastmix._jit import njit
+
+    compiled: Callable[..., Any] = njit(cache=True, nogil=True)(loop)
+    return compiled

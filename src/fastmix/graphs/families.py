@@ -1,4 +1,4 @@
-"""Edges of grids, complete graphs, paths, cycles and random graphs."""
+"""Edges of grids, complete graphs, paths, cycles and random graphs: int64 arrays (m, 2), canonical."""
 
 from __future__ import annotations
 
@@ -107,19 +107,6 @@ def cycle_edges(num_variables: int) -> IntArray:
 def erdos_renyi_edges(num_variables: int, probability: float, seed: int) -> IntArray:
     """Edges of a random graph in which each pair is joined independently with the same probability.
 
-    Parameters
-    ----------
-    num_variables : int
-        Number of variables ``n``.
-    probability : float
-        Probability of each edge, in [0, 1].
-    seed : int
-        Seed of the generator.
-
-    Returns
-    -------
-    ndarray of int64, shape (m, 2)
-
     Notes
     -----
     The gaps between chosen pairs are geometric, so time and memory are ``O(n + m)``, never ``O(n^2)``.
@@ -182,18 +169,9 @@ def random_tree_edges(num_variables: int, seed: int) -> IntArray:
 
 
 def random_regular_edges(num_variables: int, degree: int, seed: int) -> IntArray:
-    """Edges of a random simple graph in which every variable has the same number of neighbours.
+    """Edges of a random simple graph in which every variable has the same number of neighbors.
 
-    Parameters
-    ----------
-    num_variables, degree : int
-        Number of variables ``n`` and of neighbours of each; ``degree < n`` and ``n * degree`` even.
-    seed : int
-        Seed of the generator.
-
-    Returns
-    -------
-    ndarray of int64, shape (n * degree / 2, 2)
+    ``degree`` is less than the number of variables, and their product even.
 
     Notes
     -----

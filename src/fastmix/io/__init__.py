@@ -1,43 +1,38 @@
 """Models, evidence and answers in files.
 
-:func:`read_model` and :func:`write_model` choose the format; the functions of each format are here as well. Every
-reader takes plain, gzip and xz files and ``-`` for the standard input, every writer makes files that appear whole or
-not at all.
+Every reader takes plain, gzip and xz files and ``-`` for the standard input, every writer makes files that appear whole
+or not at all. A format of models is one :class:`Format`; :func:`register_format` makes another one known.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 
-from fastmix.io.answers import read_mar, read_pr, write_mar, write_pr
-from fastmix.io.evidence import parse_evidence, read_evidence, write_evidence
+from fastmix.io import npz, uai
+from fastmix.io.answers import read_evidence, read_mar, read_pr, write_evidence, write_mar, write_pr
 from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes
-from fastmix.io.npz import is_npz, load_npz, parse_npz, save_npz
-from fastmix.io.uai import format_uai, parse_uai, read_uai, write_uai
+from fastmix.io.formats import Format, format_of, formats, register_format
 from fastmix.model import MarkovRandomField
 
 __all__ = [
+    "Format",
     "atomic_write",
-    "check_model_name",
-    "format_uai",
-    "load_npz",
-    "parse_evidence",
-    "parse_uai",
+    "format_of",
+    "formats",
     "read_evidence",
     "read_mar",
     "read_model",
     "read_pr",
-    "read_uai",
-    "save_npz",
+    "register_format",
     "write_evidence",
     "write_mar",
     "write_model",
     "write_pr",
-    "write_uai",
 ]
 
+register_format(uai.FORMAT)
+register_format(npz.FORMAT)
 # Notes come back from the writers as well: without this they would also appear on stderr when nobody set up logging.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
@@ -45,7 +40,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 def read_model(
     path: PathLike, evidence: Mapping[int, int] | None = None, *, max_bytes: float | None = None
 ) -> MarkovRandomField:
-    """The model in a UAI or npz file, told apart by content.
+    """The model in a UAI or npz file, or one of a registered format, told apart by content.
 
     Parameters
     ----------
@@ -53,7 +48,8 @@ def read_model(
         ``-`` is the standard input.
     evidence : mapping, optional
         Observed state by variable. It is used only to make factors of a UAI file over more than two variables
-        pairwise, see :func:`read_uai`; the model still has every variable and is still to be conditioned.
+        pairwise; the model still has every variable. If such a factor was sliced by the evidence, the model is right
+        only together with that evidence: condition it on the same mapping.
     max_bytes : float, optional
         Refuse a file that holds more, unpacked: a few kilobytes of gzip can stand for gigabytes. By default what the
         environment variable ``FASTMIX_MAX_BYTES`` says (such as ``8GiB``), or an eighth of the free memory.
@@ -61,9 +57,9 @@ def read_model(
     Raises
     ------
     FormatError
-        If the file is in neither format.
+        If the file is in no known format; the message starts with ``path:line`` and holds the word that is wrong.
     ModelError
-        If the evidence does not fit the model.
+        If the evidence does not fit the model, or is impossible.
     UnfitMethodError
         If a UAI file has factors over more than two variables that the evidence leaves free.
     ResourceError
@@ -71,19 +67,24 @@ def read_model(
     OSError
         If the file cannot be read.
 
+    Notes
+    -----
+    UAI: about a microsecond and 100 bytes of memory at the peak for each number in the file. npz: the file and the
+    model; no object is unpickled.
+
     Examples
     --------
     >>> import os, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = os.path.join(folder, "two.npz")
+    ...     path = os.path.join(folder, "two.uai.xz")
     ...     notes = write_model(MarkovRandomField.ising([(0, 1)], coupling=0.5), path)
     ...     read_model(path)
-    MarkovRandomField(2 variables of 2 states, 1 edge)
+    MarkovRandomField(2 variables of 2 states, 1 edge, log_constant=0.5)
     """
-    data, name = read_bytes(path, max_bytes), display_name(path)
-    if not is_npz(data):
-        return parse_uai(data, name, evidence)
-    model = parse_npz(data, name, max_bytes)
+    data = read_bytes(path, max_bytes)
+    known = formats()
+    chosen = next((one for one in known[:0:-1] if one.matches(data)), known[0])
+    model = chosen.read(data, display_name(path), evidence, max_bytes)
     for variable, state in (evidence or {}).items():
         model.state_index(variable, state)
     return model
@@ -96,20 +97,22 @@ def write_model(model: MarkovRandomField, path: PathLike) -> list[str]:
     ----------
     model : MarkovRandomField
     path : str or path-like
-        ``.uai``, ``.uai.gz``, ``.uai.xz`` (see :func:`write_uai`) or ``.npz`` (exact). ``-`` writes UAI text to the
-        standard output.
+        ``.uai``, ``.uai.gz``, ``.uai.xz`` or ``.npz`` (exact: reading gives an equal model, bit for bit), or the suffix
+        of a registered format. ``-`` writes UAI text to the standard output.
 
     Returns
     -------
     list of str
-        Empty for npz files, and for UAI files that every program reads as the same model.
+        One line each, also logged as a warning. Empty for npz files, and for UAI files that every program reads as the
+        same model; there are notes on names, which UAI files lose; on a constant outside the range of doubles, which is
+        split; on entries so small beside others of their table that other programs read them as 0.
 
     Raises
     ------
     ValueError
         If the suffix names no format.
     ModelError
-        If the model cannot be written as a UAI file.
+        If the model cannot be written as a UAI file: a table forbids every pair of states.
     OSError
         If the file cannot be written.
 
@@ -120,15 +123,6 @@ def write_model(model: MarkovRandomField, path: PathLike) -> list[str]:
         ...
     ValueError: the name of a model file must end in .uai, .uai.gz, .uai.xz or .npz, got 'two.txt'
     """
-    check_model_name(path)
-    if os.fspath(path).lower().endswith(".npz"):
-        save_npz(model, path)
-        return []
-    return write_uai(model, path)
-
-
-def check_model_name(path: PathLike) -> None:
-    """Raise the ValueError of :func:`write_model` if the suffix names no format."""
-    name = os.fspath(path)
-    if name != "-" and not name.lower().endswith((".uai", ".uai.gz", ".uai.xz", ".npz")):
-        raise ValueError(f"the name of a model file must end in .uai, .uai.gz, .uai.xz or .npz, got {name!r}")
+    chosen = format_of(path)
+    with atomic_write(path, binary=True) as stream:
+        return chosen.write(model, stream)

@@ -1,6 +1,10 @@
-"""Answer files of the UAI competitions: MAR for marginals, PR for the partition function.
+"""Files beside a model in the UAI competitions: evidence, MAR for marginals, PR for the partition function.
 
-A file starts with the name of the task. Solvers that improve their answer may append further ones, each after a line
+Evidence has two layouts: ``k v1 s1 .. vk sk``, and the same after the number of samples, ``1 k v1 s1 .. vk sk``. They
+cannot be confused, because the first has an odd number of words and the second an even one. An empty file, ``0`` and
+``1 0`` mean that nothing is observed. More than one sample is refused.
+
+An answer starts with the name of the task. Solvers that improve their answer may append further ones, each after a line
 ``-BEGIN-``; the last one counts. Some layouts put the number of samples, ``1``, before the answer; the number of words
 tells which layout a file has.
 """
@@ -8,17 +12,19 @@ tells which layout a file has.
 from __future__ import annotations
 
 import math
+import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import describe
+from fastmix.errors import ModelError
 from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes
 from fastmix.io.tokens import NumberText, cut_header, strip_comments
 
-__all__ = ["read_mar", "read_pr", "write_mar", "write_pr"]
+__all__ = ["evidence_in", "read_evidence", "read_mar", "read_pr", "write_evidence", "write_mar", "write_pr"]
 
 FloatArray = NDArray[np.float64]
 
@@ -40,12 +46,7 @@ def read_mar(path: PathLike) -> list[FloatArray]:
     list of float arrays
         The numbers as they stand in the file: probabilities, summing to 1 up to its rounding (which is not checked).
 
-    Raises
-    ------
-    FormatError
-        If the file is not in the format or holds a number that is no probability.
-    OSError
-        If the file cannot be read.
+    A :class:`FormatError` if the file is not in the format or holds a number that is no probability.
 
     Examples
     --------
@@ -77,14 +78,9 @@ def read_mar(path: PathLike) -> list[FloatArray]:
 
 
 def write_mar(marginals: Sequence[ArrayLike], path: PathLike) -> None:
-    """Write one probability vector a variable as a MAR file, every digit kept.
+    """Write one probability vector per variable as a MAR file, every digit kept.
 
-    Raises
-    ------
-    ValueError
-        If a vector is empty or holds a number that is not finite or is negative.
-    OSError
-        If the file cannot be written.
+    A ValueError if a vector is empty or holds a number that is not finite or is negative.
 
     Examples
     --------
@@ -109,12 +105,7 @@ def write_mar(marginals: Sequence[ArrayLike], path: PathLike) -> None:
 def read_pr(path: PathLike) -> float:
     """The logarithm to base 10 of Z, as it stands in a PR file; multiply by ``math.log(10)`` for the natural one.
 
-    Raises
-    ------
-    FormatError
-        If the file is not in the format.
-    OSError
-        If the file cannot be read.
+    A :class:`FormatError` if the file is not in the format.
 
     Examples
     --------
@@ -140,12 +131,7 @@ def read_pr(path: PathLike) -> float:
 def write_pr(natural_log_z: float, path: PathLike) -> None:
     """Write a PR file, which holds log10 Z, from the natural logarithm of Z that this library computes everywhere.
 
-    Raises
-    ------
-    ValueError
-        If the logarithm is not finite.
-    OSError
-        If the file cannot be written.
+    A ValueError if the logarithm is not finite.
 
     Examples
     --------
@@ -167,3 +153,122 @@ def _read_answer(path: PathLike, task: str) -> NumberText:
         last = match.end()
     # Lines stay, so that messages count them right; words of earlier answers go.
     return NumberText(re.sub(rb"[^\n]", b" ", data[:last]) + data[last:], name)
+
+
+# -- evidence ---------------------------------------------------------------------------------------------------------
+
+
+def read_evidence(path: PathLike, num_states: ArrayLike | None = None) -> dict[int, int]:
+    """The observed state of each observed variable, from an evidence file.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Plain text, gzip or xz; ``-`` is the standard input.
+    num_states : int array (n,), optional
+        State counts of the model, ``model.num_states``; when given, variables and states are checked against them.
+
+    Raises
+    ------
+    FormatError
+        If the file is not in the format, holds several samples, observes a variable in two states, or names a variable
+        or state that the model does not have; the message starts with ``path:line``.
+    OSError
+        If the file cannot be read.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "two.uai.evid")
+    ...     write_evidence({3: 1, 0: 2}, path)
+    ...     read_evidence(path)
+    {0: 2, 3: 1}
+    """
+    return evidence_in(read_bytes(path), display_name(path), num_states)
+
+
+def evidence_in(data: bytes, name: str, num_states: ArrayLike | None = None) -> dict[int, int]:
+    r"""The observed states in the content of a file; ``name`` is for messages.
+
+    Examples
+    --------
+    >>> evidence_in(b"2  0 1  5 0", "a"), evidence_in(b"1\n2  0 1  5 0", "a"), evidence_in(b"0", "a")
+    ({0: 1, 5: 0}, {0: 1, 5: 0}, {})
+    >>> evidence_in(b"1  7 1", "a.evid", num_states=[2, 2])
+    Traceback (most recent call last):
+        ...
+    fastmix.errors.FormatError: a.evid:1: observed variables must be from 0 to 1, got '7'
+    """
+    numbers = NumberText(strip_comments(data, name), name)
+    if len(numbers) == 0:
+        return {}
+    numbers.require_whole(0, len(numbers), "evidence")
+    first = _first_pair(numbers)
+    counts = None if num_states is None else np.asarray(num_states)
+    evidence: dict[int, int] = {}
+    for k in range(first, len(numbers), 2):
+        # A number too large to be a double's integer is no variable or state of any model.
+        if numbers.values[k] >= 2**53 or (counts is not None and numbers.values[k] >= len(counts)):
+            limit = "" if counts is None else f" from 0 to {len(counts) - 1}" if len(counts) else " none"
+            numbers.fail(k, f"observed variables must be{limit or ' below 2^53'}")
+        variable = int(numbers.values[k])
+        state_limit = 2**53 if counts is None else int(counts[variable])
+        if numbers.values[k + 1] >= state_limit:
+            numbers.fail(k + 1, f"the state of variable {variable} must be from 0 to {state_limit - 1}")
+        state = int(numbers.values[k + 1])
+        if evidence.setdefault(variable, state) != state:
+            numbers.fail(k + 1, f"variable {variable} must be observed in one state, {evidence[variable]}")
+    return evidence
+
+
+def _first_pair(numbers: NumberText) -> int:
+    """Where the pairs start, after a check that the counts before them fit the number of words."""
+    total, values = len(numbers), numbers.values
+    if total == 1 + 2 * values[0]:
+        return 1
+    if values[0] == 1 and total > 1 and total == 2 + 2 * values[1]:
+        return 2
+    if values[0] > 1 and _holds_samples(numbers):
+        numbers.fail(0, "evidence must hold a single sample, give each one a file of its own; the number of samples")
+    if values[0] == 1 and total % 2 == 0:
+        pairs = total / 2 - 1
+        numbers.fail(1, f"the number of observed variables must be {pairs:.0f} to fit the {total} words of the file")
+    pairs = (total - 1) / 2
+    wanted = f"must be {pairs:.0f}" if total % 2 else "must be half the number of words after it"
+    return numbers.fail(0, f"the number of observed variables {wanted} to fit the {total} words of the file")
+
+
+def _holds_samples(numbers: NumberText) -> bool:
+    total, values = len(numbers), numbers.values
+    if values[0] >= total:
+        return False
+    position = 1
+    for _ in range(int(values[0])):
+        if position >= total or values[position] >= total:
+            return False
+        position += 1 + 2 * int(values[position])
+    return position == total
+
+
+def write_evidence(evidence: Mapping[int, int], path: PathLike) -> None:
+    """Write observed states as one line, ``k v1 s1 .. vk sk``, in the order of the variables.
+
+    A :class:`ModelError` if a variable or state is not a whole number from 0.
+
+    Examples
+    --------
+    >>> write_evidence({5: 0, 1: 1}, "-")
+    2 1 1 5 0
+    """
+    pairs = []
+    for variable, state in evidence.items():
+        try:
+            pair = operator.index(variable), operator.index(state)
+        except TypeError:
+            raise ModelError(f"evidence must map variables to states by number, got {variable!r}: {state!r}") from None
+        if min(pair) < 0:
+            raise ModelError(f"evidence must have variables and states from 0, got {variable!r}: {state!r}")
+        pairs.append(pair)
+    with atomic_write(path) as stream:
+        stream.write(" ".join([str(len(pairs)), *(f"{v} {s}" for v, s in sorted(pairs))]) + "\n")

@@ -54,27 +54,11 @@ def display_name(path: PathLike) -> str:
 
 
 def read_bytes(path: PathLike, max_bytes: float | None = None) -> bytes:
-    """Everything in a file, decompressed when its first bytes are those of gzip or xz.
+    """Everything in a file, decompressed when its first bytes are those of gzip or xz; ``-`` is the standard input.
 
-    Parameters
-    ----------
-    path : str or path-like
-        ``-`` reads the standard input, which may be compressed too.
-    max_bytes : float, optional
-        Most bytes of content, as for :func:`fastmix.io.read_model`.
-
-    Raises
-    ------
-    FormatError
-        If the path is a directory or the compressed data are damaged.
-    ResourceError
-        If there is more content; no more than that has been unpacked then.
-    OSError
-        If the file cannot be opened or read.
-
-    Notes
-    -----
-    Memory: the file and, if it is compressed, its content.
+    A :class:`FormatError` if the path is a directory or the compressed data are damaged, a :class:`ResourceError` if
+    there are more than ``max_bytes`` (:func:`fastmix.io.read_model`): no more than that has been unpacked then. Memory:
+    the file and, if it is compressed, its content.
     """
     name = display_name(path)
     if os.fspath(path) == "-":
@@ -210,11 +194,6 @@ def check_writable(path: PathLike) -> None:
 
     To be called before long work. Whether there will be room on the disk remains to be seen.
 
-    Raises
-    ------
-    OSError
-        If the path is a directory, is marked read-only, or cannot be made.
-
     Examples
     --------
     >>> check_writable("/")
@@ -237,13 +216,7 @@ def check_writable(path: PathLike) -> None:
 
 
 def check_folder(path: PathLike) -> None:
-    """Raise what making this folder, if it is not there, and a file in it would raise; nothing is made.
-
-    Raises
-    ------
-    OSError
-        If a part of the path is no folder, or nothing can be made there.
-    """
+    """Raise the OSError that making this folder, if it is not there, and a file in it would raise; nothing is made."""
     folder = os.path.realpath(path)
     try:
         while not _is_there(folder):

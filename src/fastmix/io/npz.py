@@ -11,16 +11,18 @@ import io
 import json
 import math
 import zipfile
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
 from fastmix._checks import describe
 from fastmix.errors import FormatError, ModelError, ResourceError
-from fastmix.io.files import PathLike, atomic_write, check_content_size, display_name, read_bytes
+from fastmix.io.files import check_content_size
+from fastmix.io.formats import Format
 from fastmix.model import MarkovRandomField, check_model
 
-__all__ = ["is_npz", "load_npz", "parse_npz", "save_npz"]
+__all__ = ["FORMAT", "read", "write"]
 
 _FORMAT = "fastmix pairwise mrf"
 _VERSION = 1
@@ -36,84 +38,27 @@ _MEMBERS = {
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold
 
 
-def is_npz(data: bytes) -> bool:
-    """Whether the data start like a zip archive."""
-    return data.startswith((b"PK\x03\x04", b"PK\x05\x06"))
-
-
-def save_npz(model: MarkovRandomField, path: PathLike) -> None:
-    """Write a model to an npz file that :func:`load_npz` turns into an equal one, bit for bit.
-
-    Parameters
-    ----------
-    model : MarkovRandomField
-    path : str or path-like
-        ``-`` is the standard output. The file appears whole or not at all.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
-
-    Notes
-    -----
-    Not compressed: 8 bytes an entry and 16 bytes an edge.
-
-    Examples
-    --------
-    >>> import os, tempfile
-    >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.1, variable_names=["left", "right"])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = os.path.join(folder, "two.npz")
-    ...     save_npz(model, path)
-    ...     load_npz(path) == model
-    True
-    """
+def write(model: MarkovRandomField, stream: BinaryIO) -> list[str]:
+    """Write a model, not compressed: 8 bytes per entry and 16 bytes per edge. There is nothing to note."""
     check_model(model)
-    header = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "variable_names": model.variable_names,
-        "state_names": model.state_names,
-    }
+    names = {"variable_names": model.variable_names, "state_names": model.state_names}
+    header = {"format": _FORMAT, "version": _VERSION, **names}
     arrays: dict[str, Any] = {name: getattr(model, name, None) for name in _MEMBERS}
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
-    with atomic_write(path, binary=True) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for name, (dtype, _) in _MEMBERS.items():
             # An own member header, because numpy.savez would put in the time of day.
             info = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
             with archive.open(info, "w", force_zip64=True) as member:
                 array = np.asarray(arrays[name], dtype=dtype)
                 np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
+    return []
 
 
-def load_npz(path: PathLike, *, max_bytes: float | None = None) -> MarkovRandomField:
-    """The model in an npz file written by :func:`save_npz`.
-
-    Parameters
-    ----------
-    path : str or path-like
-    max_bytes : float, optional
-        As for :func:`fastmix.io.read_model`.
-
-    Raises
-    ------
-    FormatError
-        If the file is no such archive, is damaged, has another version, or holds arrays that are no model.
-    ResourceError
-        If its arrays hold more than ``max_bytes``.
-    OSError
-        If the file cannot be read.
-
-    Notes
-    -----
-    Memory: the file and the model. No object is unpickled.
-    """
-    return parse_npz(read_bytes(path, max_bytes), display_name(path), max_bytes)
-
-
-def parse_npz(data: bytes, name: str = "<bytes>", max_bytes: float | None = None) -> MarkovRandomField:
-    """The model in the content of an npz file, see :func:`load_npz`."""
+def read(
+    data: bytes, name: str, _evidence: Mapping[int, int] | None = None, max_bytes: float | None = None
+) -> MarkovRandomField:
+    """The model in the content of an npz file."""
     header, arrays = _read_archive(data, name, max_bytes)
     variable_names, state_names = header.get("variable_names"), header.get("state_names")
     if not (variable_names is None or _is_names(variable_names)):
@@ -196,3 +141,7 @@ def _is_names(value: object) -> bool:
 
 def _fail(name: str, reason: str) -> NoReturn:
     raise FormatError(f"{name}: not a model file of fastmix: {reason}")
+
+
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+FORMAT = Format("npz", (".npz",), read, write, lambda data: data.startswith(_ZIP))

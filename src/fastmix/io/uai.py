@@ -5,7 +5,7 @@ the number of factors, for each factor its scope (how many variables, then which
 many entries, then the entries, the last variable of the scope changing fastest). In a ``BAYES`` file the tables are
 conditional probabilities and the last variable of a scope is the child; they multiply like any other factors.
 
-What this reader takes and refuses:
+What the reader takes and refuses:
 
 - Words are separated by any white space. Comments are stripped, see :mod:`fastmix.io.tokens`.
 - Counts, variables and scope sizes are digits only: ``2.0`` and ``1e5`` are refused.
@@ -14,197 +14,257 @@ What this reader takes and refuses:
 - A table without any positive entry is refused, and so is a variable whose factors forbid all its states.
 - Factors over no, one or two variables are multiplied together. A factor over more is accepted when evidence leaves at
   most two of its variables free; a variable with a single state is never free.
+
+The writer writes each table as its exponentials, to the last digit, divided by the largest so that this becomes 1. The
+scales, together with ``log_constant``, are one factor over no variables, left out when it is 1 and split into several
+when no double can hold it, so that log Z survives. Variables whose unary is zero get no unary factor.
 """
 
 from __future__ import annotations
 
 import decimal
+import itertools
+import logging
 import math
 import operator
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.errors import FormatError, ModelError, UnfitMethodError
-from fastmix.io.files import PathLike, display_name, read_bytes
+from fastmix.io.formats import Format
 from fastmix.io.tokens import NumberText, cut_header, strip_comments
-from fastmix.io.uai_writer import format_uai, write_uai
-from fastmix.model import MarkovRandomField
+from fastmix.model import MarkovRandomField, check_model
 from fastmix.model.build import merge_pairs, offsets_of
 
-__all__ = ["format_uai", "parse_uai", "read_uai", "write_uai"]
+__all__ = ["FORMAT", "read", "write"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-# A variable in a factor has at least one table entry a state, but one in no factor costs a single word whatever its
-# number of states. The states in all are limited to this many, plus so many a word, to keep memory in proportion.
+_logger = logging.getLogger(__name__)
+
+# A variable in a factor has at least one table entry per state, but one in no factor costs a single word whatever its
+# number of states. The states in all are limited to this many, plus so many per word, to keep memory in proportion.
 _FREE_STATES = 1 << 20
 _STATES_PER_WORD = 64
 _SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
 _SHORTEST_EXTREME = len("2e308")  # no shorter word is outside the range of normal doubles and yet not zero
 _NONZERO_MANTISSA = re.compile(rb"[^eE]*[1-9]")
+_LISTED = 12  # variables of a scope in a message
+
+_LOW, _HIGH = -708.39, 709.78  # logarithms of the smallest and largest normal double, rounded inwards
+_PIECE = 700.0  # size of the pieces of a constant that one double cannot hold
+_MOST_PIECES = 10_000
+_LOWEST = -1e15  # beyond this a logarithm keeps no decimals, and its power of ten no digits worth writing
+_CHUNK_TABLES = 1 << 15
 
 
-def read_uai(
-    path: PathLike, evidence: Mapping[int, int] | None = None, *, max_bytes: float | None = None
+def read(
+    data: bytes, name: str, evidence: Mapping[int, int] | None = None, _max_bytes: float | None = None
 ) -> MarkovRandomField:
-    """The model in a UAI file.
+    r"""The model in a text in UAI format, see :func:`fastmix.io.read_model`.
 
-    Parameters
-    ----------
-    path : str or path-like
-        Plain text, gzip or xz; ``-`` is the standard input.
-    evidence : mapping, optional
-        Observed state by variable, used only to make factors over more than two variables pairwise.
-    max_bytes : float, optional
-        As for :func:`fastmix.io.read_model`.
-
-    Returns
-    -------
-    MarkovRandomField
-        Over all variables of the file, also the observed ones. If a factor over more than two variables was sliced by
-        the evidence, the model is right only together with that evidence: condition it on the same mapping. Of a
-        model from :func:`write_uai`, the largest entry of each table is 0 and the constant holds the rest.
-
-    Raises
-    ------
-    FormatError
-        If the file is not in the format; the message starts with ``path:line`` and holds the word that is wrong.
-    ModelError
-        If the evidence names a variable or state that the model does not have, or is impossible.
-    UnfitMethodError
-        If the file is right, but has factors over more than two variables that the evidence leaves free.
-    ResourceError
-        If it holds more than ``max_bytes``, or more numbers than there is memory for.
-    OSError
-        If the file cannot be read.
-
-    Notes
-    -----
-    About a microsecond and 100 bytes of memory at the peak for each number in the file.
+    Of a written model, the largest entry of each table is 0 and the constant holds the rest.
 
     Examples
     --------
-    >>> import os, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = os.path.join(folder, "two.uai.xz")
-    ...     notes = write_uai(MarkovRandomField.ising([(0, 1)], coupling=0.5), path)
-    ...     read_uai(path)
-    MarkovRandomField(2 variables of 2 states, 1 edge, log_constant=0.5)
-    """
-    return parse_uai(read_bytes(path, max_bytes), display_name(path), evidence)
-
-
-def parse_uai(
-    text: str | bytes, name: str = "<string>", evidence: Mapping[int, int] | None = None
-) -> MarkovRandomField:
-    r"""The model in a text in UAI format; as :func:`read_uai`, with ``name`` in the place of the path in messages.
-
-    Examples
-    --------
-    >>> model = parse_uai("MARKOV 2  2 2  1  2 0 1  4  1 0.5 0.5 1")
-    >>> model.table(0, 1).round(3).tolist()
+    >>> read(b"MARKOV 2  2 2  1  2 0 1  4  1 0.5 0.5 1", "two.uai").table(0, 1).round(3).tolist()
     [[0.0, -0.693], [-0.693, 0.0]]
-    >>> parse_uai("MARKOV 2\n2 two\n", "bad.uai")
+    >>> read(b"MARKOV 2\n2 two\n", "bad.uai")
     Traceback (most recent call last):
         ...
     fastmix.errors.FormatError: bad.uai:2: expected a number, got 'two'
     """
-    _, data = cut_header(strip_comments(text, name), name, ("MARKOV", "BAYES"))
-    numbers = NumberText(data, name)
-    preamble = _read_preamble(numbers)
-    fixed = _observed_states(preamble.num_states, evidence)
-    table_starts, sizes = _locate_tables(numbers, preamble)
-    entries, entry_starts = _log_entries(numbers, preamble, table_starts, sizes)
-    slices = _slices(numbers, preamble, fixed)
-    return _build_model(numbers, preamble, slices, table_starts, sizes, entries, entry_starts)
+    _, data = cut_header(strip_comments(data, name), name, ("MARKOV", "BAYES"))
+    return _Reader(NumberText(data, name)).model(evidence)
 
 
-@dataclass(frozen=True)
-class _Preamble:
-    """What stands before the tables: state counts and the scope of each factor, by word positions."""
-
-    num_states: IntArray  # (n,)
-    scope_words: IntArray  # (F,) the word with the size of each scope; its variables follow
-    scope_sizes: IntArray  # (F,)
-    end: int  # the first word of the tables
-
-    def scope(self, numbers: NumberText, k: int) -> list[int]:
-        start = int(self.scope_words[k]) + 1
-        return [int(v) for v in numbers.values[start : start + int(self.scope_sizes[k])]]
+# -- reading ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Slice:
-    """A factor over more than two variables as one over the free ones: which entries of its table are left."""
+class _Reader:
+    """The parts of a file by the positions of its words; what is wrong with them is an error from here."""
 
-    factor: int
-    free: list[int]
-    entries: IntArray
+    def __init__(self, numbers: NumberText) -> None:
+        self.numbers = numbers
+        n = numbers.count(0, "the number of variables")
+        self.num_states = self._state_counts(n)
+        num_factors = numbers.count(n + 1, "the number of factors")
+        # The word with the size of each scope, whose variables follow; the sizes; the first word of the tables.
+        self.words, self.kinds, self.end = numbers.blocks(n + 2, num_factors, "the scope of factor {}", whole=True)
+        self.large: list[tuple[int, list[int]]] = [(k, self._scope(k)) for k in np.flatnonzero(self.kinds > 2).tolist()]
+        self._check_scopes(n + 2)
 
+    def model(self, evidence: Mapping[int, int] | None) -> MarkovRandomField:
+        fixed = _observed_states(self.num_states, evidence)
+        self.tables, self.sizes = self._locate_tables()
+        entries = self._log_entries()
+        slices = self._slices(fixed)
+        kind_of_entry = np.repeat(np.minimum(self.kinds, 3).astype(np.int8), self.sizes)
+        # Factors, their variables and their entries one after another, by the number of variables.
+        constant = math.fsum(entries[kind_of_entry == 0].tolist())
+        factors, variables, values = [[], [], []], [[], [], []], [[], [], []]  # type: ignore[var-annotated]
+        for kind in (1, 2):
+            scopes = self.words[self.kinds == kind][:, None] + np.arange(1, kind + 1)
+            factors[kind].append(np.flatnonzero(self.kinds == kind))
+            variables[kind].append(self.numbers.values[scopes].astype(np.int64))
+            values[kind].append(entries[kind_of_entry == kind])
+        starts = offsets_of(self.sizes)
+        for k, free, chosen in slices:
+            part = entries[starts[k] + chosen]
+            if part.max() == -np.inf:
+                line = self.numbers.line(int(self.tables[k]))
+                reason = f"evidence must have positive probability, but factor {k} forbids it"
+                raise ModelError(f"{self.numbers.name}:{line}: {reason}")
+            if free:
+                factors[len(free)].append(np.array([k]))
+                variables[len(free)].append(np.array([free]))
+                values[len(free)].append(part)
+            else:
+                constant += float(part[0])
+        owners = np.concatenate(variables[1]).ravel()
+        log_unary = self._add_unaries(owners, np.concatenate(values[1]), np.concatenate(factors[1]))
+        pairs, tables = np.concatenate(variables[2]), np.concatenate(values[2])
+        edges, log_pairwise = merge_pairs(self.num_states, pairs, tables)
+        return MarkovRandomField(self.num_states, log_unary, edges, log_pairwise, constant)
 
-# -- preamble -------------------------------------------------------------------------------------------------------
+    def _scope(self, k: int) -> list[int]:
+        start = int(self.words[k]) + 1
+        return [int(v) for v in self.numbers.values[start : start + int(self.kinds[k])]]
 
+    def _state_counts(self, n: int) -> IntArray:
+        numbers = self.numbers
+        numbers.require_whole(1, n + 1, "the numbers of states")
+        counts = numbers.values[1 : n + 1]
+        if n and counts.min() < 1:
+            i = int(counts.argmin())
+            numbers.fail(i + 1, f"the number of states of variable {i} must be at least 1")
+        limit = _FREE_STATES + _STATES_PER_WORD * len(numbers)
+        with np.errstate(over="ignore"):
+            total = counts.sum()
+        if not total <= limit:
+            i = int(counts.argmax())
+            numbers.fail(
+                i + 1,
+                f"the variables must have at most {limit} states in all in a file of {len(numbers)} numbers; "
+                f"variable {i} has the most",
+            )
+        return counts.astype(np.int64)
 
-def _read_preamble(numbers: NumberText) -> _Preamble:
-    n = numbers.count(0, "the number of variables")
-    num_states = _read_state_counts(numbers, n)
-    num_factors = numbers.count(n + 1, "the number of factors")
-    words, sizes, end = numbers.blocks(n + 2, num_factors, "the scope of factor {}", whole=True)
-    preamble = _Preamble(num_states, words, sizes, end)
-    _check_scopes(numbers, preamble, n + 2)
-    return preamble
+    def _check_scopes(self, start: int) -> None:
+        numbers, n = self.numbers, len(self.num_states)
+        region = numbers.values[start : self.end]
+        is_variable = np.ones(len(region), dtype=bool)
+        is_variable[self.words - start] = False
+        if (bad := np.flatnonzero(is_variable & (region >= n))).size:
+            word = start + int(bad[0])
+            k = int(np.searchsorted(self.words, word, side="right")) - 1
+            known = f"a variable from 0 to {n - 1}" if n else "no variable, because the file has none"
+            numbers.fail(word, f"factor {k} must name {known}")
+        pairs = np.flatnonzero(self.kinds == 2)
+        words = self.words[pairs]
+        repeated = pairs[numbers.values[words + 1] == numbers.values[words + 2]].tolist()
+        repeated += [k for k, scope in self.large if len(set(scope)) < len(scope)]
+        if repeated:
+            k = min(repeated)
+            scope = self._scope(k)
+            twice = next(p for p, v in enumerate(scope) if v in scope[:p])
+            numbers.fail(int(self.words[k]) + 1 + twice, f"factor {k} must name each variable once")
 
+    def _slices(self, fixed: IntArray) -> list[tuple[int, list[int], IntArray]]:
+        """Factors over more than two variables, which of these are free, and the entries of the table that are left."""
+        num_free = [sum(bool(fixed[v] < 0) for v in scope) for _, scope in self.large]
+        if self.large and max(num_free) > 2:
+            k, scope = self.large[int(np.argmax(num_free))]
+            line = self.numbers.line(int(self.words[k]))
+            listed = " ".join(map(str, scope[:_LISTED])) + (" ..." if len(scope) > _LISTED else "")
+            raise UnfitMethodError(
+                f"{self.numbers.name}:{line}: {sum(f > 2 for f in num_free)} of {len(self.kinds)} factors join more "
+                f"than two free variables, the largest is factor {k} with {max(num_free)} (scope {listed}); supported "
+                "are pairwise models, and larger factors that evidence reduces to at most two free variables"
+            )
+        result = []
+        for k, scope in self.large:
+            entries = np.zeros(1, dtype=np.int64)
+            for v in scope:
+                states = np.arange(self.num_states[v]) if fixed[v] < 0 else fixed[v : v + 1]
+                entries = (entries[:, None] * self.num_states[v] + states).reshape(-1)
+            result.append((k, [v for v in scope if fixed[v] < 0], entries))
+        return result
 
-def _read_state_counts(numbers: NumberText, n: int) -> IntArray:
-    numbers.require_whole(1, n + 1, "the numbers of states")
-    counts = numbers.values[1 : n + 1]
-    if n and counts.min() < 1:
-        i = int(counts.argmin())
-        numbers.fail(i + 1, f"the number of states of variable {i} must be at least 1")
-    limit = _FREE_STATES + _STATES_PER_WORD * len(numbers)
-    with np.errstate(over="ignore"):
-        total = counts.sum()
-    if not total <= limit:
-        i = int(counts.argmax())
-        numbers.fail(
-            i + 1,
-            f"the variables must have at most {limit} states in all in a file of {len(numbers)} numbers; "
-            f"variable {i} has the most",
-        )
-    return counts.astype(np.int64)
+    def _locate_tables(self) -> tuple[IntArray, IntArray]:
+        """The word with the entry count of each table, and the counts, all of them checked against the file."""
+        numbers, total = self.numbers, len(self.numbers)
+        counts = self.num_states.astype(np.float64)
+        exact = np.ones(len(self.words))  # as doubles, because the product of a long scope may exceed 64 bits
+        for position in (1, 2):
+            member = (self.kinds >= position) & (self.kinds <= 2)
+            exact[member] *= counts[numbers.values[self.words[member] + position].astype(np.int64)]
+        with np.errstate(over="ignore"):
+            for k, scope in self.large:
+                exact[k] = np.prod(counts[scope])
+        sizes = np.minimum(exact, total + 1).astype(np.int64)
+        starts = self.end + offsets_of(1 + sizes)
+        inside = np.flatnonzero(starts[:-1] < total)
+        given = starts[inside]
+        wrong = np.flatnonzero((numbers.values[given] != exact[inside]) | ~numbers.whole[given])
+        if wrong.size:
+            k = int(inside[wrong[0]])
+            numbers.fail(int(starts[k]), f"the table of factor {k} must have {self._shape(k)} entries")
+        if (end := int(starts[-1])) > total:
+            k = int(np.searchsorted(starts, total, side="right")) - 1
+            if starts[k] == total:
+                numbers.fail_at_end(f"the table of factor {k}")
+            numbers.fail_at_end(f"entry {total - int(starts[k])} of the {self._shape(k)} in the table of factor {k}")
+        if end < total:
+            numbers.fail(end, "the file must end after the last table")
+        return starts[:-1], sizes
 
+    def _shape(self, k: int) -> str:
+        """Number of entries of a table, with the state counts it comes from."""
+        counts = [int(self.num_states[v]) for v in self._scope(k)[:_LISTED]]
+        more = int(self.kinds[k]) > len(counts)
+        product = " x ".join(map(str, counts)) + (" x ..." if more else "")
+        return product if more else f"{math.prod(counts)} = {product}" if len(counts) > 1 else f"{math.prod(counts)}"
 
-def _check_scopes(numbers: NumberText, preamble: _Preamble, start: int) -> None:
-    n = len(preamble.num_states)
-    region = numbers.values[start : preamble.end]
-    is_variable = np.ones(len(region), dtype=bool)
-    is_variable[preamble.scope_words - start] = False
-    if (bad := np.flatnonzero(is_variable & (region >= n))).size:
-        word = start + int(bad[0])
-        k = int(np.searchsorted(preamble.scope_words, word, side="right")) - 1
-        known = f"a variable from 0 to {n - 1}" if n else "no variable, because the file has none"
-        numbers.fail(word, f"factor {k} must name {known}")
-    pairs = np.flatnonzero(preamble.scope_sizes == 2)
-    words = preamble.scope_words[pairs]
-    repeated = pairs[numbers.values[words + 1] == numbers.values[words + 2]].tolist()
-    for k in np.flatnonzero(preamble.scope_sizes > 2).tolist():
-        scope = preamble.scope(numbers, k)
-        if len(set(scope)) < len(scope):
-            repeated.append(k)
-    if repeated:
-        k = min(repeated)
-        first: dict[int, int] = {}
-        for position, variable in enumerate(preamble.scope(numbers, k), int(preamble.scope_words[k]) + 1):
-            if first.setdefault(variable, position) != position:
-                numbers.fail(position, f"factor {k} must name each variable once")
+    def _log_entries(self) -> FloatArray:
+        """Logarithms of all table entries one after another."""
+        numbers = self.numbers
+        region = numbers.values[self.end :]
+        is_entry = np.ones(len(region), dtype=bool)
+        is_entry[self.tables - self.end] = False
+        if (negative := np.flatnonzero(region < 0)).size:
+            numbers.fail(self.end + int(negative[0]), "table entries must not be negative")
+        with np.errstate(divide="ignore"):
+            logs = np.log(region)
+        suspects = self.end + np.flatnonzero(is_entry & ((region < _SMALLEST_NORMAL) | (region == np.inf)))
+        for index in suspects[numbers.widths(suspects) >= _SHORTEST_EXTREME].tolist():
+            if _NONZERO_MANTISSA.match(numbers.word(index)):
+                logs[index - self.end] = _log_of_extreme(numbers, index)
+        entries: FloatArray = logs[is_entry]
+        if (dead := _dead_tables(entries, self.sizes)).size:
+            k = int(dead[0])
+            line = numbers.line(int(self.tables[k]) + 1)
+            reason = f"the table of factor {k} must have a positive entry, got {self.sizes[k]} times 0"
+            raise FormatError(f"{numbers.name}:{line}: {reason}")
+        return entries
 
-
-# -- factors over more than two variables ---------------------------------------------------------------------------
+    def _add_unaries(self, variables: IntArray, values: FloatArray, factors: IntArray) -> FloatArray:
+        offsets, sizes = offsets_of(self.num_states), self.num_states[variables]
+        # Position of each value: where its variable starts plus its number within its factor.
+        position = np.arange(len(values)) + np.repeat(offsets[variables] - offsets_of(sizes)[:-1], sizes)
+        log_unary = np.bincount(position, weights=values, minlength=int(offsets[-1])).astype(np.float64)
+        if (dead := _dead_tables(log_unary, self.num_states)).size:
+            v = int(dead[0])
+            k = int(factors[variables == v].max())
+            line = self.numbers.line(int(self.tables[k]))
+            reason = f"the factors must allow variable {v} a state, but with factor {k} none is left"
+            raise FormatError(f"{self.numbers.name}:{line}: {reason}")
+        return log_unary
 
 
 def _observed_states(num_states: IntArray, evidence: Mapping[int, int] | None) -> IntArray:
@@ -223,107 +283,6 @@ def _observed_states(num_states: IntArray, evidence: Mapping[int, int] | None) -
     return fixed
 
 
-def _slices(numbers: NumberText, preamble: _Preamble, fixed: IntArray) -> list[_Slice]:
-    """What the evidence leaves of the factors over more than two variables; an UnfitMethodError if it is too much."""
-    large = np.flatnonzero(preamble.scope_sizes > 2).tolist()
-    scopes = [preamble.scope(numbers, k) for k in large]
-    num_free = [sum(bool(fixed[v] < 0) for v in scope) for scope in scopes]
-    if large and max(num_free) > 2:
-        worst = int(np.argmax(num_free))
-        k, scope = large[worst], scopes[worst]
-        line = numbers.line(int(preamble.scope_words[k]))
-        listed = " ".join(str(v) for v in scope[:12]) + (" ..." if len(scope) > 12 else "")
-        raise UnfitMethodError(
-            f"{numbers.name}:{line}: {sum(f > 2 for f in num_free)} of {len(preamble.scope_sizes)} factors join more "
-            f"than two free variables, the largest is factor {k} with {num_free[worst]} (scope {listed}); supported "
-            "are pairwise models, and larger factors that evidence reduces to at most two free variables"
-        )
-    result = []
-    for k, scope in zip(large, scopes, strict=True):
-        stride, base, axes = 1, 0, []
-        for v in reversed(scope):
-            if fixed[v] < 0:
-                axes.append((v, stride))
-            else:
-                base += int(fixed[v]) * stride
-            stride *= int(preamble.num_states[v])
-        entries = np.array([base], dtype=np.int64)
-        for v, step in reversed(axes):
-            entries = (entries[:, None] + step * np.arange(preamble.num_states[v])).reshape(-1)
-        result.append(_Slice(k, [v for v, _ in reversed(axes)], entries))
-    return result
-
-
-# -- tables ---------------------------------------------------------------------------------------------------------
-
-
-def _locate_tables(numbers: NumberText, preamble: _Preamble) -> tuple[IntArray, IntArray]:
-    """The word with the entry count of each table, and the counts, all of them checked against the file."""
-    total, words = len(numbers), preamble.scope_words
-    counts = preamble.num_states.astype(np.float64)
-    exact = np.ones(len(words))  # as doubles, because the product of a long scope may exceed 64 bits
-    for k in np.flatnonzero(preamble.scope_sizes > 2).tolist():
-        with np.errstate(over="ignore"):
-            exact[k] = np.prod(counts[preamble.scope(numbers, k)])
-    for position in (1, 2):
-        member = (preamble.scope_sizes >= position) & (preamble.scope_sizes <= 2)
-        exact[member] *= counts[numbers.values[words[member] + position].astype(np.int64)]
-    sizes = np.minimum(exact, total + 1).astype(np.int64)
-    table_starts = preamble.end + offsets_of(1 + sizes)
-    inside = np.flatnonzero(table_starts[:-1] < total)
-    given = table_starts[inside]
-    wrong = np.flatnonzero((numbers.values[given] != exact[inside]) | ~numbers.are_whole(given))
-    if wrong.size:
-        k = int(inside[wrong[0]])
-        numbers.fail(int(table_starts[k]), f"the table of factor {k} must have {_shape(numbers, preamble, k)} entries")
-    end = int(table_starts[-1])
-    if end > total:
-        k = int(np.searchsorted(table_starts, total, side="right")) - 1
-        if table_starts[k] == total:
-            numbers.fail_at_end(f"the table of factor {k}")
-        found = total - int(table_starts[k]) - 1
-        shape = _shape(numbers, preamble, k)
-        numbers.fail_at_end(f"entry {found + 1} of the {shape} in the table of factor {k}")
-    if end < total:
-        numbers.fail(end, "the file must end after the last table")
-    return table_starts[:-1], sizes
-
-
-def _shape(numbers: NumberText, preamble: _Preamble, k: int) -> str:
-    """Number of entries of a table, with the state counts it comes from."""
-    counts = [int(preamble.num_states[v]) for v in preamble.scope(numbers, k)[:12]]
-    more = int(preamble.scope_sizes[k]) > len(counts)
-    product = " x ".join(map(str, counts)) + (" x ..." if more else "")
-    return product if more else f"{math.prod(counts)} = {product}" if len(counts) > 1 else f"{math.prod(counts)}"
-
-
-def _log_entries(
-    numbers: NumberText, preamble: _Preamble, table_starts: IntArray, sizes: IntArray
-) -> tuple[FloatArray, IntArray]:
-    """Logarithms of all table entries one after another, and where each table starts among them."""
-    region = numbers.values[preamble.end :]
-    is_entry = np.ones(len(region), dtype=bool)
-    is_entry[table_starts - preamble.end] = False
-    if (negative := np.flatnonzero(region < 0)).size:
-        numbers.fail(preamble.end + int(negative[0]), "table entries must not be negative")
-    with np.errstate(divide="ignore"):
-        logs = np.log(region)
-    suspects = preamble.end + np.flatnonzero(is_entry & ((region < _SMALLEST_NORMAL) | (region == np.inf)))
-    for index in suspects[numbers.widths(suspects) >= _SHORTEST_EXTREME].tolist():
-        if _NONZERO_MANTISSA.match(numbers.word(index)):
-            logs[index - preamble.end] = _log_of_extreme(numbers, index)
-    entries, starts = logs[is_entry], offsets_of(sizes)[:-1]
-    if len(sizes):
-        best = np.maximum.reduceat(entries, starts)
-        if (dead := np.flatnonzero(best == -np.inf)).size:
-            k = int(dead[0])
-            line = numbers.line(int(table_starts[k]) + 1)
-            raise FormatError(
-                f"{numbers.name}:{line}: the table of factor {k} must have a positive entry, got {sizes[k]} times 0"
-            )
-    return entries, starts
-
-
 def _log_of_extreme(numbers: NumberText, index: int) -> float:
     """Logarithm of a positive number outside the range of normal doubles."""
     try:
@@ -336,60 +295,150 @@ def _log_of_extreme(numbers: NumberText, index: int) -> float:
     return math.log(float(f"{digits[0]}.{digits[1:]}")) + number.adjusted() * math.log(10.0)
 
 
-# -- model ----------------------------------------------------------------------------------------------------------
+def _dead_tables(values: FloatArray, sizes: IntArray) -> IntArray:
+    """Tables all of whose entries are -inf."""
+    if not len(values) or values.min() > -np.inf:
+        return np.zeros(0, dtype=np.int64)
+    return np.flatnonzero(np.maximum.reduceat(values, offsets_of(sizes)[:-1]) == -np.inf)
 
 
-def _build_model(
-    numbers: NumberText,
-    preamble: _Preamble,
-    slices: list[_Slice],
-    table_starts: IntArray,
-    sizes: IntArray,
-    entries: FloatArray,
-    entry_starts: IntArray,
-) -> MarkovRandomField:
-    num_states, words, kinds = preamble.num_states, preamble.scope_words, preamble.scope_sizes
-    kind_of_entry = np.repeat(np.minimum(kinds, 3).astype(np.int8), sizes)
-    variables = numbers.values[words[kinds == 1] + 1].astype(np.int64)
-    pair_words = words[kinds == 2]
-    pairs = np.stack([numbers.values[pair_words + 1], numbers.values[pair_words + 2]], axis=1).astype(np.int64)
-    unary_values, pair_values = [entries[kind_of_entry == 1]], [entries[kind_of_entry == 2]]
-    unary_variables, all_pairs = [variables], [pairs]
-    unary_factors = [np.flatnonzero(kinds == 1)]
-    constant = math.fsum(entries[kind_of_entry == 0].tolist())
-    for part in slices:
-        values = entries[entry_starts[part.factor] + part.entries]
-        if values.max() == -np.inf:
-            line = numbers.line(int(table_starts[part.factor]))
-            raise ModelError(
-                f"{numbers.name}:{line}: evidence must have positive probability, but factor {part.factor} forbids it"
-            )
-        if len(part.free) == 0:
-            constant += float(values[0])
-        elif len(part.free) == 1:
-            unary_variables.append(np.array(part.free))
-            unary_values.append(values)
-            unary_factors.append(np.array([part.factor]))
-        else:
-            all_pairs.append(np.array([part.free]))
-            pair_values.append(values)
-    log_unary = _add_unaries(num_states, np.concatenate(unary_variables), np.concatenate(unary_values))
-    if len(num_states):
-        best = np.maximum.reduceat(log_unary, offsets_of(num_states)[:-1])
-        if (dead := np.flatnonzero(best == -np.inf)).size:
-            v = int(dead[0])
-            k = int(np.concatenate(unary_factors)[np.concatenate(unary_variables) == v].max())
-            line = numbers.line(int(table_starts[k]))
-            raise FormatError(
-                f"{numbers.name}:{line}: the factors must allow variable {v} a state, but with factor {k} none is left"
-            )
-    edges, log_pairwise = merge_pairs(num_states, np.concatenate(all_pairs), np.concatenate(pair_values))
-    return MarkovRandomField(num_states, log_unary, edges, log_pairwise, constant)
+# -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _add_unaries(num_states: IntArray, variables: IntArray, values: FloatArray) -> FloatArray:
-    offsets = offsets_of(num_states)
-    sizes = num_states[variables]
-    # Position of each value: where its variable starts plus its number within its factor.
-    position = np.arange(len(values)) + np.repeat(offsets[variables] - offsets_of(sizes)[:-1], sizes)
-    return np.asarray(np.bincount(position, weights=values, minlength=int(offsets[-1])), dtype=np.float64)
+def write(model: MarkovRandomField, stream: BinaryIO) -> list[str]:
+    """Write a model as UAI text; see :func:`fastmix.io.write_model` for the notes.
+
+    About a microsecond per entry; memory of a few times the parameters.
+
+    Examples
+    --------
+    The largest entry of a table becomes 1, and the constant makes up for it:
+
+    >>> import io
+    >>> text = io.BytesIO()
+    >>> write(MarkovRandomField([2], np.log([1.0, 2.0]), [], [], variable_names=["one"]), text)
+    ['names are not written, because UAI files have none; npz files keep them']
+    >>> text.getvalue().decode().split()
+    ['MARKOV', '1', '2', '2', '1', '0', '0', '2', '0.5', '1.0', '1', '2.0']
+    """
+    check_model(model)
+    wanted = np.zeros(0, dtype=bool)
+    if model.num_variables:
+        wanted = np.logical_or.reduceat(model.log_unary != 0, model.unary_offsets[:-1])
+    variables = np.flatnonzero(wanted)
+    unary_source, unary_sizes = model.log_unary[np.repeat(wanted, model.num_states)], model.num_states[variables]
+    pairwise_sizes = np.diff(model.pairwise_offsets)
+    if (dead := _dead_tables(model.log_pairwise, pairwise_sizes)).size:
+        i, j = model.edges[dead[0]].tolist()
+        raise ModelError(f"log_pairwise must allow a pair of states on each edge, but edge ({i}, {j}) has only -inf")
+    unary, unary_shift = _scaled(unary_source, unary_sizes)
+    pairwise, pairwise_shift = _scaled(model.log_pairwise, pairwise_sizes)
+    constant = _total((model.log_constant, unary_shift, pairwise_shift))
+    factors = _constant_words(constant)
+    notes = _notes(model, constant, len(factors), (unary_source, unary), (model.log_pairwise, pairwise))
+    for note in notes:
+        _logger.warning("UAI: %s", note)
+
+    def chunks() -> Iterator[str]:
+        counts = " ".join(map(str, model.num_states.tolist()))
+        num_factors = len(variables) + model.num_edges + len(factors)
+        yield f"MARKOV\n{model.num_variables}\n{counts}\n{num_factors}\n"
+        for start in range(0, len(variables), _CHUNK_TABLES):
+            yield "".join([f"1 {i}\n" for i in variables[start : start + _CHUNK_TABLES].tolist()])
+        for start in range(0, model.num_edges, _CHUNK_TABLES):
+            yield "".join([f"2 {i} {j}\n" for i, j in model.edges[start : start + _CHUNK_TABLES].tolist()])
+        yield "0\n" * len(factors) + "\n"
+        yield from _table_chunks(unary, unary_sizes)
+        yield from _table_chunks(pairwise, pairwise_sizes)
+        yield "".join([f"1\n {word}\n" for word in factors])
+
+    for chunk in chunks():
+        stream.write(chunk.encode("ascii"))
+    return notes
+
+
+def _scaled(values: FloatArray, sizes: IntArray) -> tuple[FloatArray, float]:
+    """Log-tables with a largest entry of 0, and the sum of what was taken off."""
+    if not len(values):
+        return values, 0.0
+    shift = np.maximum.reduceat(values, offsets_of(sizes)[:-1])
+    return values - np.repeat(shift, sizes), _total(shift.tolist())
+
+
+def _total(values: Iterable[float]) -> float:
+    """The sum, correctly rounded; infinite when no double can hold it."""
+    try:
+        return math.fsum(values)
+    except OverflowError:
+        return math.inf
+
+
+def _constant_words(constant: float) -> list[str]:
+    """A constant as numbers to write: one, several equal ones, or, beyond all use, one with a large power of ten."""
+    if constant == 0 or not math.isfinite(constant):
+        return []
+    if _LOW <= constant <= _HIGH:
+        return [repr(math.exp(constant))]
+    count = math.ceil(abs(constant) / _PIECE)
+    return [repr(math.exp(constant / count))] * count if count <= _MOST_PIECES else [_power_of_ten(constant)]
+
+
+def _notes(
+    model: MarkovRandomField, constant: float, num_factors: int, *tables: tuple[FloatArray, FloatArray]
+) -> list[str]:
+    """What others will not read: names, constants, and entries (given, written) too small for a double."""
+    notes = []
+    if model.variable_names is not None or model.state_names is not None:
+        notes.append("names are not written, because UAI files have none; npz files keep them")
+    beyond = f"the constant exp({constant:.6g}) is outside the range of doubles"
+    if not math.isfinite(constant):
+        notes.append("the constant is outside the range of any number and is not written: log Z is lost; npz keeps it")
+    elif num_factors > 1:
+        split = f"and written as {num_factors} factors: programs that do not add logarithms overflow"
+        notes.append(f"{beyond}, {split}; npz files keep it as one number")
+    elif num_factors and not _LOW <= constant <= _HIGH:
+        notes.append(f"{beyond}: fastmix reads such numbers, but other programs refuse them; npz files keep it")
+    below = [written[(written < _LOW) & (given > -np.inf)] for given, written in tables]
+    lost = sum(int(np.count_nonzero(values < _LOWEST)) for values in below)
+    if tiny := sum(map(len, below)) - lost:
+        notes.append(
+            f"{tiny} {_entries(tiny)} below 2.2e-308, where doubles underflow to zero: fastmix reads such numbers, but "
+            "other programs take them as 0, which forbids these states, or refuse them; npz files keep everything"
+        )
+    if lost:
+        forbids = "and written as 0, so that the file forbids these states"
+        notes.append(f"{lost} {_entries(lost)} below exp({_LOWEST:.0e}) {forbids}; npz files keep everything")
+    return notes
+
+
+def _entries(count: int) -> str:
+    return "table entry is" if count == 1 else "table entries are"
+
+
+def _table_chunks(values: FloatArray, sizes: IntArray) -> Iterator[str]:
+    offsets = offsets_of(sizes)
+    for first in range(0, len(sizes), _CHUNK_TABLES):
+        cuts = offsets[first : first + _CHUNK_TABLES + 1].tolist()
+        words = _entry_words(values[cuts[0] : cuts[-1]])
+        base = cuts[0]
+        yield "".join([f"{b - a}\n {' '.join(words[a - base : b - base])}\n" for a, b in itertools.pairwise(cuts)])
+
+
+def _entry_words(values: FloatArray) -> list[str]:
+    """Exponentials as text that gives the same double when read, whatever their size."""
+    with np.errstate(under="ignore"):
+        words = list(map(repr, np.exp(values).tolist()))
+    for k in np.flatnonzero((values < _LOW) & (values > -np.inf)).tolist():
+        words[k] = "0.0" if values[k] < _LOWEST else _power_of_ten(float(values[k]))
+    return words
+
+
+def _power_of_ten(value: float) -> str:
+    """``exp(value)`` as a decimal of any size."""
+    power = value / math.log(10.0)
+    exponent = math.floor(power)
+    return f"{10.0 ** (power - exponent):.16f}e{exponent}"
+
+
+# What no other format claims is read here, for the message about its first word.
+FORMAT = Format("UAI", (".uai", ".uai.gz", ".uai.xz"), read, write, lambda _data: True)

@@ -27,25 +27,10 @@ _FORMAT, _VERSION = b"fastmix checkpoint", 2
 
 
 class Checkpoint:
-    """A checkpoint file of one run, read and verified at once if it exists.
+    """A checkpoint file of one run, read and verified at once if it exists; ``seed`` is that of the run in it.
 
-    Parameters
-    ----------
-    path : str
-    seconds : float
-        Least time between two writes.
-
-    Attributes
-    ----------
-    seed : int or None
-        That of the run in the file.
-
-    Raises
-    ------
-    FormatError
-        If the file is not a checkpoint, is of another version, or is damaged.
-    FileNotFoundError
-        If there is no folder for it: now, not after the first half minute of work.
+    ``seconds`` is the least time between two writes. A file that is not a checkpoint, of another version or damaged is
+    a :class:`FormatError`; a folder that does not exist a FileNotFoundError, now and not after the first half minute.
     """
 
     def __init__(self, path: str, seconds: float) -> None:
@@ -59,18 +44,9 @@ class Checkpoint:
         self.last = time.monotonic()
 
     def resume(self, options: str, seed: int) -> dict[str, NDArray[Any]] | None:
-        """What was saved, or None if there is no file yet.
+        """What was saved, or None if there is no file yet; ``options`` is all else that determines the run.
 
-        Parameters
-        ----------
-        options : str
-            All else that determines the run.
-        seed : int
-
-        Raises
-        ------
-        FormatError
-            If the file is of a run with another seed or other options.
+        A :class:`FormatError` if the file is of a run with another seed or other options.
         """
         key = hashlib.sha256(options.encode()).hexdigest()
         self._head = {"seed": np.array(str(seed)), "key": np.array(key)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import as_float_array, check_seconds, check_threads, choose_seed
-from fastmix._clock import Clock
-from fastmix.errors import FastmixError, NotConvergedError, ResourceError, printable
+from fastmix._clock import Clock, Report, listening
+from fastmix.errors import FastmixError, Interrupted, ResourceError, printable
 from fastmix.io.files import atomic_write
-from fastmix.methods.inference import METHODS, infer
+from fastmix.methods.base import Method, find_method, make_method, method_names, options_of
+from fastmix.methods.inference import infer
 from fastmix.model import Evidence, MarkovRandomField, check_model
-from fastmix.results import InferenceResult, Status, jsonable, provenance
+from fastmix.results import InferenceResult, Status, jsonable, plain_evidence, provenance
 
 __all__ = ["Comparison", "Row", "compare", "marginal_errors"]
 
@@ -26,6 +27,7 @@ FloatArray = NDArray[np.float64]
 # Who is believed when exact inference is not feasible, the first that ran and is satisfied with itself.
 _REFERENCES = ("tempered", "gibbs", "swendsen-wang", "projected", "loopy-bp", "mean-field")
 _REFUSED = "refused"
+_NOT_COMPARED = ("auto", "perfect")  # unless they are named: it is one of the others; it takes no limit
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ def marginal_errors(model: MarkovRandomField, marginals: FloatArray, reference: 
 def compare(
     model: MarkovRandomField,
     *,
-    methods: Sequence[str] | None = None,
+    methods: Sequence[str | Method] | None = None,
     evidence: Evidence | None = None,
     reference: ArrayLike | None = None,
     reference_name: str = "given marginals",
@@ -178,7 +180,7 @@ def compare(
     time_limit: float | None = None,
     memory_limit: float | None = None,
     num_threads: int | None = None,
-    progress: Callable[[str], None] | None = None,
+    progress: Report = "auto",
 ) -> Comparison:
     """Run several methods on a model and measure their errors.
 
@@ -189,8 +191,9 @@ def compare(
     Parameters
     ----------
     model : MarkovRandomField
-    methods : sequence of str, optional
-        All of :func:`fastmix.infer` but ``auto`` by default. ``exact`` is tried anyway, as the reference.
+    methods : sequence of str or Method, optional
+        All of :func:`fastmix.infer` but ``auto`` and ``perfect`` by default. ``exact`` is tried anyway, as the
+        reference.
     evidence : mapping, optional
     reference : float array, aligned with ``model.log_unary``, optional
         Marginals to trust when exact inference is not feasible.
@@ -202,13 +205,18 @@ def compare(
     memory_limit : float, optional
         Bytes, for exact inference.
     num_threads : int, optional
-    progress : callable, optional
-        Called with the name of each method before it runs.
+    progress : "auto", None or callable
+        See :func:`fastmix.infer`; told before each method runs.
 
     Returns
     -------
     Comparison
         A method that does not fit the model has a row with status ``refused`` and the reason.
+
+    Raises
+    ------
+    Interrupted
+        On Ctrl-C: a KeyboardInterrupt whose ``result`` is the comparison so far.
 
     Examples
     --------
@@ -218,57 +226,61 @@ def compare(
     >>> result.reference, [row.status for row in result.rows], result.rows[1].mean_error < 0.05
     ('exact', ['ok', 'ok'], True)
     """
-    chosen = [name for name in METHODS if name != "auto"] if methods is None else list(methods)
-    for name in chosen:
-        if name not in METHODS:
-            raise ValueError(f"methods must be among {', '.join(METHODS)}, got {name!r}")
-    if not chosen:
-        raise ValueError(f"methods must name at least one of {', '.join(METHODS)}, got none")
     check_model(model)
+    wanted = [name for name in method_names() if name not in _NOT_COMPARED] if methods is None else list(methods)
+    if not wanted:
+        raise ValueError(f"methods must name at least one of {', '.join(method_names())}, got none")
+    given = {"memory_limit": memory_limit}
+    chosen: dict[str, Method] = {}
+    for item in ["exact", *wanted]:
+        found = type(item) if isinstance(item, Method) else find_method(item, "methods")
+        own = {} if isinstance(item, Method) else {k: v for k, v in given.items() if k in options_of(found)}
+        chosen[found.name] = make_method(item, own)
+    names = list(dict.fromkeys(item.name if isinstance(item, Method) else item for item in wanted))
     seed, time_limit = choose_seed(seed), check_seconds(time_limit)
-    if num_threads is not None:
-        check_threads(num_threads)
+    check_threads(num_threads)
     results: dict[str, InferenceResult] = {}
     seconds: dict[str, float] = {}
     refused: dict[str, str] = {}
-    status = Status.OK
-    for name in dict.fromkeys(["exact", *chosen]):
-        if progress is not None:
-            progress(name)
-        clock = Clock()
-        options: dict[str, Any] = {} if name == "exact" else {"time_limit": time_limit}
-        if name in ("exact", "auto"):
-            options["memory_limit"] = memory_limit
-        if name not in ("exact", "loopy-bp"):
-            options["seed"] = seed
-        if name not in ("exact", "loopy-bp", "mean-field"):
-            options["num_threads"] = num_threads
-        try:
-            results[name] = infer(model, method=name, evidence=evidence, **options)
-            status = Status.INTERRUPTED if results[name].status == Status.INTERRUPTED else Status.OK
-        except KeyboardInterrupt:
-            if not results:
-                raise
-            status = Status.INTERRUPTED
-            break
-        except ResourceError as error:
-            refused[name] = str(error)
-        except FastmixError as error:
-            if name == "exact":
-                raise  # the model or the evidence is at fault: no other method can do better
-            refused[name] = str(error)
-            if isinstance(error, NotConvergedError) and "(interrupt)" in str(error):  # too early for a result
-                status = Status.INTERRUPTED
-        seconds[name] = clock.seconds()
-        if status == Status.INTERRUPTED:
-            break
+    interrupted = False
+    with listening(progress, "compare") as listener:
+        for number, (name, method) in enumerate(chosen.items()):
+            clock = Clock(listener=listener, what=name)
+            clock.report(number, len(chosen), "methods")
+            shared: dict[str, Any] = {"evidence": evidence, "progress": None}
+            shared |= {"time_limit": None if name == "exact" else time_limit}
+            shared |= {"seed": seed if method.seeded else None, "num_threads": num_threads if method.threaded else None}
+            try:
+                results[name] = infer(model, method=method, **shared)
+            except Interrupted as stop:
+                interrupted = True
+                if stop.result is not None:
+                    results[name] = stop.result
+                else:
+                    refused[name] = str(stop)
+            except KeyboardInterrupt:
+                if not results:
+                    raise
+                interrupted = True
+                break
+            except FastmixError as error:
+                if name == "exact" and not isinstance(error, ResourceError):
+                    raise  # the model or the evidence is at fault: no other method can do better
+                refused[name] = str(error)
+            seconds[name] = clock.seconds()
+            if interrupted:
+                break
     trusted, trusted_name = _reference(model, results, reference, reference_name)
-    ran = [name for name in chosen if name in seconds]
+    ran = [name for name in names if name in seconds]
     rows = tuple(_row(model, name, results.get(name), refused.get(name), trusted, seconds[name]) for name in ran)
-    options = {"methods": chosen, "time_limit": time_limit, "memory_limit": memory_limit}
+    options: dict[str, Any] = {"methods": names, "time_limit": time_limit, "memory_limit": memory_limit}
     if evidence is not None:
-        options["evidence"] = {str(k): v for k, v in evidence.items()}
-    return Comparison(model, trusted_name, rows, results, provenance(model, seed=seed, **options), status)
+        options["evidence"] = plain_evidence(evidence)
+    status = Status.INTERRUPTED if interrupted else Status.OK
+    result = Comparison(model, trusted_name, rows, results, provenance(model, seed=seed, **options), status)
+    if interrupted:
+        raise Interrupted("the comparison was interrupted; the rows so far are in this exception", result)
+    return result
 
 
 def _reference(

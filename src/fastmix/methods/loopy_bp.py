@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, Protocol, cast, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fastmix._checks import check_choice, check_count, check_positive
-from fastmix._clock import Clock
-from fastmix.errors import ResourceError, UnfitMethodError
+from fastmix._clock import Clock, Report
 from fastmix.graphs import connected_components
-from fastmix.methods.messages import Messages, Schedule, make_messages
-from fastmix.methods.preparation import (
-    check_fraction,
-    plain_evidence,
-    reduce_to_supported,
-)
+from fastmix.methods.base import Context, Method, option, run_method
+from fastmix.methods.preparation import IsingForm, check_fraction, ising_form, reduce_to_supported
 from fastmix.model import Evidence, MarkovRandomField
-from fastmix.results import InferenceResult, Status, jsonable, provenance
+from fastmix.model.build import offsets_of
+from fastmix.model.reduce import Reduction
+from fastmix.results import InferenceResult, Status, jsonable
 
-__all__ = ["LoopyBPResult", "loopy_bp"]
+__all__ = ["LoopyBP", "LoopyBPResult", "loopy_bp", "make_messages"]
+
+FloatArray = NDArray[np.float64]
+Schedule = Literal["parallel", "residual"]
 
 # Automatic damping. On 16x16 Ising grids with fields up to 1, out of 30 each: attractive couplings up to 1, 2 and 4
 # converge undamped 28, 15 and 7 times (the others swing between two states), from then on with 1/2 always; mixed ones
@@ -28,8 +31,13 @@ _DAMPINGS = (0.0, 0.5, 0.75)
 _WINDOW = 50  # iterations undamped without progress that end a stage; a damped one takes 1 / (1 - damping) times more
 _PROGRESS = 0.8  # the smallest change of a window, as a fraction of the smallest before, that counts as progress
 _CHUNK = 25  # iterations between two looks at the progress
-
-Backend = Literal["cpu", "cuda", "auto"]
+_CHUNK_WORK = 2e7  # table entries between two looks at the clock and the keyboard: a fraction of a second
+# Odds within exp(+-300): products of two stay within the range of doubles, which ends at exp(+-708).
+_ODDS_LOG_RANGE = 300.0
+# Exponentials of a table are used where none is below exp(-300) of the largest, see _new_message of the kernels.
+_TAME_LOG_RANGE = 300.0
+_MOST_HALVINGS = 4
+_RENEWED = 1 << 21  # messages between two looks at the clock where they are updated one by one: a second or so
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,25 +48,72 @@ class LoopyBPResult(InferenceResult):
     ----------
     largest_change : float
         Largest change of the log of a message in the last iteration, before damping.
-    log_z_kind : str
-        ``"bethe"``.
     """
 
     largest_change: float = 0.0
-    log_z_kind: str = "bethe"
 
     @property
     def converged(self) -> bool:
         """Whether the last iteration changed no message by more than the tolerance."""
         return self.status == Status.OK
 
+    @property
+    def history(self) -> list[tuple[int, float]]:
+        """Iterations made, and the largest change of the last of them, after every chunk of iterations."""
+        return list(self.stats["history"])
+
     def to_dict(self) -> dict[str, Any]:
-        """The result as plain data; adds ``log_z_kind`` and ``largest_change``."""
-        return {
-            **super().to_dict(),
-            "log_z_kind": self.log_z_kind,
-            "largest_change": jsonable(self.largest_change),
-        }
+        """The result as plain data; adds ``largest_change``."""
+        return {**super().to_dict(), "largest_change": jsonable(self.largest_change)}
+
+
+@dataclass(frozen=True)
+class LoopyBP(Method):
+    """Loopy belief propagation; the options are those of :func:`fastmix.loopy_bp`."""
+
+    name: ClassVar[str] = "loopy-bp"
+    guarantee: ClassVar[str] = "none, except on forests, where a converged answer is exact"
+    seeded: ClassVar[bool] = False
+    threaded: ClassVar[bool] = False
+    gives_log_z: ClassVar[bool] = True
+
+    schedule: Schedule = option("parallel", help="Order of messages: parallel or residual.")
+    damping: float | None = option(help="Weight of the old message, from 0 to below 1; as needed by default.")
+    max_iter: int = option(1000, help="Iterations at most.")
+    tol: float = option(1e-9, help="Largest change of a message's log at the end.")
+
+    def __post_init__(self) -> None:
+        check_choice("schedule", self.schedule, get_args(Schedule))
+        if self.damping is not None:
+            check_fraction("damping", self.damping)
+        check_count("max_iter", self.max_iter, least=1)
+        check_positive("tol", self.tol)
+
+    def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
+        """Without states that no allowed pair has room for: every message stays finite."""
+        return reduce_to_supported(model, evidence)
+
+    def run(self, model: MarkovRandomField, context: Context) -> LoopyBPResult:
+        """Beliefs from the messages as they stand in the end."""
+        damping = None if self.damping is None else float(self.damping)
+        messages = make_messages(model, schedule=self.schedule, damping=damping)
+        run = _iterate(messages, model, damping, self.max_iter, self.tol, context.clock)
+        nodes, pairs, log_z = messages.beliefs()
+        return LoopyBPResult(
+            model=model,
+            method=self.name,
+            status=run.status,
+            node_marginals=nodes,
+            edge_marginals=pairs if context.edge_marginals else None,
+            log_z=log_z,
+            log_z_kind="bethe",
+            stats={
+                "iterations": run.iterations, "updates": run.iterations * 2 * model.num_edges,
+                "largest_change": run.change, "damping": run.damping, "history": run.history,
+                "kernel": messages.kernel, "backend": "cpu", "log_z_kind": "bethe", "stopped_by": run.stopped_by,
+            },
+            largest_change=run.change,
+        )  # fmt: skip
 
 
 def loopy_bp(
@@ -71,7 +126,7 @@ def loopy_bp(
     tol: float = 1e-9,
     edge_marginals: bool = False,
     time_limit: float | None = None,
-    backend: Backend = "cpu",
+    progress: Report = "auto",
 ) -> LoopyBPResult:
     """Marginals by loopy belief propagation (sum-product), exact on trees.
 
@@ -88,7 +143,7 @@ def loopy_bp(
         Observed states by variable, numbers or names.
     schedule : {"parallel", "residual"}
         All messages at once, or always that one which would change most (Elidan, McGraw and Koller, 2006). An
-        iteration is as many updates as there are messages, two an edge, in both.
+        iteration is as many updates as there are messages, two per edge, in both.
     damping : float, optional
         From 0 to below 1: weight of the old message in the mean of the logs, a geometric mean of messages. By default
         0, and when that makes no progress 0.5 and then 0.75; on graphs without cycles always 0.
@@ -99,34 +154,27 @@ def loopy_bp(
     edge_marginals : bool
         Also give the beliefs of the edges.
     time_limit : float, optional
-        Seconds, without those of compiling, after which the messages as they stand are used.
-    backend : {"cpu", "cuda", "auto"}
-        Where the messages are renewed. A CUDA device takes the parallel schedule and variables of at most 64 states;
-        iterations and fixed points are those of the CPU, to rounding. ``auto`` takes one for large models where there
-        is one, and says in ``stats["backend"]`` what it took and why.
+        Seconds, without those of compiling, after which the messages as they stand are used; 60 by default.
+    progress : "auto", None or callable
+        See :func:`fastmix.infer`.
 
     Returns
     -------
     LoopyBPResult
         ``status`` is ``not_converged`` when the messages still moved after ``max_iter`` iterations: the marginals are
-        those of the last messages, and those of edges need not agree with those of variables. ``stats`` holds the
-        iterations, the damping at the end, the history of changes (iterations, change), the kernel, the backend and the
-        seconds.
+        those of the last messages, and those of edges need not agree with those of variables. ``history`` holds the
+        changes, ``stats`` the iterations, the damping at the end, the kernel and the seconds.
 
     Raises
     ------
     ModelError
         If the evidence is impossible, or the model has no configuration, as far as a search can show.
-    UnfitMethodError
-        For ``backend="cuda"`` without a usable device, with the residual schedule, or with more than 64 states.
-    ResourceError
-        For ``backend="cuda"`` if the device has too little free memory.
 
     Notes
     -----
     An iteration costs ``O(sum over edges of L_i L_j)`` time. Memory is that of two sets of messages, ``O(sum over edges
     of L_i + L_j)``, and of a copy of the tables. For binary models without forbidden pairs a message is one number; a
-    16x16 grid takes about 2 microseconds an iteration.
+    16x16 grid takes about 2 microseconds per iteration.
 
     Fixed points are stationary points of the Bethe free energy (Yedidia, Freeman and Weiss, 2005). Strongly coupled
     loopy models may have several, or none that the iteration settles in. The residual schedule converges more often: on
@@ -141,67 +189,11 @@ def loopy_bp(
     >>> str(result.status), round(result.log_z, 6), result.marginal(2).round(6).tolist()
     ('ok', 2.705289, [0.435774, 0.564226])
     """
-    clock = Clock(time_limit)
-    check_choice("schedule", schedule, get_args(Schedule))
-    if damping is not None:
-        damping = check_fraction("damping", damping)
-    max_iter, tol = check_count("max_iter", max_iter, least=1), check_positive("tol", tol)
-    _check_backend(backend, schedule)
-    reduction = reduce_to_supported(model, evidence)
-    messages, place = _place_messages(reduction.model, schedule, damping, backend)
-    run = _iterate(messages, reduction.model, damping, max_iter, tol, clock)
-    nodes, pairs, log_z = messages.beliefs()
-    return LoopyBPResult(
-        model=model,
-        method="loopy-bp",
-        status=run.status,
-        node_marginals=reduction.expand_node_marginals(nodes),
-        edge_marginals=reduction.expand_edge_marginals(nodes, pairs) if edge_marginals else None,
-        log_z=log_z,
-        stats={
-            "iterations": run.iterations, "updates": run.iterations * 2 * reduction.model.num_edges,
-            "largest_change": run.change, "damping": run.damping, "history": run.history, "kernel": messages.kernel,
-            "backend": place, "log_z_kind": "bethe", "stopped_by": run.stopped_by, **clock.stats(),
-        },
-        provenance=provenance(
-            model, device="cpu" if place.startswith("cpu") else place, evidence=plain_evidence(evidence),
-            schedule=schedule, damping=damping, max_iter=max_iter, tol=tol, time_limit=time_limit,
-        ),
-        largest_change=run.change,
+    method = LoopyBP(schedule, damping, max_iter, tol)
+    result = run_method(
+        method, model, evidence=evidence, edge_marginals=edge_marginals, time_limit=time_limit, progress=progress
     )  # fmt: skip
-
-
-def _check_backend(backend: str, schedule: str) -> None:
-    check_choice("backend", backend, get_args(Backend))
-    if backend == "cuda":
-        from fastmix.chains.cuda.device import require_cuda
-
-        if schedule != "parallel":
-            raise UnfitMethodError(f"schedule must be parallel on the GPU, got {schedule!r}; use backend='cpu'")
-        require_cuda()
-
-
-def _place_messages(
-    model: MarkovRandomField, schedule: Schedule, damping: float | None, backend: str
-) -> tuple[Messages, str]:
-    """The messages, and where they are renewed in words."""
-    place = "cpu"
-    if backend != "cpu":
-        from fastmix.chains.cuda.device import cuda_available
-        from fastmix.methods.cuda_messages import make_cuda_messages, why_not_cuda
-
-        reason = None
-        if backend == "auto":
-            reason = "the residual schedule runs there" if schedule != "parallel" else why_not_cuda(model)
-        if reason is None:
-            try:
-                return make_cuda_messages(model, damping=damping), cuda_available()[1]
-            except (UnfitMethodError, ResourceError) as error:
-                if backend == "cuda":
-                    raise
-                reason = str(error)
-        place = f"cpu, because {reason}"
-    return make_messages(model, schedule=schedule, damping=damping), place
+    return cast("LoopyBPResult", result)
 
 
 @dataclass(frozen=True)
@@ -215,16 +207,11 @@ class _Run:
 
 
 def _iterate(
-    messages: Messages,
-    model: MarkovRandomField,
-    damping: float | None,
-    max_iter: int,
-    tol: float,
-    clock: Clock,
+    messages: _Messages, model: MarkovRandomField, damping: float | None, max_iter: int, tol: float, clock: Clock
 ) -> _Run:
     """Renew the messages until they stand still or a limit is met, with more damping when they make no progress."""
     stages = list(_DAMPINGS) if damping is None else [damping]
-    chunk = int(min(_CHUNK, max(1.0, messages.chunk_work / (1 + len(model.log_pairwise)))))
+    chunk = int(min(_CHUNK, max(1.0, _CHUNK_WORK / (1 + len(model.log_pairwise)))))
     stage, done, change = 0, 0, float("inf")
     window_end, lowest, reference = float(_WINDOW), float("inf"), float("inf")
     history: list[tuple[int, float]] = []
@@ -234,6 +221,7 @@ def _iterate(
             made, change, converged = messages.advance(min(chunk, max_iter - done), stages[stage], tol)
             done += made
             history.append((done, change))
+            clock.report(done, max_iter, "iterations")
             if converged:
                 status = Status.OK
                 break
@@ -258,3 +246,153 @@ def _iterate(
 def _is_forest(model: MarkovRandomField) -> bool:
     count, _ = connected_components(model.num_variables, model.edges)
     return model.num_edges == model.num_variables - count
+
+
+# -- messages -------------------------------------------------------------------------------------------------------
+
+
+class _Messages(Protocol):
+    """The messages on one model: how they are kept, renewed and turned into beliefs.
+
+    They start uniform (binary ones after the fields of the tables have been moved to the variables, which does not
+    change the fixed points). Every state must have an allowed partner at every neighbor.
+    """
+
+    kernel: str
+
+    def advance(self, num_iterations: int, damping: float, tol: float) -> tuple[int, float, bool]:
+        """Renew them; iterations made, largest change of a log before damping, whether it is within tol."""
+        ...
+
+    def beliefs(self) -> tuple[FloatArray, FloatArray, float]:
+        """Flat node marginals, flat edge marginals, Bethe log Z."""
+        ...
+
+
+def make_messages(model: MarkovRandomField, *, schedule: Schedule, damping: float | None) -> _Messages:
+    """The fastest kind of messages that fits a model; ``damping`` None stands for 0, 1/2 and 3/4."""
+    if schedule == "residual":
+        return _ResidualMessages(model)
+    form = ising_form(model)
+    return _TableMessages(model) if form is None else _BinaryMessages(model, form, damping)
+
+
+def _halvings(damping: float) -> int | None:
+    """The k of a damping of 1 - 2^-k: then the weighted mean of logs is a matter of square roots."""
+    return next((k for k in range(_MOST_HALVINGS + 1) if damping == 1.0 - 0.5**k), None)
+
+
+class _BinaryMessages:
+    """One number per message: its odds m(1) / m(0), or the log of them where odds would leave the range of doubles."""
+
+    def __init__(self, model: MarkovRandomField, form: IsingForm, damping: float | None) -> None:
+        from fastmix.methods import loopy_bp_kernels as kernels
+
+        self.model, self.form, self._kernels = model, form, kernels
+        m = model.num_edges
+        field, coupling = 2.0 * form.field, 2.0 * form.coupling
+        reach = np.abs(field)
+        for end in model.edges.T:
+            reach += np.bincount(end, np.abs(coupling), minlength=model.num_variables)
+        # Edges add 2 |J| to the log-odds at most, so this bounds every product of odds.
+        fits = reach.max(initial=0.0) <= _ODDS_LOG_RANGE and (damping is None or _halvings(damping) is not None)
+        self.kernel = "odds" if fits else "log-odds"
+        self._arguments: tuple[NDArray[Any], ...]
+        if fits:
+            kind = np.uint32 if 2 * m < 2**32 else np.uint64
+            self._messages = np.ones(2 * m)
+            self._arguments = (
+                np.exp(field), model.adjacency.indptr.astype(kind), _incoming(model).astype(kind), np.exp(coupling),
+                self._messages, np.ones(2 * m), np.ones(2 * m),
+            )  # fmt: skip
+        else:
+            self._messages = np.zeros(2 * m)
+            self._arguments = (
+                field, model.edges, coupling, np.exp(-np.abs(coupling)), self._messages, np.empty(model.num_variables)
+            )  # fmt: skip
+
+    def advance(self, num_iterations: int, damping: float, tol: float) -> tuple[int, float, bool]:
+        odds = self.kernel == "odds"
+        kernel = self._kernels.odds_rounds if odds else self._kernels.log_odds_rounds
+        made, change, converged = kernel(*self._arguments, _halvings(damping) if odds else damping, tol, num_iterations)
+        return int(made), float(change), bool(converged)
+
+    def beliefs(self) -> tuple[FloatArray, FloatArray, float]:
+        logs = np.log(self._messages) if self.kernel == "odds" else self._messages
+        model, form = self.model, self.form
+        nodes, pairs = np.empty(len(model.log_unary)), np.empty(len(model.log_pairwise))
+        log_z = self._kernels.binary_beliefs(
+            2.0 * form.field, model.edges, form.coupling, model.adjacency.degree, logs, nodes, pairs
+        )
+        return nodes, pairs, form.constant + float(log_z)
+
+
+class _TableMessages:
+    """Vectors of logs, for any tables."""
+
+    kernel = "tables"
+
+    def __init__(self, model: MarkovRandomField) -> None:
+        from fastmix.methods import loopy_bp_kernels as kernels
+
+        self.model, self._kernels = model, kernels
+        i, j = model.edges.T
+        starts = offsets_of(np.concatenate([model.num_states[j], model.num_states[i]]))  # of each message
+        self._messages = np.zeros(int(starts[-1]))
+        widest = int(model.num_states.max(initial=0))
+        self._state: tuple[NDArray[Any], ...] = (
+            model.log_unary, model.unary_offsets, model.adjacency.indptr, _incoming(model), model.edges,
+            model.pairwise_offsets, model.log_pairwise, *_exponentials(model), starts, self._messages,
+            np.zeros_like(self._messages), np.empty(len(model.log_unary)), np.empty(widest), np.empty(widest),
+        )  # fmt: skip
+
+    def advance(self, num_iterations: int, damping: float, tol: float) -> tuple[int, float, bool]:
+        made, change, converged = self._kernels.table_rounds(*self._state, damping, tol, num_iterations)
+        return int(made), float(change), bool(converged)
+
+    def beliefs(self) -> tuple[FloatArray, FloatArray, float]:
+        model = self.model
+        nodes, pairs = np.empty(len(model.log_unary)), np.empty(len(model.log_pairwise))
+        log_z = self._kernels.table_beliefs(*self._state[:7], *self._state[9:11], nodes, pairs)
+        return nodes, pairs, model.log_constant + float(log_z)
+
+
+class _ResidualMessages(_TableMessages):
+    """Those that are renewed one at a time, the most changed first."""
+
+    kernel = "residual"
+
+    def __init__(self, model: MarkovRandomField) -> None:
+        super().__init__(model)
+        count = 2 * model.num_edges
+        self._begun = 0  # updates of an iteration that is not complete
+        self._state += np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64), np.empty(count)
+        if count:
+            self._kernels.start_residual(*self._state)
+
+    def advance(self, num_iterations: int, damping: float, tol: float) -> tuple[int, float, bool]:
+        size = 2 * self.model.num_edges
+        if size == 0:
+            return 1, 0.0, True
+        limits = num_iterations * size - self._begun, _RENEWED
+        updates, change, converged = self._kernels.table_residual(*self._state, damping, tol, *limits)
+        made, self._begun = divmod(self._begun + int(updates), size)
+        if converged and self._begun:
+            made, self._begun = made + 1, 0
+        return made, float(change), bool(converged)
+
+
+def _incoming(model: MarkovRandomField) -> NDArray[np.int64]:
+    """Numbers of the messages that variables receive, in the order of the adjacency: e goes up, m + e down."""
+    graph = model.adjacency
+    return graph.edge_ids + np.where(model.structure.directed.owner < graph.neighbors, model.num_edges, 0)
+
+
+def _exponentials(model: MarkovRandomField) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Exponentials of the tables, each divided by its largest, and the tables for which none vanishes."""
+    if not model.num_edges:
+        return np.zeros(0), np.zeros(0, dtype=np.bool_)
+    starts = model.pairwise_offsets[:-1]
+    top = np.maximum.reduceat(model.log_pairwise, starts)
+    tame = top - np.minimum.reduceat(model.log_pairwise, starts) <= _TAME_LOG_RANGE
+    return np.exp(model.log_pairwise - np.repeat(top, np.diff(model.pairwise_offsets))), tame

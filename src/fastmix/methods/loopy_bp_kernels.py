@@ -1,13 +1,17 @@
-"""Compiled messages between binary variables. Import it inside functions only: it needs Numba.
+"""Compiled messages of belief propagation. Import it inside functions only: it needs Numba.
 
-An edge e = (i, j) of m carries two messages: number e goes to j, number m + e goes to i. Models are written in spins
-(see :mod:`fastmix.methods.ising_form`), where a message is one number:
+An edge e = (i, j) of m carries two messages: number e goes to j, number m + e goes to i. The change that decides on
+convergence is that of the logs, before damping.
+
+Binary models are written in spins (:func:`fastmix.methods.preparation.ising_form`), where a message is one number:
 
 - ``odds_rounds``: m(1) / m(0). The product of odds replaces the sum of logs, so a message costs one division and
   neither exp nor log. For models whose odds cannot leave the range of doubles.
 - ``log_odds_rounds``: log m(1) / m(0), for any strength and damping.
 
-The change that decides on convergence is that of the logs, before damping.
+Otherwise a message is a vector of logs, the largest entry 0; tables may have forbidden pairs, as long as every state
+has an allowed partner. Functions take whole arrays and where their part begins: a slice costs more than the few
+numbers in it.
 """
 
 from __future__ import annotations
@@ -15,8 +19,12 @@ from __future__ import annotations
 import numpy as np
 
 from fastmix._jit import njit
+from fastmix.methods.support_kernels import order_heap, settle
 
-__all__ = ["log_odds_rounds", "odds_rounds"]
+__all__ = [
+    "binary_beliefs", "log_odds_rounds", "odds_rounds", "start_residual", "table_beliefs", "table_residual",
+    "table_rounds",
+]  # fmt: skip
 
 # Functions called only from compiled code need no entry points from Python, which saves compilation time.
 # Division follows IEEE rules, because a check for zero would keep loops from being vectorised.
@@ -70,27 +78,11 @@ def _copy(target, source):  # type: ignore[no-untyped-def]
 
 @_entry
 def odds_rounds(odds, indptr, incoming, weights, messages, spare, products, halvings, tol, num_rounds):  # type: ignore[no-untyped-def]
-    """Rounds in which all messages are renewed at once, as odds.
+    """Rounds in which all messages are renewed at once, as odds: how many, the last change, whether it is within tol.
 
-    Parameters
-    ----------
-    odds : float array (n,)
-        p(1) / p(0) by the fields alone.
-    indptr, incoming : unsigned int arrays (n + 1,), (2 m,)
-        The messages that each variable receives. Signed numbers would be checked for counting from the end.
-    weights : float array (m,)
-        exp(2 J).
-    messages, spare, products : float array (2 m,)
-        Messages, changed; and working space.
-    halvings : int
-        The change of the logs is halved this many times: 0 is no damping, 1 is damping by 1/2, 2 by 3/4.
-    tol : float
-    num_rounds : int
-        At least 1.
-
-    Returns
-    -------
-    rounds made, largest change of a log in the last one, whether it is within tol
+    ``odds`` are p(1) / p(0) by the fields alone, ``weights`` exp(2 J); ``incoming`` are the messages that each variable
+    receives, in unsigned numbers (signed ones would be checked for counting from the end); ``spare`` and ``products``
+    are working space. The change of the logs is halved ``halvings`` times: 1 is damping by 1/2, 2 by 3/4.
     """
     zero, m = np.uint64(0), np.uint64(len(weights))
     x, y = messages, spare
@@ -132,26 +124,7 @@ def _new_log_odds(cavity, twice_coupling, weight):  # type: ignore[no-untyped-de
 
 @_entry
 def log_odds_rounds(field, edges, twice_coupling, weights, messages, totals, damping, tol, num_rounds):  # type: ignore[no-untyped-def]
-    """Rounds in which all messages are renewed at once, as log-odds.
-
-    Parameters
-    ----------
-    field : float array (n,)
-        log p(1) / p(0) by the fields alone.
-    edges : int array (m, 2)
-    twice_coupling, weights : float array (m,)
-        2 J and exp(-2 |J|).
-    messages : float array (2 m,)
-        Changed.
-    totals : float array (n,)
-        Working space.
-    damping : float
-        Weight of the old message in the mean of the logs.
-
-    Returns
-    -------
-    rounds made, largest change of a log in the last one, whether it is within tol
-    """
+    """As ``odds_rounds`` with the logs of odds: ``field`` is log p(1) / p(0), the weights are exp(-2 |J|)."""
     m = len(edges)
     largest = 0.0
     for done in range(num_rounds):
@@ -170,3 +143,258 @@ def log_odds_rounds(field, edges, twice_coupling, weights, messages, totals, dam
         if largest <= tol:
             return done + 1, largest, True
     return num_rounds, largest, False
+
+
+# -- tables: one message --------------------------------------------------------------------------------------------
+
+
+@_inner
+def _move_top_to_zero(message, start, count):  # type: ignore[no-untyped-def]
+    top = message[start]
+    for b in range(start + 1, start + count):
+        top = max(top, message[b])
+    for b in range(start, start + count):
+        message[b] -= top
+
+
+@_inner
+def _new_message(cavity, num_in, table, weights, first, tame, forward, work, out, start, num_out):  # type: ignore[no-untyped-def]
+    """``out[b] = log sum_a exp(cavity[a] + table[a, b])`` with the largest entry moved to 0.
+
+    The table begins at ``first`` and lies by rows; forward messages sum over rows, the others over columns. A tame
+    table has exponentials (``weights``) of which none vanishes: the sum is a product of a matrix and a vector. Entries
+    of the cavity that underflow there are too small to matter: no weight is below exp(-300), no double below exp(-745).
+    """
+    top = cavity[0]
+    for a in range(1, num_in):
+        top = max(top, cavity[a])
+    if not tame:
+        step_in, step_out = (num_out, 1) if forward else (1, num_in)
+        for b in range(num_out):
+            best = -np.inf
+            for a in range(num_in):
+                best = max(best, cavity[a] + table[first + a * step_in + b * step_out])
+            total = 0.0
+            for a in range(num_in):
+                total += np.exp(cavity[a] + table[first + a * step_in + b * step_out] - best)
+            out[start + b] = best + np.log(total)
+        _move_top_to_zero(out, start, num_out)
+        return
+    for a in range(num_in):
+        work[a] = np.exp(cavity[a] - top)
+    if forward:
+        for b in range(num_out):
+            out[start + b] = 0.0
+        for a in range(num_in):
+            factor, row = work[a], first + a * num_out
+            for b in range(num_out):
+                out[start + b] += factor * weights[row + b]
+    else:
+        for b in range(num_out):
+            total, row = 0.0, first + b * num_in
+            for a in range(num_in):
+                total += work[a] * weights[row + a]
+            out[start + b] = total
+    for b in range(start, start + num_out):
+        out[b] = np.log(out[b])
+    _move_top_to_zero(out, start, num_out)
+
+
+@_inner
+def _distance(x, y, start, count):  # type: ignore[no-untyped-def]
+    largest = 0.0
+    for b in range(start, start + count):
+        largest = max(largest, abs(x[b] - y[b]))
+    return largest
+
+
+@_inner
+def _mix(target, other, weight, start, count):  # type: ignore[no-untyped-def]
+    """Move the logs of a message towards another one by a fraction of the way."""
+    for b in range(start, start + count):
+        target[b] += weight * (other[b] - target[b])
+    _move_top_to_zero(target, start, count)
+
+
+@_inner
+def _node_total(i, unary, unary_offsets, indptr, incoming, starts, messages, totals):  # type: ignore[no-untyped-def]
+    """Log-belief of one variable, not normalised: its unary and all incoming messages."""
+    base, count = unary_offsets[i], unary_offsets[i + 1] - unary_offsets[i]
+    for k in range(base, base + count):
+        totals[k] = unary[k]
+    for p in range(indptr[i], indptr[i + 1]):
+        begin = starts[incoming[p]]
+        for k in range(count):
+            totals[base + k] += messages[begin + k]
+
+
+@_inner
+def _renew(  # type: ignore[no-untyped-def]
+    d, edges, offsets, table, weights, tame, totals, unary_offsets, starts, messages, cavity, work, out
+):
+    """The new message number d, from the totals of its sender."""
+    m = len(edges)
+    forward = d < m
+    e = d if forward else d - m
+    back = d + m if forward else e
+    base = unary_offsets[edges[e, 0] if forward else edges[e, 1]]
+    begin, num_in = starts[back], starts[back + 1] - starts[back]
+    for k in range(num_in):
+        cavity[k] = totals[base + k] - messages[begin + k]
+    num_out = starts[d + 1] - starts[d]
+    _new_message(cavity, num_in, table, weights, offsets[e], tame[e], forward, work, out, starts[d], num_out)
+
+
+# -- all at once ----------------------------------------------------------------------------------------------------
+
+
+@_entry
+def table_rounds(  # type: ignore[no-untyped-def]
+    unary, unary_offsets, indptr, incoming, edges, offsets, table, weights, tame, starts, messages, spare, totals,
+    cavity, work, damping, tol, num_rounds,
+):  # fmt: skip
+    """Rounds in which all messages are renewed at once: how many, the last change, whether it is within tol.
+
+    ``weights`` are exponentials of the tables, for use where ``tame``; message d lies from ``starts[d]`` on. ``spare``
+    is a second set of messages; ``totals`` is as long as ``unary``, ``cavity`` and ``work`` as the largest state count.
+    """
+    x, y = messages, spare
+    done, largest = 0, np.inf
+    while done < num_rounds and largest > tol:
+        for i in range(len(unary_offsets) - 1):
+            _node_total(i, unary, unary_offsets, indptr, incoming, starts, x, totals)
+        largest = 0.0
+        for d in range(len(starts) - 1):
+            _renew(d, edges, offsets, table, weights, tame, totals, unary_offsets, starts, x, cavity, work, y)
+            count = starts[d + 1] - starts[d]
+            largest = max(largest, _distance(y, x, starts[d], count))
+            if damping > 0.0:
+                _mix(y, x, damping, starts[d], count)
+        x, y = y, x
+        done += 1
+    if done % 2:
+        for k in range(len(x)):
+            messages[k] = x[k]
+    return done, largest, largest <= tol
+
+
+# -- the most changed first -----------------------------------------------------------------------------------------
+
+
+@_entry
+def start_residual(  # type: ignore[no-untyped-def]
+    unary, unary_offsets, indptr, incoming, edges, offsets, table, weights, tame, starts, messages, pending, totals,
+    cavity, work, heap, place, keys,
+):  # fmt: skip
+    """Fill the pending messages, the totals of the variables, and the heap of messages by their residual."""
+    for i in range(len(unary_offsets) - 1):
+        _node_total(i, unary, unary_offsets, indptr, incoming, starts, messages, totals)
+    for d in range(len(heap)):
+        _renew(d, edges, offsets, table, weights, tame, totals, unary_offsets, starts, messages, cavity, work, pending)
+        keys[d] = _distance(pending, messages, starts[d], starts[d + 1] - starts[d])
+        heap[d] = d
+    order_heap(heap, place, keys)
+
+
+@_entry
+def table_residual(  # type: ignore[no-untyped-def]
+    unary, unary_offsets, indptr, incoming, edges, offsets, table, weights, tame, starts, messages, pending, totals,
+    cavity, work, heap, place, keys, damping, tol, num_updates, num_renewed,
+):  # fmt: skip
+    """Updates of one message at a time, that with the largest change first, as ``start_residual`` left the state.
+
+    Updates made, the largest change of a log still pending, and whether that is within tol. An update renews all that
+    the receiver sends: the run ends early when ``num_renewed`` messages are, with a receiver of many neighbors at once.
+    """
+    m = len(edges)
+    for done in range(num_updates):
+        d = heap[0]
+        if keys[d] <= tol:
+            return done, keys[d], True
+        count = starts[d + 1] - starts[d]
+        _mix(messages, pending, 1.0 - damping, starts[d], count)
+        keys[d] = _distance(pending, messages, starts[d], count) if damping > 0.0 else 0.0
+        settle(heap, place, keys, d)
+        j = edges[d, 1] if d < m else edges[d - m, 0]
+        # Summed afresh: differences added up over millions of updates would drift.
+        _node_total(j, unary, unary_offsets, indptr, incoming, starts, messages, totals)
+        for p in range(indptr[j], indptr[j + 1]):
+            if incoming[p] == d:
+                continue  # what goes back to the sender does not depend on its message
+            k = incoming[p] + m if incoming[p] < m else incoming[p] - m
+            _renew(
+                k, edges, offsets, table, weights, tame, totals, unary_offsets, starts, messages, cavity, work, pending
+            )
+            keys[k] = _distance(pending, messages, starts[k], starts[k + 1] - starts[k])
+            settle(heap, place, keys, k)
+        num_renewed -= indptr[j + 1] - indptr[j]
+        if num_renewed < 0:
+            return done + 1, keys[heap[0]], keys[heap[0]] <= tol
+    return num_updates, keys[heap[0]], keys[heap[0]] <= tol
+
+
+# -- beliefs --------------------------------------------------------------------------------------------------------
+
+
+@_inner
+def _normalise(values, start, stop):  # type: ignore[no-untyped-def]
+    """Turn logs into probabilities in place; the log of their sum is returned."""
+    top = -np.inf
+    for k in range(start, stop):
+        top = max(top, values[k])
+    total = 0.0
+    for k in range(start, stop):
+        values[k] = np.exp(values[k] - top)
+        total += values[k]
+    for k in range(start, stop):
+        values[k] /= total
+    return top + np.log(total)
+
+
+@_entry
+def table_beliefs(unary, unary_offsets, indptr, incoming, edges, offsets, table, starts, messages, nodes, pairs):  # type: ignore[no-untyped-def]
+    """Write the beliefs of variables and edges; the Bethe estimate of log Z without the model's constant comes back.
+
+    It is ``sum_ij log Z_ij + sum_i (1 - d_i) log Z_i``, with the normalisers of the beliefs as the messages stand: how
+    these are scaled does not matter.
+    """
+    m = len(edges)
+    log_z = 0.0
+    for i in range(len(unary_offsets) - 1):
+        _node_total(i, unary, unary_offsets, indptr, incoming, starts, messages, nodes)
+    for e in range(m):
+        first, second = unary_offsets[edges[e, 0]], unary_offsets[edges[e, 1]]
+        rows, columns = starts[m + e + 1] - starts[m + e], starts[e + 1] - starts[e]
+        for a in range(rows):
+            for b in range(columns):
+                k = offsets[e] + a * columns + b
+                cavities = (nodes[first + a] - messages[starts[m + e] + a]) + (
+                    nodes[second + b] - messages[starts[e] + b]
+                )
+                pairs[k] = table[k] + cavities
+        log_z += _normalise(pairs, offsets[e], offsets[e + 1])
+    for i in range(len(unary_offsets) - 1):
+        degree = indptr[i + 1] - indptr[i]
+        log_z += (1.0 - degree) * _normalise(nodes, unary_offsets[i], unary_offsets[i + 1])
+    return log_z
+
+
+@_entry
+def binary_beliefs(field, edges, coupling, degree, messages, nodes, pairs):  # type: ignore[no-untyped-def]
+    """As ``table_beliefs`` for messages that are log-odds: ``field`` (2 h) and ``coupling`` (J) are those of spins."""
+    m = len(edges)
+    totals = field.copy()
+    for e in range(m):
+        totals[edges[e, 1]] += messages[e]
+        totals[edges[e, 0]] += messages[m + e]
+    log_z = 0.0
+    for e in range(m):
+        first = 0.5 * (totals[edges[e, 0]] - messages[m + e])
+        second = 0.5 * (totals[edges[e, 1]] - messages[e])
+        pairs[4 * e], pairs[4 * e + 1] = coupling[e] - first - second, second - first - coupling[e]
+        pairs[4 * e + 2], pairs[4 * e + 3] = first - second - coupling[e], coupling[e] + first + second
+        log_z += _normalise(pairs, 4 * e, 4 * e + 4)
+    for i in range(len(totals)):
+        nodes[2 * i], nodes[2 * i + 1] = -0.5 * totals[i], 0.5 * totals[i]
+        log_z += (1.0 - degree[i]) * _normalise(nodes, 2 * i, 2 * i + 2)
+    return log_z

@@ -6,25 +6,22 @@ import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix._checks import check_count, check_positive, choose_seed
-from fastmix._clock import NO_LIMIT, Clock
+from fastmix._checks import check_count, check_positive
+from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError, Report
 from fastmix._memory import check_memory
-from fastmix.methods.ising_form import ising_form
-from fastmix.methods.preparation import (
-    find_allowed,
-    plain_evidence,
-    reduce_to_supported,
-)
+from fastmix.methods.base import Context, Method, option, run_method
+from fastmix.methods.preparation import find_allowed, ising_form, reduce_to_supported
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.build import table_positions
-from fastmix.results import InferenceResult, Status, jsonable, provenance
+from fastmix.model.reduce import Reduction
+from fastmix.results import InferenceResult, Status, jsonable
 
-__all__ = ["MeanFieldResult", "ascend", "expected_tables", "mean_field"]
+__all__ = ["MeanField", "MeanFieldResult", "ascend", "expected_tables", "mean_field"]
 
 FloatArray = NDArray[np.float64]
 
@@ -38,25 +35,83 @@ class MeanFieldResult(InferenceResult):
 
     Attributes
     ----------
-    log_z_bound : float
+    log_z_lower : float
         ``E_q[log-weight] + entropy(q)``, at most log Z; -inf where every start ended with forbidden pairs.
     start_bounds : float array (number of starts made,)
         The bound that each start reached.
     """
 
-    log_z_bound: float = -math.inf
+    log_z_lower: float = -math.inf
     start_bounds: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def __repr__(self) -> str:
-        return f"{super().__repr__()[:-1]}, log_z_bound={self.log_z_bound:.6g})"
+        return f"{super().__repr__()[:-1]}, log_z_lower={self.log_z_lower:.6g})"
+
+    @property
+    def history(self) -> list[list[float]]:
+        """The bound after every sweep of every start."""
+        return list(self.stats["history"])
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as plain data; adds ``log_z_bound`` and ``start_bounds``."""
-        return {
-            **super().to_dict(),
-            "log_z_bound": jsonable(self.log_z_bound),
-            "start_bounds": jsonable(self.start_bounds),
-        }
+        """The result as plain data; adds ``log_z_lower`` (also as ``log_z_bound``) and ``start_bounds``."""
+        bound = jsonable(self.log_z_lower)
+        extra = {"log_z_lower": bound, "log_z_bound": bound, "start_bounds": jsonable(self.start_bounds)}
+        return {**super().to_dict(), **extra}
+
+
+@dataclass(frozen=True)
+class MeanField(Method):
+    """Naive mean field; the options are those of :func:`fastmix.mean_field`."""
+
+    name: ClassVar[str] = "mean-field"
+    guarantee: ClassVar[str] = "none about the marginals; the bound on log Z is proven"
+    threaded: ClassVar[bool] = False
+
+    num_starts: int = option(10, help="Starts, of which the best bound is kept.")
+    max_iter: int = option(1000, help="Sweeps of every start at most.")
+    tol: float = option(1e-8, help="Largest change of a probability at the end.")
+
+    def __post_init__(self) -> None:
+        check_count("num_starts", self.num_starts, least=1)
+        check_count("max_iter", self.max_iter, least=1)
+        check_positive("tol", self.tol)
+
+    def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
+        """Without states that no allowed pair has room for."""
+        return reduce_to_supported(model, evidence)
+
+    def run(self, model: MarkovRandomField, context: Context) -> MeanFieldResult:
+        """The product distribution of the best start."""
+        required = self.num_starts * (8.0 * len(model.log_unary) + 1000.0)
+        check_memory(required, f"num_starts {self.num_starts}", "make fewer starts")
+        rng = np.random.default_rng(context.seed)
+        stopped_by, runs = _run_starts(
+            model, context.given, self.num_starts, self.max_iter, self.tol, rng, context.clock
+        )
+        best = max(range(len(runs)), key=lambda k: (runs[k].bound, runs[k].penalised))
+        converged = runs[best].converged and runs[best].bound > -math.inf
+        status = Status.OK if converged else Status.NOT_CONVERGED
+        if stopped_by == "interrupt":
+            status = Status.INTERRUPTED
+        nodes = runs[best].q
+        return MeanFieldResult(
+            model=model,
+            method=self.name,
+            status=status,
+            node_marginals=nodes,
+            edge_marginals=_products(model, nodes) if context.edge_marginals else None,
+            log_z=None,
+            log_z_kind="lower bound",
+            stats={
+                "num_starts": len(runs), "best_start": best, "iterations": sum(run.sweeps for run in runs),
+                "updates": sum(run.sweeps for run in runs) * model.num_variables,
+                "converged_starts": sum(run.converged for run in runs), "largest_change": runs[best].change,
+                "history": [run.history for run in runs], "log_z_kind": "lower bound",
+                "note": _NO_PRODUCT if runs[best].bound == -math.inf else "", "stopped_by": stopped_by,
+            },
+            log_z_lower=runs[best].bound,
+            start_bounds=np.array([run.bound for run in runs]),
+        )  # fmt: skip
 
 
 def mean_field(
@@ -69,6 +124,7 @@ def mean_field(
     seed: int | None = None,
     edge_marginals: bool = False,
     time_limit: float | None = None,
+    progress: Report = "auto",
 ) -> MeanFieldResult:
     """Marginals by naive mean field, with a lower bound on log Z.
 
@@ -93,7 +149,9 @@ def mean_field(
     edge_marginals : bool
         Also give the products of the marginals for every edge.
     time_limit : float, optional
-        Seconds, without those of compiling, after which the best so far is returned.
+        Seconds, without those of compiling, after which the best so far is returned; 60 by default.
+    progress : "auto", None or callable
+        See :func:`fastmix.infer`.
 
     Returns
     -------
@@ -121,46 +179,14 @@ def mean_field(
     --------
     >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=0.3, field=[0.3, 0.0, 0.0])
     >>> result = mean_field(model, seed=0)
-    >>> str(result.status), round(result.log_z_bound, 4), result.marginal(2).round(4).tolist()
+    >>> str(result.status), round(result.log_z_lower, 4), result.marginal(2).round(4).tolist()
     ('ok', 2.1284, [0.4843, 0.5157])
     """
-    clock = Clock(time_limit)
-    num_starts = check_count("num_starts", num_starts, least=1)
-    max_iter, tol = check_count("max_iter", max_iter, least=1), check_positive("tol", tol)
-    seed = choose_seed(seed)
-    reduction = reduce_to_supported(model, evidence)
-    small = reduction.model
-    check_memory(num_starts * (8.0 * len(small.log_unary) + 1000.0), f"num_starts {num_starts}", "make fewer starts")
-    rng = np.random.default_rng(seed)
-    stopped_by, runs = _run_starts(small, bool(evidence), num_starts, max_iter, tol, rng, clock)
-    best = max(range(len(runs)), key=lambda k: (runs[k].bound, runs[k].penalised))
-    converged = runs[best].converged and runs[best].bound > -math.inf
-    status = Status.OK if converged else Status.NOT_CONVERGED
-    if stopped_by == "interrupt":
-        status = Status.INTERRUPTED
-    nodes = runs[best].q
-    return MeanFieldResult(
-        model=model,
-        method="mean-field",
-        status=status,
-        node_marginals=reduction.expand_node_marginals(nodes),
-        edge_marginals=reduction.expand_edge_marginals(nodes, _products(small, nodes)) if edge_marginals else None,
-        log_z=None,
-        stats={
-            "num_starts": len(runs), "best_start": best, "iterations": sum(run.sweeps for run in runs),
-            "updates": sum(run.sweeps for run in runs) * small.num_variables,
-            "converged_starts": sum(run.converged for run in runs), "largest_change": runs[best].change,
-            "history": [run.history for run in runs], "log_z_kind": "lower bound",
-            "note": _NO_PRODUCT if runs[best].bound == -math.inf else "",
-            "stopped_by": stopped_by, **clock.stats(),
-        },
-        provenance=provenance(
-            model, seed=seed, evidence=plain_evidence(evidence), num_starts=num_starts, max_iter=max_iter, tol=tol,
-            time_limit=time_limit,
-        ),
-        log_z_bound=runs[best].bound,
-        start_bounds=np.array([run.bound for run in runs]),
+    result = run_method(
+        MeanField(num_starts, max_iter, tol), model, evidence=evidence, edge_marginals=edge_marginals, seed=seed,
+        time_limit=time_limit, progress=progress,
     )  # fmt: skip
+    return cast("MeanFieldResult", result)
 
 
 def ascend(
@@ -168,8 +194,8 @@ def ascend(
 ) -> FloatArray:
     """The product distribution that sweeps of mean field lead to from q; for models without forbidden pairs."""
     start = _Start(q.copy())
-    with contextlib.suppress(_TimeIsUpError):
-        _ascent(model, given=False)(start, max_iter, tol, _chunk(model), clock)
+    with contextlib.suppress(OutOfTimeError):
+        _ascent(model, False)(start, max_iter, tol, _chunk(model), clock)
     return start.q
 
 
@@ -195,10 +221,6 @@ class _Start:
         return self.history[-1] if self.history else -math.inf
 
 
-class _TimeIsUpError(Exception):
-    pass
-
-
 def _run_starts(
     model: MarkovRandomField,
     given: bool,
@@ -213,9 +235,10 @@ def _run_starts(
     runs: list[_Start] = []
     try:
         for k in range(num_starts):
+            clock.report(k, num_starts, "starts")
             runs.append(_Start(_uniform_start(model) if k == 0 else _random_start(model, rng)))
             ascend(runs[-1], max_iter, tol, _chunk(model), clock)
-    except _TimeIsUpError:
+    except OutOfTimeError:
         return ("done" if len(runs) == num_starts and runs[-1].converged else "time_limit"), runs
     except KeyboardInterrupt:
         return "interrupt", [run for run in runs if run.sweeps] or [_Start(_uniform_start(model))]
@@ -254,14 +277,25 @@ _Sweep = Callable[[FloatArray, float, int, FloatArray], tuple[int, float]]
 
 def _ascent(model: MarkovRandomField, given: bool) -> Ascent:
     """How a start of this model ascends."""
-    if (sweep := _spin_sweep(model)) is not None:
-        return lambda start, *limits: _follow(start, sweep, *limits)
+    hard = _spin_sweep(model) or _table_sweep(model, model.log_pairwise)
     if not model.has_forbidden:
-        tables = _table_sweep(model, model.log_pairwise)
-        return lambda start, *limits: _follow(start, tables, *limits)
+        return lambda start, *limits: _follow(start, hard, *limits)
     soft = _table_sweep(model, np.where(model.log_pairwise > -np.inf, model.log_pairwise, -_penalty(model)))
-    hard = _table_sweep(model, model.log_pairwise)
-    return lambda start, *limits: _follow_hard(model, given, start, soft, hard, *limits)
+
+    def follow(start: _Start, max_iter: int, tol: float, chunk: int, clock: Clock) -> None:
+        """Ascend under the penalty, go to an allowed configuration near by, and ascend from there in the model."""
+        relaxed = _Start(start.q)  # apart, because its bound is one on another model
+        try:
+            _follow(relaxed, soft, max_iter, tol, chunk, clock)
+        finally:
+            start.sweeps, start.change, start.penalised = relaxed.sweeps, relaxed.change, relaxed.bound
+        states = find_allowed(model, start.q, given, clock)
+        if states is not None:
+            start.q[:] = 0.0
+            start.q[model.unary_offsets[:-1] + states] = 1.0
+            _follow(start, hard, max_iter, tol, chunk, clock)
+
+    return follow
 
 
 def _follow(start: _Start, sweep: _Sweep, max_iter: int, tol: float, chunk: int, clock: Clock) -> None:
@@ -273,24 +307,7 @@ def _follow(start: _Start, sweep: _Sweep, max_iter: int, tol: float, chunk: int,
         start.sweeps += made
         start.history.extend(bounds[:made].tolist())
         start.converged = start.change <= tol
-        if clock.past():
-            raise _TimeIsUpError
-
-
-def _follow_hard(
-    model: MarkovRandomField, given: bool, start: _Start, soft: _Sweep, hard: _Sweep, *limits: Any
-) -> None:
-    """Ascend under the penalty, go to an allowed configuration near by, and ascend from there in the model itself."""
-    relaxed = _Start(start.q)  # apart, because its bound is one on another model
-    try:
-        _follow(relaxed, soft, *limits)
-    finally:
-        start.sweeps, start.change, start.penalised = relaxed.sweeps, relaxed.change, relaxed.bound
-    states = find_allowed(model, start.q, given=given)
-    if states is not None:
-        start.q[:] = 0.0
-        start.q[model.unary_offsets[:-1] + states] = 1.0
-        _follow(start, hard, *limits)
+        clock.check()
 
 
 def _penalty(model: MarkovRandomField) -> float:

@@ -20,24 +20,10 @@ _entry = njit(cache=True, nogil=True, error_model="numpy")
 def spin_sweeps(field, indptr, neighbors, couplings, means, local, tol, num_sweeps, bounds):  # type: ignore[no-untyped-def]
     """Sweeps of ``means_i = tanh(field_i + sum_j J_ij means_j)``, each variable with the newest means of the others.
 
-    Parameters
-    ----------
-    field : float array (n,)
-    indptr, neighbors : unsigned int arrays (n + 1,), (2 m,)
-        Signed numbers would be checked for counting from the end.
-    couplings : float array (2 m,), aligned with ``neighbors``
-    means, local : float array (n,)
-        Mean of every spin, changed, and its half log-odds, written.
-    tol : float
-        Stop after a sweep that changes no probability by more.
-    num_sweeps : int
-        At least 1.
-    bounds : float array (num_sweeps,)
-        Written: the lower bound on log Z after each sweep, without the constant.
-
-    Returns
-    -------
-    sweeps made, largest change of a probability in the last one
+    ``means`` of the spins are changed, and half their log-odds written to ``local``; indices are unsigned, because
+    signed ones would be checked for counting from the end. ``bounds`` gets the lower bound on log Z after each sweep,
+    without the constant. The sweeps made, at most ``num_sweeps``, and the largest change of a probability in the last
+    one come back: a change of at most ``tol`` ends the run.
     """
     n = len(field)
     largest = 0.0
@@ -102,22 +88,7 @@ def table_sweeps(unary, unary_offsets, indptr, neighbors, edge_ids, edges, offse
     """Sweeps of ``q_i(a) ~ exp(u_i(a) + sum_j sum_b q_j(b) T_ij(a, b))``, each with the newest q of the others.
 
     With forbidden pairs, q must avoid them at the start; then it does throughout, because an update leaves a state only
-    what all states of the neighbours allow.
-
-    Parameters
-    ----------
-    unary, unary_offsets, edges, offsets, table
-        Arrays of the model.
-    indptr, neighbors, edge_ids
-        Its adjacency.
-    q : float array, aligned with ``unary``
-        Changed.
-    tol, num_sweeps, bounds
-        As for :func:`spin_sweeps`.
-
-    Returns
-    -------
-    sweeps made, largest change of a probability in the last one
+    what all states of the neighbors allow. ``tol``, ``num_sweeps``, ``bounds`` and what comes back as in spin_sweeps.
     """
     n = len(unary_offsets) - 1
     widest = 0

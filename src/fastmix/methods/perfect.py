@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix._checks import check_count, check_threads, choose_seed
-from fastmix._clock import Clock
+from fastmix._checks import check_count
+from fastmix._clock import Report
 from fastmix._memory import check_memory
+from fastmix.chains.conditionals import check_conditionals
 from fastmix.chains.generator import make_streams
-from fastmix.chains.gibbs import check_conditionals, logit_arrays
-from fastmix.chains.pattern_tables import log_odds
+from fastmix.chains.layout import directed_arrays, log_odds
 from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
+from fastmix.methods.base import Context, Method, option, run_method
 from fastmix.methods.swendsen_wang import is_swendsen_wang
-from fastmix.model import Evidence, MarkovRandomField, check_model
-from fastmix.model.reduce import reduce_model
-from fastmix.results import Status, jsonable, provenance
+from fastmix.model import Evidence, MarkovRandomField
+from fastmix.results import DrawResult, Status, jsonable
 from fastmix.theory.certificates import certify
 
-__all__ = ["PerfectSamples", "perfect_sample"]
+__all__ = ["Perfect", "PerfectSamples", "perfect_sample"]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -34,67 +33,109 @@ _MAX_STATES = 64  # bits of a set
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PerfectSamples:
+class PerfectSamples(DrawResult):
     """Independent exact configurations, and what they cost.
 
     Attributes
     ----------
-    model : MarkovRandomField
-    states : int array (num_samples, n)
-        Of all variables, also with evidence.
-    num_sweeps : int array (num_samples,)
-        How far into the past each sample had to go.
+    num_sweeps : int array (num_draws,)
+        How far into the past each draw had to go.
     reason : str
         Why coupling from the past works on this model.
-    status : Status
-    stats, provenance : mapping
-        Updates in all (every restart counted), seconds; version, seed, options, model hash.
     """
 
-    model: MarkovRandomField
-    states: IntArray
-    num_sweeps: IntArray
-    reason: str
-    status: Status = Status.OK
-    stats: Mapping[str, Any] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        most = int(self.num_sweeps.max(initial=0))
-        return f"PerfectSamples({len(self.states)} samples, at most {most} sweeps into the past, {self.model})"
-
-    @property
-    def node_marginals(self) -> FloatArray:
-        """Relative frequencies of every state, aligned with ``model.log_unary``."""
-        result = np.zeros(len(self.model.log_unary))
-        for i, start in enumerate(self.model.unary_offsets[:-1].tolist()):
-            count = np.bincount(self.states[:, i], minlength=int(self.model.num_states[i]))
-            result[start : start + len(count)] = count / max(1, len(self.states))
-        return result
+    num_sweeps: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    reason: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The run as plain data, without the samples."""
+        """The run as plain data, without the draws."""
         return {
-            "status": str(self.status),
+            **super().to_dict(),
             "num_samples": len(self.states),
             "num_sweeps_max": int(self.num_sweeps.max(initial=0)),
             "num_sweeps_mean": jsonable(float(self.num_sweeps.mean()) if len(self.num_sweeps) else 0.0),
             "reason": self.reason,
-            "seconds": self.stats.get("seconds"),
-            "stats": jsonable(dict(self.stats)),
-            "provenance": jsonable(dict(self.provenance)),
         }
+
+
+@dataclass(frozen=True)
+class Perfect(Method):
+    """Exact draws by coupling from the past; the options are those of :func:`fastmix.perfect_sample`."""
+
+    name: ClassVar[str] = "perfect"
+    guarantee: ClassVar[str] = "independent exact draws; the standard errors are those of frequencies"
+
+    num_draws: int = option(100, help="Exact draws; 100 by default.")
+    max_sweeps: int = option(1 << 20, help="How far into the past to go.")
+
+    def __post_init__(self) -> None:
+        check_count("num_draws", self.num_draws, least=0)
+        check_count("max_sweeps", self.max_sweeps, least=1)
+
+    def budget(self) -> None:
+        """As long as it takes: leaving out draws that take long would bias the others."""
+
+    def check(self, model: MarkovRandomField) -> None:
+        """There must be a reason why the past is forgotten."""
+        _reason(model)
+
+    def run(self, model: MarkovRandomField, context: Context) -> PerfectSamples:
+        """The draws; a time limit that ends before all of them are there is an error."""
+        num_draws, clock, threads = self.num_draws, context.clock, context.num_threads
+        required = 24.0 * num_draws * max(1, model.num_variables)
+        check_memory(required, f"num_draws {num_draws}", "draw fewer at a time, each time with another seed")
+        past = _Past(model, context.seed, self.max_sweeps)
+        states = np.empty((num_draws, model.num_variables), dtype=np.int64)
+        sweeps = np.zeros(num_draws, dtype=np.int64)
+        share = max(1, min(256, -(-num_draws // (8 * threads))))
+
+        def work(first: int) -> int:
+            for r in range(first, min(num_draws, first + share)):
+                if clock.past():
+                    raise NotConvergedError(
+                        f"{num_draws} perfect draws take longer than {clock.limit:g} s, and the fastest of them would "
+                        "be biased: raise time_limit, or ask for fewer"
+                    )
+                states[r], sweeps[r] = past.sample(r)
+            return min(num_draws, first + share) - first
+
+        done = 0
+        with ThreadPoolExecutor(threads) as pool:
+            futures = [pool.submit(work, first) for first in range(0, num_draws, share)]
+            try:
+                for future in futures:
+                    done += future.result()
+                    clock.report(done, num_draws, "draws", per_second=past.updates(sweeps) / clock.used())
+            finally:
+                for future in futures:
+                    future.cancel()
+        updates = past.updates(sweeps)
+        mean, error = DrawResult.frequencies(model, states)
+        return PerfectSamples(
+            model=model,
+            method=self.name,
+            status=Status.OK,
+            node_marginals=mean,
+            edge_marginals=DrawResult.pair_frequencies(model, states) if context.edge_marginals else None,
+            log_z=None,
+            stats={"updates": updates, "updates_per_second": updates / clock.used()},
+            states=states,
+            std_error=error,
+            num_sweeps=sweeps,
+            reason=_reason(model),
+        )
 
 
 def perfect_sample(
     model: MarkovRandomField,
     *,
-    num_samples: int = 1,
+    num_draws: int = 1,
     evidence: Evidence | None = None,
     max_sweeps: int = 1 << 20,
     seed: int | None = None,
     num_threads: int | None = None,
-    progress: Callable[[int, int, float], None] | None = None,
+    time_limit: float | None = None,
+    progress: Report = "auto",
 ) -> PerfectSamples:
     """Independent samples that follow the model exactly, up to the rounding of floating-point numbers.
 
@@ -108,16 +149,18 @@ def perfect_sample(
     ----------
     model : MarkovRandomField
         Attractive and binary (also after exchanging the states of some variables), or certified with a dependency norm
-        below 1 (see :func:`fastmix.certify`); at most 64 states a variable.
-    num_samples : int
+        below 1 (see :func:`fastmix.certify`); at most 64 states per variable.
+    num_draws : int
     evidence : mapping, optional
     max_sweeps : int
         How far into the past to go. Samples that take longer raise an error and are never dropped: leaving them out
         would bias the rest.
     seed, num_threads
         As for :func:`fastmix.sample`.
-    progress : callable, optional
-        Called with samples done, samples in all and updates per second.
+    time_limit : float, optional
+        Seconds, without those of compiling, after which an error is raised.
+    progress : "auto", None or callable
+        See :func:`fastmix.infer`.
 
     Returns
     -------
@@ -128,7 +171,7 @@ def perfect_sample(
     UnfitMethodError
         If the model is neither attractive and binary nor certified.
     NotConvergedError
-        If some sample has not met its past after ``max_sweeps``.
+        If some sample has not met its past after ``max_sweeps``, or not all are there within the ``time_limit``.
 
     Notes
     -----
@@ -141,59 +184,22 @@ def perfect_sample(
     Examples
     --------
     >>> model = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=0.4, field=[0.5, 0.0, -0.2])
-    >>> samples = perfect_sample(model, num_samples=1000, seed=1)
+    >>> samples = perfect_sample(model, num_draws=1000, seed=1)
     >>> samples.states.shape, str(samples.status)
     ((1000, 3), 'ok')
     """
-    clock = Clock()
-    check_model(model)
-    num_samples = check_count("num_samples", num_samples, least=0)
-    max_sweeps = check_count("max_sweeps", max_sweeps, least=1)
-    seed, threads = choose_seed(seed), check_threads(num_threads)
-    required = 24.0 * num_samples * max(1, model.num_variables)
-    check_memory(required, f"num_samples {num_samples}", "draw fewer at a time, each time with another seed")
-    reduction = reduce_model(model, evidence)
-    small = reduction.model
-    reason = _reason(small)
-    past = _Past(small, seed, max_sweeps)
-    states = np.empty((num_samples, small.num_variables), dtype=np.int64)
-    sweeps = np.zeros(num_samples, dtype=np.int64)
-    share = max(1, min(256, -(-num_samples // (8 * threads))))
-
-    def work(first: int) -> int:
-        for r in range(first, min(num_samples, first + share)):
-            states[r], sweeps[r] = past.sample(r)
-        return min(num_samples, first + share) - first
-
-    done = 0
-    with ThreadPoolExecutor(threads) as pool:
-        futures = [pool.submit(work, first) for first in range(0, num_samples, share)]
-        try:
-            for future in futures:
-                done += future.result()
-                if progress is not None:
-                    progress(done, num_samples, past.updates(sweeps) / clock.seconds())
-        finally:
-            for future in futures:
-                future.cancel()
-    updates = past.updates(sweeps)
-    options: dict[str, Any] = {"num_samples": num_samples, "max_sweeps": max_sweeps}
-    options["evidence"] = None if evidence is None else {str(k): v for k, v in evidence.items()}
-    return PerfectSamples(
-        model=model,
-        states=reduction.expand_states(states),
-        num_sweeps=sweeps,
-        reason=reason,
-        stats={**clock.stats(), "updates": updates, "updates_per_second": updates / clock.used()},
-        provenance=provenance(model, seed=seed, **options),
+    method = Perfect(num_draws, max_sweeps)
+    result = run_method(
+        method, model, evidence=evidence, seed=seed, num_threads=num_threads, time_limit=time_limit, progress=progress
     )
+    return cast("PerfectSamples", result)
 
 
 def _reason(model: MarkovRandomField) -> str:
     """Why the past is forgotten, or an error that says why it might not be."""
     if model.num_variables and model.num_states.max() > _MAX_STATES:
         raise UnfitMethodError(
-            f"perfect samples need at most {_MAX_STATES} states a variable, got {model.num_states.max()}; use "
+            f"perfect samples need at most {_MAX_STATES} states per variable, got {model.num_states.max()}; use "
             "Gibbs sampling, or exact draws"
         )
     binary = bool((model.num_states <= 2).all())
@@ -224,7 +230,7 @@ class _Past:
             self.arrays: tuple[Any, ...] = _odds(model)
             self.full: NDArray[Any] = np.full(model.num_variables, 3, dtype=np.uint8)
         else:
-            self.arrays = logit_arrays(model)[:-1]
+            self.arrays = directed_arrays(model)
             self.full = np.array([(1 << int(k)) - 1 for k in model.num_states], dtype=np.uint64)
 
     def sample(self, number: int) -> tuple[IntArray, int]:

@@ -12,7 +12,7 @@ import numpy as np
 from numba import uint64
 
 from fastmix._jit import njit
-from fastmix.chains.gibbs_kernels import _inner, _next, largest
+from fastmix.chains.kernels import _inner, _next, largest
 
 __all__ = ["bound_binary", "bound_general"]
 

@@ -1,36 +1,32 @@
-"""What both variational methods do before they start: arguments checked, impossible states removed."""
+"""What both variational methods start from: models without impossible states, and binary ones written in spins."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import ModelError
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.reduce import Reduction, reduce_model
 
-__all__ = [
-    "check_fraction",
-    "find_allowed",
-    "plain_evidence",
-    "reduce_to_supported",
-]
+__all__ = ["IsingForm", "check_fraction", "find_allowed", "ising_form", "reduce_to_supported"]
 
-BoolArray = NDArray[np.bool_]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-# Choices of a search, beyond ten a variable: a second or so.
-_SEARCH_CHOICES = 100_000
+_SEARCH_CHOICES = 100_000  # of a search, beyond ten per variable: a second or so
+_CHOICES_PER_SECOND = 5e5
 
 
-def reduce_to_supported(model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
+def reduce_to_supported(model: MarkovRandomField, evidence: Evidence | None, clock: Clock = NO_LIMIT) -> Reduction:
     """The model given evidence, without single-state variables and without states that have no partner.
 
-    A state goes when some neighbour has no state left that the edge between them allows beside it, and so on until
+    A state goes when some neighbor has no state left that the edge between them allows beside it, and so on until
     nothing more goes (arc consistency). Such states have probability zero, and belief propagation would find the same
     ones by itself, through messages of minus infinity: without them every message stays finite.
 
@@ -38,7 +34,7 @@ def reduce_to_supported(model: MarkovRandomField, evidence: Evidence | None) -> 
     ------
     ModelError
         If the evidence is not valid, or no configuration has positive probability: a variable has no state left, or a
-        search shows it (an odd cycle in two colours has partners for every state). Deciding that is NP-complete: where
+        search shows it (an odd cycle in two colors has partners for every state). Deciding that is NP-complete: where
         the search gives up, the model passes.
 
     Notes
@@ -59,7 +55,14 @@ def reduce_to_supported(model: MarkovRandomField, evidence: Evidence | None) -> 
     small = reduction.model
     if not small.log_pairwise.size or small.log_pairwise.min() > -np.inf:
         return reduction
-    allowed = _supported_states(small, given=bool(evidence), variables=reduction.variables)
+    from fastmix.methods.support_kernels import close_supports
+
+    allowed = small.log_unary > -np.inf
+    dead = close_supports(*_constraints(small), allowed)
+    if dead >= 0:
+        raise ModelError(
+            f"{_impossible(bool(evidence))}: forbidden pairs leave variable {reduction.variables[dead]} no state"
+        )
     if not allowed.all():
         # Forbidden in the original as well, so that one reduction leads all the way back.
         unary = model.log_unary.copy()
@@ -67,63 +70,43 @@ def reduce_to_supported(model: MarkovRandomField, evidence: Evidence | None) -> 
         reduction = reduce_model(model.replace(log_unary=unary), evidence, fold_single=True)
         small = reduction.model
     if small.has_forbidden:
-        find_allowed(small, small.log_unary, given=bool(evidence))
+        find_allowed(small, small.log_unary, bool(evidence), clock)
     return reduction
 
 
-def _supported_states(model: MarkovRandomField, *, given: bool, variables: IntArray) -> BoolArray:
-    from fastmix.methods.support_kernels import close_supports
-
-    allowed = model.log_unary > -np.inf
-    dead = close_supports(*_constraints(model, allowed))
-    if dead >= 0:
-        raise ModelError(f"{_impossible(given)}: forbidden pairs leave variable {variables[dead]} no state")
-    return allowed
-
-
-def find_allowed(model: MarkovRandomField, scores: FloatArray, *, given: bool) -> IntArray | None:
+def find_allowed(
+    model: MarkovRandomField, scores: FloatArray, given: bool = False, clock: Clock = NO_LIMIT
+) -> IntArray | None:
     """A configuration without forbidden pairs that prefers states of high score, or None when the search gives up.
 
-    Parameters
-    ----------
-    model : MarkovRandomField
-        Without forbidden states.
-    scores : float array, aligned with ``model.log_unary``
-    given : bool
-        Whether the model is one given evidence, for the message.
-
-    Raises
-    ------
-    ModelError
-        If the search has shown that there is none.
-
-    Notes
-    -----
-    Backtracking, of at most 100,000 choices and ten a variable: the question is NP-complete.
+    The model must have no forbidden states; the scores are aligned with ``log_unary``. Backtracking, of at most 100,000
+    choices and ten per variable: the question is NP-complete. A :class:`ModelError` if the search has shown that there
+    is none; ``given`` says whether the model is one given evidence, for the message.
 
     Examples
     --------
     >>> different = np.where(np.eye(2, dtype=bool), -np.inf, 0.0)
     >>> model = MarkovRandomField.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2)], [different] * 2)
-    >>> find_allowed(model, np.array([0.2, 0.8, 0.5, 0.5, 0.5, 0.5]), given=False).tolist()
+    >>> find_allowed(model, np.array([0.2, 0.8, 0.5, 0.5, 0.5, 0.5])).tolist()
     [1, 0, 1]
     """
     from fastmix.methods.support_kernels import find_configuration
 
     states = np.zeros(model.num_variables, dtype=np.int64)
-    found = find_configuration(*_constraints(model, scores, _SEARCH_CHOICES + 10 * model.num_variables, states))
+    choices = min(_SEARCH_CHOICES + 10 * model.num_variables, 1 + _CHOICES_PER_SECOND * clock.left())
+    found = find_configuration(*_constraints(model), scores, int(choices), states)
     if found == 0:
         raise ModelError(f"{_impossible(given)}: every configuration has a forbidden pair")
     return states if found > 0 else None
 
 
-def _constraints(model: MarkovRandomField, *others: Any) -> tuple[Any, ...]:
-    """The arrays that the kernels take first, and the others."""
-    graph = model.adjacency
+def _constraints(model: MarkovRandomField) -> tuple[Any, ...]:
+    """The arrays that the kernels take first."""
+    graph, directed = model.adjacency, model.structure.directed
     hard = np.minimum.reduceat(model.log_pairwise, model.pairwise_offsets[:-1]) == -np.inf
     return (
-        model.num_states, model.unary_offsets, graph.indptr, graph.neighbors, graph.edge_ids, hard,
-        model.pairwise_offsets, model.log_pairwise, *others,
+        model.num_states, model.unary_offsets, graph.indptr, graph.neighbors, hard[graph.edge_ids], directed.starts,
+        directed.own_steps, directed.other_steps, model.log_pairwise,
     )  # fmt: skip
 
 
@@ -144,6 +127,41 @@ def check_fraction(name: str, value: Any) -> float:
     return number
 
 
-def plain_evidence(evidence: Evidence | None) -> dict[str, int | str] | None:
-    """Evidence as it is noted in the provenance."""
-    return None if evidence is None else {str(k): v for k, v in evidence.items()}
+@dataclass(frozen=True, eq=False)
+class IsingForm:
+    """``log_weight(x) = constant + sum_i field_i s_i + sum_ij coupling_ij s_i s_j`` with s = 2 x - 1.
+
+    ``field`` is (n,), ``coupling`` (m,), aligned with ``model.edges``.
+    """
+
+    field: FloatArray
+    coupling: FloatArray
+    constant: float
+
+
+def ising_form(model: MarkovRandomField) -> IsingForm | None:
+    """A model in spins, or None where it has none: other state counts, or a forbidden entry.
+
+    Every table of two by two finite numbers is ``c + f s_i + g s_j + J s_i s_j``; f and g join the fields. The
+    distribution is the same, and so are the fixed points of belief propagation and mean field.
+
+    Examples
+    --------
+    >>> model = MarkovRandomField.from_tables([[0.0, 1.0], [0.0, 0.0]], [(0, 1)], [[[2.0, 0.0], [0.0, 0.0]]])
+    >>> form = ising_form(model)
+    >>> form.field.tolist(), form.coupling.tolist(), form.constant
+    ([0.0, -0.5], [0.5], 1.0)
+    """
+    if not (model.num_states == 2).all() or model.has_forbidden:
+        return None
+    unary = model.log_unary.reshape(-1, 2)
+    t00, t01, t10, t11 = np.ascontiguousarray(0.25 * model.log_pairwise.reshape(-1, 4).T)
+    n = model.num_variables
+    field = 0.5 * (unary[:, 1] - unary[:, 0])
+    if model.num_edges:
+        i, j = model.edges.T
+        field += np.bincount(i, (t10 - t00) + (t11 - t01), minlength=n)
+        field += np.bincount(j, (t01 - t00) + (t11 - t10), minlength=n)
+    coupling = (t00 - t01) + (t11 - t10)
+    constant = model.log_constant + float(0.5 * unary.sum() + (t00 + t01 + t10 + t11).sum())
+    return IsingForm(field, coupling, constant)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix._checks import choose_seed
-from fastmix._clock import Clock
-from fastmix.methods.checkpoint import Checkpoint
-from fastmix.methods.sampler import SampleResult, default_chains, sample
-from fastmix.model import Evidence, MarkovRandomField, check_model
-from fastmix.model.reduce import Reduction, reduce_model
-from fastmix.projection import Divergence, ProjectionResult, ReversedKL, project
-from fastmix.results import jsonable
+from fastmix._checks import check_positive
+from fastmix.errors import Interrupted, NotConvergedError
+from fastmix.methods.base import Context, Method, option
+from fastmix.methods.sampler import Gibbs, SampleResult, default_chains, run_chains
+from fastmix.model import MarkovRandomField
+from fastmix.model.reduce import Reduction
+from fastmix.results import InferenceResult, jsonable
 from fastmix.theory.certificates import Certificate, certify
 from fastmix.theory.norms import Norm
 
-__all__ = ["ProjectedResult", "infer_projected"]
+if TYPE_CHECKING:
+    from fastmix.projection import Divergence, ProjectionResult
+
+__all__ = ["Projected", "ProjectedResult"]
 
 FloatArray = NDArray[np.float64]
 
@@ -32,7 +33,7 @@ _FEW_WEIGHTS = 0.1  # share of the weights, below which draws of the projected m
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ProjectedResult(SampleResult):
+class ProjectedResult(InferenceResult):
     """Marginals of the projected model as an answer for the original one.
 
     The verdict on mixing, ``ess`` and ``r_hat`` are about the chains of the projected model; how far its marginals are
@@ -43,8 +44,6 @@ class ProjectedResult(SampleResult):
     std_error : float array, aligned with ``model.log_unary``, or None
         None: the error for the model asked about is not known. Where that model met the bound and was not changed,
         ``projected_std_error``.
-    projected_std_error : float array, aligned with ``model.log_unary``
-        Monte Carlo standard error of every probability of the projected model.
     projection : ProjectionResult
         Of what evidence and forbidden states leave of the model.
     sampled : SampleResult
@@ -59,125 +58,180 @@ class ProjectedResult(SampleResult):
         p that q never visits, and reversed KL prefers one valley of p to several.
     """
 
-    std_error: FloatArray | None = None  # type: ignore[assignment]  # unlike that of a run on the model itself
-    projected_std_error: FloatArray = field(default_factory=lambda: np.zeros(0))
     projection: ProjectionResult | None = None
     sampled: SampleResult | None = None
     certificate: Certificate | None = None
 
+    def _run(self) -> SampleResult:
+        assert self.sampled is not None
+        return self.sampled
+
+    @property
+    def projected_std_error(self) -> FloatArray:
+        """Monte Carlo standard error of every probability of the projected model."""
+        return self._run().std_error
+
+    @property
+    def std_error(self) -> FloatArray | None:
+        """That of the model asked about, known only if the projection left it as it was."""
+        projection = self.projection
+        unchanged = projection is not None and projection.norm_before <= projection.norm_bound
+        return self.projected_std_error if unchanged else None
+
+    @property
+    def ess(self) -> FloatArray:
+        """Effective sample size of every variable (n,)."""
+        return self._run().ess
+
+    @property
+    def r_hat(self) -> FloatArray:
+        """Rank-normalised split R-hat of every variable (n,)."""
+        return self._run().r_hat
+
+    @property
+    def states(self) -> NDArray[np.int64]:
+        """Where the chains ended (num_chains, n)."""
+        return self._run().states
+
+    @property
+    def draws(self) -> NDArray[Any] | None:
+        """Configurations that were kept (num_chains, num_draws, n)."""
+        return self._run().draws
+
+    def _expansion(self, reduction: Reduction) -> dict[str, Any]:
+        run = self._run()
+        own = replace(reduction, original=_with_changes(reduction, run.model), model=run.model)
+        values = {"model": reduction.original, "sampled": run.expanded(own)}
+        values |= {name: getattr(values["sampled"], name) for name in ("node_marginals", "edge_marginals")}
+        return values
+
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data, with the facts of the projection; an error that is not known is None."""
         facts = {} if self.projection is None else self.projection.to_dict()
-        own = self._by_variable(self.projected_std_error)
-        return {**super().to_dict(), "projected_std_error": own, "projection": jsonable(facts)}
+        return {
+            **self._run().to_dict(),
+            **super().to_dict(),
+            "std_error": self._by_variable(self.std_error),
+            "projected_std_error": self._by_variable(self.projected_std_error),
+            "projection": jsonable(facts),
+        }
 
 
-def infer_projected(
-    model: MarkovRandomField,
-    *,
-    divergence: Divergence | None = None,
-    norm: Norm = "inf",
-    norm_bound: float = _NORM_BOUND,
-    num_chains: int | None = None,
-    num_sweeps: int | None = None,
-    burn_in: int | None = None,
-    evidence: Evidence | None = None,
-    edge_marginals: bool = False,
-    seed: int | None = None,
-    num_threads: int | None = None,
-    time_limit: float | None = None,
-    checkpoint: str | None = None,
-    progress: Callable[[int, int, float], None] | None = None,
-) -> ProjectedResult:
-    """Marginals of the closest model that mixes fast (Liu and Domke, 2014).
+@dataclass(frozen=True)
+class Projected(Method):
+    """Marginals of the closest model that mixes fast (Liu and Domke, 2014): project, then sample.
 
     Parameters
     ----------
-    model : MarkovRandomField
-        Without forbidden pairs; states forbidden by a unary are fine.
-    divergence : Divergence, optional
+    divergence : Divergence, or its name ``euclidean``, ``kl``, ``piecewise-kl`` or ``reversed-kl``
         What "closest" means; :class:`fastmix.ReversedKL` by default, the most accurate by measurement.
     norm : {"inf", "spectral", "1", "frobenius"}
     norm_bound : float
         2.5 by default, as in the paper. Below 1 the projected model provably mixes.
-    num_chains, num_sweeps, burn_in, edge_marginals, seed, num_threads, checkpoint, progress
-        As for :func:`fastmix.sample`.
-    time_limit : float, optional
-        Seconds for both parts, without those of compiling; at most half of them go to the projection.
-
-    Returns
-    -------
-    ProjectedResult
-
-    Raises
-    ------
-    UnfitMethodError
-        If a table forbids a pair of states: no such model can be projected.
+    num_chains, num_sweeps, burn_in, checkpoint
+        As for :func:`fastmix.sample`. At most half of a time limit goes to the projection.
 
     Examples
     --------
+    >>> from fastmix import infer
     >>> from fastmix.instances import ising_grid
     >>> model = ising_grid(4, 4, coupling_max=2.0, seed=0)
-    >>> result = infer_projected(model, num_chains=16, num_sweeps=2000, seed=1)
+    >>> result = infer(model, method="projected", num_chains=16, num_sweeps=2000, seed=1)
     >>> result.method, result.projection.norm_after <= 2.5
     ('projected', True)
     """
-    clock = Clock(time_limit)
-    check_model(model)
-    chosen = ReversedKL() if divergence is None else divergence
-    if seed is None and checkpoint is not None:
-        seed = Checkpoint(checkpoint, 0.0).seed
-    seed = choose_seed(seed)
-    reduction = reduce_model(model, evidence)
-    projection = project(
-        reduction.model,
-        norm_bound=norm_bound,
-        norm=norm,
-        divergence=chosen,
-        seed=seed,
-        time_limit=clock.rest(0.5),
+
+    name: ClassVar[str] = "projected"
+
+    divergence: Any = option(
+        "reversed-kl",
+        help="euclidean, kl, piecewise-kl or reversed-kl (default).",
+        parse=lambda name: _divergence(name),
     )
-    projected = _with_changes(reduction, projection.model)
-    cheapest: Norm | None = "inf" if model.num_variables > _MANY_VARIABLES else None
-    order = projection.model.structure.visit_order[0]
-    certificate = certify(projection.model, accuracy=0.01, criterion="dobrushin", order=order, norm=cheapest)
-    run = sample(
-        projected,
-        num_chains=num_chains,
-        num_sweeps=num_sweeps,
-        burn_in=burn_in,
-        evidence=evidence,
-        edge_marginals=edge_marginals,
-        seed=seed,
-        num_threads=num_threads,
-        time_limit=clock.rest(),
-        checkpoint=checkpoint,
-        num_draws=_draws_to_weigh(reduction.model, num_chains, num_sweeps),
-        progress=progress,
-    )
-    weights = _weigh(model, projected, run)
-    run = replace(run, draws=None)
-    unchanged = projection.norm_before <= projection.norm_bound
-    values = {f.name: getattr(run, f.name) for f in fields(run)}
-    values |= {"model": model, "method": "projected", "projected_std_error": run.std_error}
-    values["std_error"] = run.std_error if unchanged else None
-    values["stats"] = {
-        **run.stats,
-        **clock.stats(),
-        "stopped_by": projection.stats["stopped_by"] if run.stats["stopped_by"] == "done" else run.stats["stopped_by"],
-        "projection_seconds": projection.stats["seconds"],
-        "norm_before": projection.norm_before,
-        "norm_after": projection.norm_after,
-        "divergence": repr(chosen),
-        "certified": certificate.certified,
-        **weights,
-        "guarantee": _guarantee(projection, certificate, weights),
-    }
-    options = {**run.provenance["options"], "norm": norm, "norm_bound": norm_bound, "divergence": repr(chosen)}
-    values["provenance"] = {**run.provenance, "options": options, "model_hash": model.content_hash}
-    if (place := projection.provenance["device"]) != run.provenance["device"]:
-        values["provenance"]["device"] = f"{place} (projection), {run.provenance['device']} (sampling)"
-    return ProjectedResult(**values, projection=projection, sampled=run, certificate=certificate)
+    norm: Norm = option("inf", help="Norm of the projection: inf, spectral, 1 or frobenius.")
+    norm_bound: float = option(_NORM_BOUND, help="Largest norm of the projected model; 2.5.")
+    num_chains: int | None = option(help="Independent chains; 64 by default, fewer for very large models.")
+    num_sweeps: int | None = option(help="Sweeps averaged in every chain; 10,000 by default.")
+    burn_in: int | None = option(help="Sweeps before; a tenth of --num-sweeps by default.")
+    checkpoint: str | None = option(help="File to save the run in, and to go on from if it exists.")
+
+    def __post_init__(self) -> None:
+        check_positive("norm_bound", self.norm_bound)
+        object.__setattr__(self, "divergence", _divergence(self.divergence))
+        self._gibbs(0)
+
+    def _gibbs(self, num_draws: int) -> Gibbs:
+        return Gibbs(self.num_chains, self.num_sweeps, self.burn_in, num_draws, checkpoint=self.checkpoint)
+
+    def check(self, model: MarkovRandomField) -> None:
+        """No edge may forbid a pair of states: no such table can be projected."""
+        from fastmix.projection.edges import check_finite
+
+        check_finite(model)
+
+    def budget(self) -> float | None:
+        """As for sampling."""
+        return self._gibbs(0).budget()
+
+    def saved_seed(self) -> int | None:
+        """That of the checkpoint."""
+        return self._gibbs(0).saved_seed()
+
+    def run(self, model: MarkovRandomField, context: Context) -> ProjectedResult:
+        """Marginals of the projected model."""
+        from fastmix.projection import project
+
+        clock, divergence = context.clock, _divergence(self.divergence)
+        try:
+            projection = project(
+                model, norm_bound=self.norm_bound, norm=self.norm, divergence=divergence, seed=context.seed,
+                time_limit=clock.rest(0.5),
+            )  # fmt: skip
+        except NotConvergedError as error:
+            if getattr(error.result, "stats", {}).get("stopped_by") == "interrupt":
+                raise Interrupted(str(error)) from None
+            raise
+        cheapest: Norm | None = "inf" if model.num_variables > _MANY_VARIABLES else None
+        order = projection.model.structure.visit_order[0]
+        certificate = certify(projection.model, accuracy=0.01, criterion="dobrushin", order=order, norm=cheapest)
+        gibbs = self._gibbs(_draws_to_weigh(model, self.num_chains, self.num_sweeps))
+        run = run_chains(gibbs, projection.model, replace(context, clock=clock.part(1.0)))
+        weights = _weigh(model, projection.model, run)
+        ended = run.stats["stopped_by"]
+        stats = {
+            **run.stats,
+            "stopped_by": projection.stats["stopped_by"] if ended == "done" else ended,
+            "projection_seconds": projection.stats["seconds"],
+            "norm_before": projection.norm_before,
+            "norm_after": projection.norm_after,
+            "divergence": repr(divergence),
+            "certified": certificate.certified,
+            **weights,
+            "guarantee": _guarantee(projection, certificate, weights),
+        }
+        origin = dict(run.provenance)
+        if (place := projection.provenance["device"]) != origin["device"]:
+            origin["device"] = f"{place} (projection), {origin['device']} (sampling)"
+        return ProjectedResult(
+            model=model,
+            method=self.name,
+            status=run.status,
+            node_marginals=run.node_marginals,
+            edge_marginals=run.edge_marginals,
+            log_z=None,
+            stats=stats,
+            provenance=origin,
+            projection=projection,
+            sampled=replace(run, draws=None),
+            certificate=certificate,
+        )
+
+
+def _divergence(divergence: str | Divergence) -> Divergence:
+    """A divergence, or the one with this name."""
+    from fastmix.projection import divergence_by_name
+
+    return divergence_by_name(divergence) if isinstance(divergence, str) else divergence
 
 
 def _with_changes(reduction: Reduction, projected: MarkovRandomField) -> MarkovRandomField:

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastmix._checks import (
-    check_accuracy,
-    check_count,
-    check_positive,
-    check_threads,
-    choose_seed,
-)
-from fastmix._clock import NO_LIMIT, Clock
+from fastmix._checks import check_accuracy, check_count, check_positive
+from fastmix._clock import NO_LIMIT, Clock, Report
 from fastmix._memory import check_memory
-from fastmix.chains.engine import Engine
-from fastmix.chains.gibbs import Gibbs, check_conditionals, logit_arrays
-from fastmix.errors import FormatError, NotConvergedError, ResourceError, UnfitMethodError
+from fastmix.chains.base import Chains, make_chains
+from fastmix.chains.conditionals import check_conditionals
+from fastmix.chains.cpu import CpuChains
+from fastmix.errors import FastmixError, FormatError, Interrupted, NotConvergedError, UnfitMethodError
+from fastmix.methods.base import DEFAULT_SECONDS, Context, Method, find_method, make_method, option, run_method
 from fastmix.methods.checkpoint import Checkpoint
 from fastmix.methods.diagnostics import (
     BatchStatistics,
@@ -33,19 +29,23 @@ from fastmix.methods.diagnostics import (
     to_arviz,
 )
 from fastmix.methods.starts import dispersed_states, find_modes, remembered_sweeps
-from fastmix.model import Evidence, MarkovRandomField, check_model
+from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction, reduce_model
-from fastmix.results import InferenceResult, Status, jsonable, provenance
+from fastmix.results import InferenceResult, Status, jsonable
 from fastmix.theory.certificates import bias_after, certify
 from fastmix.theory.comparison import comparison_bounds, original_intervals
 from fastmix.theory.dependency import Dependency
 from fastmix.theory.intervals import Intervals, rigorous_intervals
 
-__all__ = ["SampleResult", "default_chains", "sample"]
+__all__ = ["SAMPLERS", "Gibbs", "SampleResult", "SwendsenWang", "default_chains", "run_chains", "sample"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+SAMPLERS = ("gibbs", "swendsen-wang", "perfect")
+
+_NUM_SWEEPS = 10_000
+_BURN_SHARE, _MARGIN = 0.1, 1.05  # of a time limit to burn in; more sweeps than fit the rest, which then ends them
 _BATCHES = 64
 _BATCH_UPDATES = 2e8
 _LEAST_BATCH, _LEAST_OF_MANY = 4, 25  # sweeps, of few chains and of many: taking sums costs more than some sweeps
@@ -76,8 +76,8 @@ class SampleResult(InferenceResult):
     states : int array (num_chains, n)
         Where the chains ended: give the result as ``start`` to go on from there.
     draws : int array (num_chains, num_draws, n) or None
-    trace : list of (sweeps, flat node marginals)
-        Running marginals at the sweeps asked for.
+    history : list of (sweeps, flat node marginals)
+        Running marginals at the sweeps asked for (``history_at``).
     """
 
     std_error: FloatArray = field(default_factory=lambda: np.zeros(0))
@@ -85,7 +85,7 @@ class SampleResult(InferenceResult):
     r_hat: FloatArray = field(default_factory=lambda: np.zeros(0))
     states: IntArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     draws: NDArray[np.integer[Any]] | None = None
-    trace: list[tuple[int, FloatArray]] = field(default_factory=list)
+    history: list[tuple[int, FloatArray]] = field(default_factory=list)
     chain_variances: FloatArray | None = field(default=None, repr=False)
     reduction: Reduction | None = field(default=None, repr=False)
 
@@ -116,25 +116,26 @@ class SampleResult(InferenceResult):
         UnfitMethodError
             For cluster moves, whose mixing no certificate bounds.
         """
-        if self.method != "gibbs" or self.reduction is None:
+        if self.method != "gibbs":
             raise UnfitMethodError(f"intervals need the certificate of Gibbs sampling, and this is {self.method}")
-        small = self.reduction.model
+        reduction = self.reduction or reduce_model(self.model)  # None where there was nothing to reduce
+        small = reduction.model
         schedule = self.provenance["options"]["schedule"]
         order = _order(small, schedule)
         bias = bias_after(small, int(self.stats["burn_in"]) + 1, schedule=schedule, order=order, dependency=dependency)
-        kept = self.reduction.unary_positions
+        kept = reduction.unary_positions
         inner = rigorous_intervals(
             small, self.node_marginals[kept], num_chains=int(self.stats["num_chains"]), bias=bias,
             variances=self.chain_variances, confidence=confidence, simultaneous=simultaneous,
         )  # fmt: skip
-        lower = self.reduction.expand_node_marginals(np.maximum(inner.lower - _ROUNDING, 0.0))
-        upper = self.reduction.expand_node_marginals(np.minimum(inner.upper + _ROUNDING, 1.0))
+        lower = reduction.expand_node_marginals(np.maximum(inner.lower - _ROUNDING, 0.0))
+        upper = reduction.expand_node_marginals(np.minimum(inner.upper + _ROUNDING, 1.0))
         vacuous = np.zeros(len(lower), dtype=bool)
         vacuous[kept] = inner.vacuous
         result = Intervals(lower, upper, vacuous, inner.confidence, inner.simultaneous)
         if original is None:
             return result
-        if (self.reduction.fixed >= 0).any():
+        if (reduction.fixed >= 0).any():
             raise UnfitMethodError("original needs a run without evidence: condition both models first")
         return original_intervals(original, result, comparison_bounds(self.model, original))
 
@@ -143,6 +144,11 @@ class SampleResult(InferenceResult):
         if self.draws is None:
             raise ValueError("to_arviz needs draws: run sample() with num_draws")
         return to_arviz(self.draws, self.model)
+
+    def _expansion(self, reduction: Reduction) -> dict[str, Any]:
+        values = super()._expansion(reduction)
+        history = [(t, reduction.expand_node_marginals(m)) for t, m in self.history]
+        return {**values, "history": history, "reduction": reduction}
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data; adds ``std_error``, ``r_hat_max``, ``ess_min`` and ``updates_per_second``."""
@@ -154,65 +160,163 @@ class SampleResult(InferenceResult):
             "updates_per_second": self.stats.get("updates_per_second"),
         }
 
-    def _by_variable(self, values: FloatArray | None) -> list[Any] | None:
-        """Numbers of every state as plain data, a list for every variable; None for None."""
-        if values is None or not self.model.num_variables:
-            return None if values is None else []
-        return [jsonable(vector) for vector in np.split(values, self.model.unary_offsets[1:-1])]
+
+@dataclass(frozen=True)
+class _Sampler(Method):
+    """What Gibbs and Swendsen-Wang sampling have in common; see :func:`sample` for the options."""
+
+    num_chains: int | None = option(help="Independent chains; 64 by default, fewer for very large models.")
+    num_sweeps: int | None = option(help="Sweeps averaged in every chain; 10,000 by default.")
+    burn_in: int | None = option(help="Sweeps before; a tenth of --num-sweeps by default.")
+    num_draws: int = option(0, help="Draws kept of every chain.")
+    history_at: tuple[int, ...] = option((), cli=False)
+    start: Any = option("dispersed", help="Where chains start: dispersed or random.")
+    checkpoint: str | None = option(help="File to save the run in, and to go on from if it exists.")
+    checkpoint_seconds: float = option(30.0, help="Seconds between two writes of the checkpoint.")
+    estimator: Literal["rao-blackwell", "counts"] = option(
+        "rao-blackwell", help="What is averaged: rao-blackwell (conditional probabilities) or counts (states)."
+    )
+
+    def __post_init__(self) -> None:
+        for name, least in (("num_chains", 1), ("num_sweeps", 1), ("burn_in", 0), ("num_draws", 0)):
+            if (value := getattr(self, name)) is not None:
+                check_count(name, value, least=least)
+        object.__setattr__(self, "history_at", tuple(sorted(set(self.history_at))))
+        check_positive("checkpoint_seconds", self.checkpoint_seconds, "number of seconds", or_zero=True)
+        if self.estimator not in ("rao-blackwell", "counts"):
+            raise ValueError(f"estimator must be rao-blackwell or counts, got {self.estimator!r}")
+        if isinstance(self.start, str) and self.start not in ("dispersed", "random"):
+            raise ValueError(f"start must be dispersed, random, configurations or a SampleResult, got {self.start!r}")
+
+    def budget(self) -> float | None:
+        """A minute, unless the amount of work is known or the run can go on later."""
+        return DEFAULT_SECONDS if self.num_sweeps is None and self.checkpoint is None else None
+
+    def saved_seed(self) -> int | None:
+        """That of the checkpoint."""
+        return None if self.checkpoint is None else Checkpoint(self.checkpoint, 0.0).seed
+
+    def run(self, model: MarkovRandomField, context: Context) -> SampleResult:
+        """Marginals of chains."""
+        return run_chains(self, model, context)
+
+
+@dataclass(frozen=True)
+class Gibbs(_Sampler):
+    """Gibbs sampling: updates of single variables, for any model; the options are those of :func:`fastmix.sample`."""
+
+    name: ClassVar[str] = "gibbs"
+    guarantee: ClassVar[str] = "exact in the limit of many sweeps; the standard errors are estimates"
+    on_gpu: ClassVar[bool] = True
+
+    accuracy: float | None = option(
+        help="Instead of sweeps: error to reach with 95 % confidence, for certified models."
+    )
+    schedule: Literal["systematic", "random"] = option("systematic", help="Order of updates: systematic or random.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.schedule not in ("systematic", "random"):
+            raise ValueError(f"schedule must be systematic or random, got {self.schedule!r}")
+        if self.accuracy is not None:
+            check_accuracy(self.accuracy)
+            if not self.num_chains is self.num_sweeps is self.burn_in is None:
+                raise ValueError("accuracy must come without num_chains, num_sweeps and burn_in, which it sets")
+
+    def budget(self) -> float | None:
+        """None also where an accuracy says how long to run."""
+        return super().budget() if self.accuracy is None else None
+
+    def run(self, model: MarkovRandomField, context: Context) -> SampleResult:
+        """Marginals of chains, with what the certificate promises about them."""
+        result = run_chains(self, model, context)
+        wanted = context.certify and result.status == Status.OK
+        promise = _promise(model, int(result.stats["burn_in"])) if wanted else None
+        return result if promise is None else replace(result, stats={**result.stats, "guarantee": promise})
+
+    def check(self, model: MarkovRandomField) -> None:
+        """Every conditional distribution must be defined."""
+        check_conditionals(model)
+
+
+@dataclass(frozen=True)
+class SwendsenWang(_Sampler):
+    """Swendsen-Wang sampling: updates of clusters, for attractive Ising and Potts models.
+
+    The options are those of :func:`fastmix.sample`.
+    """
+
+    name: ClassVar[str] = "swendsen-wang"
+    guarantee: ClassVar[str] = "exact in the limit of many sweeps; the standard errors are estimates"
+
+    def check(self, model: MarkovRandomField) -> None:
+        """The model must be attractive; the message names an edge that is in the way."""
+        from fastmix.methods.swendsen_wang import check_swendsen_wang
+
+        check_swendsen_wang(model)
+
+    def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
+        """With forbidden states: clusters need equal state counts at both ends of an edge. They are never drawn."""
+        return reduce_model(model, evidence, drop_forbidden=False)
 
 
 def sample(
     model: MarkovRandomField,
     *,
-    method: Literal["gibbs", "swendsen-wang"] = "gibbs",
+    method: str = "gibbs",
     num_chains: int | None = None,
     num_sweeps: int | None = None,
     burn_in: int | None = None,
     accuracy: float | None = None,
-    schedule: Literal["systematic", "random"] = "systematic",
-    estimator: Literal["rao-blackwell", "counts"] = "rao-blackwell",
+    schedule: Literal["systematic", "random"] | None = None,
+    estimator: Literal["rao-blackwell", "counts"] | None = None,
     evidence: Evidence | None = None,
     edge_marginals: bool = False,
-    num_draws: int = 0,
-    trace_at: Sequence[int] = (),
-    start: Literal["dispersed", "random"] | ArrayLike | SampleResult = "dispersed",
+    num_draws: int | None = None,
+    history_at: Sequence[int] | None = None,
+    start: Literal["dispersed", "random"] | ArrayLike | SampleResult | None = None,
     backend: Literal["cpu", "cuda", "auto"] = "cpu",
     seed: int | None = None,
     num_threads: int | None = None,
     time_limit: float | None = None,
     checkpoint: str | None = None,
-    checkpoint_seconds: float = 30.0,
-    progress: Callable[[int, int, float], None] | None = None,
-) -> SampleResult:
+    checkpoint_seconds: float | None = None,
+    max_sweeps: int | None = None,
+    progress: Report = "auto",
+) -> Any:
     """Marginals by Markov chain Monte Carlo, with standard errors and a verdict on mixing.
 
     Parameters
     ----------
     model : MarkovRandomField
         Any state counts. Forbidden pairs are fine as long as every conditional distribution is defined.
-    method : {"gibbs", "swendsen-wang"}
-        Updates of single variables, or of clusters (attractive Ising and Potts models only).
+    method : {"gibbs", "swendsen-wang", "perfect"}
+        Updates of single variables, or of clusters (attractive Ising and Potts models only), or exact draws by coupling
+        from the past, which take ``num_draws`` and ``max_sweeps`` (see :func:`fastmix.perfect_sample`). Options of
+        another method are refused.
     num_chains : int
         Independent chains; by default 64, in models of more than 262,144 variables fewer, 8 at least.
     num_sweeps : int
-        Sweeps of every chain that are averaged, after the burn-in; 10,000 by default.
+        Sweeps of every chain that are averaged, after the burn-in; by default as many as a ``time_limit`` leaves room
+        for, without one 10,000.
     burn_in : int
-        Sweeps before; a tenth of ``num_sweeps`` by default.
+        Sweeps before; a tenth of ``num_sweeps``, or of the time, by default.
     accuracy : float, optional
-        Instead of sweeps: every probability to be within this, with 95 % confidence for each. The certificate of the
+        Instead of sweeps: every probability to be within this, with 95 % confidence for each (half the width of an
+        interval, unlike the total variation distance of :func:`fastmix.certify`). The certificate of the
         model sets the burn-in and Hoeffding's bound the number of chains; refused for models without a certificate.
     schedule : {"systematic", "random"}
     estimator : {"rao-blackwell", "counts"}
-        Average the conditional probabilities of the updates, or the states themselves.
+        Average the conditional probabilities of the updates, or the states themselves (of Swendsen-Wang only for edge
+        marginals: nodes always have the probabilities that clusters draw from).
     evidence : mapping, optional
     edge_marginals : bool
         Average over about 1,000 configurations of every chain: the conditional probabilities of either end of an edge
-        beside the state of the other, or on a GPU, and with the estimator ``counts``, the pairs of states themselves,
-        whose errors are larger; ``stats["edge_marginals"]`` says which, ``conditional averages`` or
-        ``counts of pairs``.
+        beside the state of the other, or with the estimator ``counts`` the pairs of states themselves, whose errors
+        are larger; ``stats["edge_marginals"]`` says which, ``conditional averages`` or ``counts of pairs``.
     num_draws : int
         Configurations of every chain to keep, evenly spaced.
-    trace_at : sequence of int
+    history_at : sequence of int
         Numbers of sweeps at which to note the running marginals.
     start : "dispersed", "random", int array (num_chains, n) or SampleResult
         ``dispersed`` starts half of the chains, 16 at most, from configurations of large weight, far from each other
@@ -229,19 +333,30 @@ def sample(
         All cores by default.
     time_limit : float, optional
         Seconds, without those of compiling, after which what has been collected is returned. Burning in takes half of
-        them at most (but not with a checkpoint, from which it can go on).
+        them at most (but not with a checkpoint, from which it can go on). Without it, and without ``num_sweeps``,
+        ``accuracy`` or ``checkpoint``, 60 seconds (``stats["time_limit"]``).
     checkpoint : str, optional
         A file to which the run is saved every ``checkpoint_seconds``, and from which it goes on if it exists, with its
         seed when none is given; the answer is the same, bit by bit, as that of an uninterrupted run. A finished run
         stays in the file, and the same call answers from it at once: remove it when what comes back is safe.
-    progress : callable, optional
-        Called with sweeps done, sweeps in all and updates per second.
+    progress : "auto", None or callable
+        See :func:`fastmix.infer`.
 
     Returns
     -------
     SampleResult
-        Status ``not_mixed`` when R-hat or the effective sample size says that the chains have not met, ``interrupted``
-        after Ctrl-C. ``stats["stopped_by"]`` is ``done``, ``accuracy``, ``time_limit`` or ``interrupt``.
+        Status ``not_mixed`` when R-hat or the effective sample size says that the chains have not met.
+        ``stats["stopped_by"]`` is ``done``, ``accuracy`` or ``time_limit``. :class:`fastmix.PerfectSamples` from the
+        method ``perfect``.
+
+    Raises
+    ------
+    UnfitMethodError
+        If the method cannot handle the model.
+    NotConvergedError
+        If the time was over before there was anything to report.
+    Interrupted
+        On Ctrl-C: a KeyboardInterrupt whose ``result`` is what was collected.
 
     Examples
     --------
@@ -250,68 +365,93 @@ def sample(
     >>> str(result.status), bool(result.std_error.max() < 0.01)
     ('ok', True)
     """
-    clock = Clock(time_limit)
-    check_model(model)
-    num_threads = check_threads(num_threads)
-    check_positive("checkpoint_seconds", checkpoint_seconds, "number of seconds", or_zero=True)
-    saved = None if checkpoint is None else Checkpoint(checkpoint, checkpoint_seconds)
-    seed = choose_seed(saved.seed if saved is not None and seed is None else seed)
-    # Cluster moves need equal state counts at both ends of an edge, so forbidden states stay; they are never drawn.
-    reduction = reduce_model(model, evidence, drop_forbidden=method != "swendsen-wang")
-    small = reduction.model
-    plan = _plan(small, method, num_chains, num_sweeps, burn_in, accuracy, schedule, start)
-    _check_chains(small, plan, accuracy, backend)
-    _check_draws(small, plan, num_draws)
+    options = {
+        "num_chains": num_chains, "num_sweeps": num_sweeps, "burn_in": burn_in, "accuracy": accuracy,
+        "schedule": schedule, "estimator": estimator, "num_draws": num_draws,
+        "history_at": None if history_at is None else tuple(history_at), "start": start, "checkpoint": checkpoint,
+        "checkpoint_seconds": checkpoint_seconds, "max_sweeps": max_sweeps,
+    }  # fmt: skip
+    find_method(method, among=SAMPLERS)
+    if accuracy is not None and method != "gibbs":
+        raise ValueError(f"accuracy must come with method='gibbs', which the certificate is for, got {method!r}")
+    return run_method(
+        make_method(method, options),
+        model,
+        evidence=evidence,
+        edge_marginals=edge_marginals,
+        seed=seed,
+        num_threads=num_threads,
+        backend=backend,
+        time_limit=time_limit,
+        progress=progress,
+        certify=False,
+    )
+
+
+def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> SampleResult:
+    """Marginals of a reduced model by chains of a method."""
+    clock, seed, backend = context.clock, context.seed, context.backend
+    gibbs = method if isinstance(method, Gibbs) else None
+    accuracy = None if gibbs is None else gibbs.accuracy
+    schedule: Literal["systematic", "random"] = "systematic" if gibbs is None else gibbs.schedule
+    start, num_draws, estimator = method.start, method.num_draws, method.estimator
+    saved = None if method.checkpoint is None else Checkpoint(method.checkpoint, method.checkpoint_seconds)
+    plan = _plan(model, method, accuracy, schedule)
+    _check_chains(model, plan, accuracy, backend)
+    _check_draws(model, plan, num_draws)
     states, key_seed = None, seed
     if not isinstance(start, str):
-        states = _start_states(reduction, start, plan.num_chains)
-    elif start not in ("dispersed", "random"):
-        raise ValueError(f"start must be dispersed, random, configurations or a SampleResult, got {start!r}")
+        assert context.reduction is not None
+        states = _start_states(context.reduction, start, plan.num_chains)
     if isinstance(start, SampleResult) and states is not None:
         # Going on with the same seed must not draw the same numbers again.
         key_seed = int.from_bytes(hashlib.sha256(f"{seed} ".encode() + states.tobytes()).digest()[:8], "little")
-    engine, place = _engine(small, method, plan.num_chains, key_seed, schedule, estimator, num_threads, backend)
-    modes, at_modes = np.zeros((0, small.num_variables), dtype=np.int64), np.zeros(0, dtype=np.int64)
+    engine, place = _engine(
+        model, method.name, plan.num_chains, key_seed, schedule, estimator, context.num_threads, backend
+    )
+    modes, at_modes = np.zeros((0, model.num_variables), dtype=np.int64), np.zeros(0, dtype=np.int64)
     if states is None:
         if start == "dispersed" and accuracy is None and plan.num_chains > 1:
             # What a checkpoint goes on from must not depend on the time.
-            modes = find_modes(small, seed=seed, clock=clock.part(0.1) if saved is None else NO_LIMIT)
+            modes = find_modes(model, seed=seed, clock=clock.part(0.1) if saved is None else NO_LIMIT)
         # Chains that are added up together start together, or those at a mode would be lost among the others.
         size, rng = engine.group_size, np.random.default_rng([seed, 5])
-        states, at_modes = dispersed_states(small, plan.num_chains // size, modes, rng)
+        states, at_modes = dispersed_states(model, plan.num_chains // size, modes, rng)
         states = np.repeat(states, size, axis=0)
     engine.set_states(states)
     average = estimator == "rao-blackwell"
-    run = _Run(engine, plan, num_draws, sorted(set(trace_at)), edge_marginals, average, watch=bool(at_modes.size))
+    watch, edges = bool(at_modes.size), bool(context.edge_marginals)
+    run = _Run(model, engine, plan, num_draws, method.history_at, edges, average, watch=watch)
+    if clock.asked is not None and method.num_sweeps is None and accuracy is None and saved is None:
+        run.fills_time, run.fills_burn_in = True, method.burn_in is None
     if saved is not None:
         begun = hashlib.sha256(states.tobytes()).hexdigest()
-        key = f"{small.content_hash} {method} {plan} {schedule} {estimator} {num_draws} {run.trace_at} {key_seed} "
-        key += f"{edge_marginals} {begun}" + ("" if engine.device == "cpu" else " cuda")
+        key = f"{model.content_hash} {method.name} {plan} {schedule} {estimator} {num_draws} {run.history_at} "
+        key += f"{key_seed} {bool(context.edge_marginals)} {begun}" + ("" if engine.device == "cpu" else " cuda")
         parts = saved.resume(key, seed)
         try:
             run.restore(parts)
         except (LookupError, TypeError, ValueError):  # its sum is right, but this is not what was saved
-            raise FormatError(f"{checkpoint}: the checkpoint is damaged; remove the file to begin anew") from None
+            raise FormatError(f"{saved.path}: the checkpoint is damaged; remove the file to begin anew") from None
     scouted: list[tuple[IntArray, FloatArray, int]] = []
     try:
         if 2 < plan.num_chains < _SCOUTED:
-            scouted = _scout(small, method, plan, modes[len(at_modes) :], seed, clock)
-        stopped_by = run.go(clock, progress, saved)
+            scouted = _scout(model, method.name, plan, modes[len(at_modes) :], seed, clock)
+        stopped_by = run.go(clock, saved)
     except KeyboardInterrupt:
         stopped_by = "interrupt"
     if run.statistics.num_batches == 0:
-        raise NotConvergedError(
-            f"sampling stopped ({stopped_by}) before the first batch was complete: nothing to report"
-        )
-    swings = log_odds_swings(small) if method == "gibbs" and average and schedule == "systematic" else None
-    summary = summarise(run.statistics, small, swings=swings)
+        text = f"sampling stopped ({stopped_by}) before the first batch was complete: nothing to report"
+        raise Interrupted(text) if stopped_by == "interrupt" else NotConvergedError(text)
+    swings = log_odds_swings(model) if gibbs is not None and average and schedule == "systematic" else None
+    summary = summarise(run.statistics, model, swings=swings)
     if run.burn_sums is not None and run.plan.burn_in:
         own = (modes[: len(at_modes)], run.burn_sums[:, at_modes] / run.plan.burn_in, run.plan.burn_in)
-        memory = max(remembered_sweeps(small, *burned, summary.mean) for burned in (own, *scouted))
-        summary = summarise(run.statistics, small, swings=swings, memory=memory)
+        memory = max(remembered_sweeps(model, *burned, summary.mean) for burned in (own, *scouted))
+        summary = summarise(run.statistics, model, swings=swings, memory=memory)
     status, note = Status.OK, "the certificate sets the burn-in and the number of chains"
     if accuracy is None:
-        certified = method == "gibbs" and plan.num_chains < 3 and _is_certified(small, run.plan, schedule)
+        certified = gibbs is not None and plan.num_chains < 3 and _is_certified(model, run.plan, schedule)
         status, note = assess_mixing(summary, certified=certified)
     elif stopped_by == "done" and run.plan.burn_in == plan.burn_in:
         stopped_by = "accuracy"
@@ -319,14 +459,22 @@ def sample(
         status, note = Status.NOT_MIXED, f"stopped after {run.plan.burn_in} of {plan.burn_in} certified sweeps"
     if stopped_by == "interrupt":
         status = Status.INTERRUPTED
-    options: dict[str, Any] = {
-        "num_chains": plan.num_chains, "num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "accuracy": accuracy,
-        "schedule": schedule, "estimator": estimator,
-        "evidence": None if evidence is None else {str(k): v for k, v in evidence.items()},
-    }  # fmt: skip
-    result = _result(model, reduction, method, status, summary, run, seed, options)
-    said = {"note": note, "stopped_by": stopped_by, "backend": place, **clock.stats()}
-    return replace(result, stats={**result.stats, **said})
+    stats: dict[str, Any] = {"note": note, "stopped_by": stopped_by, "backend": place}
+    return _result(method.name, status, summary, run, stats, schedule)
+
+
+def _promise(model: MarkovRandomField, burn_in: int) -> str | None:
+    """What the certificate guarantees after the burn-in, if anything."""
+    from fastmix.methods.auto import certify_sweeps
+
+    try:
+        certificate = certify_sweeps(model)
+    except FastmixError:  # too large for a certificate: nothing to promise
+        return None
+    if not certificate.certified or certificate.num_sweeps is None or certificate.num_sweeps > burn_in:
+        return None
+    bias = certificate.accuracy
+    return f"after {burn_in} sweeps no marginal is off by more than {bias:g} but for chance; intervals() are proven"
 
 
 def _scout(
@@ -340,7 +488,7 @@ def _scout(
     clock, done = clock.part(_SCOUT_SHARE), 0
     while done < plan.burn_in and not clock.past():
         count = min(max(1, plan.burn_in // 16), plan.burn_in - done)
-        engine.advance(count, collect=True)
+        engine.sweep(count, collect=True)
         done += count
     return [(modes, engine.take_sums() / done, done)] if done else []
 
@@ -354,28 +502,14 @@ class _Plan:
 
 
 def _plan(
-    model: MarkovRandomField,
-    method: str,
-    num_chains: int | None,
-    num_sweeps: int | None,
-    burn_in: int | None,
-    accuracy: float | None,
-    schedule: Literal["systematic", "random"],
-    start: object,
+    model: MarkovRandomField, method: _Sampler, accuracy: float | None, schedule: Literal["systematic", "random"]
 ) -> _Plan:
-    for name, value, least in (("num_chains", num_chains, 1), ("num_sweeps", num_sweeps, 1), ("burn_in", burn_in, 0)):
-        if value is not None:
-            check_count(name, value, least=least)
     if accuracy is None:
-        chains = int(num_chains or (len(start.states) if isinstance(start, SampleResult) else default_chains(model)))
-        sweeps = int(num_sweeps or 10_000)
-        default = 0 if isinstance(start, SampleResult) else sweeps // 10
-        return _Plan(chains, sweeps, default if burn_in is None else int(burn_in))
-    if num_chains is not None or num_sweeps is not None or burn_in is not None:
-        raise ValueError("accuracy must come without num_chains, num_sweeps and burn_in, which it sets")
-    if method != "gibbs":
-        raise ValueError(f"accuracy must come with method='gibbs', which the certificate is for, got {method!r}")
-    check_accuracy(accuracy)
+        going_on = isinstance(method.start, SampleResult)
+        chains = int(method.num_chains or (len(method.start.states) if going_on else default_chains(model)))
+        sweeps = int(method.num_sweeps or _NUM_SWEEPS)
+        default = 0 if going_on else sweeps // 10
+        return _Plan(chains, sweeps, default if method.burn_in is None else int(method.burn_in))
     certificate = certify(
         model,
         accuracy=accuracy / 2,
@@ -385,7 +519,6 @@ def _plan(
         order=_order(model, schedule),
     )
     if not certificate.certified or certificate.num_sweeps is None:
-        check_conditionals(model)  # where the chain is undefined, num_sweeps or a projection would not help
         raise UnfitMethodError(
             f"accuracy needs a certified model, and this one has a dependency norm of {certificate.norm_value:.3g}: "
             "give num_sweeps instead, or project the model first"
@@ -415,7 +548,6 @@ def _is_certified(model: MarkovRandomField, plan: _Plan, schedule: Literal["syst
 
 
 def _order(model: MarkovRandomField, schedule: str) -> IntArray | None:
-
     return model.structure.visit_order[0].astype(np.int64) if schedule == "systematic" else None
 
 
@@ -428,42 +560,34 @@ def _engine(
     estimator: Any,
     num_threads: int | None,
     backend: str,
-) -> tuple[Engine, str]:
+) -> tuple[Chains, str]:
     """The sampler, and what it runs on in words."""
-    if backend not in ("cpu", "cuda", "auto"):
-        raise ValueError(f"backend must be cpu, cuda or auto, got {backend!r}")
     if method == "swendsen-wang":
-        from fastmix.methods.swendsen_wang import SwendsenWang
+        from fastmix.methods import swendsen_wang
 
-        if backend == "cuda":
-            raise UnfitMethodError("backend must be cpu for Swendsen-Wang, got 'cuda'; Gibbs sampling can run on a GPU")
-        return SwendsenWang(model, num_chains=num_chains, seed=seed, num_threads=num_threads), "cpu"
-    if method != "gibbs":
-        raise ValueError(f"method must be gibbs or swendsen-wang, got {method!r}")
-    if schedule not in ("systematic", "random"):
-        raise ValueError(f"schedule must be systematic or random, got {schedule!r}")
-    if estimator not in ("rao-blackwell", "counts"):
-        raise ValueError(f"estimator must be rao-blackwell or counts, got {estimator!r}")
-    check_conditionals(model)
-    place = "cpu"
-    if backend != "cpu":
-        from fastmix.chains.cuda.gibbs import CudaGibbs, choose_group_size, cuda_available
+        return swendsen_wang.SwendsenWang(model, num_chains=num_chains, seed=seed, num_threads=num_threads), "cpu"
+    structure, forbidden = model.structure, model.has_forbidden
 
-        try:
-            engine = CudaGibbs(
-                model, num_chains=num_chains, seed=seed, schedule=schedule, estimator=estimator,
-                group_size=choose_group_size(model, num_chains),
-            )  # fmt: skip
-            engine.device = cuda_available()[1]
-            return engine, engine.device
-        except (UnfitMethodError, ResourceError, ValueError) as error:
-            if backend == "cuda":
-                raise
-            place = f"cpu, because {error}"
-    cpu = Gibbs(
-        model, num_chains=num_chains, seed=seed, schedule=schedule, estimator=estimator, num_threads=num_threads
-    )
-    return cpu, place
+    def make_cpu() -> Chains:
+        return CpuChains(
+            structure, num_chains=num_chains, seed=seed, schedule=schedule, estimator=estimator,
+            num_threads=num_threads, forbidden=forbidden,
+        )  # fmt: skip
+
+    def make_cuda() -> Chains:
+        from fastmix.chains.cuda.chains import CudaChains
+        from fastmix.chains.cuda.device import choose_group_size
+
+        if schedule != "systematic":
+            raise UnfitMethodError(f"schedule must be systematic on the GPU, got {schedule!r}; use backend='cpu'")
+        size = choose_group_size(structure, num_chains, forbidden=forbidden)
+        return CudaChains(
+            structure, num_chains=num_chains, seed=seed, estimator=estimator, group_size=size, forbidden=forbidden
+        )
+
+    chains, place = make_chains(backend, make_cpu, make_cuda)
+    chains.load(model.parameters)
+    return chains, place
 
 
 def _start_states(reduction: Reduction, start: object, num_chains: int) -> IntArray:
@@ -494,7 +618,6 @@ def _check_chains(model: MarkovRandomField, plan: _Plan, accuracy: float | None,
 
 def _check_draws(model: MarkovRandomField, plan: _Plan, num_draws: int) -> None:
     num_chains = plan.num_chains
-    check_count("num_draws", num_draws, least=0)
     if num_draws > plan.num_sweeps:
         raise ValueError(f"num_draws must be at most num_sweeps, {plan.num_sweeps}, got {num_draws}")
     required = float(num_chains) * num_draws * model.num_variables * _DRAW_BYTES
@@ -506,60 +629,75 @@ class _Run:
 
     def __init__(
         self,
-        engine: Engine,
+        model: MarkovRandomField,
+        engine: Chains,
         plan: _Plan,
         num_draws: int,
-        trace_at: list[int],
+        history_at: Sequence[int],
         edge_marginals: bool,
         average_pairs: bool,
         *,
         watch: bool = False,
     ) -> None:
-        model = engine.model
         # Sums over the burn-in (entries of log_unary, groups of chains), if it is watched.
         self.burn_sums = np.zeros((len(model.log_unary), engine.num_chains // engine.group_size)) if watch else None
-        self.engine, self.plan = engine, plan
+        self.model, self.engine, self.plan = model, engine, plan
         self.done = -plan.burn_in  # sweeps, negative while burning in
         self.statistics = BatchStatistics(len(model.log_unary), engine.num_chains // engine.group_size, plan.num_sweeps)
-        self.trace_at = [t for t in trace_at if 0 < t <= plan.num_sweeps]
-        self.trace: list[tuple[int, FloatArray]] = []
+        self.history_at = [t for t in history_at if 0 < t <= plan.num_sweeps]
+        self.history: list[tuple[int, FloatArray]] = []
         self.draws: list[NDArray[Any]] = []
-        self.draw_every = plan.num_sweeps // num_draws if num_draws else 0
         self.num_draws = num_draws
         self.pairs = np.zeros(len(model.log_pairwise)) if edge_marginals else None
-        # On a device configurations stay there unless they are wanted: it counts pairs itself.
-        self.averages_pairs = average_pairs and engine.device == "cpu"
-        self.pair_arrays = logit_arrays(model)[:-1] if edge_marginals and self.averages_pairs else None
-        self.pair_every = max(1, plan.num_sweeps // _EDGE_COUNTS)
+        self.averages_pairs = average_pairs
+        self._set_stops()
+        self.seconds = 0.0
+        self.fills_time = self.fills_burn_in = False  # whether a time limit is to be used up
+        self.timed = 0, 0.0  # sweeps and seconds of the burn-in when it was last planned
+
+    def _set_stops(self) -> None:
+        """When to note what, by the number of sweeps that are planned."""
+        engine, planned = self.engine, self.plan.num_sweeps
+        self.draw_every = planned // self.num_draws if self.num_draws else 0
+        self.pair_every = max(1, planned // _EDGE_COUNTS)
         # Long runs have more batches, so that an interrupt loses a second of work at most.
         most = int(_BATCH_UPDATES / max(1, engine.updates_per_sweep * engine.num_chains))
         least = _LEAST_OF_MANY if engine.num_chains >= _MANY_CHAINS else _LEAST_BATCH
-        self.batch = min(plan.num_sweeps, max(least, min(most, math.ceil(plan.num_sweeps / _BATCHES))))
-        self.seconds = 0.0
+        self.batch = min(planned, max(least, min(most, math.ceil(planned / _BATCHES))))
+        self.statistics.expected_sweeps = planned
+
+    def _fill_time(self, clock: Clock) -> None:
+        """After the burn-in, plan what the time leaves room for: first a tenth of it to burn in."""
+        sweeps, seconds = self.timed
+        each = (self.seconds - seconds) / max(1, self.plan.burn_in - sweeps)  # latest: first steps are small and slow
+        self.timed = self.plan.burn_in, self.seconds
+        rest = _BURN_SHARE * (clock.limit or 0.0) - clock.used()
+        if self.fills_burn_in and rest > 0.2 * _BURN_SHARE * (clock.limit or 0.0) and each > 0.0:
+            more = max(1, int(rest / each))
+            self.plan, self.done = replace(self.plan, burn_in=self.plan.burn_in + more), -more
+            return
+        affordable = int(_MARGIN * clock.left() / each) if each > 0.0 else 0
+        self.plan = replace(self.plan, num_sweeps=max(self.plan.num_sweeps, affordable))
+        self._set_stops()
 
     def next_stop(self) -> int:
         """The next number of sweeps at which something has to be noted."""
         stops = [self.plan.num_sweeps, (self.done // self.batch + 1) * self.batch]
-        stops += [t for t in self.trace_at if t > self.done][:1]
+        stops += [t for t in self.history_at if t > self.done][:1]
         if self.draw_every:
             stops.append((self.done // self.draw_every + 1) * self.draw_every)
         if self.pairs is not None:
             stops.append((self.done // self.pair_every + 1) * self.pair_every)
         return min(stop for stop in stops if stop > self.done)
 
-    def go(
-        self,
-        clock: Clock,
-        progress: Callable[[int, int, float], None] | None,
-        checkpoint: Checkpoint | None,
-    ) -> str:
+    def go(self, clock: Clock, checkpoint: Checkpoint | None) -> str:
         """Run to the end (``done``), the time limit (``time_limit``) or an interrupt (``interrupt``)."""
         most = max(
             1, int(self.engine.updates_per_step / max(1, self.engine.updates_per_sweep * self.engine.num_chains))
         )
         step = most if clock.limit is None else max(1, most // _FIRST_STEP)
         # What comes after the last sweep takes about a third of what came before the first.
-        share = 1.0 if clock.limit is None else max(0.5, 1.0 - clock.used() / (3.0 * clock.limit))
+        share = 1.0 if clock.limit is None else max(0.5, 1.0 - clock.used() / (3.0 * (clock.limit or 1e-3)))
         since_batch = self.done  # sums are taken at batches and trace points only
         snapshot: dict[str, NDArray[Any]] | None = None  # where a later process can go on
         try:
@@ -568,7 +706,7 @@ class _Run:
                 start = clock.used()
                 count = min(step, target - self.done)
                 watched = self.done < 0 and self.burn_sums is not None
-                self.engine.advance(count, collect=self.done >= 0 or watched)
+                self.engine.sweep(count, collect=self.done >= 0 or watched)
                 self.done += count
                 seconds = clock.used() - start
                 self.seconds += seconds
@@ -577,12 +715,13 @@ class _Run:
                 if watched and (checkpoint is not None or self.done == 0):
                     self._take_burn_sums()
                 if self.done == 0:
-                    since_batch = 0
+                    if self.fills_time and self.plan.burn_in:
+                        self._fill_time(clock)
+                    since_batch = self.done
                 if self.done == target and self.done > 0:
                     since_batch = self._note(since_batch)
-                if progress is not None:
-                    total = self.plan.burn_in + self.plan.num_sweeps
-                    progress(self.done + self.plan.burn_in, total, self.updates_per_second())
+                total = self.plan.burn_in + self.plan.num_sweeps
+                clock.report(self.done + self.plan.burn_in, total, "sweeps", per_second=self.updates_per_second())
                 resumable = since_batch == self.done or self.done < 0
                 if checkpoint is not None and resumable:
                     snapshot = self.arrays()
@@ -619,37 +758,19 @@ class _Run:
 
     def _note(self, since_batch: int) -> int:
         done = self.done
-        if done % self.batch == 0 or done in self.trace_at or done == self.plan.num_sweeps:
+        if done % self.batch == 0 or done in self.history_at or done == self.plan.num_sweeps:
             self.statistics.add(self._take_sums(), done - since_batch)
             since_batch = done
-        if done in self.trace_at:
-            self.trace.append((done, summarise(self.statistics, self.engine.model).mean))
+        if done in self.history_at:
+            self.history.append((done, summarise(self.statistics, self.model).mean))
         wants_draw = self.draw_every and done % self.draw_every == 0 and len(self.draws) < self.num_draws
         wants_pairs = self.pairs is not None and done % self.pair_every == 0
-        counts_itself = self.engine.device != "cpu"
-        states = None
-        if wants_draw or (wants_pairs and not counts_itself):
+        if wants_draw:
             states = self.engine.get_states()
-        if wants_draw and states is not None:
             self.draws.append(states.astype(np.uint8 if states.max(initial=0) < 256 else np.uint16))
-        if wants_pairs:
-            self._add_pairs(states if not counts_itself else None)
+        if wants_pairs and self.pairs is not None:
+            self.engine.add_pairs(self.pairs, average=self.averages_pairs)
         return since_batch
-
-    def _add_pairs(self, states: IntArray | None) -> None:
-        from fastmix.chains import gibbs_kernels
-
-        kernels: Any = gibbs_kernels
-        model, engine = self.engine.model, cast("Any", self.engine)
-        assert self.pairs is not None
-        if states is None:
-            counts = np.zeros(len(model.log_pairwise), dtype=np.int64)
-            engine.count_pairs(counts)
-            self.pairs += counts
-        elif self.pair_arrays is not None:
-            kernels.average_pairs(states, *self.pair_arrays, self.pairs)
-        else:
-            kernels.count_pairs(states, model.edges, model.num_states, model.pairwise_offsets, self.pairs)
 
     @property
     def how_pairs(self) -> str:
@@ -669,7 +790,7 @@ class _Run:
             "states": self.engine.get_states().astype(np.uint16),
             "random": self.engine.get_random_state(),
             "draws": np.array(self.draws, dtype=np.uint16),
-            "trace": np.array([m for _, m in self.trace]),
+            "trace": np.array([m for _, m in self.history]),
             "pairs": np.zeros(0) if self.pairs is None else self.pairs.copy(),
             "burn_sums": np.zeros(0) if self.burn_sums is None else self.burn_sums.copy(),
         }
@@ -683,7 +804,7 @@ class _Run:
         self.engine.set_states(parts["states"].astype(np.int64))
         self.engine.set_random_state(parts["random"])
         self.draws = list(parts["draws"])
-        self.trace = list(zip(self.trace_at, parts["trace"], strict=False))
+        self.history = list(zip(self.history_at, parts["trace"], strict=False))
         if self.pairs is not None:
             self.pairs = parts["pairs"].copy()
         if self.burn_sums is not None:
@@ -695,46 +816,36 @@ class _Run:
 
 
 def _result(
-    model: MarkovRandomField,
-    reduction: Reduction,
-    method: str,
-    status: Status,
-    summary: Summary,
-    run: _Run,
-    seed: int,
-    options: dict[str, Any],
+    method: str, status: Status, summary: Summary, run: _Run, stats: dict[str, Any], schedule: str
 ) -> SampleResult:
-    std_error = np.zeros(len(model.log_unary))
-    std_error[reduction.unary_positions] = summary.std_error
-    ess, r_hat = np.full(model.num_variables, np.inf), np.ones(model.num_variables)
-    ess[reduction.variables], r_hat[reduction.variables] = summary.ess, summary.r_hat
+    """The result about the reduced model."""
     edges = None
+    model, plan = run.model, run.plan
     if run.pairs is not None:
-        total = run.pairs[: run.engine.model.pairwise_offsets[1]].sum() if len(run.pairs) else 1.0
-        edges = reduction.expand_edge_marginals(summary.mean, run.pairs / max(total, 1.0))
-    plan = run.plan
+        total = run.pairs[: model.pairwise_offsets[1]].sum() if len(run.pairs) else 1.0
+        edges = run.pairs / max(total, 1.0)
+        stats["edge_marginals"] = run.how_pairs
     whole = run.engine.group_size == 1  # variances of groups say nothing about those of chains
     sweeps = run.statistics.num_sweeps  # after an interrupt fewer than were run
+    options = {"num_chains": plan.num_chains, "num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in}
     return SampleResult(
         model=model,
         method=method,
         status=status,
-        node_marginals=reduction.expand_node_marginals(summary.mean),
+        node_marginals=summary.mean,
         edge_marginals=edges,
         log_z=None,
         stats={
             "num_chains": plan.num_chains, "num_sweeps": sweeps, "burn_in": plan.burn_in,
             "updates": (run.done + plan.burn_in) * run.engine.updates_per_sweep * plan.num_chains,
-            "updates_per_second": run.updates_per_second(), "bias": plan.bias,
-            **({} if edges is None else {"edge_marginals": run.how_pairs}),
+            "updates_per_second": run.updates_per_second(), "bias": plan.bias, **stats,
         },
-        provenance=provenance(model, seed=seed, device=run.engine.device, **options),
-        std_error=std_error,
-        ess=ess,
-        r_hat=r_hat,
-        states=reduction.expand_states(run.engine.get_states()),
-        draws=reduction.expand_states(np.stack(run.draws, axis=1)) if run.draws else None,
-        trace=[(t, reduction.expand_node_marginals(m)) for t, m in run.trace],
+        provenance={"device": run.engine.device, "options": {**options, "schedule": schedule}},
+        std_error=summary.std_error,
+        ess=summary.ess,
+        r_hat=summary.r_hat,
+        states=run.engine.get_states(),
+        draws=np.stack(run.draws, axis=1) if run.draws else None,
+        history=run.history,
         chain_variances=run.statistics.chain_variances() if plan.num_chains > 1 and whole else None,
-        reduction=reduction,
     )  # fmt: skip

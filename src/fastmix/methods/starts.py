@@ -135,12 +135,12 @@ class _Found:
     """Configurations at the ends of descents, all different, with their log-weights."""
 
     def __init__(self, model: MarkovRandomField) -> None:
-        from fastmix.chains.gibbs import logit_arrays
+        from fastmix.chains.layout import directed_arrays
 
         self.model = model
         self.states = np.zeros((0, model.num_variables), dtype=np.int64)
         self.weights = np.zeros(0)
-        *rest, tables, unary_starts, unary, num_states, _ = logit_arrays(model)
+        *rest, tables, unary_starts, unary, num_states = directed_arrays(model)
         if model.has_forbidden:  # what a descent looks at must be finite, or it could not tell bad from worse
             penalty = -1e3 * (1.0 + max(np.abs(a[a > -np.inf]).max(initial=0.0) for a in (tables, unary)))
             tables, unary = np.maximum(tables, penalty), np.maximum(unary, penalty)
@@ -148,7 +148,7 @@ class _Found:
 
     def add(self, starts: IntArray, clock: Clock = NO_LIMIT) -> None:
         """Descend from configurations (any number, n), from one at least."""
-        from fastmix.chains.gibbs_kernels import descend
+        from fastmix.methods.mode_kernels import descend
 
         states = np.ascontiguousarray(starts)
         for k in range(len(states)):
@@ -164,7 +164,7 @@ class _Found:
 
     def hopeful(self, free: BoolArray) -> IntArray:
         """The hopeful configuration (n,) of free states."""
-        from fastmix.chains.gibbs_kernels import hopeful
+        from fastmix.methods.mode_kernels import hopeful
 
         states = np.zeros(self.model.num_variables, dtype=np.int64)
         hopeful(states, free, *self._arrays)

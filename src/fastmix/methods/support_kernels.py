@@ -1,7 +1,9 @@
 """Compiled handling of forbidden pairs, and a heap. Import it inside functions only: it needs Numba.
 
 States that no configuration can use, the search for a configuration that is allowed, and the heap of changing keys,
-largest first, that this search and residual belief propagation use.
+largest first, that this search and residual belief propagation use. Both take the model as its state counts and
+offsets, its adjacency with the tables that have forbidden pairs (``hard``; the others support everything), and where
+the entry of a pair lies (:class:`fastmix.model.structure.Directed`).
 """
 
 from __future__ import annotations
@@ -14,29 +16,14 @@ __all__ = ["close_supports", "find_configuration", "order_heap", "settle"]
 
 
 @njit(cache=True, nogil=True)
-def close_supports(  # type: ignore[no-untyped-def]
-    num_states, unary_offsets, indptr, neighbors, edge_ids, hard, pairwise_offsets, log_pairwise, allowed
-):
-    """Take away, in place, states without an allowed partner at some neighbour, until every state left has one.
+def close_supports(counts, offsets, indptr, neighbors, hard, starts, own_steps, other_steps, table, allowed):  # type: ignore[no-untyped-def]
+    """Take away, in place, states without an allowed partner at some neighbor, until every state left has one.
 
-    The order of work is a queue of variables that lost states, so a chain of consequences costs each edge once per
-    loss and not once per round (AC-3 of Mackworth, 1977).
-
-    Parameters
-    ----------
-    num_states, unary_offsets, indptr, neighbors, edge_ids, pairwise_offsets, log_pairwise
-        Arrays of the model and its adjacency.
-    hard : bool array (m,)
-        Edges whose table has a forbidden pair; the others support everything.
-    allowed : bool array, aligned with ``log_unary``
-        States still possible; changed.
-
-    Returns
-    -------
-    int
-        A variable that has no state left, or -1.
+    ``allowed`` are the states still possible, aligned with ``log_unary``. The order of work is a queue of variables
+    that lost states, so a chain of consequences costs each edge once per loss and not once per round (AC-3 of
+    Mackworth, 1977). A variable that has no state left comes back, or -1.
     """
-    n = len(num_states)
+    n = len(counts)
     queue = np.arange(n)
     waiting = np.ones(n, np.bool_)
     first, count = 0, n
@@ -46,25 +33,23 @@ def close_supports(  # type: ignore[no-untyped-def]
         count -= 1
         waiting[i] = False
         for p in range(indptr[i], indptr[i + 1]):
-            e, j = edge_ids[p], neighbors[p]
-            if not hard[e]:
+            j = neighbors[p]
+            if not hard[p]:
                 continue
-            # Entry (a, b) of the pair (i, j): rows belong to the smaller end.
-            step_i, step_j = (num_states[j], 1) if i < j else (1, num_states[i])
             lost, left = False, 0
-            for b in range(num_states[j]):
-                if not allowed[unary_offsets[j] + b]:
+            for b in range(counts[j]):
+                if not allowed[offsets[j] + b]:
                     continue
                 found = False
-                for a in range(num_states[i]):
-                    entry = pairwise_offsets[e] + a * step_i + b * step_j
-                    if allowed[unary_offsets[i] + a] and log_pairwise[entry] > -np.inf:
+                for a in range(counts[i]):
+                    entry = starts[p] + a * own_steps[p] + b * other_steps[p]
+                    if allowed[offsets[i] + a] and table[entry] > -np.inf:
                         found = True
                         break
                 if found:
                     left += 1
                 else:
-                    allowed[unary_offsets[j] + b] = False
+                    allowed[offsets[j] + b] = False
                     lost = True
             if left == 0:
                 return j
@@ -78,34 +63,19 @@ def close_supports(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def find_configuration(  # type: ignore[no-untyped-def]
-    num_states, unary_offsets, indptr, neighbors, edge_ids, hard, pairwise_offsets, log_pairwise, scores, budget, states
+    counts, offsets, indptr, neighbors, hard, starts, own_steps, other_steps, table, scores, budget, states
 ):
     """Search for a configuration without a forbidden pair: depth first, the variable with fewest states left next.
 
-    A variable gets its best state by score; states of its neighbours that this forbids are taken away. When a variable
-    has none left, the last choice is undone and its state counts as refuted (Haralick and Elliott, 1980).
-
-    Parameters
-    ----------
-    num_states, unary_offsets, indptr, neighbors, edge_ids, hard, pairwise_offsets, log_pairwise
-        As for :func:`close_supports`.
-    scores : float array, aligned with ``log_unary``
-        States with a higher score are tried first.
-    budget : int
-        Choices at most.
-    states : int array (n,)
-        Written: the configuration, when there is one.
-
-    Returns
-    -------
-    int
-        1 when a configuration was found, 0 when there is none, -1 when the budget ran out.
+    A variable gets its best state by score; states of its neighbors that this forbids are taken away. When a variable
+    has none left, the last choice is undone and its state counts as refuted (Haralick and Elliott, 1980). 1 when a
+    configuration was found, and is in ``states``; 0 when there is none; -1 when ``budget`` choices did not do.
     """
-    n = len(num_states)
+    n = len(counts)
     allowed = np.ones(len(scores), np.bool_)
-    left = num_states.copy()
+    left = counts.copy()
     # Fewest states first: keys are negative counts, and minus infinity once a variable has its state.
-    keys = -num_states.astype(np.float64)
+    keys = -counts.astype(np.float64)
     heap, place = np.arange(n), np.arange(n)
     order_heap(heap, place, keys)
     trail, owner = np.empty(len(scores), np.int64), np.empty(len(scores), np.int64)
@@ -117,9 +87,9 @@ def find_configuration(  # type: ignore[no-untyped-def]
         budget -= 1
         i = heap[0]
         best = -1
-        for a in range(num_states[i]):
-            k = unary_offsets[i] + a
-            if allowed[k] and (best < 0 or scores[k] > scores[unary_offsets[i] + best]):
+        for a in range(counts[i]):
+            k = offsets[i] + a
+            if allowed[k] and (best < 0 or scores[k] > scores[offsets[i] + best]):
                 best = a
         chosen[depth], marks[depth], states[i] = i, size, best
         depth += 1
@@ -127,15 +97,14 @@ def find_configuration(  # type: ignore[no-untyped-def]
         settle(heap, place, keys, i)
         possible = True
         for p in range(indptr[i], indptr[i + 1]):
-            e, j = edge_ids[p], neighbors[p]
-            # A neighbour that has its state was looked at from the other side: its state left this one allowed.
-            if not hard[e] or keys[j] == -np.inf:
+            j = neighbors[p]
+            # A neighbor that has its state was looked at from the other side: its state left this one allowed.
+            if not hard[p] or keys[j] == -np.inf:
                 continue
             before = left[j]
-            for b in range(num_states[j]):
-                k = unary_offsets[j] + b
-                entry = best * num_states[j] + b if i < j else b * num_states[i] + best
-                if allowed[k] and log_pairwise[pairwise_offsets[e] + entry] == -np.inf:
+            for b in range(counts[j]):
+                k = offsets[j] + b
+                if allowed[k] and table[starts[p] + best * own_steps[p] + b * other_steps[p]] == -np.inf:
                     allowed[k] = False
                     trail[size], owner[size] = k, j
                     size += 1
@@ -160,7 +129,7 @@ def find_configuration(  # type: ignore[no-untyped-def]
                     settle(heap, place, keys, j)
             # The state is refuted as long as the choices before it stand.
             i = chosen[depth]
-            k = unary_offsets[i] + states[i]
+            k = offsets[i] + states[i]
             allowed[k] = False
             trail[size], owner[size] = k, i
             size += 1

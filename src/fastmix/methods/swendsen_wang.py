@@ -7,10 +7,11 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import check_count, check_threads, choose_seed
-from fastmix.chains.engine import Engine
+from fastmix.chains.host import HostChains
+from fastmix.chains.layout import Layout, ParameterSets
 from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.graphs import canonical_edges, connected_components
 from fastmix.model import MarkovRandomField
@@ -30,7 +31,7 @@ _BLOCKS_PER_THREAD = 4  # more blocks of chains than threads, so that a slow one
 _SMALL_WORK = 100_000  # updates below which starting threads costs more than it saves
 
 
-class SwendsenWang(Engine):
+class SwendsenWang(HostChains):
     """Chains of Swendsen-Wang sweeps on an attractive Ising or Potts model with any unaries.
 
     The model must be, up to functions of one variable in the tables,
@@ -42,25 +43,8 @@ class SwendsenWang(Engine):
     joined by bonds draws one new state s for all its members i with probability proportional to
     ``exp(sum_i u_i(s))``.
 
-    Parameters
-    ----------
-    model : MarkovRandomField
-        Unaries may be -inf, tables not. (The state counts at the ends of a coupling must be equal, so leave forbidden
-        states in.)
-    num_chains : int
-        At least 1.
-    seed : int or None
-        At least 0; one is drawn when None, and kept in the attribute ``seed``.
-    num_threads : int or None
-        At most this many threads; by default as many as there are processors, and never more than chains. The number
-        changes no bit of the results.
-
-    Raises
-    ------
-    UnfitMethodError
-        If the model is not of this class; the message names an edge and the reason.
-    ValueError
-        If an argument is not in its range.
+    Unaries may be -inf, tables not; the state counts at the ends of a coupling must be equal, so leave forbidden states
+    in. The number of threads changes no bit of the results.
 
     Notes
     -----
@@ -84,9 +68,6 @@ class SwendsenWang(Engine):
     mean, given the bonds, of the indicators of its states. For a chain that alternates two blocks of variables, here
     x and b, this lowers the variance of averages over sweeps, too (Liu, Wong and Kong 1994).
 
-    *Speed of mixing.* Sweeps help where strong couplings slow single-variable updates down and unaries are weak or
-    agree. Where strong unaries pull a strongly coupled cluster both ways they do not: it seldom changes its state.
-
     *Start.* Every chain starts at a draw from the model without couplings, the first numbers of its stream.
 
     Probabilities are rounded to multiples of 2**-53. Time: O(n + m) a sweep, practically. Memory: 16 bytes an edge, 8
@@ -105,8 +86,8 @@ class SwendsenWang(Engine):
     --------
     >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=1.0, field=[0.5, 0.0, -0.2])
     >>> engine = SwendsenWang(model, num_chains=10, seed=1)
-    >>> engine.advance(20, collect=False)
-    >>> engine.advance(1000, collect=True)
+    >>> engine.sweep(20)
+    >>> engine.sweep(1000, collect=True)
     >>> sums = engine.take_sums()
     >>> sums.shape, sums[:2, 0].sum().item()
     ((6, 10), 1000.0)
@@ -118,23 +99,50 @@ class SwendsenWang(Engine):
     def __init__(
         self, model: MarkovRandomField, *, num_chains: int, seed: int | None, num_threads: int | None = None
     ) -> None:
-        self.model = model
-        self.num_chains, self.seed = check_count("num_chains", num_chains, least=1), choose_seed(seed)
-        self.num_threads = min(check_threads(num_threads), self.num_chains)
-        form = _normal_form(model)
         from fastmix.methods.swendsen_wang_kernels import start_generators
 
-        self._heads, self._tails, self._flips = form.heads, form.tails, form.flips
-        # A number of 53 bits is below the threshold exactly when the uniform number it stands for is below 1 - exp(-J).
-        self._thresholds = np.ceil(-np.expm1(-form.couplings) * 2.0**53).astype(np.uint64)
+        self.model, self.structure, self.layout = model, model.structure, Layout(model.structure)
+        self.num_chains, self.seed = check_count("num_chains", num_chains, least=1), choose_seed(seed)
+        self.num_threads = min(check_threads(num_threads), self.num_chains)
         self._binary = bool((model.num_states == 2).all())
-        self._log_unary = form.log_unary[::2] - form.log_unary[1::2] if self._binary else form.log_unary
+        self._flips: BoolArray | None = None
+        self.sets = ParameterSets.of(model.parameters)
+        self._set_form(model)
         kind: type[np.unsignedinteger[Any]] = np.uint8 if model.num_states.max(initial=1) <= 256 else np.uint32
         self._states: NDArray[Any] = np.zeros((self.num_chains, model.num_variables), dtype=kind)
         self._random = start_generators(self.seed, self.num_chains)
         self._sums: FloatArray | None = None
         self._num_collected = 0
         self._run(1, collect=False, num_edges=0)
+
+    def _set_form(self, model: MarkovRandomField) -> None:
+        form = _normal_form(model)
+        self._heads, self._tails, self._flips = form.heads, form.tails, form.flips
+        # A number of 53 bits is below the threshold exactly when the uniform number it stands for is below 1 - exp(-J).
+        self._thresholds = np.ceil(-np.expm1(-form.couplings) * 2.0**53).astype(np.uint64)
+        self._log_unary = form.log_unary[::2] - form.log_unary[1::2] if self._binary else form.log_unary
+
+    def load(self, thetas: ArrayLike, coefficients: ArrayLike | None = None) -> None:
+        """Go on with the parameters ``coefficients[0] @ thetas``; see :meth:`fastmix.chains.base.Chains.load`.
+
+        Raises
+        ------
+        UnfitMethodError
+            If the model with these parameters is not of the class.
+        """
+        same = self.sets.source is thetas
+        sets = self.sets.scaled(coefficients) if same else ParameterSets.of(thetas, coefficients)
+        model, states = self.model.with_parameters(sets.theta(0)), self.get_states()
+        self._set_form(model)
+        self.model, self.sets = model, sets
+        self._states[...] = states if self._flips is None else states ^ self._flips
+
+    def _lanes(self) -> NDArray[Any]:
+        states = self._states if self._flips is None else self._states ^ self._flips
+        return np.ascontiguousarray(states.T)
+
+    def _put(self, lanes: NDArray[Any]) -> None:
+        self._states[...] = lanes.T if self._flips is None else lanes.T ^ self._flips
 
     def get_states(self) -> IntArray:
         """Current configurations (num_chains, n)."""
@@ -144,13 +152,7 @@ class SwendsenWang(Engine):
         return states
 
     def set_states(self, states: IntArray) -> None:
-        """Start from these configurations (num_chains, n).
-
-        Raises
-        ------
-        ModelError
-            If the shape is wrong, a state does not exist, or a unary forbids it.
-        """
+        """Start from these configurations (num_chains, n), all allowed."""
         x, shape = self.model._as_states(states)
         if shape != (self.num_chains,):
             expected = (self.num_chains, self.model.num_variables)
@@ -161,7 +163,7 @@ class SwendsenWang(Engine):
             raise ModelError(f"states must be allowed, but variable {i} of chain {c} has forbidden state {x[c, i]}")
         self._states[...] = x if self._flips is None else x ^ self._flips
 
-    def advance(self, num_sweeps: int, *, collect: bool) -> None:
+    def sweep(self, num_sweeps: int, *, collect: bool = False) -> None:
         """Run sweeps; with ``collect`` add to the sums, at each, the distributions that states are drawn from."""
         count = check_count("num_sweeps", num_sweeps, least=0)
         if collect:
@@ -193,13 +195,7 @@ class SwendsenWang(Engine):
         return self._random.copy()
 
     def set_random_state(self, state: UintArray) -> None:
-        """Continue as an engine did that gave this state.
-
-        Raises
-        ------
-        ValueError
-            If it is not an array of uint64 of shape (num_chains, 4), or the state of a chain is all zeros.
-        """
+        """Continue as an engine did that gave this state."""
         array = np.asarray(state)
         if array.shape != self._random.shape or array.dtype != np.uint64:
             raise ValueError(

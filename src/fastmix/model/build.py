@@ -38,7 +38,7 @@ _MOST_ENTRIES = 2.0**62  # positions are 64-bit numbers
 def check_model_memory(num_variables: int, num_states: int, num_edges: int, num_table_entries: int) -> None:
     """A :class:`fastmix.ResourceError` if a model of this size (states and table entries in all) cannot be built.
 
-    Counts 8 bytes an entry and 24 bytes a variable or edge, three times: as given, in order, and as stored.
+    Counts 8 bytes per entry and 24 bytes per variable or edge, three times: as given, in order, and as stored.
     """
     required = 3.0 * 8.0 * (3 * num_variables + num_states + 3 * num_edges + num_table_entries)
     check_memory(

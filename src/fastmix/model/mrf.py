@@ -27,7 +27,7 @@ IntArray = NDArray[np.int64]
 # Observed states by variable, each given by number or name.
 Evidence = Mapping[int, int] | Mapping[int, str] | Mapping[str, int] | Mapping[str, str] | Mapping[int | str, int | str]
 
-_CHUNK_ENTRIES = 1 << 22  # entries gathered at once by batched methods: 32 MiB a temporary
+_CHUNK_ENTRIES = 1 << 22  # entries gathered at once by batched methods: 32 MiB per temporary
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,7 +73,7 @@ class MarkovRandomField:
 
     Notes
     -----
-    All arrays are copied and read-only. Memory: 8 bytes an entry and 24 bytes an edge.
+    All arrays are copied and read-only. Memory: 8 bytes per entry and 24 bytes per edge.
 
     Examples
     --------
@@ -237,7 +237,7 @@ class MarkovRandomField:
         num_variables: int | None = None,
         variable_names: Sequence[str] | None = None,
     ) -> MarkovRandomField:
-        """The Potts model ``exp(sum_i h_i(x_i) + sum_ij J_ij [x_i = x_j])`` with ``num_states`` states a variable.
+        """The Potts model ``exp(sum_i h_i(x_i) + sum_ij J_ij [x_i = x_j])`` with ``num_states`` states per variable.
 
         Parameters
         ----------
@@ -464,7 +464,7 @@ class MarkovRandomField:
         Raises
         ------
         ModelError
-            If every state of the variable is forbidden by its neighbours.
+            If every state of the variable is forbidden by its neighbors.
         """
         i = self.variable_index(variable)
         x, shape = self._as_states(states)
@@ -473,9 +473,7 @@ class MarkovRandomField:
             logits = logits + self.table(i, int(j))[:, x[:, j]].T
         top = logits.max(axis=1, keepdims=True)
         if (top == -np.inf).any():
-            raise ModelError(
-                f"the conditional of variable {variable!r} is undefined: its neighbours forbid every state"
-            )
+            raise ModelError(f"the conditional of variable {variable!r} is undefined: its neighbors forbid every state")
         weights = np.exp(logits - top)
         weights /= weights.sum(axis=1, keepdims=True)
         return weights.reshape((*shape, weights.shape[1]))
@@ -504,7 +502,7 @@ class MarkovRandomField:
         """The model of the other variables given observed ones.
 
         Observed variables leave the model; their unaries and tables fold into the constant and into their
-        neighbours' unaries, so that log Z becomes the log of the unnormalised mass of the evidence. Use
+        neighbors' unaries, so that log Z becomes the log of the unnormalised mass of the evidence. Use
         :func:`fastmix.model.reduce.reduce_model` to keep track of which variable is which.
 
         Examples

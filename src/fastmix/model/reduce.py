@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import describe
 from fastmix.errors import ModelError
+from fastmix.graphs.basics import run_loop
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.build import offsets_of, table_positions
 
@@ -20,24 +22,14 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-# Up to this many neighbours are looked at one by one, at 5 us each; the vectorised step takes 200 us at least.
-_FEW_NEIGHBORS = 32
-
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
     """A model, a smaller one with the same distribution over what is left, and the maps between them.
 
-    Attributes
-    ----------
-    original, model : MarkovRandomField
-        Before and after.
-    variables : int array
-        Original number of each variable of ``model``.
-    unary_positions, pairwise_positions : int array
-        Original position of each entry of ``model.log_unary`` and ``model.log_pairwise``.
-    fixed : int array (n,)
-        State of each original variable that was removed, -1 for those kept.
+    ``variables`` are the original numbers of the variables of ``model``, ``unary_positions`` and ``pairwise_positions``
+    the original positions of its entries; ``fixed`` (n,) is the state of each original variable that was removed, -1
+    for those kept.
     """
 
     original: MarkovRandomField
@@ -50,10 +42,7 @@ class Reduction:
     def expand_node_marginals(self, marginals: FloatArray) -> FloatArray:
         """Flat node marginals of the original model: point masses for removed variables, zero for dropped states.
 
-        Raises
-        ------
-        ModelError
-            If there is not one number per state of the reduced model.
+        A :class:`ModelError` if there is not one number per state of the reduced model.
         """
         _check_length("marginals", marginals, len(self.unary_positions), "state")
         result = np.zeros(len(self.original.log_unary))
@@ -65,10 +54,7 @@ class Reduction:
     def expand_edge_marginals(self, node_marginals: FloatArray, edge_marginals: FloatArray) -> FloatArray:
         """Flat edge marginals of the original model; an edge with a removed end is a product with a point mass.
 
-        Raises
-        ------
-        ModelError
-            If there is not one number per state, or not one per table entry, of the reduced model.
+        A :class:`ModelError` if there is not one number per state, or not one per table entry, of the reduced model.
         """
         model = self.original
         _check_length("node_marginals", node_marginals, len(self.unary_positions), "state")
@@ -139,14 +125,8 @@ def reduce_model(
     check_model(model)
     fixed = _observed_states(model, evidence)
     if _nothing_to_do(model, fixed, drop_forbidden, fold_single):
-        return Reduction(
-            model,
-            model,
-            np.arange(model.num_variables),
-            np.arange(len(model.log_unary)),
-            np.arange(len(model.log_pairwise)),
-            fixed,
-        )
+        nodes, entries, pairs = map(np.arange, (model.num_variables, len(model.log_unary), len(model.log_pairwise)))
+        return Reduction(model, model, nodes, entries, pairs, fixed)
     variable_of = np.repeat(np.arange(model.num_variables), model.num_states)
     state_of = np.arange(len(variable_of)) - model.unary_offsets[variable_of]
     while True:
@@ -162,7 +142,7 @@ def reduce_model(
             break
         chosen = allowed & (num_left == 1)[variable_of]
         fixed[variable_of[chosen]] = state_of[chosen]
-        _follow(model, fixed, allowed, num_left, single)
+        _follow(model, single, fixed, allowed, num_left)
 
     kept_state = (allowed if drop_forbidden else open_state) & (fixed[variable_of] < 0)
     kept_edge = (fixed[model.edges[:, 0]] < 0) & (fixed[model.edges[:, 1]] < 0)
@@ -218,22 +198,17 @@ def _nothing_to_do(model: MarkovRandomField, fixed: IntArray, drop_forbidden: bo
 
 def _fold(model: MarkovRandomField, fixed: IntArray) -> tuple[FloatArray, float]:
     """Unary entries with the tables towards fixed variables added, and the constant with all that is fixed."""
-    counts, starts = model.num_states, model.unary_offsets[:-1]
-    i, j = model.edges[:, 0], model.edges[:, 1]
-    left_fixed, right_fixed = fixed[i] >= 0, fixed[j] >= 0
+    starts = model.unary_offsets[:-1]
     unary = model.log_unary.copy()
-    # One row of each table whose left end is fixed, one column of each whose right end is.
-    edges = np.flatnonzero(left_fixed & ~right_fixed)
-    edges, state = _runs(edges, counts[j[edges]])
-    if edges.size:
-        values = model.log_pairwise[model.pairwise_offsets[edges] + fixed[i[edges]] * counts[j[edges]] + state]
-        unary += np.bincount(starts[j[edges]] + state, values, minlength=len(unary))
-    edges = np.flatnonzero(right_fixed & ~left_fixed)
-    edges, state = _runs(edges, counts[i[edges]])
-    if edges.size:
-        values = model.log_pairwise[model.pairwise_offsets[edges] + state * counts[j[edges]] + fixed[j[edges]]]
-        unary += np.bincount(starts[i[edges]] + state, values, minlength=len(unary))
     removed = np.flatnonzero(fixed >= 0)
+    if not removed.size:
+        return unary, model.log_constant
+    directed, around = model.structure.directed, model.adjacency.neighbors
+    place = np.flatnonzero((fixed[directed.owner] >= 0) & (fixed[around] < 0))
+    place, state = _runs(place, model.num_states[around[place]])
+    entries = directed.starts[place] + fixed[directed.owner[place]] * directed.own_steps[place]
+    values = model.log_pairwise[entries + state * directed.other_steps[place]]
+    unary += np.bincount(starts[around[place]] + state, values, minlength=len(unary))
     constant = model.log_constant + float(unary[starts[removed] + fixed[removed]].sum())
     return unary, constant + float(_entries_between_fixed(model, fixed)[1].sum())
 
@@ -265,7 +240,7 @@ def _why_impossible(model: MarkovRandomField, fixed: IntArray, num_left: IntArra
     return start
 
 
-def _follow(model: MarkovRandomField, fixed: IntArray, allowed: BoolArray, num_left: IntArray, new: IntArray) -> None:
+def _follow(model: MarkovRandomField, new: IntArray, fixed: IntArray, allowed: BoolArray, num_left: IntArray) -> None:
     """Fix what newly fixed variables force, and what that forces in turn, in place.
 
     Goes in rounds, as passes over the whole model would, but looks at the tables of the newly fixed only. Leaves off
@@ -273,73 +248,50 @@ def _follow(model: MarkovRandomField, fixed: IntArray, allowed: BoolArray, num_l
     """
     if not model.log_pairwise.size or model.log_pairwise.min() > -np.inf:
         return
+    graph, directed = model.adjacency, model.structure.directed
     hard = np.minimum.reduceat(model.log_pairwise, model.pairwise_offsets[:-1]) == -np.inf
-    degree = model.adjacency.degree
-    while new.size:
-        step = _force_one_by_one if degree[new].sum() <= _FEW_NEIGHBORS else _force_at_once
-        new = step(model, hard, fixed, allowed, num_left, new)
+    tables = directed.starts, directed.own_steps, directed.other_steps, hard[graph.edge_ids], model.log_pairwise
+    queue, forced = np.append(new, np.zeros(model.num_variables, dtype=np.int64)), np.zeros_like(fixed)
+    inputs = (len(new), graph.indptr, graph.neighbors, *tables, model.num_states, model.unary_offsets)
+    run_loop(_force, inputs, (queue, forced, fixed, allowed, num_left))
 
 
-def _force_one_by_one(
-    model: MarkovRandomField, hard: BoolArray, fixed: IntArray, allowed: BoolArray, num_left: IntArray, new: IntArray
-) -> IntArray:
-    """One round of :func:`_follow` in a loop: the variables fixed by it, none after a contradiction."""
-    graph, starts, counts = model.adjacency, model.unary_offsets, model.num_states
-    touched = set()
-    for i in new.tolist():
-        slots = slice(graph.indptr[i], graph.indptr[i + 1])
-        for e, j in zip(graph.edge_ids[slots].tolist(), graph.neighbors[slots].tolist(), strict=True):
-            if not hard[e]:
-                continue
-            table = model.log_pairwise[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]]
-            values = table[fixed[i] * counts[j] :][: counts[j]] if i < j else table[fixed[i] :: counts[i]]
-            if fixed[j] < 0:
-                allowed[starts[j] : starts[j + 1]] &= values > -np.inf
-                touched.add(j)
-            elif values[fixed[j]] == -np.inf:
-                return new[:0]
-    forced = {}
-    for j in touched:
-        left = allowed[starts[j] : starts[j + 1]]
-        num_left[j] = np.count_nonzero(left)
-        if num_left[j] == 0:
-            return new[:0]
-        if num_left[j] == 1:
-            forced[j] = int(left.argmax())
-    for j, state in forced.items():
-        fixed[j] = state
-    return np.array(list(forced), dtype=np.int64)
-
-
-def _force_at_once(
-    model: MarkovRandomField, hard: BoolArray, fixed: IntArray, allowed: BoolArray, num_left: IntArray, new: IntArray
-) -> IntArray:
-    """The same as :func:`_force_one_by_one`, vectorised."""
-    graph, starts, counts = model.adjacency, model.unary_offsets[:-1], model.num_states
-    i, slot = _runs(new, graph.indptr[new + 1] - graph.indptr[new])
-    slot += graph.indptr[i]
-    keep = hard[graph.edge_ids[slot]]
-    i, e, j = i[keep], graph.edge_ids[slot[keep]], graph.neighbors[slot[keep]]
-    # The entries that the state of i leaves are a row of the table where i is the first end, otherwise a column.
-    first = model.pairwise_offsets[e] + fixed[i] * np.where(i < j, counts[j], 1)
-    stride = np.where(i < j, 1, counts[i])
-    known = fixed[j] >= 0
-    if (model.log_pairwise[first[known] + fixed[j[known]] * stride[known]] == -np.inf).any():
-        return new[:0]
-    k, state = _runs(np.flatnonzero(~known), counts[j[~known]])
-    forbidden = model.log_pairwise[first[k] + state * stride[k]] == -np.inf
-    allowed[starts[j[k]][forbidden] + state[forbidden]] = False
-    touched = np.unique(j[~known])
-    owner, state = _runs(touched, counts[touched])
-    left = allowed[starts[owner] + state]
-    num_left[touched] = 0
-    np.add.at(num_left, owner[left], 1)
-    if (num_left[touched] == 0).any():
-        return new[:0]
-    forced = touched[num_left[touched] == 1]
-    single = left & (num_left[owner] == 1)
-    fixed[owner[single]] = state[single]
-    return forced
+def _force(  # type: ignore[no-untyped-def]
+    count, indptr, neighbors, starts, own_steps, other_steps, hard, table, counts, offsets, queue, forced, fixed,
+    allowed, num_left,
+) -> Any:  # fmt: skip
+    """The loop of :func:`_follow`: the first ``count`` of the queue are the newly fixed."""
+    done, least = 0, -np.inf
+    while done < count:
+        num_forced = 0
+        for place in range(done, count):
+            i = queue[place]
+            for p in range(indptr[i], indptr[i + 1]):
+                if not hard[p]:
+                    continue
+                j, first = neighbors[p], starts[p] + fixed[i] * own_steps[p]
+                if fixed[j] >= 0:
+                    if table[first + fixed[j] * other_steps[p]] == least:
+                        return
+                    continue
+                for b in range(counts[j]):
+                    if allowed[offsets[j] + b] and table[first + b * other_steps[p]] == least:
+                        allowed[offsets[j] + b] = False
+                        num_left[j] -= 1
+                        if num_left[j] == 1:  # and perhaps 0 before the round is over
+                            forced[num_forced] = j
+                            num_forced += 1
+        done = count
+        for k in range(num_forced):
+            if num_left[forced[k]] == 0:
+                return
+        for k in range(num_forced):
+            j = forced[k]
+            for b in range(counts[j]):
+                if allowed[offsets[j] + b]:
+                    fixed[j] = b
+            queue[count] = j
+            count += 1
 
 
 def _kept_entries(model: MarkovRandomField, kept_edge: BoolArray, kept_state: BoolArray) -> IntArray:

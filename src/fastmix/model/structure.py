@@ -1,4 +1,4 @@
-"""What all models on one graph share: state counts, scopes, where entries lie, neighbours, the order of a sweep."""
+"""What all models on one graph share: state counts, scopes, where entries lie, neighbors, the order of a sweep."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix import _checks
 from fastmix.errors import ModelError
-from fastmix.graphs import Adjacency, adjacency, check_colouring, colouring
+from fastmix.graphs import Adjacency, check_coloring, coloring
+from fastmix.graphs.basics import build_adjacency
 from fastmix.model.build import offsets_of
 
 __all__ = ["Directed", "Structure"]
@@ -124,7 +125,7 @@ class Structure:
     @cached_property
     def adjacency(self) -> Adjacency:
         """Neighbors of every variable in compressed rows."""
-        return adjacency(self.num_variables, self.edges)
+        return build_adjacency(self.num_variables, self.edges)
 
     @cached_property
     def directed(self) -> Directed:
@@ -145,8 +146,8 @@ class Structure:
 
         Variables of one class have no edge between them and can be updated in any order or at once.
         """
-        colors = colouring(self.num_variables, self.edges)
-        check_colouring(self.edges, colors)
+        colors = coloring(self.num_variables, self.edges)
+        check_coloring(self.edges, colors)
         order = np.argsort(colors, kind="stable").astype(np.int32)
         starts = offsets_of(np.bincount(colors, minlength=1))
         order.setflags(write=False)

@@ -261,7 +261,7 @@ def project(
         settled, z, norm_after = feasible.settle(theta)
         distance = float(np.sum((settled.log_pairwise - small.log_pairwise) ** 2))
         place = str(stats.get("backend", "cpu"))
-        device = "cpu" if place.startswith("cpu") else place
+        device = "cpu" if place.startswith("cpu") else place.removeprefix("cuda (").removesuffix(")")
         return ProjectionResult(
             model=_expand(reduction, settled),
             status=_STATUS.get(reason, Status.OK),

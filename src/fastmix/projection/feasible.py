@@ -170,7 +170,7 @@ class FeasibleSet:
     def settle(self, theta: MarkovRandomField) -> tuple[MarkovRandomField, FloatArray, float]:
         """A model that lies in the set but for rounding, moved into it from the safe side; with what measures it."""
         for _ in range(60):
-            z, size = self.measure(theta)
+            z, size = self.measure(theta, self.clock.part(0.3))
             if size <= self.norm_bound:
                 return theta, z, size
             excess = 1.0 - self.norm_bound / size * (1.0 - 4.0 * MARGIN)  # a hair's breadth is enough

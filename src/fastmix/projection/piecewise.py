@@ -22,7 +22,7 @@ from fastmix._jit import njit
 from fastmix._memory import available_memory, format_bytes
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.graphs import covering_spanning_trees, grid_edges
-from fastmix.graphs.trees import strip_leaves
+from fastmix.graphs.basics import strip_leaves
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import offsets_of, table_positions
 from fastmix.projection.descent import FixedStep, LineSearch, StepRule
@@ -366,10 +366,17 @@ def split_trees(model: MarkovRandomField, pieces: list[IntArray], clock: Clock =
     keys, local = np.unique(piece[:, None] * n + model.edges[edge], return_inverse=True)
     variable, piece_of = keys % n, keys // n
     clock.check()
-    removed, above, links = strip_leaves(len(keys), local.reshape(-1, 2))
+    ends = local.reshape(-1, 2)
+    removed, above = strip_leaves(len(keys), ends)
     if len(removed) < len(keys):
         return None
     clock.check()
+    # The edge between a variable and the one above it, by the numbers of both.
+    code = ends.min(axis=1) * len(keys) + ends.max(axis=1)
+    by_code, below = np.argsort(code), above >= 0
+    wanted = np.minimum(removed, above) * len(keys) + np.maximum(removed, above)
+    links = np.full(len(removed), -1)
+    links[below] = by_code[np.searchsorted(code[by_code], wanted[below])]
     turn = np.argsort(piece_of[removed], kind="stable")
     order, above, links = removed[turn], above[turn], links[turn]
     place = np.empty(len(keys), dtype=np.int64)

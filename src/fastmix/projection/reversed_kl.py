@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from fastmix._checks import check_count
 from fastmix._clock import Clock
 from fastmix._memory import check_memory
-from fastmix.chains.chain_pool import ChainPool
+from fastmix.chains.annealing import Annealing
+from fastmix.chains.base import Chains, make_chains
+from fastmix.chains.cpu import CpuChains
 from fastmix.chains.patches import Patch, make_patches, whole_patch
-from fastmix.chains.pool import Pool
-from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import table_positions
 from fastmix.projection.descent import DecreasingStep, FixedStep, StepRule
 from fastmix.projection.divergence import Divergence, Objective
 
-__all__ = ["PoolObjective", "ReversedKL", "make_pool", "match_marginals"]
+__all__ = ["PoolObjective", "ReversedKL", "anneal", "anneal_population", "make_pool", "match_marginals"]
 
 FloatArray = NDArray[np.float64]
 
@@ -138,7 +138,7 @@ class PoolObjective(Objective):
     exact = False
 
     def __init__(self, model: MarkovRandomField, settings: ReversedKL, seed: int) -> None:
-        self.settings = settings
+        self.settings, self._rng = settings, np.random.default_rng([seed, 1])
         self.pool, self.place = make_pool(model, settings.backend, num_chains=settings.pool_size, seed=seed)
         self.model = model
         self.psi = model.parameters
@@ -167,16 +167,16 @@ class PoolObjective(Objective):
         parameters = theta.parameters
         fresh = self._theta is None or self.moments is None
         if self._theta is None or self.moments is None:
-            self._log_z = self.pool.anneal(parameters, self.settings.annealing_sweeps)
+            self._log_z = anneal(self.pool, parameters, self.settings.annealing_sweeps)
             self.moments = self.pool.moments()
         else:
             before = self.moments
-            self.pool.sweep(parameters, self.settings.sweeps_per_step)
+            self._sweep(parameters)
             self.moments = self.pool.moments()
             # d log Z = mu . d theta, by the trapezium rule.
             self._log_z += 0.5 * float((parameters - self._theta) @ (self.moments + before))
         self._theta = parameters
-        energies = self.pool.energies(parameters - self.psi)
+        [energies] = self.pool.energies(parameters - self.psi)
         gradient = self.pool.covariances(parameters - self.psi, self.patches)
         if fresh:
             # By importance sampling. Only from fresh chains: the largest of a hundred estimates would be an outlier.
@@ -184,6 +184,12 @@ class PoolObjective(Objective):
             self.constant = max(self.constant, psi_log_z)
         self._free_energy = float(energies.mean()) - self._log_z
         return self._free_energy, gradient
+
+    def _sweep(self, parameters: FloatArray) -> None:
+        self.pool.load(parameters)
+        for _ in range(self.settings.sweeps_per_step):
+            self.pool.clock.check()
+            self.pool.sweep(1)
 
     def value(self, theta: MarkovRandomField) -> float:
         """The free energy over fresh chains."""
@@ -198,7 +204,8 @@ class PoolObjective(Objective):
         """The Euclidean projection, and models with the marginals of populations annealed towards psi."""
         yield theta
         for _ in range(self.settings.num_starts - 1):
-            self.constant = max(self.constant, self.pool.anneal_population(self.psi, self.settings.population_sweeps))
+            log_z = anneal_population(self.pool, self.psi, self.settings.population_sweeps, self._rng)
+            self.constant = max(self.constant, log_z)
             self.moments = self.pool.moments()
             candidate = match_marginals(theta, self.moments)
             # The chains go on from here; log Z is not known and does not matter to the steps of a trial.
@@ -215,20 +222,49 @@ class PoolObjective(Objective):
         self.pool.restore(chains)
 
 
-def make_pool(model: MarkovRandomField, backend: str, *, num_chains: int, seed: int) -> tuple[ChainPool, str]:
-    """A pool, and what it runs on in words."""
-    place = "cpu"
-    if backend != "cpu" and model.num_variables:
-        from fastmix.chains.cuda.pool import CudaPool
+def make_pool(model: MarkovRandomField, backend: str, *, num_chains: int, seed: int) -> tuple[Chains, str]:
+    """Chains on the graph of a model, and what they run on in words."""
 
-        try:
-            pool = CudaPool(model, num_chains=num_chains, seed=seed)
-            return pool, pool.device
-        except (UnfitMethodError, ResourceError) as error:
-            if backend == "cuda":
-                raise
-            place = f"cpu, because {error}"
-    return Pool(model, num_chains=num_chains, seed=seed), place
+    def make_cpu() -> Chains:
+        return CpuChains(model.structure, num_chains=num_chains, seed=seed, num_threads=1, steady=False)
+
+    def make_cuda() -> Chains:
+        from fastmix.chains.cuda.chains import CudaChains
+
+        return CudaChains(model.structure, num_chains=num_chains, seed=seed, estimator=None)
+
+    return make_chains(backend if model.num_variables else "cpu", make_cpu, make_cuda)
+
+
+def anneal(pool: Chains, parameters: FloatArray, num_sweeps: int) -> float:
+    """Bring fresh chains to a model, its tables growing with every sweep; an estimate of its log Z.
+
+    Annealed importance sampling: from exact draws of the model without tables, whose log Z is a sum over variables,
+    through ``num_sweeps`` models on the way. The estimate of Z is unbiased, so that of log Z is too small in the mean,
+    by about half the variance of the log-weights over the number of chains. The constant of the model is left out.
+    """
+    split, starts = int(pool.structure.unary_offsets[-1]), pool.structure.unary_offsets[:-1]
+    thetas = np.zeros((2, len(parameters)))
+    thetas[0, :split], thetas[1, split:] = parameters[:split], parameters[split:]
+    annealing = Annealing(pool, thetas, [1.0, 0.0])
+    pool.sweep(1)  # without tables, every update is a draw from the unary alone
+    for k in range(1, num_sweeps + 1):
+        annealing.move([1.0, k / num_sweeps])
+    alone = np.logaddexp.reduceat(parameters[:split], starts).sum() if len(starts) else 0.0
+    return float(alone + np.logaddexp.reduce(annealing.log_weights)) - math.log(pool.num_chains)
+
+
+def anneal_population(pool: Chains, parameters: FloatArray, num_sweeps: int, rng: np.random.Generator) -> float:
+    """Bring fresh chains to a model that may mix slowly, as far as that goes; an estimate of its log Z.
+
+    Population annealing: all parameters grow from 0 with every sweep, and the chains are resampled by the weights of
+    the change, so that those in unlikely valleys die out. As for :func:`anneal` the estimate of Z is unbiased.
+    """
+    annealing = Annealing(pool, parameters[None], [0.0])
+    pool.sweep(1)
+    for k in range(1, num_sweeps + 1):
+        annealing.move([k / num_sweeps], rng=rng)
+    return float(np.log(pool.structure.num_states).sum() + annealing.log_ratio[0])
 
 
 def match_marginals(theta: MarkovRandomField, moments: FloatArray) -> MarkovRandomField:

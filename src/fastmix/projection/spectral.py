@@ -21,7 +21,7 @@ __all__ = ["solve_spectral"]
 _RANK = 8
 _MEMORY = 8
 _BLOCK = 50  # steps between two looks at the norm
-_SHARE = 0.75  # of the time for steps: the rest is for the norm of where they end
+_SHARE = 0.6  # of the time for steps: the rest is for the norm of where they end
 _WORK = 5e8  # numbers that one compiled call may go through: the clock is read between calls
 
 

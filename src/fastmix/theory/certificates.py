@@ -145,20 +145,22 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """The certificate as plain Python data, the shape of the command line's JSON."""
-        result: dict[str, Any] = {
+        names = (
+            "accuracy",
+            "per_variable",
+            "schedule",
+            "num_sweeps",
+            "num_updates",
+            "dependency",
+            "norm",
+            "norm_value",
+        )
+        biases = ("max_bias", "total_bias", "bias")
+        return {
             "certified": self.certified,
             "status": str(self.status),
-            "accuracy": self.accuracy,
-            "per_variable": self.per_variable,
-            "schedule": self.schedule,
-            "num_sweeps": self.num_sweeps,
-            "num_updates": self.num_updates,
-            "dependency": self.dependency,
-            "norm": self.norm,
-            "norm_value": jsonable(self.norm_value),
-            "max_bias": self.max_bias if self.certified else None,
-            "total_bias": self.total_bias if self.certified else None,
-            "bias": self.bias.tolist() if self.certified else None,
+            **{name: jsonable(getattr(self, name)) for name in names},
+            **{name: jsonable(getattr(self, name)) if self.certified else None for name in biases},
             "offending": [{"variable": i, "row_sum": jsonable(value)} for i, value in self.offending],
             "advice": self.advice,
             "seconds": self.stats.get("seconds"),
@@ -172,7 +174,6 @@ class Certificate:
             "valid_for": self.valid_for,
             "others": [jsonable(dict(other)) for other in self.others],
         }
-        return result
 
 
 def certify(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from naive_cuda import NaiveCuda
 
 import oracle
+from fastmix.chains.cuda.chains import CudaChains
 from fastmix.chains.cuda.device import CudaKernel, Launch
-from fastmix.chains.cuda.gibbs import CudaGibbs
+from fastmix.instances import random_tables
 from fastmix.model import MarkovRandomField
 
 KERNELS: tuple[CudaKernel, ...] = ("packed", "packed-field", "field", "table", "logit")
@@ -25,7 +27,14 @@ def random_states(model: MarkovRandomField, num_chains: int, seed: int = 0) -> n
     return rng.integers(0, model.num_states, size=(num_chains, model.num_variables))
 
 
-def key_of(engine: CudaGibbs) -> tuple[int, int]:
+def make_chains(model: MarkovRandomField, *, seed: int = 1, **options: Any) -> CudaChains:
+    """Chains with one set of parameters, those of a model."""
+    chains = CudaChains(model.structure, seed=seed, forbidden=model.has_forbidden, **options)
+    chains.load(model.parameters)
+    return chains
+
+
+def key_of(engine: CudaChains) -> tuple[int, int]:
     state = engine.get_random_state()
     return int(state[0]), int(state[1])
 
@@ -45,7 +54,7 @@ def check_against_naive(
     """All states after every sweep (or after all, in one call), and the sums, are those of the naive sampler."""
     states = random_states(model, num_chains, seed)
     for estimator in estimators:
-        engine = CudaGibbs(
+        engine = make_chains(
             model, num_chains=num_chains, seed=seed, kernel=kernel, launch=launch, group_size=group_size,
             estimator=estimator,
         )  # fmt: skip
@@ -55,10 +64,10 @@ def check_against_naive(
         for _ in range(num_sweeps):
             naive.sweep()
             if not together:
-                engine.advance(1, collect=True)
+                engine.sweep(1, collect=True)
                 assert engine.get_states().tolist() == naive.x
         if together:
-            engine.advance(num_sweeps, collect=True)
+            engine.sweep(num_sweeps, collect=True)
             assert engine.get_states().tolist() == naive.x
         expected = naive.sums(estimator).reshape(len(model.log_unary), -1, group_size).sum(axis=2)
         sums = engine.take_sums()
@@ -108,6 +117,12 @@ def dense_binary(n: int = 6, seed: int = 7) -> MarkovRandomField:
     return MarkovRandomField.from_tables(
         0.5 * rng.normal(size=(n, 2)), pairs, 0.6 * rng.normal(size=(len(pairs), 2, 2))
     )
+
+
+def mixed_states(scale: float = 0.8) -> MarkovRandomField:
+    """Unequal state counts, asymmetric tables, a cycle and a variable of one state."""
+    edges = [(0, 1), (0, 3), (1, 2), (1, 4), (2, 5), (3, 4), (4, 5)]
+    return random_tables(edges, [2, 3, 1, 5, 2, 2], scale=scale, seed=1)
 
 
 def model_for(kernel: str) -> MarkovRandomField:

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda_checks import KERNELS, applies, dense_binary, lopsided, lopsided_binary
+from cuda_checks import KERNELS, applies, dense_binary, lopsided, lopsided_binary, make_chains
 from scipy import stats
 
 from fastmix import MarkovRandomField, draw_exact, infer
-from fastmix.chains.cuda.gibbs import CudaGibbs, choose_group_size, cuda_available
-from fastmix.chains.cuda.pool import CudaPool
+from fastmix.chains.cuda.chains import CudaChains
+from fastmix.chains.cuda.device import choose_group_size, cuda_available
 from fastmix.chains.patches import whole_patch
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid, potts_grid, random_tables
 from fastmix.model.reduce import reduce_model
+from fastmix.projection.reversed_kl import anneal, anneal_population
 
 USABLE, REASON = cuda_available()
 pytestmark = pytest.mark.skipif(not USABLE or "simulator" in REASON, reason=f"needs a CUDA device: {REASON}")
@@ -57,9 +58,9 @@ def test_the_joint_distribution_is_kept(kernel):
         if not applies(kernel, model):
             continue
         start = draw_exact(model, num_draws=CHAINS, seed=3)
-        engine = CudaGibbs(model, num_chains=CHAINS, seed=11, kernel=kernel, group_size=CHAINS)
+        engine = make_chains(model, num_chains=CHAINS, seed=11, kernel=kernel, group_size=CHAINS)
         engine.set_states(start)
-        engine.advance(3, collect=False)
+        engine.sweep(3)
         assert p_value(*joint_counts(model, engine.get_states())) > LEVEL
         tested += 1
     assert tested
@@ -69,9 +70,9 @@ def test_the_joint_distribution_is_kept(kernel):
 def test_a_wrong_model_is_noticed(kernel):
     model = next(m for m in models() if applies(kernel, m))
     wrong = model.replace(log_unary=model.log_unary + 0.02 * np.arange(len(model.log_unary)))
-    engine = CudaGibbs(wrong, num_chains=CHAINS, seed=11, kernel=kernel, group_size=CHAINS)
+    engine = make_chains(wrong, num_chains=CHAINS, seed=11, kernel=kernel, group_size=CHAINS)
     engine.set_states(draw_exact(model, num_draws=CHAINS, seed=3))
-    engine.advance(3, collect=False)
+    engine.sweep(3)
     assert p_value(*joint_counts(model, engine.get_states())) < LEVEL
 
 
@@ -79,10 +80,10 @@ def test_a_wrong_model_is_noticed(kernel):
 def test_chains_sweeps_and_sites_are_independent(kernel):
     # Variables without edges: neighbouring chains, sites and successive sweeps must not know of each other.
     model = MarkovRandomField.from_tables([[0.0, 0.4]] * 6, [], [])
-    engine = CudaGibbs(model, num_chains=CHAINS, seed=5, kernel=kernel, group_size=CHAINS)
-    engine.advance(1, collect=False)
+    engine = make_chains(model, num_chains=CHAINS, seed=5, kernel=kernel, group_size=CHAINS)
+    engine.sweep(1)
     one = engine.get_states()
-    engine.advance(1, collect=False)
+    engine.sweep(1)
     two = engine.get_states()
     p = 1 / (1 + np.exp(-0.4))
     assert stats.binomtest(int(one.sum()), one.size, p).pvalue > LEVEL
@@ -98,11 +99,11 @@ def test_marginals_of_grids(estimator):
     for model in (ising_grid(12, 12, coupling_max=1.0, seed=0), potts_grid(12, 5, coupling_max=1.0, seed=1)):
         exact = infer(model).node_marginals
         for chains in (1 << 18, 1 << 12, 1 << 6):
-            group = max(choose_group_size(model, chains), min(1 << 10, chains // 64))
-            engine = CudaGibbs(model, num_chains=chains, seed=2, estimator=estimator, group_size=group)
+            group = max(choose_group_size(model.structure, chains), min(1 << 10, chains // 64))
+            engine = make_chains(model, num_chains=chains, seed=2, estimator=estimator, group_size=group)
             engine.set_states(draw_exact(model, num_draws=chains, seed=4))
             sweeps = 64
-            engine.advance(sweeps, collect=True)
+            engine.sweep(sweeps, collect=True)
             means = engine.take_sums() / (sweeps * group)
             error = means.std(axis=1, ddof=1) / np.sqrt(means.shape[1])
             # 64 groups: Student with 63 degrees of freedom, two-sided 1e-9 a variable.
@@ -118,11 +119,11 @@ def test_one_chain_of_a_large_model():
     model = MarkovRandomField(
         np.tile(grid.num_states, copies), np.tile(grid.log_unary, copies), edges, np.tile(grid.log_pairwise, copies)
     )
-    engine = CudaGibbs(model, num_chains=1, seed=3)
+    engine = make_chains(model, num_chains=1, seed=3)
     assert engine.kernel == "field"
     assert engine._launch.grid_y > 1
     engine.set_states(draw_exact(grid, num_draws=copies, seed=1).reshape(1, -1))
-    engine.advance(50, collect=True)
+    engine.sweep(50, collect=True)
     means = (engine.take_sums()[1::2, 0] / 50).reshape(copies, 256)
     error = means.std(axis=0, ddof=1) / np.sqrt(copies)
     assert (np.abs(means.mean(axis=0) - exact) <= 6.3 * error).all()  # two-sided 3e-10 a variable
@@ -147,10 +148,11 @@ def gradient_deviation(kernel: str, *, wrong: bool = False) -> float:
     """
     psi, theta = pool_models(kernel)
     change = theta.parameters - psi.parameters
-    pool = CudaPool(theta, num_chains=CHAINS, seed=7)
-    assert pool._engine.kernel == kernel
+    pool = CudaChains(theta.structure, num_chains=CHAINS, seed=7, estimator=None)
+    assert pool.kernel == kernel
     pool.set_states(draw_exact(theta, num_draws=CHAINS, seed=8))
-    pool.sweep((psi if wrong else theta).parameters, 2)
+    pool.load((psi if wrong else theta).parameters)
+    pool.sweep(2)
     found = pool.covariances(change, [whole_patch(theta)])
     size = int(np.prod(theta.num_states))
     grid = np.stack(np.unravel_index(np.arange(size), tuple(theta.num_states)), axis=1)
@@ -179,8 +181,12 @@ def test_the_pool_estimates_z_without_bias(kernel, method):
     exact = enumerate_model(model).log_z - model.log_constant
     values = []
     for seed in range(60):
-        pool = CudaPool(model, num_chains=300, seed=seed)
-        values.append(np.exp(getattr(pool, method)(model.parameters, 4) - exact))
+        pool = CudaChains(model.structure, num_chains=300, seed=seed, estimator=None)
+        if method == "anneal":
+            log_z = anneal(pool, model.parameters, 4)
+        else:
+            log_z = anneal_population(pool, model.parameters, 4, np.random.default_rng(seed))
+        values.append(np.exp(log_z - exact))
     error = np.std(values, ddof=1) / np.sqrt(len(values))
     assert abs(np.mean(values) - 1.0) < 6.5 * error  # Student with 59 degrees of freedom: 2e-8
     assert abs(np.exp(0.2) * np.mean(values) - 1.0) > 6.5 * error

@@ -8,13 +8,13 @@ from scipy import stats
 
 import oracle
 from fastmix import MarkovRandomField, UnfitMethodError, draw_exact
-from fastmix.chains.gibbs import check_conditionals
+from fastmix.chains import cpu, layout
+from fastmix.chains.conditionals import check_conditionals
+from fastmix.chains.cpu import CpuChains
 from fastmix.methods.tempering import houdayer_kernels
 from fastmix.methods.tempering import ladder as ladder_module
-from fastmix.methods.tempering import sweeps as sweeps_module
 from fastmix.methods.tempering.ladder import Ladder
-from fastmix.methods.tempering.path import Energies, TemperingPath, make_path, split_tables
-from fastmix.methods.tempering.sweeps import SummedSweeps, TabulatedSweeps
+from fastmix.methods.tempering.path import TemperingPath, make_path, split_tables
 from fastmix.methods.tempering.swendsen_wang_moves import check_swendsen_wang_moves
 from naive_ladder import NaiveLadder
 
@@ -131,12 +131,19 @@ def test_forbidden_pairs_stay_forbidden_along_the_path():
 # -- no randomness --------------------------------------------------------------------------------------------------
 
 
+def energies(path: TemperingPath, states: np.ndarray) -> np.ndarray:
+    chains = CpuChains(path.model.structure, num_chains=len(states), seed=0)
+    chains.load(path.thetas, path.coefficients([1.0]))
+    chains.set_states(states)
+    return chains.energies()
+
+
 @pytest.mark.parametrize("norm_bound", [None, 0.0, 0.4])
 @pytest.mark.parametrize("name", MODELS)
 def test_energies_are_log_weights(name, norm_bound):
     path = make_path(MODELS[name](), norm_bound=norm_bound)
     configurations = np.array(oracle.all_configurations(path.model))
-    values = Energies(path)(np.ascontiguousarray(configurations.T.astype(np.uint8)))
+    values = energies(path, configurations)
     for s in (0.0, 0.3, 0.6, 1.0):
         expected = oracle.log_weights(path.model_at(s))
         actual = path.coefficients([s])[0] @ values + path.model.log_constant
@@ -151,7 +158,7 @@ def test_energies_of_many_sites_are_exact_in_double_precision():
     model = MarkovRandomField.ising(edges, rng.integers(-8, 9, n - 1) / 4.0, rng.integers(-8, 9, n) / 4.0)
     path = make_path(model)
     x = rng.integers(0, 2, size=(5, n))
-    values = Energies(path)(np.ascontiguousarray(x.T.astype(np.uint8)))
+    values = energies(path, x)
     np.testing.assert_allclose(values.sum(axis=0), model.log_weight(x), atol=1e-9)
 
 
@@ -204,18 +211,25 @@ def test_forbidden_pairs_match_the_naive_ladder():
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_sweeps_that_add_up_logits_draw_the_same_states(name, monkeypatch):
-    path = make_path(MODELS[name]())
-    states = random_states(path.model, len(POSITIONS), 3)
-    tabulated = make(path, POSITIONS, states)
-    monkeypatch.setattr(sweeps_module, "_MOST_ENTRIES", 0)
-    summed = make(path, POSITIONS, states)
-    assert isinstance(tabulated.sweeps, TabulatedSweeps)
-    assert isinstance(summed.sweeps, SummedSweeps)
-    for one in (tabulated, summed):
-        one.advance(20, collect=True)
-    assert np.array_equal(tabulated.get_states(), summed.get_states())
-    np.testing.assert_allclose(tabulated.take_sums(), summed.take_sums(), atol=20 * 2.0**-23)
+def test_all_kernels_draw_the_same_states(name, monkeypatch):
+    monkeypatch.setattr(ladder_module, "PAIRS_EVERY", 3)
+    path = make_path(MODELS[name](), norm_bound=0.4)
+    states = random_states(path.model, len(POSITIONS), 4)
+    runs = [make(path, POSITIONS, states, pairs=True)]
+    monkeypatch.setattr(layout, "_MOST_ENTRIES", 0)  # products, or fields if binary
+    runs.append(make(path, POSITIONS, states, pairs=True))
+    monkeypatch.setattr(layout, "_MOST_VALUES", 0)  # logarithms
+    monkeypatch.setattr(cpu, "_SIDE_BY_SIDE", 1000)
+    runs.append(make(path, POSITIONS, states, pairs=True))
+    binary = (path.model.num_states == 2).all()
+    assert [run.chains.kernel for run in runs] == ["table", "field" if binary else "product", "product"]
+    for run in runs:
+        run.advance(20, collect=True)
+    sums = [run.take_sums() for run in runs]
+    for k in (1, 2):
+        assert np.array_equal(runs[0].get_states(), runs[k].get_states())
+        np.testing.assert_allclose(runs[0].counts().sums, runs[k].counts().sums, atol=1e-9)
+        np.testing.assert_allclose(sums[0], sums[k], atol=20 * 2.0**-23)
 
 
 def test_sums_do_not_overflow():
@@ -307,15 +321,15 @@ def test_exact_draws_stay_exact_at_every_rung(moves, monkeypatch):
 
 
 def wrong_sign(run: Ladder, monkeypatch) -> None:
-    run._gaps = -run._gaps
+    run.chains._gaps = -run.chains._gaps
 
 
 def always(run: Ladder, monkeypatch) -> None:
-    run._gaps = 0.0 * run._gaps
+    run.chains._gaps = 0.0 * run.chains._gaps
 
 
 def shifted_rungs(run: Ladder, monkeypatch) -> None:
-    for block in run._blocks:
+    for block in run.chains.blocks:
         block.rung[:] = np.maximum(block.rung.astype(int) - 1, 0)
 
 
@@ -350,10 +364,9 @@ def test_clusters_are_found_and_counted():
     states = np.zeros((2, 2, 4), dtype=np.uint8)
     states[:, 1, [0, 1, 3]] = 1
     run = make(path, np.array([0.0, 1.0]), states, pairs=True)
-    block = run._blocks[0]
-    graph = path.model.adjacency
-    houdayer_kernels.exchange_clusters(block.x, 2, 1, graph.indptr, graph.neighbors, block.streams, block.clusters)
-    assert block.clusters.tolist() == [[0, 0, 0], [1, 3, 2]]
+    run._first_pair_rung = 1
+    run.chains.on_lanes(run._exchange_clusters)
+    assert run._cluster_counts[0].tolist() == [[0, 0, 0], [1, 3, 2]]
     assert np.array_equal(run.get_states()[0], states[0])
     after = run.get_states()[1]
     assert np.array_equal(np.sort(after, axis=0), states[1])

@@ -7,12 +7,12 @@ import pytest
 from test_ladder import MODELS, attractive, mixed, small
 
 import oracle
+from fastmix.chains.annealing import Annealing
 from fastmix.methods.tempering.adaptation import num_rungs_for, phases, respace
 from fastmix.methods.tempering.ladder import Ladder
-from fastmix.methods.tempering.log_z import annealed_weights, bridge, guess_steps, lower_bound
-from fastmix.methods.tempering.path import Energies, make_path
-from fastmix.methods.tempering.population import Population, anneal, next_position
-from fastmix.methods.tempering.sweeps import make_sweeps
+from fastmix.methods.tempering.log_z import bridge, guess_steps, lower_bound
+from fastmix.methods.tempering.path import make_path
+from fastmix.methods.tempering.population import annealed_weights, first_ladder, next_position, start_population
 
 POSITIONS = np.array([0.0, 0.3, 0.7, 1.0])
 
@@ -76,14 +76,14 @@ def test_guesses_stay_between_the_averages():
 # -- annealed importance sampling -------------------------------------------------------------------------------------
 
 
-def population(path, size: int, seed: int = 0) -> Population:
-    return Population(path, make_sweeps(path), Energies(path), size=size, seed=seed)
+def population(path, size: int, seed: int = 0) -> Annealing:
+    return start_population(path, Ladder(path, seed=0).population(size, seed=seed), seed=seed)
 
 
 @pytest.mark.parametrize("norm_bound", [None, 0.0])
 def test_a_population_starts_with_exact_draws(norm_bound):
     path = make_path(mixed(), norm_bound=norm_bound)
-    draws = population(path, 100_000).x
+    draws = population(path, 100_000).chains.get_states().T
     start = path.model_at(0.0)
     for i, law in enumerate(oracle.node_marginals(start)):
         counts = np.bincount(draws[i], minlength=len(law))
@@ -94,7 +94,7 @@ def test_a_population_starts_with_exact_draws(norm_bound):
 @pytest.mark.parametrize("make_model", [small, attractive])
 def test_the_mean_of_annealed_weights_is_the_ratio_of_normalisers(make_model):
     path = make_path(make_model())
-    weights = np.exp(annealed_weights(population(path, 200_000), np.array([0.0, 0.5, 0.8, 1.0])))
+    weights = np.exp(annealed_weights(path, population(path, 200_000), np.array([0.0, 0.5, 0.8, 1.0])))
     truth = math.exp(oracle.log_z(path.model_at(1.0)) - path.log_z)
     assert abs(weights.mean() - truth) < 5.5 * weights.std() / math.sqrt(weights.size)
     # A sabotaged twin: weights of the wrong sign.
@@ -103,7 +103,7 @@ def test_the_mean_of_annealed_weights_is_the_ratio_of_normalisers(make_model):
 
 def test_stopping_early_leaves_the_weights_valid():
     path = make_path(small())
-    weights = np.exp(annealed_weights(population(path, 200_000), np.linspace(0.0, 1.0, 100), stop=lambda: True))
+    weights = np.exp(annealed_weights(path, population(path, 200_000), np.linspace(0.0, 1.0, 100), stop=lambda: True))
     truth = math.exp(oracle.log_z(path.model_at(1.0)) - path.log_z)
     assert abs(weights.mean() - truth) < 5.5 * weights.std() / math.sqrt(weights.size)
 
@@ -131,12 +131,12 @@ def test_the_first_ladder_is_where_exchanges_are_rejected_half_the_time():
     from fastmix import MarkovRandomField
 
     path = make_path(MarkovRandomField.ising(edges, rng.uniform(-2, 2, len(edges)), rng.uniform(-1, 1, 16)))
-    positions, states = anneal(population(path, 256), rejection=0.5, num_sweeps=10, most=100)
+    positions, states = first_ladder(path, population(path, 256), rejection=0.5, num_sweeps=10, most=100)
     assert positions[0] == 0.0
     assert positions[-1] == 1.0
     assert (np.diff(positions) > 0).all()
     run = Ladder(path, seed=0, num_threads=1)
-    run.set_rungs(positions, np.stack([x[:, :64].T for x in states]))
+    run.set_rungs(positions, np.stack([x[:64] for x in states]))
     run.advance(200, collect=False)
     rejection = run.counts().rejection
     assert ((rejection[:-1] > 0.25) & (rejection[:-1] < 0.75)).all()
@@ -155,11 +155,11 @@ def test_strong_models_have_their_first_rung_close_to_the_start():
 
     path = make_path(MarkovRandomField.ising([(0, 1), (1, 2)], 1e6, [0.5, -0.3, 0.1]))
     crowd = population(path, 64)
-    first = next_position(path, 0.0, crowd.energies(), rejection=0.5)
+    first = next_position(path, 0.0, crowd.chains.energies(), rejection=0.5)
     assert 1e-9 < first < 1e-5
-    positions, _ = anneal(crowd, rejection=0.5, num_sweeps=2, most=50)
+    positions, _ = first_ladder(path, crowd, rejection=0.5, num_sweeps=2, most=50)
     assert len(positions) < 20
-    short, _ = anneal(population(path, 64), rejection=0.5, num_sweeps=2, most=3)
+    short, _ = first_ladder(path, population(path, 64), rejection=0.5, num_sweeps=2, most=3)
     assert len(short) == 3
 
 

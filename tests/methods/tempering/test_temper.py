@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 import oracle
-from fastmix import MarkovRandomField, NotConvergedError, UnfitMethodError, infer
+from fastmix import Interrupted, MarkovRandomField, Progress, UnfitMethodError, infer
+from fastmix.chains.layout import tables_fit
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid, ising_random, potts_grid
 from fastmix.methods.tempering import TemperResult, temper
 from fastmix.methods.tempering.api import MOVES
-from fastmix.methods.tempering.path import make_path
-from fastmix.methods.tempering.sweeps import SummedSweeps, make_sweeps
 from fastmix.results import Status
 from fastmix.testing import assert_conforms
 
@@ -86,7 +85,7 @@ def test_three_states():
 
 def test_many_neighbors():
     model = ising_random(18, edge_probability=1.0, coupling_max=0.5, seed=4)
-    assert isinstance(make_sweeps(make_path(model)), SummedSweeps)
+    assert not tables_fit(model.structure, num_sets=8)
     exact = infer(model, method="exact")
     answer = temper(model, num_sweeps=600, seed=3, num_threads=1)
     assert answer.provenance["options"]["moves"] == []
@@ -278,11 +277,11 @@ class Watch:
 
     def __init__(self, until: float) -> None:
         self.until = until
-        self.seen: list[tuple[int, int, float]] = []
+        self.seen: list[Progress] = []
 
-    def __call__(self, *report) -> None:
+    def __call__(self, report: Progress) -> None:
         self.seen.append(report)
-        if report[0] >= self.until:
+        if report.done >= self.until:
             raise KeyboardInterrupt
 
 
@@ -290,15 +289,17 @@ def test_an_interrupt_returns_what_was_collected(hard):
     watch = Watch(until=np.inf)
     whole = temper(hard, num_sweeps=640, burn_in=200, seed=1, num_threads=1, progress=watch)
     assert whole.status == Status.OK
-    done = [report[0] for report in watch.seen]
+    done = [report.done for report in watch.seen]
     assert done == sorted(done)
-    assert watch.seen[-1][:2] == (840, 840)
-    interrupted = temper(hard, num_sweeps=640, burn_in=200, seed=1, num_threads=1, progress=Watch(until=500))
+    assert (watch.seen[-1].done, watch.seen[-1].total) == (840, 840)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        temper(hard, num_sweeps=640, burn_in=200, seed=1, num_threads=1, progress=Watch(until=500))
+    interrupted = stopped.value.result
     assert interrupted.status == Status.INTERRUPTED
     assert 200 <= interrupted.stats["num_sweeps"] < 640
     assert interrupted.log_z_lower is None
     assert np.abs(interrupted.node_marginals - whole.node_marginals).max() < 0.3
-    with pytest.raises(NotConvergedError, match="interrupt"):
+    with pytest.raises(Interrupted, match="interrupt"):
         temper(hard, num_sweeps=640, burn_in=200, seed=1, num_threads=1, progress=Watch(until=1))
 
 

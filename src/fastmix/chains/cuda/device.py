@@ -11,7 +11,7 @@ import numpy as np
 
 from fastmix._memory import format_bytes
 from fastmix.errors import ResourceError, UnfitMethodError
-from fastmix.model import MarkovRandomField
+from fastmix.model.structure import Structure
 
 __all__ = [
     "CudaKernel",
@@ -20,6 +20,7 @@ __all__ = [
     "choose_cuda_kernel",
     "choose_group_size",
     "cuda_available",
+    "is_simulated",
     "num_multiprocessors",
     "plan_launch",
     "require_cuda",
@@ -30,10 +31,12 @@ CudaKernel = Literal["packed", "packed-field", "field", "table", "logit"]
 
 _PACKED_CHAINS = 8  # from here on 32 chains in a word cost less than a byte each
 _TABLE_ENTRIES = 1 << 25  # 128 MiB of thresholds; beyond, conditionals are computed at every update
+_RUNG_ENTRIES = 4e6  # the same for each of several sets: with a hundred they take 1.6 GB
 _WIDE = 4  # words of 32 chains that a thread updates side by side, given enough of them
 # Threads of a block, as measured; fewer where a thread holds many registers.
 _THREADS: dict[str, int] = {"packed": 512, "packed-field": 256, "field": 256, "table": 512, "logit": 256}
 _SITES: dict[str, int] = {"field": 4}  # sites that a thread updates at once, otherwise one
+_SEVERAL = {"packed": (4, 64), "table": (32, 16)}  # threads of a block with several sets: over units, over sites
 _SPREAD = 3  # rounds of a block through a colour beyond which a colour is shared between blocks: waiting costs as much
 _SHARED_THREADS = 256  # of a block then
 _SIMULATED = 4  # multiprocessors that the simulator is taken to have
@@ -89,9 +92,14 @@ def start_kernel(kernel: Any, shape: Any, *arguments: Any) -> None:
         kernel[shape](*arguments)
 
 
+def is_simulated(cuda: Any) -> bool:
+    """Whether kernels run in the simulator, which knows nothing of multiprocessors."""
+    return not hasattr(cuda.get_current_device(), "MULTIPROCESSOR_COUNT")
+
+
 def num_multiprocessors(cuda: Any) -> int:
     """Multiprocessors of the current device; a few for the simulator."""
-    return int(getattr(cuda.get_current_device(), "MULTIPROCESSOR_COUNT", _SIMULATED))
+    return _SIMULATED if is_simulated(cuda) else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
 
 def check_memory(
@@ -119,34 +127,46 @@ def check_memory(
         )
 
 
-def choose_cuda_kernel(model: MarkovRandomField, num_chains: int) -> CudaKernel:
-    """The kernel for a model and a number of chains.
+def choose_cuda_kernel(
+    structure: Structure, num_chains: int, *, num_sets: int = 1, forbidden: bool = False
+) -> CudaKernel:
+    """The kernel for a structure, a number of chains, one or several sets of parameters, with or without -inf.
 
     ``packed`` and ``packed-field`` hold 32 chains of a binary variable in a word, for at most four neighbours (from
     tables) and for any number (from log-odds); ``field`` is for few chains of binary variables; ``table`` and ``logit``
     are for any states, with and without pattern tables.
 
+    Raises
+    ------
+    UnfitMethodError
+        If there are several sets, and tables of patterns would be too large.
+
     Examples
     --------
     >>> from fastmix.instances import ising_grid, potts_grid
-    >>> grid = ising_grid(4, 4, coupling_max=1.0, seed=0)
+    >>> grid = ising_grid(4, 4, coupling_max=1.0, seed=0).structure
     >>> choose_cuda_kernel(grid, 1), choose_cuda_kernel(grid, 1000)
     ('field', 'packed')
-    >>> choose_cuda_kernel(potts_grid(4, 4, coupling_max=1.0, seed=0), 1000)
+    >>> choose_cuda_kernel(potts_grid(4, 4, coupling_max=1.0, seed=0).structure, 1000)
     'table'
     """
-    soft = not model.has_forbidden
-    if bool((model.num_states == 2).all()) and model.num_variables:
-        if soft and num_chains < _PACKED_CHAINS:
+    entries = structure.pattern_entries
+    if structure.num_variables and bool((structure.num_states == 2).all()):
+        if num_sets == 1 and not forbidden and num_chains < _PACKED_CHAINS:
             return "field"
-        if model.adjacency.max_degree <= 4:
+        if structure.adjacency.max_degree <= 4:
             return "packed"
-        if soft:
+        if num_sets == 1 and not forbidden:
             return "packed-field"
-    return "table" if model.structure.pattern_entries <= _TABLE_ENTRIES else "logit"
+    if num_sets > 1 and entries > _RUNG_ENTRIES:
+        raise UnfitMethodError(
+            "backend must be cpu for tempering this model, got cuda: the GPU needs tables of all patterns of "
+            f"neighbours, which would have {entries:.2g} entries for every rung, more than {_RUNG_ENTRIES:.2g}"
+        )
+    return "table" if entries <= _TABLE_ENTRIES else "logit"
 
 
-def choose_group_size(model: MarkovRandomField, num_chains: int) -> int:
+def choose_group_size(structure: Structure, num_chains: int, *, forbidden: bool = False) -> int:
     """How many chains to add up together: 1, or for many chains a divisor of their number that keeps the sums small.
 
     Sums take 16 bytes an entry and chain on the host, and more on the device. Groups are made of 32 chains, or of four
@@ -160,14 +180,14 @@ def choose_group_size(model: MarkovRandomField, num_chains: int) -> int:
     Examples
     --------
     >>> from fastmix.instances import ising_grid
-    >>> grid = ising_grid(16, 16, coupling_max=1.0, seed=0)
+    >>> grid = ising_grid(16, 16, coupling_max=1.0, seed=0).structure
     >>> choose_group_size(grid, 1000), choose_group_size(grid, 2**20)
     (1, 32)
     """
-    entries = len(model.log_unary)
+    entries = int(structure.unary_offsets[-1])
     if entries * num_chains <= _GROUPED_ENTRIES:
         return 1
-    unit = 32 if choose_cuda_kernel(model, num_chains).startswith("packed") else 4
+    unit = 32 if choose_cuda_kernel(structure, num_chains, forbidden=forbidden).startswith("packed") else 4
     if num_chains % unit:
         raise ValueError(
             f"num_chains must be a multiple of {unit} for so many chains on the GPU, whose sums are kept in groups, "
@@ -199,17 +219,13 @@ class Launch:
     grid_y: int = 1
 
 
-def plan_launch(kernel: CudaKernel, units: int, largest_colour: int, multiprocessors: int) -> Launch:
-    """A launch that keeps all multiprocessors busy.
+def plan_launch(
+    kernel: CudaKernel, units: int, largest_colour: int, multiprocessors: int, *, several: bool = False
+) -> Launch:
+    """A launch that keeps all multiprocessors busy, for units of chains that a thread updates.
 
-    Parameters
-    ----------
-    kernel : str
-    units : int
-        Words of 32 chains, or groups of chains that a thread updates.
-    largest_colour : int
-        Sites of the largest colour.
-    multiprocessors : int
+    With ``several`` sets of parameters its shape is fixed: words side by side in a thread would read the same tables,
+    and every other shape would be compiled anew when the number of sets changes.
 
     Examples
     --------
@@ -219,11 +235,16 @@ def plan_launch(kernel: CudaKernel, units: int, largest_colour: int, multiproces
     Launch(wide=1, block_x=1, block_y=128, grid_y=1)
     >>> plan_launch("field", 1, 1 << 23, 132)
     Launch(wide=1, block_x=1, block_y=256, grid_y=8192)
+    >>> plan_launch("packed", 832, 32, 132, several=True)
+    Launch(wide=1, block_x=4, block_y=32, grid_y=1)
     """
+    tasks = -(-max(1, largest_colour) // _SITES.get(kernel, 1))
+    if several:
+        block_x, block_y = _SEVERAL[kernel]
+        return Launch(1, block_x, min(block_y, _power_above(tasks)))
     share = _power_below(max(1, units // multiprocessors))
     block_x = min(32, share)
     wide = min(_WIDE, share // block_x) if kernel == "packed" else 1
-    tasks = -(-max(1, largest_colour) // _SITES.get(kernel, 1))
     block_y = min(_THREADS[kernel] // block_x, max(32 // block_x, _power_above(tasks)))
     blocks = -(-units // (block_x * wide))
     grid_y = 1

@@ -9,8 +9,9 @@ The margin: with T terms of which the largest add up to S, inputs and sums are o
 a quarter of that; the exponential function, the products and u as a float add less than 2^-22. The kernels use
 ``2^-20 + (T + 2) S 2^-25``.
 """
-# Types inside kernels are those of their compiler.
+# Types inside kernels are those of their compiler; all updates have the same arguments.
 # mypy: ignore-errors
+# ruff: noqa: ARG001
 
 from __future__ import annotations
 
@@ -20,10 +21,9 @@ from typing import Any
 
 from numba import cuda, float32, float64, uint32, uint64
 
-from fastmix._jit import cuda_jit
-from fastmix.chains.cuda.kernels import add_counts, counter_top, philox
+from fastmix.chains.cuda.kernels import add_counts, barrier, counter_top, philox, update_jit
 
-__all__ = ["packed_field_kernel", "site_field_kernel"]
+__all__ = ["field_update", "packed_field_update"]
 
 _ONES = 0xFFFFFFFF
 _NIBBLES = 0x11111111  # every fourth bit
@@ -57,25 +57,15 @@ def _decide(log_odds, u, margin):
 
 
 @cache
-def packed_field_kernel(mode: int, per_chain: bool, grid: bool) -> Any:
-    """The kernel for packed chains, 32 of them by a thread, and any number of neighbours.
+def packed_field_update(mode: int, per_chain: bool, grid: bool) -> Any:
+    """The update of binary variables with any number of neighbours, in packed chains, 32 of them by a thread.
 
     Neighbours are taken four at a time: their 16 patterns have tables of partial log-odds, which the block holds in
-    shared memory. Every fourth bit of a word makes room for patterns: those of chains k, k + 4, .., k + 28 fill a word.
-
-    Parameters
-    ----------
-    mode, per_chain, grid
-        As in :func:`fastmix.chains.cuda.kernels.packed_kernel`.
-
-    Returns
-    -------
-    callable
-        Kernel of ``x`` uint32 (n + 1, stride); ``around`` uint32 (groups, 4), the neighbours, padded in front with row
-        n; ``chunks`` int64 (n + 1,), where the groups of four begin; ``partial`` float32 (groups, 16), the first group
-        of a site with its offset; ``margins`` float32 (n,); ``indptr``, ``rows`` (the neighbours again), ``weights``
-        and ``offsets``, the same in double precision for the doubtful; ``starts``, ``sums`` and its steps, stride, the
-        most groups of a site, first, last and so on. A block has at most 512 threads along y.
+    shared memory; it has at most 512 threads along y. Every fourth bit of a word makes room for patterns: those of
+    chains k, k + 4, .., k + 28 fill a word. The tables are ``around`` uint32 (groups, 4), the neighbours, padded in
+    front with row n; ``chunks`` int64 (n + 1,), where the groups of four begin; ``partial`` float32 (groups, 16), the
+    first group of a site with its offset; ``margins`` float32 (n,); ``indptr``, ``rows`` (the neighbours again),
+    ``weights`` and ``offsets``, the same in double precision for the doubtful; the most groups of a site.
     """
 
     @cuda.jit(device=True)
@@ -124,21 +114,22 @@ def packed_field_kernel(mode: int, per_chain: bool, grid: bool) -> Any:
                 ones = uint32(ones | bit)
         return ones
 
-    @cuda_jit(cache=True, fastmath=True)
-    def kernel(
-        x, around, chunks, partial, margins, indptr, rows, weights, offsets, starts,
-        sums, site_step, chain_step, word_step, stride, most, first, last, num_sweeps, sweep_begin, key0, key1,
+    wait = barrier(grid)
+
+    @update_jit(fastmath=True)
+    def update(
+        x, tables, starts, model, sums, steps, stride, word, slot, num_slots, first_colour, last_colour,
+        num_sweeps, sweep_begin, key0, key1,
     ):  # fmt: skip
+        around, chunks, partial, margins, indptr, rows, weights, offsets, most = tables
+        row_step, chain_step, unit_step = steps
         held = cuda.shared.array(_HELD_NUMBERS, float32)
-        word = uint32(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
-        slot = uint32(cuda.blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y)
-        num_slots = uint32(cuda.gridDim.y * cuda.blockDim.y)
         depth = uint32(_HELD // cuda.blockDim.y)  # groups of a site that are held at once
         own = uint32(cuda.threadIdx.y * depth * uint32(16))
         field, result = cuda.local.array(32, float32), cuda.local.array(3, uint32)
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
-            for colour in range(first, last):
+            for colour in range(first_colour, last_colour):
                 begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
                 # All threads go through the same rounds, also those without a site, because they wait for each other.
                 while begin < end:
@@ -175,7 +166,7 @@ def packed_field_kernel(mode: int, per_chain: bool, grid: bool) -> Any:
                         done = uint32(done + depth)
                     if active:
                         margin = margins[site]
-                        sum_at = uint64(site) * site_step + uint64(word) * word_step
+                        sum_at = uint64(site) * row_step + uint64(word) * unit_step
                         result[0], result[1], result[2] = uint32(0), uint32(0), uint32(0)
                         draw(field, 0, word, site, sweep, key0, key1, margin, sums, sum_at, chain_step, result)
                         draw(field, 1, word, site, sweep, key0, key1, margin, sums, sum_at, chain_step, result)
@@ -191,12 +182,9 @@ def packed_field_kernel(mode: int, per_chain: bool, grid: bool) -> Any:
                         elif mode == 2:
                             add_counts(sums, sum_at, chain_step, uint32(~ones), per_chain)
                     begin = uint32(begin + num_slots)
-                if grid:
-                    cuda.cg.this_grid().sync()
-                else:
-                    cuda.syncthreads()
+                wait()
 
-    return kernel
+    return update
 
 
 @cuda.jit(device=True)
@@ -215,26 +203,15 @@ def _place(group, j, begin, end, otherwise):
 
 
 @cache
-def site_field_kernel(degree: int, mode: int, grid: bool) -> Any:
-    """The kernel for few chains, one byte a state: a thread updates four sites of one chain.
+def field_update(degree: int, mode: int, grid: bool) -> Any:
+    """The update of binary variables of few chains, one byte a state: a thread updates four sites of one chain.
 
     Places 128 a + 32 j + l with j from 0 to 3 are updated together: the threads of a warp then read neighbouring
-    places, and the four numbers of one Philox call are used up.
-
-    Parameters
-    ----------
-    degree : int
-        Neighbours of every site, given by a code for the distances to them (``codes``, and ``steps`` for every code),
-        with weights ``weights[k * n + site]``; 0 for neighbours ``neighbors[indptr[site] + k]``, and weights alike.
-        Where few codes do, as in grids, they save almost half of the memory traffic.
-    mode, grid
-        As in :func:`fastmix.chains.cuda.kernels.packed_kernel`; sums are ``sums[site * stride + chain]``.
-
-    Returns
-    -------
-    callable
-        Kernel of ``x`` uint8 (n + 1, stride) and, by site, the log-odds in two single-precision parts, ``weights`` and
-        ``offsets`` with ``weight_rests`` and ``offset_rests``.
+    places, and the four numbers of one Philox call are used up. Every site has ``degree`` neighbours, given by a code
+    for the distances to them (``codes``, and ``steps`` for every code), with weights ``weights[k * n + site]``; if that
+    is 0 they are ``neighbors[indptr[site] + k]``, and weights alike. Where few codes do, as in grids, they save almost
+    half of the memory traffic. Log-odds are in two single-precision parts, ``weights`` and ``offsets`` with
+    ``weight_rests`` and ``offset_rests``; n is the last of the tables.
     """
     coded = degree > 0
     loads = 4 * max(1, degree)
@@ -256,14 +233,14 @@ def site_field_kernel(degree: int, mode: int, grid: bool) -> Any:
                     total += float64(weights[uint64(k)]) + float64(weight_rests[uint64(k)])
         return total
 
-    @cuda_jit(cache=True, fastmath=True)
-    def kernel(
-        x, codes, steps, indptr, neighbors, weights, weight_rests, offsets, offset_rests, starts, sums,
-        stride, num_sites, first, last, num_sweeps, sweep_begin, key0, key1,
+    wait = barrier(grid)
+
+    @update_jit(fastmath=True)
+    def update(
+        x, tables, starts, model, sums, sum_steps, stride, chain, slot, num_slots, first_colour, last_colour,
+        num_sweeps, sweep_begin, key0, key1,
     ):  # fmt: skip
-        chain = uint32(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
-        slot = uint32(cuda.blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y)
-        num_slots = uint32(cuda.gridDim.y * cuda.blockDim.y)
+        codes, steps, indptr, neighbors, weights, weight_rests, offsets, offset_rests, num_sites = tables
         sites, u = cuda.local.array(4, uint32), cuda.local.array(4, uint32)
         field, size = cuda.local.array(4, float32), cuda.local.array(4, float32)
         scales, read = cuda.local.array(4, float32), cuda.local.array(4, uint32)
@@ -273,7 +250,7 @@ def site_field_kernel(degree: int, mode: int, grid: bool) -> Any:
         held_states = cuda.local.array(loads, uint32)
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
-            for colour in range(first, last):
+            for colour in range(first_colour, last_colour):
                 begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
                 group = uint32((begin >> uint32(7)) * uint32(32) + slot)
                 if coded:
@@ -362,9 +339,6 @@ def site_field_kernel(degree: int, mode: int, grid: bool) -> Any:
                             elif mode == 2:
                                 cuda.atomic.add(sums, uint64(spot), uint32((uint32(1) - state) << uint32(24)))
                     group = following
-                if grid:
-                    cuda.cg.this_grid().sync()
-                else:
-                    cuda.syncthreads()
+                wait()
 
-    return kernel
+    return update

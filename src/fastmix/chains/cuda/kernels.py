@@ -24,13 +24,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from numba import cuda, uint32, uint64
+from numba import config, cuda, uint32, uint64
 
-from fastmix._jit import cuda_jit
+__all__ = ["SETTLE_TAG", "add_counts", "barrier", "counter_top", "packed_update", "philox", "update_jit"]
 
-__all__ = ["MODES", "SETTLE_TAG", "packed_kernel", "philox"]
-
-MODES = {"none": 0, "rao-blackwell": 1, "counts": 2}
 SETTLE_TAG = 16  # what the counter of the numbers that end a comparison has beside the chain
 
 _MULTIPLIER_0, _MULTIPLIER_1 = 0xD2511F53, 0xCD9E8D57
@@ -39,6 +36,31 @@ _ONES = 0xFFFFFFFF
 _QUEUE = 16  # comparisons put aside by a thread before it ends them
 
 # Numba widens mixed integers, and takes a signed index for one that may count from the end: hence all the casts.
+
+
+def update_jit(**options: Any) -> Any:
+    """The decorator of updates: functions that run sweeps over the colours from ``first_colour`` to ``last_colour``.
+
+    A colour's sites are shared by the threads of a block, each of which has a unit of chains, and by those of a
+    ``grid`` that waits for all of its blocks after every colour.
+    """
+    return cuda.jit(
+        device=True, **options, **({} if getattr(config, "ENABLE_CUDASIM", False) else {"forceinline": True})
+    )
+
+
+@cache
+def barrier(grid: bool) -> Any:
+    """A function that waits for all threads of a block, or of a cooperative launch."""
+
+    @cuda.jit(device=True)
+    def wait():
+        if grid:
+            cuda.cg.this_grid().sync()
+        else:
+            cuda.syncthreads()
+
+    return wait
 
 
 @cuda.jit(device=True)
@@ -172,33 +194,14 @@ def _sum_thresholds(terms, n0, n1, n2, n3):
 
 
 @cache
-def packed_kernel(words: int, lanes: int, mode: int, per_chain: bool, grid: bool) -> Any:
-    """The kernel for binary variables with at most four neighbours.
+def packed_update(words: int, lanes: int, mode: int, per_chain: bool, grid: bool) -> Any:
+    """The update of binary variables with at most four neighbours, in packed chains.
 
-    Parameters
-    ----------
-    words : int
-        Words of 32 chains that a thread updates side by side: every ``lanes``-th of those of its block.
-    lanes : int
-        Threads of a block along x. With fewer than 32 the threads of a warp update different sites, and masks lie
-        apart so that those of neighbouring sites are read together.
-    mode : int
-        What every sweep adds to the sums, see :data:`MODES`.
-    per_chain : bool
-        Whether every chain has its sum, or every word: ``sums[site * site_step + word * word_step]``, for chains with
-        ``+ chain * chain_step``.
-    grid : bool
-        Whether the kernel is launched cooperatively and waits for the grid after every colour.
-
-    Returns
-    -------
-    callable
-        Kernel of ``x`` uint32 (n + 1, stride), whose last row stays 0; ``around`` uint32 (n, 4), the neighbours, padded
-        in front with row n; ``masks`` int8 (models, n, 8, 16), or with few lanes (8, 16, models, n); ``table`` and
-        ``terms`` uint32 (models, n, 16), see :func:`fastmix.chains.cuda.tables.packed_tables`; ``starts`` int64,
-        where colours begin; ``models`` int32 (stride,), which tables the chains of a word use; ``sums`` and its three
-        steps; then stride, n, the number of models times n, first, last, num_sweeps, the number of the first sweep,
-        and the key. All arrays are flat.
+    A thread has ``words`` words of chains, every ``lanes``-th of those of its block, which has ``lanes`` threads along
+    x: with fewer than 32 the threads of a warp update different sites. Its tables are ``around`` uint32 (n, 4), the
+    neighbours, padded in front with row n; ``masks`` int8 (models, n, 128), or with few lanes (128, models, n), so that
+    those of neighbouring sites are read together; ``table`` and ``terms`` uint32 (models, n, 16), see
+    :func:`fastmix.chains.cuda.chain_kernels.fill_masks`; n, and n times the number of models.
     """
     wide = lanes >= 32
 
@@ -211,15 +214,16 @@ def packed_kernel(words: int, lanes: int, mode: int, per_chain: bool, grid: bool
             below[w] = uint32((zero & threshold) | (below[w] & (zero | threshold)))
             equal[w] = uint32(equal[w] & uint32(~(random[w] ^ threshold)))
 
-    @cuda_jit(cache=True)
-    def kernel(
-        x, around, masks, table, terms, starts, models, sums, site_step, chain_step, word_step,
-        stride, num_sites, num_rows, first, last, num_sweeps, sweep_begin, key0, key1,
+    wait = barrier(grid)
+
+    @update_jit()
+    def update(
+        x, tables, starts, model, sums, steps, stride, word, slot, num_slots, first_colour, last_colour,
+        num_sweeps, sweep_begin, key0, key1,
     ):  # fmt: skip
-        word = uint32(cuda.blockIdx.x * (lanes * words) + cuda.threadIdx.x)
-        slot = uint32(cuda.blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y)
-        num_slots = uint32(cuda.gridDim.y * cuda.blockDim.y)
-        base = uint64(models[word]) * uint64(num_sites)
+        around, masks, table, terms, num_sites, num_rows = tables
+        row_step, chain_step, unit_step = steps
+        base = uint64(model) * uint64(num_sites)
         n0, n1 = cuda.local.array(words, uint32), cuda.local.array(words, uint32)
         n2, n3 = cuda.local.array(words, uint32), cuda.local.array(words, uint32)
         r0, r1 = cuda.local.array(words, uint32), cuda.local.array(words, uint32)
@@ -229,11 +233,9 @@ def packed_kernel(words: int, lanes: int, mode: int, per_chain: bool, grid: bool
         term = cuda.local.array(16, uint32)
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
-            low = uint32(sweep)
-            for colour in range(first, last):
-                site = uint32(starts[uint64(colour)] + slot)
-                end = uint32(starts[uint64(colour + 1)])
-                count = uint32(0)
+            for colour in range(first_colour, last_colour):
+                begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
+                site, count = uint32(begin + slot), uint32(0)
                 while site < end or count > uint32(0):
                     if site < end:
                         at = uint64(site) * uint64(4)
@@ -257,7 +259,7 @@ def packed_kernel(words: int, lanes: int, mode: int, per_chain: bool, grid: bool
                             tag = counter_top(sweep, uint32(half))
                             for w in range(words):
                                 r0[w], r1[w], r2[w], r3[w] = philox(
-                                    uint32(word + uint32(w * lanes)), site, low, tag, key0, key1
+                                    uint32(word + uint32(w * lanes)), site, uint32(sweep), tag, key0, key1
                                 )
                             compare(masks, mask, gap, n0, n1, n2, n3, r0, below, equal)
                             compare(masks, mask + gap * uint64(16), gap, n0, n1, n2, n3, r1, below, equal)
@@ -276,7 +278,7 @@ def packed_kernel(words: int, lanes: int, mode: int, per_chain: bool, grid: bool
                                 place[count] = uint32(site * uint32(words) + uint32(w))
                                 count = uint32(count + uint32(1))
                             if mode != 0:
-                                sum_at = uint64(site) * site_step + uint64(here) * word_step
+                                sum_at = uint64(site) * row_step + uint64(here) * unit_step
                                 if mode == 2:
                                     add_counts(sums, sum_at, chain_step, below[w], per_chain)
                                 elif per_chain:
@@ -297,11 +299,8 @@ def packed_kernel(words: int, lanes: int, mode: int, per_chain: bool, grid: bool
                             )
                             x[spot] = uint32(x[spot] & uint32(~zeros))
                             if mode == 2:
-                                sum_at = uint64(old) * site_step + uint64(here) * word_step
+                                sum_at = uint64(old) * row_step + uint64(here) * unit_step
                                 add_counts(sums, sum_at, chain_step, zeros, per_chain)
-                if grid:
-                    cuda.cg.this_grid().sync()
-                else:
-                    cuda.syncthreads()
+                wait()
 
-    return kernel
+    return update

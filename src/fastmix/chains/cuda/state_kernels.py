@@ -1,10 +1,11 @@
-"""CUDA kernels for variables with any number of states.
+"""CUDA updates of variables with any number of states.
 
 One byte (or two) per state; a thread updates a site in four chains, so that the numbers of one Philox call are used up,
 or in a single one.
 """
-# Types inside kernels are those of their compiler.
+# Types inside kernels are those of their compiler; all updates have the same arguments.
 # mypy: ignore-errors
+# ruff: noqa: ARG001
 
 from __future__ import annotations
 
@@ -14,59 +15,43 @@ from typing import Any
 
 from numba import cuda, float64, uint32, uint64
 
-from fastmix._jit import cuda_jit
-from fastmix.chains.cuda.kernels import counter_top, philox
+from fastmix.chains.cuda.kernels import barrier, counter_top, philox, update_jit
 
-__all__ = ["logit_kernel", "table_kernel"]
+__all__ = ["logit_update", "table_update"]
 
 _ONES = 0xFFFFFFFF
 
 
 @cache
-def table_kernel(width: int, bytewise: bool, small: bool, mode: int, per_chain: bool, grid: bool) -> Any:
-    """The kernel for any states, from pattern tables.
+def table_update(width: int, bytewise: bool, small: bool, mode: int, per_chain: bool, grid: bool) -> Any:
+    """The update of any states in ``width`` chains, from pattern tables.
 
-    Parameters
-    ----------
-    width : int
-        1 or 4 chains by a thread.
-    bytewise : bool
-        Whether ``x`` is given as words of four chains of one byte each (and ``rows`` and ``stride`` count words).
-    small : bool
-        Whether no site has more than 256 patterns: the numbers of four of them are then computed in one word.
-    mode, per_chain, grid
-        As in :func:`fastmix.chains.cuda.kernels.packed_kernel`; sums are ``sums[row * chains + chain]`` with the
-        chains that there is room for, or one for every thread's chains, ``sums[row * units + unit]``, with a row for
-        every state but the last.
-
-    Returns
-    -------
-    callable
-        Kernel of ``x``; ``rows`` uint32, the neighbours, with ``indptr`` and ``strides`` (of their states in the number
-        of a pattern); ``cuts``, ``entries`` and ``table`` as in
-        :class:`fastmix.chains.pattern_tables.PatternTables`, by place, with the tables of all models one after the
-        other; ``sum_rows``, the first row of every site in the sums; ``starts``; ``models`` int32, which tables the
-        chains of a thread use; ``sums``, stride, the size of the tables of a model, and so on.
+    With ``bytewise``, ``x`` is given as words of four chains of one byte each (and ``rows`` and ``stride`` count
+    words); ``small`` says that no site has more than 256 patterns: the numbers of four of them are then computed in one
+    word. The tables are ``indptr`` and ``rows`` uint32, the neighbours, with ``strides`` (of their states in the number
+    of a pattern); by place, ``cuts`` (the states but the last), ``entries``, where the thresholds of a variable begin
+    in ``table``, which has those of all models one after the other, and ``sum_rows``, the first row in the sums, which
+    have one for every state but the last; the size of the tables of a model.
     """
+    wait = barrier(grid)
 
-    @cuda_jit(cache=True)
-    def kernel(
-        x, indptr, rows, strides, cuts, entries, table, sum_rows, starts, models, sums,
-        stride, model_size, first, last, num_sweeps, sweep_begin, key0, key1,
+    @update_jit()
+    def update(
+        x, tables, starts, model, sums, steps, stride, unit, slot, num_slots, first_colour, last_colour,
+        num_sweeps, sweep_begin, key0, key1,
     ):  # fmt: skip
-        unit = uint32(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
-        units = uint64(cuda.gridDim.x * cuda.blockDim.x)
+        indptr, rows, strides, cuts, entries, table, sum_rows, model_size = tables
+        row_step, chain_step, unit_step = steps
         chain = uint32(unit * uint32(width))
-        base = uint32(uint32(models[unit]) * model_size)
-        slot = uint32(cuda.blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y)
-        num_slots = uint32(cuda.gridDim.y * cuda.blockDim.y)
+        base = uint32(uint32(model) * model_size)
+        own_sum = uint64(unit) * unit_step
         index, state = cuda.local.array(width, uint32), cuda.local.array(width, uint32)
         u = cuda.local.array(4, uint32)
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
-            for colour in range(first, last):
-                site = uint32(starts[uint64(colour)] + slot)
-                end = uint32(starts[uint64(colour + 1)])
+            for colour in range(first_colour, last_colour):
+                begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
+                site = uint32(begin + slot)
                 while site < end:
                     for j in range(width):
                         index[j] = uint32(0)
@@ -98,9 +83,9 @@ def table_kernel(width: int, bytewise: bool, small: bool, mode: int, per_chain: 
                     for j in range(width):
                         index[j] = uint32(entry + index[j] * count)
                     k = uint32(0)
+                    at = uint64(sum_rows[site]) * row_step + own_sum if mode != 0 else uint64(0)
                     while k < count:
                         total = uint32(0)
-                        row = uint64(sum_rows[site]) + uint64(k) if mode != 0 else uint64(0)
                         for j in range(width):
                             threshold = table[uint32(index[j] + k)]
                             below = u[j] < threshold or threshold == uint32(_ONES)
@@ -111,12 +96,13 @@ def table_kernel(width: int, bytewise: bool, small: bool, mode: int, per_chain: 
                                 if mode == 2:  # cumulative thresholds: the state is at most k where u is below
                                     share = uint32(1 << 24) if below else uint32(0)
                                 if per_chain:
-                                    at = row * units * uint64(width) + uint64(chain) + uint64(j)
-                                    cuda.atomic.add(sums, at, share)
+                                    cuda.atomic.add(sums, at + uint64(j) * chain_step, share)
                                 else:
                                     total = uint32(total + share)
-                        if mode != 0 and not per_chain:
-                            cuda.atomic.add(sums, row * units + uint64(unit), uint64(total))
+                        if mode != 0:
+                            if not per_chain:
+                                cuda.atomic.add(sums, at, uint64(total))
+                            at += row_step
                         k = uint32(k + uint32(1))
                     if bytewise:
                         four = uint32(0)
@@ -127,71 +113,58 @@ def table_kernel(width: int, bytewise: bool, small: bool, mode: int, per_chain: 
                         for j in range(width):
                             x[uint32(site * stride + chain + uint32(j))] = state[j]
                     site = uint32(site + num_slots)
-                if grid:
-                    cuda.cg.this_grid().sync()
-                else:
-                    cuda.syncthreads()
+                wait()
 
-    return kernel
+    return update
+
+
+@cuda.jit(device=True)
+def _log_weight(x, tables, first, site, state, chain):
+    """The log-weight of a state beside those of the neighbours; arguments as in :func:`logit_update`."""
+    indptr, rows, table_starts, own_steps, other_steps, values = tables[:6]
+    total = values[first + state]
+    k, stop = uint64(indptr[site]), uint64(indptr[uint64(site) + uint64(1)])
+    while k < stop:
+        near = uint64(x[uint32(rows[k] + chain)])
+        total += values[uint64(table_starts[k]) + state * uint64(own_steps[k]) + near * uint64(other_steps[k])]
+        k += uint64(1)
+    return total
 
 
 @cache
-def logit_kernel(width: int, mode: int, per_chain: bool, grid: bool) -> Any:
-    """The kernel for any model: conditional distributions in double precision at every update.
+def logit_update(width: int, mode: int, grid: bool) -> Any:
+    """The update of any model in ``width`` chains: conditional distributions in double precision every time.
 
-    Parameters
-    ----------
-    width, mode, per_chain, grid
-        As in :func:`table_kernel`, with a state for every element of ``x``.
-
-    Returns
-    -------
-    callable
-        Kernel of ``x``; ``indptr``, ``rows``; ``tables``, ``row_steps``, ``col_steps`` by entry of these: the
-        log-potential of own state s and neighbour's state t is ``values[tables[k] + s * row_steps[k] +
-        t * col_steps[k]]``; ``unary_starts`` by place and ``unary``; ``cuts``, ``sum_rows``, ``starts``, ``sums``,
-        stride and so on.
+    The tables are ``indptr``, ``rows``; by entry of these, ``table_starts``, ``own_steps``, ``other_steps``:
+    the log-potential of own state s and neighbour's state t is ``values[table_starts[k] + s * own_steps[k] + t *
+    other_steps[k]]``; ``unary_starts`` by place; ``cuts`` and ``sum_rows`` as in :func:`table_update`.
     """
+    wait = barrier(grid)
 
-    @cuda.jit(device=True)
-    def logit(x, indptr, rows, tables, row_steps, col_steps, values, start, site, state, chain):
-        total = start
-        k, stop = uint64(indptr[site]), uint64(indptr[uint64(site) + uint64(1)])
-        while k < stop:
-            near = uint64(x[uint32(rows[k] + chain)])
-            total += values[uint64(tables[k]) + state * uint64(row_steps[k]) + near * uint64(col_steps[k])]
-            k += uint64(1)
-        return total
-
-    @cuda_jit(cache=True)
-    def kernel(
-        x, indptr, rows, tables, row_steps, col_steps, values, unary_starts, unary, cuts, sum_rows, starts, sums,
-        stride, first, last, num_sweeps, sweep_begin, key0, key1,
+    @update_jit()
+    def update(
+        x, tables, starts, model, sums, steps, stride, unit, slot, num_slots, first_colour, last_colour,
+        num_sweeps, sweep_begin, key0, key1,
     ):  # fmt: skip
-        unit = uint32(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
-        units = uint64(cuda.gridDim.x * cuda.blockDim.x)
-        slot = uint32(cuda.blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y)
-        num_slots = uint32(cuda.gridDim.y * cuda.blockDim.y)
+        unary_starts, cuts, sum_rows = tables[6:]
+        row_step, chain_step, unit_step = steps
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
-            for colour in range(first, last):
-                site = uint32(starts[uint64(colour)] + slot)
-                end = uint32(starts[uint64(colour + 1)])
+            for colour in range(first_colour, last_colour):
+                begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
+                site = uint32(begin + slot)
                 while site < end:
-                    begin, count, row = uint64(unary_starts[site]), uint64(cuts[site]), uint64(sum_rows[site])
+                    first, count, row = uint64(unary_starts[site]), uint64(cuts[site]), uint64(sum_rows[site])
                     chain = uint32(unit * uint32(width))
                     a, b, c, d = philox(
                         uint32(chain >> uint32(2)), site, uint32(sweep), counter_top(sweep, uint32(0)), key0, key1
                     )
-                    for _ in range(width):
+                    for j in range(width):
                         # The largest log-weight and the total in one pass: the total is rescaled as the largest grows.
                         top, total = float64(-math.inf), float64(0.0)
                         state = uint64(0)
                         while state <= count:
-                            value = logit(
-                                x, indptr, rows, tables, row_steps, col_steps, values,
-                                unary[begin + state], site, state, chain,
-                            )  # fmt: skip
+                            value = _log_weight(x, tables, first, site, state, chain)
                             if value > top:
                                 total = total * math.exp(top - value) + float64(1.0)
                                 top = value
@@ -200,10 +173,7 @@ def logit_kernel(width: int, mode: int, per_chain: bool, grid: bool) -> Any:
                             state += uint64(1)
                         part, result, state = float64(0.0), uint32(0), uint64(0)
                         while state < count:
-                            value = logit(
-                                x, indptr, rows, tables, row_steps, col_steps, values,
-                                unary[begin + state], site, state, chain,
-                            )  # fmt: skip
+                            value = _log_weight(x, tables, first, site, state, chain)
                             part += math.exp(value - top)
                             scaled = math.floor(part / total * float64(4294967296.0) + float64(0.5))
                             threshold = uint32(min(scaled, float64(4294967295.0)))
@@ -214,18 +184,13 @@ def logit_kernel(width: int, mode: int, per_chain: bool, grid: bool) -> Any:
                                 share = uint32((threshold >> uint32(8)) + ((threshold >> uint32(7)) & uint32(1)))
                                 if mode == 2:
                                     share = uint32(1 << 24) if below else uint32(0)
-                                at = (row + state) * units + uint64(unit)
-                                if per_chain:
-                                    at = (row + state) * units * uint64(width) + uint64(chain)
+                                at = (row + state) * row_step + uint64(unit) * unit_step + uint64(j) * chain_step
                                 cuda.atomic.add(sums, at, share)
                             state += uint64(1)
                         x[uint32(site * stride + chain)] = result
                         chain = uint32(chain + uint32(1))
                         a, b, c = b, c, d
                     site = uint32(site + num_slots)
-                if grid:
-                    cuda.cg.this_grid().sync()
-                else:
-                    cuda.syncthreads()
+                wait()
 
-    return kernel
+    return update

@@ -1,35 +1,27 @@
-"""What the CUDA kernels read: the tables of a model in the order of a sweep, as flat arrays on the host."""
+"""What the CUDA updates read: the structure in the order of a sweep and log-odds, as flat arrays on the host."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.chains.pattern_tables import log_odds, pattern_tables
-from fastmix.model import MarkovRandomField
 from fastmix.model.build import offsets_of
+from fastmix.model.structure import Structure
 
 __all__ = [
-    "Order",
-    "field_tables",
-    "find_order",
-    "logit_tables",
-    "make_tables",
-    "most_patterns",
-    "packed_field_tables",
-    "packed_tables",
-    "pattern_arrays",
-]
+    "Order", "field_tables", "find_order", "pack_states", "packed_field_tables", "pattern_strides", "unpack_states",
+]  # fmt: skip
 
+FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Arrays = dict[str, NDArray[Any]]
 
-_CHUNK_SITES = 1 << 16  # sites whose masks are made at once: 32 MiB a temporary
 _MOST_CODES = 1 << 16  # different surroundings of a site for which a 16-bit code pays
+_CHUNK_ENTRIES = 1 << 24  # states that are packed at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +29,7 @@ class Order:
     """Places of the variables in a sweep: variable ``sites[p]`` is at place p, colours begin at ``starts``.
 
     ``indptr`` and ``neighbors`` are the adjacency by place, and ``entries`` the places of these neighbours in the
-    adjacency of the model.
+    adjacency of the structure.
     """
 
     sites: IntArray
@@ -48,10 +40,10 @@ class Order:
     entries: IntArray
 
 
-def find_order(model: MarkovRandomField) -> Order:
+def find_order(structure: Structure) -> Order:
     """The order of a systematic sweep, which is that of the other samplers."""
-    adjacency = model.adjacency
-    order, starts = model.structure.visit_order
+    adjacency = structure.adjacency
+    order, starts = structure.visit_order
     sites = order.astype(np.int64)
     places = np.empty_like(sites)
     places[sites] = np.arange(len(sites))
@@ -61,90 +53,44 @@ def find_order(model: MarkovRandomField) -> Order:
     return Order(sites, places, starts, indptr, places[adjacency.neighbors[entries]].astype(np.int32), entries)
 
 
-def make_tables(
-    kernel: str, models: Sequence[MarkovRandomField], order: Order, *, stride: int, lanes: int
-) -> tuple[Arrays, int]:
-    """The arrays of a kernel, in the order of its parameters, and the degree they are padded to where they are.
+def pattern_strides(structure: Structure, order: Order) -> tuple[IntArray, IntArray]:
+    """Weights of the neighbours' states in the number of a pattern, by place, and the patterns of every place.
 
-    Parameters
-    ----------
-    kernel : str
-        See :func:`fastmix.chains.cuda.device.choose_cuda_kernel`.
-    models : sequence of MarkovRandomField
-        Several for ``packed`` and ``table`` only.
-    order : Order
-    stride : int
-        Elements of a row of states.
-    lanes : int
-        Threads of a block along the chains.
+    The first neighbour counts most.
     """
-    if kernel == "packed":
-        return packed_tables(models, order, stride=stride, lanes=lanes), 0
-    if kernel == "packed-field":
-        return packed_field_tables(models[0], order, stride=stride), 0
-    if kernel == "table":
-        return pattern_arrays(models, order, stride=stride), 0
-    if kernel == "logit":
-        return logit_tables(models[0], order, stride=stride), 0
-    return field_tables(models[0], order)
-
-
-def packed_tables(models: Sequence[MarkovRandomField], order: Order, *, stride: int, lanes: int) -> Arrays:
-    """Arrays for :func:`fastmix.chains.cuda.kernels.packed_kernel`, of models on the same graph.
-
-    With the threshold t of pattern ``8 x_a + 4 x_b + 2 x_c + x_d`` of the neighbours, ``masks`` holds for every bit of
-    t from 24 to 31 and every pattern j of the first three neighbours the numbers (m, s) with which ``m x_d + s`` is
-    that bit, as a word of 32 chains: s is minus the bit for x_d = 0 and m the difference of the two. ``terms`` holds
-    the coefficients of t, rounded to 24 bits, as a polynomial of the four states, modulo 2^32.
-    """
-    n = len(order.sites)
-    around = np.full((n, 4), n, dtype=np.int32)
-    table = np.zeros((len(models), n, 16), dtype=np.uint32)
+    theirs = structure.num_states[order.sites][order.neighbors]
+    strides, patterns = np.ones(len(theirs), dtype=np.int64), np.ones(len(order.sites), dtype=np.int64)
     degree = np.diff(order.indptr)
-    tables = [pattern_tables(model) for model in models]
-    for d in range(5):
-        here = np.flatnonzero(degree == d)
-        if not here.size:
-            continue
-        around[here, 4 - d :] = order.neighbors[order.indptr[here][:, None] + np.arange(d)]
-        for k, values in enumerate(tables):
-            table[k, here, : 2**d] = values.table[values.starts[order.sites[here]][:, None] + np.arange(2**d)]
-    masks = np.empty((len(models), n, 8, 8, 2), dtype=np.int8)
-    shifts = np.arange(24, 32, dtype=np.uint32)[:, None]
-    for k, first in np.ndindex(len(models), -(-n // _CHUNK_SITES)):
-        part = slice(first * _CHUNK_SITES, (first + 1) * _CHUNK_SITES)
-        pairs = ((table[k, part, None, :] >> shifts) & np.uint32(1)).astype(np.int8).reshape(-1, 8, 8, 2)
-        masks[k, part, ..., 0] = pairs[..., 1] - pairs[..., 0]
-        masks[k, part, ..., 1] = -pairs[..., 0]
-    terms = ((table >> np.uint32(8)) + ((table >> np.uint32(7)) & np.uint32(1))).reshape(-1, 2, 2, 2, 2)
-    for axis in range(1, 5):
-        low, high = np.moveaxis(terms, axis, 0)
-        high -= low
-    if lanes < 32:
-        masks = np.ascontiguousarray(masks.reshape(len(models), n, 128).transpose(2, 0, 1))
-    return {"around": _rows(around, stride), "masks": masks, "table": table, "terms": terms}
+    for k in range(int(degree.max(initial=0)) - 1, -1, -1):
+        longer = np.flatnonzero(degree > k)
+        at = order.indptr[longer] + k
+        strides[at] = patterns[longer]
+        patterns[longer] *= theirs[at]
+    return strides, patterns
 
 
-def _rows(places: NDArray[Any], stride: int) -> NDArray[np.uint32]:
-    """Where the rows of places begin; there are fewer than 2^32 states."""
-    return (places.astype(np.int64) * stride).astype(np.uint32)
+# -- log-odds of binary variables -------------------------------------------------------------------------------------
 
 
-def _log_odds(model: MarkovRandomField, order: Order) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _log_odds(structure: Structure, parameters: FloatArray, order: Order) -> tuple[FloatArray, FloatArray]:
     """Offsets by place, and weights along ``order.neighbors``: log-odds of state 1 are linear in binary states."""
-    unary, odds = log_odds(model)
-    offsets, odds = unary[order.sites], odds[order.entries]
+    split = 2 * structure.num_variables
+    unary, tables = parameters[:split], parameters[split:]
+    _, starts, own_steps, other_steps = structure.directed
+    zero = (starts[:, None] + other_steps[:, None] * np.arange(2))[order.entries]
+    odds = tables[zero + own_steps[order.entries, None]] - tables[zero]
+    offsets = (unary[1::2] - unary[::2])[order.sites]
     places = np.repeat(np.arange(len(order.sites)), np.diff(order.indptr))
     return offsets + np.bincount(places, odds[:, 0], minlength=len(offsets)), odds[:, 1] - odds[:, 0]
 
 
-def packed_field_tables(model: MarkovRandomField, order: Order, *, stride: int) -> Arrays:
-    """Arrays for :func:`fastmix.chains.cuda.field_kernels.packed_field_kernel`."""
+def packed_field_tables(structure: Structure, parameters: FloatArray, order: Order, *, stride: int) -> Arrays:
+    """Arrays for :func:`fastmix.chains.cuda.field_kernels.packed_field_update`."""
     n, degree = len(order.sites), np.diff(order.indptr)
-    offsets, weights = _log_odds(model, order)
+    offsets, weights = _log_odds(structure, parameters, order)
     groups = np.maximum(1, -(-degree // 4))
     chunks = offsets_of(groups)
-    around = np.full(4 * int(chunks[-1]), n, dtype=np.int32)
+    around = np.full(4 * int(chunks[-1]), n, dtype=np.int64)
     four = np.zeros(len(around))
     # Neighbour k of a site is slot k of its groups; the last group is padded in front.
     slots = np.arange(len(weights)) - np.repeat(order.indptr[:-1], degree)
@@ -158,30 +104,31 @@ def packed_field_tables(model: MarkovRandomField, order: Order, *, stride: int) 
     largest = np.abs(partial).max(axis=1, initial=0.0)
     size = np.add.reduceat(largest, chunks[:-1]) if n else np.zeros(0)
     return {
-        "around": _rows(around, stride), "chunks": chunks, "partial": partial.astype(np.float32),
+        "around": (around * stride).astype(np.uint32), "chunks": chunks, "partial": partial.astype(np.float32),
         "margins": (2.0**-20 + (groups + 2) * size * 2.0**-25).astype(np.float32),
-        "indptr": order.indptr, "rows": _rows(order.neighbors, stride), "weights": weights, "offsets": offsets,
+        "indptr": order.indptr, "rows": (order.neighbors.astype(np.int64) * stride).astype(np.uint32),
+        "weights": weights, "offsets": offsets,
     }  # fmt: skip
 
 
-def field_tables(model: MarkovRandomField, order: Order) -> tuple[Arrays, int]:
-    """Arrays for :func:`fastmix.chains.cuda.field_kernels.site_field_kernel`, and the degree they are padded to.
+def field_tables(structure: Structure, parameters: FloatArray, order: Order) -> tuple[Arrays, int]:
+    """Arrays for :func:`fastmix.chains.cuda.field_kernels.field_update`, and the degree they are padded to.
 
     The degree is 0 where the surroundings are too different for codes, and the arrays are those of the adjacency.
     """
-    offsets, weights = _log_odds(model, order)
-    coded, arrays, degree = _codes(order), Arrays(), 0
+    offsets, weights = _log_odds(structure, parameters, order)
+    coded, degree = _codes(order), 0
+    empty = np.zeros(1, dtype=np.int32)
+    arrays: Arrays = {"codes": empty.astype(np.uint16), "steps": empty, "indptr": empty.astype(np.int64)}
+    arrays |= {"neighbors": empty}
     if coded is None:
-        arrays |= {"codes": np.zeros(1, dtype=np.uint16), "steps": np.zeros(1, dtype=np.int32)}
         arrays |= {"indptr": order.indptr, "neighbors": order.neighbors}
     else:
-        codes, steps, places = coded
-        degree = steps.shape[1]
+        arrays["codes"], arrays["steps"], places = coded
+        degree = coded[1].shape[1]
         padded = np.zeros(degree * len(order.sites))
         padded[places] = weights
         weights = padded
-        arrays |= {"codes": codes, "steps": steps}
-        arrays |= {"indptr": np.zeros(1, dtype=np.int64), "neighbors": np.zeros(1, dtype=np.int32)}
     for name, values in (("weight", weights), ("offset", offsets)):
         rounded = values.astype(np.float32)
         arrays |= {name + "s": rounded, name + "_rests": (values - rounded).astype(np.float32)}
@@ -218,32 +165,46 @@ def _codes(order: Order) -> tuple[NDArray[np.uint16], NDArray[np.int32], IntArra
     return codes.astype(np.uint16), steps, slot * n + owner
 
 
-def pattern_arrays(models: Sequence[MarkovRandomField], order: Order, *, stride: int) -> Arrays:
-    """Arrays for :func:`fastmix.chains.cuda.state_kernels.table_kernel`, of models on the same graph."""
-    tables = pattern_tables(models[0])
-    cuts = (models[0].num_states - 1)[order.sites]
-    values = np.concatenate([tables.table, *[pattern_tables(model).table for model in models[1:]]])
-    return {
-        "indptr": order.indptr, "rows": _rows(order.neighbors, stride), "strides": tables.strides[order.entries],
-        "cuts": cuts.astype(np.int32), "entries": tables.starts[:-1][order.sites], "table": values,
-        "sum_rows": offsets_of(cuts)[:-1],
-    }  # fmt: skip
+# -- states -----------------------------------------------------------------------------------------------------------
 
 
-def most_patterns(model: MarkovRandomField) -> float:
-    """The most patterns that the neighbours of a variable can have."""
-    logs = np.log(model.num_states.astype(np.float64))[model.adjacency.neighbors]
-    return float(np.rint(np.exp(np.bincount(model.structure.directed.owner, logs, minlength=1).max(initial=0.0))))
+def pack_states(states: NDArray[Any], order: Order, stride: int, dtype: Any, *, packed: bool) -> NDArray[Any]:
+    """Configurations (count, n) as rows (n + 1, stride) by place, the last of them 0.
+
+    Packed, configuration 32 w + b is bit b of word w; otherwise it is an element of its own.
+
+    Examples
+    --------
+    >>> from fastmix.instances import ising_grid
+    >>> order = find_order(ising_grid(1, 2, coupling_max=1.0, seed=0).structure)
+    >>> pack_states(np.array([[0, 1], [1, 1], [0, 0]]), order, 1, np.uint32, packed=True).tolist()
+    [[2], [3], [0]]
+    """
+    count, n = states.shape
+    rows = np.zeros((n + 1, stride), dtype=dtype)
+    for part in _chunks(n, 32 * stride if packed else stride):
+        block = states[:, order.sites[part]].T
+        if packed:
+            bits = np.zeros((len(block), 32 * stride), dtype=np.uint8)
+            bits[:, :count] = block
+            rows[part] = np.packbits(bits, axis=1, bitorder="little").view(np.uint32)
+        else:
+            rows[part, :count] = block
+    return rows
 
 
-def logit_tables(model: MarkovRandomField, order: Order, *, stride: int) -> Arrays:
-    """Arrays for :func:`fastmix.chains.cuda.state_kernels.logit_kernel`."""
-    _, starts, own_steps, other_steps = model.structure.directed
-    cuts = (model.num_states - 1)[order.sites]
-    return {
-        "indptr": order.indptr, "rows": _rows(order.neighbors, stride),
-        "tables": starts[order.entries], "row_steps": own_steps[order.entries].astype(np.int32),
-        "col_steps": other_steps[order.entries].astype(np.int32),
-        "values": model.log_pairwise, "unary_starts": model.unary_offsets[:-1][order.sites],
-        "unary": model.log_unary, "cuts": cuts.astype(np.int32), "sum_rows": offsets_of(cuts)[:-1],
-    }  # fmt: skip
+def unpack_states(rows: NDArray[Any], order: Order, count: int, *, packed: bool) -> IntArray:
+    """The configurations (count, n) that :func:`pack_states` was given."""
+    n = len(rows) - 1
+    result = np.empty((count, n), dtype=np.int64)
+    for part in _chunks(n, rows.shape[1] * (32 if packed else 1)):
+        block = np.ascontiguousarray(rows[part])
+        if packed:
+            block = np.unpackbits(block.view(np.uint8), axis=1, bitorder="little")
+        result[:, order.sites[part]] = block[:, :count].T
+    return result
+
+
+def _chunks(n: int, width: int) -> Iterator[slice]:
+    step = max(1, _CHUNK_ENTRIES // max(1, width))
+    return (slice(a, min(a + step, n)) for a in range(0, n, step))

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix._checks import (
-    check_accuracy,
-    check_count,
-    check_positive,
-    check_threads,
-    choose_seed,
-)
-from fastmix._clock import Clock
+from fastmix._checks import check_accuracy, check_count, check_positive
+from fastmix._clock import Report
 from fastmix._memory import check_memory
+from fastmix.chains.conditionals import check_conditionals
 from fastmix.chains.cuda.device import cuda_available, require_cuda
-from fastmix.chains.gibbs import check_conditionals
-from fastmix.errors import NotConvergedError, UnfitMethodError
+from fastmix.errors import Interrupted, NotConvergedError, UnfitMethodError
+from fastmix.methods.base import DEFAULT_SECONDS, Context, Method, option, run_method
 from fastmix.methods.diagnostics import Summary, summarise
 from fastmix.methods.tempering.cuda_ladder import CudaLadder, ladders_together
 from fastmix.methods.tempering.ladder import Ladder
@@ -30,12 +25,12 @@ from fastmix.methods.tempering.phases import outweighing
 from fastmix.methods.tempering.result import TemperResult
 from fastmix.methods.tempering.run import Plan, Run
 from fastmix.methods.tempering.swendsen_wang_moves import check_swendsen_wang_moves, fits_swendsen_wang_moves
-from fastmix.model import Evidence, MarkovRandomField, check_model
-from fastmix.model.reduce import Reduction, certain_entries, reduce_model
-from fastmix.results import Status, provenance
+from fastmix.model import Evidence, MarkovRandomField
+from fastmix.model.reduce import certain_entries
+from fastmix.results import Status
 from fastmix.theory.certificates import certify
 
-__all__ = ["MOVES", "temper"]
+__all__ = ["MOVES", "Tempered", "temper"]
 
 FloatArray = NDArray[np.float64]
 
@@ -52,6 +47,92 @@ _SHOWN = 24  # states of a configuration that a note shows
 _THREE_SIGMA = 0.9986501019683699  # probability below three standard deviations of a normal distribution
 _MAX_R_HAT = 1.1
 _BASE_ACCURACY = 0.01
+
+
+@dataclass(frozen=True)
+class Tempered(Method):
+    """Replica exchange; the options are those of :func:`fastmix.temper`."""
+
+    name: ClassVar[str] = "tempered"
+    guarantee: ClassVar[str] = (
+        "exact in the limit of many sweeps; standard errors are estimates, the lower bound on log Z is proven"
+    )
+    on_gpu: ClassVar[bool] = True
+    gives_log_z: ClassVar[bool] = True
+
+    norm_bound: float | None = option(help="Where the path of replica exchange begins; at the uniform distribution.")
+    num_replicas: int | None = option(help="Rungs of a ladder; as many as the model needs by default.")
+    num_ensembles: int | None = option(help="Independent ladders (pairs of them with houdayer); 4 to 16 by default.")
+    num_sweeps: int | None = option(help="Sweeps of every replica that are averaged; 5,000 by default.")
+    burn_in: int | None = option(help="Sweeps before, in which the ladder is adapted.")
+    accuracy: float | None = option(help="Stop once all probabilities are within this, with 95 % confidence.")
+    moves: Literal["auto"] | Sequence[str] = option(
+        "auto", help="Beside sweeps: auto, none, or of houdayer,swendsen-wang.", parse=lambda text: _parse_moves(text)
+    )
+    confidence: float = option(0.95, help="Of the lower bound on log Z.")
+
+    def __post_init__(self) -> None:
+        if self.norm_bound is not None:
+            check_positive("norm_bound", self.norm_bound, or_zero=True)
+        if not 0.0 < self.confidence < 1.0:
+            raise ValueError(f"confidence must be between 0 and 1, got {self.confidence!r}")
+        limits = {"num_replicas": (2, _MOST_REPLICAS), "num_ensembles": (2, None), "num_sweeps": (1, None)}
+        for name, (least, most) in (limits | {"burn_in": (0, None)}).items():
+            if (value := getattr(self, name)) is not None:
+                check_count(name, value, least=least, most=most)
+        if self.accuracy is not None:
+            check_accuracy(self.accuracy)
+        if self.moves != "auto":
+            unknown = (
+                [self.moves] if isinstance(self.moves, str) else [name for name in self.moves if name not in MOVES]
+            )
+            if unknown:
+                raise ValueError(f"moves must be 'auto' or a list of {', '.join(MOVES)}, got {unknown[0]!r}")
+
+    def budget(self) -> float | None:
+        """A minute, unless the amount of work is known."""
+        return DEFAULT_SECONDS if self.num_sweeps is None and self.accuracy is None else None
+
+    def check(self, model: MarkovRandomField) -> None:
+        """No variable may have too many states, and every conditional distribution must be defined."""
+        if model.num_variables and model.num_states.max() > _MOST_STATES:
+            raise UnfitMethodError(
+                f"tempering needs variables of at most {_MOST_STATES} states, but variable "
+                f"{int(model.num_states.argmax())} has {int(model.num_states.max())}; use Gibbs sampling instead"
+            )
+        check_conditionals(model)
+
+    def run(self, model: MarkovRandomField, context: Context) -> TemperResult:
+        """Marginals and log Z of the highest rung."""
+        clock, seed = context.clock, context.seed
+        path = make_path(model, norm_bound=self.norm_bound)
+        device, place = _choose_device(context.backend, path, self.moves)
+        chosen = _choose_moves(() if device == "cuda" else self.moves, path)
+        pairs = "houdayer" in chosen
+        per_ensemble = ladders_together(path) if device == "cuda" else 2 if pairs else 1
+        plan = _make_plan(self, per_ensemble, clock.asked)
+        _check_plan_memory(model, plan)
+        certified = _certified_sweeps(path, self.norm_bound)
+        if certified is not None and plan.burn_in is not None:
+            plan = plan.with_burn_in(max(plan.burn_in, certified))
+        ladder: Ladder
+        if device == "cuda":
+            ladder = CudaLadder(path, seed=seed)
+        else:
+            clusters = "swendsen-wang" in chosen
+            ladder = Ladder(path, seed=seed, pairs=pairs, clusters=clusters, num_threads=context.num_threads)
+        run = Run(ladder, plan, clock, edge_marginals=bool(context.edge_marginals))
+        stopped_by = run.go()
+        if not run.statistics.num_batches:
+            text = f"tempering stopped ({stopped_by}) before the first batch was complete: nothing to report"
+            raise Interrupted(text) if stopped_by == "interrupt" else NotConvergedError(text)
+        bound = run.bound(self.confidence) if stopped_by != "interrupt" else None
+        stats: dict[str, Any] = {"stopped_by": stopped_by, "certified_sweeps": certified, "backend": place}
+        if context.edge_marginals:
+            stats["edge_marginals"] = "conditional averages"
+        options = {"num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "moves": list(chosen)}
+        named = cuda_available()[1] if device == "cuda" else "cpu"
+        return _result(model, run, bound, self.confidence, stats, {"device": named, "options": options})
 
 
 def temper(
@@ -71,7 +152,7 @@ def temper(
     num_threads: int | None = None,
     backend: Literal["cpu", "cuda", "auto"] = "cpu",
     time_limit: float | None = None,
-    progress: Callable[[int, int, float], None] | None = None,
+    progress: Report = "auto",
 ) -> TemperResult:
     """Marginals and log Z by replica exchange, for models in which single chains get stuck.
 
@@ -100,8 +181,8 @@ def temper(
     burn_in : int, optional
         Sweeps before, in which the ladder is adapted; a quarter of ``num_sweeps``, but at least 200, by default.
     accuracy : float, optional
-        Stop as soon as all probabilities are within this, by intervals of 95 % confidence each; ``num_sweeps``, a
-        million by default, and ``time_limit`` still hold.
+        Stop as soon as all probabilities are within this, by approximate intervals of 95 % confidence each;
+        ``num_sweeps``, a million by default, and ``time_limit`` still hold.
     moves : "auto" or sequence of {"houdayer", "swendsen-wang"}
         What is done beside Gibbs sweeps. With ``houdayer`` an ensemble is two ladders, which exchange clusters of
         variables in which they differ, for graphs of few edges. ``swendsen-wang`` is for attractive Ising and Potts
@@ -123,16 +204,17 @@ def temper(
         is one that fits, and says in ``stats["backend"]`` what it took and why.
     time_limit : float, optional
         Seconds, without those of compiling. Without ``num_sweeps`` they are the plan: 40 % for the burn-in, the rest
-        for the average. ``stats["stopped_by"]`` says what ended the run: ``done``, ``accuracy``, ``time_limit`` or
-        ``interrupt``.
-    progress : callable, optional
-        Called with sweeps done, sweeps in all and updates per second.
+        for the average. Without either, 5,000 sweeps that end after 60 seconds at the latest
+        (``stats["time_limit"]``). ``stats["stopped_by"]`` says what ended the run: ``done``, ``accuracy`` or
+        ``time_limit``.
+    progress : "auto", None or callable
+        See :func:`fastmix.infer`.
 
     Returns
     -------
     TemperResult
         Status ``not_mixed`` when an ensemble (on a GPU, a ladder) made fewer than 10 round trips on average, bottom to
-        top and back, or when R-hat over the ensembles is above 1.1 for some variable; ``interrupted`` after Ctrl-C.
+        top and back, or when R-hat over the ensembles is above 1.1 for some variable.
 
     Raises
     ------
@@ -142,6 +224,8 @@ def temper(
         If some conditional distribution is undefined, or the evidence is impossible.
     NotConvergedError
         If the run ended in the burn-in.
+    Interrupted
+        On Ctrl-C: a KeyboardInterrupt whose ``result`` is what was collected.
 
     Notes
     -----
@@ -173,51 +257,12 @@ def temper(
     >>> bool(abs(result.log_z - infer(model, method="exact").log_z) < 4 * result.log_z_std_error)
     True
     """
-    check_model(model)
-    clock = Clock(time_limit)
-    if norm_bound is not None:
-        check_positive("norm_bound", norm_bound, or_zero=True)
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}")
-    seed, num_threads = choose_seed(seed), check_threads(num_threads)
-    reduction = reduce_model(model, evidence)
-    small = reduction.model
-    _check_model(small)
-    path = make_path(small, norm_bound=norm_bound)
-    device, place = _choose_device(backend, path, moves)
-    chosen = _choose_moves(() if device == "cuda" else moves, path)
-    pairs = "houdayer" in chosen
-    per_ensemble = ladders_together(path) if device == "cuda" else 2 if pairs else 1
-    plan = _make_plan(num_replicas, num_ensembles, num_sweeps, burn_in, accuracy, per_ensemble, clock.limit)
-    _check_plan_memory(small, plan)
-    certified = _certified_sweeps(path, norm_bound)
-    if certified is not None and plan.burn_in is not None:
-        plan = plan.with_burn_in(max(plan.burn_in, certified))
-    options: dict[str, Any] = {
-        "norm_bound": norm_bound, "num_replicas": num_replicas, "num_ensembles": num_ensembles,
-        "num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "accuracy": accuracy, "confidence": confidence,
-        "moves": list(chosen),
-        "evidence": None if evidence is None else {str(k): v for k, v in evidence.items()}, "time_limit": time_limit,
-        "backend": backend,
-    }  # fmt: skip
-    ladder: Ladder
-    if device == "cuda":
-        ladder = CudaLadder(path, seed=seed)
-    else:
-        ladder = Ladder(path, seed=seed, pairs=pairs, clusters="swendsen-wang" in chosen, num_threads=num_threads)
-    run = Run(ladder, plan, clock, edge_marginals=edge_marginals, progress=progress)
-    stopped_by = run.go()
-    if not run.statistics.num_batches:
-        raise NotConvergedError(
-            f"tempering stopped ({stopped_by}) before the first batch was complete: nothing to report"
-        )
-    bound = run.bound(confidence) if stopped_by != "interrupt" else None
-    result = _result(model, reduction, stopped_by, run, bound, confidence, certified, seed, options)
-    named = cuda_available()[1] if device == "cuda" else "cpu"
-    stats, origin = {**result.stats, "backend": place}, {**result.provenance, "device": named}
-    if edge_marginals:
-        stats["edge_marginals"] = "counts of pairs"
-    return replace(result, stats=stats, provenance=origin)
+    method = Tempered(norm_bound, num_replicas, num_ensembles, num_sweeps, burn_in, accuracy, moves, confidence)
+    result = run_method(
+        method, model, evidence=evidence, edge_marginals=edge_marginals, seed=seed, num_threads=num_threads,
+        backend=backend, time_limit=time_limit, progress=progress,
+    )  # fmt: skip
+    return cast("TemperResult", result)
 
 
 # -- what is asked for ------------------------------------------------------------------------------------------------
@@ -225,8 +270,6 @@ def temper(
 
 def _choose_device(backend: str, path: TemperingPath, moves: Literal["auto"] | Sequence[str]) -> tuple[str, str]:
     """Where to run, ``cpu`` or ``cuda``, and that in words."""
-    if backend not in ("cpu", "cuda", "auto"):
-        raise ValueError(f"backend must be cpu, cuda or auto, got {backend!r}")
     if backend == "cpu":
         return "cpu", "cpu"
     try:
@@ -239,66 +282,36 @@ def _choose_device(backend: str, path: TemperingPath, moves: Literal["auto"] | S
     except UnfitMethodError as error:
         if backend == "cuda":
             raise
-        return "cpu", f"cpu ({error})"
-    return "cuda", f"cuda ({cuda_available()[1]})"
+        return "cpu", f"cpu, because {error}"
+    return "cuda", cuda_available()[1]
 
 
-def _check_model(model: MarkovRandomField) -> None:
-    if model.num_variables and model.num_states.max() > _MOST_STATES:
-        raise UnfitMethodError(
-            f"tempering needs variables of at most {_MOST_STATES} states, but variable "
-            f"{int(model.num_states.argmax())} has {int(model.num_states.max())}; use Gibbs sampling instead"
-        )
-    check_conditionals(model)
+def _parse_moves(text: str) -> Literal["auto"] | tuple[str, ...]:
+    """Moves as the command line names them, separated by commas."""
+    return "auto" if text == "auto" else () if text == "none" else tuple(name.strip() for name in text.split(","))
 
 
 def _choose_moves(moves: Literal["auto"] | Sequence[str], path: TemperingPath) -> tuple[str, ...]:
     """The moves to make, in the order of ``MOVES``."""
     model = path.model
     if isinstance(moves, str):
-        if moves != "auto":
-            raise ValueError(f"moves must be 'auto' or a list of {', '.join(MOVES)}, got {moves!r}")
         sparse = 0 < 2 * model.num_edges <= _SPARSE * model.num_variables
         attractive = path.forbidden is None and model.num_edges > 0 and fits_swendsen_wang_moves(path)
         return tuple(name for name, fits in zip(MOVES, (sparse, attractive), strict=True) if fits)
-    if unknown := [name for name in moves if name not in MOVES]:
-        raise ValueError(f"moves must be 'auto' or a list of {', '.join(MOVES)}, got {unknown[0]!r}")
     if "swendsen-wang" in moves:
         check_swendsen_wang_moves(path)
     return tuple(name for name in MOVES if name in moves)
 
 
-def _make_plan(
-    num_replicas: int | None,
-    num_ensembles: int | None,
-    num_sweeps: int | None,
-    burn_in: int | None,
-    accuracy: float | None,
-    per_ensemble: int,
-    limit: float | None,
-) -> Plan:
-    given = {"num_replicas": (num_replicas, 2, _MOST_REPLICAS), "num_ensembles": (num_ensembles, 2, None)}
-    given |= {"num_sweeps": (num_sweeps, 1, None), "burn_in": (burn_in, 0, None)}
-    for name, (value, least, most) in given.items():
-        if value is not None:
-            check_count(name, value, least=least, most=most)
-    if accuracy is not None:
-        check_accuracy(accuracy)
-    sweeps = num_sweeps
+def _make_plan(method: Tempered, per_ensemble: int, limit: float | None) -> Plan:
+    sweeps, burn_in, accuracy = method.num_sweeps, method.burn_in, method.accuracy
     if sweeps is None and accuracy is not None:
         sweeps = _MOST_SWEEPS
     if sweeps is None and limit is None:
         sweeps = _NUM_SWEEPS
     if burn_in is None and sweeps is not None:
         burn_in = max(_LEAST_BURN_IN, min(sweeps, _NUM_SWEEPS if accuracy is not None else sweeps) // 4)
-    return Plan(
-        num_ensembles=num_ensembles,
-        per_ensemble=per_ensemble,
-        num_replicas=num_replicas,
-        num_sweeps=sweeps,
-        burn_in=burn_in,
-        accuracy=accuracy,
-    )
+    return Plan(method.num_ensembles, per_ensemble, method.num_replicas, sweeps, burn_in, accuracy)
 
 
 def _check_plan_memory(model: MarkovRandomField, plan: Plan) -> None:
@@ -378,17 +391,15 @@ def _compare_bounds(run: Run, log_z: float, std_error: float, lower: float | Non
 
 def _result(
     model: MarkovRandomField,
-    reduction: Reduction,
-    stopped_by: str,
     run: Run,
     bound: tuple[float, float] | None,
     confidence: float,
-    certified: int | None,
-    seed: int,
-    options: dict[str, Any],
+    stats: dict[str, Any],
+    origin: dict[str, Any],
 ) -> TemperResult:
-    small, ladder, plan = reduction.model, run.ladder, run.plan
-    summary = summarise(run.statistics, small)
+    """The result about the reduced model."""
+    ladder, plan = run.ladder, run.plan
+    summary = summarise(run.statistics, model)
     counts = ladder.counts()
     trips = counts.trips.reshape(run.num_ensembles, plan.per_ensemble).sum(axis=1)
     overlooked = 1.0 / (float(trips.sum()) + 1.0)
@@ -401,26 +412,22 @@ def _result(
     verdict = _assess(run, summary, trips)
     if verdict.status == Status.OK and log_z is not None and log_z_error is not None:
         verdict = _compare_bounds(run, log_z, log_z_error, lower) or verdict
-    status = Status.INTERRUPTED if stopped_by == "interrupt" else verdict.status
+    status = Status.INTERRUPTED if stats["stopped_by"] == "interrupt" else verdict.status
     means = run.statistics.chain_means()
     spread = means.std(axis=1, ddof=1) / math.sqrt(run.num_ensembles)
     error = np.hypot(spread, overlooked)
-    error[certain_entries(small)] = 0.0
-    std_error = np.zeros(len(model.log_unary))
-    std_error[reduction.unary_positions] = error
-    ess, r_hat = np.full(model.num_variables, np.inf), np.ones(model.num_variables)
-    ess[reduction.variables], r_hat[reduction.variables] = summary.ess, summary.r_hat
+    error[certain_entries(model)] = 0.0
     edges = None
     if run.pairs is not None:
-        total = run.pairs[: small.pairwise_offsets[1]].sum() if len(run.pairs) else 1.0
-        edges = reduction.expand_edge_marginals(summary.mean, run.pairs / max(total, 1.0))
+        total = run.pairs[: model.pairwise_offsets[1]].sum() if len(run.pairs) else 1.0
+        edges = run.pairs / max(total, 1.0)
     rejection = counts.rejection
-    stats: dict[str, Any] = {
+    stats = {
+        **stats,
         "num_ensembles": run.num_ensembles, "num_ladders": ladder.num_ladders, "num_replicas": ladder.num_rungs,
         "num_sweeps": run.statistics.num_sweeps, "burn_in": run.burned, "barrier": float(rejection.sum()),
         "round_trips": int(trips.sum()), "updates": run.updates, "updates_per_second": run.updates_per_second(),
-        "stopped_by": stopped_by, **run.clock.stats(), "path": ladder.path.kind, "note": verdict.note,
-        "certified_sweeps": certified,
+        "path": ladder.path.kind, "note": verdict.note,
         "log_z_integral": None if start is None else start + ratio.integral,
         "log_z_annealed": None if start is None or bound is None else start + bound[1],
     }  # fmt: skip
@@ -428,19 +435,20 @@ def _result(
         model=model,
         method="tempered",
         status=status,
-        node_marginals=reduction.expand_node_marginals(summary.mean),
+        node_marginals=summary.mean,
         edge_marginals=edges,
         log_z=log_z,
         stats=stats,
-        provenance=provenance(model, seed=seed, **options),
-        std_error=std_error,
-        ess=ess,
-        r_hat=r_hat,
+        provenance=origin,
+        std_error=error,
+        ess=summary.ess,
+        r_hat=summary.r_hat,
+        log_z_kind=None if log_z is None else "estimate",
         log_z_std_error=log_z_error,
         log_z_lower=lower,
         log_z_confidence=None if lower is None else confidence,
         positions=ladder.positions,
         rejection=rejection,
         round_trips=trips,
-        states=reduction.expand_states(ladder.get_top_states()),
+        states=ladder.get_top_states().astype(np.int64),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastmix._jit import njit
-from fastmix.chains.gibbs_kernels import _next
+from fastmix.chains.kernels import _next
 
 __all__ = ["exchange_clusters"]
 

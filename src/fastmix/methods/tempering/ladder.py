@@ -1,72 +1,28 @@
-"""Ladders of replicas: states, moves and counts, in blocks of ladders that run on threads of their own."""
+"""Ladders of replicas along a path of models: rounds of exchange, and moves of clusters between them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import check_threads
-from fastmix.chains.engine import sums_by_state
-from fastmix.chains.generator import make_streams
-from fastmix.methods.tempering.path import Energies, TemperingPath
-from fastmix.methods.tempering.sweeps import Sweeps, make_sweeps
+from fastmix.chains.base import Chains, Exchanges
+from fastmix.chains.cpu import CpuChains
+from fastmix.chains.layout import tables_fit
+from fastmix.methods.tempering.path import TemperingPath
 from fastmix.methods.tempering.swendsen_wang_moves import SwendsenWangMoves
 
-__all__ = ["Counts", "Ladder", "derive_seed"]
+__all__ = ["Ladder", "derive_seed"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 PAIRS_EVERY = 20  # rounds between two exchanges of clusters between ladders
 CLUSTERS_EVERY = 100  # rounds between two Swendsen-Wang sweeps
-_MOST_COLLECTED = 255  # sweeps whose full units fit into 32 bits
 _PERCOLATING = 0.9  # share of the largest cluster beyond which exchanging clusters only exchanges the ladders
-
-
-@dataclass(frozen=True, eq=False)
-class Counts:
-    """What exchanges have added up; see :func:`fastmix.methods.tempering.kernels.exchange`.
-
-    Attributes
-    ----------
-    sums : float array (6, K - 1, C)
-    trips : int array (C,)
-        Round trips of each ladder: replicas that came back to the lowest rung from the highest one.
-    """
-
-    sums: FloatArray
-    trips: IntArray
-
-    @property
-    def rejection(self) -> FloatArray:
-        """Rate at which the exchange between each rung and the next is rejected, (K - 1,)."""
-        proposed, rejected = self.sums[:2].sum(axis=2)
-        return np.asarray(rejected / np.maximum(proposed, 1.0))
-
-
-@dataclass(eq=False)
-class _Block:
-    """The ladders from ``first`` to ``first + width - 1``; lane ``k * width + c`` is rung k of ladder ``first + c``."""
-
-    first: int
-    width: int
-    x: NDArray[np.uint8]
-    streams: NDArray[np.uint32]
-    rung: NDArray[np.uint32]
-    sums: NDArray[np.uint32]
-    exchanges: FloatArray
-    carrier: IntArray
-    heading: NDArray[np.uint8]
-    trips: IntArray
-    clusters: IntArray
-    swendsen_wang: SwendsenWangMoves | None
+_LEAST_RUNGS = 3
 
 
 class Ladder:
@@ -91,18 +47,17 @@ class Ladder:
 
     Attributes
     ----------
+    chains : Chains
+        With a set of parameters for every rung.
     num_ladders : int
         C, the number of ladders that the configurations of the latest :meth:`set_rungs` were for.
     positions : float array (K,)
         Of the rungs on the path.
-    sweeps, energies : Sweeps, Energies
-        Of the path.
     device : str
         Where the rounds run: ``cpu`` or ``cuda``.
     """
 
     device = "cpu"
-    shifts: FloatArray
 
     def __init__(
         self,
@@ -117,14 +72,20 @@ class Ladder:
         self.pairs, self.clusters = pairs, clusters
         self.num_ladders = 0
         self.num_threads = check_threads(num_threads)
-        self.sweeps: Sweeps = make_sweeps(path)
-        self.energies = Energies(path)
         self.positions = np.zeros(0)
         self._phase = 0
-        self._first_pair_rung = 0
-        self._blocks: list[_Block] = []
-        self._pool: ThreadPoolExecutor | None = None
-        self._num_cuts = int((path.model.num_states - 1).sum())
+        self.chains: Chains = self.population(0, seed=seed)
+
+    def population(self, size: int, *, seed: int) -> CpuChains:
+        """Chains without parameters for one model of the path after another."""
+        structure, forbidden = self.path.model.structure, self.path.forbidden is not None
+        return CpuChains(structure, num_chains=size, seed=seed, num_threads=1, forbidden=forbidden, steady=False)
+
+    def _make_chains(self, num_rungs: int, num_ladders: int, seed: int) -> Chains:
+        return CpuChains(
+            self.path.model.structure, num_chains=num_ladders, num_sets=num_rungs, seed=seed,
+            num_threads=self.num_threads, forbidden=self.path.forbidden is not None,
+        )  # fmt: skip
 
     @property
     def num_rungs(self) -> int:
@@ -134,12 +95,13 @@ class Ladder:
     @property
     def bytes_per_rung(self) -> float:
         """Memory that the tables of a rung take."""
-        return self.sweeps.bytes_per_rung
+        structure = self.path.model.structure
+        return 4.0 * structure.pattern_entries if tables_fit(structure, num_sets=_LEAST_RUNGS) else 16.0
 
     @property
     def bytes_per_lane(self) -> float:
-        """Memory that a replica takes: its configuration twice, while rungs change, and its generator."""
-        return 2.0 * (self.path.model.num_variables + 20.0)
+        """Memory that a replica takes: its configuration while rungs change, and its generator."""
+        return 10.0 * (self.path.model.num_variables + 20.0)
 
     @property
     def updates_per_round(self) -> int:
@@ -148,62 +110,47 @@ class Ladder:
 
     def set_rungs(self, positions: ArrayLike, states: NDArray[np.integer[Any]]) -> None:
         """New rungs: positions (K,) from 0 to 1 and configurations (K, C, n). Counts start anew."""
-        from fastmix.methods.swendsen_wang_kernels import start_generators
-
         self.positions = np.asarray(positions, dtype=np.float64)
-        num_rungs, num_ladders, n = states.shape
-        self.num_ladders = num_ladders
+        num_rungs, self.num_ladders, n = states.shape
         self._phase += 1
         seed = derive_seed(self.seed, self._phase)
-        coefficients = self.path.coefficients(self.positions)
-        self._gaps = np.diff(coefficients, axis=0)
-        self._arguments = self.sweeps.arguments(coefficients)
+        self.chains = self._make_chains(num_rungs, self.num_ladders, seed)
+        self.chains.load(self.path.thetas, self.path.coefficients(self.positions))
+        self.chains.set_states(states.reshape(num_rungs * self.num_ladders, n))
         self.shifts = np.zeros(num_rungs - 1)
-        self._round = self._swept = self._collected = 0
-        self._first_pair_rung = 0
-        self._totals = np.zeros((self._num_cuts, num_ladders))
-        streams = make_streams(seed, 0, num_ladders * num_rungs).reshape(4, num_ladders, num_rungs)
-        random = start_generators(seed, num_ladders * num_rungs if self.clusters else 0)
-        random = random.reshape(-1, num_rungs, 4)
-        self._blocks = []
-        for first, width in self._shares():
-            part = slice(first, first + width)
-            lanes = num_rungs * width
-            moves = None
-            if self.clusters:
-                own = np.ascontiguousarray(random[part].transpose(1, 0, 2))
-                moves = SwendsenWangMoves(self.path, self.positions, own)
-            block = _Block(
-                first, width,
-                x=np.ascontiguousarray(states[:, part].transpose(2, 0, 1).astype(np.uint8)).reshape(n, lanes),
-                streams=np.ascontiguousarray(streams[:, part].transpose(0, 2, 1)).reshape(4, lanes),
-                rung=np.repeat(np.arange(num_rungs, dtype=np.uint32), width),
-                sums=np.zeros((self._num_cuts, width), dtype=np.uint32),
-                exchanges=np.zeros((6, num_rungs - 1, width)),
-                carrier=np.repeat(np.arange(num_rungs), width),
-                heading=np.zeros(lanes, dtype=np.uint8),
-                trips=np.zeros(width, dtype=np.int64),
-                clusters=np.zeros((num_rungs, 3), dtype=np.int64),
-                swendsen_wang=moves,
-            )  # fmt: skip
-            self._blocks.append(block)
+        self._round = self._first_pair_rung = 0
+        firsts = [block.first for block in self.chains.blocks] if isinstance(self.chains, CpuChains) else []
+        self._cluster_counts = {first: np.zeros((num_rungs, 3), dtype=np.int64) for first in firsts}
+        self._swendsen_wang = self._make_moves(seed) if self.clusters else {}
 
-    def _shares(self) -> list[tuple[int, int]]:
-        """First ladder and number of ladders of every block: one block a thread, pairs of ladders kept together."""
-        unit = 2 if self.pairs else 1
-        units = self.num_ladders // unit
-        shares = min(self.num_threads, units)
-        bounds = [unit * (units * k // shares) for k in range(shares + 1)]
-        return [(a, b - a) for a, b in pairwise(bounds)]
+    def _make_moves(self, seed: int) -> dict[int, SwendsenWangMoves]:
+        from fastmix.methods.swendsen_wang_kernels import start_generators
+
+        assert isinstance(self.chains, CpuChains)
+        random = start_generators(seed, self.num_ladders * self.num_rungs).reshape(-1, self.num_rungs, 4)
+        moves = {}
+        for block in self.chains.blocks:
+            own = random[block.first : block.first + block.width].transpose(1, 0, 2)
+            moves[block.first] = SwendsenWangMoves(self.path, self.positions, np.ascontiguousarray(own))
+        return moves
+
+    @property
+    def shifts(self) -> FloatArray:
+        """Guesses of ``log Z_{k+1} / Z_k`` for the acceptance ratio estimator (K - 1,)."""
+        return self._shifts
+
+    @shifts.setter
+    def shifts(self, values: FloatArray) -> None:
+        self._shifts = np.asarray(values, dtype=np.float64)
+        self.chains.set_shifts(self._shifts)
 
     def get_states(self) -> NDArray[np.uint8]:
         """Current configurations (K, num_ladders, n)."""
-        n, num_rungs = self.path.model.num_variables, self.num_rungs
-        return np.concatenate([b.x.reshape(n, num_rungs, b.width).transpose(1, 2, 0) for b in self._blocks], axis=1)
+        return self.chains.get_states().astype(np.uint8).reshape(self.num_rungs, self.num_ladders, -1)
 
     def get_top_states(self) -> NDArray[np.uint8]:
         """Current configurations (num_ladders, n) at the highest rung, those of the target."""
-        return np.concatenate([b.x[:, -b.width :].T for b in self._blocks])
+        return self.chains.get_top_states().astype(np.uint8)
 
     def advance(self, num_rounds: int, *, collect: bool) -> None:
         """Run rounds; ``collect`` adds up what the sweeps of the highest rung give."""
@@ -212,51 +159,32 @@ class Ladder:
             for every, active in ((PAIRS_EVERY, self.pairs), (CLUSTERS_EVERY, self.clusters)):
                 if active:
                     count = min(count, every - self._round % every)
-            if collect:
-                if self._collected == _MOST_COLLECTED:
-                    self._empty_sums()
-                count = min(count, _MOST_COLLECTED - self._collected)
-            self._parallel([partial(self._run, block, count, collect) for block in self._blocks])
+            self.chains.exchange_rounds(count, collect=collect)
             self._round += count
-            self._collected += count if collect else 0
             num_rounds -= count
+            if isinstance(self.chains, CpuChains):
+                if self.pairs and self._round % PAIRS_EVERY == 0:
+                    self.chains.on_lanes(self._exchange_clusters)
+                if self.clusters and self._round % CLUSTERS_EVERY == 0:
+                    self.chains.on_lanes(lambda block, x, _: self._swendsen_wang[block.first](x))
 
-    def _run(self, block: _Block, count: int, collect: bool) -> None:
-        from fastmix.methods.tempering.kernels import exchange
+    def _exchange_clusters(self, block: Any, x: NDArray[Any], streams: NDArray[np.uint32]) -> None:
+        from fastmix.methods.tempering.houdayer_kernels import exchange_clusters
 
-        sums = block.sums if collect else block.sums[:, :0]
-        for r in range(self._round, self._round + count):
-            self.sweeps.sweep(block.x, block.rung, self._arguments, block.streams, sums)
-            exchange(
-                block.x, r % 2, self._gaps, self.energies(block.x), block.streams, self.shifts, block.exchanges,
-                block.carrier, block.heading, block.trips,
-            )  # fmt: skip
-        last = self._round + count
-        if self.pairs and last % PAIRS_EVERY == 0:
-            from fastmix.methods.tempering.houdayer_kernels import exchange_clusters
-
-            graph = self.path.model.adjacency
-            exchange_clusters(
-                block.x, block.width, self._first_pair_rung, graph.indptr, graph.neighbors, block.streams,
-                block.clusters,
-            )  # fmt: skip
-        if block.swendsen_wang is not None and last % CLUSTERS_EVERY == 0:
-            block.swendsen_wang(block.x)
+        graph, counts = self.path.model.adjacency, self._cluster_counts[block.first]
+        exchange_clusters(x, block.width, self._first_pair_rung, graph.indptr, graph.neighbors, streams, counts)
 
     # -- what was counted -------------------------------------------------------------------------------------------
 
-    def counts(self) -> Counts:
+    def counts(self) -> Exchanges:
         """What exchanges have added up since the rungs were set, or since :meth:`clear`."""
-        sums = np.concatenate([b.exchanges for b in self._blocks], axis=2)
-        return Counts(sums, np.concatenate([b.trips for b in self._blocks]))
+        return self.chains.exchanges()
 
     def clear(self) -> None:
         """Forget counts and sums."""
-        for block in self._blocks:
-            for array in (block.exchanges, block.trips, block.sums, block.clusters):
-                array[...] = 0
-        self._totals[...] = 0.0
-        self._swept = self._collected = 0
+        self.chains.clear()
+        for counts in self._cluster_counts.values():
+            counts[...] = 0
 
     def limit_pairs(self) -> int:
         """Leave out the rungs at which ladders differ in one cluster only; how many are left of those that exchange.
@@ -264,7 +192,7 @@ class Ladder:
         Where the variables in which two ladders differ form a single cluster, exchanging it only gives the ladders
         each other's names. That is so at the lowest rungs of densely connected models, if anywhere.
         """
-        counts = np.sum([block.clusters for block in self._blocks], axis=0)
+        counts = np.sum(list(self._cluster_counts.values()), axis=0)
         useful = np.flatnonzero(counts[:, 2] < _PERCOLATING * counts[:, 1])
         self._first_pair_rung = int(useful[0]) if useful.size else self.num_rungs
         return self.num_rungs - self._first_pair_rung
@@ -273,33 +201,11 @@ class Ladder:
         """Sums over the states at the highest rung since the last call, (entries of log_unary, num_ladders).
 
         An entry is the sum of the conditional probabilities of the state at its updates; over all states of a variable
-        they add up to the rounds collected.
+        they add up to the rounds collected. Chains that are added up together each get the mean of them.
         """
-        self._empty_sums()
-        sweeps, self._swept = self._swept, 0
-        result = sums_by_state(self.path.model, self._totals, sweeps)
-        self._totals[...] = 0.0
-        return result
-
-    def _empty_sums(self) -> None:
-        for block in self._blocks:
-            self._totals[:, block.first : block.first + block.width] += block.sums
-            block.sums[...] = 0
-        self._swept += self._collected
-        self._collected = 0
-
-    def _parallel(self, tasks: Sequence[Callable[[], object]]) -> None:
-        if len(tasks) == 1:
-            tasks[0]()
-            return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.num_threads)
-        futures = [self._pool.submit(task) for task in tasks]
-        try:
-            for done in futures:
-                done.result()
-        finally:
-            wait(futures)  # also after Ctrl-C: states must not be read while threads write them
+        size = self.chains.group_size
+        sums = self.chains.take_sums()
+        return sums if size == 1 else np.repeat(sums / size, size, axis=1)
 
 
 def derive_seed(seed: int, *purpose: int) -> int:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.methods.tempering.population import Population
-
-__all__ = ["LogZ", "annealed_weights", "bridge", "guess_steps", "lower_bound"]
+__all__ = ["LogZ", "bridge", "guess_steps", "lower_bound"]
 
 FloatArray = NDArray[np.float64]
 
-_CHUNK = 64  # positions whose tables are made at once
 _SHARES = (0.125, 0.25, 0.5, 0.75, 0.875)  # of the weights, those above which the bound looks at
 
 
@@ -53,7 +49,7 @@ def bridge(sums: FloatArray, shifts: FloatArray) -> LogZ:
     Parameters
     ----------
     sums : float array (6, K - 1, E)
-        What exchanges of E independent ensembles added up, see :func:`fastmix.methods.tempering.kernels.exchange`.
+        What exchanges of E independent ensembles added up, see :class:`fastmix.chains.base.Exchanges`.
     shifts : float array (K - 1,)
         The numbers s with which it was done.
 
@@ -91,39 +87,6 @@ def guess_steps(sums: FloatArray, shifts: FloatArray) -> FloatArray:
     below, above = whole[2:4] / np.maximum(whole[0], 1.0)
     steps = np.nan_to_num(shifts + _log_ratio(whole[4], whole[5]), nan=np.inf)
     return np.clip(steps, np.minimum(below, above), np.maximum(below, above))
-
-
-def annealed_weights(
-    population: Population, positions: FloatArray, *, stop: Callable[[], bool] = lambda: False
-) -> FloatArray:
-    """Log-weights (N,) of annealed importance sampling (Neal, 2001): the mean of their exponentials is Z_1 / Z_0.
-
-    Parameters
-    ----------
-    population : Population
-        Fresh, of exact draws from the first model of the path.
-    positions : float array (T,)
-        Ascending from 0 to 1; a sweep is made at each.
-    stop : callable
-        Asked between chunks of positions; once it is true the rest is skipped in one step, which costs tightness but
-        no validity.
-    """
-    path = population.path
-    total = np.zeros(population.size)
-    here = path.coefficients(positions[:1])[0]
-    first = 1
-    while first < len(positions):
-        chunk = positions[-1:] if stop() else positions[first : first + _CHUNK]
-        first = len(positions) if stop() else first + len(chunk)
-        coefficients = path.coefficients(chunk)
-        population.set_positions(chunk)
-        for k, there in enumerate(coefficients):
-            total += (there - here) @ population.energies()
-            here = there
-            population.move(k)
-        if chunk[-1] == positions[-1]:
-            break
-    return total
 
 
 def lower_bound(log_weights: FloatArray, confidence: float) -> float:

@@ -1,17 +1,17 @@
-"""Paths of models from one that is known exactly to the one asked about, and the energies along them."""
+"""Paths of models from one that is known exactly to the one asked about, and their parameters."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix.model import MarkovRandomField
 
-__all__ = ["Energies", "TemperingPath", "make_path", "split_tables"]
+__all__ = ["TemperingPath", "make_path", "split_tables"]
 
 FloatArray = NDArray[np.float64]
 
@@ -59,6 +59,16 @@ class TemperingPath:
             return np.stack([np.ones_like(s), s], axis=-1)
         rise, blend = np.minimum(2.0 * s, 1.0), np.maximum(2.0 * s - 1.0, 0.0)
         return np.stack([rise**_UNARY_POWER, blend, rise - blend], axis=-1)
+
+    @cached_property
+    def thetas(self) -> FloatArray:
+        """Parameters (1 + sets of tables, P) whose mixtures by :meth:`coefficients` are the models of the path."""
+        split = len(self.model.log_unary)
+        thetas = np.zeros((1 + len(self.tables), self.model.num_parameters))
+        thetas[0, :split] = self.model.log_unary
+        for d, tables in enumerate(self.tables):
+            thetas[d + 1, split:] = tables if self.forbidden is None else np.where(self.forbidden, -np.inf, tables)
+        return thetas
 
     def model_at(self, position: float) -> MarkovRandomField:
         """One model of the path; for tests and drawings, the sampler does not need it."""
@@ -148,43 +158,3 @@ def _start_log_z(model: MarkovRandomField, kind: str) -> float:
     top = np.maximum.reduceat(model.log_unary, model.unary_offsets[:-1])
     weights = np.exp(model.log_unary - np.repeat(top, model.num_states))
     return model.log_constant + math.fsum(top + np.log(np.add.reduceat(weights, model.unary_offsets[:-1])))
-
-
-class Energies:
-    """The sums U, V_1, .. of a path for configurations side by side: what exchanges and log Z are made of."""
-
-    def __init__(self, path: TemperingPath) -> None:
-        model = path.model
-        n, edges = model.num_variables, model.edges
-        self._count = 1 + len(path.tables)
-        constants = np.zeros(self._count)
-        self._binary = bool((model.num_states == 2).all())
-        if not self._binary:
-            self._arrays: tuple[Any, ...] = (
-                model.num_states.astype(np.uint32), model.unary_offsets, model.log_unary.astype(np.float32),
-                edges.astype(np.int32), model.pairwise_offsets, np.array(path.tables, dtype=np.float32), constants,
-            )  # fmt: skip
-            return
-        constants[0] = model.log_unary[::2].sum()
-        linear, weights = np.zeros((len(path.tables), n)), np.zeros((len(path.tables), len(edges)))
-        for d, flat in enumerate(path.tables):
-            t = flat.reshape(-1, 2, 2)
-            constants[d + 1] = t[:, 0, 0].sum()
-            linear[d] = np.bincount(edges[:, 0], t[:, 1, 0] - t[:, 0, 0], minlength=n)
-            linear[d] += np.bincount(edges[:, 1], t[:, 0, 1] - t[:, 0, 0], minlength=n)
-            weights[d] = t[:, 1, 1] - t[:, 1, 0] - t[:, 0, 1] + t[:, 0, 0]
-        self._arrays = (
-            (model.log_unary[1::2] - model.log_unary[::2]).astype(np.float32), linear.astype(np.float32),
-            np.searchsorted(edges[:, 0], np.arange(n + 1)), edges[:, 1].astype(np.int32), weights.astype(np.float32),
-            constants,
-        )  # fmt: skip
-
-    def __call__(self, x: NDArray[np.uint8]) -> FloatArray:
-        """Values (components, W) of configurations (n, W)."""
-        from fastmix.methods.tempering import kernels
-
-        out = np.empty((self._count, x.shape[1]))
-        room = np.empty(out.shape, dtype=np.float32)
-        run: Any = kernels.binary_energies if self._binary else kernels.general_energies
-        run(x, *self._arrays, room, out)
-        return out

@@ -6,94 +6,57 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from fastmix.chains.generator import make_streams
-from fastmix.methods.tempering.path import Energies, TemperingPath
-from fastmix.methods.tempering.sweeps import Sweeps
+from fastmix.chains.annealing import Annealing
+from fastmix.chains.base import Chains
+from fastmix.methods.tempering.path import TemperingPath
 
-__all__ = ["Population", "anneal", "next_position"]
+__all__ = ["annealed_weights", "first_ladder", "next_position", "start_population"]
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 _HARD_SWEEPS = 20  # at the start of a path with forbidden pairs
 
 
-class Population:
-    """N configurations, all at the same position of a path, which starts at 0 with exact draws.
+def start_population(path: TemperingPath, chains: Chains, *, seed: int) -> Annealing:
+    """Chains at the start of a path: exact draws.
 
-    (With forbidden pairs, with configurations after some sweeps: the start of such a path is not known exactly.)
-
-    Parameters
-    ----------
-    path : TemperingPath
-    sweeps : Sweeps
-        Of the path.
-    energies : Energies
-        Of the path.
-    size, seed : int
-
-    Attributes
-    ----------
-    x : uint8 array (n, N)
-    position : float
+    With forbidden pairs, configurations after some sweeps: the start of such a path is not known exactly.
     """
-
-    def __init__(self, path: TemperingPath, sweeps: Sweeps, energies: Energies, *, size: int, seed: int) -> None:
-        model = path.model
-        self.path, self.size = path, size
-        self._sweeps, self._energies = sweeps, energies
-        rng = np.random.default_rng([seed, 2])
-        start = np.floor(rng.random((size, model.num_variables)) * model.num_states)
-        self.x = np.ascontiguousarray(start.T.astype(np.uint8))
-        self._streams = make_streams(seed, 0, size)
-        self._rung = np.zeros(size, dtype=np.uint32)
-        self._sums = np.zeros((int((model.num_states - 1).sum()), 0), dtype=np.uint32)
-        self.set_positions([0.0])
-        # Without tables every update is a draw from the unary alone, so that one sweep leaves exact draws.
-        self.move(0, 1 if path.forbidden is None else _HARD_SWEEPS)
-
-    def set_positions(self, positions: ArrayLike) -> None:
-        """Positions that :meth:`move` can go to."""
-        self._positions = np.asarray(positions, dtype=np.float64)
-        self._arguments = self._sweeps.arguments(self.path.coefficients(self._positions))
-
-    def move(self, k: int, num_sweeps: int = 1) -> None:
-        """Go to position number k and run Gibbs sweeps there."""
-        self.position = float(self._positions[k])
-        self._rung[...] = k
-        self._sweeps.sweep(self.x, self._rung, self._arguments, self._streams, self._sums, num_sweeps)
-
-    def energies(self) -> FloatArray:
-        """Energies (components of the path, N)."""
-        return self._energies(self.x)
+    model, rng = path.model, np.random.default_rng([seed, 2])
+    chains.set_states(np.floor(rng.random((chains.num_chains, model.num_variables)) * model.num_states))
+    population = Annealing(chains, path.thetas, path.coefficients([0.0])[0])
+    # Without tables every update is a draw from the unary alone, so that one sweep leaves exact draws.
+    chains.sweep(1 if path.forbidden is None else _HARD_SWEEPS)
+    return population
 
 
-def anneal(
-    population: Population,
+def first_ladder(
+    path: TemperingPath,
+    population: Annealing,
     *,
     rejection: float,
     num_sweeps: int,
     most: int,
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[FloatArray, list[NDArray[np.uint8]]]:
-    """Positions along the path about as far apart as exchanges allow, and configurations (n, N) at each.
+    """Positions along the path about as far apart as exchanges allow, and configurations (N, n) at each.
 
-    Goes from where the population is to the end of the path, as far each time as exchanges would be rejected at the
-    given rate, and makes ``num_sweeps`` sweeps there: a first ladder, whose replicas are roughly where they belong.
-    Gives up after ``most`` positions, or when ``stop()`` says so, and goes to the end at once.
+    Goes from the start of the path to its end, as far each time as exchanges would be rejected at the given rate, and
+    makes ``num_sweeps`` sweeps there: a first ladder, whose replicas are roughly where they belong. Gives up after
+    ``most`` positions, or when ``stop()`` says so, and goes to the end at once.
     """
-    positions, states = [population.position], [population.x.copy()]
+    chains = population.chains
+    positions, states = [0.0], [chains.get_states().astype(np.uint8)]
     while positions[-1] < 1.0:
-        if len(positions) >= most - 1 or stop():
-            position = 1.0
-        else:
-            energies = population.energies()
-            position = next_position(population.path, positions[-1], energies, rejection=rejection)
-        population.set_positions([position])
-        population.move(0, num_sweeps)
+        position = 1.0
+        if len(positions) < most - 1 and not stop():
+            position = next_position(path, positions[-1], chains.energies(), rejection=rejection)
+        population.move(path.coefficients([position])[0], num_sweeps)
         positions.append(position)
-        states.append(population.x.copy())
+        states.append(chains.get_states().astype(np.uint8))
     return np.array(positions), states
 
 
@@ -125,3 +88,27 @@ def next_position(path: TemperingPath, position: float, energies: FloatArray, *,
         else:
             high = middle
     return high
+
+
+def annealed_weights(
+    path: TemperingPath, population: Annealing, positions: FloatArray, *, stop: Callable[[], bool] = lambda: False
+) -> FloatArray:
+    """Log-weights (N,) of annealed importance sampling (Neal, 2001): the mean of their exponentials is Z_1 / Z_0.
+
+    Parameters
+    ----------
+    path : TemperingPath
+    population : Annealing
+        Fresh, of exact draws from the first model of the path.
+    positions : float array (T,)
+        Ascending from 0 to 1; a sweep is made at each.
+    stop : callable
+        Once it is true the rest is skipped in one step, which costs tightness but no validity.
+    """
+    coefficients = path.coefficients(positions)
+    for there in coefficients[1:]:
+        if stop():
+            population.move(coefficients[-1])
+            break
+        population.move(there)
+    return population.log_weights

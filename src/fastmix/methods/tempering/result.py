@@ -42,8 +42,6 @@ class TemperResult(InferenceResult):
     std_error: FloatArray = field(default_factory=lambda: np.zeros(0))
     ess: FloatArray = field(default_factory=lambda: np.zeros(0))
     r_hat: FloatArray = field(default_factory=lambda: np.zeros(0))
-    log_z_std_error: float | None = None
-    log_z_lower: float | None = None
     log_z_confidence: float | None = None
     positions: FloatArray = field(default_factory=lambda: np.zeros(0))
     rejection: FloatArray = field(default_factory=lambda: np.zeros(0))
@@ -69,11 +67,9 @@ class TemperResult(InferenceResult):
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data, the shape of the command line's JSON."""
-        offsets = self.model.unary_offsets[1:-1]
-        errors = np.split(self.std_error, offsets) if self.model.num_variables else []
         return {
             **super().to_dict(),
-            "std_error": [jsonable(vector) for vector in errors],
+            "std_error": self._by_variable(self.std_error),
             "r_hat_max": jsonable(float(self.r_hat.max(initial=1.0))),
             "ess_min": jsonable(float(self.ess.min(initial=np.inf))),
             "log_z_std_error": jsonable(self.log_z_std_error),

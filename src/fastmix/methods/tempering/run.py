@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._clock import Clock
 from fastmix._memory import available_memory, check_memory
+from fastmix.chains.annealing import Annealing
 from fastmix.methods.diagnostics import BatchStatistics
 from fastmix.methods.tempering.adaptation import REJECTION, phases, respace
 from fastmix.methods.tempering.ladder import Ladder, derive_seed
-from fastmix.methods.tempering.log_z import LogZ, annealed_weights, bridge, guess_steps, lower_bound
+from fastmix.methods.tempering.log_z import LogZ, bridge, guess_steps, lower_bound
 from fastmix.methods.tempering.phases import enter_phases, find_phases, spread_phases
-from fastmix.methods.tempering.population import Population, anneal
+from fastmix.methods.tempering.population import annealed_weights, first_ladder, start_population
 
 __all__ = ["Plan", "Run"]
 
@@ -66,40 +65,14 @@ class Plan:
 
 
 class Run:
-    """A run in progress.
+    """A run in progress; ``statistics`` has one chain per ensemble, ``pairs`` sums over the pairs of states of edges.
 
-    Parameters
-    ----------
-    ladder : Ladder
-    plan : Plan
-    clock : Clock
-    edge_marginals : bool
-    progress : callable or None
-
-    Attributes
-    ----------
-    num_ensembles : int
-    statistics : BatchStatistics
-        One chain an ensemble.
-    pairs : float array or None
-        Sums over the pairs of states of every edge.
-    phases : list of Phase
-        Around configurations of large weight.
-    burned, updates : int
-        Rounds of the burn-in, and updates of single variables so far.
+    ``burned`` counts the rounds of the burn-in, ``updates`` those of single variables so far.
     """
 
-    def __init__(
-        self,
-        ladder: Ladder,
-        plan: Plan,
-        clock: Clock,
-        *,
-        edge_marginals: bool,
-        progress: Callable[[int, int, float], None] | None,
-    ) -> None:
+    def __init__(self, ladder: Ladder, plan: Plan, clock: Clock, *, edge_marginals: bool) -> None:
         model = ladder.path.model
-        self.ladder, self.plan, self.clock, self._progress = ladder, plan, clock, progress
+        self.ladder, self.plan, self.clock = ladder, plan, clock
         self.num_ensembles = plan.num_ensembles or _MOST_ENSEMBLES
         self.phases = find_phases(ladder.path, seed=ladder.seed, clock=clock.part(0.1))
         self._rng = np.random.default_rng([ladder.seed, 4])
@@ -131,10 +104,9 @@ class Run:
         if plan.num_ensembles is None and ladder.device != "cpu":
             size = _DEVICE_LADDERS
         seed = derive_seed(ladder.seed, 0, 1)
-        population = Population(ladder.path, ladder.sweeps, ladder.energies, size=size, seed=seed)
-        positions, states = anneal(
-            population, rejection=REJECTION, num_sweeps=_ANNEAL_SWEEPS, most=self._most_rungs(),
-            stop=lambda: self.clock.past(_LADDER_SHARE),
+        positions, states = first_ladder(
+            ladder.path, self._population(size, seed), rejection=REJECTION, num_sweeps=_ANNEAL_SWEEPS,
+            most=self._most_rungs(), stop=lambda: self.clock.past(_LADDER_SHARE),
         )  # fmt: skip
         if plan.num_ensembles is None:
             # Large models get fewer ensembles, which can then run for long enough to mix.
@@ -143,7 +115,7 @@ class Run:
             if ladder.device != "cpu":
                 most, wanted = size // plan.per_ensemble, _DEVICE_STATES
             self.num_ensembles = int(np.clip(wanted // max(1, updates), _LEAST_ENSEMBLES, most))
-        stacked = np.stack([x[:, : self.num_ensembles * plan.per_ensemble].T for x in states])
+        stacked = np.stack([x[: self.num_ensembles * plan.per_ensemble] for x in states])
         if plan.num_replicas is not None and plan.num_replicas != len(positions):
             equal = np.full(len(positions) - 1, REJECTION)
             positions, source, _ = respace(positions, equal, plan.num_replicas)
@@ -215,12 +187,10 @@ class Run:
             self.updates += step * self.ladder.updates_per_round
             done += step
             self.burned += 0 if collect else step
-            if self._progress is not None:
-                self._report(collect, done)
+            self._report(collect, done)
         return done
 
     def _report(self, collect: bool, done: int) -> None:
-        assert self._progress is not None
         plan, clock = self.plan, self.clock
         finished = self.burned + (self.statistics.num_sweeps + done if collect else 0)
         if plan.num_sweeps is not None and plan.burn_in is not None:
@@ -228,7 +198,7 @@ class Run:
         else:
             used = min(1.0, clock.used() / (clock.limit or 1.0))
             total = max(finished, int(finished / max(used, 1e-3)))
-        self._progress(finished, total, self.updates_per_second())
+        clock.report(finished, total, "sweeps", per_second=self.updates_per_second())
 
     # -- averages ---------------------------------------------------------------------------------------------------
 
@@ -274,12 +244,8 @@ class Run:
         return done
 
     def _add_pairs(self) -> None:
-        from fastmix.chains import gibbs_kernels
-        from fastmix.chains.gibbs import logit_arrays
-
-        arrays = logit_arrays(self.ladder.path.model_at(1.0))[:-1]
-        run: Any = gibbs_kernels.average_pairs
-        run(self.ladder.get_top_states().astype(np.int64), *arrays, self.pairs)
+        assert self.pairs is not None
+        self.ladder.chains.add_pairs(self.pairs, average=True)
 
     def _accurate(self, accuracy: float) -> bool:
         from scipy.special import stdtrit
@@ -308,26 +274,26 @@ class Run:
         seed = derive_seed(ladder.seed, 0, 2)
         try:
             steps = int(_BOUND_SHARE * self.updates / max(1, ladder.path.model.num_variables) / _ANNEALED)
-            if self.clock.limit is not None:
-                steps = min(steps, self._affordable_steps((self.clock.limit or 0.0) - self.clock.used()))
+            if self.clock.asked is not None:  # without, the same seed gives the same bound
+                steps = min(steps, self._affordable_steps(self.clock.left()))
             elif ladder.device != "cpu":  # whose updates cannot be compared with those of annealing
                 steps = min(steps, self._affordable_steps(_BOUND_SHARE * self._seconds))
             positions, _, _ = respace(ladder.positions, ladder.counts().rejection, max(2 * ladder.num_rungs, steps))
-            weights = annealed_weights(self._population(seed), positions, stop=lambda: self.clock.past(1.0))
+            population = self._population(_ANNEALED, seed)
+            weights = annealed_weights(ladder.path, population, positions, stop=lambda: self.clock.past(1.0))
         except KeyboardInterrupt:
             return None
         top = float(weights.max())
         return lower_bound(weights, confidence), top + math.log(np.mean(np.exp(weights - top)))
 
-    def _population(self, seed: int) -> Population:
-        ladder = self.ladder
-        return Population(ladder.path, ladder.sweeps, ladder.energies, size=_ANNEALED, seed=seed)
+    def _population(self, size: int, seed: int) -> Annealing:
+        return start_population(self.ladder.path, self.ladder.population(size, seed=seed), seed=seed)
 
     def _affordable_steps(self, seconds: float) -> int:
         """Steps of annealing in some time, by a trial of a few."""
         trial = np.linspace(0.0, 1.0, _TRIAL_STEPS)
-        population = self._population(0)
+        population = self._population(_ANNEALED, 0)
         clock = Clock()
-        annealed_weights(population, trial)
+        annealed_weights(self.ladder.path, population, trial)
         each = clock.used() / _TRIAL_STEPS
         return int(max(0.0, seconds) / each)

@@ -16,14 +16,16 @@ from test_generator import Stream, chance_below, rotate
 import oracle
 import strategies
 from fastmix import MarkovRandomField, ModelError, UnfitMethodError, draw_exact
-from fastmix.chains import gibbs, gibbs_kernels, pattern_tables
+from fastmix.chains import conditionals, cpu, kernels, layout
+from fastmix.chains.conditionals import check_conditionals
+from fastmix.chains.cpu import CpuChains, choose_kernel
 from fastmix.chains.generator import MAX_THRESHOLD, make_streams
-from fastmix.chains.gibbs import Gibbs, check_conditionals, choose_kernel
+from fastmix.chains.layout import Layout, ParameterSets, tables_fit
 from fastmix.model.reduce import reduce_model
 from fastmix.theory import dependency
 
-SYSTEMATIC = ("table-many", "table-one", "four-one", "logit-one", "field-many")
-RANDOM = ("random-one", "logit-random")
+SYSTEMATIC = ("table", "four", "field", "product")
+RANDOM = ("random",)
 KERNELS = SYSTEMATIC + RANDOM
 ESTIMATORS = ("rao-blackwell", "counts")
 
@@ -90,15 +92,24 @@ class Naive:
 
 def applies(kernel: str, model: MarkovRandomField) -> bool:
     binary = bool((model.num_states == 2).all())
-    if kernel == "four-one":
+    if kernel == "four":
         return binary and model.adjacency.max_degree <= 4
-    return kernel != "field-many" or (binary and not model.has_forbidden)
+    return kernel != "field" or (binary and not model.has_forbidden)
 
 
-def make(model: MarkovRandomField, kernel: str, *, num_chains: int = 3, seed: int = 1, **options) -> Gibbs:
-    schedule = "random" if kernel in RANDOM else "systematic"
+class Engine(CpuChains):
+    """Chains that know their model."""
+
+    model: MarkovRandomField
+
+
+def make(model: MarkovRandomField, kernel: str, *, num_chains: int = 3, seed: int = 1, **options) -> Engine:
     options.setdefault("num_threads", 1)
-    return Gibbs(model, num_chains=num_chains, seed=seed, schedule=schedule, kernel=kernel, **options)
+    options |= {"schedule": "random"} if kernel in RANDOM else {"kernel": kernel}
+    engine = Engine(model.structure, num_chains=num_chains, seed=seed, forbidden=model.has_forbidden, **options)
+    engine.model = model
+    engine.load(model.parameters)
+    return engine
 
 
 def order_for(model: MarkovRandomField, kernel: str) -> list[int] | None:
@@ -137,7 +148,7 @@ def lopsided_binary(seed: int = 6) -> MarkovRandomField:
 
 
 def models_for(kernel: str) -> MarkovRandomField:
-    return lopsided_binary() if kernel in ("four-one", "field-many") else lopsided()
+    return lopsided_binary() if kernel in ("four", "field") else lopsided()
 
 
 # -- tables and order -------------------------------------------------------------------------------------------------
@@ -161,27 +172,33 @@ def test_tables_hold_every_conditional(model):
     model = reduce_model(model).model
     if not is_defined(model):
         with pytest.raises(ModelError, match="has no allowed state for some states of its neighbours"):
-            pattern_tables.pattern_tables(model)
+            Patterns(model)
         with pytest.raises((ModelError, UnfitMethodError)):
             check_conditionals(model)
         return
     with contextlib.suppress(UnfitMethodError):  # defined, but pairs fall into groups that updates do not join
         check_conditionals(model)
-    tables = pattern_tables.pattern_tables(model)
+    tables = Patterns(model)
     assert len(tables.table) == round(model.structure.pattern_entries)
     for i in range(model.num_variables):
         for x in oracle.all_configurations(model):
             expected = oracle.conditional(model, i, x)
-            cuts = np.array(table_row(tables, i, x)) / 2.0**32
+            cuts = np.array(tables.row(i, x)) / 2.0**32
             assert (np.abs(cuts - np.cumsum(expected)[:-1]) <= 2.0**-32 + 1e-15).all()
 
 
-def table_row(tables: pattern_tables.PatternTables, i: int, x: Sequence[int]) -> list[int]:
-    """Thresholds of site i for the states of its neighbours in x."""
-    slots = range(tables.indptr[i], tables.indptr[i + 1])
-    index = sum(int(tables.strides[k]) * x[tables.neighbors[k]] for k in slots)
-    first = int(tables.starts[i]) + index * int(tables.cuts[i])
-    return tables.table[first : first + int(tables.cuts[i])].tolist()
+class Patterns:
+    """The arrays of the table kernel by name."""
+
+    def __init__(self, model: MarkovRandomField) -> None:
+        arrays = Layout(model.structure).table_arrays(ParameterSets.of(model.parameters))
+        self.order, self.indptr, self.neighbors, self.strides, self.cuts, _, self.starts, _, self.table = arrays
+
+    def row(self, i: int, x: Sequence[int]) -> list[int]:
+        """Thresholds of site i for the states of its neighbors in x."""
+        slots = range(self.indptr[i], self.indptr[i + 1])
+        first = int(self.starts[i]) + sum(int(self.strides[k]) * x[self.neighbors[k]] for k in slots)
+        return self.table[first : first + int(self.cuts[i])].tolist()
 
 
 def test_conditionals_that_cannot_be_checked_are_refused(monkeypatch):
@@ -195,19 +212,26 @@ def test_conditionals_that_cannot_be_checked_are_refused(monkeypatch):
 
 
 def test_kernels_are_chosen_for_the_model(monkeypatch):
-    binary, mixed = lopsided_binary(), lopsided()
-    dense = MarkovRandomField.ising(list(itertools.combinations(range(7), 2)), 0.1)
-    assert choose_kernel(binary, 1, "systematic") == "four-one"
-    assert choose_kernel(mixed, 1, "systematic") == choose_kernel(dense, 1, "systematic") == "table-one"
-    assert choose_kernel(binary, 16, "systematic") == choose_kernel(mixed, 100, "systematic") == "table-many"
-    assert choose_kernel(mixed, 100, "random") == "random-one"
-    monkeypatch.setattr(gibbs, "_TABLE_ENTRIES", 3)
-    assert choose_kernel(mixed, 100, "systematic") == choose_kernel(binary, 1, "systematic") == "logit-one"
-    assert choose_kernel(mixed, 100, "random") == "logit-random"
-    assert choose_kernel(binary, 100, "systematic") == "field-many"
+    binary, mixed = lopsided_binary().structure, lopsided().structure
+    dense = MarkovRandomField.ising(list(itertools.combinations(range(7), 2)), 0.1).structure
+    assert choose_kernel(binary, 1) == "four"
+    assert choose_kernel(mixed, 1) == choose_kernel(dense, 1) == "product"
+    assert choose_kernel(binary, 16) == choose_kernel(mixed, 100) == choose_kernel(dense, 100) == "table"
+    assert choose_kernel(mixed, 1, num_sets=3) == choose_kernel(binary, 2, num_sets=2) == "table"
+    assert choose_kernel(mixed, 100, schedule="random") == "product"
+    assert choose_kernel(dense, 8, steady=False) == "field"  # 64 patterns of six neighbors for eight chains
+    assert choose_kernel(dense, 8, steady=False, forbidden=True) == "product"
+    assert choose_kernel(dense, 100, steady=False) == "table"
+    monkeypatch.setattr(layout, "_MOST_ENTRIES", 3)
+    assert not tables_fit(mixed)
+    assert choose_kernel(mixed, 100) == "product"
+    assert choose_kernel(binary, 1) == "four"
+    assert choose_kernel(binary, 100) == "field"
+    assert choose_kernel(binary, 100, forbidden=True) == "product"
     monkeypatch.undo()
-    monkeypatch.setattr(gibbs, "_CHUNKED_SITES", 5)
-    assert choose_kernel(mixed, 100, "systematic") == "table-one"
+    monkeypatch.setattr(cpu, "_LARGE", 5)
+    assert choose_kernel(mixed, 100) == choose_kernel(dense, 100) == "product"
+    assert choose_kernel(binary, 100) == "four"
 
 
 # -- no randomness: the same numbers, the same states -----------------------------------------------------------------
@@ -222,7 +246,7 @@ def check_against_naive(model: MarkovRandomField, kernel: str, *, num_chains: in
     for _ in range(num_sweeps):
         naive.sweep()
         for engine in engines:
-            engine.advance(1, collect=True)
+            engine.sweep(1, collect=True)
             assert engine.get_states().tolist() == naive.x
     for engine, estimator in zip(engines, ESTIMATORS, strict=True):
         check_sums(engine.take_sums(), naive.sums(estimator), model, num_sweeps)
@@ -248,7 +272,7 @@ def test_every_kernel_matches_the_naive_sampler_draw_by_draw(model, seed):
 @settings(max_examples=40)
 @given(strategies.ising_models(max_variables=6), st.integers(0, 2**32 - 1))
 def test_binary_kernels_match_the_naive_sampler_draw_by_draw(model, seed):
-    for kernel in ("table-many", "four-one", "field-many"):
+    for kernel in ("table", "four", "field"):
         if applies(kernel, model):
             check_against_naive(model, kernel, num_chains=2, num_sweeps=3, seed=seed)
 
@@ -268,7 +292,7 @@ def test_kernels_give_the_same_states(kernels):
     for kernel in kernels:
         engine = make(model, kernel, num_chains=6, seed=4)
         engine.set_states(random_states(model, 6))
-        engine.advance(200, collect=True)
+        engine.sweep(200, collect=True)
         results.append((engine.get_states(), engine.take_sums()))
     for states, sums in results[1:]:
         np.testing.assert_array_equal(states, results[0][0])
@@ -276,7 +300,7 @@ def test_kernels_give_the_same_states(kernels):
         np.testing.assert_allclose(sums, results[0][1], rtol=0, atol=200 * 2.0**-24)
 
 
-@pytest.mark.parametrize("kernel", [k for k in SYSTEMATIC if k != "four-one"])
+@pytest.mark.parametrize("kernel", [k for k in SYSTEMATIC if k != "four"])
 def test_every_number_of_neighbors(kernel):
     # Variables i and j are joined where i + j is at least 12: all numbers of neighbours from 0 to 10 occur.
     rng, n = np.random.default_rng(2), 12
@@ -286,12 +310,45 @@ def test_every_number_of_neighbors(kernel):
     check_against_naive(model, kernel, num_chains=9, num_sweeps=40, seed=6)
 
 
+def potts_like(seed: int, strength: float = 1.0) -> MarkovRandomField:
+    """Potts tables of either sign, two of them with constants, one that forbids equal states, a full and an odd one."""
+    rng = np.random.default_rng(seed)
+    counts, pairs = [3, 3, 3, 3, 2, 3], [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (1, 5), (3, 5)]
+    tables = [strength * rng.normal() * np.eye(counts[i]) if counts[i] == counts[j] else None for i, j in pairs]
+    tables[0] += 7.0
+    tables[1] -= 1.5
+    tables[2][np.diag_indices(3)] = -np.inf
+    tables[3], tables[4] = strength * rng.normal(size=(3, 3)), strength * rng.normal(size=(3, 2))
+    return MarkovRandomField.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
+
+
+def test_potts_tables_are_taken_as_what_they_are():
+    model = potts_like(1)
+    arrays = Layout(model.structure).product_arrays(ParameterSets.of(model.parameters))
+    potts, begins = arrays[5], arrays[6]
+    assert potts.sum() == 2 * 5  # all but a full table and one of unequal state counts, in both directions
+    assert begins[-1] == 10 + 2 * 9 + 2 * 6
+    centered = potts_like(1, 1e3)  # too strong for products: rows, and logarithms where these are too small
+    assert not Layout(centered.structure).product_arrays(ParameterSets.of(centered.parameters))[5].all()
+
+
+@pytest.mark.parametrize("exponentiated", [True, False])
+@pytest.mark.parametrize("strength", [1.0, 30.0, 1e3])
+def test_products_match_the_naive_sampler(strength, exponentiated, monkeypatch):
+    monkeypatch.setattr(layout, "BLOCK_SITES", 2)
+    if not exponentiated:
+        monkeypatch.setattr(layout, "_MOST_VALUES", 0)
+    for seed in range(4):
+        check_against_naive(potts_like(seed, strength), "product", num_chains=3, num_sweeps=40, seed=seed)
+
+
 def test_more_states_than_a_byte_holds():
     rng = np.random.default_rng(1)
     model = MarkovRandomField.from_tables(
         [rng.normal(size=300), rng.normal(size=2)], [(0, 1)], [rng.normal(size=(300, 2))]
     )  # fmt: skip
-    check_against_naive(model, "table-many", num_chains=2, num_sweeps=10, seed=5)
+    for kernel in ("table", "product"):
+        check_against_naive(model, kernel, num_chains=2, num_sweeps=10, seed=5)
 
 
 @pytest.mark.parametrize("kernel", SYSTEMATIC)
@@ -311,8 +368,8 @@ def states_for(model: MarkovRandomField, kernel: str, values: Sequence[int]) -> 
     engine = make(model, kernel, num_chains=len(values))
     # The number after a state (0, ., ., s3) is s3 turned left by 7.
     states = np.array([[0, 5, 7, rotate(v, 25)] for v in values], dtype=np.uint64)
-    engine.set_random_state((states.T if kernel.endswith("many") else states).reshape(-1))
-    engine.advance(1, collect=False)
+    engine.set_random_state((states.T if kernel in ("table", "field") else states).reshape(-1))
+    engine.sweep(1, collect=False)
     return engine.get_states()[:, 0].tolist()
 
 
@@ -321,7 +378,7 @@ def test_thresholds_of_log_odds():
     rng = np.random.default_rng(0)
     u = rng.integers(0, 2**32 - 1, size=odds.size, dtype=np.uint32)
     x, found = np.full(odds.size, 0.5), np.zeros(odds.size, dtype=np.uint32)
-    numba.njit(lambda *arrays: gibbs_kernels._draw_by_odds(*arrays))(x, odds, u, found)
+    numba.njit(lambda *arrays: kernels._draw_by_odds(*arrays))(x, odds, u, found)
     exact = np.rint(np.ldexp(1.0 / (1.0 + np.exp(odds.clip(-700.0, 700.0).astype(np.longdouble))), 32))
     exact = np.minimum(exact, MAX_THRESHOLD).astype(np.int64)
     assert np.abs(found - exact).max() <= 1
@@ -332,13 +389,13 @@ def test_thresholds_of_log_odds():
 # -- the transition matrix --------------------------------------------------------------------------------------------
 
 
-def site_matrix(model: MarkovRandomField, tables: pattern_tables.PatternTables, i: int) -> np.ndarray:
+def site_matrix(model: MarkovRandomField, tables: Patterns, i: int) -> np.ndarray:
     """Transition probabilities of one update between all configurations, from the thresholds."""
     configurations = oracle.all_configurations(model)
     number = {x: k for k, x in enumerate(configurations)}
     matrix = np.zeros((len(configurations), len(configurations)))
     for x in configurations:
-        below = [0, *(chance_below(t) for t in table_row(tables, i, x)), 2**32]
+        below = [0, *(chance_below(t) for t in tables.row(i, x)), 2**32]
         for state, (a, b) in enumerate(itertools.pairwise(below)):
             matrix[number[x], number[(*x[:i], state, *x[i + 1 :])]] += (b - a) / 2.0**32
     return matrix
@@ -347,7 +404,7 @@ def site_matrix(model: MarkovRandomField, tables: pattern_tables.PatternTables, 
 @pytest.mark.parametrize("seed", range(4))
 def test_target_is_fixed_by_a_sweep(seed):
     model = lopsided(seed) if seed % 2 else lopsided_binary(seed)
-    tables = pattern_tables.pattern_tables(model)
+    tables = Patterns(model)
     target = oracle.joint(model).reshape(-1)
     updates = [site_matrix(model, tables, i) for i in range(model.num_variables)]
     # A cumulative probability is rounded by at most half a unit of 2^-32 and joining the middle values adds at most
@@ -366,7 +423,7 @@ def test_target_is_fixed_by_a_sweep(seed):
     # The same sum must notice a neighbour that is left out.
     left_out = target
     for i in tables.order:
-        wrong = pattern_tables.pattern_tables(without_edge(model, 0)) if i == int(model.edges[0, 0]) else tables
+        wrong = Patterns(without_edge(model, 0)) if i == int(model.edges[0, 0]) else tables
         left_out = left_out @ site_matrix(model, wrong, i)
     assert np.abs(left_out - target).sum() / 2 > 1e-3
 
@@ -438,7 +495,7 @@ def run_chains(
     neighbours but not kept.
     """
     n = target.num_variables
-    per_chain = 20 if kernel.endswith("many") else NUM_DRAWS // 4
+    per_chain = 20 if kernel in ("table", "field") else NUM_DRAWS // 4
     num_chains = NUM_DRAWS // per_chain
     side_by_side = copies(sampled or target, per_chain)
     options = {"seed": seed, "num_threads": 2, "estimator": estimator or "rao-blackwell"}
@@ -447,7 +504,7 @@ def run_chains(
     engine.set_states(states)
     for _ in range(num_sweeps):
         before = engine.get_states().reshape(-1, n)
-        engine.advance(1, collect=estimator is not None)
+        engine.sweep(1, collect=estimator is not None)
         if stale is not None:
             after = engine.get_states().reshape(-1, n)
             after[:, stale] = before[:, stale]
@@ -475,10 +532,10 @@ def test_sabotaged_joint_counts_fail(kernel):
     assert goodness(model, run_chains(model, kernel, stale=stale)) < FALSE_ALARM
 
 
-@pytest.mark.parametrize("kernel", ["four-one", "table-one"])
+@pytest.mark.parametrize("kernel", ["four", "product"])
 def test_joint_counts_of_chunks(kernel, monkeypatch):
-    monkeypatch.setattr(gibbs, "_CHUNKED_SITES", 100)
-    monkeypatch.setattr(gibbs, "_CHUNK", 1000)
+    monkeypatch.setattr(layout, "_CHUNKED_SITES", 100)
+    monkeypatch.setattr(layout, "_CHUNK", 1000)
     model = models_for(kernel)
     states = run_chains(model, kernel)
     assert goodness(model, states) > FALSE_ALARM
@@ -505,20 +562,20 @@ def test_sums_over_hundreds_of_sweeps(kernel, estimator):
     model = MarkovRandomField.ising([(0, 1), (1, 2)], [0.8, -0.5], [0.2, 15.0, -15.0])
     naive = Naive(model, np.zeros((2, 3), dtype=int), 9, order_for(model, kernel))
     engine = make(model, kernel, num_chains=2, seed=9, estimator=estimator)
-    engine.advance(0, collect=True)
+    engine.sweep(0, collect=True)
     for count in (1, 254, 2, 300, 256, 43):
-        engine.advance(count, collect=True)
+        engine.sweep(count, collect=True)
     for _ in range(856):
         naive.sweep()
     check_sums(engine.take_sums(), naive.sums(estimator), model, 856)
     assert (engine.take_sums() == 0).all()
     # After emptying, and with sweeps in between that are not collected.
     naive.counts[:], naive.conditionals[:] = 0, 0
-    engine.advance(5, collect=True)
+    engine.sweep(5, collect=True)
     for _ in range(5):
         naive.sweep()
     expected = naive.sums(estimator).copy()
-    engine.advance(300, collect=False)
+    engine.sweep(300, collect=False)
     check_sums(engine.take_sums(), expected, model, 5)
     for _ in range(300):
         naive.sweep()
@@ -529,13 +586,13 @@ def test_sums_over_hundreds_of_sweeps(kernel, estimator):
 def test_no_variables_and_one_state(kernel):
     empty = MarkovRandomField.from_factors([], [])
     engine = make(empty, kernel, num_chains=4)
-    engine.advance(10, collect=True)
+    engine.sweep(10, collect=True)
     assert engine.get_states().shape == (4, 0)
     assert engine.take_sums().shape == (0, 4)
-    if kernel not in ("four-one", "field-many"):
+    if kernel not in ("four", "field"):
         single = MarkovRandomField.from_tables([[0.3], [0.1]], [(0, 1)], [[[0.2]]])
         engine = make(single, kernel, num_chains=4)
-        engine.advance(300, collect=True)
+        engine.sweep(300, collect=True)
         assert (engine.take_sums() == 300).all()
         assert (engine.get_states() == 0).all()
 
@@ -552,18 +609,27 @@ def grid(rows: int, cols: int, states: int, seed: int = 0) -> MarkovRandomField:
     )
 
 
-CASES = [(kernel, False) for kernel in KERNELS] + [("four-one", True), ("table-one", True)]
+CASES = [(kernel, False) for kernel in KERNELS] + [("four", True), ("product", True)]
 
 
-def case_engine(kernel: str, chunked: bool, monkeypatch, *, num_threads: int = 1, seed: int = 3, **options) -> Gibbs:
-    monkeypatch.setattr(gibbs, "_BLOCK", 7)
+def case_engine(kernel: str, chunked: bool, monkeypatch, *, num_threads: int = 1, seed: int = 3, **options) -> Engine:
+    monkeypatch.setattr(cpu, "_BLOCK", 7)
     if chunked:
-        monkeypatch.setattr(gibbs, "_CHUNKED_SITES", 10)
-        monkeypatch.setattr(gibbs, "_CHUNK", 4)
-    model = grid(5, 5, 2 if kernel in ("four-one", "field-many") else 3)
+        monkeypatch.setattr(layout, "_CHUNKED_SITES", 10)
+        monkeypatch.setattr(layout, "_CHUNK", 4)
+    model = grid(5, 5, 2 if kernel in ("four", "field") else 3)
     engine = make(model, kernel, num_chains=20 if not chunked else 3, seed=seed, num_threads=num_threads, **options)
     if chunked:
-        assert engine._chunks.tolist() == [0, 4, 8, 12, 13, 17, 21, 25]  # no chunk crosses the 13 + 12 of the colours
+        assert engine.layout.chunks.tolist() == [
+            0,
+            4,
+            8,
+            12,
+            13,
+            17,
+            21,
+            25,
+        ]  # colors: 13 + 12
     engine.set_states(random_states(model, engine.num_chains))
     return engine
 
@@ -574,7 +640,7 @@ def test_threads_do_not_matter(kernel, chunked, estimator, monkeypatch):
     results = []
     for num_threads in (1, 2, 3):
         engine = case_engine(kernel, chunked, monkeypatch, num_threads=num_threads, estimator=estimator)
-        engine.advance(20, collect=True)
+        engine.sweep(20, collect=True)
         results.append((engine.get_states(), engine.take_sums(), engine.get_random_state()))
     for result in results[1:]:
         for a, b in zip(result, results[0], strict=True):
@@ -583,29 +649,27 @@ def test_threads_do_not_matter(kernel, chunked, estimator, monkeypatch):
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 def test_errors_in_a_thread_end_all_of_them(num_threads, monkeypatch):
-    engine = case_engine("four-one", True, monkeypatch, num_threads=num_threads)
+    engine = case_engine("four", True, monkeypatch, num_threads=num_threads)
     calls = itertools.count()
 
-    class Broken:
-        @staticmethod
-        def four_one(*arguments):
-            if next(calls) == 7 * (num_threads > 1):
-                raise MemoryError("no more")
+    def broken(*arguments):
+        if next(calls) == 7 * (num_threads > 1):
+            raise MemoryError("no more")
 
-    monkeypatch.setattr(gibbs, "_kernels", Broken)
+    monkeypatch.setattr(kernels, "four_sweeps", broken)
     with pytest.raises(MemoryError, match="no more"):
-        engine.advance(20, collect=True)
+        engine.sweep(20, collect=True)
     assert next(calls) < 20
 
 
-@pytest.mark.parametrize("kernel", ["table-many", "field-many"])
+@pytest.mark.parametrize("kernel", ["table", "field"])
 def test_blocks_do_not_matter(kernel, monkeypatch):
     engine = case_engine(kernel, False, monkeypatch)
-    engine.advance(20, collect=True)
+    engine.sweep(20, collect=True)
     monkeypatch.undo()
     whole = make(engine.model, kernel, num_chains=20, seed=3)
     whole.set_states(random_states(engine.model, 20))
-    whole.advance(20, collect=True)
+    whole.sweep(20, collect=True)
     np.testing.assert_array_equal(engine.get_states(), whole.get_states())
     np.testing.assert_array_equal(engine.take_sums(), whole.take_sums())
 
@@ -613,19 +677,19 @@ def test_blocks_do_not_matter(kernel, monkeypatch):
 @pytest.mark.parametrize(("kernel", "chunked"), CASES)
 def test_chains_do_not_depend_on_their_number(kernel, chunked, monkeypatch):
     engine = case_engine(kernel, chunked, monkeypatch)
-    engine.advance(10, collect=False)
+    engine.sweep(10, collect=False)
     fewer = make(engine.model, kernel, num_chains=2, seed=3)
     fewer.set_states(random_states(engine.model, 20)[:2])
-    fewer.advance(10, collect=False)
+    fewer.sweep(10, collect=False)
     np.testing.assert_array_equal(fewer.get_states(), engine.get_states()[:2])
 
 
-@pytest.mark.parametrize("kernel", ["four-one", "table-one"])
+@pytest.mark.parametrize("kernel", ["four", "product"])
 def test_chunks_match_the_naive_sampler(kernel, monkeypatch):
     engine = case_engine(kernel, True, monkeypatch, num_threads=2)
     states = random_states(engine.model, 3)
-    naive = LocalNaive(engine.model, states, 3, order_for(engine.model, kernel), engine._chunks.tolist())
-    engine.advance(4, collect=True)
+    naive = LocalNaive(engine.model, states, 3, order_for(engine.model, kernel), engine.layout.chunks.tolist())
+    engine.sweep(4, collect=True)
     for _ in range(4):
         naive.sweep()
     assert engine.get_states().tolist() == naive.x
@@ -642,13 +706,13 @@ class LocalNaive(Naive):
 @pytest.mark.parametrize(("kernel", "chunked"), CASES)
 def test_resuming_gives_the_same_bits(kernel, chunked, monkeypatch):
     first = case_engine(kernel, chunked, monkeypatch)
-    first.advance(7, collect=True)
+    first.sweep(7, collect=True)
     first.take_sums()
     second = case_engine(kernel, chunked, monkeypatch, seed=99)
     second.set_states(first.get_states())
     second.set_random_state(first.get_random_state())
     for engine in (first, second):
-        engine.advance(9, collect=True)
+        engine.sweep(9, collect=True)
     np.testing.assert_array_equal(first.get_states(), second.get_states())
     np.testing.assert_array_equal(first.take_sums(), second.take_sums())
     np.testing.assert_array_equal(first.get_random_state(), second.get_random_state())
@@ -656,9 +720,9 @@ def test_resuming_gives_the_same_bits(kernel, chunked, monkeypatch):
 
 
 def test_seeds_matter(monkeypatch):
-    engines = [case_engine("table-many", False, monkeypatch, seed=seed) for seed in (0, 1)]
+    engines = [case_engine("table", False, monkeypatch, seed=seed) for seed in (0, 1)]
     for engine in engines:
-        engine.advance(5, collect=False)
+        engine.sweep(5, collect=False)
     assert (engines[0].get_states() != engines[1].get_states()).mean() > 0.2
 
 
@@ -672,7 +736,7 @@ def test_couplings_of_a_thousand(kernel, estimator):
     model = MarkovRandomField.ising(edges, 1e3 * signs, [0.1, -0.2, 0.3, 0.0])
     engine = make(model, kernel, num_chains=4, estimator=estimator)
     engine.set_states(np.array([[0, 0, 1, 1], [1, 1, 0, 0], [0, 1, 0, 1], [1, 1, 1, 1]]))
-    engine.advance(300, collect=True)
+    engine.sweep(300, collect=True)
     states, sums = engine.get_states(), engine.take_sums()
     assert np.isfinite(sums).all()
     assert (sums >= 0).all()
@@ -699,14 +763,14 @@ def hard_core() -> MarkovRandomField:
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-@pytest.mark.parametrize("kernel", [k for k in KERNELS if k != "field-many"])
+@pytest.mark.parametrize("kernel", [k for k in KERNELS if k != "field"])
 def test_forbidden_pairs_are_never_visited(kernel, estimator):
-    model = hard_core() if kernel == "four-one" else colouring_model(4)
+    model = hard_core() if kernel == "four" else colouring_model(4)
     start = draw_exact(model, num_draws=20, seed=1)
     engine = make(model, kernel, num_chains=20, estimator=estimator)
     engine.set_states(start)
     for _ in range(60):
-        engine.advance(1, collect=True)
+        engine.sweep(1, collect=True)
         assert (model.log_weight(engine.get_states()) > -np.inf).all()
     sums = engine.take_sums()
     assert np.isfinite(sums).all()
@@ -715,10 +779,10 @@ def test_forbidden_pairs_are_never_visited(kernel, estimator):
 
 def test_forbidden_starts_are_left_in_one_sweep():
     model = colouring_model(4)
-    for kernel in ("table-many", "table-one", "logit-one"):
+    for kernel in ("table", "product"):
         engine = make(model, kernel, num_chains=16)
         engine.set_states(np.zeros((16, 6), dtype=int))
-        engine.advance(1, collect=False)
+        engine.sweep(1, collect=False)
         assert (model.log_weight(engine.get_states()) > -np.inf).all()
 
 
@@ -732,7 +796,7 @@ def plain_results() -> list:
         for estimator in ESTIMATORS:
             model = models_for(kernel)
             engine = make(model, kernel, num_chains=2, seed=8, estimator=estimator)
-            engine.advance(4, collect=True)
+            engine.sweep(4, collect=True)
             results.append([engine.get_states().tolist(), engine.take_sums().tolist()])
     return results
 
@@ -754,7 +818,7 @@ def test_groups_of_allowed_pairs_match_a_search(seed):
             near = {cell for cell in cells if cell[0] == r or cell[1] == c}
             cells -= near
             waiting += near
-    assert gibbs._num_groups(allowed) == groups
+    assert conditionals._num_groups(allowed) == groups
 
 
 def test_an_edge_that_no_single_update_crosses_is_refused():

@@ -8,22 +8,24 @@ move, and resampling keeps as many chains in each valley as it deserves.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix._checks import check_count, check_threads, choose_seed
-from fastmix._clock import Clock
+from fastmix._checks import check_count
+from fastmix._clock import Clock, Report
 from fastmix._memory import check_memory
+from fastmix.chains.annealing import Annealing
+from fastmix.methods.base import Context, Method, option, run_method
 from fastmix.methods.swendsen_wang import SwendsenWang, check_swendsen_wang
-from fastmix.model import MarkovRandomField, check_model
-from fastmix.results import InferenceResult, Status, provenance
+from fastmix.model import Evidence, MarkovRandomField
+from fastmix.model.reduce import Reduction, reduce_model
+from fastmix.results import DrawResult, InferenceResult, Status
 from fastmix.theory.dependency import edge_dependencies
 
-__all__ = ["AnnealedResult", "anneal"]
+__all__ = ["Annealed", "AnnealedResult", "anneal"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -57,6 +59,80 @@ class AnnealedResult(InferenceResult):
     states: IntArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
 
 
+@dataclass(frozen=True)
+class Annealed(Method):
+    """Population annealing with Swendsen-Wang sweeps, for attractive models whose fields freeze their regions.
+
+    The options are those of :func:`fastmix.denoising.anneal`.
+    """
+
+    name: ClassVar[str] = "annealed"
+    guarantee: ClassVar[str] = "exact in the limit of many chains and small steps; the standard errors are estimates"
+
+    num_populations: int = option(4, help="Independent populations of chains.")
+    num_chains: int = option(8, help="Chains of every population.")
+    num_steps: int = option(150, help="About how many steps annealing takes.")
+    sweeps_per_step: int = option(8, help="Sweeps after every step.")
+    resample: bool | None = option(help="Whether chains are resampled; where that helps by default.")
+    num_sweeps: int | None = option(help="Sweeps averaged at the end; half of those on the way by default.")
+
+    def __post_init__(self) -> None:
+        for name, least in (("num_populations", 2), ("num_chains", 2), ("num_steps", 1), ("sweeps_per_step", 1)):
+            check_count(name, getattr(self, name), least=least)
+        if self.num_sweeps is not None:
+            check_count("num_sweeps", self.num_sweeps, least=1)
+
+    def check(self, model: MarkovRandomField) -> None:
+        """The model must be attractive; the message names an edge that is in the way."""
+        check_swendsen_wang(model)
+
+    def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
+        """With forbidden states: clusters need equal state counts at both ends of an edge. They are never drawn."""
+        return reduce_model(model, evidence, drop_forbidden=False)
+
+    def run(self, model: MarkovRandomField, context: Context) -> AnnealedResult:
+        """Marginals of the populations."""
+        clock, chains = context.clock, self.num_populations * self.num_chains
+        required = 48.0 * chains * max(1, model.num_variables)
+        check_memory(required, f"num_populations times num_chains, {chains},", "run fewer or smaller populations")
+        run = _Populations(model, self.num_populations, self.num_chains, context.seed, context.num_threads)
+        step = (1.0 - run.scale) * run.spread() / self.num_steps
+        resampled = step <= _INFORMATIVE if self.resample is None else bool(self.resample)
+        late, planned = False, math.ceil(1.5 * self.num_steps * self.sweeps_per_step)
+        while run.scale < 1.0:
+            # Late, the largest steps there are: averages need chains at the model itself.
+            late = clock.past(_ANNEALING_SHARE)
+            run.strengthen(math.inf if late else step, self.sweeps_per_step, resample=resampled)
+            done = run.steps * self.sweeps_per_step
+            clock.report(done, max(done, planned), "sweeps", per_second=done * run.updates / clock.used())
+        wanted = self.num_sweeps or max(1, run.steps * self.sweeps_per_step // 2)
+        sums, done = run.collect(wanted, clock, run.steps * self.sweeps_per_step)
+        populations = sums.reshape(len(sums), self.num_populations, self.num_chains).mean(axis=2) / done
+        mean, error = _combine(populations, run.log_ratio)
+        status = Status.NOT_MIXED if error.size and error.mean() > _AGREEMENT else Status.OK
+        sweeps = run.steps * self.sweeps_per_step + done
+        states = run.engine.get_states()
+        return AnnealedResult(
+            model=model,
+            method=self.name,
+            status=status,
+            node_marginals=mean,
+            edge_marginals=DrawResult.pair_frequencies(model, states) if context.edge_marginals else None,
+            log_z=None,
+            stats={
+                "num_steps": run.steps, "num_sweeps": sweeps, "updates": sweeps * run.updates,
+                "mean_std_error": float(error.mean()) if error.size else 0.0,
+                "stopped_by": "time_limit" if late or done < wanted else "done",
+                "note": "populations agree" if status == Status.OK
+                else "populations disagree: more chains, smaller steps",
+            },
+            provenance={"options": {"resample": resampled}},
+            std_error=error,
+            log_weights=run.log_ratio,
+            states=states,
+        )  # fmt: skip
+
+
 def anneal(
     model: MarkovRandomField,
     *,
@@ -66,10 +142,11 @@ def anneal(
     sweeps_per_step: int = 8,
     resample: bool | None = None,
     num_sweeps: int | None = None,
+    evidence: Evidence | None = None,
     seed: int | None = None,
     num_threads: int | None = None,
     time_limit: float | None = None,
-    progress: Callable[[float], None] | None = None,
+    progress: Report = "auto",
 ) -> AnnealedResult:
     """Marginals of an attractive model by population annealing with Swendsen-Wang sweeps.
 
@@ -83,6 +160,7 @@ def anneal(
     ----------
     model : MarkovRandomField
         Attractive Ising or Potts, see :class:`fastmix.methods.swendsen_wang.SwendsenWang`.
+    evidence : mapping, optional
     num_populations : int
         Independent runs, from whose differences the error is told; at least 2.
     num_chains : int
@@ -101,9 +179,10 @@ def anneal(
     num_threads : int, optional
         All cores by default.
     time_limit : float, optional
-        Seconds after which averaging stops; annealing itself is not cut short.
-    progress : callable, optional
-        Called with the share of the work that is done.
+        Seconds, without those of compiling, after which averaging stops; 60 by default. Late, annealing takes larger
+        steps.
+    progress : "auto", None or callable
+        See :func:`fastmix.infer`.
 
     Returns
     -------
@@ -134,60 +213,11 @@ def anneal(
     >>> bool(abs(result.node_marginals - exact.node_marginals).max() < 0.05)
     True
     """
-    clock = Clock(time_limit)
-    for name, value, least in (
-        ("num_populations", num_populations, 2),
-        ("num_chains", num_chains, 2),
-        ("num_steps", num_steps, 1),
-        ("sweeps_per_step", sweeps_per_step, 1),
-        ("num_sweeps", 1 if num_sweeps is None else num_sweeps, 1),
-    ):
-        check_count(name, value, least=least)
-    check_model(model)
-    seed, num_threads = choose_seed(seed), check_threads(num_threads)
-    check_swendsen_wang(model)
-    chains = num_populations * num_chains
-    required = 48.0 * chains * max(1, model.num_variables)
-    check_memory(required, f"num_populations times num_chains, {chains},", "run fewer or smaller populations")
-    run = _Populations(model, num_populations, num_chains, seed, num_threads)
-    step = (1.0 - run.scale) * run.spread() / num_steps
-    resampled = step <= _INFORMATIVE if resample is None else bool(resample)
-    late = False
-    while run.scale < 1.0:
-        # Late, the largest steps there are: averages need chains at the model itself.
-        late = clock.past(_ANNEALING_SHARE)
-        run.strengthen(math.inf if late else step, resampled)
-        run.engine.advance(sweeps_per_step, collect=False)
-        if progress is not None:
-            progress(0.7 * run.scale)
-    wanted = num_sweeps or max(1, run.steps * sweeps_per_step // 2)
-    sums, done = run.collect(wanted, clock, progress)
-    populations = sums.reshape(len(sums), num_populations, num_chains).mean(axis=2) / done
-    mean, error = _combine(populations, run.log_ratio)
-    status = Status.NOT_MIXED if error.mean() > _AGREEMENT else Status.OK
-    sweeps = run.steps * sweeps_per_step + done
-    options: dict[str, Any] = {
-        "num_populations": num_populations, "num_chains": num_chains, "num_steps": num_steps,
-        "sweeps_per_step": sweeps_per_step, "resample": resampled, "num_sweeps": num_sweeps,
-    }  # fmt: skip
-    return AnnealedResult(
-        model=model,
-        method="annealed",
-        status=status,
-        node_marginals=mean,
-        edge_marginals=None,
-        log_z=None,
-        stats={
-            "num_steps": run.steps, "num_sweeps": sweeps, "updates": sweeps * chains * model.num_variables,
-            "mean_std_error": float(error.mean()),
-            "stopped_by": "time_limit" if late or done < wanted else "done", **clock.stats(),
-            "note": "populations agree" if status == Status.OK else "populations disagree: more chains, smaller steps",
-        },
-        provenance=provenance(model, seed=seed, **options),
-        std_error=error,
-        log_weights=run.log_ratio,
-        states=run.engine.get_states(),
-    )  # fmt: skip
+    method = Annealed(num_populations, num_chains, num_steps, sweeps_per_step, resample, num_sweeps)
+    result = run_method(
+        method, model, evidence=evidence, seed=seed, num_threads=num_threads, time_limit=time_limit, progress=progress
+    )
+    return cast("AnnealedResult", result)
 
 
 class _Populations:
@@ -196,68 +226,52 @@ class _Populations:
     def __init__(
         self, model: MarkovRandomField, num_populations: int, num_chains: int, seed: int, num_threads: int | None
     ) -> None:
-        self.model, self.shape, self.num_threads = model, (num_populations, num_chains), num_threads
-        # Without unaries and constant: the energy of the couplings alone.
-        self.couplings = model.replace(log_unary=np.zeros_like(model.log_unary), log_constant=0.0)
-        self.seeds = np.random.SeedSequence(seed)
-        self.rng = np.random.default_rng(self.seeds.spawn(1)[0])
+        self.model, self.shape = model, (num_populations, num_chains)
+        first, second = np.random.SeedSequence(seed).spawn(2)
+        self.rng = np.random.default_rng(first)
         self.scale, self.steps = _easy_scale(model), 0
         self.least_step = (1.0 - self.scale) / _MOST_STEPS
-        self.log_ratio = np.zeros(num_populations)
-        self.engine = self._engine()
-        self.engine.advance(_EASY_SWEEPS, collect=False)
+        own_seed = int(second.generate_state(1, np.uint64)[0])
+        chains = num_populations * num_chains
+        self.engine = SwendsenWang(model, num_chains=chains, seed=own_seed, num_threads=num_threads)
+        split = len(model.log_unary)
+        thetas = np.zeros((2, model.num_parameters))  # unaries, which stay as they are, and couplings
+        thetas[0, :split], thetas[1, split:] = model.log_unary, model.log_pairwise
+        self.annealing = Annealing(self.engine, thetas, [1.0, self.scale], populations=num_populations)
+        self.engine.sweep(_EASY_SWEEPS)
 
-    def _engine(self) -> SwendsenWang:
-        tables = self.scale * self.model.log_pairwise
-        seed = int(self.seeds.spawn(1)[0].generate_state(1, np.uint64)[0])
-        chains = self.shape[0] * self.shape[1]
-        return SwendsenWang(
-            self.model.replace(log_pairwise=tables), num_chains=chains, seed=seed, num_threads=self.num_threads
-        )
+    @property
+    def log_ratio(self) -> FloatArray:
+        """Logarithms of the estimated ratios of the normalisers (num_populations,)."""
+        return self.annealing.log_ratio
 
     def spread(self) -> float:
         """Standard deviation of the energy of the couplings."""
-        energy = self.energy(self.engine.get_states())
+        energy = self.engine.energies()[1].reshape(self.shape)
         return float(np.sqrt(energy.var(axis=1, ddof=1).mean()))
 
-    def energy(self, states: IntArray) -> FloatArray:
-        """``sum_ij T_ij`` of every chain (num_populations, num_chains)."""
-        return np.asarray(self.couplings.log_weight(states), dtype=np.float64).reshape(self.shape)
-
-    def strengthen(self, step: float, resample: bool) -> None:
-        """Move to stronger couplings, and resample the chains of every population by their weights."""
-        states = self.engine.get_states()
-        energy = self.energy(states)
-        spread = float(np.sqrt(energy.var(axis=1, ddof=1).mean()))
+    def strengthen(self, step: float, num_sweeps: int, *, resample: bool) -> None:
+        """Move to stronger couplings, resample the chains of every population by their weights, and sweep."""
+        spread = self.spread()
         move = min(_LARGEST_STEP, 1.0 - self.scale, max(step / spread, self.least_step) if spread > 0 else math.inf)
-        if 1.0 - self.scale - move < 1e-9:
-            move = 1.0 - self.scale
-        if resample:
-            states = states[self._resampled(move * energy).reshape(-1)]
-        self.scale = 1.0 if move == 1.0 - self.scale else self.scale + move
+        self.scale = 1.0 if 1.0 - self.scale - move < 1e-9 else self.scale + move
         self.steps += 1
-        self.engine = self._engine()
-        self.engine.set_states(states)
+        self.annealing.move([1.0, self.scale], num_sweeps, rng=self.rng if resample else None)
 
-    def _resampled(self, log_weights: FloatArray) -> IntArray:
-        """Numbers of the chains that go on; the mean weight of every population is noted."""
-        top = log_weights.max(axis=1, keepdims=True)
-        weights = np.exp(log_weights - top)
-        self.log_ratio += top[:, 0] + np.log(weights.mean(axis=1))
-        return _resample(weights / weights.sum(axis=1, keepdims=True), self.rng)
+    @property
+    def updates(self) -> int:
+        """Updates of a sweep of all chains."""
+        return self.shape[0] * self.shape[1] * self.model.num_variables
 
-    def collect(
-        self, num_sweeps: int, clock: Clock, progress: Callable[[float], None] | None
-    ) -> tuple[FloatArray, int]:
+    def collect(self, num_sweeps: int, clock: Clock, before: int) -> tuple[FloatArray, int]:
         """Sums of the probabilities over sweeps at the model itself, and how many there were."""
-        work = self.shape[0] * self.shape[1] * max(1, self.model.num_variables)
-        done, batch = 0, max(1, min(num_sweeps // 20, int(_BATCH_UPDATES / work)))
+        done, batch = 0, max(1, min(num_sweeps // 20, int(_BATCH_UPDATES / max(1, self.updates))))
         while done < num_sweeps:
             count = min(batch, num_sweeps - done)
-            self.engine.advance(count, collect=True)
+            self.engine.sweep(count, collect=True)
             done += count
-            if progress is not None:
-                progress(0.7 + 0.3 * done / num_sweeps)
+            speed = (before + done) * self.updates / clock.used()
+            clock.report(before + done, before + num_sweeps, "sweeps", per_second=speed)
             if clock.past():
                 break
         return self.engine.take_sums(), done
@@ -271,20 +285,6 @@ def _easy_scale(model: MarkovRandomField) -> float:
     # range is linear in the scale, and no smaller than the bound that the condition needs
     total = np.bincount(model.edges.reshape(-1), np.repeat(dependency, 2), minlength=max(1, model.num_variables))
     return float(min(1.0, 1.0 / total.max())) if total.max() > 0 else 1.0
-
-
-def _resample(weights: FloatArray, rng: np.random.Generator) -> IntArray:
-    """Numbers of the chains that go on: every population keeps its size, each chain its share of it on average.
-
-    Systematic resampling: one uniform number a population, so that a chain of weight w is taken floor or ceil of w C
-    times.
-    """
-    populations, chains = weights.shape
-    chosen = np.empty((populations, chains), dtype=np.int64)
-    for p in range(populations):
-        points = (rng.random() + np.arange(chains)) / chains
-        chosen[p] = p * chains + np.minimum(np.searchsorted(np.cumsum(weights[p]), points), chains - 1)
-    return chosen
 
 
 def _combine(populations: FloatArray, log_ratio: FloatArray) -> tuple[FloatArray, FloatArray]:

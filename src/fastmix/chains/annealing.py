@@ -1,0 +1,90 @@
+"""Chains on their way along a line of models: annealed importance sampling, and population annealing."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastmix.chains.base import Chains
+
+__all__ = ["Annealing", "systematic"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class Annealing:
+    """Chains that go from one mixture ``coefficients @ thetas`` of parameters to the next, with their weights.
+
+    Without resampling the mean of ``exp(log_weights)`` is an unbiased estimate of the ratio of the normalisers at the
+    present and at the first model, if the chains are exact draws from the first: annealed importance sampling [1]_.
+    With resampling (population annealing [2]_) chains are replaced by copies of themselves in proportion to their
+    weights at every move, so that those in unlikely valleys die out, and ``log_ratio`` has the estimate.
+
+    Parameters
+    ----------
+    chains : Chains
+        With one set of parameters.
+    thetas : float array (D, P)
+    coefficients : array_like (D,)
+        Of the first model, which is loaded.
+    populations : int
+        Chains fall into as many groups, one after another, that are resampled on their own.
+
+    Attributes
+    ----------
+    log_weights : float array (C,)
+    log_ratio : float array (populations,)
+        Logarithms of the products of the mean weights before each resampling.
+
+    References
+    ----------
+    .. [1] R. M. Neal, "Annealed importance sampling", Statistics and Computing 11, 2001.
+    .. [2] K. Hukushima and Y. Iba, "Population annealing and its application to a spin glass", AIP Conference
+       Proceedings 690, 2003.
+    """
+
+    def __init__(self, chains: Chains, thetas: FloatArray, coefficients: ArrayLike, *, populations: int = 1) -> None:
+        self.chains, self.thetas = chains, thetas
+        self.here = np.asarray(coefficients, dtype=np.float64)
+        self.log_weights = np.zeros(chains.num_chains)
+        self.log_ratio = np.zeros(populations)
+        chains.load(thetas, self.here[None])
+
+    def move(self, there: ArrayLike, num_sweeps: int = 1, *, rng: np.random.Generator | None = None) -> None:
+        """Go to other coefficients and sweep there; with a generator, resample before that."""
+        target = np.asarray(there, dtype=np.float64)
+        self.log_weights += (target - self.here) @ self.chains.energies()
+        if rng is not None:
+            chosen, log_means = systematic(self.log_weights.reshape(len(self.log_ratio), -1), rng)
+            self.chains.take(chosen.reshape(-1))
+            self.log_ratio += log_means
+            self.log_weights[...] = 0.0
+        self.here = target
+        self.chains.load(self.thetas, target[None])
+        for _ in range(num_sweeps):
+            self.chains.clock.check()
+            self.chains.sweep(1)
+
+
+def systematic(log_weights: FloatArray, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
+    """Systematic resampling: the chains that go on (P, N), and the logarithms of the mean weights (P,).
+
+    Every population of N chains keeps its size: one uniform number for each, so that a chain with the share w of the
+    weights is taken floor or ceil of w N times. Chains are numbered through all populations.
+
+    Examples
+    --------
+    >>> chosen, log_means = systematic(np.log([[1.0, 3.0, 4.0, 8.0]]), np.random.default_rng(0))
+    >>> chosen.tolist(), float(log_means[0].round(6))
+    ([[1, 2, 3, 3]], 1.386294)
+    """
+    populations, count = log_weights.shape
+    top = log_weights.max(axis=1, keepdims=True)
+    weights = np.exp(log_weights - top)
+    total = weights.sum(axis=1, keepdims=True)
+    chosen = np.empty((populations, count), dtype=np.int64)
+    for p, cumulative in enumerate(np.cumsum(weights / total, axis=1)):
+        places = (rng.random() + np.arange(count)) / count
+        chosen[p] = p * count + np.minimum(np.searchsorted(cumulative, places, side="right"), count - 1)
+    return chosen, top[:, 0] + np.log(total[:, 0] / count)

@@ -1,0 +1,267 @@
+"""The interface of all chains: many configurations side by side on one structure, on the CPU or on a GPU."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastmix._clock import NO_LIMIT, Clock
+from fastmix.chains.patches import Patch
+from fastmix.errors import ResourceError, UnfitMethodError
+from fastmix.model.structure import Structure
+
+__all__ = ["Chains", "Exchanges", "make_chains", "parameter_sets", "sums_by_state"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_FULL = float(1 << 24)  # the unit of the kernels' sums: one sweep
+
+
+@dataclass(frozen=True, eq=False)
+class Exchanges:
+    """What replica exchange has added up since it was set up, or since the sums were cleared.
+
+    Attributes
+    ----------
+    sums : float array (6, K - 1, C)
+        For each pair of neighboring sets and each chain, with ``D = w_{k+1} - w_k``, the difference of the log-weights:
+        proposals, probabilities of rejection, D at the lower and at the upper set, ``f(D - s_k)`` at the lower and
+        ``f(s_k - D)`` at the upper set, where ``f(z) = 1 / (1 + exp(-z))`` and s_k is a guess of
+        ``log Z_{k+1} / Z_k``.
+    trips : int array (C,)
+        Round trips of the replicas of each chain: from the lowest set to the highest and back.
+    """
+
+    sums: FloatArray
+    trips: IntArray
+
+    @property
+    def rejection(self) -> FloatArray:
+        """Rate at which the exchange between each set and the next is rejected, (K - 1,)."""
+        proposed, rejected = self.sums[:2].sum(axis=2)
+        return np.asarray(rejected / np.maximum(proposed, 1.0))
+
+
+class Chains(ABC):
+    """C chains at each of K parameter sets, all on one structure and at the same sweep.
+
+    Sampling and pools have one set (K = 1). A ladder of replica exchange has K: configuration ``k * C + c`` is chain
+    (ladder) c at set (rung) k. It depends on the seed, c, k and K only, never on the number of chains or threads.
+
+    Attributes
+    ----------
+    structure : Structure
+    num_chains, num_sets : int
+        C and K.
+    group_size : int
+        Chains that are added up together in the sums, a divisor of their number.
+    updates_per_step : float
+        Updates, of all configurations together, that are worth a call of :meth:`sweep`: a fraction of a second.
+    device : str
+        ``"cpu"``, or the name of a GPU.
+    clock : Clock
+        After its limit whatever takes long ends with an :class:`fastmix._clock.OutOfTimeError`.
+    """
+
+    structure: Structure
+    num_chains: int
+    num_sets: int = 1
+    group_size: int = 1
+    updates_per_step: float = 2e7
+    device: str = "cpu"
+    clock: Clock = NO_LIMIT
+
+    @property
+    def updates_per_sweep(self) -> int:
+        """Variables touched by one sweep of one configuration."""
+        return self.structure.num_variables
+
+    # -- parameters -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def load(self, thetas: ArrayLike, coefficients: ArrayLike | None = None) -> None:
+        """Set k becomes ``coefficients[k] @ thetas``; states, random numbers and sums stay as they are.
+
+        Parameters
+        ----------
+        thetas : float array (P,) or (D, P)
+            Each as ``model.parameters``: unaries, then tables. An entry of -inf in one of them is forbidden in all
+            sets, whatever the coefficients.
+        coefficients : float array (K, D), optional
+            The identity by default: D = K, one theta for each set.
+
+        Loading again the same array object with other coefficients (the next step of annealing) is cheaper than
+        loading another.
+        """
+
+    # -- configurations ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def get_states(self) -> IntArray:
+        """Current configurations (K * C, n)."""
+
+    @abstractmethod
+    def set_states(self, states: NDArray[Any]) -> None:
+        """Go on from these configurations (K * C, n)."""
+
+    @abstractmethod
+    def take(self, chosen: IntArray) -> None:
+        """Let configuration i be that of ``chosen[i]`` (K * C,): resampling. Random numbers stay where they are."""
+
+    def get_top_states(self) -> IntArray:
+        """Configurations (C, n) at the last set, that of the target."""
+        return self.get_states()[-self.num_chains :]
+
+    def save(self) -> Any:
+        """A copy of the configurations for :meth:`restore`, in a form and a place of the chains' own."""
+        return self.get_states()
+
+    def restore(self, saved: Any) -> None:
+        """Go back to the configurations that :meth:`save` returned."""
+        self.set_states(saved)
+
+    @abstractmethod
+    def get_random_state(self) -> NDArray[np.uint64]:
+        """All the randomness still to come, as one array that :meth:`set_random_state` takes back."""
+
+    @abstractmethod
+    def set_random_state(self, state: NDArray[np.uint64]) -> None:
+        """Continue as chains did that gave this state."""
+
+    # -- moving -----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def sweep(self, num_sweeps: int, *, collect: bool = False) -> None:
+        """Run sweeps; with ``collect`` add what every sweep of the chains at the last set gives to the sums."""
+
+    def set_shifts(self, shifts: ArrayLike) -> None:
+        """Guesses (K - 1,) of ``log Z_{k+1} / Z_k`` for the acceptance ratio estimator; zeros at first."""
+        raise NotImplementedError(f"{type(self).__name__} has one set of parameters")
+
+    def exchange_rounds(self, num_rounds: int, *, collect: bool = False) -> None:
+        """Rounds of replica exchange: a sweep, then the exchange of configurations between neighboring sets.
+
+        Rounds propose to exchange sets 0 and 1, 2 and 3, .. and sets 1 and 2, 3 and 4, .. in turn. With the log-weights
+        w_k of the sets and ``D_k = w_{k+1} - w_k``, the exchange of y at set k and z at set k + 1 is accepted with
+        probability ``min(1, exp(D_k(y) - D_k(z)))``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has one set of parameters")
+
+    def exchanges(self) -> Exchanges:
+        """What exchanges have added up."""
+        raise NotImplementedError(f"{type(self).__name__} has one set of parameters")
+
+    def clear(self) -> None:
+        """Forget the sums of sweeps and of exchanges."""
+        self.take_sums()
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def take_sums(self) -> FloatArray:
+        """Sums over the sweeps collected since the last call, (entries of log_unary, C / group_size), and start anew.
+
+        An entry is the number of sweeps that ended in the state, or, Rao-Blackwellised, the sum of the conditional
+        probabilities of the state at its updates; over all states of a variable they add up to the sweeps collected.
+        """
+
+    @abstractmethod
+    def energies(self, thetas: ArrayLike | None = None) -> FloatArray:
+        """``thetas[d] @ f(x)`` of every configuration, (D, K * C), with the indicators f of all states and pairs.
+
+        The thetas (D, P) or (P,) are those that are loaded by default; finite entries only (those of -inf that are
+        loaded count as 0: no configuration holds them).
+        """
+
+    @abstractmethod
+    def moments(self, weights: FloatArray | None = None) -> FloatArray:
+        """Mean over the configurations of ``weight * f(x)``, (P,); plain means without weights (K * C,)."""
+
+    @abstractmethod
+    def covariances(self, theta: FloatArray, patches: Sequence[Patch]) -> FloatArray:
+        """Covariance over the configurations of every indicator with ``theta @ f(x)``, (P,).
+
+        For the indicators in the core of a patch the energy is that of the patch only.
+        """
+
+    @abstractmethod
+    def add_pairs(self, out: FloatArray, *, average: bool) -> None:
+        """Add what the chains at the last set say about the pairs of states on every edge to ``out`` (P - U,).
+
+        Edge marginals mean the same on every device: with ``average`` the conditional probabilities of either end of
+        an edge, given all other variables, beside the present state of the other end, half a unit from each; else the
+        present pairs are counted. Either way every chain adds one unit to each edge.
+        """
+
+
+def make_chains(backend: str, make_cpu: Callable[[], Chains], make_cuda: Callable[[], Chains]) -> tuple[Chains, str]:
+    """Chains on the backend that was asked for, ``cpu``, ``cuda`` or ``auto``, and what they run on in words.
+
+    Raises
+    ------
+    ValueError
+        If there is no such backend.
+    UnfitMethodError, ResourceError
+        For ``cuda`` where it cannot be; ``auto`` then takes the CPU and says why.
+    """
+    if backend not in ("cpu", "cuda", "auto"):
+        raise ValueError(f"backend must be cpu, cuda or auto, got {backend!r}")
+    if backend == "cpu":
+        return make_cpu(), "cpu"
+    try:
+        chains = make_cuda()
+    except (UnfitMethodError, ResourceError, ValueError) as error:
+        if backend == "cuda":
+            raise
+        return make_cpu(), f"cpu ({error})"
+    return chains, f"cuda ({chains.device})"
+
+
+def parameter_sets(thetas: ArrayLike, coefficients: ArrayLike | None) -> tuple[FloatArray, FloatArray]:
+    """Arguments of :meth:`Chains.load` as arrays (D, P) and (K, D).
+
+    Examples
+    --------
+    >>> thetas, coefficients = parameter_sets([0.0, 1.0], None)
+    >>> thetas.shape, coefficients.tolist()
+    ((1, 2), [[1.0]])
+    """
+    bases = np.atleast_2d(np.asarray(thetas, dtype=np.float64))
+    weights = np.eye(len(bases)) if coefficients is None else np.asarray(coefficients, dtype=np.float64)
+    if weights.ndim != 2 or weights.shape[1] != len(bases):
+        raise ValueError(f"coefficients must have shape (sets, {len(bases)}), got {weights.shape}")
+    return bases, weights
+
+
+def sums_by_state(structure: Structure, totals: FloatArray, sweeps: int) -> FloatArray:
+    """Sums of every state (entries of log_unary, columns) from those of the kernels.
+
+    These have a row for every state of a variable but the last, are cumulative over the states, and count 2^24 per
+    sweep.
+
+    Examples
+    --------
+    >>> from fastmix import MarkovRandomField
+    >>> structure = MarkovRandomField.ising([(0, 1)], 1.0).structure
+    >>> sums_by_state(structure, np.array([[3.0], [1.0]]) * 2**24, 4).ravel().tolist()
+    [3.0, 1.0, 1.0, 3.0]
+    """
+    result = np.empty((int(structure.unary_offsets[-1]), totals.shape[1]))
+    if (structure.num_states == 2).all():  # the same with slices, which take a third of the time
+        np.multiply(totals, 1.0 / _FULL, out=result[::2])
+        np.subtract(float(sweeps), result[::2], out=result[1::2])
+        return result
+    inner = np.ones(len(result), dtype=bool)
+    inner[structure.unary_offsets[1:] - 1] = False
+    result[inner] = totals / _FULL
+    result[~inner] = sweeps
+    later = np.ones(len(result), dtype=bool)
+    later[structure.unary_offsets[:-1]] = False
+    result[later] -= result[np.flatnonzero(later) - 1].copy()
+    return result

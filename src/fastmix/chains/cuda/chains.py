@@ -1,0 +1,737 @@
+"""Chains on an NVIDIA GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastmix._memory import format_bytes
+from fastmix.chains.base import Chains, Exchanges, parameter_sets, sums_by_state
+from fastmix.chains.cuda import tables as cuda_tables
+from fastmix.chains.cuda.device import (
+    CudaKernel,
+    Launch,
+    check_memory,
+    choose_cuda_kernel,
+    cuda_available,
+    is_simulated,
+    num_multiprocessors,
+    plan_launch,
+    require_cuda,
+    start_kernel,
+)
+from fastmix.chains.generator import make_streams
+from fastmix.chains.patches import Patch
+from fastmix.errors import ResourceError
+from fastmix.model.build import offsets_of
+from fastmix.model.structure import Structure
+
+__all__ = ["CudaChains"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_KEY_STREAM = 1 << 41  # the stream whose first words are the key: far from those that chains on the CPU use
+_MODES = {None: 0, "rao-blackwell": 1, "counts": 2}
+_MOST_COLLECTED = 255  # sweeps whose full units, 2^24 each, fit into the 32 bits that a single chain's sum has
+_MOST_STATES = 1 << 32  # the kernels number them in 32 bits
+_BLOCKS, _THREADS = 1024, 128  # of kernels beside the sweeps, at most
+_MOST_BLOCKS = 1 << 15  # along any axis, a block for every term or patch; the device takes 2^16 - 1 along y
+_LEAST_TERMS = 64  # that a thread adds up
+_MOST_THREADS = 1 << 20  # that share the terms of a batch, about
+_BATCH_NUMBERS = 1 << 25  # energies of all patches of a batch and all chains: 256 MiB
+_TERM_BYTES = 400.0  # of a term in the lists of patches, which are up to 16 times as long as the model
+_LINK_BYTES = 96.0  # of a variable or a direction of an edge, in the tables of log-odds
+
+
+class CudaChains(Chains):
+    """Gibbs sweeps on an NVIDIA GPU, for any structure: what :class:`fastmix.chains.base.Chains` promises.
+
+    Systematic sweeps in the same order as on the CPU, with other random numbers: those of Philox4x32-10, addressed by
+    sweep, variable and configuration. A configuration draws the same numbers whatever the shape of the launches and the
+    number of chains, for a given kernel. Parameters go to the device, where tables are made from them, and sums come
+    back; on one kind of device they are the same bits every time.
+
+    Parameters
+    ----------
+    structure : Structure
+    num_chains, num_sets, seed : int
+        With several sets of parameters, chains of a word (32, or four where states are not binary) have the same:
+        their number must be a multiple of that, :attr:`width`.
+    estimator : {"rao-blackwell", "counts"} or None
+        What a sweep adds to the sums; None keeps none.
+    group_size : int
+        Chains that are added up together in the sums; a divisor of ``num_chains``. With groups of 32 chains (binary
+        models) or of four (others), or multiples, the sums cost little; single chains take 12 bytes an entry.
+        :func:`fastmix.chains.cuda.device.choose_group_size` says what fits.
+    forbidden : bool
+        Whether some parameters are -inf.
+    kernel : str, optional
+        Chosen by :func:`fastmix.chains.cuda.device.choose_cuda_kernel`.
+    launch : Launch, optional
+        Chosen by the number of chains; for tests and benchmarks.
+    memory_limit : float, optional
+        Bytes of the device that may be used; what is free by default.
+
+    Raises
+    ------
+    UnfitMethodError
+        Without a usable device, or for several sets where no kernel can hold their tables.
+    ResourceError
+        If the device has too little free memory.
+    """
+
+    updates_per_step = 2e10
+
+    def __init__(
+        self,
+        structure: Structure,
+        *,
+        num_chains: int,
+        seed: int,
+        num_sets: int = 1,
+        estimator: Literal["rao-blackwell", "counts"] | None = "rao-blackwell",
+        group_size: int = 1,
+        forbidden: bool = False,
+        kernel: CudaKernel | None = None,
+        launch: Launch | None = None,
+        memory_limit: float | None = None,
+    ) -> None:
+        if group_size < 1 or num_chains % group_size:
+            raise ValueError(f"group_size must divide num_chains, {num_chains}, got {group_size}")
+        self._cuda = require_cuda()
+        self.device = cuda_available()[1]
+        self.structure, self.num_chains, self.num_sets, self.group_size = structure, num_chains, num_sets, group_size
+        self.kernel: CudaKernel = kernel or choose_cuda_kernel(
+            structure, num_chains, num_sets=num_sets, forbidden=forbidden
+        )
+        self._mode = _MODES[estimator]
+        words = make_streams(seed, _KEY_STREAM, 1)[:, 0]
+        self._key = words[0], words[1]
+        self._sweep = self._collected = self._swept = 0
+        self._n, self._total = structure.num_variables, num_sets * num_chains
+        self._order = cuda_tables.find_order(structure)
+        self._packed = self.kernel.startswith("packed")
+        # Chains of a thread: four states of any kind, so that a call of the generator is used up.
+        self.width = 32 if self._packed else 1 if self.kernel == "field" or self._total == 1 else 4
+        if num_sets > 1 and num_chains % self.width:
+            raise ValueError(f"num_chains must be a multiple of {self.width} for several sets, got {num_chains}")
+        units = -(-self._total // self.width)
+        largest = int(np.diff(self._order.starts).max(initial=1))
+        self._launch = launch or plan_launch(
+            self.kernel, units, largest, num_multiprocessors(self._cuda), several=num_sets > 1
+        )
+        tile = self._launch.block_x * self._launch.wide
+        self._units = -(-units // tile) * tile
+        self._stride = self._units if self._packed else self._units * self.width  # elements of a row of states
+        # Whether the kernel takes four chains of one byte each for a word.
+        self._bytewise = self.kernel == "table" and self.width == 4 and int(structure.num_states.max(initial=1)) <= 256
+        self._row = self._units if self._bytewise else self._stride  # elements as the kernel takes them
+        self._per_chain = group_size % self.width != 0 or self.width == 1
+        self._num_rows = int((structure.num_states - 1).sum())
+        self._num_parameters = int(structure.unary_offsets[-1] + structure.pairwise_offsets[-1])
+        self._together: dict[Any, tuple[Any, int]] = {}
+        self._rooms: dict[str, Any] = {}
+        self._batches: tuple[object, list[_Batch]] = None, []
+        self._given: object = None
+        self._forbidden: NDArray[np.bool_] | None = None
+        self._values: Any = None
+        self._device_thetas: Any = None
+        self._tables: tuple[Any, ...] = ()
+        self._ladder: dict[str, Any] = {}
+        if self._n:
+            self._allocate(memory_limit)
+
+    # -- parameters -------------------------------------------------------------------------------------------------
+
+    def load(self, thetas: ArrayLike, coefficients: ArrayLike | None = None) -> None:
+        """Set k becomes ``coefficients[k] @ thetas``; see :meth:`fastmix.chains.base.Chains.load`.
+
+        Nothing is compiled or allocated anew. Tables of thresholds are filled on the device.
+        """
+        bases, weights = parameter_sets(thetas, coefficients)
+        if bases.shape[1] != self._num_parameters or len(weights) != self.num_sets:
+            raise ValueError(
+                f"thetas must have {self._num_parameters} parameters and make {self.num_sets} sets, got "
+                f"{bases.shape[1]} and {len(weights)}"
+            )
+        if not self._n:
+            return
+        if thetas is not self._given:
+            self._forbidden, self._thetas = None, bases
+            if bases.min(initial=0.0) == -np.inf:
+                self._forbidden = (bases == -np.inf).any(axis=0)
+                self._thetas = np.where(bases == -np.inf, 0.0, bases)
+            self._given, self._device_thetas = thetas, None
+        self._coefficients, self._values = weights, None
+        if self.kernel in ("packed", "table"):
+            self._fill_tables()
+        elif self.kernel == "logit":
+            *links, cuts = self._links
+            self._tables = (*links[:5], self._load_values(), links[5], cuts, self._sum_rows)
+        else:
+            parameters = weights[0] @ self._thetas
+            if self.kernel == "field":
+                arrays, self._degree = cuda_tables.field_tables(self.structure, parameters, self._order)
+                last = np.uint32(self._n)
+            else:
+                arrays = cuda_tables.packed_field_tables(self.structure, parameters, self._order, stride=self._row)
+                last = np.uint32(max(1, int(np.diff(arrays["chunks"]).max(initial=1))))
+            self._tables = (*[self._put(name, values) for name, values in arrays.items()], last)
+        if self.num_sets > 1:
+            self._load_exchanges()
+
+    def _load_values(self) -> Any:
+        """The parameters of all sets on the device, (sets, P)."""
+        if self._values is None:
+            if self._device_thetas is None:
+                self._device_thetas = self._put("thetas", self._thetas)
+            if np.array_equal(self._coefficients, [[1.0]]) and self._forbidden is None:
+                self._values = self._device_thetas
+            else:
+                size = np.uint64(self._num_parameters)
+                self._values = self._room("values", self.num_sets * self._num_parameters)
+                some = np.zeros(1, dtype=bool) if self._forbidden is None else self._forbidden
+                forbidden = self._put("forbidden", some.astype(np.uint8))
+                self._start(
+                    _kernels().combine, self._values.size, self._device_thetas,
+                    self._put("coefficients", self._coefficients), forbidden, np.uint64(len(self._thetas)), size,
+                    self._values,
+                )  # fmt: skip
+        return self._values
+
+    def _fill_tables(self) -> None:
+        kernels, table = _kernels(), self._table
+        self._start(
+            kernels.fill_thresholds, 16 * self._n * self.num_sets, self._load_values(), np.int64(self._num_parameters),
+            self._links, *self._patterns, np.int64(table.size // self.num_sets), table,
+        )  # fmt: skip
+        if self.kernel == "packed":
+            rows = self._n * self.num_sets
+            steps = (128, 1) if self._launch.block_x >= 32 else (1, rows)
+            sizes = [np.uint64(k) for k in (rows, *steps)]
+            self._start(kernels.fill_masks, rows, table, *sizes, self._tables[1], self._tables[3])
+
+    # -- configurations ---------------------------------------------------------------------------------------------
+
+    def get_states(self) -> IntArray:
+        """Current configurations (K * C, n)."""
+        return self._unpack(0)
+
+    def get_top_states(self) -> IntArray:
+        """Configurations (C, n) at the last set, that of the target."""
+        return self._unpack(self.num_sets - 1)
+
+    def _unpack(self, first_set: int) -> IntArray:
+        if not self._n:
+            return np.zeros((self._total - first_set * self.num_chains, 0), dtype=np.int64)
+        first = first_set * self.num_chains
+        rows = self._x.copy_to_host().reshape(self._n + 1, -1)[:, first // (32 if self._packed else 1) :]
+        return cuda_tables.unpack_states(rows, self._order, self._total - first, packed=self._packed)
+
+    def set_states(self, states: NDArray[Any]) -> None:
+        """Go on from these configurations (K * C, n)."""
+        if self._n:
+            rows = cuda_tables.pack_states(
+                np.asarray(states), self._order, self._stride, self._x.dtype, packed=self._packed
+            )
+            self._x.copy_to_device(rows.reshape(-1))
+
+    def take(self, chosen: IntArray) -> None:
+        """Let configuration i be that of ``chosen[i]`` (K * C,)."""
+        sources = np.arange(32 * self._stride if self._packed else self._stride, dtype=np.uint32)
+        sources[: len(chosen)] = chosen
+        spare = self._room("spare", self._x.size, self._x.dtype)
+        self._start(
+            _kernels().gather_kernel(self._packed), self._x.size, self._x, self._put("sources", sources),
+            np.uint64(self._stride), np.uint64(self._n + 1), spare,
+        )  # fmt: skip
+        self._x.copy_to_device(spare)
+
+    def save(self) -> Any:
+        """A copy of the configurations on the device."""
+        saved = self._cuda.device_array(self._x.shape, self._x.dtype)
+        saved.copy_to_device(self._x)
+        return saved
+
+    def restore(self, saved: Any) -> None:
+        """Go back to the configurations of :meth:`save`."""
+        self._x.copy_to_device(saved)
+
+    def get_random_state(self) -> NDArray[np.uint64]:
+        """The key and the number of the next sweep."""
+        return np.array([*self._key, self._sweep], dtype=np.uint64)
+
+    def set_random_state(self, state: NDArray[np.uint64]) -> None:
+        """Continue with a key and a sweep from :meth:`get_random_state`."""
+        self._key = np.uint32(state[0]), np.uint32(state[1])
+        self._sweep = int(state[2])
+
+    # -- moving -----------------------------------------------------------------------------------------------------
+
+    def sweep(self, num_sweeps: int, *, collect: bool = False) -> None:
+        """Run sweeps, and wait for the device at the end."""
+        while num_sweeps > 0 and self._n:
+            count = num_sweeps
+            if collect and self._per_chain:
+                if self._collected == _MOST_COLLECTED:
+                    self._empty_sums()
+                count = min(count, _MOST_COLLECTED - self._collected)
+            self._run(count, self._mode if collect else 0)
+            self._collected += count if collect else 0
+            num_sweeps -= count
+        self._cuda.synchronize()
+
+    def _run(self, num_sweeps: int, mode: int) -> None:
+        launch, colours = self._launch, len(self._order.starts) - 1
+        shape = (self._units // (launch.block_x * launch.wide), launch.grid_y), (launch.block_x, launch.block_y)
+        arrays = self._arguments
+        if launch.grid_y == 1:
+            sizes = 0, colours, num_sweeps, np.uint64(self._sweep)
+            start_kernel(self._sweep_kernel(mode, grid=False), shape, *arrays, *sizes, *self._key)
+        elif not self._run_together(arrays, shape, num_sweeps, mode):
+            kernel = self._sweep_kernel(mode, grid=False)
+            for sweep in range(self._sweep, self._sweep + num_sweeps):
+                for colour in range(colours):
+                    start_kernel(kernel, shape, *arrays, colour, colour + 1, 1, np.uint64(sweep), *self._key)
+        self._sweep += num_sweeps
+
+    def _run_together(self, arrays: tuple[Any, ...], shape: Any, num_sweeps: int, mode: int) -> bool:
+        """Run all sweeps in one launch whose blocks wait for each other, if there is room for all blocks at once."""
+        (grid_x, grid_y), block = shape
+        arguments = (*arrays, 0, len(self._order.starts) - 1, num_sweeps, np.uint64(self._sweep), *self._key)
+        kernel, room = self._prepare_together(self._sweep_kernel(mode, grid=True), block, arguments)
+        if room < grid_x:
+            return False
+        start_kernel(kernel, ((grid_x, min(grid_y, room // grid_x)), block), *arguments)
+        return True
+
+    def _prepare_together(self, kernel: Any, block: tuple[int, int], arguments: tuple[Any, ...]) -> tuple[Any, int]:
+        """A kernel to be launched cooperatively, and how many of its blocks run at once."""
+        if kernel not in self._together:
+            special, room = kernel, 1
+            if not is_simulated(self._cuda):
+                special = kernel.specialize(*arguments)
+                room = next(iter(special.overloads.values())).max_cooperative_grid_blocks(block)
+            self._together[kernel] = special, room
+        return self._together[kernel]
+
+    @property
+    def _arguments(self) -> tuple[Any, ...]:
+        """What every sweep takes: states, tables, colours, sets, sums."""
+        steps = tuple(np.uint64(k) for k in self._sum_steps)
+        states = self._x.view(np.uint32) if self._bytewise else self._x
+        return states, self._tables, self._starts, self._models, self._sums, steps, np.uint32(self._row)
+
+    def _update(self, mode: int, grid: bool = False) -> Any:
+        # Imported here: importing Numba takes half a second.
+        from fastmix.chains.cuda import field_kernels, kernels, state_kernels
+
+        per_chain = self._per_chain
+        if self.kernel == "packed":
+            return kernels.packed_update(self._launch.wide, self._launch.block_x, mode, per_chain, grid)
+        if self.kernel == "packed-field":
+            return field_kernels.packed_field_update(mode, per_chain, grid)
+        if self.kernel == "field":
+            return field_kernels.field_update(self._degree, mode, grid)
+        if self.kernel == "logit":
+            return state_kernels.logit_update(self.width, mode, grid)
+        return state_kernels.table_update(self.width, self._bytewise, self._small, mode, per_chain, grid)
+
+    def _sweep_kernel(self, mode: int, *, grid: bool) -> Any:
+        return _kernels().sweep_kernel(self._update(mode, grid), self._launch.wide, self.kernel.endswith("field"))
+
+    # -- replica exchange -------------------------------------------------------------------------------------------
+
+    def set_shifts(self, shifts: ArrayLike) -> None:
+        """Guesses (K - 1,) of ``log Z_{k+1} / Z_k`` for the acceptance ratio estimator; zeros at first."""
+        self._ladder["shifts"].copy_to_device(np.ascontiguousarray(shifts, dtype=np.float64))
+
+    def exchange_rounds(self, num_rounds: int, *, collect: bool = False) -> None:
+        """Rounds of replica exchange, all of them in one launch; see :class:`fastmix.chains.base.Chains`."""
+        launch, words = self._launch, self.num_chains // self.width
+        block = launch.block_x, launch.block_y
+        room = self._units * self.width
+        numbers = self.num_sets, self.num_chains, self._n, words, room, len(self._thetas)
+        sizes = tuple(np.uint32(k) for k in numbers)
+        states, *rest = self._arguments
+        arguments = (
+            states, self._x, *rest, self._exchange_terms, self._exchange_pieces, tuple(self._ladder.values()), sizes,
+            np.uint32(self._units), num_rounds, np.uint64(self._sweep), *self._key,
+        )  # fmt: skip
+        kernel = _kernels().rounds_kernel(self._update(self._mode if collect else 0), self._packed)
+        kernel, most = self._prepare_together(kernel, block, arguments)
+        start_kernel(kernel, ((min(most, self._units // launch.block_x), 1), block), *arguments)
+        self._sweep += num_rounds
+        self._collected += num_rounds if collect else 0
+        self._cuda.synchronize()
+
+    def exchanges(self) -> Exchanges:
+        """What exchanges have added up."""
+        shape = 6, self.num_sets - 1, self.num_chains
+        return Exchanges(self._ladder["counts"].copy_to_host().reshape(shape), self._ladder["trips"].copy_to_host())
+
+    def clear(self) -> None:
+        """Forget the sums of sweeps and of exchanges."""
+        self.take_sums()
+        for name in ("counts", "trips") if self.num_sets > 1 else ():
+            array = self._ladder[name]
+            array.copy_to_device(np.zeros(array.size, dtype=array.dtype))
+
+    def _load_exchanges(self) -> None:
+        """The terms of every theta that are not zero, and how coefficients differ from set to set."""
+        constants = np.zeros(len(self._thetas))
+        if self._packed:
+            lists, numbers, constants = [], [], self._thetas[:, self._term_offsets[:-1]].sum(axis=1)
+            for theta in self._thetas:
+                weights = self._binary_weights(theta)
+                lists.append(np.flatnonzero(weights))
+                numbers.append(weights[lists[-1]])
+            rows = self._describe(np.concatenate(lists))[0]
+            arrays = {"term rows": rows, "term weights": np.concatenate(numbers)}
+        else:
+            lists = [np.flatnonzero(np.add.reduceat(theta != 0.0, self._term_offsets[:-1])) for theta in self._thetas]
+            owner = np.repeat(np.arange(len(lists)), [len(part) for part in lists])
+            rows, steps, offsets = self._describe(np.concatenate(lists))
+            offsets = offsets + (owner * self._num_parameters).astype(np.uint64)
+            arrays = {"term rows": rows, "term steps": steps, "term offsets": offsets, "term values": self._thetas}
+        self._exchange_terms = tuple(self._put(name, a) for name, a in arrays.items())
+        pieces = offsets_of(np.array([len(part) for part in lists]))
+        self._exchange_pieces = self._put("term pieces", pieces.astype(np.uint32))
+        room = self._units * self.width
+        gaps = np.diff(self._coefficients, axis=0)
+        gaps = np.concatenate([gaps, (gaps @ constants)[:, None]], axis=1)
+        self._ladder = {
+            "gaps": self._put("gaps", gaps), "shifts": self._ladder["shifts"],
+            "energies": self._room("energies of all", len(lists) * room),
+            **{name: self._ladder[name] for name in ("masks", "counts", "carrier", "heading", "trips")},
+        }  # fmt: skip
+
+    def _binary_weights(self, theta: FloatArray) -> FloatArray:
+        """Weights of variables in state 1, and of edges whose ends differ: ``theta @ f(x)`` but for a constant.
+
+        With ``s = 1 - 2 x`` a table is ``a + b s_i + c s_j + d s_i s_j``, and ``s_i s_j = 1 - 2 [x_i != x_j]``.
+        """
+        edges, split = self.structure.edges, 2 * self._n
+        t00, t01, t10, t11 = theta[split:].reshape(-1, 4).T
+        weights = theta[1:split:2] - theta[:split:2]
+        weights -= np.bincount(edges[:, 0], 0.5 * ((t00 + t01) - (t10 + t11)), minlength=self._n)
+        weights -= np.bincount(edges[:, 1], 0.5 * ((t00 + t10) - (t01 + t11)), minlength=self._n)
+        return np.concatenate([weights, 0.5 * ((t01 + t10) - (t00 + t11))])
+
+    # -- sums -------------------------------------------------------------------------------------------------------
+
+    def take_sums(self) -> FloatArray:
+        """Sums of the states since the last call, added up over the chains of every group, (entries, groups)."""
+        groups = self.num_chains // self.group_size
+        if not self._n or not self._mode:
+            return np.zeros((int(self.structure.unary_offsets[-1]), groups))
+        self._empty_sums()
+        totals = self._totals.copy_to_host()[: self._num_rows * self._num_columns]
+        self._totals.copy_to_device(np.zeros(self._totals.size, dtype=np.uint64))
+        if self._per_chain:
+            row, chain, unit = (8 * step for step in self._sum_steps)
+            shape = self._num_rows, self._units, self.width
+            single = np.lib.stride_tricks.as_strided(totals, shape, (row, unit, chain))
+            single = single.reshape(self._num_rows, self._units * self.width)
+            single = single[:, self._total - self.num_chains : self._total]
+            totals = single.reshape(self._num_rows, groups, self.group_size).sum(axis=2)
+        else:
+            last = self._total // self.group_size
+            totals = totals.reshape(self._num_rows, -1)[:, last - groups : last]
+        # Rows lie by place, and are wanted by variable.
+        cuts = self.structure.num_states - 1
+        first = offsets_of(cuts[self._order.sites])[:-1][self._order.places]
+        rows = np.repeat(first - offsets_of(cuts)[:-1], cuts) + np.arange(self._num_rows)
+        sweeps, self._swept = self._swept, 0
+        return sums_by_state(self.structure, totals[rows].astype(np.float64), sweeps * self.group_size)
+
+    def _empty_sums(self) -> None:
+        if self._collected and self._num_rows:
+            per_group = 1 if self._per_chain else self.group_size // self.width
+            sizes = [np.uint64(k) for k in (self._num_rows, self._lanes, per_group)]
+            count = self._num_rows * (self._lanes // per_group)
+            self._start(_kernels().empty_sums, count, self._sums, self._totals, *sizes)
+        self._swept += self._collected
+        self._collected = 0
+
+    @property
+    def _lanes(self) -> int:
+        """Sums of a row as the kernel adds to them."""
+        return self._units * self.width if self._per_chain else self._units
+
+    @property
+    def _num_columns(self) -> int:
+        """Totals of a row."""
+        return self._lanes if self._per_chain else self._lanes // (self.group_size // self.width)
+
+    @property
+    def _sum_steps(self) -> tuple[int, int, int]:
+        """Steps of rows, chains of a unit and units in the sums: together lies what the threads of a warp add to."""
+        if not self._per_chain:
+            return self._units, 0, 1
+        if not self._packed:
+            return self._units * self.width, 1, self.width
+        if self._launch.block_x >= 32:
+            return 32 * self._stride, self._stride, 1
+        return 1, self._n, 32 * self._n
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def energies(self, thetas: ArrayLike | None = None) -> FloatArray:
+        """``thetas[d] @ f(x)`` of every configuration, (D, K * C); of those that are loaded by default."""
+        given = self._thetas if thetas is None else np.atleast_2d(np.asarray(thetas, dtype=np.float64))
+        result = np.zeros((len(given), self._total))
+        for d, theta in enumerate(given if self._n else ()):
+            rows = self._room("rows", self._total)
+            self._add_up(self._whole, self._put("theta", theta), rows)
+            result[d] = rows.copy_to_host()[: self._total]
+        return result
+
+    def moments(self, weights: FloatArray | None = None) -> FloatArray:
+        """Mean over the configurations of ``weight * f(x)``, (P,); plain means without weights (K * C,)."""
+        weights = np.ones(self._total) if weights is None else np.asarray(weights, dtype=np.float64)
+        if not self._n:
+            return np.zeros(0)
+        self._count(self._whole, self._put("weights", weights))
+        return self._take_results() / self._total
+
+    def covariances(self, theta: FloatArray, patches: Sequence[Patch]) -> FloatArray:
+        """Covariance over the configurations of every indicator with ``theta @ f(x)``, of its patch only, (P,)."""
+        if self._batches[0] is not patches:  # a descent has the same patches all along
+            room = max(1, _BATCH_NUMBERS // self._total)
+            batches = [_Batch(self, patches[k : k + room]) for k in range(0, len(patches), room)]
+            self._batches = patches, batches
+        values = self._put("theta", theta)
+        for batch in self._batches[1]:
+            energies = self._room("energies", batch.num_patches * self._total)
+            self._add_up(batch, values, energies)
+            shape = min(batch.num_patches, _MOST_BLOCKS), self._shape(self._total)[1]
+            rows = np.uint64(batch.num_patches), np.uint64(self._total)
+            start_kernel(_kernels().centre_rows, shape, energies, *rows)
+            self._count(batch, energies)
+        return self._take_results() / (self._total - 1)  # unbiased: the mean is estimated too
+
+    def add_pairs(self, out: FloatArray, *, average: bool) -> None:
+        """Add the pairs of states on every edge, over the chains at the last set, to ``out``; see ``Chains``."""
+        structure, kernels = self.structure, _kernels()
+        if not structure.num_edges:
+            return
+        counts = self._put("pairs", np.zeros(len(out), dtype=np.uint64))
+        ends = self._put("ends", self._order.places[structure.edges])
+        at = np.int64((self.num_sets - 1) * self._num_parameters)
+        chains = np.uint64(self._total - self.num_chains), np.uint64(self._total)
+        shape = min(structure.num_edges, _MOST_BLOCKS), self._shape(self.num_chains)[1]
+        start_kernel(
+            kernels.pair_kernel(self._packed, average), shape, self._x, ends,
+            self._put("tables", structure.pairwise_offsets[:-1]), self._links, self._load_values(), at, *chains,
+            np.uint64(self._stride), counts,
+        )  # fmt: skip
+        out += counts.copy_to_host() / (2.0 * kernels.PAIR_UNIT)
+
+    def _add_up(self, batch: _Batch, values: Any, out: Any) -> None:
+        """Energies (patches, configurations) of the terms of a batch."""
+        kernels, chains = _kernels(), np.uint64(self._total)
+        parts = self._room("parts", batch.num_pieces * self._total)
+        threads = self._shape(self._total)[1]
+        shape = (-(-self._total // threads), min(batch.num_pieces, _MOST_BLOCKS)), threads
+        run = kernels.energy_kernel(self._packed)
+        start_kernel(run, shape, self._x, *batch.terms, values, batch.pieces, chains, parts)
+        self._start(kernels.sum_pieces, batch.num_patches * self._total, parts, batch.starts, chains, out)
+
+    def _count(self, batch: _Batch, weights: Any) -> None:
+        """The sums of weights (patches, configurations) in every state of the terms in the cores of a batch."""
+        shape = min(batch.num_core, _MOST_BLOCKS), self._shape(self._total)[1]
+        results = self._room("results", self._num_parameters)
+        run = _kernels().count_kernel(self._packed)
+        start_kernel(run, shape, self._x, *batch.core, weights, np.uint64(self._total), results)
+
+    def _take_results(self) -> FloatArray:
+        return np.asarray(self._rooms["results"].copy_to_host())
+
+    @cached_property
+    def _whole(self) -> _Batch:
+        variables, edges = np.arange(self._n), np.arange(self.structure.num_edges)
+        return _Batch(self, [Patch(variables, edges, variables, variables, edges)])
+
+    @cached_property
+    def _term_offsets(self) -> IntArray:
+        """Where the parameters of every variable and edge begin, and their end."""
+        split = self.structure.unary_offsets[-1]
+        return np.concatenate([self.structure.unary_offsets, split + self.structure.pairwise_offsets[1:]])
+
+    def _describe(self, terms: IntArray) -> tuple[NDArray[Any], ...]:
+        """Rows, steps and offsets of some terms: variables, then edges."""
+        n, edges = self._n, self.structure.edges
+        variables, chosen = terms[terms < n], terms[terms >= n] - n
+        rows = np.full((len(terms), 2), n)
+        rows[terms < n, 0] = self._order.places[variables]
+        rows[terms >= n] = self._order.places[edges[chosen]]
+        steps = np.ones(len(terms), dtype=np.uint32)
+        steps[terms >= n] = self.structure.num_states[edges[chosen, 1]]
+        offsets = self._term_offsets[:-1][terms].astype(np.uint64)
+        return (rows * self._stride).astype(np.uint32).reshape(-1), steps, offsets
+
+    # -- memory -----------------------------------------------------------------------------------------------------
+
+    def _allocate(self, memory_limit: float | None) -> None:
+        structure, n = self.structure, self._n
+        states = (n + 1) * self._stride
+        if states >= _MOST_STATES:
+            raise ResourceError(
+                f"the GPU sampler takes fewer than 2^32 {'words of 32 states' if self._packed else 'states'}, and "
+                f"{self._total:,} chains of {n:,} variables have {states:,}; run fewer chains at a time"
+            )
+        large = not self._packed and structure.num_states.max() > 256
+        dtype = np.dtype(np.uint32 if self._packed else np.uint16 if large else np.uint8)
+        sum_dtype = np.dtype(np.uint32 if self._per_chain else np.uint64)
+        sums, totals = (self._num_rows * k if self._mode else 0 for k in (self._lanes, self._num_columns))
+        entries = 0
+        if self.kernel == "packed":
+            entries = self.num_sets * n * 16
+        elif self.kernel == "table":
+            patterns = cuda_tables.pattern_strides(structure, self._order)[1]
+            entries = self.num_sets * int(((structure.num_states - 1)[self._order.sites] * patterns).sum())
+            if entries >= _MOST_STATES:
+                raise ResourceError(f"the GPU sampler takes tables of fewer than 2^32 entries, got {entries:,}")
+        required: float = states * dtype.itemsize + 4 * self._units + sums * sum_dtype.itemsize + 8 * totals
+        required += _LINK_BYTES * (n + 2 * structure.num_edges) + (16 if self.kernel == "packed" else 4) * entries
+        required += 0 if self.kernel.endswith("field") else 8 * self._num_parameters * (self.num_sets + 1)
+        if not self._mode:  # a descent: spare and saved states, energies with their pieces, lists of terms
+            numbers = min(_BATCH_NUMBERS, n * self._total) + _MOST_THREADS
+            required += 3.0 * states * dtype.itemsize + 16.0 * numbers + _TERM_BYTES * (n + structure.num_edges)
+        check_memory(self._cuda, required, memory_limit)
+        try:
+            self._x, self._starts = self._zeros(states, dtype), self._put("starts", self._order.starts)
+            sets = np.minimum(np.arange(self._units) * self.width // self.num_chains, self.num_sets - 1)
+            self._models = self._put("models", sets.astype(np.int32))
+            self._sums, self._totals = self._zeros(sums, sum_dtype), self._zeros(totals, np.uint64)
+            if self.kernel in ("packed", "table"):
+                self._allocate_tables(entries)
+            if self.num_sets > 1:
+                carrier = np.repeat(np.arange(self.num_sets, dtype=np.int64), self.num_chains)
+                self._ladder = {
+                    "shifts": self._zeros(self.num_sets - 1, np.float64), "masks": self._zeros(self._units, np.uint32),
+                    "counts": self._zeros(6 * (self._total - self.num_chains), np.float64),
+                    "carrier": self._cuda.to_device(carrier), "heading": self._zeros(self._total, np.uint8),
+                    "trips": self._zeros(self.num_chains, np.int64),
+                }  # fmt: skip
+        except Exception as error:
+            if "MEMORY" not in str(error).upper():
+                raise
+            raise ResourceError(
+                f"the GPU could not allocate {format_bytes(required)}; run fewer chains, or use the CPU",
+                required_bytes=int(required),
+            ) from None
+
+    def _allocate_tables(self, entries: int) -> None:
+        """Room for thresholds, and what does not depend on parameters."""
+        structure, order, n = self.structure, self._order, self._n
+        cuts = (structure.num_states - 1)[order.sites]
+        strides, patterns = cuda_tables.pattern_strides(structure, order)
+        begin = 16 * np.arange(n) if self.kernel == "packed" else offsets_of(cuts * patterns)[:-1]
+        theirs = structure.num_states[order.sites][order.neighbors]
+        self._patterns = tuple(
+            self._put(name, a) for name, a in (("strides", strides), ("theirs", theirs), ("begin", begin))
+        )
+        self._table = self._zeros(entries, np.uint32)
+        if self.kernel == "packed":
+            degree = np.diff(order.indptr)
+            around = np.full((n, 4), n, dtype=np.int64)
+            slots = np.arange(len(theirs)) + np.repeat(4 - degree - order.indptr[:-1], degree)
+            around[np.repeat(np.arange(n), degree), slots] = order.neighbors
+            self._tables = (
+                self._put("around", (around * self._stride).astype(np.uint32)), self._zeros(8 * entries, np.int8),
+                self._table, self._zeros(entries, np.uint32), np.uint32(n), np.uint64(n * self.num_sets),
+            )  # fmt: skip
+        else:
+            self._small = int(patterns.max(initial=1)) <= 256
+            rows = (order.neighbors.astype(np.int64) * self._row).astype(np.uint32)
+            self._tables = (
+                self._links[0], self._put("near rows", rows), self._put("near strides", strides.astype(np.int32)),
+                self._put("cuts", cuts.astype(np.int32)), self._patterns[2], self._table, self._sum_rows,
+                np.uint32(entries // self.num_sets),
+            )  # fmt: skip
+
+    @cached_property
+    def _links(self) -> tuple[Any, ...]:
+        """The graph as kernels read it that compute conditional distributions, see ``fill_thresholds``."""
+        structure, order = self.structure, self._order
+        split, (_, starts, own_steps, other_steps) = structure.unary_offsets[-1], structure.directed
+        rows = (order.neighbors.astype(np.int64) * self._stride).astype(np.uint32)
+        arrays = (
+            order.indptr, rows, split + starts[order.entries], own_steps[order.entries], other_steps[order.entries],
+            structure.unary_offsets[:-1][order.sites], (structure.num_states - 1)[order.sites],
+        )  # fmt: skip
+        return tuple(self._put(f"link {k}", a) for k, a in enumerate(arrays))
+
+    @cached_property
+    def _sum_rows(self) -> Any:
+        return self._put("sum rows", offsets_of((self.structure.num_states - 1)[self._order.sites])[:-1])
+
+    def _zeros(self, size: int, dtype: Any) -> Any:
+        return self._cuda.to_device(np.zeros(max(1, size), dtype=dtype))
+
+    def _put(self, name: str, values: NDArray[Any]) -> Any:
+        """An array on the device, flat, in the place that an array of this name and size has already."""
+        flat = np.ascontiguousarray(values).reshape(-1)
+        flat = flat if flat.size else np.zeros(1, dtype=flat.dtype)
+        held = self._rooms.get(name)
+        if held is None or held.size != flat.size or held.dtype != flat.dtype:
+            self._rooms[name] = self._cuda.to_device(flat)
+        else:
+            held.copy_to_device(flat)
+        return self._rooms[name]
+
+    def _room(self, name: str, size: int, dtype: Any = np.float64) -> Any:
+        """Room for so many numbers, which is kept: allocating takes longer than many a kernel."""
+        if name not in self._rooms or self._rooms[name].size < size:
+            self._rooms[name] = self._cuda.device_array(max(1, size), dtype)
+        return self._rooms[name]
+
+    def _start(self, kernel: Any, count: int, *arguments: Any) -> None:
+        """Launch a kernel whose threads share so many things along x."""
+        start_kernel(kernel, self._shape(count), *arguments)
+
+    def _shape(self, count: int) -> tuple[int, int]:
+        threads = min(_THREADS, self._launch.block_x * self._launch.block_y)
+        return min(_BLOCKS, max(1, -(-count // threads))), threads
+
+
+class _Batch:
+    """Patches whose energies are computed together, as arrays on the device.
+
+    ``terms`` are rows, steps and offsets of the terms of all patches; ``pieces`` says where pieces of this list begin,
+    which a thread adds up, and ``starts`` where the pieces of a patch begin; ``core`` are rows, steps, offsets and
+    sizes of the terms in the cores, and the number of their patch.
+    """
+
+    def __init__(self, chains: CudaChains, patches: Sequence[Patch]) -> None:
+        n, put = chains._n, chains._cuda.to_device
+        lists = [np.concatenate([p.variables, n + p.edges]).astype(np.int64) for p in patches]
+        cores = [np.concatenate([p.core_variables, n + p.core_edges]).astype(np.int64) for p in patches]
+        terms, core = np.concatenate(lists), np.concatenate(cores)
+        size = max(_LEAST_TERMS, len(terms) * chains._total // _MOST_THREADS)
+        pieces, starts, first = [0], [0], 0
+        for part in lists:
+            number = max(1, -(-len(part) // size))  # of pieces of about equal length
+            pieces.extend(first + len(part) * (k + 1) // number for k in range(number))
+            starts.append(len(pieces) - 1)
+            first += len(part)
+        sizes = np.diff(chains._term_offsets)[core].astype(np.uint64)
+        owners = np.repeat(np.arange(len(cores)), [len(c) for c in cores]).astype(np.int64)
+        self.terms = tuple(put(a) for a in chains._describe(terms))
+        self.pieces, self.starts = put(np.array(pieces, dtype=np.int64)), put(np.array(starts, dtype=np.int64))
+        self.core = tuple(put(a) for a in (*chains._describe(core), sizes, owners))
+        self.num_patches, self.num_pieces, self.num_core = len(patches), len(pieces) - 1, len(core)
+
+
+def _kernels() -> Any:
+    """The kernels of chains, imported when first needed: importing Numba takes half a second."""
+    from fastmix.chains.cuda import chain_kernels
+
+    return chain_kernels

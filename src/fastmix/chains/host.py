@@ -1,0 +1,166 @@
+"""What is read from configurations in the memory of the host: energies, moments, covariances, pairs of states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastmix.chains.base import Chains
+from fastmix.chains.layout import Layout, ParameterSets
+from fastmix.chains.patches import Patch, whole_patch
+from fastmix.model.build import offsets_of
+
+__all__ = ["HostChains"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class HostChains(Chains):
+    """What is read from configurations in the memory of the host, wherever they come from."""
+
+    sets = ParameterSets.of(np.zeros((1, 0)))  # until some are loaded
+    layout: Layout
+
+    def _lanes(self) -> NDArray[Any]:
+        """Configurations (n, K * C), not to be changed."""
+        raise NotImplementedError
+
+    def _put(self, lanes: NDArray[Any]) -> None:
+        """Go on from configurations (n, K * C)."""
+        raise NotImplementedError
+
+    def get_states(self) -> IntArray:
+        """Current configurations (K * C, n)."""
+        return self._lanes().T.astype(np.int64)
+
+    def set_states(self, states: NDArray[Any]) -> None:
+        """Go on from these configurations (K * C, n)."""
+        self._put(np.asarray(states).T)
+
+    def get_top_states(self) -> IntArray:
+        """Configurations (C, n) at the last set, that of the target."""
+        return self._lanes()[:, -self.num_chains :].T.astype(np.int64)
+
+    def save(self) -> NDArray[Any]:
+        """A copy of the configurations for :meth:`restore`."""
+        return self._lanes().copy()
+
+    def restore(self, saved: NDArray[Any]) -> None:
+        """Go back to the configurations that :meth:`save` returned."""
+        self._put(saved)
+
+    def take(self, chosen: IntArray) -> None:
+        """Let configuration i be that of ``chosen[i]`` (K * C,)."""
+        self._put(self._lanes()[:, chosen])
+
+    # -- energies ---------------------------------------------------------------------------------------------------
+
+    def energies(self, thetas: ArrayLike | None = None) -> FloatArray:
+        """``thetas[d] @ f(x)`` of every configuration, (D, K * C); those loaded by default, in single precision."""
+        lanes = self._lanes()
+        if thetas is None:
+            return self._loaded_energies(lanes)
+        return self._energies(lanes, np.atleast_2d(np.asarray(thetas, dtype=np.float64)), self._whole)
+
+    def _energies(self, lanes: NDArray[Any], thetas: FloatArray, patch: Patch) -> FloatArray:
+        from fastmix.chains.reading_kernels import add_energies
+
+        structure, result = self.structure, np.zeros((len(thetas), lanes.shape[1]))
+        split = int(structure.unary_offsets[-1])
+        for theta, out in zip(thetas, result, strict=True):
+            add_energies(
+                lanes, structure.num_states, structure.edges, structure.unary_offsets, theta[:split],
+                structure.pairwise_offsets, theta[split:], patch.variables, patch.edges, out,
+            )  # fmt: skip
+        return result
+
+    def _loaded_energies(self, lanes: NDArray[Any]) -> FloatArray:
+        if not (self.structure.num_states == 2).all():
+            return self._energies(lanes, self.sets.thetas, self._whole)
+        from fastmix.chains.reading_kernels import binary_energies
+
+        out = np.empty((len(self.sets.thetas), lanes.shape[1]))
+        binary_energies(lanes, *self._binary_terms, np.empty(out.shape, dtype=np.float32), out)
+        return out
+
+    @property
+    def _binary_terms(self) -> tuple[Any, ...]:
+        """The loaded thetas of a binary model as quadratic functions of states, kept while they are loaded."""
+        if self._terms is not None and self._terms[0] is self.sets.thetas:
+            return self._terms[1]
+        structure, thetas = self.structure, self.sets.thetas
+        n, edges, split = structure.num_variables, structure.edges, int(structure.unary_offsets[-1])
+        tables = thetas[:, split:].reshape(len(thetas), -1, 2, 2)
+        zero, row, col = tables[..., 0, 0], tables[..., 1, 0], tables[..., 0, 1]
+        linear = thetas[:, 1:split:2] - thetas[:, :split:2]
+        for d in range(len(thetas)):
+            linear[d] += np.bincount(edges[:, 0], row[d] - zero[d], minlength=n)
+            linear[d] += np.bincount(edges[:, 1], col[d] - zero[d], minlength=n)
+        weights = tables[..., 1, 1] - row - col + zero
+        constants = thetas[:, :split:2].sum(axis=1) + zero.sum(axis=1)
+        terms = (
+            linear.astype(np.float32), weights.any(axis=1), np.searchsorted(edges[:, 0], np.arange(n + 1)),
+            edges[:, 1].astype(np.int32), np.ascontiguousarray(weights, dtype=np.float32), constants,
+        )  # fmt: skip
+        self._terms = thetas, terms
+        return terms
+
+    _terms: tuple[FloatArray, tuple[Any, ...]] | None = None
+
+    # -- moments ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _whole(self) -> Patch:
+        return whole_patch(self.structure)
+
+    def moments(self, weights: FloatArray | None = None) -> FloatArray:
+        """Mean over the configurations of ``weight * f(x)``, (P,); plain means without weights (K * C,)."""
+        lanes, split = self._lanes(), int(self.structure.unary_offsets[-1])
+        result = np.empty(split + int(self.structure.pairwise_offsets[-1]))
+        values = np.ones(lanes.shape[1]) if weights is None else weights
+        self._count(lanes, self._whole, values, result[:split], result[split:])
+        result /= lanes.shape[1]
+        return result
+
+    def covariances(self, theta: FloatArray, patches: Sequence[Patch]) -> FloatArray:
+        """Covariance over the configurations of every indicator with ``theta @ f(x)``, (P,)."""
+        structure, lanes, split = self.structure, self._lanes(), int(self.structure.unary_offsets[-1])
+        result, sums = np.empty(len(theta)), np.empty(split)
+        for patch in patches:
+            self.clock.check()
+            [energies] = self._energies(lanes, theta[None], patch)
+            energies -= energies.mean()
+            self._count(lanes, patch, energies, sums, result[split:])
+            core = patch.core_variables
+            counts = structure.num_states[core]
+            first = np.repeat(structure.unary_offsets[core] - offsets_of(counts)[:-1], counts)
+            entries = first + np.arange(counts.sum())
+            result[entries] = sums[entries]
+        result /= lanes.shape[1] - 1  # unbiased: the mean is estimated too
+        return result
+
+    def _count(
+        self, lanes: NDArray[Any], patch: Patch, weights: FloatArray, unary: FloatArray, tables: FloatArray
+    ) -> None:
+        from fastmix.chains.reading_kernels import weighted_counts
+
+        structure = self.structure
+        weighted_counts(
+            lanes, structure.num_states, structure.edges, structure.unary_offsets, structure.pairwise_offsets,
+            patch.ends, patch.core_edges, weights, unary, tables,
+        )  # fmt: skip
+
+    def add_pairs(self, out: FloatArray, *, average: bool) -> None:
+        """Add conditional probabilities of the pairs on every edge, or the present pairs, to ``out``."""
+        from fastmix.chains.reading_kernels import average_pairs, count_pairs
+
+        rows, structure = np.ascontiguousarray(self._lanes()[:, -self.num_chains :].T), self.structure
+        if average:
+            average_pairs(rows, self.layout.log_arrays(self.sets), self.num_sets - 1, out)
+        else:
+            count_pairs(rows, structure.edges, structure.num_states, structure.pairwise_offsets, out)

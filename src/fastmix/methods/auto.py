@@ -1,0 +1,214 @@
+"""The automatic choice among the methods; the thresholds are measured, see docs/choosing.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from fastmix._checks import check_positive, check_seconds
+from fastmix._clock import Clock
+from fastmix._memory import format_bytes, parse_bytes
+from fastmix.errors import ResourceError
+from fastmix.exact import ExactPlan, plan_exact
+from fastmix.methods.base import DEFAULT_SECONDS, Context, Method, option
+from fastmix.methods.exact import Exact
+from fastmix.model import Evidence, MarkovRandomField, check_model
+from fastmix.model.reduce import Reduction, reduce_model
+from fastmix.results import InferenceResult
+
+if TYPE_CHECKING:
+    from fastmix.theory.certificates import Certificate
+
+__all__ = ["Auto", "Choice", "certify_sweeps", "choose_method"]
+
+_EXACT_SHARE = 0.8  # of the time limit that the estimate may take
+_TEMPERED_SHARE = 0.5  # of the time limit that round trips may take
+_BIAS = 1e-3  # of every marginal after the burn-in, for certified models
+_MOST_TEMPERED_STATES = 256
+# Dependencies per variable on average, up to which plain Gibbs sampling is more accurate than replica exchange, and
+# than a projection.
+_WEAK, _STRONG = 2.3, 3.0
+_LATE = 4.0  # times too large for replica exchange, up to which it is still more accurate than the others
+_UPDATES_PER_SECOND = 3e8
+_MOST_BURN_IN = 5000  # sweeps: half of the sweeps that are averaged by default
+_NUM_SWEEPS = 10_000
+
+
+@dataclass(frozen=True)
+class Auto(Method):
+    """The method that fits the model, the memory and the time; see the notes of :func:`fastmix.infer`.
+
+    Parameters
+    ----------
+    memory_limit : float, optional
+        Bytes for exact inference; half of the memory that is free by default.
+    """
+
+    name: ClassVar[str] = "auto"
+    gives_log_z: ClassVar[bool] = True
+
+    memory_limit: float | None = option(help="Such as 4GiB; half of the free memory by default.", parse=parse_bytes)
+
+    def __post_init__(self) -> None:
+        if self.memory_limit is not None:
+            check_positive("memory_limit", self.memory_limit, "number of bytes")
+
+    def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
+        """Without variables of a single state."""
+        return reduce_model(model, evidence, fold_single=True)
+
+    def run(self, model: MarkovRandomField, context: Context) -> InferenceResult:
+        """The answer of the method chosen, with the reason in ``stats``."""
+        clock = context.clock
+        choice = _choose(model, self.memory_limit, clock.limit or DEFAULT_SECONDS, context.log_z)
+        method = choice.chosen
+        if choice.plan is not None:
+            # By its estimate there is time: without a limit of the user's own it may take as long as it takes.
+            own = context if clock.asked is not None else replace(context, clock=Clock())
+            result = Exact(self.memory_limit).run(model, own, choice.plan)
+        else:
+            own = replace(context, clock=clock.part(1.0), backend=context.backend if method.on_gpu else "cpu")
+            inner = method.reduce(model, None) if method.name == "loopy-bp" else None  # states without a partner
+            result = method.run(model if inner is None else inner.model, own)
+            result = result if inner is None else result.expanded(inner)
+        stats = {"guarantee": method.guarantee, **result.stats, "reason": choice.reason}
+        return replace(result, stats=stats)
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A method for a model.
+
+    Attributes
+    ----------
+    chosen : Method
+        With the options that it is run with.
+    reason : str
+        In a sentence.
+    plan : ExactPlan or None
+        The elimination tree, when the method is exact inference.
+    """
+
+    chosen: Method
+    reason: str
+    plan: ExactPlan | None = None
+
+    @property
+    def method(self) -> str:
+        """Name of the method."""
+        return self.chosen.name
+
+
+def choose_method(
+    model: MarkovRandomField,
+    *,
+    evidence: Evidence | None = None,
+    memory_limit: float | None = None,
+    time_limit: float | None = None,
+    log_z: bool = False,
+) -> Choice:
+    """The method that ``infer(method="auto")`` runs, see there.
+
+    Examples
+    --------
+    >>> from fastmix.instances import ising_grid
+    >>> choose_method(ising_grid(4, 4, coupling_max=1.0, seed=0)).method
+    'exact'
+    """
+    check_model(model)
+    seconds = check_seconds(time_limit)
+    auto = Auto(memory_limit)
+    small = auto.reduce(model, evidence).model
+    return _choose(small, memory_limit, DEFAULT_SECONDS if seconds is None else seconds, log_z)
+
+
+def _choose(model: MarkovRandomField, memory_limit: float | None, seconds: float, log_z: bool) -> Choice:
+    allowed = _EXACT_SHARE * seconds
+    try:
+        plan = plan_exact(model, memory_limit=memory_limit, clock=Clock(allowed))
+        if plan.seconds <= allowed:
+            reason = f"treewidth {plan.tree.treewidth} is small enough for exact inference"
+            return Choice(Exact(memory_limit), reason, plan)
+        too_much = f"exact inference would take about {plan.seconds:.2g} s (treewidth {plan.tree.treewidth})"
+    except ResourceError as error:
+        if error.required_bytes is None:
+            too_much = f"exact inference would take more than {allowed:.2g} s"
+        else:
+            too_much = f"exact inference would need {format_bytes(error.required_bytes)}"
+    if log_z:
+        return _choose_log_z(model, too_much)
+    from fastmix.methods.sampler import Gibbs
+
+    certificate = certify_sweeps(model)
+    if certificate.certified and certificate.num_sweeps is not None and certificate.num_sweeps <= _MOST_BURN_IN:
+        reason = f"{too_much}, and Gibbs sampling provably mixes (dependency norm {certificate.norm_value:.3g})"
+        return Choice(Gibbs(num_sweeps=_NUM_SWEEPS, burn_in=certificate.num_sweeps), reason)
+    slow = f"{too_much}, and Gibbs sampling is not certified to mix (dependency norm {certificate.norm_value:.3g})"
+    if (undefined := Gibbs().fits(model)) is not None:  # updates of single variables cannot do
+        from fastmix.methods.loopy_bp import LoopyBP
+
+        return Choice(LoopyBP(), f"{too_much}, and {undefined}")
+    return _choose_sampler(model, slow, seconds)
+
+
+def _choose_log_z(model: MarkovRandomField, too_much: str) -> Choice:
+    """Among the methods that have a log Z; at the start of the path of replica exchange pairs must not be forbidden."""
+    from fastmix.methods.loopy_bp import LoopyBP
+    from fastmix.methods.tempering.api import Tempered
+
+    tempered = Tempered()
+    if not model.has_forbidden and tempered.fits(model) is None:
+        return Choice(tempered, f"{too_much}, and replica exchange estimates log Z")
+    return Choice(LoopyBP(), f"{too_much}, and replica exchange has no log Z of a model with forbidden pairs")
+
+
+def _choose_sampler(model: MarkovRandomField, slow: str, seconds: float) -> Choice:
+    """For models that Gibbs sampling is not certified for."""
+    from fastmix.methods.projected import Projected
+    from fastmix.methods.sampler import Gibbs, SwendsenWang
+    from fastmix.methods.swendsen_wang import is_swendsen_wang
+    from fastmix.methods.tempering.api import Tempered
+    from fastmix.theory.dependency import edge_dependencies
+
+    times = _ladder_seconds(model) / (_TEMPERED_SHARE * seconds)
+    fits = bool(model.num_states.max(initial=1) <= _MOST_TEMPERED_STATES)
+    attractive = is_swendsen_wang(model)
+    total = 2.0 * float(edge_dependencies(model).max(axis=1, initial=0.0).sum()) / max(1, model.num_variables)
+    gibbs = Gibbs(num_sweeps=_NUM_SWEEPS)
+    if total <= _WEAK and not attractive:
+        return Choice(gibbs, f"{slow}, but dependencies are weak, {total:.2g} per variable on average")
+    if times <= 1.0 and fits:
+        return Choice(Tempered(), slow)
+    why_not = "it is large for replica exchange"
+    if attractive:
+        reason = f"{slow}; {why_not}, and cluster moves fit this attractive model"
+        return Choice(SwendsenWang(num_sweeps=_NUM_SWEEPS), reason)
+    if model.has_forbidden:
+        return Choice(gibbs, f"{slow}; {why_not}, and forbidden pairs rule out a projection")
+    if total <= _STRONG:
+        reason = (
+            f"{slow}; {why_not}, but its dependencies, {total:.2g} per variable, are weak enough for Gibbs sampling"
+        )
+        return Choice(gibbs, reason)
+    if times <= _LATE and fits:
+        return Choice(Tempered(), f"{slow}; {why_not}, but the most accurate even if it does not mix")
+    return Choice(Projected(num_sweeps=_NUM_SWEEPS), f"{slow}; {why_not}")
+
+
+def _ladder_seconds(model: MarkovRandomField) -> float:
+    """Least time for replica exchange to make its round trips, by the size of the model: a rough guess.
+
+    A ladder needs about 2 sqrt(n) rungs, some round trips of as many sweeps each, and four ensembles or more.
+    """
+    rungs = 2.0 * model.num_variables**0.5 + 1.0
+    sweeps = 20.0 * rungs
+    return 4.0 * rungs * sweeps * model.num_variables / _UPDATES_PER_SECOND
+
+
+def certify_sweeps(model: MarkovRandomField) -> Certificate:
+    """The certificate for marginals, in the order in which the sampler visits the variables."""
+    from fastmix.theory.certificates import certify
+
+    order = model.structure.visit_order[0].astype("int64")
+    # The cheapest of the norms.
+    return certify(model, accuracy=_BIAS, criterion="dobrushin", per_variable=True, norm="inf", order=order)

@@ -1,0 +1,291 @@
+"""``Method``: what every way of inference is; ``Context``: what a run is given; and the registry of methods.
+
+A method is a frozen dataclass whose fields are its options::
+
+    @register
+    @dataclass(frozen=True)
+    class Coin(Method):
+        name: ClassVar[str] = "coin"
+        num_tosses: int = option(100, help="Tosses of the coin.")
+
+        def run(self, model, context):
+            ...
+            return InferenceResult(model, self.name, Status.OK, node_marginals, None, None)
+
+From then on ``infer(model, method="coin", num_tosses=7)``, ``compare``, ``fastmix infer --method coin --num-tosses 7``
+and :func:`fastmix.testing.assert_conforms` know it. A package that declares an entry point of the group
+``fastmix.methods`` (``coin = "package.module:Coin"``) is found without being imported first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from importlib import import_module
+from typing import Any, ClassVar, TypeVar
+
+from fastmix._checks import check_threads, choose_seed
+from fastmix._clock import Clock, Report, listening
+from fastmix.errors import Interrupted, UnfitMethodError
+from fastmix.model import Evidence, MarkovRandomField, check_model
+from fastmix.model.reduce import Reduction, reduce_model
+from fastmix.results import InferenceResult, Status, plain_evidence, provenance
+
+__all__ = [
+    "BACKENDS", "DEFAULT_SECONDS", "METHODS", "Context", "Method", "find_method", "make_method", "method_names",
+    "option", "options_of", "refuse_unknown", "register", "run_method",
+]  # fmt: skip
+
+DEFAULT_SECONDS = 60.0  # of runs that were given neither a time limit nor the amount of work
+BACKENDS = ("cpu", "cuda", "auto")
+
+
+def option(
+    default: Any = None,
+    *,
+    help: str = "",  # noqa: A002  # as parsers call it
+    parse: Callable[[str], Any] | None = None,
+    cli: bool = True,
+) -> Any:
+    """A field of a method: its default, a line of help, and how (and whether) the command line reads it."""
+    return field(default=default, metadata={"help": help, "parse": parse, "cli": cli})
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a run is given beside the model and its own options; made once per call.
+
+    Attributes
+    ----------
+    seed : int
+    clock : Clock
+        Since the call began: ``past()`` says when to stop, ``report()`` tells how far the run has come.
+    num_threads : int
+    backend : {"cpu", "cuda", "auto"}
+    edge_marginals : bool or None
+        Whether joint probabilities of neighbors are wanted; None where the user did not say.
+    log_z : bool
+        Whether log Z is.
+    given : bool
+        Whether the model is one given evidence, for messages.
+    reduction : Reduction or None
+        How the model of the run came from that of the user.
+    certify : bool
+        Whether what is guaranteed is worth the time of a certificate.
+    """
+
+    seed: int
+    clock: Clock
+    num_threads: int = 1
+    backend: str = "cpu"
+    edge_marginals: bool | None = None
+    log_z: bool = False
+    given: bool = False
+    reduction: Reduction | None = None
+    certify: bool = True
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way of inference: a frozen dataclass whose fields are its options, each of which it validates.
+
+    Attributes
+    ----------
+    name : str
+        By which users call it.
+    guarantee : str
+        What is known about its answers.
+    seeded, threaded, on_gpu, gives_log_z : bool
+        Whether ``seed``, ``num_threads``, ``backend="cuda"`` and ``log_z=True`` mean something to it.
+    """
+
+    name: ClassVar[str]
+    guarantee: ClassVar[str] = "none"
+    seeded: ClassVar[bool] = True
+    threaded: ClassVar[bool] = True
+    on_gpu: ClassVar[bool] = False
+    gives_log_z: ClassVar[bool] = False
+
+    def check(self, model: MarkovRandomField) -> None:
+        """Raise an :class:`UnfitMethodError` that says why, where the method cannot answer for this model."""
+
+    def fits(self, model: MarkovRandomField) -> str | None:
+        """None, or in a sentence why the method cannot answer for this model."""
+        try:
+            self.check(model)
+        except UnfitMethodError as error:
+            return str(error)
+        return None
+
+    def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
+        """What evidence and forbidden states leave of a model for :meth:`run`."""
+        return reduce_model(model, evidence)
+
+    def budget(self) -> float | None:
+        """Seconds that a run without a time limit takes at most; None for as long as it takes."""
+        return DEFAULT_SECONDS
+
+    def saved_seed(self) -> int | None:
+        """The seed of a run that is to go on, where there is one."""
+        return None
+
+    def run(self, model: MarkovRandomField, context: Context) -> InferenceResult:
+        """The answer for a model that evidence and forbidden states have been taken out of.
+
+        Stops when ``context.clock.past()``. On KeyboardInterrupt it returns what there is with the status
+        ``interrupted``, or raises :class:`fastmix.Interrupted` where there is nothing yet. ``provenance`` of the result
+        needs to hold only what differs from the options, under ``options`` and ``device``.
+        """
+        raise NotImplementedError
+
+
+M = TypeVar("M", bound=type[Method])
+
+# Where the methods live; they are imported when they are first used.
+_HOMES = {
+    "auto": "auto:Auto",
+    "exact": "exact:Exact",
+    "mean-field": "mean_field:MeanField",
+    "loopy-bp": "loopy_bp:LoopyBP",
+    "gibbs": "sampler:Gibbs",
+    "swendsen-wang": "sampler:SwendsenWang",
+    "tempered": "tempering.api:Tempered",
+    "projected": "projected:Projected",
+    "annealed": "annealed:Annealed",
+    "perfect": "perfect:Perfect",
+}
+METHODS = tuple(_HOMES)
+_ADDED: dict[str, type[Method]] = {}
+
+
+def register(method: M) -> M:
+    """Add a method to those that can be called by name; usable as a decorator of its class."""
+    name = getattr(method, "name", None)
+    if not isinstance(method, type) or not issubclass(method, Method) or not isinstance(name, str) or not name:
+        raise TypeError(f"register needs a subclass of Method with a name, got {method!r}")
+    if name in _HOMES or (name in _ADDED and _ADDED[name].__qualname__ != method.__qualname__):
+        raise ValueError(f"name must be one that no other method has, got {name!r}")
+    _ADDED[name] = method
+    return method
+
+
+def method_names() -> tuple[str, ...]:
+    """Names of all methods that are known."""
+    return (*METHODS, *_ADDED)
+
+
+def find_method(name: object, argument: str = "method", among: tuple[str, ...] | None = None) -> type[Method]:
+    """The class of the method with a name; an :class:`UnfitMethodError` that lists all names where there is none."""
+    if isinstance(name, str) and (among is None or name in among):
+        if name in _HOMES:
+            module, _, attribute = _HOMES[name].partition(":")
+            found: type[Method] = getattr(import_module(f"fastmix.methods.{module}"), attribute)
+            return found
+        if name not in _ADDED:
+            _load_entry_points(name)
+        if name in _ADDED:
+            return _ADDED[name]
+    raise UnfitMethodError(f"{argument} must be one of {', '.join(among or method_names())}, got {name!r}")
+
+
+def _load_entry_points(name: str) -> None:
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group="fastmix.methods", name=name):
+        register(entry.load())
+
+
+def options_of(method: type[Method]) -> dict[str, dataclasses.Field[Any]]:
+    """The options of a method by name."""
+    return {f.name: f for f in fields(method)}
+
+
+_SHARED = {"seed": "seeded", "num_threads": "threaded"}
+
+
+def _takers(name: str) -> Iterator[str]:
+    """The methods that an option is for."""
+    for other in method_names():
+        found = find_method(other)
+        if other != "auto" and (name in options_of(found) or (name in _SHARED and getattr(found, _SHARED[name]))):
+            yield other
+
+
+def refuse_unknown(method: type[Method], given: Mapping[str, Any]) -> None:
+    """A ValueError for an option that a method does not have, which says whose it is."""
+    for name in given:
+        if name in options_of(method) or (name in _SHARED and getattr(method, _SHARED[name])):
+            continue
+        if takers := list(_takers(name)):
+            raise ValueError(f"{name} must not be given with method {method.name!r}: it is for {', '.join(takers)}")
+        raise ValueError(f"{name} is an option of no method; {method.name!r} takes {', '.join(options_of(method))}")
+
+
+def make_method(method: str | Method, options: Mapping[str, Any], argument: str = "method") -> Method:
+    """The method itself, or the one with a name and the options beside it that are not None."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if isinstance(method, Method):
+        if given:
+            raise ValueError(f"{next(iter(given))} must be given to {type(method).__name__}(), not beside it")
+        return method
+    found = find_method(method, argument)
+    refuse_unknown(found, given)
+    return found(**given)
+
+
+def run_method(
+    method: Method,
+    model: MarkovRandomField,
+    *,
+    evidence: Evidence | None = None,
+    edge_marginals: bool | None = None,
+    log_z: bool = False,
+    seed: int | None = None,
+    num_threads: int | None = None,
+    backend: str | None = None,
+    time_limit: float | None = None,
+    progress: Report = "auto",
+    certify: bool = True,
+) -> InferenceResult:
+    """The answer of a method about all variables of a model, see :func:`fastmix.infer`."""
+    check_model(model)
+    backend = "cpu" if backend is None else backend
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be cpu, cuda or auto, got {backend!r}")
+    refuse_unknown(type(method), {k: v for k, v in {"seed": seed, "num_threads": num_threads}.items() if v is not None})
+    if backend == "cuda" and not method.on_gpu:
+        raise UnfitMethodError(
+            f"backend must be cpu for {method.name.title()}, got 'cuda'; Gibbs sampling can run on a GPU"
+        )
+    if log_z and not method.gives_log_z:
+        raise UnfitMethodError(f"the method {method.name} gives no log Z; exact, tempered and loopy-bp do")
+    saved = method.saved_seed() if seed is None else None
+    chosen_seed, threads = choose_seed(seed if saved is None else saved), check_threads(num_threads)
+    with listening(progress, method.name) as listener:
+        clock = Clock(time_limit, default=method.budget(), listener=listener, what=method.name)
+        reduction = method.reduce(model, evidence)
+        context = Context(
+            chosen_seed, clock, threads, backend, edge_marginals, log_z, bool(evidence), reduction, certify
+        )
+        if (reason := method.fits(reduction.model)) is not None:
+            raise UnfitMethodError(reason)
+        result = method.run(reduction.model, context).expanded(reduction)
+    options = {f.name: _plain(getattr(method, f.name)) for f in fields(method)}
+    options |= result.provenance.get("options", {})
+    options |= {"evidence": plain_evidence(evidence), "time_limit": clock.asked, "backend": backend}
+    origin = provenance(
+        model, seed=chosen_seed if method.seeded else None, device=result.provenance.get("device", "cpu"), **options
+    )
+    stats = {"guarantee": method.guarantee, "stopped_by": "done", "backend": "cpu", **result.stats, **clock.stats()}
+    stats["time_limit"] = clock.limit
+    result = replace(result, stats=stats, provenance=origin)
+    if result.status == Status.INTERRUPTED:
+        raise Interrupted(f"{method.name} was interrupted; the result so far is in this exception", result)
+    return result
+
+
+def _plain(value: Any) -> Any:
+    """An option as it is noted in the provenance."""
+    plain = value is None or isinstance(value, bool | int | float | str | list | tuple)
+    return value if plain else repr(value) if dataclasses.is_dataclass(value) else f"a {type(value).__name__}"

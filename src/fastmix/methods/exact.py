@@ -1,0 +1,59 @@
+"""Exact inference as a method: the junction tree, refused where memory or time would not do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from fastmix._checks import check_positive
+from fastmix._memory import parse_bytes
+from fastmix.exact import ExactPlan, plan_exact
+from fastmix.exact.solver import too_late
+from fastmix.methods.base import Context, Method, option
+from fastmix.model import Evidence, MarkovRandomField
+from fastmix.model.reduce import Reduction, reduce_model
+from fastmix.results import InferenceResult
+
+__all__ = ["Exact"]
+
+
+@dataclass(frozen=True)
+class Exact(Method):
+    """Exact marginals and log Z, for models of small treewidth; see :func:`fastmix.exact.infer_exact`.
+
+    Parameters
+    ----------
+    memory_limit : float, optional
+        Bytes; half of the memory that is free by default.
+    """
+
+    name: ClassVar[str] = "exact"
+    guarantee: ClassVar[str] = "exact up to rounding"
+    seeded: ClassVar[bool] = False
+    threaded: ClassVar[bool] = False
+    gives_log_z: ClassVar[bool] = True
+
+    memory_limit: float | None = option(help="Such as 4GiB; half of the free memory by default.", parse=parse_bytes)
+
+    def __post_init__(self) -> None:
+        if self.memory_limit is not None:
+            check_positive("memory_limit", self.memory_limit, "number of bytes")
+
+    def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
+        """Without variables of a single state."""
+        return reduce_model(model, evidence, fold_single=True)
+
+    def budget(self) -> None:
+        """As long as it takes."""
+
+    def run(self, model: MarkovRandomField, context: Context, plan: ExactPlan | None = None) -> InferenceResult:
+        """The answer, by a plan that has been made already if there is one; a time limit is met by refusing."""
+        clock = context.clock
+        if plan is None:
+            plan = plan_exact(model, memory_limit=self.memory_limit, clock=clock)
+            if plan.seconds > clock.left():
+                raise too_late(clock, plan.seconds, plan.tree)
+        result = plan.run(clock)
+        wanted = context.edge_marginals is not False  # they cost next to nothing
+        edges = result.edge_marginals if wanted else None
+        return replace(result, edge_marginals=edges, log_z_kind="exact", provenance={})

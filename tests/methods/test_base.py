@@ -1,0 +1,264 @@
+"""The registry of methods: one is added here, outside the package, and works everywhere by its name."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import fastmix
+from fastmix import Gibbs, InferenceResult, Interrupted, MarkovRandomField, Method, Status, cli, infer
+from fastmix.exact.enumeration import enumerate_model
+from fastmix.instances import ising_grid
+from fastmix.io import write_model
+from fastmix.methods import base
+from fastmix.methods.base import METHODS, find_method, make_method, option, options_of, register
+from fastmix.testing import assert_conforms
+
+MODEL = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=0.3, field=[0.5, 0.0, -0.2])
+
+
+@dataclass(frozen=True)
+class Listed(Method):
+    """Draws configurations from the list of all of them: a sampler in twenty lines."""
+
+    name: ClassVar[str] = "listed"
+    guarantee: ClassVar[str] = "independent draws"
+    num_draws: int = option(1000, help="Draws from the list.")
+    most: int = option(1 << 12, cli=False)
+
+    def fits(self, model):
+        count = float(np.prod(model.num_states.astype(float)))
+        return f"the list has {count:g} configurations, more than {self.most}" if count > self.most else None
+
+    def run(self, model, context):
+        shape = tuple(model.num_states.tolist())
+        states = np.array(list(np.ndindex(*shape)), dtype=np.int64)
+        weights = np.exp(model.log_weight(states) - model.log_weight(states).max())
+        rng = np.random.default_rng(context.seed)
+        drawn = states[rng.choice(len(states), size=self.num_draws, p=weights / weights.sum())]
+        for done in range(0, self.num_draws, 100):
+            context.clock.report(done, self.num_draws, "draws")
+        marginals = [np.bincount(drawn[:, i], minlength=k) / len(drawn) for i, k in enumerate(shape)]
+        flat = np.concatenate(marginals) if marginals else np.zeros(0)
+        return InferenceResult(model, self.name, Status.OK, flat, None, None)
+
+
+@pytest.fixture
+def listed(monkeypatch):
+    monkeypatch.setattr(base, "_ADDED", {})
+    return register(Listed)
+
+
+def test_a_method_from_outside_works_by_name(listed):
+    told = []
+    result = infer(MODEL, method="listed", evidence={1: 0}, num_draws=20_000, seed=3, progress=told.append)
+    exact = infer(MODEL, method="exact", evidence={1: 0})
+    assert np.abs(result.node_marginals - exact.node_marginals).max() < 6 * 0.5 / np.sqrt(20_000)
+    assert result.model is MODEL
+    assert (result.stats["guarantee"], result.stats["stopped_by"]) == ("independent draws", "done")
+    assert result.provenance["seed"] == 3
+    assert result.provenance["options"]["num_draws"] == 20_000
+    assert (told[-1].what, told[-1].unit, told[-1].total) == ("listed", "draws", 20_000)
+    same = infer(MODEL, method=Listed(num_draws=20_000), evidence={1: 0}, seed=3)
+    assert np.array_equal(same.node_marginals, result.node_marginals)
+
+
+def test_a_method_from_outside_is_compared_and_conforms(listed):
+    rows = fastmix.compare(MODEL, methods=["listed", Gibbs(num_sweeps=200)], seed=1).rows
+    assert [(row.method, row.status) for row in rows] == [("listed", "ok"), ("gibbs", "ok")]
+    assert "listed" in [row.method for row in fastmix.compare(MODEL, seed=1, time_limit=0.2).rows]
+    assert_conforms(Listed(num_draws=20_000), atol=0.03)
+    with pytest.raises(AssertionError, match=r"(is|are) off by"):
+        assert_conforms(Listed(num_draws=3), atol=0.03)
+
+
+def test_a_method_from_outside_is_on_the_command_line(listed, tmp_path, capsys):
+    write_model(MODEL, tmp_path / "model.npz")
+    words = ["infer", str(tmp_path / "model.npz"), "--method", "listed", "--num-draws", "50", "--seed", "1", "--json"]
+    assert cli._run(words) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["method"], answer["provenance"]["options"]["num_draws"]) == ("listed", 50)
+    assert cli._run([*words, "--most", "3"]) == 2
+
+
+def test_refusals_count_only_where_fits_says_so(listed):
+    @dataclass(frozen=True)
+    class Shy(Listed):
+        def run(self, model, context):
+            raise fastmix.UnfitMethodError("not today")
+
+    with pytest.raises(AssertionError, match="refused although it fits: not today"):
+        assert_conforms(Shy(), atol=0.1)
+    assert_conforms(Listed(num_draws=20_000, most=8), atol=0.03)  # what it does not fit is passed over
+    with pytest.raises(fastmix.UnfitMethodError, match="the list has 8 configurations, more than 3"):
+        infer(MODEL, method="listed", most=3)
+
+
+def test_options_are_refused_by_name(listed):
+    with pytest.raises(ValueError, match="num_tosses is an option of no method; 'listed' takes num_draws, most"):
+        infer(MODEL, method="listed", num_tosses=3)
+    with pytest.raises(ValueError, match="most must not be given with method 'gibbs': it is for listed"):
+        infer(MODEL, method="gibbs", most=3)
+    with pytest.raises(ValueError, match=r"burn_in must be given to Gibbs\(\), not beside it"):
+        infer(MODEL, method=Gibbs(), burn_in=3)
+    for again in (Gibbs, dataclasses.make_dataclass("Listed2", [], bases=(Listed,), frozen=True)):
+        with pytest.raises(ValueError, match="name must be one that no other method has"):
+            register(again)
+    with pytest.raises(TypeError, match="register needs a subclass of Method"):
+        register(3)
+
+
+@pytest.mark.parametrize(
+    "call", [infer, fastmix.sample, lambda model, method: fastmix.compare(model, methods=[method])]
+)
+def test_an_unknown_method_is_one_error(call):
+    with pytest.raises(fastmix.UnfitMethodError, match=r"methods? must be one of .*, got 'magic'"):
+        call(MODEL, method="magic")
+
+
+def test_methods_are_frozen_and_validate_themselves():
+    for name in METHODS:
+        found = find_method(name)
+        assert found.name == name
+        assert found() == found()
+        assert all(field.metadata.get("help") for field in options_of(found).values() if field.metadata["cli"])
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            found().name = "other"
+    for name, options in (
+        ("gibbs", {"burn_in": -1}), ("tempered", {"moves": ["wolff"]}), ("loopy-bp", {"damping": 1.0}),
+        ("mean-field", {"num_starts": 0}), ("projected", {"divergence": "magic"}), ("projected", {"norm_bound": 0}),
+        ("exact", {"memory_limit": -1}), ("annealed", {"num_chains": 1}), ("perfect", {"num_draws": -1}),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"{next(iter(options))} must be"):
+            make_method(name, options)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("tempered", {"moves": ["houdayer"], "num_replicas": 5, "num_ensembles": 3, "num_sweeps": 200}),
+        ("loopy-bp", {"damping": 0.3, "schedule": "residual", "max_iter": 50}),
+        ("mean-field", {"num_starts": 3}),
+        ("gibbs", {"schedule": "random", "estimator": "counts", "num_draws": 3, "num_sweeps": 300}),
+        ("projected", {"divergence": "euclidean", "num_sweeps": 300}),
+    ],
+)
+def test_every_option_is_reached_through_infer_and_the_command_line(method, options, tmp_path, capsys):
+    result = infer(MODEL, method=method, **options)
+    noted = result.provenance["options"]
+    assert all(str(noted[name]) in (str(value), "Euclidean()") for name, value in options.items())
+    assert infer(MODEL, method=method, backend="auto", **options).stats["backend"].startswith(("cpu", "cuda"))
+    write_model(MODEL, tmp_path / "model.npz")
+    words = ["infer", str(tmp_path / "model.npz"), "--method", method, "--json"]
+    for name, value in options.items():
+        words += [f"--{name.replace('_', '-')}", ",".join(value) if isinstance(value, list) else str(value)]
+    assert cli._run(words) in (0, 1)
+    assert json.loads(capsys.readouterr().out)["provenance"]["options"][next(iter(options))] is not None
+
+
+def test_the_model_is_reduced_once(monkeypatch):
+    calls = []
+    reduce = base.reduce_model
+    monkeypatch.setattr(base, "reduce_model", lambda *a, **k: calls.append(a) or reduce(*a, **k))
+    for module in ("methods.sampler", "methods.auto", "methods.exact", "exact.solver", "projection.api"):
+        inner = getattr(fastmix, module.split(".")[0])
+        for part in module.split(".")[1:]:
+            inner = __import__(f"fastmix.{module}", fromlist=[part])
+        own = inner.reduce_model
+
+        def count(model, evidence=None, _own=own, **options):
+            reduction = _own(model, evidence, **options)
+            if reduction.model is not model:
+                calls.append(model)
+            return reduction
+
+        monkeypatch.setattr(inner, "reduce_model", count)
+    infer(ising_grid(3, 3, coupling_max=2.0, seed=0), method="projected", evidence={0: 1}, num_sweeps=50, seed=1)
+    assert len(calls) == 1
+
+
+def test_a_projection_holds_its_sample_once():
+    result = infer(MODEL, method="projected", norm_bound=0.3, num_sweeps=200, seed=1)
+    assert not isinstance(result, fastmix.SampleResult)
+    assert result.states is result.sampled.states
+    assert result.projected_std_error is result.sampled.std_error
+
+
+# -- time and interrupts ----------------------------------------------------------------------------------------------
+
+
+def test_the_default_budget_is_stated():
+    assert infer(MODEL, method="loopy-bp").stats["time_limit"] == base.DEFAULT_SECONDS
+    assert infer(MODEL, method="exact").stats["time_limit"] is None
+    assert infer(MODEL, method="gibbs", num_sweeps=50).stats["time_limit"] is None
+    assert infer(MODEL, method="exact", time_limit=3).stats["time_limit"] == 3
+    assert [make_method(name, {}).budget() for name in METHODS].count(None) == 2  # exact, perfect
+    assert Gibbs(accuracy=0.1).budget() is Gibbs(num_sweeps=3).budget() is Gibbs(checkpoint="x").budget() is None
+
+
+def test_a_run_without_a_limit_ends_with_the_budget(monkeypatch):
+    monkeypatch.setattr("fastmix.methods.sampler.DEFAULT_SECONDS", 0.05)
+    result = infer(ising_grid(64, 64, coupling_max=0.2, seed=0), method="gibbs", seed=1)
+    assert result.stats["stopped_by"] == "time_limit"
+    assert result.stats["num_sweeps"] < 10_000
+
+
+def test_gibbs_by_name_uses_the_time_it_is_given():
+    result = infer(MODEL, method="gibbs", time_limit=0.6, num_chains=4, num_draws=5, edge_marginals=True, seed=1)
+    assert result.stats["stopped_by"] in ("time_limit", "done")
+    assert 0.4 < result.stats["seconds"] - result.stats["compile_seconds"] < 1.8
+    assert result.stats["num_sweeps"] > 10_000
+    assert result.stats["burn_in"] > 1000
+    exact = enumerate_model(MODEL)
+    assert (np.abs(result.node_marginals - exact.node_marginals) <= 6 * result.std_error + 1e-6).all()
+
+
+def test_ctrl_c_ends_a_loop_over_models_and_keeps_the_result():
+    def stop(report):
+        if report.done >= 400:
+            raise KeyboardInterrupt
+
+    seen = []
+    model = ising_grid(16, 16, coupling_max=0.2, seed=0)
+
+    def loop():
+        for seed in range(3):
+            seen.append(seed)
+            infer(model, method="gibbs", num_sweeps=20_000, burn_in=9, seed=seed, progress=stop)
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        loop()
+    assert seen == [0]
+    assert isinstance(stopped.value, Interrupted)
+    result = stopped.value.result
+    assert (result.status, result.stats["stopped_by"]) == ("interrupted", "interrupt")
+    assert np.isfinite(result.node_marginals).all()
+
+
+# -- log Z ------------------------------------------------------------------------------------------------------------
+
+
+def test_log_z_is_given_where_it_is_asked_for():
+    model = ising_grid(5, 5, coupling_max=0.3, seed=0)
+    exact = infer(model, log_z=True)
+    assert (exact.method, exact.log_z_kind) == ("exact", "exact")
+    other = infer(model, log_z=True, memory_limit=4096.0, time_limit=1.0, seed=1)
+    assert (other.method, other.log_z_kind) == ("tempered", "estimate")
+    assert abs(other.log_z - exact.log_z) < 8 * other.log_z_std_error
+    assert other.log_z_lower < exact.log_z
+    assert infer(model, method="loopy-bp", log_z=True).log_z_kind == "bethe"
+    lower = infer(model, method="mean-field", seed=1)
+    assert (lower.log_z, lower.log_z_kind) == (None, "lower bound")
+    assert lower.log_z_lower < exact.log_z
+    for method in ("gibbs", "projected", "mean-field"):
+        with pytest.raises(fastmix.UnfitMethodError, match=f"the method {method} gives no log Z"):
+            infer(model, method=method, log_z=True)
+    hard = MarkovRandomField.from_tables(
+        np.zeros((16, 3)), fastmix.graphs.grid_edges(4, 4), [np.where(np.eye(3, dtype=bool), -np.inf, 0.0)] * 24
+    )
+    assert infer(hard, log_z=True, memory_limit=100.0).method == "loopy-bp"

@@ -1,0 +1,56 @@
+"""One object for progress, and a bar on stderr for those who watch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fastmix import MarkovRandomField, Progress, _clock, infer
+from fastmix._clock import listening
+
+TINY = MarkovRandomField.ising([(0, 1)], coupling=0.3)
+
+
+def test_text_of_a_report():
+    report = Progress(300, 1200, "sweeps", 2.5e8, 3.0, "gibbs")
+    assert str(report) == "gibbs: 300 of 1,200 sweeps, 2.5e+08 updates/s, 9 s left"
+    assert str(Progress(3, 9, "methods", 0.01, 300.0, "compare")) == "compare: 3 of 9 methods, 10.0 min left"
+    assert str(Progress(3, None, "rows", 0.0, 0.0, "x")) == "x: 3 rows"
+
+
+def test_what_may_be_asked_for():
+    told: list[Progress] = []
+    for progress in ("auto", None, told.append):
+        infer(TINY, method="loopy-bp", progress=progress)
+    assert {report.unit for report in told} == {"iterations"}
+    with pytest.raises(ValueError, match="progress must be 'auto', None or a function of a Progress, got 3"):
+        infer(TINY, progress=3)
+
+
+def test_nothing_is_loaded_where_nobody_watches():
+    code = "import fastmix, sys, time\n"
+    code += "from fastmix import _clock\n_clock._PATIENCE = 0.0\n"
+    code += "model = fastmix.MarkovRandomField.ising([(0, 1)], coupling=0.3)\n"
+    code += "fastmix.infer(model, method='loopy-bp')\nassert 'rich' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.6])
+def test_a_bar_appears_for_long_calls_only(seconds, monkeypatch, capsys):
+    monkeypatch.setattr(_clock, "bar_shown", lambda: True)
+    monkeypatch.setattr(_clock, "_PATIENCE", 0.2)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with listening("auto", "work") as tell:
+        assert tell is not None
+        tell(Progress(1, 4, "rows", 2.0, 0.5, "wo\x1brk"))
+        time.sleep(seconds)
+        tell(Progress(2, 4, "rows", 2.0, 1.0, "wo\x1brk"))
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert ("of 4 rows" in shown.err) == (seconds > 0)
+    assert "wo\x1brk" not in shown.err
