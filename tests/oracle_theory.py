@@ -81,6 +81,21 @@ def exact_dependency(model: MarkovRandomField, i: int, j: int) -> float:
     return best
 
 
+def field_dependency(model: MarkovRandomField, tables: dict[tuple[int, int], FloatArray], i: int, j: int) -> float:
+    """The largest distance over all fields between the least and the most that the other neighbors can leave."""
+    bound = column_bound(tables[i, j], "sigmoid")
+    unary = [u for u in oracle.unary_vectors(model)[i] if u > -math.inf]
+    neighbors = [k for (a, k) in tables if a == i]
+    if len(unary) != 2 or not all(np.isfinite(tables[i, k]).all() for k in neighbors):
+        return bound
+    effects = {k: 0.5 * (tables[i, k][1] - tables[i, k][0]) for k in neighbors}
+    low = 0.5 * (unary[1] - unary[0]) + math.fsum(effects[k].min() for k in neighbors if k != j)
+    high = 0.5 * (unary[1] - unary[0]) + math.fsum(effects[k].max() for k in neighbors if k != j)
+    first, last = float(effects[j].min()), float(effects[j].max())
+    rest = min(max(-0.5 * (first + last), low), high)
+    return min(bound, 0.5 * (math.tanh(rest + last) - math.tanh(rest + first)))
+
+
 def edge_dependencies(model: MarkovRandomField, bound: str) -> FloatArray:
     """Both directions of every edge."""
     result = np.zeros((model.num_edges, 2))
@@ -89,6 +104,8 @@ def edge_dependencies(model: MarkovRandomField, bound: str) -> FloatArray:
         for direction, (a, b) in enumerate([(i, j), (j, i)]):
             if bound == "exact":
                 result[e, direction] = exact_dependency(model, a, b)
+            elif bound == "field":
+                result[e, direction] = field_dependency(model, tables, a, b)
             else:
                 result[e, direction] = column_bound(tables[a, b], bound)
     return result

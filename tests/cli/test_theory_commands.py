@@ -83,6 +83,28 @@ def test_project_writes_model_and_facts(run):
     assert "norm" in err
 
 
+def test_certify_by_another_criterion(run):
+    code, out, _ = run("certify", "weak.uai", "--criterion", "width", "--margin", "--json")
+    facts = json.loads(out)
+    assert code == (0 if facts["certified"] else 1)
+    assert (facts["criterion"], facts["num_sweeps"], facts["valid_for"]) == ("width", None, "random")
+    assert facts["margin"] > 0.0
+    assert facts["others"] == []
+    code, out, _ = run("certify", "weak.uai", "--criterion", "width")
+    assert "width" in out
+    code, out, err = run("certify", "weak.uai", "--criterion", "width", "--schedule", "systematic", "--json")
+    assert (code, out) == (2, "")
+    assert "systematic" in err
+    code, out, _ = run("certify", "strong.uai", "--criterion", "width", "--json")
+    assert code == 1
+    assert json.loads(out)["certified"] is False
+    code, out, err = run("certify", "hard.npz", "--criterion", "path")
+    assert (code, out) == (2, "")
+    assert "does not apply" in err
+    code, out, _ = run("certify", "strong.uai", "--json")
+    assert {other["criterion"] for other in json.loads(out)["others"]} == {"width", "path", "split"}
+
+
 def test_certify_says_where_a_chain_is_undefined(run):
     model = fastmix.MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [[[0.0, 0.0], [-np.inf, -np.inf]]])
     write_model(model, "undefined.npz")

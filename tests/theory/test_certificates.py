@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -21,9 +22,12 @@ from fastmix.results import Status
 from fastmix.theory import certificates
 from fastmix.theory import certificates as mixing
 from fastmix.theory.certificate_kernels import SMALLEST, sweep_in_place
-from fastmix.theory.certificates import Certificate, bias_after, certify, safe_matrix
+from fastmix.theory.certificates import Certificate, bias_after, safe_matrix
 from fastmix.theory.dependency import DEPENDENCIES, dependency_matrix, undefined_conditional
 from fastmix.theory.norms import NORMS, matrix_norm
+
+# The other criteria, and the choice among them, are the matter of test_criteria.py.
+certify = functools.partial(certificates.certify, criterion="dobrushin")
 
 INF = math.inf
 ROUNDING = 1e-12  # of transition matrices multiplied up by floating point
@@ -511,7 +515,10 @@ def test_certificates_do_not_depend_on_the_numbering() -> None:
         ({"accuracy": math.nan}, "accuracy must be a number above 0 and below 1, got nan"),
         ({"accuracy": "0.1"}, "accuracy must be a number above 0 and below 1, got '0.1'"),
         ({"accuracy": None}, "accuracy must be a number above 0 and below 1, got None"),
-        ({"accuracy": 0.1, "dependency": "l2"}, "dependency must be one of exact, sigmoid, range, l1, linf, got 'l2'"),
+        (
+            {"accuracy": 0.1, "dependency": "l2"},
+            "dependency must be one of exact, field, sigmoid, range, l1, linf, got 'l2'",
+        ),
         ({"accuracy": 0.1, "norm": "max"}, "norm must be one of spectral, inf, 1, frobenius, got 'max'"),
         ({"accuracy": 0.1, "schedule": "x"}, "schedule must be one of systematic, random, got 'x'"),
         ({"accuracy": 0.1, "max_sweeps": 0}, "max_sweeps must be a whole number of at least 1, got 0"),

@@ -247,17 +247,29 @@ def show_facts(title: str, facts: Mapping[str, str]) -> None:
 def show_certificate(title: str, certificate: Certificate) -> None:
     """What a certificate says, as a table on stdout."""
     facts = {
-        "certified": "yes" if certificate.certified else "no",
-        "dependency norm": f"{certificate.norm_value:.6g} ({certificate.norm}, bound {certificate.dependency})",
+        "certified": f"yes, by {certificate.criterion}" if certificate.certified else "no",
     }
+    if certificate.norm is not None:
+        norm = f"{certificate.norm_value:.6g} ({certificate.norm}, bound {certificate.dependency})"
+        facts["dependency norm"] = norm
+    if certificate.width is not None:
+        facts["width"] = f"{certificate.width:.6g}"
+    if certificate.margin is not None:
+        facts["margin"] = f"all couplings could grow {certificate.margin:.4g} times"
     if certificate.num_sweeps is not None:
         facts["sweeps"] = f"{certificate.num_sweeps:,} ({certificate.schedule}) for accuracy {certificate.accuracy:g}"
         facts["largest bias of a variable"] = f"{certificate.max_bias:.3g}"
-    if certificate.num_updates is not None:
+    if certificate.num_updates is not None and certificate.criterion != "dobrushin":
+        facts["random updates"] = f"{certificate.num_updates:,} for accuracy {certificate.accuracy:g}"
+    elif certificate.num_updates is not None:
         facts["updates by the theorem"] = f"{certificate.num_updates:,} (random order)"
     if not certificate.certified:
         facts["strongest variables"] = ", ".join(f"{i} ({total:.3g})" for i, total in certificate.offending[:5])
         facts["way out"] = certificate.advice
+    for other in certificate.others:
+        facts[f"by {other['criterion']}"] = (
+            f"{other['num_updates']:,} updates" if other["certified"] else other["reason"]
+        )
     show_facts(title, facts)
 
 

@@ -18,14 +18,25 @@ __all__ = ["certify", "project"]
 def certify(
     model: Model,
     accuracy: Annotated[float, typer.Option(help="Total variation distance to reach, between 0 and 1.")] = 0.01,
-    dependency: Annotated[str, typer.Option(help="Dependency bound: exact, sigmoid, range, l1 or linf.")] = "sigmoid",
+    criterion: Annotated[
+        str, typer.Option(help="auto, dobrushin, width, path or split; all but dobrushin are for random updates.")
+    ] = "auto",
+    dependency: Annotated[
+        str, typer.Option(help="Dependency bound: exact, field, sigmoid, range, l1 or linf.")
+    ] = "sigmoid",
     norm: Annotated[
         str | None, typer.Option(help="spectral, inf, 1 or frobenius; the smallest of them by default.")
     ] = None,
-    schedule: Annotated[str, typer.Option(help="Order of updates: systematic or random.")] = "systematic",
+    schedule: Annotated[
+        str | None, typer.Option(help="Order of updates: systematic or random; what the criterion is for by default.")
+    ] = None,
     per_variable: Annotated[
         bool, typer.Option("--per-variable", help="Accuracy of every marginal instead of the joint distribution.")
     ] = False,
+    max_updates: Annotated[
+        float | None, typer.Option(help="More random updates count as not certified; 5e9 by default, inf for no limit.")
+    ] = None,
+    margin: Annotated[bool, typer.Option("--margin", help="How far all couplings could grow.")] = False,
     evidence: Evidence = None,
     time_limit: TimeLimit = None,
     as_json: AsJson = False,
@@ -41,10 +52,13 @@ def certify(
             loaded,
             accuracy=accuracy,
             evidence=observed,
+            criterion=criterion,
             dependency=cast("Any", dependency),  # checked by the call
             norm=cast("Any", norm),
             schedule=cast("Any", schedule),
             per_variable=per_variable,
+            max_updates=max_updates,
+            margin=margin,
             time_limit=time_limit,
         )
     if as_json:

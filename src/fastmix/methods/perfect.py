@@ -206,11 +206,11 @@ def _reason(model: MarkovRandomField) -> str:
     if binary and not model.has_forbidden and is_swendsen_wang(model):
         return "attractive binary model: the two extreme configurations bound all others"
     check_conditionals(model)
-    certificate = certify(model, accuracy=0.01)
+    certificate = certify(model, accuracy=0.01, criterion="dobrushin")
     if certificate.norm_value >= 1.0:
         # The exact dependencies are finer, above all with forbidden pairs, but not always feasible.
         with contextlib.suppress(ResourceError):
-            certificate = certify(model, accuracy=0.01, dependency="exact")
+            certificate = certify(model, accuracy=0.01, criterion="dobrushin", dependency="exact")
     if certificate.norm_value < 1.0:
         return f"certified: dependency norm {certificate.norm_value:.3g} ({certificate.norm})"
     raise UnfitMethodError(

@@ -193,7 +193,7 @@ class Projected(Method):
             raise
         cheapest: Norm | None = "inf" if model.num_variables > _MANY_VARIABLES else None
         order = projection.model.structure.visit_order[0]
-        certificate = certify(projection.model, accuracy=0.01, order=order, norm=cheapest)
+        certificate = certify(projection.model, accuracy=0.01, criterion="dobrushin", order=order, norm=cheapest)
         gibbs = self._gibbs(_draws_to_weigh(model, self.num_chains, self.num_sweeps))
         run = run_chains(gibbs, projection.model, replace(context, clock=clock.part(1.0)))
         weights = _weigh(model, projection.model, run)

@@ -511,7 +511,12 @@ def _plan(
         default = 0 if going_on else sweeps // 10
         return _Plan(chains, sweeps, default if method.burn_in is None else int(method.burn_in))
     certificate = certify(
-        model, accuracy=accuracy / 2, schedule=schedule, per_variable=True, order=_order(model, schedule)
+        model,
+        accuracy=accuracy / 2,
+        criterion="dobrushin",
+        schedule=schedule,
+        per_variable=True,
+        order=_order(model, schedule),
     )
     if not certificate.certified or certificate.num_sweeps is None:
         raise UnfitMethodError(
@@ -531,7 +536,12 @@ def default_chains(model: MarkovRandomField) -> int:
 def _is_certified(model: MarkovRandomField, plan: _Plan, schedule: Literal["systematic", "random"]) -> bool:
     """Whether the burn-in provably brings every marginal within 0.01."""
     certificate = certify(
-        model, accuracy=_CERTIFIED_BIAS, schedule=schedule, per_variable=True, order=_order(model, schedule)
+        model,
+        accuracy=_CERTIFIED_BIAS,
+        criterion="dobrushin",
+        schedule=schedule,
+        per_variable=True,
+        order=_order(model, schedule),
     )
     enough = certificate.num_sweeps is not None and certificate.num_sweeps <= plan.burn_in
     return certificate.certified and enough

@@ -20,9 +20,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import check_accuracy, check_choice, check_count
 from fastmix._clock import NO_LIMIT, Clock
+from fastmix.errors import UnfitMethodError
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.results import Status, jsonable, provenance
 from fastmix.theory import norms
+from fastmix.theory.criteria import (
+    CRITERIA,
+    Criterion,
+    Finding,
+    largest_factor,
+    num_random_updates,
+    scale_couplings,
+    scaled_finding,
+)
 from fastmix.theory.dependency import (
     DEPENDENCIES,
     Dependency,
@@ -47,6 +57,7 @@ _SMALLEST_ENTRY = 1e-50  # positive entries of R are raised to this, so that pro
 _LARGEST_ENTRY = 1e300  # infinite ones are cut to this: any positive delta times it is still above 1
 _BLOCK_SWEEPS = 50  # without a norm below 1, the sum of delta must fall by a thousandth in this many sweeps
 _NUM_OFFENDING = 10
+_MAX_UPDATES = 5e9  # about a minute of sampling
 _INSTEAD = "The way out is exact inference or loopy belief propagation: fastmix.infer or `fastmix infer` chooses."
 
 
@@ -68,11 +79,12 @@ class Certificate:
     num_sweeps : int or None
         Sweeps after which the accuracy is reached, for this model and schedule; None if not certified.
     num_updates : int or None
-        Random updates after which the theorem promises the accuracy for the joint distribution,
-        ``n ln(n / accuracy) / (1 - norm_value)``; None if the norm is not below 1.
-    dependency : str
-        The bound on R.
-    norm, norm_value : str, float
+        Random updates after which the theorem promises the accuracy for the joint distribution: for Dobrushin's
+        criterion ``n ln(n / accuracy) / (1 - norm_value)``, None if the norm is not below 1; for the others see
+        :func:`fastmix.theory.criteria.num_random_updates`, None if not certified.
+    dependency : str or None
+        The bound on R; None, as the norm, where R was not asked for.
+    norm, norm_value : str or None, float
         A norm of the bound on R, from above; infinite where some states of the neighbours of a variable forbid every
         state of it, so that Gibbs sampling is undefined.
     bias : float array (n,)
@@ -87,6 +99,19 @@ class Certificate:
     stats, provenance : mapping
         Sweeps iterated, where ``num_sweeps`` comes from (``method``: the ``iteration`` itself, or ``geometric`` decay
         at the rate of the norm from where it stopped), seconds; version, options, model hash.
+    criterion : str
+        What the certificate rests on.
+    constant, form : float or None, str or None
+        The constant C of a criterion for random updates, and whether it is one of ``entropy`` or of ``variance``.
+    width : float or None
+        The width of the couplings, from above, where the criterion uses it.
+    margin : float or None
+        The largest factor found by which all couplings could grow with the model still certified; None if not asked
+        for.
+    valid_for : {"systematic", "random"}
+        The updates that the promise is for.
+    others : tuple of dict
+        What the other criteria said: ``criterion``, ``certified``, ``num_updates``, ``reason``.
     """
 
     certified: bool
@@ -95,8 +120,8 @@ class Certificate:
     schedule: str
     num_sweeps: int | None
     num_updates: int | None
-    dependency: str
-    norm: str
+    dependency: str | None
+    norm: str | None
     norm_value: float
     bias: FloatArray
     max_bias: float
@@ -105,6 +130,13 @@ class Certificate:
     advice: str
     stats: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    criterion: str = "dobrushin"
+    constant: float | None = None
+    form: str | None = None
+    width: float | None = None
+    margin: float | None = None
+    valid_for: str = "systematic"
+    others: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def status(self) -> Status:
@@ -134,6 +166,13 @@ class Certificate:
             "seconds": self.stats.get("seconds"),
             "stats": jsonable(dict(self.stats)),
             "provenance": jsonable(dict(self.provenance)),
+            "criterion": self.criterion,
+            "constant": jsonable(self.constant),
+            "form": self.form,
+            "width": jsonable(self.width),
+            "margin": jsonable(self.margin),
+            "valid_for": self.valid_for,
+            "others": [jsonable(dict(other)) for other in self.others],
         }
 
 
@@ -141,33 +180,45 @@ def certify(
     model: MarkovRandomField,
     *,
     accuracy: float,
+    criterion: str = "auto",
     dependency: Dependency = "sigmoid",
     norm: Norm | None = None,
-    schedule: Schedule = "systematic",
+    schedule: Schedule | None = None,
     per_variable: bool = False,
     order: ArrayLike | None = None,
     evidence: Evidence | None = None,
     max_sweeps: int = 20_000,
+    max_updates: float | None = None,
+    margin: bool = False,
     time_limit: float | None = None,
 ) -> Certificate:
-    """A :class:`Certificate`: the number of Gibbs sweeps that reach an accuracy from any start.
+    """A :class:`Certificate`: the number of Gibbs sweeps or random updates that reach an accuracy from any start.
 
-    The number is the smallest t for which the iteration of :func:`bias_after` gives ``sum_i delta_i <= accuracy``
-    (``max_i delta_i <= accuracy`` with ``per_variable``), never above the theorem's number for the same R. Where the
-    iteration takes too long and the norm r of R is below 1, the bias falls at least by the factor r a sweep
-    (exp(r - 1) for random updates) from where the iteration stopped, and the number follows from that.
+    Dobrushin's criterion bounds sweeps in a fixed order, too. ``width``, ``path`` and ``split`` cover stronger
+    couplings, for updates of variables chosen at random only (see docs/theory.md).
+
+    For ``dobrushin`` the number is the smallest t for which the iteration of :func:`bias_after` gives ``sum_i delta_i
+    <= accuracy`` (``max_i delta_i <= accuracy`` with ``per_variable``), never above the theorem's number for the same
+    R. Where the iteration takes too long and the norm r of R is below 1, the bias falls at least by the factor r
+    per sweep (exp(r - 1) for random updates) from where the iteration stopped, and the number follows from that.
 
     Parameters
     ----------
     model : MarkovRandomField
     accuracy : float
         Total variation distance to reach, above 0 and below 1.
-    dependency : {"exact", "sigmoid", "range", "l1", "linf"}
+    criterion : {"auto", "dobrushin", "width", "path", "split"}
+        ``width`` suits dense models of mixed signs and any numbers of states, ``path`` sparse binary ones, ``split``
+        models with few strong couplings among many weak ones. ``auto`` asks all that apply and returns the one with
+        the fewest updates, Dobrushin's where none is certified; ``others`` holds what the rest said. Further names
+        are those of :func:`fastmix.theory.criteria.register_criterion`.
+    dependency : {"exact", "field", "sigmoid", "range", "l1", "linf"}
         Dependency on R, see :func:`fastmix.theory.edge_dependencies`.
     norm : {"spectral", "inf", "1", "frobenius"}, optional
         Norm for the theorem; without it the smallest.
-    schedule : {"systematic", "random"}
+    schedule : {"systematic", "random"}, optional
         A sweep updates every variable once in a fixed order, or n variables chosen uniformly, with replacement.
+        Without it Dobrushin's criterion is asked for systematic sweeps, and the others for random updates.
     per_variable : bool
         Ask for the accuracy of each marginal instead of the joint distribution.
     order : int array (n,), optional
@@ -178,6 +229,11 @@ def certify(
         Observed state by variable: the certificate is that of the other variables given these, numbered anew.
     max_sweeps : int
         Limit of the iteration (beside one of about 3e9 visits of entries of R), not of ``num_sweeps``.
+    max_updates : float, optional
+        More updates than this count as not certified. By default 5e9, about a minute of sampling, for the criteria of
+        random updates, and no limit for Dobrushin's; ``math.inf`` is allowed.
+    margin : bool
+        Whether to search for the largest factor by which all couplings could grow.
     time_limit : float, optional
         Seconds for norm and iteration, after which the certificate is what follows from where they are: a larger number
         of sweeps, or none. The dependencies themselves take their time.
@@ -190,7 +246,9 @@ def certify(
     Raises
     ------
     ValueError
-        If an argument is out of its range.
+        If an argument is out of its range, or ``schedule="systematic"`` is asked of another criterion than Dobrushin's.
+    UnfitMethodError
+        If the criterion does not apply to the model.
     ResourceError
         If ``dependency="exact"`` is too large to enumerate.
 
@@ -212,6 +270,8 @@ def certify(
     (True, 7, 58)
     >>> certify(model, accuracy=0.01, schedule="random").num_sweeps
     14
+    >>> certificate.criterion, [other["criterion"] for other in certificate.others]
+    ('dobrushin', ['width', 'path', 'split'])
     >>> strong = MarkovRandomField.ising([(0, 1), (1, 2), (2, 3), (3, 0)], coupling=2.0)
     >>> certify(strong, accuracy=0.01).certified
     False
@@ -221,13 +281,172 @@ def certify(
     if evidence is not None:
         model = model.condition(evidence)
     level = check_accuracy(accuracy)
+    check_choice("criterion", criterion, ("auto", "dobrushin", *CRITERIA))
     check_choice("dependency", dependency, DEPENDENCIES)
     if norm is not None:
         check_choice("norm", norm, norms.NORMS)
+    if schedule is not None or order is not None:
+        _check_schedule(schedule or "systematic", order, model.num_variables)
+    limit = check_count("max_sweeps", max_sweeps, least=1)
+    if max_updates is not None and not max_updates > 0:
+        raise ValueError(f"max_updates must be above 0, got {max_updates}")
+    systematic = schedule == "systematic" or order is not None
+    if systematic and criterion not in ("auto", "dobrushin"):
+        raise ValueError(
+            f"schedule must be 'random' for criterion={criterion!r}, which says nothing about systematic sweeps; only "
+            "criterion='dobrushin' does"
+        )
+    options: dict[str, Any] = {
+        "accuracy": level,
+        "criterion": criterion,
+        "dependency": dependency,
+        "norm": norm,
+        "schedule": schedule,
+        "per_variable": bool(per_variable),
+        "order": None if order is None else "given",
+        "evidence": None if evidence is None else {str(variable): state for variable, state in evidence.items()},
+        "max_sweeps": limit,
+        "max_updates": max_updates,
+    }
+    found: list[Certificate] = []
+    others: dict[str, dict[str, Any]] = {}
+    if criterion in ("auto", "dobrushin"):
+        share = clock if criterion == "dobrushin" else clock.part(0.5)
+        plain = _dobrushin(
+            model, level, dependency, norm, schedule or "systematic", bool(per_variable), order, limit, share
+        )
+        if max_updates is not None and plain.certified and _updates(plain) > max_updates:
+            advice = f"Not certified: {_updates(plain):.3g} updates are more than max_updates, {max_updates:.3g}."
+            plain = replace(plain, certified=False, num_sweeps=None, advice=advice)
+        if margin:
+            plain = replace(plain, margin=_dobrushin_margin(model, dependency))
+        found.append(plain)
+        others["dobrushin"] = _said(plain)
+    budget = _MAX_UPDATES if max_updates is None else float(max_updates)
+    reduced = model.drop_forbidden_states() if model.has_forbidden else model
+    for name in CRITERIA if criterion == "auto" else [criterion] if criterion in CRITERIA else []:
+        why = "it says nothing about systematic sweeps" if systematic else CRITERIA[name].unfit(reduced)
+        if why is not None:
+            if criterion == name:
+                raise UnfitMethodError(f"criterion={name!r} does not apply: {why}")
+            others[name] = {
+                "criterion": name,
+                "certified": False,
+                "num_updates": None,
+                "reason": f"does not apply: {why}",
+            }
+            continue
+        certificate = _by_criterion(CRITERIA[name], model, reduced, level, bool(per_variable), budget, margin, clock)
+        found.append(certificate)
+        others[name] = _said(certificate)
+    certified = [certificate for certificate in found if certificate.certified]
+    best = min(certified, key=_updates) if certified else found[0]
+    if best.criterion != "dobrushin" and found[0].criterion == "dobrushin":
+        # What is known of R stays with the answer.
+        first = found[0]
+        best = replace(best, dependency=first.dependency, norm=first.norm, norm_value=first.norm_value)
+        best = replace(best, offending=first.offending)
+    rest = tuple(said for name, said in others.items() if name != best.criterion)
+    return replace(best, others=rest, stats={**best.stats, **clock.stats()}, provenance=provenance(model, **options))
+
+
+def _updates(certificate: Certificate) -> float:
+    """Updates that a certified answer takes."""
+    if certificate.num_sweeps is not None:
+        return float(certificate.num_sweeps) * len(certificate.bias)
+    return float(certificate.num_updates or 0)
+
+
+def _said(certificate: Certificate) -> dict[str, Any]:
+    """What a certificate says, among the others."""
+    return {
+        "criterion": certificate.criterion,
+        "certified": certificate.certified,
+        "num_updates": int(_updates(certificate)) if certificate.certified else None,
+        "reason": certificate.advice,
+    }
+
+
+def _by_criterion(
+    criterion: Criterion,
+    model: MarkovRandomField,
+    reduced: MarkovRandomField,
+    accuracy: float,
+    per_variable: bool,
+    budget: float,
+    margin: bool,
+    clock: Clock,
+) -> Certificate:
+    """The certificate of a criterion for random updates; ``reduced`` is the model without forbidden states."""
+    finding = criterion.find(reduced, clock=clock)
+
+    def updates(finding: Finding, factor: float = 1.0) -> float:
+        return num_random_updates(scale_couplings(model, factor) if factor != 1.0 else model, finding, accuracy)
+
+    number = updates(finding)
+    certified = number <= budget and number < math.inf
+    if certified:
+        advice = (
+            f"After {int(number):,} random updates from any start, the joint distribution is within {accuracy:g} of "
+            f"the model's in total variation: {finding.reason}."
+        )
+    elif finding.log_constant < math.inf:
+        size = f"{number:.3g}" if number < math.inf else f"e^{finding.log_constant:.0f} and more"
+        advice = f"Not certified: {size} random updates are more than max_updates, {budget:.3g}: {finding.reason}."
+    else:
+        advice = f"Not certified: {finding.reason}."
+    factor = None
+    if margin:
+        factor = largest_factor(
+            lambda f: updates(scaled_finding(criterion, finding, reduced, f), f) <= min(budget, 1e300)
+        )
+    bias = np.full(model.num_variables, accuracy if certified else 1.0)
+    bias.setflags(write=False)
+    constant = math.exp(finding.log_constant) if finding.log_constant < 700.0 else math.inf
+    return Certificate(
+        certified=certified,
+        accuracy=accuracy,
+        per_variable=per_variable,
+        schedule="random",
+        num_sweeps=None,
+        num_updates=int(number) if certified else None,
+        dependency=None,
+        norm=None,
+        norm_value=math.nan,
+        bias=bias,
+        max_bias=accuracy if certified else 1.0,
+        total_bias=accuracy if certified else 1.0,
+        offending=(),
+        advice=advice,
+        stats={"method": criterion.name if certified else None, "num_iterated": 0},
+        criterion=criterion.name,
+        constant=constant,
+        form=finding.form,
+        width=finding.width,
+        margin=factor,
+        valid_for="random",
+    )
+
+
+def _dobrushin_margin(model: MarkovRandomField, dependency: Dependency) -> float:
+    """The largest factor of all couplings with a norm of R below 1."""
+    return largest_factor(lambda f: norms.smallest_norm(safe_matrix(scale_couplings(model, f), dependency))[1] < 1.0)
+
+
+def _dobrushin(
+    model: MarkovRandomField,
+    level: float,
+    dependency: Dependency,
+    norm: Norm | None,
+    schedule: Schedule,
+    per_variable: bool,
+    order: ArrayLike | None,
+    limit: int,
+    clock: Clock,
+) -> Certificate:
+    """The certificate of Dobrushin's criterion, by the iteration of :func:`bias_after` and a norm."""
     n = model.num_variables
     order_array = _check_schedule(schedule, order, n)
-    limit = check_count("max_sweeps", max_sweeps, least=1)
-
     matrix = safe_matrix(model, dependency)
     undefined = undefined_conditional(model)
     if norm is None:
@@ -261,20 +480,10 @@ def certify(
         bias = np.minimum(bias, min(level, decay.after(num_sweeps, entry=True)))
         total = min(target.total(bias), decay.after(num_sweeps), math.inf if per_variable else level)
     bias.setflags(write=False)
-    options: dict[str, Any] = {
-        "accuracy": level,
-        "dependency": dependency,
-        "norm": norm,
-        "schedule": schedule,
-        "per_variable": bool(per_variable),
-        "order": None if order is None else "given",
-        "evidence": None if evidence is None else {str(variable): state for variable, state in evidence.items()},
-        "max_sweeps": limit,
-    }
     certificate = Certificate(
         certified=certified,
         accuracy=level,
-        per_variable=bool(per_variable),
+        per_variable=per_variable,
         schedule=schedule,
         num_sweeps=num_sweeps if certified else None,
         num_updates=None if decay is None else _theorem_updates(n, value, level),
@@ -292,7 +501,7 @@ def certify(
             "num_entries": int(matrix.nnz),
             **clock.stats(),
         },
-        provenance=provenance(model, **options),
+        valid_for=schedule,
     )
     if undefined is not None:
         advice = f"Not certified: {undefined[1]}, so Gibbs sampling is undefined. {_INSTEAD}"
@@ -325,7 +534,7 @@ def bias_after(
     schedule : {"systematic", "random"}
     order : int array (n,), optional
         Order of a systematic sweep, every variable once.
-    dependency : {"exact", "sigmoid", "range", "l1", "linf"}
+    dependency : {"exact", "field", "sigmoid", "range", "l1", "linf"}
         Dependency on R of a model.
 
     Returns
@@ -385,9 +594,8 @@ def safe_matrix(model: MarkovRandomField, dependency: Dependency) -> Any:
     """
     values = edge_dependencies(model, dependency=dependency)
     values += rounding_margins(model, dependency=dependency)
-    if (
-        dependency == "exact"
-    ):  # its margin is the wider one, so that weak dependencies may be known better from the formula
+    if dependency in ("exact", "field"):
+        # Their margin is the wider one, so that weak dependencies may be known better from the formula.
         formula = edge_dependencies(model, dependency="sigmoid")
         formula += rounding_margins(model, dependency="sigmoid")
         np.minimum(values, formula, out=values)
@@ -597,7 +805,11 @@ def _advice(certificate: Certificate, exhausted: bool) -> str:
             f"{end} {c.stats['num_iterated']} sweeps"
         )
     where = f" The strongest dependencies are those of variable {c.offending[0][0]}." if c.offending else ""
-    tighter = {"sigmoid": " dependency='exact' is tighter, for small degrees.", "exact": ""}
+    tighter: dict[str | None, str] = {
+        "sigmoid": " dependency='exact' is tighter, for small degrees.",
+        "exact": "",
+        "field": "",
+    }
     hint = tighter.get(c.dependency, " dependency='sigmoid' is tighter at no cost.")
     return (
         f"Not certified: {why}.{where}{hint} The way out is a nearby model that can be certified: "

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fastmix._clock import NO_LIMIT, Clock
 
-__all__ = ["NORMS", "Norm", "matrix_norm", "smallest_norm"]
+__all__ = ["NORMS", "Norm", "matrix_norm", "smallest_norm", "spectral_vector"]
 
 FloatArray = NDArray[np.float64]
 
@@ -101,6 +101,12 @@ def smallest_norm(R: Any, *, clock: Clock = NO_LIMIT) -> tuple[str, float]:
     values = {norm: matrix_norm(matrix, norm, clock=clock) for norm in get_args(Norm)}
     name = min(values, key=lambda norm: values[norm])
     return name, values[name]
+
+
+def spectral_vector(R: Any) -> FloatArray:
+    """A vector v > 0 for which the largest ``(R v)_i / v_i`` of a symmetric non-negative R is close to its norm."""
+    matrix, largest = _as_nonnegative(R)
+    return _spectral(matrix, largest)[1] if 0.0 < largest < math.inf else np.ones(matrix.shape[0])
 
 
 def _as_nonnegative(R: Any) -> tuple[Any, float]:

@@ -329,7 +329,7 @@ def _certified_sweeps(path: TemperingPath, norm_bound: float | None) -> int | No
     """Sweeps that provably bring Gibbs sampling of the projected model to an accuracy of 0.01, if they are known."""
     if path.kind != "projected" or norm_bound is None or norm_bound >= 1.0:
         return None
-    return certify(path.model_at(0.5), accuracy=_BASE_ACCURACY, per_variable=True).num_sweeps
+    return certify(path.model_at(0.5), accuracy=_BASE_ACCURACY, criterion="dobrushin", per_variable=True).num_sweeps
 
 
 # -- what comes back --------------------------------------------------------------------------------------------------

@@ -1,0 +1,214 @@
+"""Criteria past Dobrushin's: constants C by which random updates contract entropy or variance.
+
+A criterion finds a constant C with ``Ent(f) <= C sum_i E Ent_i(f)`` for every positive function f of the model (form
+``entropy``), or the same with variances only (form ``variance``). One update of a variable chosen at random then
+contracts the relative entropy, or the variance of the density, by ``1 - 1 / (C n)`` from any start. The criteria are
+small objects in a registry, :data:`CRITERIA`; :func:`register_criterion` adds another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from fastmix._clock import NO_LIMIT, Clock
+from fastmix.model import MarkovRandomField
+
+__all__ = ["CRITERIA", "Criterion", "Finding", "num_random_updates", "register_criterion"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a criterion found.
+
+    Attributes
+    ----------
+    log_constant : float
+        Logarithm of C, infinite if there is none.
+    form : {"entropy", "variance"}
+    width : float or None
+        The width behind it, if there is one.
+    reason : str
+        The finding in words, or what failed.
+    scaled : callable, optional
+        The finding for all couplings multiplied by a factor, where it follows at no cost.
+    """
+
+    log_constant: float
+    form: str = "entropy"
+    width: float | None = None
+    reason: str = ""
+    scaled: Callable[[float], Finding] | None = None
+
+
+class Criterion(Protocol):
+    """A way to find a constant for random updates."""
+
+    @property
+    def name(self) -> str:
+        """The word by which ``certify(criterion=...)`` knows it."""
+
+    def unfit(self, model: MarkovRandomField) -> str | None:
+        """Why the criterion does not apply to a model; None if it does."""
+
+    def find(self, model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Finding:
+        """The constant of a model to which it applies, without states that a unary forbids."""
+
+
+def num_random_updates(model: MarkovRandomField, finding: Finding, accuracy: float) -> float:
+    """Random updates after which the joint distribution is within the accuracy from any start; may be infinite.
+
+    With ``H >= ln(1 / p_min)``: ``C n ln(H / (2 eps^2))`` by Pinsker's inequality for the form ``entropy``, ``C n (H
+    / 2 + ln(1 / (2 eps)))`` for both forms. H adds up ``ln L_i + range(u_i)`` and the ranges of all tables.
+    """
+    n = model.num_variables
+    allowed = model.log_unary > -np.inf  # chains start from states that no unary forbids
+    high = np.where(allowed, model.log_unary, -np.inf)
+    low = np.where(allowed, model.log_unary, np.inf)
+    starts = model.unary_offsets[:-1]
+    largest = float(np.log(model.num_states).sum())
+    if n:
+        largest += float((np.maximum.reduceat(high, starts) - np.minimum.reduceat(low, starts)).sum())
+    if model.num_edges:
+        starts = model.pairwise_offsets[:-1]
+        tables = model.log_pairwise
+        largest += float((np.maximum.reduceat(tables, starts) - np.minimum.reduceat(tables, starts)).sum())
+    factor = 0.5 * largest + math.log(1.0 / (2.0 * accuracy))
+    if finding.form == "entropy":
+        factor = min(factor, math.log(largest / (2.0 * accuracy**2)) if largest > 0.0 else 0.0)
+    if finding.log_constant > 600.0:
+        return math.inf
+    return float(math.ceil(max(0.0, math.exp(finding.log_constant) * n * factor * (1.0 + 1e-12 + 1e-15 * n))))
+
+
+# -- the registry ---------------------------------------------------------------------------------------------------
+
+
+CRITERIA: dict[str, Criterion] = {}
+
+
+def register_criterion(criterion: Criterion) -> None:
+    """Add a criterion under its name: :func:`fastmix.certify` and the command line know it from now on.
+
+    Raises
+    ------
+    ValueError
+        If the name is taken.
+    """
+    if criterion.name in (*CRITERIA, "auto", "dobrushin"):
+        raise ValueError(f"criterion {criterion.name!r} is there already; the names are {', '.join(CRITERIA)}")
+    CRITERIA[criterion.name] = criterion
+
+
+def _forbidden_pairs(model: MarkovRandomField) -> str | None:
+    if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
+        return "a table forbids pairs of states (-inf)"
+    return None
+
+
+def _from_width(width: float, reason: str) -> Finding:
+    """The finding of a width, and of its multiples."""
+    if width < 1.0:
+        log_constant = -math.log1p(-width) + 1e-14
+    else:
+        log_constant, reason = math.inf, f"the width is {width:.4g}, not below 1"
+    return Finding(log_constant, "entropy", width, reason, lambda factor: _from_width(width * factor, reason))
+
+
+@dataclass(frozen=True)
+class _Width:
+    name: str = "width"
+
+    def unfit(self, model: MarkovRandomField) -> str | None:
+        return _forbidden_pairs(model)
+
+    def find(self, model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Finding:
+        from fastmix.theory.width import model_width
+
+        width = model_width(model, clock=clock)
+        return _from_width(width.value, f"the width is {width.value:.4g} (proved by {width.proof})")
+
+
+@dataclass(frozen=True)
+class _Path:
+    name: str = "path"
+
+    def unfit(self, model: MarkovRandomField) -> str | None:
+        most = int(model.num_states.max(initial=0))
+        if most > 2:
+            return f"the path is for binary variables, and variable {int(model.num_states.argmax())} has {most} states"
+        return _forbidden_pairs(model)
+
+    def find(self, model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Finding:
+        from fastmix.theory.paths import path_constant
+        from fastmix.theory.width import coupling_matrix, model_width
+
+        width = model_width(model, clock=clock.part(0.5)).value
+        matrix, error = coupling_matrix(model)
+        matrix.data = np.abs(matrix.data) + error
+        path = path_constant(matrix, width, clock=clock)
+        if path.log_constant < math.inf:
+            reason = f"the largest eigenvalue of the covariance is at most {path.last:.4g}, the width {width:.4g}"
+        else:
+            reason = "walks that do not turn back have an infinite sum: the couplings are beyond the tree's threshold"
+        return Finding(path.log_constant, "entropy", width, reason)
+
+
+@dataclass(frozen=True)
+class _Split:
+    name: str = "split"
+
+    def unfit(self, model: MarkovRandomField) -> str | None:
+        return _forbidden_pairs(model)
+
+    def find(self, model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Finding:
+        from fastmix.theory.splits import split_model
+
+        split = split_model(model, clock=clock)
+        total = split.total * (1.0 + 1e-15)
+        words = f"the width {split.width:.4g} of one part and the norm {split.norm:.4g} of the other"
+        if total < 1.0:
+            return Finding(-math.log1p(-total) + 1e-14, "variance", split.width, words)
+        return Finding(math.inf, "variance", split.width, f"{words} add up to {total:.4g}, not below 1")
+
+
+for _criterion in (_Width(), _Path(), _Split()):
+    register_criterion(_criterion)
+
+
+# -- how far the couplings could grow -------------------------------------------------------------------------------
+
+
+def scale_couplings(model: MarkovRandomField, factor: float) -> MarkovRandomField:
+    """The model with all tables multiplied by a factor."""
+    return model.replace(log_pairwise=factor * model.log_pairwise)
+
+
+def largest_factor(certifies: Callable[[float], bool], *, steps: int = 14) -> float:
+    """The largest factor found for which ``certifies`` is true, to a few parts in ten thousand; 0 if none is found."""
+    low, high = 0.0, math.inf
+    factor = 1.0
+    while 2.0**-20 < factor < 2.0**20:
+        if certifies(factor):
+            low, factor = factor, 2.0 * factor
+        else:
+            high, factor = factor, 0.5 * factor
+        if low and high < math.inf:
+            break
+    if not low or high == math.inf:
+        return low if high < math.inf else math.inf
+    for _ in range(steps):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if certifies(middle) else (low, middle)
+    return low
+
+
+def scaled_finding(criterion: Criterion, finding: Finding, model: MarkovRandomField, factor: float) -> Finding:
+    """The finding for all couplings multiplied by a factor."""
+    if finding.scaled is not None:
+        return replace(finding.scaled(factor))
+    return criterion.find(scale_couplings(model, factor))

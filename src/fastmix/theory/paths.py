@@ -1,0 +1,174 @@
+"""The constant of the path from independent variables to a binary model, for sparse graphs.
+
+Scale all couplings of a binary model by s from 0 to 1. With w the width and K(s) at least the largest eigenvalue of
+the covariance matrix of the spins at s, whatever the fields, the entropy of every function is at most
+``exp(w * integral of K)`` times the sum of its conditional entropies (Chen and Eldan 2022, "Localization schemes"; see
+docs/theory.md). K comes from sums over walks that do not turn back, and reaches the uniqueness threshold of trees.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix._clock import NO_LIMIT, Clock
+from fastmix._jit import njit
+from fastmix.theory import norms
+
+__all__ = ["Path", "covariance_bound", "path_constant"]
+
+FloatArray = NDArray[np.float64]
+
+_EPS = float(np.finfo(np.float64).eps)
+_TOLERANCE = 0.05  # wanted excess of the exponent: five per cent of the constant
+_MAX_POINTS = 500
+_MAX_VISITS = 1.2e9  # entries that the bounds may visit, a few seconds
+_REFRESH_VISITS = 2e6  # matrices up to this many entries get a vector of their own at every point
+
+
+@dataclass(frozen=True)
+class Path:
+    """The constant of the path, from above.
+
+    Attributes
+    ----------
+    log_constant : float
+        ``width * integral``, infinite where the bound on the covariance is.
+    integral : float
+        Right-hand sums of K over [0, 1].
+    last : float
+        K(1).
+    num_points : int
+        Points at which K was bounded.
+    """
+
+    log_constant: float
+    integral: float
+    last: float
+    num_points: int
+
+
+def path_constant(matrix: Any, width: float, *, clock: Clock = NO_LIMIT) -> Path:
+    """The :class:`Path` of a symmetric matrix of couplings J, csr (n, n), and a bound on its width.
+
+    K increases, so that its value at the right end of an interval bounds it there; the intervals are halved where that
+    loses most.
+    """
+    bound = _Bounds(abs(matrix), width)
+    last = bound(1.0)
+    if not math.isfinite(last):
+        return Path(math.inf, math.inf, last, 1)
+    # Intervals by the most that they may lose, (K(right) - K(left)) * length.
+    loss = last - 1.0
+    intervals = [(-loss, 0.0, 1.0, 1.0, last)]
+    points = 1
+    limit = int(min(_MAX_POINTS, max(24, _MAX_VISITS / (bound.cost + 1.0))))
+    while loss * width > _TOLERANCE and points < limit and not clock.past():
+        part, left, right, low, high = heapq.heappop(intervals)
+        middle = 0.5 * (left + right)
+        value = min(bound(middle), high)  # K increases
+        points += 1
+        for begin, end, first, second in ((left, middle, low, value), (middle, right, value, high)):
+            heapq.heappush(intervals, (-max(0.0, second - first) * (end - begin), begin, end, first, second))
+        loss = -math.fsum(interval[0] for interval in intervals) if points % 16 == 0 else loss + part * 0.25
+        loss = max(loss, 0.0)
+        if loss * width <= _TOLERANCE:
+            loss = -math.fsum(interval[0] for interval in intervals)
+    integral = math.fsum((end - begin) * high for _, begin, end, _, high in intervals) * (1.0 + 8.0 * _EPS)
+    return Path(width * integral * (1.0 + 8.0 * _EPS), integral, last, points)
+
+
+def covariance_bound(matrix: Any, s: float = 1.0, width: float = math.inf) -> float:
+    """A bound K on the largest eigenvalue of the covariance of spins with couplings ``s J``, whatever the fields.
+
+    Examples
+    --------
+    >>> J = np.array([[0.0, 0.5], [0.5, 0.0]])
+    >>> round(covariance_bound(J), 4)
+    1.4621
+    """
+    from scipy.sparse import csr_array
+
+    return _Bounds(abs(csr_array(matrix)), width)(s)
+
+
+class _Bounds:
+    """K(s) for one matrix of absolute couplings; vectors found at one s are used at others, too."""
+
+    def __init__(self, size: Any, width: float) -> None:
+        self._size, self._width = size, width
+        self._n = size.shape[0]
+        self._rows = (size.indptr.astype(np.int64), size.indices.astype(np.uint32), size.data)
+        self._own = size.nnz <= _REFRESH_VISITS / 40.0
+        self._vectors = [np.ones(self._n)]
+        self._rounding = float(int(np.diff(size.indptr).max(initial=0)) + 16) * _EPS
+        self.cost = (60.0 if self._own else 6.0) * (size.nnz + 4.0 * self._n)
+
+    def __call__(self, s: float) -> float:
+        if not self._size.nnz:
+            return 1.0
+        # Var(u . x) <= C sum_i u_i^2 with the constant of the width at s.
+        best = 1.0 - s * self._width * (1.0 + 4.0 * _EPS)
+        for vector in self._vectors:
+            best = max(best, walks(*self._rows, s, vector, self._rounding))
+        if self._own or len(self._vectors) == 1:
+            own = self._perron(s)
+            if own is not None:
+                best = max(best, walks(*self._rows, s, own, self._rounding))
+                if len(self._vectors) == 1:
+                    self._vectors.append(own)
+        return math.inf if best <= 0.0 else 1.0 / best * (1.0 + 4.0 * _EPS)
+
+    def _perron(self, s: float) -> FloatArray | None:
+        """A vector v > 0 for which ``H v`` is large: that of the smallest eigenvalue of H."""
+        from scipy.sparse import csr_array, diags_array
+
+        size = self._size
+        twice = 2.0 * s * size.data
+        if twice.max() > 40.0:
+            return None
+        back = csr_array((np.sinh(0.5 * twice) ** 2, size.indices, size.indptr), shape=size.shape)
+        diagonal = 1.0 + np.asarray(back.sum(axis=1)).ravel()
+        forth = csr_array((0.5 * np.sinh(twice), size.indices, size.indptr), shape=size.shape)
+        shifted = csr_array(forth + diags_array(diagonal.max() - diagonal))
+        if self._own:
+            return norms.spectral_vector(shifted)
+        vector = np.ones(self._n)
+        for _ in range(40):  # power steps from the middle of the spectrum on; any positive vector is valid
+            vector = shifted @ vector
+            vector /= vector.max()
+        return np.maximum(vector, 1e-6)
+
+
+@njit(cache=True, error_model="numpy")
+def walks(indptr, indices, size, s, v, rounding):  # type: ignore[no-untyped-def]
+    """A lower bound on the smallest eigenvalue of H, or of ``I - tanh(s |J|)``, from v > 0; -1 where v shows nothing.
+
+    With t = tanh(s |J|), ``H = I + diag_i(sum_j t^2 / (1 - t^2)) - t / (1 - t^2)`` is the inverse of the sum over
+    walks that do not turn back of the products of t, if that is finite. For v > 0 let ``m_ij = (v_i - t v_j) / (1 -
+    t^2)``. Then ``(H v)_i = v_i - sum_j t_ij m_ji`` and ``m_ij = (H v)_i + sum_{k != j} t_ik m_ki``: with m > 0 and
+    H v > 0 the sums converge, and their norm is at most ``1 / min_i (H v)_i / v_i``.
+    """
+    turning, plain = np.inf, np.inf
+    for i in range(len(indptr) - 1):
+        total, straight, scale = 0.0, 0.0, 1.0
+        for p in range(indptr[i], indptr[i + 1]):
+            ratio = v[indices[p]] / v[i]
+            x = s * size[p]
+            t = np.tanh(x)
+            straight += t * ratio
+            if x > 20.0 or not t * ratio < 1.0 - 8.0 * rounding:  # m_ji is that of the neighbor: both are asked
+                turning = -1.0
+            else:
+                e = np.exp(2.0 * x)
+                forth, back = 0.25 * (e - 1.0 / e) * ratio, 0.25 * (e + 1.0 / e) - 0.5
+                total += forth - back
+                scale += forth + back + 0.5 * ratio + 1.0
+        turning = min(turning, 1.0 - total - rounding * scale)
+        plain = min(plain, 1.0 - straight * (1.0 + rounding) - rounding)
+    return max(turning, plain)

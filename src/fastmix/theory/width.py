@@ -1,0 +1,404 @@
+"""The width of a model: the smallest spread of the eigenvalues of its couplings over all choices of the diagonal.
+
+Write the couplings as a symmetric matrix B over centred coordinates of the variables (for spins -1 and +1 the matrix J
+itself). Its diagonal does not change the distribution, and the width is the smallest lambda with
+``0 <= B + D <= lambda`` for a diagonal D, that is twice the smallest spectral norm of ``B + diag(e)``. Below 1, the
+entropy of every function is at most ``1 / (1 - width)`` times the sum of its conditional entropies (see
+docs/theory.md). Every value here is an upper bound on the true width: the diagonal may be any, and the norm of what it
+gives is proved.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix._clock import NO_LIMIT, Clock
+from fastmix._jit import njit
+from fastmix.model import MarkovRandomField
+from fastmix.theory import norms
+
+__all__ = ["Ascent", "Width", "coupling_matrix", "matrix_width", "model_width", "norm_from_above"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_EPS = float(np.finfo(np.float64).eps)
+_RANK = 8  # of the two factors of the dual; more change the fourth digit
+_DENSE = 3000  # up to this many coordinates the norm is proved by Cholesky factorisations
+_MAX_WORK = 2e9  # numbers visited by the ascent: a few seconds
+_MAX_ASCENT = 400_000  # beyond so many coordinates no diagonal is sought
+_PROOF_WORK = 2e9  # and by the proof of the norm
+_COLUMNS = 4  # random vectors of the proof
+_LEAST_PART = 1e-5  # of the top eigenvector in at least one of them: fails with a probability below 1e-20
+
+# Widths of models that are still in use: several criteria ask for the same one.
+_KNOWN: WeakKeyDictionary[MarkovRandomField, Width] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class Width:
+    """An upper bound on the width of a matrix of couplings.
+
+    Attributes
+    ----------
+    value : float
+        The bound.
+    diagonal : float array (N,)
+        The e with ``norm(B + diag(e)) <= value / 2``.
+    least : float
+        A lower bound on the width by duality, accurate to rounding: what another diagonal could reach at best.
+    proof : {"cholesky", "positive vector", "random vectors", "none"}
+        How the norm was proved. ``random vectors`` holds with a probability of 1 - 1e-20 over their draw; the others
+        always; ``none`` is for a matrix without couplings.
+    """
+
+    value: float
+    diagonal: FloatArray
+    least: float
+    proof: str
+
+
+def model_width(model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Width:
+    """The width of a model with finite tables, any numbers of states.
+
+    Infinite for tables with -inf. States that a unary forbids must have been dropped.
+
+    Examples
+    --------
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2), (2, 0)], coupling=-0.2)
+    >>> round(model_width(model).value, 6)
+    0.6
+    """
+    if model in _KNOWN:
+        return _KNOWN[model]
+    matrix, error = coupling_matrix(model)
+    if not np.isfinite(matrix.data).all():
+        return Width(math.inf, np.zeros(matrix.shape[0]), math.inf, "none")
+    width = matrix_width(matrix, clock=clock)
+    result = Width(width.value + 2.0 * error, width.diagonal, width.least, width.proof)
+    if not clock.past(0.5):
+        _KNOWN[model] = result
+    return result
+
+
+def coupling_matrix(model: MarkovRandomField) -> tuple[Any, float]:
+    """The symmetric matrix B of a model's couplings, csr (N, N), and a bound on the norm of its rounding errors.
+
+    Variable i has ``L_i - 1`` coordinates: an orthonormal basis Q_i of the vectors that sum up to 0, so that
+    functions of one variable vanish. The block of an edge is ``Q_i^T T Q_j / 2``; for binary variables it is
+    ``(T_00 - T_01 - T_10 + T_11) / 4``, the coupling of the Ising form.
+    """
+    from scipy.sparse import coo_array
+
+    from fastmix.theory.dependency import _table_groups
+
+    sizes = model.num_states - 1
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    rows, cols, data = [], [], []
+    errors = np.zeros(model.num_variables)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for places, tables in _table_groups(model):
+            left, right = tables.shape[:2]
+            pairs = model.edges[places]
+            if left == right == 2:
+                blocks = (0.25 * ((tables[0, 0] - tables[0, 1]) - (tables[1, 0] - tables[1, 1])))[None, None]
+            else:
+                blocks = 0.5 * np.einsum("ap,abe,bq->pqe", _centred_basis(left), tables, _centred_basis(right))
+            i = np.arange(left - 1)[:, None, None] + starts[pairs[:, 0]]
+            j = np.arange(right - 1)[None, :, None] + starts[pairs[:, 1]]
+            rows.append(np.broadcast_to(i, blocks.shape).ravel())
+            cols.append(np.broadcast_to(j, blocks.shape).ravel())
+            data.append(blocks.ravel())
+            # A product of a row, a table and a column with entries of Q at most 1, their sizes at most sqrt(L).
+            scale = np.abs(tables).max(axis=(0, 1)) * (left + right + 8) * math.sqrt(left * right) * _EPS
+            np.add.at(errors, pairs[:, 0], scale)
+            np.add.at(errors, pairs[:, 1], scale)
+    shape = (int(starts[-1]), int(starts[-1]))
+    if not data:
+        return coo_array(shape).tocsr(), 0.0
+    r, c, d = (np.concatenate(part) for part in (rows, cols, data))
+    matrix = coo_array((np.concatenate([d, d]), (np.concatenate([r, c]), np.concatenate([c, r]))), shape=shape).tocsr()
+    matrix.sort_indices()
+    return matrix, float(errors.max(initial=0.0))
+
+
+def _centred_basis(states: int) -> FloatArray:
+    """Orthonormal vectors that sum up to 0, as columns (states, states - 1): Helmert's."""
+    basis = np.zeros((states, states - 1))
+    for k in range(1, states):
+        basis[:k, k - 1] = 1.0
+        basis[k, k - 1] = -k
+        basis[:, k - 1] /= math.sqrt(k * (k + 1.0))
+    return basis
+
+
+def matrix_width(matrix: Any, *, clock: Clock = NO_LIMIT) -> Width:
+    """The width of a symmetric matrix with a free diagonal, from above.
+
+    Two candidates: no diagonal, proved by a positive vector for the absolute values (the best one when signs can be
+    removed: trees, attractive models on bipartite graphs), and the diagonal of an ascent on the dual problem.
+    """
+    n = matrix.shape[0]
+    size = abs(matrix)
+    # Twice what the absolute values prove, without a diagonal.
+    best = Width(2.0 * norms.matrix_norm(size, "spectral", clock=clock), np.zeros(n), 0.0, "positive vector")
+    if best.value == 0.0:
+        return Width(0.0, np.zeros(n), 0.0, "none")
+    scale = best.value / 2.0
+    scaled = matrix / scale
+    if n > _MAX_ASCENT or _balanced(matrix):
+        return Width(best.value, best.diagonal, 0.0 if n > _MAX_ASCENT else best.value, best.proof)
+    ascent = Ascent(scaled)
+    ascent.run(clock=clock)
+    diagonal, least = ascent.diagonal, ascent.value
+    best = Width(best.value, best.diagonal, min(least * scale, best.value), best.proof)
+    if best.least >= 0.9995 * best.value:
+        return best
+    t, estimate = 1.0, norm_estimate(scaled, diagonal)
+    if n <= _DENSE and estimate > 0.51 * least:
+        # Less can be better where the ascent has not settled, far from the strongest couplings.
+        candidates = [(1.0, estimate), *((t, norm_estimate(scaled, t * diagonal)) for t in (0.5, 0.0))]
+        t, estimate = min(candidates, key=lambda pair: pair[1])
+    value, proof = norm_from_above(scaled, t * diagonal, estimate, clock=clock)
+    if 2.0 * scale * value < best.value:
+        value = math.nextafter(2.0 * scale * value * (1.0 + 4.0 * _EPS), math.inf)
+        best = Width(value, scale * t * diagonal, min(best.least, value), proof)
+    return best
+
+
+def _balanced(matrix: Any) -> bool:
+    """Whether flipping signs of coordinates turns B into |B|, and also into -|B|: then no diagonal is the best one.
+
+    With such signs the spectra of ``B + diag(e)`` and of ``-(B + diag(-e))`` are the same, so that e and -e give
+    the same norm, and by convexity 0 gives no larger one.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    entries = coo_array(matrix)
+    kept = (entries.data != 0.0) & (entries.coords[0] < entries.coords[1])
+    (i, j), positive, n = (part[kept] for part in entries.coords), entries.data[kept] > 0.0, matrix.shape[0]
+    for same in (positive, ~positive):
+        # Two copies of every coordinate, one for each sign; a contradiction joins the two copies.
+        rows, cols = np.concatenate([i, i + n]), np.concatenate([j + np.where(same, 0, n), j + np.where(same, n, 0)])
+        cover = coo_array((np.ones(len(rows), dtype=np.int8), (rows, cols)), shape=(2 * n, 2 * n))
+        labels = connected_components(cover, directed=False)[1]
+        if (labels[:n] == labels[n:]).any():
+            return False
+    return True
+
+
+def norm_estimate(matrix: Any, diagonal: FloatArray) -> float:
+    """The spectral norm of ``B + diag(e)`` by Lanczos, from below, to three digits or so."""
+    n = matrix.shape[0]
+    if n <= _DENSE:
+        from scipy.linalg import eigvalsh
+
+        values = eigvalsh(matrix.toarray() + np.diag(diagonal))
+        return float(max(-values[0], values[-1]))
+    from scipy.sparse import csr_array
+    from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+
+    shifted = csr_array(matrix + _diagonal_matrix(diagonal))
+    start = np.random.default_rng(1).normal(size=n)
+    try:
+        values = eigsh(shifted, k=1, which="LM", tol=2e-3, v0=start, ncv=24, maxiter=12, return_eigenvectors=False)
+    except ArpackNoConvergence as error:
+        values = error.eigenvalues
+    if len(values):
+        return float(np.abs(values).max())
+    vector = start / np.linalg.norm(start)
+    for _ in range(60):
+        vector = shifted @ (shifted @ vector)
+        size = float(np.linalg.norm(vector))
+        vector /= size
+    return math.sqrt(size)
+
+
+def norm_from_above(
+    matrix: Any, diagonal: FloatArray, estimate: float, *, clock: Clock = NO_LIMIT
+) -> tuple[float, str]:
+    """The spectral norm of ``B + diag(e)``, proved from above, and by what.
+
+    Up to 3,000 coordinates by two Cholesky factorisations (Rump 2006, "Verification of positive definiteness").
+    Beyond, by Chebyshev polynomials T_k of the matrix over an estimate h, applied to random vectors g: with u the
+    eigenvector of the norm x h, ``|g^T u| T_k(x) <= ||T_k(M / h) g||``, so that a lower bound on ``|g^T u|``, which
+    fails with a probability of 1e-20, bounds x from above.
+    """
+    n = matrix.shape[0]
+    if n <= _DENSE:
+        return _norm_by_cholesky(matrix.toarray() + np.diag(diagonal), estimate), "cholesky"
+    return _norm_by_random_vectors(matrix, diagonal, estimate, clock), "random vectors"
+
+
+def _norm_by_cholesky(dense: FloatArray, estimate: float) -> float:
+    from scipy.linalg.lapack import dpotrf
+
+    n = len(dense)
+    row_sum = float(np.abs(dense).sum(axis=1).max()) * (1.0 + n * _EPS)
+    limit = estimate * (1.0 + 1e-12)
+    while limit < row_sum:
+        # If the factorisation of A - c I succeeds in floating point, A is positive semidefinite; its trace is at most
+        # 2 n limit, and forming the diagonal adds another rounding.
+        gamma = (n + 2) * _EPS
+        slack = (gamma / (1.0 - 2.0 * gamma) * 2.0 * n + 8.0 * _EPS) * limit
+        for sign in (1.0, -1.0):
+            shifted = sign * dense
+            shifted[np.arange(n), np.arange(n)] += limit
+            if dpotrf(shifted, lower=1, overwrite_a=1)[1]:
+                break
+        else:
+            return limit + slack
+        limit = (limit + slack) * (1.0 + 1e-6) if limit == estimate * (1.0 + 1e-12) else limit * (1.0 + 1e-3)
+    return row_sum  # by Gershgorin
+
+
+def _norm_by_random_vectors(matrix: Any, diagonal: FloatArray, estimate: float, clock: Clock) -> float:
+    n = matrix.shape[0]
+    before = np.random.default_rng(0).standard_normal((n, _COLUMNS))
+    arrays = (matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32), matrix.data, diagonal)
+    # Every value of a product is within (degree + 4) eps times the row sum, in units of the estimate.
+    row_sum = float((abs(matrix).sum(axis=1) + np.abs(diagonal)).max()) / estimate
+    rounding = (int(np.diff(matrix.indptr).max(initial=0)) + 8) * _EPS * row_sum
+    largest = float(np.sqrt((before * before).sum(axis=0)).max())
+    now = np.empty_like(before)
+    chebyshev_step(*arrays, 1.0 / estimate, before, np.zeros_like(before), now)
+    steps, best, error = 1, math.inf, rounding * largest
+    cost = _COLUMNS * (matrix.nnz + 4.0 * n)
+    while True:
+        # The recurrence multiplies by at most 2: error k enters U_(steps - k) times, which is at most steps - k + 1
+        # times T at any x >= 1, and for |x| <= 1.
+        following = before
+        chebyshev_step(*arrays, 2.0 / estimate, now, before, following)
+        before, now = now, following
+        steps += 1
+        size = float(np.sqrt((now * now).sum(axis=0)).max())
+        largest = max(largest, size)
+        error += 2.0 * rounding * largest * (steps + 1.0)
+        part = _LEAST_PART - error / max(1.0, largest)
+        if steps % 16 == 0 and part > 0.0:
+            best = min(best, math.cosh(math.acosh(max(1.0, size * (1.0 + n * _EPS) / part)) / steps))
+            if best < 1.0 + 2e-3 or steps * cost > _PROOF_WORK or size > 1e200 or clock.past():
+                return estimate * best * (1.0 + 64.0 * _EPS)
+        elif part <= 0.0:
+            return estimate * min(best, row_sum)
+
+
+def _diagonal_matrix(diagonal: FloatArray) -> Any:
+    from scipy.sparse import diags_array
+
+    return diags_array(diagonal).tocsr()
+
+
+# -- the diagonal ---------------------------------------------------------------------------------------------------
+
+
+class Ascent:
+    """A diagonal e that makes the norm of ``B + diag(e)`` small, by ascent on the dual problem.
+
+    The dual of ``min lambda: -lambda/2 <= B + diag(e) <= lambda/2`` is ``max <B, X - Y>`` over positive semidefinite
+    X and Y with equal diagonals of sum 1. With ``X = (r_i r_j a_i . a_j)`` and ``Y = (r_i r_j b_i . b_j)``, unit
+    vectors a_i and b_i and a unit vector r, ascent by coordinates sets a_i to the direction of ``g_i = sum_j B_ij r_j
+    a_j`` and b_i to that of ``-f_i``, ``f_i = sum_j B_ij r_j b_j``; r is the top eigenvector of ``B_ij (a_i . a_j -
+    b_i . b_j)``, by power steps. At the optimum ``e_i = (|f_i| - |g_i|) / (2 r_i)``.
+
+    Attributes
+    ----------
+    diagonal : float array (N,)
+    value : float
+        That of the dual: a lower bound on the width, accurate to rounding.
+    """
+
+    def __init__(self, matrix: Any) -> None:
+        n = matrix.shape[0]
+        rng = np.random.default_rng(2)
+        self._a, self._b = (rng.standard_normal((n, _RANK)) for _ in range(2))
+        for part in (self._a, self._b):
+            part /= np.sqrt((part * part).sum(axis=1))[:, None]
+        self._r = np.full(n, 1.0 / math.sqrt(max(n, 1)))
+        self._rows = (matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32))
+        self._data = matrix.data
+        self.diagonal, self.value = np.zeros(n), 0.0
+
+    def run(self, passes: int | None = None, *, data: FloatArray | None = None, clock: Clock = NO_LIMIT) -> None:
+        """Passes over all coordinates, for other entries of the matrix when given; from where the last ones ended."""
+        if data is not None:
+            self._data = data
+        work = 2.0 * _RANK * (len(self._data) + 4.0 * len(self._r))
+        for k in range(int(min(150, max(20, _MAX_WORK / work))) if passes is None else passes):
+            before, self.value = self.value, ascend(*self._rows, self._data, self._a, self._b, self._r, self.diagonal)
+            if clock.past(0.5) or (k > 20 and abs(self.value - before) <= 1e-8 * self.value):
+                break
+
+    def slopes(self, rows: IntArray, cols: IntArray) -> FloatArray:
+        """Derivatives of the width in the entries (rows, cols) and their mirror images together."""
+        left, right = self._r[rows, None], self._r[cols, None]
+        a, b = self._a, self._b
+        return 2.0 * (left * right * (a[rows] * a[cols] - b[rows] * b[cols])).sum(axis=1)
+
+
+# -- compiled -------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, error_model="numpy")
+def ascend(indptr, indices, data, a, b, r, diagonal):  # type: ignore[no-untyped-def]
+    """The value of the dual after one pass over all coordinates, before r is changed; e goes to ``diagonal``."""
+    n, rank = a.shape
+    g, f = np.empty(rank), np.empty(rank)
+    new = np.empty(n)
+    value = 0.0
+    for i in range(n):
+        g[:] = 0.0
+        f[:] = 0.0
+        for p in range(indptr[i], indptr[i + 1]):
+            j = indices[p]
+            weight = data[p] * r[j]
+            for k in range(rank):
+                g[k] += weight * a[j, k]
+                f[k] += weight * b[j, k]
+        up, down = 0.0, 0.0
+        for k in range(rank):
+            up += g[k] * g[k]
+            down += f[k] * f[k]
+        up, down = np.sqrt(up), np.sqrt(down)
+        if up > 0.0:
+            for k in range(rank):
+                a[i, k] = g[k] / up
+        if down > 0.0:
+            for k in range(rank):
+                b[i, k] = -f[k] / down
+        diagonal[i] = 0.5 * (down - up) / r[i]
+        new[i] = up + down
+        value += r[i] * new[i]
+    # A power step with the identity added: the spectrum need not be positive.
+    total = 0.0
+    for i in range(n):
+        r[i] = max(new[i] + 0.5 * value * r[i], 1e-150)
+        total += r[i] * r[i]
+    total = 1.0 / np.sqrt(total)
+    for i in range(n):
+        r[i] *= total
+    return value
+
+
+@njit(cache=True, error_model="numpy")
+def chebyshev_step(indptr, indices, data, diagonal, factor, now, before, following):  # type: ignore[no-untyped-def]
+    """``following = factor * (B + diag(e)) now - before``; ``following`` may be the array of ``before``."""
+    n, columns = now.shape
+    total = np.empty(columns)
+    for i in range(n):
+        for c in range(columns):
+            total[c] = diagonal[i] * now[i, c]
+        for p in range(indptr[i], indptr[i + 1]):
+            j = indices[p]
+            weight = data[p]
+            for c in range(columns):
+                total[c] += weight * now[j, c]
+        for c in range(columns):
+            following[i, c] = factor * total[c] - before[i, c]

@@ -1,0 +1,265 @@
+"""Certificates past Dobrushin's against exact chains: spectral gaps, contraction of entropy, distances."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import oracle_theory
+import strategies
+from fastmix import instances
+from fastmix._clock import NO_LIMIT, Clock
+from fastmix.errors import UnfitMethodError
+from fastmix.model import MarkovRandomField
+from fastmix.theory import criteria
+from fastmix.theory.certificates import certify
+from fastmix.theory.criteria import CRITERIA, Finding, num_random_updates, register_criterion
+from fastmix.theory.splits import split_model
+from fastmix.theory.width import model_width
+
+
+def random_model(rng: np.random.Generator) -> MarkovRandomField:
+    """Dense or sparse, 2 to 4 states, mixed or equal signs, even or lopsided fields; couplings near the criteria."""
+    kind = rng.integers(6)
+    n = int(rng.integers(2, 7 if kind < 4 else 5))
+    pairs = list(itertools.combinations(range(n), 2))
+    edges = [pair for pair in pairs if rng.random() < rng.choice([0.4, 1.0])] or pairs[:1]
+    scale = float(rng.choice([0.1, 0.3, 0.6, 1.0]))
+    fields = rng.normal(size=(n, 1)) * rng.choice([0.0, 0.5, 3.0])
+    if kind < 4:
+        couplings = scale * (rng.normal(size=len(edges)) if kind < 2 else np.abs(rng.standard_t(3, size=len(edges))))
+        return MarkovRandomField.ising(edges, couplings, fields[:, 0])
+    counts = rng.integers(2, 4 if n > 3 else 5, size=n)
+    unary = [rng.normal(size=count) * rng.choice([0.0, 0.5, 3.0]) for count in counts]
+    return MarkovRandomField.from_tables(
+        unary, edges, [scale * rng.normal(size=(counts[i], counts[j])) for i, j in edges]
+    )
+
+
+class Exact:
+    """Random updates of a tiny model as one reversible matrix."""
+
+    def __init__(self, model: MarkovRandomField) -> None:
+        shape = tuple(model.num_states.tolist())
+        configurations = np.array(list(itertools.product(*(range(count) for count in shape))))
+        weight = model.log_unary[model.unary_offsets[:-1] + configurations].sum(axis=1)
+        for e, (i, j) in enumerate(model.edges.tolist()):
+            table = model.log_pairwise[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]]
+            weight = weight + table.reshape(shape[i], shape[j])[configurations[:, i], configurations[:, j]]
+        p = np.exp(weight - weight.max())
+        self.p = p / p.sum()
+        self.n = len(shape)
+        self.kernel = np.zeros((len(p), len(p)))
+        for i in range(self.n):
+            others = np.delete(configurations, i, axis=1)
+            same = (others[:, None] == others[None]).all(axis=2)
+            self.kernel += same * self.p / (same @ self.p)[:, None] / self.n
+
+    def gap(self) -> float:
+        root = np.sqrt(self.p)
+        return 1.0 - float(np.linalg.eigvalsh(self.kernel * root[:, None] / root)[-2])
+
+    def entropy(self, q: np.ndarray) -> float:
+        return float(np.where(q > 0.0, q * np.log(np.maximum(q, 1e-300) / self.p), 0.0).sum())
+
+    def contraction(self, rng: np.random.Generator) -> float:
+        """The largest factor by which an update changes the relative entropy, over many starts."""
+        size, worst = len(self.p), 0.0
+        starts = [np.eye(size)[k] for k in rng.integers(size, size=6)]
+        starts += [self.p * (1.0 + 1e-2 * rng.uniform(-1, 1, size)) for _ in range(2)]
+        starts += [self.p * np.exp(rng.normal(size=size) * rng.choice([0.3, 3.0])) for _ in range(4)]
+        for start in starts:
+            q = start / start.sum()
+            for _ in range(8):
+                before, q = self.entropy(q), q @ self.kernel
+                if before > 1e-8:
+                    worst = max(worst, self.entropy(q) / before)
+        return worst
+
+    def distance(self, num_updates: int) -> float:
+        rows = np.linalg.matrix_power(self.kernel, num_updates)
+        return 0.5 * float(np.abs(rows - self.p).sum(axis=1).max())
+
+
+def test_the_exact_chain_is_that_of_the_oracle() -> None:
+    model = random_model(np.random.default_rng(5))
+    chain = oracle_theory.Chain(model)
+    np.testing.assert_allclose(chain.target, Exact(model).p, atol=1e-12)
+    kernel = np.linalg.matrix_power(Exact(model).kernel, model.num_variables)
+    np.testing.assert_allclose(chain.sweep("random"), kernel, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", strategies.seeds(100, quick=5))
+def test_no_criterion_is_beaten_by_the_exact_chain(seed: int) -> None:
+    """20 models a seed: 100 in every run, 2,000 in `make verify`."""
+    rng = np.random.default_rng(seed)
+    applied = 0
+    for _ in range(20):
+        model = random_model(rng)
+        exact = Exact(model)
+        gap, contraction = exact.gap(), None
+        for criterion in CRITERIA.values():
+            if criterion.unfit(model) is not None:
+                continue
+            finding = criterion.find(model)
+            if finding.log_constant > 30.0:
+                continue
+            applied += 1
+            rate = math.exp(-finding.log_constant) / model.num_variables
+            assert gap >= rate * (1.0 - 1e-9), (criterion.name, gap, rate)
+            if finding.form == "entropy":
+                contraction = exact.contraction(rng) if contraction is None else contraction
+                assert contraction <= 1.0 - rate * (1.0 - 1e-6), criterion.name
+            for accuracy in (0.3, 0.01):
+                number = num_random_updates(model, finding, accuracy)
+                if number < 1e9:  # rounding adds up in larger powers of the matrix
+                    assert exact.distance(int(number)) <= accuracy + 1e-7
+    assert applied > 10
+
+
+def test_a_constant_that_is_too_small_is_found_out() -> None:
+    model = MarkovRandomField.ising([(0, 1)], 0.6)
+    exact = Exact(model)
+    rate = math.exp(-CRITERIA["path"].find(model).log_constant) / 2
+    assert exact.gap() >= rate
+    assert exact.gap() < 0.3  # 1 - 2 * 0.6 for a constant of 1 would be 0.5
+    assert exact.contraction(np.random.default_rng(0)) > 0.5
+
+
+# -- certify --------------------------------------------------------------------------------------------------------
+
+
+def dense_model(scale: float = 0.18) -> MarkovRandomField:
+    rng = np.random.default_rng(0)
+    edges = list(itertools.combinations(range(60), 2))
+    return MarkovRandomField.ising(edges, scale * rng.normal(size=len(edges)) / math.sqrt(60))
+
+
+def test_auto_is_the_certificate_with_the_fewest_updates() -> None:
+    model = dense_model()
+    best = certify(model, accuracy=0.01)
+    assert best.certified
+    assert best.criterion == "width"
+    assert (best.num_sweeps, best.valid_for, best.form, best.schedule) == (None, "random", "entropy", "random")
+    assert best.constant == pytest.approx(1.0 / (1.0 - best.width), rel=1e-9)  # type: ignore[operator]
+    assert {other["criterion"] for other in best.others} == {"dobrushin", "path", "split"}
+    assert all(not o["certified"] or o["num_updates"] >= best.num_updates for o in best.others)  # type: ignore[operator]
+    assert (best.bias == 0.01).all()
+    answer = best.to_dict()
+    assert {"criterion", "constant", "width", "margin", "form", "valid_for", "others"} <= set(answer)
+    assert answer["num_sweeps"] is None
+    weak = certify(dense_model(0.02), accuracy=0.01)
+    assert (weak.criterion, weak.valid_for, weak.form) == ("dobrushin", "systematic", None)
+    assert weak.num_sweeps is not None
+
+
+def test_systematic_sweeps_are_dobrushins() -> None:
+    model = dense_model()
+    only = certify(model, accuracy=0.01, schedule="systematic")
+    assert not only.certified
+    assert only.criterion == "dobrushin"
+    assert all("systematic" in other["reason"] for other in only.others)
+    with pytest.raises(ValueError, match="schedule must be 'random' for criterion='width'"):
+        certify(model, accuracy=0.01, criterion="width", schedule="systematic")
+    with pytest.raises(ValueError, match="criterion must be one of auto, dobrushin, width, path, split"):
+        certify(model, accuracy=0.01, criterion="best")
+
+
+def test_a_criterion_that_does_not_apply() -> None:
+    model = MarkovRandomField.potts([(0, 1), (1, 2)], 0.5, 3)
+    with pytest.raises(UnfitMethodError, match="criterion='path' does not apply: the path is for binary variables"):
+        certify(model, accuracy=0.01, criterion="path")
+    said = {other["criterion"]: other for other in certify(model, accuracy=0.01).others}
+    assert "does not apply" in said["path"]["reason"]
+    hard = MarkovRandomField.from_tables([[0.0, 0.0]] * 2, [(0, 1)], [[[0.0, 0.0], [0.0, -np.inf]]])
+    with pytest.raises(UnfitMethodError, match="forbids pairs"):
+        certify(hard, accuracy=0.01, criterion="width")
+    assert certify(hard, accuracy=0.01).criterion == "dobrushin"
+
+
+def test_states_that_a_unary_forbids_do_not_count() -> None:
+    tables = [[[0.2, 0.0, 9.0], [0.0, 0.2, 9.0], [0.0, 0.0, 0.0]]]
+    model = MarkovRandomField.from_tables([[0.0, 0.0, -np.inf], [0.0, 0.0, -np.inf]], [(0, 1)], tables)
+    certificate = certify(model, accuracy=0.01, criterion="path")
+    assert certificate.certified
+
+
+def test_the_budget_of_updates() -> None:
+    grid = instances.ising_grid(6, 6, attractive=True, coupling_max=0.0, seed=0)
+    grid = grid.replace(log_pairwise=np.tile([0.37, -0.37, -0.37, 0.37], grid.num_edges))
+    free = certify(grid, accuracy=0.01, criterion="path", max_updates=math.inf)
+    assert free.certified
+    number = free.num_updates
+    assert number is not None
+    tight = certify(grid, accuracy=0.01, criterion="path", max_updates=number - 1)
+    assert not tight.certified
+    assert "more than max_updates" in tight.advice
+    assert certify(grid, accuracy=0.01, criterion="path", max_updates=number).certified
+    assert not certify(grid, accuracy=0.01, criterion="dobrushin").certified
+    with pytest.raises(ValueError, match="max_updates must be above 0"):
+        certify(grid, accuracy=0.01, max_updates=0)
+
+
+@pytest.mark.parametrize("criterion", ["dobrushin", "width", "path", "split"])
+def test_the_margin_is_where_the_certificate_ends(criterion: str) -> None:
+    model = MarkovRandomField.ising([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)], [0.1, -0.1, 0.05, 0.1, 0.1])
+    margin = certify(model, accuracy=0.01, criterion=criterion, margin=True).margin
+    assert margin is not None
+    for factor, certified in ((0.999 * margin, True), (1.05 * margin, False)):
+        scaled = criteria.scale_couplings(model, factor)
+        certificate = certify(scaled, accuracy=0.01, criterion=criterion, max_sweeps=20)
+        assert certificate.certified == certified or criterion == "dobrushin"
+
+
+def test_models_without_couplings() -> None:
+    for model in (
+        MarkovRandomField.from_tables([], [], []),
+        MarkovRandomField.from_tables([[0.0]], [], []),
+        MarkovRandomField.from_tables([[0.0, 1.0], [0.0, 1.0, 2.0]], [], []),
+        MarkovRandomField.ising([(0, 1)], 0.0),
+    ):
+        for criterion in ("auto", "width", "split"):
+            assert certify(model, accuracy=0.1, criterion=criterion).certified
+
+
+@dataclass(frozen=True)
+class PairsOnly:
+    """A criterion from outside the package: for one pair of variables the gap is known."""
+
+    name: str = "pairs"
+
+    def unfit(self, model: MarkovRandomField) -> str | None:
+        return None if model.num_variables == 2 else "it is for two variables"
+
+    def find(self, model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Finding:
+        return Finding(-math.log(2.0 * Exact(model).gap()) + 1e-9, "variance", reason="by enumeration")
+
+
+def test_a_criterion_from_outside_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(criteria, "CRITERIA", CRITERIA)
+    register_criterion(PairsOnly())
+    try:
+        with pytest.raises(ValueError, match="there already"):
+            register_criterion(PairsOnly())
+        model = MarkovRandomField.ising([(0, 1)], 1.5)
+        certificate = certify(model, accuracy=0.01, criterion="pairs")
+        assert certificate.certified
+        assert Exact(model).distance(certificate.num_updates or 0) <= 0.01
+        assert "pairs" in {other["criterion"] for other in certify(dense_model(), accuracy=0.01).others}
+    finally:
+        del CRITERIA["pairs"]
+
+
+def test_a_split_is_no_worse_than_its_parents() -> None:
+    rng = np.random.default_rng(3)
+    edges = list(itertools.combinations(range(40), 2))
+    model = MarkovRandomField.ising(edges, 0.08 * rng.standard_t(2.2, size=len(edges)) / math.sqrt(40))
+    split = split_model(model)
+    assert split.total <= model_width(model).value
+    assert split.total < 0.95 * min(
+        model_width(model).value, certify(model, accuracy=0.1, criterion="dobrushin").norm_value
+    )
