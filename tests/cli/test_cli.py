@@ -265,10 +265,10 @@ class TestBadFiles:
 
 
 @pytest.mark.parametrize("words", [["info"], ["infer"], ["convert", "out.npz"]], ids=lambda words: words[0])
-def test_larger_factors_are_refused_and_no_bad_file(run: Run, words: list[str]) -> None:
+def test_larger_factors(run: Run, words: list[str]) -> None:
     Path("model").write_text(TRIPLE)
-    assert_refused(run(words[0], "model", *words[1:]), 2, r"model:\d+: .* supported are pairwise models, and larger ")
-    Path("model").write_text(TRIPLE.rstrip()[:-1])  # one that is cut short as well is bad
+    assert run(words[0], "model", *words[1:]).code == 0
+    Path("model").write_text(TRIPLE.rstrip()[:-1])
     assert_refused(run(words[0], "model", *words[1:]), 3, r"model:\d+: the file ends")
 
 

@@ -55,7 +55,7 @@ def test_energies_and_moments_are_plain_sums(states):
         atol=1e-12,
     )
     weights = np.random.default_rng(0).standard_normal(60)
-    unary, pairwise = model.entry_positions(x)
+    unary, pairwise, _ = model.entry_positions(x)
     expected = np.zeros(model.num_parameters)
     for c in range(60):
         expected[unary[c]] += weights[c] / 60
@@ -71,7 +71,7 @@ def test_covariance_is_that_of_the_chains():
     gradient = objective.pool.covariances(theta.parameters - psi.parameters, objective.patches)
     rows = []
     for x in objective.pool.get_states():
-        unary, pairwise = theta.entry_positions(x[None, :])
+        unary, pairwise, _ = theta.entry_positions(x[None, :])
         row = np.zeros(theta.num_parameters)
         row[unary[0]] = 1.0
         row[len(theta.log_unary) + pairwise[0]] = 1.0

@@ -12,7 +12,11 @@ from fastmix._jit import njit
 
 __all__ = ["MAX", "SCALE", "SCALE_LOG", "SUM", "SUM_EXP", "contract", "extremes", "outer_count", "permute"]
 
-SUM, MAX, SUM_EXP, SCALE, SCALE_LOG = 0, 1, 2, 3, 4
+SUM = 0
+MAX = 1
+SUM_EXP = 2
+SCALE = 3
+SCALE_LOG = 4
 
 _TILE = 512  # entries of a tile that is visited by offsets
 _CHUNK = 1024  # entries of a run that stay in the first level of cache while an axis is summed

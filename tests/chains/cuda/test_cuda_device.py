@@ -157,7 +157,7 @@ def gradient_deviation(kernel: str, *, wrong: bool = False) -> float:
     size = int(np.prod(theta.num_states))
     grid = np.stack(np.unravel_index(np.arange(size), tuple(theta.num_states)), axis=1)
     p = joint_counts(theta, grid)[1]
-    unary, pairwise = theta.entry_positions(grid)
+    unary, pairwise, _ = theta.entry_positions(grid)
     f = np.zeros((size, theta.num_parameters))
     np.put_along_axis(f, unary, 1.0, axis=1)
     np.put_along_axis(f, len(theta.log_unary) + pairwise, 1.0, axis=1)

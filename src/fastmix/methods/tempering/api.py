@@ -282,8 +282,8 @@ def _choose_device(backend: str, path: TemperingPath, moves: Literal["auto"] | S
     except UnfitMethodError as error:
         if backend == "cuda":
             raise
-        return "cpu", f"cpu, because {error}"
-    return "cuda", cuda_available()[1]
+        return "cpu", f"cpu ({error})"
+    return "cuda", f"cuda ({cuda_available()[1]})"
 
 
 def _parse_moves(text: str) -> Literal["auto"] | tuple[str, ...]:
