@@ -50,6 +50,7 @@ ON_MODELS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (fastmix.perfect_sample, {}),
     (fastmix.project, {"norm_bound": 1.0}),
     (fastmix.sample, {"num_sweeps": 10}),
+    (fastmix.score, {"data": np.zeros((2, MODEL.num_variables), dtype=int)}),
     (fastmix.temper, {"num_sweeps": 10}),
     (denoising.anneal, {}),
     (dependency.edge_dependencies, {}),
@@ -78,6 +79,7 @@ OTHERS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = [
     (graphs.random_tree_edges, (3,), {}),
     (graphs.covering_spanning_trees, (3, [(0, 1), (1, 2)]), {}),
     (denoising.denoise, (PICTURE,), {}),
+    (fastmix.learn, (np.random.default_rng(0).integers(0, 2, size=(40, 3)),), {}),
     (denoising.add_noise, (PICTURE,), {}),
     (experiments.run_experiment, ("potts", "/dev/null/folder"), {}),
 ]

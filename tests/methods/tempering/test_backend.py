@@ -26,4 +26,4 @@ def test_without_a_device():
     plain, fallen_back = temper(MODEL, **RUN), temper(MODEL, backend="auto", **RUN)
     assert (plain.node_marginals == fallen_back.node_marginals).all()
     assert plain.stats["backend"] == "cpu"
-    assert fallen_back.stats["backend"].startswith("cpu, because backend must be cpu here, got cuda: ")
+    assert fallen_back.stats["backend"].startswith("cpu (backend must be cpu here, got cuda: ")

@@ -1,0 +1,22 @@
+"""For all tests, those in documents and docstrings included."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import pytest
+
+collect_ignore_glob = [] if find_spec("sklearn") else ["src/fastmix/sklearn.py"]
+
+
+@pytest.fixture(autouse=True)
+def _registry_as_it_was() -> Iterator[None]:
+    """What a test registers is gone after it."""
+    added = getattr(sys.modules.get("fastmix.methods.base"), "_ADDED", {})
+    before = dict(added)
+    yield
+    added = getattr(sys.modules.get("fastmix.methods.base"), "_ADDED", {})
+    for name in set(added) - set(before):
+        del added[name]
