@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from fastmix._checks import check_positive, check_seconds
 from fastmix._clock import Clock
 from fastmix._memory import format_bytes, parse_bytes
@@ -28,6 +30,7 @@ _MOST_TEMPERED_STATES = 256
 # Dependencies per variable on average, up to which plain Gibbs sampling is more accurate than replica exchange, and
 # than a projection.
 _WEAK, _STRONG = 2.3, 3.0
+_UNARY_SPAN = 6.0  # of log-unaries on average, beyond which Gibbs sampling beats cluster moves on several labels
 _LATE = 4.0  # times too large for replica exchange, up to which it is still more accurate than the others
 _UPDATES_PER_SECOND = 3e8
 _MOST_BURN_IN = 5000  # sweeps: half of the sweeps that are averaged by default
@@ -185,7 +188,13 @@ def _choose_sampler(model: MarkovRandomField, slow: str, seconds: float) -> Choi
     if times <= 1.0 and fits:
         return Choice(Tempered(), slow)
     why_not = "it is large for replica exchange"
-    if attractive:
+    if attractive and model.num_variables:
+        starts = model.unary_offsets[:-1]
+        allowed = np.where(model.log_unary > -np.inf, model.log_unary, np.inf)
+        span = float((np.maximum.reduceat(model.log_unary, starts) - np.minimum.reduceat(allowed, starts)).mean())
+        if span > _UNARY_SPAN and int(model.num_states.max()) > 2:
+            # Pictures to be labelled: the unaries hold clusters where they are (benchmarks/choice.py).
+            return Choice(gibbs, f"{slow}; {why_not}, and unaries that span {span:.2g} leave little to cluster moves")
         reason = f"{slow}; {why_not}, and cluster moves fit this attractive model"
         return Choice(SwendsenWang(num_sweeps=_NUM_SWEEPS), reason)
     if model.has_forbidden:
