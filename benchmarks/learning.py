@@ -22,7 +22,7 @@ import numpy as np
 import fastmix
 from fastmix.learning.coordinates import Coordinates
 
-DATA = Path(os.environ.get("FASTMIX_SHARED", "/work/shared")) / "data" / "debd"
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "debd"  # beside the repository
 FITS = {
     "chow-liu": {"edges": "chow-liu"},
     "pseudo-likelihood": {"objective": "pseudo-likelihood", "ridge": "auto"},

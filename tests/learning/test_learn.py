@@ -21,7 +21,7 @@ from fastmix.theory.certificates import bias_after
 from fastmix.theory.dependency import dependency_matrix
 from fastmix.theory.norms import matrix_norm
 
-DEBD = Path("/work/shared/data/debd")
+DEBD = Path(__file__).resolve().parents[3] / "shared" / "data" / "debd"  # beside the repository
 
 
 def draws(model: MarkovRandomField, count: int, seed: int = 0) -> np.ndarray:
