@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from fastmix._checks import check_positive, check_seconds
+from fastmix._checks import check_seconds
 from fastmix._clock import Clock
-from fastmix._memory import format_bytes, parse_bytes
+from fastmix._memory import format_bytes
 from fastmix.errors import ResourceError
 from fastmix.exact import ExactPlan, plan_exact
-from fastmix.methods.base import DEFAULT_SECONDS, Context, Method, option
-from fastmix.methods.exact import Exact
+from fastmix.methods.base import DEFAULT_SECONDS, Context, Method
+from fastmix.methods.exact import Exact, MemoryLimited
 from fastmix.model import Evidence, MarkovRandomField, check_model
-from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.results import InferenceResult
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ _NUM_SWEEPS = 10_000
 
 
 @dataclass(frozen=True)
-class Auto(Method):
+class Auto(MemoryLimited):
     """The method that fits the model, the memory and the time; see the notes of :func:`fastmix.infer`.
 
     Parameters
@@ -48,18 +47,6 @@ class Auto(Method):
     """
 
     name: ClassVar[str] = "auto"
-    gives_log_z: ClassVar[bool] = True
-    takes_factors: ClassVar[bool] = True
-
-    memory_limit: float | None = option(help="Such as 4GiB; half of the free memory by default.", parse=parse_bytes)
-
-    def __post_init__(self) -> None:
-        if self.memory_limit is not None:
-            check_positive("memory_limit", self.memory_limit, "number of bytes")
-
-    def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
-        """Without variables of a single state."""
-        return reduce_model(model, evidence, fold_single=True)
 
     def run(self, model: MarkovRandomField, context: Context) -> InferenceResult:
         """The answer of the method chosen, with the reason in ``stats``."""

@@ -14,23 +14,13 @@ from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.results import InferenceResult
 
-__all__ = ["Exact"]
+__all__ = ["Exact", "MemoryLimited"]
 
 
 @dataclass(frozen=True)
-class Exact(Method):
-    """Exact marginals and log Z, for models of small treewidth; see :func:`fastmix.exact.infer_exact`.
+class MemoryLimited(Method):
+    """What exact inference and the choice that may end in it have in common."""
 
-    Parameters
-    ----------
-    memory_limit : float, optional
-        Bytes; half of the memory that is free by default.
-    """
-
-    name: ClassVar[str] = "exact"
-    guarantee: ClassVar[str] = "exact up to rounding"
-    seeded: ClassVar[bool] = False
-    threaded: ClassVar[bool] = False
     gives_log_z: ClassVar[bool] = True
     takes_factors: ClassVar[bool] = True
 
@@ -43,6 +33,22 @@ class Exact(Method):
     def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
         """Without variables of a single state."""
         return reduce_model(model, evidence, fold_single=True)
+
+
+@dataclass(frozen=True)
+class Exact(MemoryLimited):
+    """Exact marginals and log Z, for models of small treewidth; see :func:`fastmix.exact.infer_exact`.
+
+    Parameters
+    ----------
+    memory_limit : float, optional
+        Bytes; half of the memory that is free by default.
+    """
+
+    name: ClassVar[str] = "exact"
+    guarantee: ClassVar[str] = "exact up to rounding"
+    seeded: ClassVar[bool] = False
+    threaded: ClassVar[bool] = False
 
     def budget(self) -> None:
         """As long as it takes."""
