@@ -1212,3 +1212,37 @@ def test_a_checkpoint_brings_its_seed(run: Run, saved: str, words: str) -> None:
     assert answer["provenance"]["seed"] == 7
     assert not Path("run.ck").exists()
     assert json.loads(run(*line, "--seed", "7").out)["marginals"] == answer["marginals"]
+
+
+# -- Bayesian networks ----------------------------------------------------------------------------------------------
+
+RAIN = """network rain { }
+variable rain { type discrete [ 2 ] { no, yes }; }
+variable sprinkler { type discrete [ 2 ] { off, on }; }
+variable grass { type discrete [ 2 ] { dry, wet }; }
+probability ( rain ) { table 0.8, 0.2; }
+probability ( sprinkler | rain ) { (no) 0.6, 0.4; (yes) 0.99, 0.01; }
+probability ( grass | rain, sprinkler ) {
+  (no, off) 1.0, 0.0; (no, on) 0.1, 0.9; (yes, off) 0.2, 0.8; (yes, on) 0.01, 0.99; }
+"""
+
+
+def test_networks_by_name(run: Run) -> None:
+    Path("rain.bif").write_text(RAIN)
+    Path("wet.json").write_text('{"grass": "wet"}')
+    answers = [json.loads(run("infer", "rain.bif", "-e", words, "--json").out) for words in ("grass=wet", "wet.json")]
+    assert answers[0]["marginals"] == answers[1]["marginals"]
+    answer = answers[0]
+    assert answer["variable_names"] == ["rain", "sprinkler", "grass"]
+    assert answer["state_names"][2] == ["dry", "wet"]
+    assert answer["evidence"] == {"2": 1}
+    wet = 0.8 * 0.4 * 0.9 + 0.2 * (0.99 * 0.8 + 0.01 * 0.99)
+    assert answer["log_z"] == pytest.approx(math.log(wet))
+    assert answer["marginals"][0][1] == pytest.approx(0.2 * (0.99 * 0.8 + 0.01 * 0.99) / wet)
+    facts = json.loads(run("info", "rain.bif", "--json").out)
+    assert (facts["kind"], facts["num_factors"], facts["max_scope"]) == ("factors", 1, 3)
+    assert_refused(run("infer", "rain.bif", "-e", "gras=wet"), 2, "nearest is 'grass'")
+    assert_refused(run("infer", "rain.bif", "-e", "grass=wett"), 2, "nearest is 'wet'")
+    assert_refused(run("sample", "rain.bif"), 2, "takes no factors over three or more variables")
+    Path("bad.bif").write_text(RAIN.replace("0.6, 0.4", "0.6, 0.5"))
+    assert_refused(run("infer", "bad.bif"), 3, r"bad\.bif:6: ")
