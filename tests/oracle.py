@@ -293,3 +293,19 @@ def assert_read_only(*arrays: NDArray[np.generic]) -> None:
     """No array can be written to."""
     for array in arrays:
         assert not array.flags.writeable, "an array can be written to"
+
+
+def is_defined(model: MarkovRandomField) -> bool:
+    """Whether every pattern of neighbours leaves every variable a state."""
+    return all(
+        conditional(model, i, x) is not None for i in range(model.num_variables) for x in all_configurations(model)
+    )
+
+
+def lopsided(seed: int = 5) -> MarkovRandomField:
+    """Mixed state counts, asymmetric tables, a forbidden pair, a one-state and an isolated variable."""
+    rng = np.random.default_rng(seed)
+    counts, pairs = [2, 3, 1, 2, 2, 2], [(0, 1), (0, 3), (1, 2), (1, 3), (3, 4)]
+    tables = [1.2 * rng.normal(size=(counts[i], counts[j])) for i, j in pairs]
+    tables[0][1, 2] = -np.inf
+    return MarkovRandomField.from_tables([rng.normal(size=k) for k in counts], pairs, tables)

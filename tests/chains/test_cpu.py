@@ -121,24 +121,6 @@ def random_states(model: MarkovRandomField, num_chains: int, seed: int = 0) -> n
     return rng.integers(0, model.num_states, size=(num_chains, model.num_variables))
 
 
-def is_defined(model: MarkovRandomField) -> bool:
-    """Whether every pattern of neighbours leaves every variable a state."""
-    return all(
-        oracle.conditional(model, i, x) is not None
-        for i in range(model.num_variables)
-        for x in oracle.all_configurations(model)
-    )
-
-
-def lopsided(seed: int = 5) -> MarkovRandomField:
-    """Mixed state counts, asymmetric tables, a forbidden pair, a one-state and an isolated variable."""
-    rng = np.random.default_rng(seed)
-    counts, pairs = [2, 3, 1, 2, 2, 2], [(0, 1), (0, 3), (1, 2), (1, 3), (3, 4)]
-    tables = [1.2 * rng.normal(size=(counts[i], counts[j])) for i, j in pairs]
-    tables[0][1, 2] = -np.inf
-    return MarkovRandomField.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
-
-
 def lopsided_binary(seed: int = 6) -> MarkovRandomField:
     """A triangle with a tail and an isolated variable, asymmetric tables."""
     rng = np.random.default_rng(seed)
@@ -148,7 +130,7 @@ def lopsided_binary(seed: int = 6) -> MarkovRandomField:
 
 
 def models_for(kernel: str) -> MarkovRandomField:
-    return lopsided_binary() if kernel in ("four", "field") else lopsided()
+    return lopsided_binary() if kernel in ("four", "field") else oracle.lopsided()
 
 
 # -- tables and order -------------------------------------------------------------------------------------------------
@@ -170,7 +152,7 @@ def test_visit_order_goes_by_colour(model):
 @given(strategies.models(max_variables=4))
 def test_tables_hold_every_conditional(model):
     model = reduce_model(model).model
-    if not is_defined(model):
+    if not oracle.is_defined(model):
         with pytest.raises(ModelError, match="has no allowed state for some states of its neighbours"):
             Patterns(model)
         with pytest.raises((ModelError, UnfitMethodError)):
@@ -207,12 +189,12 @@ def test_conditionals_that_cannot_be_checked_are_refused(monkeypatch):
     monkeypatch.setattr(dependency, "_MAX_COVERS", 1)
     with pytest.raises(UnfitMethodError, match="variable 0 has forbidden pairs and too many neighbours to check"):
         check_conditionals(model)
-    check_conditionals(lopsided())  # too few states are ever forbidden
+    check_conditionals(oracle.lopsided())  # too few states are ever forbidden
     check_conditionals(lopsided_binary())  # nothing is forbidden
 
 
 def test_kernels_are_chosen_for_the_model(monkeypatch):
-    binary, mixed = lopsided_binary().structure, lopsided().structure
+    binary, mixed = lopsided_binary().structure, oracle.lopsided().structure
     dense = MarkovRandomField.ising(list(itertools.combinations(range(7), 2)), 0.1).structure
     assert choose_kernel(binary, 1) == "four"
     assert choose_kernel(mixed, 1) == choose_kernel(dense, 1) == "product"
@@ -263,7 +245,7 @@ def check_sums(sums: np.ndarray, expected: np.ndarray, model: MarkovRandomField,
 @given(strategies.models(max_variables=5), st.integers(0, 2**32 - 1))
 def test_every_kernel_matches_the_naive_sampler_draw_by_draw(model, seed):
     model = reduce_model(model).model
-    assume(is_defined(model))
+    assume(oracle.is_defined(model))
     for kernel in KERNELS:
         if applies(kernel, model):
             check_against_naive(model, kernel, num_chains=2, num_sweeps=3, seed=seed)
@@ -403,7 +385,7 @@ def site_matrix(model: MarkovRandomField, tables: Patterns, i: int) -> np.ndarra
 
 @pytest.mark.parametrize("seed", range(4))
 def test_target_is_fixed_by_a_sweep(seed):
-    model = lopsided(seed) if seed % 2 else lopsided_binary(seed)
+    model = oracle.lopsided(seed) if seed % 2 else lopsided_binary(seed)
     tables = Patterns(model)
     target = oracle.joint(model).reshape(-1)
     updates = [site_matrix(model, tables, i) for i in range(model.num_variables)]
@@ -543,7 +525,7 @@ def test_joint_counts_of_chunks(kernel, monkeypatch):
 
 def test_goodness_of_exact_draws_is_uniform():
     # The test itself: p-values of exact draws are uniform (Kolmogorov at 1e-6), and small changes are seen.
-    model = lopsided()
+    model = oracle.lopsided()
     draws = draw_exact(model, num_draws=200 * 2000, seed=1).reshape(200, 2000, -1)
     p = [goodness(model, part) for part in draws]
     assert stats.kstest(p, "uniform").pvalue > FALSE_ALARM

@@ -80,7 +80,7 @@ def assert_close_to_exact(result: SampleResult, exact: np.ndarray) -> None:
     assert (error <= SIGMAS * result.std_error + CUT).all(), f"off by {(error / (result.std_error + CUT)).max():.1f}"
 
 
-def same(a: SampleResult, b: SampleResult) -> None:
+def assert_same(a: SampleResult, b: SampleResult) -> None:
     """Bit by bit the same answer."""
     for name in ("node_marginals", "std_error", "states", "ess", "r_hat"):
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
@@ -318,7 +318,7 @@ def test_going_on_from_a_result(monkeypatch):
     # The same seed again, and still other numbers: otherwise the second run would soon repeat the first. Of the 54
     # states about half agree by chance; none differing has a chance below 0.9^54.
     assert (second.states != first.states).mean() > 0.1
-    same(second, sample(WEAK, num_sweeps=500, start=first, seed=1))
+    assert_same(second, sample(WEAK, num_sweeps=500, start=first, seed=1))
     third = sample(WEAK, num_sweeps=500, start=second, seed=2)
     np.testing.assert_array_equal(started[2], second.states)
     exact = enumerate_model(WEAK).node_marginals
@@ -340,14 +340,14 @@ def test_frozen_chains_stay_where_they_were():
 @pytest.mark.parametrize("num_threads", [2, 3])
 def test_threads_do_not_matter(num_threads):
     options = {"num_chains": 5, "num_sweeps": 200, "seed": 6, "num_draws": 3, "edge_marginals": True}
-    same(sample(lopsided(), num_threads=1, **options), sample(lopsided(), num_threads=num_threads, **options))
+    assert_same(sample(lopsided(), num_threads=1, **options), sample(lopsided(), num_threads=num_threads, **options))
 
 
 def test_seeds_are_drawn_returned_and_repeatable():
     first = sample(WEAK, num_chains=4, num_sweeps=50)
     seed = first.provenance["seed"]
     assert isinstance(seed, int)
-    same(first, sample(WEAK, num_chains=4, num_sweeps=50, seed=seed))
+    assert_same(first, sample(WEAK, num_chains=4, num_sweeps=50, seed=seed))
     other = sample(WEAK, num_chains=4, num_sweeps=50)
     assert other.provenance["seed"] != seed
     assert (other.node_marginals != first.node_marginals).any()
@@ -608,7 +608,7 @@ def test_killed_runs_go_on_to_the_same_bits(tmp_path):
     told = []
     result = sample(lopsided(), checkpoint=str(path), progress=lambda report: told.append(report.done), **RUN)
     assert told[0] > 160  # it went on, it did not start anew
-    same(result, expected)
+    assert_same(result, expected)
 
 
 @pytest.mark.parametrize("kind", ["plain", "counts", "everything"])
@@ -629,7 +629,7 @@ def test_interrupted_runs_go_on_to_the_same_bits(calls, torn, kind, tmp_path, mo
     assert (stopped.value.result is None) == (calls == 2)
     assert path.exists()
     monkeypatch.undo()
-    same(sample(lopsided(), checkpoint=str(path), **options), expected)
+    assert_same(sample(lopsided(), checkpoint=str(path), **options), expected)
 
 
 def test_a_finished_run_stays_until_its_file_is_removed(tmp_path):
@@ -637,7 +637,7 @@ def test_a_finished_run_stays_until_its_file_is_removed(tmp_path):
     expected = sample(lopsided(), checkpoint=str(path), **RUN)  # too short for a save before the last
     assert path.exists()
     told = []
-    same(sample(lopsided(), checkpoint=str(path), progress=told.append, **RUN), expected)
+    assert_same(sample(lopsided(), checkpoint=str(path), progress=told.append, **RUN), expected)
     assert told == []  # nothing was left to do
     assert path.exists()
 
@@ -652,7 +652,7 @@ def test_runs_over_their_time_go_on_to_the_same_bits(tmp_path, monkeypatch):
         limited = sample(lopsided(), checkpoint=path, time_limit=1e-9, **options)
         assert limited.stats["stopped_by"] == "time_limit"
     assert limited.stats["num_sweeps"] == 30
-    same(sample(lopsided(), checkpoint=path, **options), expected)
+    assert_same(sample(lopsided(), checkpoint=path, **options), expected)
 
 
 def test_checkpoints_of_other_runs_are_refused(tmp_path, monkeypatch):
@@ -688,7 +688,7 @@ def test_the_seed_of_a_checkpoint_is_taken(tmp_path):
         sample(WEAK, checkpoint=path, seed=seed + 1, **options)
     result = sample(WEAK, checkpoint=path, **options)
     assert result.provenance["seed"] == seed
-    same(result, sample(WEAK, seed=seed, **options))
+    assert_same(result, sample(WEAK, seed=seed, **options))
 
 
 def test_projected_runs_take_the_seed_of_their_checkpoint(tmp_path, monkeypatch):
@@ -704,7 +704,7 @@ def test_projected_runs_take_the_seed_of_their_checkpoint(tmp_path, monkeypatch)
     result = fastmix.infer(WEAK, method="projected", checkpoint=str(path), **options)
     assert result.provenance["seed"] == begun.provenance["seed"]
     again = fastmix.infer(WEAK, method="projected", seed=begun.provenance["seed"], **options)
-    same(result.sampled, again.sampled)
+    assert_same(result.sampled, again.sampled)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".npz.gz", ".npz.xz"])
@@ -719,7 +719,8 @@ def test_damaged_checkpoints_are_refused(tmp_path, suffix):
     for place in rng.integers(0, len(whole), size=100).tolist():
         path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << rng.integers(8))]) + whole[place + 1 :])
         try:
-            same(sample(WEAK, checkpoint=str(path), **options), expected)  # some bytes of gzip's header carry nothing
+            # Some bytes of gzip's header carry nothing.
+            assert_same(sample(WEAK, checkpoint=str(path), **options), expected)
         except FormatError:
             refused += 1
     assert refused == 100 if suffix == ".npz" else refused > 90

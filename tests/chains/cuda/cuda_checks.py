@@ -85,23 +85,6 @@ def applies(kernel: str, model: MarkovRandomField) -> bool:
     return kernel in ("table", "logit") or (binary and not model.has_forbidden)
 
 
-def is_defined(model: MarkovRandomField) -> bool:
-    return all(
-        oracle.conditional(model, i, x) is not None
-        for i in range(model.num_variables)
-        for x in oracle.all_configurations(model)
-    )
-
-
-def lopsided(seed: int = 5) -> MarkovRandomField:
-    """Mixed state counts, asymmetric tables, a forbidden pair, a one-state and an isolated variable."""
-    rng = np.random.default_rng(seed)
-    counts, pairs = [2, 3, 1, 2, 2, 2], [(0, 1), (0, 3), (1, 2), (1, 3), (3, 4)]
-    tables = [1.2 * rng.normal(size=(counts[i], counts[j])) for i, j in pairs]
-    tables[0][1, 2] = -np.inf
-    return MarkovRandomField.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
-
-
 def lopsided_binary(seed: int = 6) -> MarkovRandomField:
     """A triangle with a tail, a site of degree four and an isolated variable, asymmetric tables."""
     rng = np.random.default_rng(seed)
@@ -126,4 +109,6 @@ def mixed_states(scale: float = 0.8) -> MarkovRandomField:
 
 
 def model_for(kernel: str) -> MarkovRandomField:
-    return {"packed": lopsided_binary, "packed-field": dense_binary, "field": lopsided_binary}.get(kernel, lopsided)()
+    return {"packed": lopsided_binary, "packed-field": dense_binary, "field": lopsided_binary}.get(
+        kernel, oracle.lopsided
+    )()

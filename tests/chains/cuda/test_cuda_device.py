@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda_checks import KERNELS, applies, dense_binary, lopsided, lopsided_binary, make_chains
+from cuda_checks import KERNELS, applies, dense_binary, lopsided_binary, make_chains
 from scipy import stats
 
 from fastmix import MarkovRandomField, draw_exact, infer
@@ -18,6 +18,7 @@ from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid, potts_grid, random_tables
 from fastmix.model.reduce import reduce_model
 from fastmix.projection.reversed_kl import anneal, anneal_population
+from oracle import lopsided
 
 USABLE, REASON = cuda_available()
 pytestmark = pytest.mark.skipif(not USABLE or "simulator" in REASON, reason=f"needs a CUDA device: {REASON}")

@@ -14,9 +14,7 @@ from cuda_checks import (
     applies,
     check_against_naive,
     dense_binary,
-    is_defined,
     key_of,
-    lopsided,
     lopsided_binary,
     make_chains,
     mixed_states,
@@ -36,6 +34,7 @@ from fastmix.chains.cuda.device import Launch, cuda_available
 from fastmix.chains.generator import MAX_THRESHOLD
 from fastmix.model.reduce import reduce_model
 from fastmix.testing import conformance_models
+from oracle import is_defined, lopsided
 
 pytestmark = pytest.mark.skipif(
     not cuda_available()[0], reason=f"run in the simulator by test_cuda_simulator.py; here {cuda_available()[1]}"
