@@ -47,6 +47,17 @@ def edge_tables(model: MarkovRandomField) -> dict[tuple[int, int], list[list[flo
     return tables
 
 
+def factor_tables(model: MarkovRandomField) -> dict[Configuration, FloatArray]:
+    """The table of every factor over three or more variables by its scope, cut out of the flat array."""
+    tables, position, starts = {}, 0, np.asarray(model.scope_starts).tolist()
+    for first, last in itertools.pairwise(starts):
+        scope = tuple(np.asarray(model.scope_variables)[first:last].tolist())
+        shape = [int(model.num_states[v]) for v in scope]
+        tables[scope] = model.log_factors[position : position + math.prod(shape)].reshape(shape)
+        position += math.prod(shape)
+    return tables
+
+
 def all_configurations(model: MarkovRandomField) -> list[Configuration]:
     """Every configuration, the last variable changing fastest; the single empty one without variables."""
     return list(itertools.product(*(range(count) for count in model.num_states.tolist())))
@@ -57,13 +68,14 @@ def all_configurations(model: MarkovRandomField) -> list[Configuration]:
 
 def log_weight(model: MarkovRandomField, x: Sequence[int]) -> float:
     """Unnormalised log-probability of one configuration."""
-    return _log_weight(model.log_constant, unary_vectors(model), edge_tables(model), x)
+    return _log_weight(model.log_constant, unary_vectors(model), edge_tables(model), factor_tables(model), x)
 
 
 def _log_weight(
     constant: float,
     unary: list[list[float]],
     tables: dict[tuple[int, int], list[list[float]]],
+    factors: dict[Configuration, FloatArray],
     x: Sequence[int],
 ) -> float:
     total = constant
@@ -71,13 +83,15 @@ def _log_weight(
         total += vector[x[i]]
     for (i, j), table in tables.items():
         total += table[x[i]][x[j]]
+    for scope, factor in factors.items():
+        total += float(factor[tuple(x[v] for v in scope)])
     return total
 
 
 def log_weights(model: MarkovRandomField) -> list[float]:
     """Log-weights of all configurations, in the order of :func:`all_configurations`."""
-    unary, tables = unary_vectors(model), edge_tables(model)
-    return [_log_weight(model.log_constant, unary, tables, x) for x in all_configurations(model)]
+    terms = unary_vectors(model), edge_tables(model), factor_tables(model)
+    return [_log_weight(model.log_constant, *terms, x) for x in all_configurations(model)]
 
 
 def log_sum_exp(values: Sequence[float]) -> float:
@@ -139,6 +153,9 @@ def conditional(model: MarkovRandomField, i: int, x: Sequence[int]) -> FloatArra
                 local[state] += table[state][x[b]]
             elif b == i:
                 local[state] += table[x[a]][state]
+    for scope, factor in factor_tables(model).items():
+        for state in range(len(local) if i in scope else 0):
+            local[state] += float(factor[tuple(state if v == i else x[v] for v in scope)])
     total = log_sum_exp(local)
     return None if total == -math.inf else np.array([math.exp(w - total) for w in local])
 

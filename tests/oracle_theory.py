@@ -97,7 +97,7 @@ def field_dependency(model: MarkovRandomField, tables: dict[tuple[int, int], Flo
 
 
 def edge_dependencies(model: MarkovRandomField, bound: str) -> FloatArray:
-    """Both directions of every edge."""
+    """Both directions of every edge, from sums over its table and the factors around it."""
     result = np.zeros((model.num_edges, 2))
     tables = oriented_tables(model)
     for e, (i, j) in enumerate(model.edges.tolist()):
@@ -107,8 +107,24 @@ def edge_dependencies(model: MarkovRandomField, bound: str) -> FloatArray:
             elif bound == "field":
                 result[e, direction] = field_dependency(model, tables, a, b)
             else:
-                result[e, direction] = column_bound(tables[a, b], bound)
+                kind = "range" if bound == "sigmoid" else bound
+                size = column_bound(tables[a, b], kind)
+                size += sum(factor_bound(model, scope, a, b, kind) for scope in oracle.factor_tables(model))
+                result[e, direction] = math.tanh(size) if bound == "sigmoid" else size
     return result
+
+
+def factor_bound(model: MarkovRandomField, scope: tuple[int, ...], i: int, j: int, bound: str) -> float:
+    """The largest bound of the tables of i and j in a factor, over the allowed states of its other variables."""
+    if i not in scope or j not in scope:
+        return 0.0
+    factor, allowed, best = oracle.factor_tables(model)[scope], allowed_states(model), 0.0
+    rest = [v for v in scope if v not in (i, j)]
+    for states in itertools.product(*(allowed[v] for v in rest)):
+        given = dict(zip(rest, states, strict=True))
+        table = [[factor[tuple((given | {i: a, j: b})[v] for v in scope)] for b in allowed[j]] for a in allowed[i]]
+        best = max(best, column_bound(np.array(table), bound))
+    return best
 
 
 def dependency_matrix(model: MarkovRandomField, bound: str) -> FloatArray:

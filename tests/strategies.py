@@ -63,6 +63,33 @@ def models(
 
 
 @st.composite
+def factor_models(
+    draw: st.DrawFn,
+    *,
+    max_variables: int = 4,
+    max_states: int = 3,
+    allow_forbidden: bool = True,
+    scales: Sequence[float] = SCALES,
+) -> MarkovRandomField:
+    """Models with one to three factors over three or four variables beside terms of one and two."""
+    n = draw(st.integers(3, max_variables))
+    counts = draw(st.lists(st.integers(1, max_states), min_size=n, max_size=n))
+    larger = [scope for size in (3, 4) for scope in itertools.combinations(range(n), size)]
+    scopes = draw(st.lists(st.sampled_from(larger), unique=True, min_size=1, max_size=3))
+    scale = draw(st.sampled_from(list(scales)))
+    forbidden = draw(st.sampled_from([0.0, 0.05, 0.3])) if allow_forbidden else 0.0
+    rng = np.random.default_rng(draw(_seeds))
+    kept = rng.integers(0, counts)  # a configuration that stays possible
+    factors = []
+    for scope in [*scopes, *draw(graphs(n)), *[(i,) for i in range(n)]]:
+        table = scale * rng.normal(size=[counts[v] for v in scope])
+        table[rng.random(table.shape) < forbidden] = -math.inf
+        table[tuple(kept[list(scope)])] = scale * rng.normal()
+        factors.append((scope, table))
+    return MarkovRandomField.from_factors(counts, factors)
+
+
+@st.composite
 def ising_models(
     draw: st.DrawFn,
     *,

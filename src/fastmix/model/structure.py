@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -16,7 +18,7 @@ from fastmix.graphs import Adjacency, check_coloring, coloring
 from fastmix.graphs.basics import build_adjacency
 from fastmix.model.build import offsets_of
 
-__all__ = ["Directed", "Structure"]
+__all__ = ["Directed", "FactorGroup", "Structure"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -33,6 +35,25 @@ class Directed(NamedTuple):
     starts: IntArray
     own_steps: IntArray
     other_steps: IntArray
+
+
+class FactorGroup(NamedTuple):
+    """Factors over three or more variables whose tables have one shape.
+
+    Attributes
+    ----------
+    numbers : int array (k,)
+    scopes : int array (k, size)
+    first_pairs : int array (k,)
+        Where the pairs of each begin in ``Structure.scope_pairs``; they go by ``np.triu_indices(size, 1)``.
+    places : int array (k, ...)
+        Where the entries of their tables are in ``log_factors``, with an axis for every variable.
+    """
+
+    numbers: IntArray
+    scopes: IntArray
+    first_pairs: IntArray
+    places: IntArray
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -175,6 +196,24 @@ class Structure:
             places[places == len(keys)] = 0
             found.append(np.where(keys[places] == wanted, places, -1) if len(keys) else np.full(len(wanted), -1))
         return np.concatenate(found)
+
+    def factor_groups(self, max_entries: int = 1 << 18) -> Iterator[FactorGroup]:
+        """All factors in groups of one shape, of not many more entries than this."""
+        sizes, first_pair = np.diff(self.scope_starts), 0
+        for size in np.unique(sizes).tolist():
+            numbers = np.flatnonzero(sizes == size)
+            scopes = self.scope_variables[self.scope_starts[numbers][:, None] + np.arange(size)]
+            num_pairs = size * (size - 1) // 2
+            shapes, group = np.unique(self.num_states[scopes], axis=0, return_inverse=True)
+            for k, shape in enumerate(shapes.tolist()):
+                members, entries = np.flatnonzero(group.ravel() == k), math.prod(shape)
+                chunk = max(1, max_entries // entries)
+                for start in range(0, len(members), chunk):
+                    some = members[start : start + chunk]
+                    places = self.factor_offsets[numbers[some]][:, None] + np.arange(entries)
+                    pairs = first_pair + some * num_pairs
+                    yield FactorGroup(numbers[some], scopes[some], pairs, places.reshape(-1, *shape))
+            first_pair += len(numbers) * num_pairs
 
     @cached_property
     def adjacency(self) -> Adjacency:

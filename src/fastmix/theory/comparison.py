@@ -14,9 +14,10 @@ from fastmix.errors import ModelError
 from fastmix.graphs import connected_components
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.model.build import table_positions
+from fastmix.model.centre import centre_factors
 from fastmix.theory import norms
 from fastmix.theory.certificates import safe_matrix
-from fastmix.theory.dependency import DEPENDENCIES, Dependency, _table_groups, undefined_conditional
+from fastmix.theory.dependency import DEPENDENCIES, Dependency, _table_groups, largest_entries, undefined_conditional
 from fastmix.theory.intervals import Intervals, finish_intervals
 
 __all__ = ["ComparisonBounds", "comparison_bounds", "original_intervals"]
@@ -65,12 +66,13 @@ def comparison_bounds(
     the marginals. If the spectral radius of R is below 1, its limit is at most ``(I - R)^-1 b`` [1]_.
 
     With ``range(v) = max v - min v``, u and T the differences of the unaries and of the tables,
-    ``b_j = tanh((range(u_j) + sum_k max_a range(T_jk[:, a])) / 4)``.
+    ``b_j = tanh((range(u_j) + sum_k max_a range(T_jk[:, a])) / 4)``; factors over three or more variables count as the
+    tables do, as they are or with their parts of low order moved (:mod:`fastmix.model.centre`), whichever is less.
 
     Parameters
     ----------
     projected, original : MarkovRandomField
-        With the same state counts and edges.
+        With the same state counts, edges and factor scopes.
     dependency : {"exact", "sigmoid", "range", "l1", "linf"}
         Dependency on R of the projected model.
 
@@ -82,7 +84,7 @@ def comparison_bounds(
     Raises
     ------
     ModelError
-        If the models differ in state counts or edges.
+        If the models differ in state counts, edges or scopes.
     ValueError
         If the dependency bound is not known.
     ResourceError
@@ -116,8 +118,12 @@ def comparison_bounds(
         check_model(model)
     if not np.array_equal(projected.num_states, original.num_states):
         raise ModelError(f"original must have the state counts of projected, got {original!r} and {projected!r}")
-    if not np.array_equal(projected.edges, original.edges):
-        raise ModelError(f"original must have the edges of projected, got {original!r} and {projected!r}")
+    same = np.array_equal(projected.edges, original.edges) and all(
+        np.array_equal(getattr(projected, name), getattr(original, name))
+        for name in ("scope_starts", "scope_variables")
+    )
+    if not same:
+        raise ModelError(f"original must have the edges and scopes of projected, got {original!r} and {projected!r}")
     b = _conditional_distances(projected, original)
     matrix = safe_matrix(projected, dependency)
     # No dependency is above 1; the factor is the one that safe_matrix put in for sums of products.
@@ -168,22 +174,40 @@ def _conditional_distances(projected: MarkovRandomField, original: MarkovRandomF
     n = projected.num_variables
     if not n:
         return np.zeros(0)
-    starts = projected.unary_offsets[:-1]
+    total = _total_ranges(projected, original)
+    factors = projected.log_factors, original.log_factors
+    if not np.array_equal(*factors) and all(np.isfinite(values).all() for values in factors):
+        # Parts of low order may have moved between the terms. Every mean of a factor is off by a few eps of its
+        # entries, and what takes them in by one more each.
+        moved = _total_ranges(centre_factors(projected), centre_factors(original))
+        size, entries = projected.structure.max_scope, int(np.diff(projected.factor_offsets).max())
+        scale = largest_entries(projected) + largest_entries(original)
+        moved += 4.0 * _EPS * (size**2 + 2) * (math.log2(entries) + 8.0) * scale
+        total = np.minimum(total, moved)
+    # As many roundings as terms, and those of tanh and the products.
+    terms = projected.adjacency.degree + np.bincount(projected.structure.scope_variables, minlength=n)
+    total *= 1.0 + (terms + 8) * _EPS
+    return np.minimum(np.tanh(total / 4.0) * (1.0 + 8.0 * _EPS), 1.0)
+
+
+def _total_ranges(projected: MarkovRandomField, original: MarkovRandomField) -> FloatArray:
+    """For every variable the sum over its terms of the largest range, over its states, of their difference (n,)."""
+    n, starts = projected.num_variables, projected.unary_offsets[:-1]
+    models = _without_forbidden(projected), _without_forbidden(original)
     with np.errstate(invalid="ignore", over="ignore"):
         total = _ranges_of_stretches(projected.log_unary, original.log_unary, starts)
-        pieces = zip(
-            _table_groups(_without_forbidden(projected)),
-            _table_groups(_without_forbidden(original)),
-            strict=True,
-        )
         ranges = np.empty((projected.num_edges, 2))
-        for (places, left), (_, right) in pieces:
-            ranges[places] = _ranges_of_tables(left, right)
-    for end in (0, 1):
-        total += np.bincount(projected.edges[:, end], ranges[:, end], minlength=n)
-    # As many roundings as terms, and those of tanh and the products.
-    total *= 1.0 + (projected.adjacency.degree + 8) * _EPS
-    return np.minimum(np.tanh(total / 4.0) * (1.0 + 8.0 * _EPS), 1.0)
+        for (places, left), (_, right) in zip(*map(_table_groups, models), strict=True):
+            ranges[places] = np.stack([_ranges_of_tables(left, right, axis) for axis in (0, 1)], axis=1)
+        for end in (0, 1):
+            total += np.bincount(projected.edges[:, end], ranges[:, end], minlength=n)
+        for group in projected.structure.factor_groups():
+            left, right = (model.log_factors[group.places] for model in models)
+            for axis, variables in enumerate(group.scopes.T):
+                shape = (left.shape[axis + 1], -1, len(left))
+                one, other = (np.moveaxis(table, (axis + 1, 0), (0, -1)).reshape(shape) for table in (left, right))
+                np.add.at(total, variables, _ranges_of_tables(one, other, 0))
+    return total
 
 
 def _without_forbidden(model: MarkovRandomField) -> MarkovRandomField:
@@ -194,7 +218,14 @@ def _without_forbidden(model: MarkovRandomField) -> MarkovRandomField:
     owner, row, col = table_positions(model.num_states, model.edges)
     i, j = model.edges[owner].T
     closed = forbidden[model.unary_offsets[i] + row] | forbidden[model.unary_offsets[j] + col]
-    return model.replace(log_pairwise=np.where(closed, -np.inf, model.log_pairwise))
+    factors = model.log_factors.copy()
+    for group in model.structure.factor_groups():
+        tables = factors[group.places]
+        for axis, variables in enumerate(group.scopes.T):
+            rows = np.moveaxis(tables, axis + 1, 1)
+            rows[forbidden[model.unary_offsets[variables][:, None] + np.arange(rows.shape[1])]] = -np.inf
+        factors[group.places] = tables
+    return model.replace(log_pairwise=np.where(closed, -np.inf, model.log_pairwise), log_factors=factors)
 
 
 def _ranges_of_stretches(left: FloatArray, right: FloatArray, starts: NDArray[np.int64]) -> FloatArray:
@@ -207,13 +238,11 @@ def _ranges_of_stretches(left: FloatArray, right: FloatArray, starts: NDArray[np
     return result
 
 
-def _ranges_of_tables(left: FloatArray, right: FloatArray) -> FloatArray:
-    """For tables (rows, cols, k) the largest range of a column, and of a row, of the difference, (k, 2)."""
+def _ranges_of_tables(left: FloatArray, right: FloatArray, axis: int) -> FloatArray:
+    """For tables (rows, cols, k) the largest range along an axis of their difference, (k,); inf for other -inf."""
     difference, both, one = _difference(left, right)
     top, bottom = np.where(both, difference, -np.inf), np.where(both, difference, np.inf)
-    result = np.empty((left.shape[2], 2))
-    for axis in (0, 1):
-        result[:, axis] = _range(top.max(axis=axis), bottom.min(axis=axis)).max(axis=0)
+    result = _range(top.max(axis=axis), bottom.min(axis=axis)).max(axis=0)
     result[one.any(axis=(0, 1))] = np.inf
     return result
 
@@ -241,6 +270,8 @@ def _equal_parts(model: MarkovRandomField, b: FloatArray) -> BoolArray:
     if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
         hard = np.minimum.reduceat(model.log_pairwise, model.pairwise_offsets[:-1]) == -np.inf
         differs[model.edges[hard].ravel()] = True
+    for scope, table in model.factors if model.has_forbidden else ():
+        differs[scope] |= bool(table.min() == -np.inf)
     count, part = connected_components(n, model.edges)
     touched = np.zeros(count, dtype=bool)
     touched[part[differs]] = True

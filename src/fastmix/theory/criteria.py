@@ -73,9 +73,8 @@ def num_random_updates(model: MarkovRandomField, finding: Finding, accuracy: flo
     largest = float(np.log(model.num_states).sum())
     if n:
         largest += float((np.maximum.reduceat(high, starts) - np.minimum.reduceat(low, starts)).sum())
-    if model.num_edges:
-        starts = model.pairwise_offsets[:-1]
-        tables = model.log_pairwise
+    terms = (model.log_pairwise, model.pairwise_offsets), (model.log_factors, model.factor_offsets)
+    for tables, starts in ((values, offsets[:-1]) for values, offsets in terms if len(values)):
         largest += float((np.maximum.reduceat(tables, starts) - np.minimum.reduceat(tables, starts)).sum())
     factor = 0.5 * largest + math.log(1.0 / (2.0 * accuracy))
     if finding.form == "entropy":
@@ -104,7 +103,9 @@ def register_criterion(criterion: Criterion) -> None:
     CRITERIA[criterion.name] = criterion
 
 
-def _forbidden_pairs(model: MarkovRandomField) -> str | None:
+def _unfit_tables(model: MarkovRandomField) -> str | None:
+    if model.num_factors:
+        return f"the model has factors over three or more variables ({model.num_factors} of them)"
     if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
         return "a table forbids pairs of states (-inf)"
     return None
@@ -124,7 +125,7 @@ class _Width:
     name: str = "width"
 
     def unfit(self, model: MarkovRandomField) -> str | None:
-        return _forbidden_pairs(model)
+        return _unfit_tables(model)
 
     def find(self, model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Finding:
         from fastmix.theory.width import model_width
@@ -139,9 +140,9 @@ class _Path:
 
     def unfit(self, model: MarkovRandomField) -> str | None:
         most = int(model.num_states.max(initial=0))
-        if most > 2:
+        if most > 2 and not model.num_factors:
             return f"the path is for binary variables, and variable {int(model.num_states.argmax())} has {most} states"
-        return _forbidden_pairs(model)
+        return _unfit_tables(model)
 
     def find(self, model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Finding:
         from fastmix.theory.paths import path_constant
@@ -163,7 +164,7 @@ class _Split:
     name: str = "split"
 
     def unfit(self, model: MarkovRandomField) -> str | None:
-        return _forbidden_pairs(model)
+        return _unfit_tables(model)
 
     def find(self, model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Finding:
         from fastmix.theory.splits import split_model
@@ -185,7 +186,7 @@ for _criterion in (_Width(), _Path(), _Split()):
 
 def scale_couplings(model: MarkovRandomField, factor: float) -> MarkovRandomField:
     """The model with all tables multiplied by a factor."""
-    return model.replace(log_pairwise=factor * model.log_pairwise)
+    return model.replace(log_pairwise=factor * model.log_pairwise, log_factors=factor * model.log_factors)
 
 
 def largest_factor(certifies: Callable[[float], bool], *, steps: int = 14) -> float:

@@ -6,21 +6,23 @@ that differ only at variable j (Dobrushin's interdependence matrix). It is zero 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
+from itertools import combinations
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.errors import ResourceError
-from fastmix.model import MarkovRandomField, check_model, check_pairwise
+from fastmix.model import MarkovRandomField, check_model
+from fastmix.theory.enumeration import MERGE_WIDTH, exact_dependencies
 
 __all__ = [
     "DEPENDENCIES",
     "Dependency",
     "dependency_matrix",
     "edge_dependencies",
+    "factor_dependencies",
+    "largest_entries",
     "rounding_margins",
     "to_matrix",
     "undefined_conditional",
@@ -35,12 +37,8 @@ DEPENDENCIES: tuple[str, ...] = get_args(Dependency)
 _EPS = float(np.finfo(np.float64).eps)
 _CHUNK_ENTRIES = 1 << 18  # table entries worked on at once: 2 MiB a temporary, which stays in the cache
 
-# Limits of the enumeration behind dependency="exact": each takes a few seconds.
-_MAX_EVALUATIONS = 20_000_000  # conditional distributions
-_MAX_COMPARISONS = 4_000_000_000  # entries of pairs of conditional distributions
-_BATCHED_EVALUATIONS = 4096  # up to this many an entry of R are enumerated side by side, without merging
-_MERGE_WIDTH = 64 * _EPS  # summed effects closer than this (relative to their scale) count as one
-_MAX_COVERS = 1 << 16  # sets of states that neighbours forbid together: all there are for up to 16 states
+_MAX_COVERS = 1 << 16  # sets of states that neighbours forbid together (all there are for up to 16 states), or
+_MAX_JOINT = 1 << 20  # states of the neighbours of a variable whose factors share some
 
 
 def edge_dependencies(model: MarkovRandomField, *, dependency: Dependency = "sigmoid") -> FloatArray:
@@ -58,13 +56,16 @@ def edge_dependencies(model: MarkovRandomField, *, dependency: Dependency = "sig
     ``linf``      ``max_ab norm(T[:, a] - T[:, b], inf) / 2``, the theorem of the paper
     ============  ========================================================================
 
-    ordered ``exact <= field <= sigmoid <= range <= l1, linf``. ``range`` and ``sigmoid`` are the same both ways for
-    tables without -inf, and do not change when functions of x_i or of x_j alone are added to T.
+    ordered ``exact <= field <= sigmoid <= range <= l1, linf``. Where factors over three or more variables contain both
+    i and j, every range or norm is a sum over T and these factors, of each the largest over the states of its rest.
+    ``range`` and ``sigmoid`` are the same both ways for tables without -inf, and do not change when functions of x_i or
+    of x_j alone are added to T.
 
     Parameters
     ----------
     model : MarkovRandomField
-        States that a unary forbids are dropped first: the bounds hold between configurations without them.
+        States that a unary forbids are dropped first, with factors also those that some table leaves no configuration:
+        the bounds hold between configurations without them.
     dependency : {"exact", "field", "sigmoid", "range", "l1", "linf"}
 
     Returns
@@ -106,14 +107,12 @@ def edge_dependencies(model: MarkovRandomField, *, dependency: Dependency = "sig
     [[0.4621, 0.4585], [0.19, 0.0848]]
     """
     check_model(model)
-    check_pairwise(model, "dependency bounds")
     if dependency not in DEPENDENCIES:
         raise ValueError(f"dependency must be one of {', '.join(DEPENDENCIES)}, got {dependency!r}")
-    if model.log_unary.size and model.log_unary.min() == -np.inf:
-        model = model.drop_forbidden_states()
+    model = _without_forbidden(model)
     if dependency == "exact":
         # The minimum repairs rounding only: the enumeration is never above the maximum over all fields.
-        return np.minimum(_exact(model), _column_bounds(model, "sigmoid"))
+        return np.minimum(exact_dependencies(model), _column_bounds(model, "sigmoid"))
     if dependency == "field":
         with np.errstate(invalid="ignore", over="ignore"):  # forbidden pairs: unknown, and left to the other bound
             field = _field_bounds(model)
@@ -171,19 +170,34 @@ def rounding_margins(model: MarkovRandomField, *, dependency: Dependency = "sigm
     >>> bool((rounding_margins(model) < 1e-15).all())
     True
     """
+    structure = model.structure
+    num_terms: Any = 1.0
     table_scale = _largest_finite(model.log_pairwise, model.pairwise_offsets)
     if dependency not in ("exact", "field"):
         # For v = T[:, a] - T[:, b]: |v| <= 2 s, each entry off by eps s, max - min by 2 eps s plus its own
-        # rounding of 2 eps s, all over 4 (over 2, but without the last subtraction, for linf).
-        return np.repeat(2.0 * _EPS * table_scale[:, None], 2, axis=1)
-    graph, n = model.adjacency, model.num_variables
-    scale = _largest_finite(model.log_unary, model.unary_offsets)
-    for end in (0, 1):
-        scale = scale + np.bincount(model.edges[:, end], table_scale, minlength=n)
-    # Logits are off by (degree + 4) eps scale from summation and by the merge width; total variation by half the
+        # rounding of 2 eps s, all over 4 (over 2, but without the last subtraction, for linf). Sums add one per term.
+        if model.num_factors:
+            in_pairs = _of_pairs(model, _largest_finite(model.log_factors, model.factor_offsets))
+            table_scale = table_scale + np.bincount(structure.scope_pairs, in_pairs, minlength=model.num_edges)
+            num_terms += np.bincount(structure.scope_pairs, minlength=model.num_edges)
+        return np.repeat(((1.0 + num_terms) * _EPS * table_scale)[:, None], 2, axis=1)
+    num_terms += np.bincount(structure.scope_variables, minlength=model.num_variables) + model.adjacency.degree
+    scale = largest_entries(model)
+    # Logits are off by (terms + 3) eps scale from summation and by the merge width; total variation by half the
     # range of that, twice for the two conditionals; exp, sum and quotient add a few eps per state.
-    logits = (_MERGE_WIDTH + (graph.degree + 4) * _EPS) * scale
+    logits = (MERGE_WIDTH + (num_terms + 3) * _EPS) * scale
     return (2.0 * logits + (model.num_states + 8) * _EPS)[model.edges]
+
+
+def largest_entries(model: MarkovRandomField) -> FloatArray:
+    """For every variable the sum over all its terms of their largest finite absolute entry (n,)."""
+    n, structure = model.num_variables, model.structure
+    scale = _largest_finite(model.log_unary, model.unary_offsets)
+    for end in model.edges.T:
+        scale = scale + np.bincount(end, _largest_finite(model.log_pairwise, model.pairwise_offsets), minlength=n)
+    factors = _largest_finite(model.log_factors, model.factor_offsets)
+    in_scopes = np.repeat(factors, np.diff(structure.scope_starts))
+    return scale + np.bincount(structure.scope_variables, in_scopes, minlength=n)
 
 
 def undefined_conditional(model: MarkovRandomField) -> tuple[int, str] | None:
@@ -206,18 +220,26 @@ def undefined_conditional(model: MarkovRandomField) -> tuple[int, str] | None:
     >>> undefined_conditional(MarkovRandomField.ising([(0, 1)], coupling=9.0)) is None
     True
     """
-    check_pairwise(model, "a check of conditional distributions")
     if not model.has_forbidden:
         return None
     model = model.drop_forbidden_states()
     starts, n = model.unary_offsets[:-1], model.num_variables
     at_risk = np.zeros(len(model.log_unary), dtype=bool)  # states that some neighbour can forbid
     most = np.zeros(n, dtype=np.int64)  # states that all neighbours together can forbid, or more
+
+    def count(owner: IntArray, forbidden: NDArray[np.bool_]) -> None:
+        """Take in what terms (states of the owner, states of the rest, number of terms) forbid."""
+        np.logical_or.at(at_risk, starts[owner] + np.arange(len(forbidden))[:, None], forbidden.any(axis=1))
+        np.add.at(most, owner, forbidden.sum(axis=0).max(axis=0))
+
     for places, tables in _table_groups(model):
         for end, table in enumerate((tables, tables.transpose(1, 0, 2))):
-            forbidden, owner = table == -np.inf, model.edges[places, end]
-            np.logical_or.at(at_risk, starts[owner] + np.arange(len(table))[:, None], forbidden.any(axis=1))
-            np.add.at(most, owner, forbidden.sum(axis=0).max(axis=0))
+            count(model.edges[places, end], table == -np.inf)
+    for group in model.structure.factor_groups(_CHUNK_ENTRIES):
+        forbidden = model.log_factors[group.places] == -np.inf
+        for axis, owner in enumerate(group.scopes.T):
+            rows = np.moveaxis(forbidden, (axis + 1, 0), (0, -1))
+            count(owner, rows.reshape(len(rows), -1, len(owner)))
     doubtful = np.logical_and.reduceat(at_risk, starts) & (most >= model.num_states) if n else at_risk
     for i in np.flatnonzero(doubtful).tolist():
         if (defined := _always_defined(model, i)) is None:
@@ -230,18 +252,47 @@ def undefined_conditional(model: MarkovRandomField) -> tuple[int, str] | None:
 def _always_defined(model: MarkovRandomField, i: int) -> bool | None:
     """Whether neighbours always leave variable i a state, by the sets of states (bits) that they forbid together."""
     everything = (1 << int(model.num_states[i])) - 1
+    terms = _hard_terms(model, i)
     covers = {0}
-    for p in range(int(model.adjacency.indptr[i]), int(model.adjacency.indptr[i + 1])):
-        forbidden = _columns(model, np.array([p]))[:, :, 0] == -np.inf
-        sets = {sum(1 << s for s in np.flatnonzero(column).tolist()) for column in forbidden.T}
-        # A smaller set than another of the same neighbour covers nothing more.
+    for _, forbidden in terms:
+        columns = np.unique(forbidden.reshape(len(forbidden), -1), axis=1).T
+        sets = {sum(1 << s for s in np.flatnonzero(column).tolist()) for column in columns}
+        # A smaller set than another of the same term covers nothing more.
         sets = {a for a in sets if not any(a != b and a & b == a for b in sets)}
         covers = {a | b for a in covers for b in sets}
-        if everything in covers:
-            return False
-        if len(covers) > _MAX_COVERS:
-            return None
-    return True
+        if everything in covers or len(covers) > _MAX_COVERS:
+            break
+    else:
+        return True
+    around = [v for others, _ in terms for v in others]
+    if len(set(around)) == len(around):  # every term chooses its set by itself
+        return False if everything in covers else None
+    axes = sorted(set(around))
+    if float(np.prod(model.num_states[axes].astype(np.float64))) * model.num_states[i] > _MAX_JOINT:
+        return None
+    closed = np.zeros((int(model.num_states[i]), *model.num_states[axes]), dtype=bool)
+    for others, forbidden in terms:
+        shape = [len(closed), *(int(model.num_states[v]) if v in others else 1 for v in axes)]
+        closed |= forbidden.reshape(shape)
+    return not bool(closed.all(axis=0).any())
+
+
+def _hard_terms(model: MarkovRandomField, i: int) -> list[tuple[list[int], NDArray[np.bool_]]]:
+    """For every term of a variable with -inf its other variables, ascending, and what is forbidden, (states, ...)."""
+    graph, structure = model.adjacency, model.structure
+    around = graph.neighbors[graph.indptr[i] : graph.indptr[i + 1]].tolist()
+    terms: list[tuple[list[int], NDArray[np.bool_]]] = [([j], model.table(i, j) == -np.inf) for j in around]
+    for k in np.searchsorted(structure.scope_starts, np.flatnonzero(structure.scope_variables == i), side="right"):
+        scope, table = model.factor(int(k) - 1)
+        axis = int(np.searchsorted(scope, i))
+        terms.append((np.delete(scope, axis).tolist(), np.moveaxis(table, axis, 0) == -np.inf))
+    return [term for term in terms if term[1].any()]
+
+
+def _without_forbidden(model: MarkovRandomField) -> MarkovRandomField:
+    """The model without states that a unary or, where it has factors, all tables around them forbid."""
+    forbidden = model.has_forbidden if model.num_factors else model.log_unary.size and model.log_unary.min() == -np.inf
+    return model.drop_forbidden_states() if forbidden else model
 
 
 def _largest_finite(values: FloatArray, offsets: IntArray) -> FloatArray:
@@ -257,11 +308,43 @@ def _largest_finite(values: FloatArray, offsets: IntArray) -> FloatArray:
 
 
 def _column_bounds(model: MarkovRandomField, dependency: str) -> FloatArray:
-    result = np.empty((model.num_edges, 2))
+    sizes = np.empty((model.num_edges, 2))
     with np.errstate(invalid="ignore", over="ignore"):  # -inf - -inf, and differences beyond the largest number
         for places, tables in _table_groups(model):
-            result[places] = _bound_tables(tables, dependency)
+            sizes[places] = _sizes_of_tables(tables, dependency)
+        if model.num_factors:
+            of_pairs = _factor_sizes(model, dependency)
+            for end in (0, 1):
+                sizes[:, end] += np.bincount(model.structure.scope_pairs, of_pairs[:, end], minlength=model.num_edges)
+    return _finish(sizes, dependency)
+
+
+def factor_dependencies(model: MarkovRandomField, dependency: Literal["range", "linf"]) -> FloatArray:
+    """What every factor over three or more variables adds to the bounds of its pairs, both directions.
+
+    Aligned with ``model.structure.scope_pairs`` (pairs of all scopes), shape (pairs, 2). The bound of an edge is that
+    of its table and these: a seminorm of each factor, so that scaling a factor scales them.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        return _finish(_factor_sizes(model, dependency), dependency)
+
+
+def _factor_sizes(model: MarkovRandomField, kind: str) -> FloatArray:
+    """Largest range or norm of a difference of columns, over all states of the rest of a factor, for all its pairs."""
+    result = np.empty((len(model.structure.scope_pairs), 2))
+    for group in model.structure.factor_groups(_CHUNK_ENTRIES):
+        tables = model.log_factors[group.places]
+        for t, (p, q) in enumerate(combinations(range(group.scopes.shape[1]), 2)):
+            columns = np.moveaxis(tables, (p + 1, q + 1), (0, 1))
+            sizes = _sizes_of_tables(columns.reshape(*columns.shape[:2], -1), kind)
+            result[group.first_pairs + t] = sizes.reshape(len(tables), -1, sizes.shape[1]).max(axis=1)
     return result
+
+
+def _of_pairs(model: MarkovRandomField, of_factor: FloatArray) -> FloatArray:
+    """A number of every factor for each of its pairs, aligned with ``model.structure.scope_pairs``."""
+    sizes = np.diff(model.structure.scope_starts)
+    return np.concatenate([np.repeat(of_factor[sizes == s], s * (s - 1) // 2) for s in np.unique(sizes).tolist()])
 
 
 def _table_groups(model: MarkovRandomField) -> Iterator[tuple[Any, FloatArray]]:
@@ -291,24 +374,24 @@ def _edges_last(flat: FloatArray, rows: int, cols: int) -> FloatArray:
     return np.ascontiguousarray(flat.T).reshape(rows, cols, len(flat))
 
 
-def _bound_tables(tables: FloatArray, kind: str) -> FloatArray:
-    """Both directions of the bound for tables (rows, cols, k), shape (k, 2), or (k, 1) where they are the same."""
+def _sizes_of_tables(tables: FloatArray, kind: str) -> FloatArray:
+    """Sizes in both directions for tables (rows, cols, k), shape (k, 2), or (k, 1) where they are the same."""
     finite = not (tables.size and tables.min() == -np.inf)
     if not finite:
         # -inf somewhere: the slower rules for those tables alone.
         hard = (tables == -np.inf).any(axis=(0, 1))
         result = np.empty((len(hard), 2))
         if not hard.all():
-            result[~hard] = _bound_tables(np.ascontiguousarray(tables[:, :, ~hard]), kind)
+            result[~hard] = _sizes_of_tables(np.ascontiguousarray(tables[:, :, ~hard]), kind)
         some = np.ascontiguousarray(tables[:, :, hard])
-        result[hard, 0] = _finish(_over_hard_columns(some, kind), kind)
-        result[hard, 1] = _finish(_over_hard_columns(some.transpose(1, 0, 2), kind), kind)
+        result[hard, 0] = _over_hard_columns(some, kind)
+        result[hard, 1] = _over_hard_columns(some.transpose(1, 0, 2), kind)
         return result
     swapped = tables.transpose(1, 0, 2)
     if kind in ("range", "sigmoid"):
         # The same in both directions, and cheaper over pairs of the fewer states.
-        return _finish(_over_columns(tables if tables.shape[1] <= tables.shape[0] else swapped, kind), kind)[:, None]
-    return np.stack([_finish(_over_columns(t, kind), kind) for t in (tables, swapped)], axis=1)
+        return _over_columns(tables if tables.shape[1] <= tables.shape[0] else swapped, kind)[:, None]
+    return np.stack([_over_columns(t, kind) for t in (tables, swapped)], axis=1)
 
 
 def _finish(size: FloatArray, kind: str) -> FloatArray:
@@ -381,173 +464,24 @@ def _field_bounds(model: MarkovRandomField) -> FloatArray:
     own[binary] = 0.5 * (model.log_unary[starts + 1] - model.log_unary[starts])
     owner = model.edges
     least, most = (own + np.bincount(owner.ravel(), part.ravel(), minlength=n) for part in (low, high))
+    for group in model.structure.factor_groups(_CHUNK_ENTRIES):
+        for axis, variables in enumerate(group.scopes.T):
+            table = np.moveaxis(model.log_factors[group.places], axis + 1, 0)
+            if len(table) == 2:
+                field = 0.5 * (table[1] - table[0]).reshape(len(variables), -1)
+                np.add.at(least, variables, field.min(axis=1))
+                np.add.at(most, variables, field.max(axis=1))
     # The total field when x_j is in the middle of its interval.
     middle = 0.5 * (low + high)
-    begin, end_ = least[owner] - low + middle, most[owner] - high + middle
-    z = np.clip(0.0, np.minimum(begin, end_), np.maximum(begin, end_))
     d = 0.5 * (high - low)
+    begin, end_ = least[owner] - low + middle, most[owner] - high + middle
+    if model.num_factors:
+        # A factor's part of the middle can be anywhere between its least and its most, and the edge's own with it.
+        of_pairs = 0.25 * _factor_sizes(model, "range")
+        for end in (0, 1):
+            d[:, end] += np.bincount(model.structure.scope_pairs, of_pairs[:, end], minlength=m)
+        shared = np.bincount(model.structure.scope_pairs, minlength=m)[:, None] > 0
+        begin, end_ = np.where(shared, least[owner], begin), np.where(shared, most[owner], end_)
+    z = np.clip(0.0, np.minimum(begin, end_), np.maximum(begin, end_))
     result = 0.5 * (np.tanh(z + d) - np.tanh(z - d))
     return np.where(np.isfinite(result), result, 1.0)
-
-
-# -- enumeration ----------------------------------------------------------------------------------------------------
-
-
-def _exact(model: MarkovRandomField) -> FloatArray:
-    """R by its definition (m, 2)."""
-    graph, counts = model.adjacency, model.num_states
-    result = np.zeros(2 * model.num_edges)
-    if not len(result):
-        return result.reshape(0, 2)
-    owner = np.repeat(np.arange(model.num_variables), graph.degree)
-    other = graph.neighbors
-    # Every directed edge p = (owner <- other): its own states, and the product over the owner's other neighbours.
-    log_counts = np.log(counts.astype(np.float64))
-    log_total = np.bincount(owner, log_counts[other], minlength=model.num_variables)[owner]
-    with np.errstate(over="ignore"):
-        evaluations = np.exp(log_total)  # the product with the neighbour itself: conditional distributions
-    weight = counts[owner] * counts[other]  # comparisons are this many times more
-    target = 2 * graph.edge_ids + (owner > other)
-    batched = evaluations <= _BATCHED_EVALUATIONS + 0.5
-    budget = _Budget(float(evaluations.sum()), owner[int(evaluations.argmax())], graph.max_degree)
-    budget.spend(float(evaluations[batched].sum()), float((evaluations * weight)[batched].sum()))
-    for places, slots in _alike(model, owner, batched):
-        result[target[places]] = _enumerate_batch(model, places, slots)
-    for p in np.flatnonzero(~batched).tolist():
-        result[target[p]] = _enumerate_merged(model, int(owner[p]), p, budget)
-    return result.reshape(-1, 2)
-
-
-class _Budget:
-    """What an enumeration may still cost."""
-
-    def __init__(self, estimate: float, variable: int, max_degree: int) -> None:
-        self._estimate, self._variable, self._degree = estimate, variable, max_degree
-        self._evaluations = self._comparisons = 0.0
-
-    def spend(self, evaluations: float, comparisons: float) -> None:
-        self._evaluations += evaluations
-        self._comparisons += comparisons
-        if self._evaluations > _MAX_EVALUATIONS or self._comparisons > _MAX_COMPARISONS:
-            raise ResourceError(
-                f"dependency='exact' would enumerate up to {self._estimate:.3g} conditional distributions (variable "
-                f"{self._variable} takes most; the largest degree is {self._degree}), more than the limit of "
-                f"{_MAX_EVALUATIONS:.3g} of them or {_MAX_COMPARISONS:.3g} comparisons of their entries; "
-                "dependency='sigmoid' enumerates nothing"
-            )
-
-    def check(self, evaluations: float) -> None:
-        """Refuse before an allocation of this many."""
-        self.spend(evaluations, 0.0)
-        self._evaluations -= evaluations
-
-
-def _alike(model: MarkovRandomField, owner: IntArray, wanted: NDArray[np.bool_]) -> Iterator[tuple[IntArray, IntArray]]:
-    """Groups of directed edges with equal state counts of owner, neighbour and other neighbours, in pieces.
-
-    Yields the directed edges (g,) and the owner's other directed edges (g, degree - 1), by falling state counts.
-    """
-    graph, counts = model.adjacency, model.num_states
-    degree = graph.degree[owner]
-    for d in np.unique(degree[wanted]).tolist():
-        places = np.flatnonzero(wanted & (degree == d))
-        slots = graph.indptr[owner[places]][:, None] + np.arange(d)
-        others = slots[slots != places[:, None]].reshape(len(places), d - 1)
-        states = counts[graph.neighbors[others]]
-        order = np.argsort(-states, axis=1, kind="stable")
-        others, states = np.take_along_axis(others, order, 1), np.take_along_axis(states, order, 1)
-        signature = np.column_stack([counts[owner[places]], counts[graph.neighbors[places]], states])
-        if (signature == signature[0]).all():
-            kinds, group = signature[:1], np.zeros(len(places), dtype=np.int64)
-        else:
-            kinds, group = np.unique(signature, axis=0, return_inverse=True)
-        for k, kind in enumerate(kinds):
-            members = np.flatnonzero(group.ravel() == k)
-            chunk = max(1, _CHUNK_ENTRIES // math.prod(kind.tolist()))
-            for start in range(0, len(members), chunk):
-                some = members[start : start + chunk]
-                yield places[some], others[some]
-
-
-def _columns(model: MarkovRandomField, places: IntArray) -> FloatArray:
-    """Tables of g directed edges of equal shape, (states of the owner, states of the neighbour, g)."""
-    graph, counts = model.adjacency, model.num_states
-    edge, neighbor = graph.edge_ids[places], graph.neighbors[places]
-    owner = model.edges[edge].sum(axis=1) - neighbor
-    rows, cols = int(counts[owner[0]]), int(counts[neighbor[0]])
-    r, c = np.arange(rows)[:, None, None], np.arange(cols)[None, :, None]
-    local = np.where(owner < neighbor, r * cols + c, c * rows + r)
-    return model.log_pairwise[model.pairwise_offsets[edge] + local]
-
-
-def _enumerate_batch(model: MarkovRandomField, places: IntArray, others: IntArray) -> FloatArray:
-    graph = model.adjacency
-    owner = model.edges[graph.edge_ids[places]].sum(axis=1) - graph.neighbors[places]
-    states = int(model.num_states[owner[0]])
-    field = model.log_unary[model.unary_offsets[owner] + np.arange(states)[:, None]][:, None]
-    for k in range(others.shape[1]):
-        effect = _columns(model, others[:, k])
-        field = (field[:, :, None] + effect[:, None]).reshape(states, -1, len(places))
-    return _largest_distance(field, _columns(model, places))
-
-
-def _enumerate_merged(model: MarkovRandomField, owner: int, place: int, budget: _Budget) -> float:
-    graph = model.adjacency
-    own = _columns(model, np.array([place]))
-    field = model.unary(owner)[:, None]
-    scale = float(np.abs(field[np.isfinite(field)]).max(initial=0.0))
-    slots = [p for p in range(int(graph.indptr[owner]), int(graph.indptr[owner + 1])) if p != place]
-    # Equal tables one after another: their sums merge before they are many.
-    effects = sorted((_columns(model, np.array([p]))[:, :, 0] for p in slots), key=lambda t: (t.shape[1], t.tolist()))
-    for effect in effects:
-        # The owner's other directed edges will need about as many.
-        budget.check(float(field.shape[1]) * effect.shape[1] * (len(slots) + 1))
-        scale += float(np.abs(effect[np.isfinite(effect)]).max(initial=0.0))
-        field = _merge((field[:, :, None] + effect[:, None]).reshape(len(field), -1), scale)
-    states, number = own.shape[1], float(field.shape[1])
-    budget.spend(number * states, number * states * states * len(field))
-    chunk = max(1, _CHUNK_ENTRIES // (len(field) * states))
-    pieces = (field[:, None, start : start + chunk] for start in range(0, field.shape[1], chunk))
-    return max(float(_largest_distance(piece, own).max()) for piece in pieces)
-
-
-def _merge(field: FloatArray, scale: float) -> FloatArray:
-    """Columns of logits without those that repeat another up to a constant and to rounding."""
-    top = field.max(axis=0)
-    top[top == -np.inf] = 0.0  # every state forbidden: all such columns are one
-    field = field - top
-    width = scale * _MERGE_WIDTH
-    keys = (np.rint(field / width) if width > 0.0 else field) + 0.0
-    # Sorting by one number a column is many times faster than by all its entries; neighbours are compared in full.
-    mix = np.random.default_rng(0).random(len(keys)) + 0.5
-    with np.errstate(invalid="ignore"):
-        order = np.argsort(np.where(keys == -np.inf, -1.0, mix[:, None] * keys).sum(axis=0), kind="stable")
-    keys = keys[:, order]
-    fresh = np.ones(len(order), dtype=bool)
-    fresh[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
-    return field[:, order[fresh]]
-
-
-def _largest_distance(field: FloatArray, own: FloatArray) -> FloatArray:
-    """Largest total variation distance (g,) over K fields (L, K, g) and pairs of the columns of tables (L, C, g)."""
-    logits = field[:, :, None] + own[:, None]
-    top = logits.max(axis=0)
-    undefined = top == -np.inf
-    hard = bool(undefined.any())
-    if hard:
-        top[undefined] = 0.0
-    logits -= top
-    p = np.exp(logits, out=logits)
-    total = p.sum(axis=0)
-    if hard:
-        total[undefined] = 1.0
-    p /= total
-    best = np.zeros(p.shape[-1])
-    for a in range(own.shape[1] - 1):
-        distance = np.abs(p[:, :, a : a + 1] - p[:, :, a + 1 :]).sum(axis=0)
-        if hard:
-            left, right = undefined[:, a : a + 1], undefined[:, a + 1 :]
-            distance[left & right] = 0.0
-            distance[left != right] = 2.0
-        np.maximum(best, distance.max(axis=(0, 1)), out=best)
-    return np.minimum(0.5 * best, 1.0)

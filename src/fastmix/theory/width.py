@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
-from fastmix.model import MarkovRandomField
+from fastmix.model import MarkovRandomField, check_pairwise
 from fastmix.theory import norms
 
 __all__ = ["Ascent", "Width", "coupling_matrix", "matrix_width", "model_width", "norm_from_above"]
@@ -75,6 +75,7 @@ def model_width(model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Width:
     >>> round(model_width(model).value, 6)
     0.6
     """
+    check_pairwise(model, "the width")
     if model in _KNOWN:
         return _KNOWN[model]
     matrix, error = coupling_matrix(model)

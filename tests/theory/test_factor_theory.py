@@ -1,0 +1,175 @@
+"""Dependencies, certificates and comparison of models with factors over three or more variables."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import oracle
+import oracle_theory
+import strategies
+from fastmix import MarkovRandomField, ModelError, ResourceError, UnfitMethodError, certify
+from fastmix.model.centre import centre_factors
+from fastmix.theory import enumeration
+from fastmix.theory.comparison import comparison_bounds
+from fastmix.theory.criteria import CRITERIA
+from fastmix.theory.dependency import (
+    DEPENDENCIES,
+    dependency_matrix,
+    edge_dependencies,
+    factor_dependencies,
+    undefined_conditional,
+)
+from theory.test_certificates import TINY_SCALES, assert_never_beaten
+from theory.test_comparison import assert_within, exact_conditional_distances
+from theory.test_dependency import assert_dependencies_close
+
+
+def ring(n: int = 6, scale: float = 0.1, seed: int = 0) -> MarkovRandomField:
+    """Overlapping factors around a ring."""
+    rng = np.random.default_rng(seed)
+    factors = [((k, (k + 1) % n, (k + 2) % n), scale * rng.normal(size=(2, 2, 2))) for k in range(n)]
+    return MarkovRandomField.from_factors([2] * n, factors)
+
+
+@pytest.mark.parametrize("dependency", ["exact", "sigmoid", "range", "l1", "linf"])
+@given(model=strategies.factor_models())
+def test_bounds_match_loops_over_columns_and_configurations(model: MarkovRandomField, dependency: str) -> None:
+    model = model.drop_forbidden_states()
+    expected = oracle_theory.edge_dependencies(model, dependency)
+    assert_dependencies_close(model, edge_dependencies(model, dependency=dependency), expected, dependency)
+
+
+@given(model=strategies.factor_models())
+def test_no_bound_is_below_the_definition(model: MarkovRandomField) -> None:
+    value = {name: edge_dependencies(model, dependency=name) for name in DEPENDENCIES}
+    slack = 1e-12 * (1.0 + np.abs(model.parameters[np.isfinite(model.parameters)]).max(initial=0.0))
+    order = (("exact", "field"), ("field", "sigmoid"), ("sigmoid", "range"), ("range", "l1"), ("range", "linf"))
+    for smaller, larger in order:
+        assert (value[smaller] <= value[larger] * (1 + 1e-14) + slack).all(), (smaller, larger)
+
+
+@given(model=strategies.factor_models(allow_forbidden=False), scale=st.floats(0.0, 2.0))
+def test_what_a_factor_adds_grows_with_it(model: MarkovRandomField, scale: float) -> None:
+    for dependency in ("range", "linf"):
+        parts = factor_dependencies(model, dependency)
+        scaled = factor_dependencies(model.replace(log_factors=scale * model.log_factors), dependency)
+        np.testing.assert_allclose(scaled, scale * parts, rtol=1e-10, atol=1e-12 * (1 + parts.max()))
+        alone = edge_dependencies(model.replace(log_factors=0.0 * model.log_factors), dependency=dependency)
+        for end in (0, 1):
+            added = np.bincount(model.structure.scope_pairs, parts[:, end], minlength=model.num_edges)
+            whole = edge_dependencies(model, dependency=dependency)[:, end]
+            np.testing.assert_allclose(alone[:, end] + added, whole, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("schedule", ["systematic", "random"])
+@settings(deadline=None)
+@given(model=strategies.factor_models(scales=TINY_SCALES, allow_forbidden=False), data=st.data())
+def test_the_bias_is_never_beaten(model: MarkovRandomField, schedule: str, data: st.DataObject) -> None:
+    order = data.draw(st.permutations(range(model.num_variables))) if schedule == "systematic" else None
+    for dependency in ("exact", "field", "sigmoid"):
+        assert_never_beaten(model, dependency_matrix(model, dependency=dependency), schedule, order, num_sweeps=4)
+
+
+def test_half_of_it_would_be_beaten() -> None:
+    model = ring(4, 0.8)
+    matrix = dependency_matrix(model, dependency="exact")
+    assert_never_beaten(model, matrix, "systematic")
+    with pytest.raises(AssertionError, match="promised"):
+        assert_never_beaten(model, 0.3 * matrix, "systematic")
+
+
+def test_a_certificate_holds_at_the_exact_distance() -> None:
+    model = ring(5, 0.15)
+    certificate = certify(model, accuracy=0.01)
+    assert certificate.certified
+    assert certificate.criterion == "dobrushin"
+    assert {other["criterion"] for other in certificate.others} == set(CRITERIA)
+    assert all("three or more variables" in other["reason"] for other in certificate.others)
+    chain = oracle_theory.Chain(model)
+    kernel = np.linalg.matrix_power(chain.sweep("systematic"), certificate.num_sweeps)
+    assert chain.distances(kernel)[0] <= 0.01
+    margin = certify(model, accuracy=0.01, margin=True).margin
+    assert margin is not None
+    assert certify(model.with_parameters(0.99 * margin * model.parameters), accuracy=0.01).certified
+
+
+@pytest.mark.parametrize("criterion", list(CRITERIA))
+def test_other_criteria_do_not_apply(criterion: str) -> None:
+    with pytest.raises(UnfitMethodError, match="three or more variables"):
+        certify(ring(), accuracy=0.01, criterion=criterion)
+
+
+@given(model=strategies.factor_models(scales=(1.0,)))
+def test_undefined_conditionals_are_found(model: MarkovRandomField) -> None:
+    small = model.drop_forbidden_states()
+    defined = all(
+        oracle.conditional(small, i, list(x)) is not None
+        for x in oracle.all_configurations(small)
+        for i in range(small.num_variables)
+    )
+    assert (undefined_conditional(model) is None) == defined
+    if not defined:
+        assert certify(model, accuracy=0.1).norm_value == math.inf
+
+
+def test_factors_that_share_neighbors_forbid_together() -> None:
+    # Each factor alone can forbid either state of variable 0, but not both of them in the same configuration.
+    one, two = np.zeros((2, 2, 2)), np.zeros((2, 2, 2))
+    one[0, 0, 0] = two[1, 1, 0] = -math.inf
+    model = MarkovRandomField.from_factors([2] * 4, [((0, 1, 2), one), ((0, 1, 3), two)])
+    assert undefined_conditional(model) is None
+    two = np.zeros((2, 2, 2))
+    two[1, 0, 0] = -math.inf
+    model = MarkovRandomField.from_factors([2] * 4, [((0, 1, 2), one), ((0, 1, 3), two)])
+    found = undefined_conditional(model)
+    assert found is not None
+    assert found[0] == 0
+
+
+def test_enumeration_in_pieces_and_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ring(6, 0.7)
+    whole = edge_dependencies(model, dependency="exact")
+    monkeypatch.setattr(enumeration, "_CHUNK_ENTRIES", 7)
+    np.testing.assert_array_equal(edge_dependencies(model, dependency="exact"), whole)
+    scopes = list(itertools.combinations(range(40), 3))[:780]
+    large = MarkovRandomField.from_factors([2] * 40, [(scope, np.zeros((2, 2, 2))) for scope in scopes])
+    with pytest.raises(ResourceError, match="dependency='sigmoid' enumerates nothing"):
+        edge_dependencies(large, dependency="exact")
+
+
+@given(data=st.data())
+def test_two_models_are_never_further_apart_than_compared(data: st.DataObject) -> None:
+    left = data.draw(strategies.factor_models(scales=(0.05, 0.2, 1.0)))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    scale = data.draw(st.sampled_from([0.0, 0.02, 0.5]))
+    right = left.with_parameters(left.parameters + scale * rng.normal(size=left.num_parameters))
+    comparison = comparison_bounds(left, right)
+    assert_within(left, right, comparison.bounds)
+    assert (exact_conditional_distances(left, right) <= comparison.conditional_bounds + 1e-12).all()
+
+
+@given(model=strategies.factor_models(allow_forbidden=False))
+def test_centring_changes_no_weight_and_leaves_nothing_of_low_order(model: MarkovRandomField) -> None:
+    centred = centre_factors(model)
+    states = np.array(oracle.all_configurations(model))
+    scale = 1.0 + np.abs(model.parameters).max()
+    np.testing.assert_allclose(centred.log_weight(states), model.log_weight(states), atol=1e-12 * scale)
+    for scope, table in centred.factors:
+        for pair in itertools.combinations(range(len(scope)), 2):
+            means = table.mean(axis=tuple(a for a in range(len(scope)) if a not in pair))
+            np.testing.assert_allclose(means, 0.0, atol=1e-12 * scale)
+    bound = comparison_bounds(centred, model).conditional_bounds
+    assert (bound <= 1e-10 * scale).all()
+
+
+def test_centring_needs_finite_factors() -> None:
+    table = np.zeros((2, 2, 2))
+    table[0, 0, 0] = -math.inf
+    with pytest.raises(ModelError, match="-inf"):
+        centre_factors(MarkovRandomField.from_factors([2, 2, 2], [((0, 1, 2), table)]))
