@@ -40,6 +40,28 @@ def solve(model: MarkovRandomField, norm_bound: float, norm: str, bound: str) ->
     return _minimise(distance, constraints), theta.value
 
 
+def solve_with_factors(
+    model: MarkovRandomField, norm_bound: float, norm: str, bound: str
+) -> tuple[float, FloatArray, FloatArray]:
+    """Squared distance, flat tables and factor scales of the nearest model that scales its factors.
+
+    The factors must have nothing left that depends on one or two variables only.
+    """
+    edges = [tuple(edge) for edge in model.edges.tolist()]
+    factors = oracle.factor_tables(model)
+    added = np.zeros((len(edges), len(factors)))
+    for a, (scope, table) in enumerate(factors.items()):
+        for (p, i), (q, j) in itertools.combinations(enumerate(scope), 2):
+            columns = np.moveaxis(table, (p, q), (0, 1)).reshape(table.shape[p], table.shape[q], -1)
+            sizes = [_largest_contrast(t, bound) for c in np.moveaxis(columns, 2, 0) for t in (c, c.T)]
+            added[edges.index((i, j)), a] = max(sizes)
+    scales = cp.Variable(len(factors))
+    theta, _, constraints = _feasible_set(model, norm_bound, norm, bound, added @ scales)
+    squares = np.array([np.sum(table**2) for table in factors.values()])
+    distance = cp.sum_squares(theta - model.log_pairwise) + cp.sum(cp.multiply(squares, cp.square(1 - scales)))
+    return _minimise(distance, [*constraints, scales >= 0, scales <= 1]), theta.value, scales.value
+
+
 def solve_smoothed(
     model: MarkovRandomField, norm_bound: float, norm: str, alpha: float, y: FloatArray
 ) -> tuple[float, FloatArray, FloatArray]:
@@ -105,9 +127,9 @@ def _largest_contrast(table: FloatArray, bound: str) -> float:
 
 
 def _feasible_set(
-    model: MarkovRandomField, norm_bound: float, norm: str, bound: str
+    model: MarkovRandomField, norm_bound: float, norm: str, bound: str, added: cp.Expression | float = 0.0
 ) -> tuple[cp.Variable, cp.Variable, list[cp.Constraint]]:
-    """Variables theta and z, and R_e(theta) <= z_e with the norm of z at most the bound."""
+    """Variables theta and z, and R_e(theta) <= z_e with the norm of z, and what is added to it, at most the bound."""
     edges = [tuple(edge) for edge in model.edges.tolist()]
     theta, z = cp.Variable(len(model.log_pairwise)), cp.Variable(len(edges))
     contrasts, owners = [], []
@@ -129,12 +151,14 @@ def _feasible_set(
         incidence = np.zeros((n, len(edges)))
         for e, (i, j) in enumerate(edges):
             incidence[i, e] = incidence[j, e] = 1.0
-        constraints.append(incidence @ z <= norm_bound)
+        constraints.append(incidence @ (z + added) <= norm_bound)
+    elif norm == "frobenius":
+        constraints.append(np.sqrt(2.0) * cp.norm(z + added, 2) <= norm_bound)
     else:
         units = np.zeros((n * n, len(edges)))
         for e, (i, j) in enumerate(edges):
             units[i * n + j, e] = units[j * n + i, e] = 1.0
-        matrix = cp.reshape(units @ z, (n, n), order="C")
+        matrix = cp.reshape(units @ (z + added), (n, n), order="C")
         constraints.append(norm_bound * np.eye(n) - matrix >> 0)
     return theta, z, constraints
 

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from fastmix._checks import check_choice, check_count, check_positive, choose_seed
 from fastmix._clock import Clock
-from fastmix.errors import NotConvergedError
+from fastmix.errors import NotConvergedError, UnfitMethodError
 from fastmix.model import Evidence, MarkovRandomField, check_model
+from fastmix.model.centre import centre_factors
 from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.projection.descent import StepRule, Trace, descend
 from fastmix.projection.divergence import Divergence, Euclidean, divergence_by_name
+from fastmix.projection.edges import check_finite
 from fastmix.projection.euclidean import Solution
 from fastmix.projection.feasible import FeasibleSet
 from fastmix.projection.paper_dual import PaperDual
@@ -47,8 +49,9 @@ class ProjectionResult:
         Safe upper bounds on the norm of the dependency matrix (the larger of both directions on every edge), and
         what was asked for.
     squared_distance : float
-        Sum over edges of the squared Frobenius distance between the tables. Unaries change in other divergences than
-        the Euclidean one, and are not counted.
+        Sum over edges of the squared Frobenius distance between the tables, and the same for factors, counted with what
+        can be moved from factors into tables moved there. Unaries change in other divergences than the Euclidean one,
+        and are not counted.
     duality_gap : float
         ``squared_distance`` minus a proven lower bound on it: how far from the closest model this one can be. For
         other divergences nothing is proven, and it is infinite, unless the model met the bound already.
@@ -60,9 +63,14 @@ class ProjectionResult:
         Of the descent; None for the Euclidean projection, which draws nothing.
     multipliers : float array
         For a warm start of a later call on the same graph: one per variable (inf, 1), the factor (n, rank) of the
-        matrix multiplier (spectral), one number (frobenius), or those of the paper's dual, and then its Z.
+        matrix multiplier (spectral), one number (frobenius; with factors one per edge), or those of the paper's dual,
+        and then its Z.
     dependencies : float array (m,)
         The bound z of every edge.
+    factor_scales : float array (f,)
+        What every factor over three or more variables was multiplied by, from 0 to 1, after its parts that depend on
+        one or two variables had been moved into the unaries and tables (where they are projected as tables); all 1
+        where the model met the bound and was left as it is. Empty for models of pairs.
     history : list of (int, float, float)
         Iteration of the solver or step of the descent, value of the divergence there, and the proven lower bound on the
         least value that there is by then; -inf where nothing is proven, as in all descents.
@@ -80,6 +88,7 @@ class ProjectionResult:
     duality_gap: float
     multipliers: FloatArray
     dependencies: FloatArray
+    factor_scales: FloatArray = field(default_factory=lambda: np.zeros(0))
     divergence: Divergence = field(default_factory=Euclidean)
     divergence_value: float = math.nan
     seed: int | None = None
@@ -91,6 +100,9 @@ class ProjectionResult:
         close = f"squared_distance={self.squared_distance:.6g}, duality_gap={self.duality_gap:.3g}"
         if not isinstance(self.divergence, Euclidean):
             close = f"divergence={self.divergence}, divergence_value={self.divergence_value:.6g}"
+        scales = self.factor_scales
+        if len(scales):
+            close += f", factors scaled by {scales.min():.4g} to {scales.max():.4g}"
         return (
             f"ProjectionResult(status={str(self.status)!r}, norm_before={self.norm_before:.6g}, "
             f"norm_after={self.norm_after:.6g}, {close}, {self.model})"
@@ -113,6 +125,7 @@ class ProjectionResult:
         facts["relative_gap"] = jsonable(self.relative_gap)
         facts |= {"certified": self.certified, "divergence": repr(self.divergence)}
         facts |= {"divergence_value": jsonable(self.divergence_value), "seed": self.seed}
+        facts["factor_scales"] = jsonable(self.factor_scales) if len(self.factor_scales) else None
         return {
             "status": str(self.status),
             **facts,
@@ -150,7 +163,9 @@ def project(
     Parameters
     ----------
     model : MarkovRandomField
-        States forbidden by a unary are left alone; -inf in a table is refused.
+        States forbidden by a unary are left alone; -inf in a table or factor is refused. Factors over three or more
+        variables take the Euclidean divergence: what depends on one or two of their variables is moved into unaries and
+        tables, and the rest of every factor is scaled as a whole (``factor_scales``), the best scales there are.
     norm_bound : float
         Positive.
     norm : {"inf", "spectral", "1", "frobenius"}
@@ -195,7 +210,8 @@ def project(
         If the Euclidean projection does not reach ``tol`` in ``max_iter``, or on an interrupt (Ctrl-C); its ``result``
         is the best point, which is within the bound.
     UnfitMethodError
-        If a table has -inf entries, the solver cannot handle the bound, or the divergence cannot handle the graph.
+        If a table or factor has -inf entries, the solver cannot handle the bound, or the divergence or solver cannot
+        handle the graph or factors.
     ResourceError
         If a divergence needs exact inference beyond the memory.
 
@@ -245,6 +261,12 @@ def project(
         options["evidence"] = {str(variable): state for variable, state in evidence.items()}
     reduction = reduce_model(model)
     small = reduction.model
+    if small.num_factors and not (euclidean and solver == "fast"):
+        what = "the paper's dual" if euclidean else f"the divergence {chosen}"
+        raise UnfitMethodError(
+            f"{what} takes no factors over three or more variables, of which the model has {small.num_factors}; the "
+            "Euclidean divergence with the fast solver scales them"
+        )
     feasible = FeasibleSet(
         small, norm_bound=norm_bound, norm=norm, dependency=dependency, solver=solver, tol=tol, max_iter=max_iter,
         clock=clock,
@@ -253,6 +275,8 @@ def project(
     theta, solution = small, Solution(np.zeros(0), np.zeros(0), 0.0, 0.0, converged=True)
     fits = norm_before <= norm_bound
     if not fits:
+        check_finite(small)
+        small = theta = centre_factors(small)
         start = warm_start.multipliers if isinstance(warm_start, ProjectionResult) else warm_start
         # Half of the time for the start of a descent, if it takes as long.
         theta, solution = feasible.nearest(small, start=start, clock=clock if euclidean else clock.part(0.5))
@@ -260,6 +284,7 @@ def project(
     def build(reason: str, lower: float, stats: Mapping[str, Any], **facts: Any) -> ProjectionResult:
         settled, z, norm_after = feasible.settle(theta)
         distance = float(np.sum((settled.log_pairwise - small.log_pairwise) ** 2))
+        distance += float(np.sum((settled.log_factors - small.log_factors) ** 2))
         place = str(stats.get("backend", "cpu"))
         device = "cpu" if place.startswith("cpu") else place.removeprefix("cuda (").removesuffix(")")
         return ProjectionResult(
@@ -274,6 +299,7 @@ def project(
             duality_gap=max(0.0, distance - lower),
             multipliers=solution.multipliers,
             dependencies=z,
+            factor_scales=_scales(small, settled),
             stats={"stopped": reason, "stopped_by": _STOPPED_BY.get(reason, "done"), **stats, **clock.stats()},
             provenance=provenance(model, seed=facts.get("seed"), device=device, **options),
             **{"divergence_value": distance, **facts},
@@ -336,13 +362,32 @@ def _expand(reduction: Reduction, theta: MarkovRandomField) -> MarkovRandomField
         return original
     parameters = original.parameters.copy()
     parameters[_positions(reduction)] = theta.parameters
-    return original.with_parameters(parameters)
+    constant = original.log_constant + (theta.log_constant - reduction.model.log_constant)
+    return original.with_parameters(parameters).replace(log_constant=constant)
 
 
 def _positions(reduction: Reduction) -> NDArray[np.int64]:
     """Places of the reduced parameters in the vector of all parameters."""
-    shift = len(reduction.original.log_unary)
-    return np.concatenate([reduction.unary_positions, shift + reduction.pairwise_positions])
+    original = reduction.original
+    first, second = len(original.log_unary), len(original.log_unary) + len(original.log_pairwise)
+    parts = [reduction.unary_positions, first + reduction.pairwise_positions]
+    kept = np.zeros(first, dtype=bool)
+    kept[reduction.unary_positions] = True
+    for a, scope in enumerate(original.structure.scopes):
+        states = [np.flatnonzero(kept[original.unary_offsets[v] : original.unary_offsets[v + 1]]) for v in scope]
+        entries = np.ravel_multi_index(np.ix_(*states), original.num_states[scope])
+        parts.append(second + original.factor_offsets[a] + entries.ravel())
+    return np.concatenate(parts)
+
+
+def _scales(before: MarkovRandomField, after: MarkovRandomField) -> FloatArray:
+    """What every factor was multiplied by; 1 for those that have nothing of their own."""
+    if not before.num_factors:
+        return np.zeros(0)
+    starts = before.factor_offsets[:-1]
+    squares = np.add.reduceat(before.log_factors**2, starts)
+    products = np.add.reduceat(before.log_factors * after.log_factors, starts)
+    return np.divide(products, squares, out=np.ones(len(starts)), where=squares > 0.0)
 
 
 def _same_graph(one: MarkovRandomField, other: MarkovRandomField) -> bool:

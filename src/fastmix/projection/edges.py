@@ -10,6 +10,10 @@ R is at most z when all contrasts ``|c_k . T|`` are at most t, a multiple of z. 
 t. It is piecewise linear in t, and the homotopy of Osborne, Presnell and Turlach (2000), known as the lasso version of
 LARS, walks along its pieces: contrasts join when they reach the bound and leave when their weight returns to zero.
 
+Factors over three or more variables change by one scale s in [0, 1] each: what a factor F adds to R of its pairs
+shrinks with it, and the cost is ``(1 - s)^2 ||F||^2``. So a projection chooses one number for every *item*: z of the
+edges, then s of the factors, and R of an edge is its z and multiples of s of the factors around it.
+
 Tables of many states take seconds each. Where there is no time for that, the interaction of a table is only scaled: R
 shrinks in proportion, the cost is ``(1 - z / rho)^2 ||interaction||^2``, and what comes out is within the bound, if not
 the closest.
@@ -18,8 +22,8 @@ the closest.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +33,19 @@ from fastmix._jit import njit
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import offsets_of
-from fastmix.theory.dependency import Dependency, edge_dependencies
+from fastmix.theory.dependency import Dependency, edge_dependencies, factor_dependencies
 
-__all__ = ["EdgeCosts", "bound_at", "check_finite", "contrasts", "cost_at", "edge_costs", "groups", "interactions"]
+__all__ = [
+    "EdgeCosts",
+    "bound_at",
+    "bounds_at",
+    "check_finite",
+    "contrasts",
+    "cost_at",
+    "edge_costs",
+    "groups",
+    "interactions",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -46,7 +60,7 @@ _ISING = np.array([1.0, -1.0, -1.0, 1.0])
 
 @dataclass(frozen=True, eq=False)
 class EdgeCosts:
-    """The functions f_e of all edges, in knots with ascending mu and descending z.
+    """The functions f_e of all edges, and of all factors, in knots with ascending mu and descending z.
 
     Attributes
     ----------
@@ -54,8 +68,8 @@ class EdgeCosts:
     dependency : str
     rho : float array (m,)
         Dependency of every edge before projection, the larger of both directions.
-    start : int array (m + 1,)
-        Knots of edge e are ``start[e]:start[e + 1]``; the first has mu = 0 and z = rho, the last z = 0.
+    start : int array (m + f + 1,)
+        Knots of item e are ``start[e]:start[e + 1]``; the first has mu = 0 and z = rho (factors: 1), the last z = 0.
     mu, z, f : float array
         Slope, bound and cost at the knots.
     quadratic : bool
@@ -64,6 +78,8 @@ class EdgeCosts:
         Edges whose tables are only scaled; None if there are none.
     clock : Clock
         After whose limit paths are no longer followed.
+    pair_starts, pair_edges, pair_weights : arrays (f + 1,), (P,), (P,)
+        The edges of each factor, and what it adds to R of each when its scale is 1.
     """
 
     model: MarkovRandomField
@@ -76,13 +92,54 @@ class EdgeCosts:
     quadratic: bool
     scaled: BoolArray | None = None
     clock: Clock = NO_LIMIT
+    pair_starts: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    pair_edges: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    pair_weights: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def pairs(self) -> tuple[IntArray, IntArray, FloatArray]:
+        """How factors act on edges, as kernels take it."""
+        return self.pair_starts, self.pair_edges, self.pair_weights
 
     def cost(self, z: FloatArray) -> float:
-        """Total squared distance when edge e is held to ``z[e]``."""
+        """Total squared distance when every item is held to its entry of z."""
         return float(_total_cost(self.start, self.mu, self.z, self.f, z))
+
+    def dependencies(self, z: FloatArray) -> FloatArray:
+        """R of every edge (m,) from the items: its own z, and what the scaled factors add."""
+        m = self.model.num_edges
+        scales = np.repeat(z[m:], np.diff(self.pair_starts))
+        return z[:m] + np.bincount(self.pair_edges, self.pair_weights * scales, minlength=m)
+
+    def loads(self, mu: FloatArray) -> FloatArray:
+        """What multipliers of R of the edges (m,) make the items cost: the transpose of :meth:`dependencies`."""
+        owner = np.repeat(np.arange(len(self.pair_starts) - 1), np.diff(self.pair_starts))
+        products = self.pair_weights * mu[self.pair_edges]
+        return np.concatenate([mu, np.bincount(owner, products, minlength=len(self.pair_starts) - 1)])
+
+    @cached_property
+    def incidence(self) -> tuple[IntArray, IntArray, FloatArray]:
+        """For every variable, in compressed rows, the items that count in its row of R, and how much."""
+        graph, m, f = self.model.adjacency, self.model.num_edges, len(self.pair_starts) - 1
+        if not f:
+            return graph.indptr, graph.edge_ids, np.ones(len(graph.edge_ids))
+        from scipy.sparse import coo_array
+
+        factor = m + np.repeat(np.arange(f), np.diff(self.pair_starts))
+        items = np.concatenate([np.repeat(np.arange(m), 2), np.repeat(factor, 2)])
+        nodes = np.concatenate([self.model.edges.ravel(), self.model.edges[self.pair_edges].ravel()])
+        weights = np.concatenate([np.ones(2 * m), np.repeat(self.pair_weights, 2)])
+        matrix = coo_array((weights, (nodes, items)), shape=(self.model.num_variables, m + f)).tocsr()
+        matrix.eliminate_zeros()
+        return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data
+
+    def factors(self, z: FloatArray) -> FloatArray:
+        """Flat factors at their scales, bit by bit where that is 1."""
+        return self.model.log_factors * np.repeat(z[self.model.num_edges :], np.diff(self.model.factor_offsets))
 
     def tables(self, z: FloatArray) -> FloatArray:
         """Flat nearest tables with ``R_e <= z[e]``; tables that meet their bound come back bit by bit."""
+        z = z[: self.model.num_edges]
         result = self.model.log_pairwise.copy()
         if self.quadratic:
             tables = result.reshape(-1, 4)
@@ -104,7 +161,7 @@ class EdgeCosts:
 
 
 def edge_costs(model: MarkovRandomField, dependency: Dependency, clock: Clock = NO_LIMIT) -> EdgeCosts:
-    """The cost functions of all edges of a model under ``range`` or ``linf``, both directions bounded.
+    """The cost functions of all edges and factors of a model under ``range`` or ``linf``, both directions bounded.
 
     After half of the time that is left the tables that are left are only scaled; the other half is for following the
     paths once more, to the bounds that a projection finds.
@@ -112,7 +169,7 @@ def edge_costs(model: MarkovRandomField, dependency: Dependency, clock: Clock = 
     Raises
     ------
     UnfitMethodError
-        If a table has -inf entries, which no finite change can bound.
+        If a table or factor has -inf entries, which no finite change can bound.
     ResourceError
         If a table has too many states for its path to be followed.
 
@@ -127,14 +184,16 @@ def edge_costs(model: MarkovRandomField, dependency: Dependency, clock: Clock = 
         knots = np.zeros((3, m, 2))
         knots[0, :, 1], knots[1, :, 0], knots[2, :, 1] = 8.0 * rho, rho, 4.0 * rho**2
         mu, z, f = knots.reshape(3, -1)
-        return EdgeCosts(model, dependency, rho, 2 * np.arange(m + 1), mu, z, f, quadratic=True)
+        costs = EdgeCosts(model, dependency, rho, 2 * np.arange(m + 1), mu, z, f, quadratic=True)
+        return _with_factors(costs) if model.num_factors else costs
     counts, scaled = np.ones(m, dtype=np.int64), np.zeros(m, dtype=bool)
     parts: list[tuple[IntArray, FloatArray, FloatArray]] = []
     rho, first_half = np.zeros(0), clock.part(0.5)
     for edges, shape, places in groups(model, np.arange(m), dependency):
         if first_half.past():
             if not len(rho):
-                rho = edge_dependencies(model, dependency=dependency).max(axis=1)
+                tables_alone = model.replace(log_factors=np.zeros_like(model.log_factors))
+                rho = edge_dependencies(tables_alone, dependency=dependency).max(axis=1)
             scaled[edges] = True
             squares = np.sum(_interaction(model.log_pairwise[places], shape, dependency) ** 2, axis=1)
             knot_z = np.stack([rho[edges], np.zeros(len(edges))], axis=1)
@@ -166,7 +225,38 @@ def edge_costs(model: MarkovRandomField, dependency: Dependency, clock: Clock = 
     total = np.cumsum(pieces)
     f = total - np.repeat(total[start[:-1]], counts)
     late = scaled if scaled.any() else None
-    return EdgeCosts(model, dependency, z[start[:-1]], start, mu, z, f, False, late, clock)
+    costs = EdgeCosts(model, dependency, z[start[:-1]], start, mu, z, f, False, late, clock)
+    return _with_factors(costs) if model.num_factors else costs
+
+
+def _with_factors(costs: EdgeCosts) -> EdgeCosts:
+    """The costs of the edges, and after them those of the scales of all factors."""
+    model, structure = costs.model, costs.model.structure
+    squares = np.add.reduceat(model.log_factors**2, model.factor_offsets[:-1])
+    parts = factor_dependencies(model, costs.dependency).max(axis=1)  # type: ignore[arg-type]
+    sizes = np.diff(structure.scope_starts)
+    starts = offsets_of(sizes * (sizes - 1) // 2)
+    places = np.empty(len(parts), dtype=np.int64)
+    for group in structure.factor_groups():
+        along = np.arange(group.scopes.shape[1] * (group.scopes.shape[1] - 1) // 2)
+        places[starts[group.numbers][:, None] + along] = group.first_pairs[:, None] + along
+    # One knot for a factor of zeros, which has nothing to lose.
+    number = np.where(squares > 0.0, 2, 1)
+    used = np.arange(2) < number[:, None]
+    knots = (
+        np.stack(pair, axis=1)[used]
+        for pair in (
+            (np.zeros(len(squares)), 2.0 * squares),
+            (np.ones(len(squares)), np.zeros(len(squares))),
+            (np.zeros(len(squares)), squares),
+        )
+    )
+    mu, z, f = (np.concatenate([own, more]) for own, more in zip((costs.mu, costs.z, costs.f), knots, strict=True))
+    start = np.concatenate([costs.start, costs.start[-1] + offsets_of(number)[1:]])
+    return replace(
+        costs, start=start, mu=mu, z=z, f=f, quadratic=False, pair_starts=starts,
+        pair_edges=structure.scope_pairs[places], pair_weights=parts[places],
+    )  # fmt: skip
 
 
 def interactions(model: MarkovRandomField, tables: FloatArray, dependency: Dependency) -> FloatArray:
@@ -178,7 +268,15 @@ def interactions(model: MarkovRandomField, tables: FloatArray, dependency: Depen
 
 
 def check_finite(model: MarkovRandomField) -> None:
-    """Refuse tables that forbid pairs of states, by name of the first edge."""
+    """Refuse tables that forbid states together, by name of the first edge or factor."""
+    if model.log_factors.size and model.log_factors.min() == -np.inf:
+        entry = int(np.flatnonzero(model.log_factors == -np.inf)[0])
+        scope = model.factor(int(np.searchsorted(model.factor_offsets, entry, side="right")) - 1)[0].tolist()
+        names = tuple(scope) if model.variable_names is None else tuple(model.variable_names[v] for v in scope)
+        raise UnfitMethodError(
+            f"projection needs finite factors, but that of variables {names} forbids some of their states (-inf): no "
+            "finite change bounds its dependencies; soften it, or use exact inference or loopy belief propagation"
+        )
     if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
         entry = int(np.flatnonzero(model.log_pairwise == -np.inf)[0])
         e = int(np.searchsorted(model.pairwise_offsets, entry, side="right")) - 1
@@ -326,6 +424,16 @@ def cost_at(z, mus, zs, fs):  # type: ignore[no-untyped-def]
             high = middle
     mu = mus[low] + (mus[high] - mus[low]) * (zs[low] - z) / (zs[low] - zs[high])
     return fs[low] + 0.5 * (mus[low] + mu) * (zs[low] - z)
+
+
+@njit(cache=True, error_model="numpy")
+def bounds_at(start, mus, zs, loads):  # type: ignore[no-untyped-def]
+    """:func:`bound_at` of all items, at what each costs."""
+    z = np.empty(len(loads))
+    for k in range(len(loads)):
+        a, b = start[k], start[k + 1]
+        z[k] = bound_at(loads[k], mus[a:b], zs[a:b])[0]
+    return z
 
 
 @njit(cache=True, error_model="numpy")

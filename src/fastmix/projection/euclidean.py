@@ -3,10 +3,12 @@
 With the cost functions f_e of :mod:`fastmix.projection.edges` the projection is a problem in one number per edge,
 ``min sum_e f_e(z_e)`` subject to a norm of the symmetric matrix Z being at most c:
 
-- inf (and 1): ``sum of z_e at node i <= c``, one multiplier per node, over-relaxed coordinate ascent;
+- inf (and 1): ``sum of R at node i <= c``, one multiplier per node, over-relaxed coordinate ascent;
 - spectral: ``lambda_max(Z) <= c``, a positive semidefinite multiplier of low rank, L-BFGS
   (:mod:`fastmix.projection.spectral`);
-- frobenius: ``2 sum_e z_e^2 <= c^2``, a single multiplier, bisection.
+- frobenius: ``2 sum_e z_e^2 <= c^2``, a single multiplier, bisection (with factors one per edge, L-BFGS-B).
+
+Factors add one number each, their scale, that counts in R of several edges (:mod:`fastmix.projection.edges`).
 
 Every solver takes the limit c and scales what it returns to a cap a little below it, which leaves room for rounding;
 lower bounds are for the limit itself. It keeps the best feasible z it has met and the best lower bound, so their
@@ -24,7 +26,7 @@ from numpy.typing import NDArray
 
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
-from fastmix.projection.edges import EdgeCosts, bound_at, cost_at
+from fastmix.projection.edges import EdgeCosts, bound_at, bounds_at, cost_at
 
 __all__ = ["MARGIN", "Solution", "Target", "repeat", "solve_frobenius", "solve_inf"]
 
@@ -95,28 +97,28 @@ def repeat(step: Callable[[], bool], solution: Solution, target: Target) -> None
 
 
 def solve_inf(costs: EdgeCosts, target: Target) -> Solution:
-    """Projection onto ``max_i sum of z_e at i <= limit``; multipliers are one per variable."""
+    """Projection onto ``max_i sum of R at i <= limit``; multipliers are one per variable."""
     model = costs.model
     n, adjacency = model.num_variables, model.adjacency
     lam = np.zeros(n) if target.start is None or target.start.shape != (n,) else np.maximum(target.start, 0.0)
-    z, sums = np.empty(model.num_edges), np.empty(n)
-    solution = Solution(np.zeros(model.num_edges), lam)
-    knots = (costs.start, costs.mu, costs.z)
+    z, sums = np.empty(len(costs.start) - 1), np.empty(n)
+    solution = Solution(np.zeros(len(z)), lam)
+    knots, items = (costs.start, costs.mu, costs.z), costs.incidence
     tau, rho = lam / 8.0, costs.rho[adjacency.edge_ids] if costs.quadratic else costs.rho
+    loads = np.zeros(len(z))
 
     def one_pass() -> None:
         if costs.quadratic:
             _quadratic_sweep(adjacency.indptr, adjacency.neighbors, rho, tau, target.limit, _RELAXATION)
         else:
-            indices = (adjacency.indptr, adjacency.neighbors, adjacency.edge_ids)
-            _sweep(*indices, *knots, lam, target.limit, _RELAXATION)
+            _sweep(*items, *knots, lam, loads, target.limit, _RELAXATION)
 
     def judge() -> bool:
         ends = (target.limit, target.cap, z, sums)
         if costs.quadratic:
             dual, primal = _quadratic_dual_and_primal(model.edges, costs.rho, tau, *ends)
         else:
-            dual, primal = _dual_and_primal(model.edges, *knots, costs.f, lam, *ends)
+            dual, primal = _dual_and_primal(*items, *knots, costs.f, lam, loads, *ends)
         return solution.update(primal, dual, z, target.tol)
 
     def step() -> bool:
@@ -135,7 +137,9 @@ def solve_inf(costs: EdgeCosts, target: Target) -> Solution:
 
 
 def solve_frobenius(costs: EdgeCosts, target: Target) -> Solution:
-    """Projection onto ``2 sum z^2 <= limit^2``; the multiplier is one number."""
+    """Projection onto ``2 sum R^2 <= limit^2``; the multiplier is one number, with factors one per edge."""
+    if costs.model.num_factors:
+        return _solve_frobenius_jointly(costs, target)
     knots = (costs.start, costs.mu, costs.z)
     solution = Solution(np.zeros(len(costs.rho)), np.zeros(1))
     low, high = 0.0, 1.0
@@ -163,6 +167,50 @@ def solve_frobenius(costs: EdgeCosts, target: Target) -> Solution:
         return solution.update(costs.cost(z), dual, z, target.tol)
 
     repeat(step, solution, target)
+    return solution
+
+
+def _solve_frobenius_jointly(costs: EdgeCosts, target: Target) -> Solution:
+    """The same where factors count in several edges: ascent on the dual of R in the ball, a number per edge."""
+    from scipy.optimize import minimize
+
+    m, radius = costs.model.num_edges, target.limit / np.sqrt(2.0)
+    first = costs.dependencies(bounds_at(costs.start, costs.mu, costs.z, np.zeros(len(costs.start) - 1)))
+    fits = target.start is not None and target.start.shape == (m,)
+    solution = Solution(np.zeros(len(costs.start) - 1), target.start if fits else first)  # type: ignore[arg-type]
+
+    def value(mu: FloatArray) -> tuple[float, FloatArray]:
+        loads, size = costs.loads(mu), float(np.linalg.norm(mu))
+        z = bounds_at(costs.start, costs.mu, costs.z, loads)
+        total = costs.dependencies(z)
+        dual = costs.cost(z) + float(loads @ z) - radius * size
+        norm = np.sqrt(2.0) * float(np.linalg.norm(total))
+        scaled = z * (target.cap / norm) if norm > target.cap else z
+        before = solution.dual
+        solution.update(costs.cost(scaled), dual, scaled, target.tol)
+        if dual > before:
+            solution.multipliers = mu.copy()
+        return -dual, radius * mu / max(size, 1e-300) - total
+
+    def after(_: FloatArray) -> None:
+        solution.iterations += 1
+        if solution.converged or target.clock.past():
+            raise StopIteration
+
+    options = {"maxiter": target.max_iter, "maxfun": 20 * target.max_iter, "ftol": 0.0, "gtol": 0.0, "maxcor": 20}
+    try:
+        minimize(
+            value,
+            solution.multipliers,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(0.0, None)] * m,
+            callback=after,
+            options=options,
+        )
+    except KeyboardInterrupt:
+        solution.interrupted = True
+    solution.late = target.clock.past() and not solution.converged
     return solution
 
 
@@ -245,30 +293,32 @@ def _quadratic_dual_and_primal(edges, rho, tau, limit, cap, z, sums):  # type: i
 
 
 @njit(cache=True, error_model="numpy")
-def _sweep(indptr, neighbors, edge_ids, start, mus, zs, lam, limit, relaxation):  # type: ignore[no-untyped-def]
-    """One pass over the nodes for general costs and multipliers lam.
+def _sweep(indptr, items, weights, start, mus, zs, lam, loads, limit, relaxation):  # type: ignore[no-untyped-def]
+    """One pass over the nodes for general costs, multipliers lam, and what they make every item cost, ``loads``.
 
-    The best multiplier of a node solves ``sum_e z_e(lam_i + lam_j) = limit``, a decreasing piecewise linear equation:
-    Newton's method with a bracket.
+    The best multiplier of a node solves ``sum_k w_k z_k(load_k) = limit`` over its items, whose loads grow by w_k with
+    it: a decreasing piecewise linear equation, solved by Newton's method with a bracket.
     """
     for i in range(len(lam)):
         low, high = 0.0, 0.0
         total = 0.0
-        for k in range(indptr[i], indptr[i + 1]):
-            a, b = start[edge_ids[k]], start[edge_ids[k] + 1]
-            other = lam[neighbors[k]]
-            total += bound_at(other, mus[a:b], zs[a:b])[0]
-            high = max(high, mus[b - 1] - other)
+        for p in range(indptr[i], indptr[i + 1]):
+            k, weight = items[p], weights[p]
+            a, b = start[k], start[k + 1]
+            other = loads[k] - weight * lam[i]
+            total += weight * bound_at(other, mus[a:b], zs[a:b])[0]
+            high = max(high, (mus[b - 1] - other) / weight)
         best = 0.0
         if total > limit:
             best = min(max(lam[i], low), high)
             for _ in range(100):
                 total, slope = 0.0, 0.0
-                for k in range(indptr[i], indptr[i + 1]):
-                    a, b = start[edge_ids[k]], start[edge_ids[k] + 1]
-                    bound, tilt = bound_at(best + lam[neighbors[k]], mus[a:b], zs[a:b])
-                    total += bound
-                    slope += tilt
+                for p in range(indptr[i], indptr[i + 1]):
+                    k, weight = items[p], weights[p]
+                    a, b = start[k], start[k + 1]
+                    bound, tilt = bound_at(loads[k] + weight * (best - lam[i]), mus[a:b], zs[a:b])
+                    total += weight * bound
+                    slope += weight * weight * tilt
                 if total > limit:
                     low = best
                 else:
@@ -278,31 +328,38 @@ def _sweep(indptr, neighbors, edge_ids, start, mus, zs, lam, limit, relaxation):
                 best = best - (total - limit) / slope if slope < 0.0 else 0.5 * (low + high)
                 if not low < best < high:
                     best = 0.5 * (low + high)
-        lam[i] = max(0.0, lam[i] + relaxation * (best - lam[i]))
+        following = max(0.0, lam[i] + relaxation * (best - lam[i]))
+        for p in range(indptr[i], indptr[i + 1]):
+            loads[items[p]] += weights[p] * (following - lam[i])
+        lam[i] = following
 
 
 @njit(cache=True, error_model="numpy")
-def _dual_and_primal(edges, start, mus, zs, fs, lam, limit, cap, z, sums):  # type: ignore[no-untyped-def]
-    """The same as :func:`_quadratic_dual_and_primal` for general costs and multipliers lam."""
-    sums[:] = 0.0
-    dual = 0.0
-    for e in range(len(z)):
-        i, j = edges[e, 0], edges[e, 1]
-        a, b = start[e], start[e + 1]
-        mu = lam[i] + lam[j]
-        z[e] = bound_at(mu, mus[a:b], zs[a:b])[0]
-        dual += cost_at(z[e], mus[a:b], zs[a:b], fs[a:b]) + mu * z[e]
-        sums[i] += z[e]
-        sums[j] += z[e]
+def _dual_and_primal(indptr, items, weights, start, mus, zs, fs, lam, loads, limit, cap, z, sums):  # type: ignore[no-untyped-def]
+    """The same as :func:`_quadratic_dual_and_primal` for general costs and multipliers lam; ``loads`` are made anew."""
+    loads[:] = 0.0
+    dual, primal = 0.0, 0.0
     for i in range(len(lam)):
         dual -= limit * lam[i]
-    primal = 0.0
-    for e in range(len(z)):
-        a, b = start[e], start[e + 1]
-        most = max(sums[edges[e, 0]], sums[edges[e, 1]])
-        if most > cap:
-            z[e] *= cap / most
-        primal += cost_at(z[e], mus[a:b], zs[a:b], fs[a:b])
+        for p in range(indptr[i], indptr[i + 1]):
+            loads[items[p]] += weights[p] * lam[i]
+    for k in range(len(z)):
+        a, b = start[k], start[k + 1]
+        z[k] = bound_at(loads[k], mus[a:b], zs[a:b])[0]
+        dual += cost_at(z[k], mus[a:b], zs[a:b], fs[a:b]) + loads[k] * z[k]
+    for i in range(len(lam)):
+        sums[i] = 0.0
+        for p in range(indptr[i], indptr[i + 1]):
+            sums[i] += weights[p] * z[items[p]]
+    share = np.ones(len(z))
+    for i in range(len(lam)):
+        if sums[i] > cap:
+            for p in range(indptr[i], indptr[i + 1]):
+                share[items[p]] = min(share[items[p]], cap / sums[i])
+    for k in range(len(z)):
+        a, b = start[k], start[k + 1]
+        z[k] *= share[k]
+        primal += cost_at(z[k], mus[a:b], zs[a:b], fs[a:b])
     return dual, primal
 
 

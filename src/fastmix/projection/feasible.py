@@ -102,6 +102,8 @@ class FeasibleSet:
     ) -> tuple[MarkovRandomField, Solution]:
         """The model with the closest tables, but for rounding, and how it was found; the unaries stay as they are.
 
+        Factors over three or more variables are scaled, each as a whole.
+
         Parameters
         ----------
         start : float array, optional
@@ -115,6 +117,7 @@ class FeasibleSet:
         target = Target(self.norm_bound, self.tol, self.max_iter, start, clock)
         if isinstance(self.solver, PaperDual):
             solution, tables = solve_paper(model, self.norm, self.dependency, self.solver, target)
+            factors = model.log_factors
         else:
             costs = edge_costs(model, self.dependency, clock)
             weighted = costs
@@ -122,12 +125,12 @@ class FeasibleSet:
                 of_knot = np.repeat(weights, np.diff(costs.start))
                 weighted = replace(costs, mu=costs.mu * of_knot, f=costs.f * of_knot, quadratic=False)
             solution = SOLVERS[self.norm](weighted, target)
-            tables = costs.tables(solution.z)
+            tables, factors = costs.tables(solution.z), costs.factors(solution.z)
             if costs.scaled is not None or (not costs.quadratic and clock.past()):
                 solution.late, solution.dual = True, -np.inf  # no bound for tables that are only scaled
         if weights is None:
             self._even = solution.multipliers
-        return model.replace(log_pairwise=tables), solution
+        return model.replace(log_pairwise=tables, log_factors=factors), solution
 
     def metric(self, coordinates: Coordinates) -> Metric:
         """The metric of some coordinates, made once."""
@@ -175,7 +178,8 @@ class FeasibleSet:
                 return theta, z, size
             excess = 1.0 - self.norm_bound / size * (1.0 - 4.0 * MARGIN)  # a hair's breadth is enough
             rest = interactions(theta, theta.log_pairwise, self.dependency)
-            theta = theta.replace(log_pairwise=theta.log_pairwise - excess * rest)
+            tables, factors = theta.log_pairwise - excess * rest, (1.0 - excess) * theta.log_factors
+            theta = theta.replace(log_pairwise=tables, log_factors=factors)
         raise AssertionError("shrinking the tables must shrink their norm")
 
 

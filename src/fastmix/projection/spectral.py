@@ -1,9 +1,10 @@
 """Euclidean projection onto the spectral-norm ball: compiled ascent on its low-rank dual.
 
 The constraint ``lambda_max(Z) <= c`` has one positive semidefinite multiplier W = V V^T. Only its entries on the edges
-matter, so the dual ``sum_e h_e(2 v_i . v_j) - c ||V||^2`` with ``h(mu) = min_z f(z) + mu z`` needs no decomposition;
-its negative is minimised here by limited-memory BFGS (Nocedal, 1980). A step may overshoot beyond the range of numbers;
-division follows IEEE rules here and in the functions called, so that its value is NaN and the step is shortened.
+matter, so the dual ``sum_e h_e(2 v_i . v_j) - c ||V||^2`` with ``h(mu) = min_z f(z) + mu z`` needs no decomposition; a
+factor adds h of its scale, at the weighted sum over its pairs. The negative of the dual is minimised here by
+limited-memory BFGS (Nocedal, 1980). A step may overshoot beyond the range of numbers; division follows IEEE rules here
+and in the functions called, so that its value is NaN and the step is shortened.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastmix._jit import njit
-from fastmix.projection.edges import EdgeCosts, bound_at, cost_at
+from fastmix.projection.edges import EdgeCosts, bound_at, bounds_at, cost_at
 from fastmix.projection.euclidean import Solution, Target, repeat
 from fastmix.theory.dependency import to_matrix
 from fastmix.theory.norms import matrix_norm
@@ -35,7 +36,7 @@ def solve_spectral(costs: EdgeCosts, target: Target) -> Solution:
     lacks the rank, leaves a gap and is reported as not converged.
     """
     model = costs.model
-    n = model.num_variables
+    n, (first, second) = model.num_variables, model.edges.T
     if target.start is not None and target.start.ndim == 2 and target.start.shape[0] == n:
         v = np.ascontiguousarray(target.start, dtype=np.float64).copy()
     else:
@@ -43,8 +44,8 @@ def solve_spectral(costs: EdgeCosts, target: Target) -> Solution:
         v = np.random.default_rng(0).normal(scale=0.5 / np.sqrt(_RANK), size=(n, _RANK))
     steps, changes = np.zeros((_MEMORY, v.size)), np.zeros((_MEMORY, v.size))
     products = np.zeros(_MEMORY)
-    solution = Solution(np.zeros(model.num_edges), v)
-    knots = (model.edges, costs.start, costs.mu, costs.z)
+    solution = Solution(np.zeros(len(costs.start) - 1), v)
+    knots = (model.edges, *costs.pairs, costs.start, costs.mu, costs.z)
     at_once = int(min(_BLOCK, 1 + _WORK / (4.0 * _MEMORY * v.size + 4.0 * v.shape[1] * model.num_edges)))
     used = 0
 
@@ -58,8 +59,8 @@ def solve_spectral(costs: EdgeCosts, target: Target) -> Solution:
             if target.clock.past(_SHARE):
                 break
         late = target.clock.past(_SHARE)
-        z = _edge_bounds(*knots, v)
-        norm = matrix_norm(to_matrix(model, z), "spectral", clock=target.clock)
+        z = bounds_at(costs.start, costs.mu, costs.z, costs.loads(2.0 * np.sum(v[first] * v[second], axis=1)))
+        norm = matrix_norm(to_matrix(model, costs.dependencies(z)), "spectral", clock=target.clock)
         if norm > target.cap:
             z *= target.cap / norm
         done = solution.update(costs.cost(z), dual, z, target.tol) or not moving
@@ -74,14 +75,24 @@ def solve_spectral(costs: EdgeCosts, target: Target) -> Solution:
 
 
 @njit(cache=True, error_model="numpy")
-def _value_and_gradient(edges, start, mus, zs, fs, v, limit, gradient):  # type: ignore[no-untyped-def]
-    rank = v.shape[1]
+def _value_and_gradient(edges, pair_starts, pair_edges, pair_weights, start, mus, zs, fs, v, limit, gradient):  # type: ignore[no-untyped-def]
+    rank, m, num_factors = v.shape[1], edges.shape[0], len(pair_starts) - 1
     value = 0.0
     for i in range(v.shape[0]):
         for r in range(rank):
             value += limit * v[i, r] * v[i, r]
             gradient[i, r] = 2.0 * limit * v[i, r]
-    for e in range(edges.shape[0]):
+    added = np.zeros(m if num_factors else 0)  # to R of every edge by factors
+    for k in range(num_factors):
+        load = 0.0
+        for p in range(pair_starts[k], pair_starts[k + 1]):
+            load += 2.0 * pair_weights[p] * _dot(v[edges[pair_edges[p], 0]], v[edges[pair_edges[p], 1]])
+        a, b = start[m + k], start[m + k + 1]
+        scale = bound_at(load, mus[a:b], zs[a:b])[0]
+        value -= load * scale + cost_at(scale, mus[a:b], zs[a:b], fs[a:b])
+        for p in range(pair_starts[k], pair_starts[k + 1]):
+            added[pair_edges[p]] += pair_weights[p] * scale
+    for e in range(m):
         i, j = edges[e, 0], edges[e, 1]
         product = 0.0
         for r in range(rank):
@@ -90,24 +101,13 @@ def _value_and_gradient(edges, start, mus, zs, fs, v, limit, gradient):  # type:
         mu = 2.0 * product
         z = bound_at(mu, mus[a:b], zs[a:b])[0]
         value -= mu * z + cost_at(z, mus[a:b], zs[a:b], fs[a:b])
+        if num_factors:
+            z += added[e]
         z *= 2.0
         for r in range(rank):
             gradient[i, r] -= z * v[j, r]
             gradient[j, r] -= z * v[i, r]
     return value
-
-
-@njit(cache=True, error_model="numpy")
-def _edge_bounds(edges, start, mus, zs, v):  # type: ignore[no-untyped-def]
-    """z_e(2 v_i . v_j) of every edge."""
-    z = np.empty(edges.shape[0])
-    for e in range(edges.shape[0]):
-        product = 0.0
-        for r in range(v.shape[1]):
-            product += v[edges[e, 0], r] * v[edges[e, 1], r]
-        a, b = start[e], start[e + 1]
-        z[e] = bound_at(2.0 * product, mus[a:b], zs[a:b])[0]
-    return z
 
 
 @njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
@@ -125,7 +125,23 @@ def _add(x, factor, y):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
-def _ascend(edges, start, mus, zs, fs, v, limit, num_steps, steps, changes, products, used):  # type: ignore[no-untyped-def]
+def _ascend(  # type: ignore[no-untyped-def]
+    edges,
+    pair_starts,
+    pair_edges,
+    pair_weights,
+    start,
+    mus,
+    zs,
+    fs,
+    v,
+    limit,
+    num_steps,
+    steps,
+    changes,
+    products,
+    used,
+):
     """At most ``num_steps`` steps of L-BFGS from v, in place.
 
     ``steps``, ``changes`` (memory, n * rank) and ``products`` hold the memory of the method between calls, and
@@ -138,7 +154,8 @@ def _ascend(edges, start, mus, zs, fs, v, limit, num_steps, steps, changes, prod
     trial = np.empty_like(v)
     direction = np.empty(len(x))
     weights = np.empty(memory)
-    value = _value_and_gradient(edges, start, mus, zs, fs, v, limit, gradient)
+    pairs = (pair_starts, pair_edges, pair_weights)
+    value = _value_and_gradient(edges, *pairs, start, mus, zs, fs, v, limit, gradient)
     for _ in range(num_steps):
         g = gradient.reshape(-1)
         direction[:] = g
@@ -166,7 +183,7 @@ def _ascend(edges, start, mus, zs, fs, v, limit, num_steps, steps, changes, prod
             y = trial.reshape(-1)
             y[:] = x
             _add(y, -length, direction)
-            new_value = _value_and_gradient(edges, start, mus, zs, fs, trial, limit, trial_gradient)
+            new_value = _value_and_gradient(edges, *pairs, start, mus, zs, fs, trial, limit, trial_gradient)
             # Sufficient descent; near the end, where values differ by rounding only, that of the slope instead
             # (the approximate condition of Hager and Zhang, 2005).
             flat = new_value <= value + 1e-14 * abs(value)
