@@ -65,7 +65,8 @@ def choose_kernel(
     many = num_chains * num_sets >= _SIDE_BY_SIDE
     if fit and (num_sets > 1 or (many and not large)):
         return "table"
-    return "field" if binary and many and not (fit or forbidden) else "product"
+    linear = binary and not structure.num_factors
+    return "field" if linear and many and not (fit or forbidden) else "product"
 
 
 @dataclass(eq=False)

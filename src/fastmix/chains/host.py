@@ -75,12 +75,13 @@ class HostChains(Chains):
         for theta, out in zip(thetas, result, strict=True):
             add_energies(
                 lanes, structure.num_states, structure.edges, structure.unary_offsets, theta[:split],
-                structure.pairwise_offsets, theta[split:], patch.variables, patch.edges, out,
+                structure.pairwise_offsets, theta[split:], patch.variables, patch.edges, self._scopes, patch.factors,
+                out,
             )  # fmt: skip
         return result
 
     def _loaded_energies(self, lanes: NDArray[Any]) -> FloatArray:
-        if not (self.structure.num_states == 2).all():
+        if not (self.structure.num_states == 2).all() or self.structure.num_factors:
             return self._energies(lanes, self.sets.thetas, self._whole)
         from fastmix.chains.reading_kernels import binary_energies
 
@@ -118,10 +119,17 @@ class HostChains(Chains):
     def _whole(self) -> Patch:
         return whole_patch(self.structure)
 
+    @cached_property
+    def _scopes(self) -> tuple[IntArray, ...]:
+        """Where scopes begin, their variables and strides, and where their tables begin among those of all terms."""
+        structure = self.structure
+        tables_at = structure.pairwise_offsets[-1] + structure.factor_offsets
+        return structure.scope_starts, structure.scope_variables, structure.factor_strides, tables_at
+
     def moments(self, weights: FloatArray | None = None) -> FloatArray:
         """Mean over the configurations of ``weight * f(x)``, (P,); plain means without weights (K * C,)."""
         lanes, split = self._lanes(), int(self.structure.unary_offsets[-1])
-        result = np.empty(split + int(self.structure.pairwise_offsets[-1]))
+        result = np.empty(split + int(self.structure.pairwise_offsets[-1] + self.structure.factor_offsets[-1]))
         values = np.ones(lanes.shape[1]) if weights is None else weights
         self._count(lanes, self._whole, values, result[:split], result[split:])
         result /= lanes.shape[1]
@@ -152,7 +160,7 @@ class HostChains(Chains):
         structure = self.structure
         weighted_counts(
             lanes, structure.num_states, structure.edges, structure.unary_offsets, structure.pairwise_offsets,
-            patch.ends, patch.core_edges, weights, unary, tables,
+            patch.ends, patch.core_edges, self._scopes, patch.core_factors, weights, unary, tables,
         )  # fmt: skip
 
     def add_pairs(self, out: FloatArray, *, average: bool) -> None:

@@ -30,6 +30,7 @@ from fastmix.chains.layout import BLOCK_SITES
 
 __all__ = [
     "field_sweeps",
+    "fill_factor_rows",
     "fill_rows",
     "fill_thresholds",
     "four_sweeps",
@@ -122,14 +123,17 @@ def _count(sums, x, k):  # type: ignore[no-untyped-def]
 
 @_outer
 def fill_thresholds(  # type: ignore[no-untyped-def]
-    states, indptr, neighbors, tables_at, own_steps, their_steps, unary_at, unary, pairwise, starts, table
+    states, indptr, neighbors, tables_at, own_steps, their_steps, unary_at, unary, tables, incident, starts, table
 ):
     """Thresholds of every site and pattern of neighbors; a site that has no state for some pattern, or -1.
 
-    ``pairwise[tables_at[k] + s * own_steps[k] + t * their_steps[k]]`` is the log-potential of state s of the site and t
-    of its k-th neighbor. In the number of a pattern the first neighbor counts most. Pattern p of site i has its
-    ``L_i - 1`` thresholds from ``table[starts[i] + p * (L_i - 1)]`` on.
+    ``tables[tables_at[k] + s * own_steps[k] + t * their_steps[k]]`` is the log-potential of state s of the site and t
+    of its k-th neighbor; ``incident`` are the larger factors (:class:`fastmix.model.structure.Incident`). In the number
+    of a pattern the first neighbor counts most. Pattern p of site i has its ``L_i - 1`` thresholds from
+    ``table[starts[i] + p * (L_i - 1)]`` on; those of a pattern without a state are 0.
     """
+    around, _, factors_at, factor_steps, member_starts, _, member_steps, slots = incident
+    site = -1
     room = 1
     for i in range(len(states)):
         entries = states[i]
@@ -137,6 +141,7 @@ def fill_thresholds(  # type: ignore[no-untyped-def]
             entries *= states[neighbors[k]]
         room = max(room, entries)
     logits = np.empty(room)
+    place_in = np.empty(room if len(factors_at) else 0, np.int64)  # the pattern in the table of a factor
     for i in range(len(states)):
         count = states[i]
         for s in range(count):
@@ -149,17 +154,31 @@ def fill_thresholds(  # type: ignore[no-untyped-def]
                 for t in range(theirs - 1, -1, -1):
                     base = tables_at[k] + t * their_steps[k]
                     for s in range(count):
-                        logits[(p * theirs + t) * count + s] = logits[p * count + s] + pairwise[base + s * own_steps[k]]
+                        logits[(p * theirs + t) * count + s] = logits[p * count + s] + tables[base + s * own_steps[k]]
             patterns *= theirs
+        for f in range(around[i], around[i + 1]):
+            place_in[0], patterns, m = factors_at[f], 1, member_starts[f]
+            for k in range(indptr[i], indptr[i + 1]):
+                theirs, step = states[neighbors[k]], 0
+                if m < member_starts[f + 1] and slots[m] == k:  # members ascend, as neighbors do
+                    step, m = member_steps[m], m + 1
+                for p in range(patterns - 1, -1, -1):
+                    for t in range(theirs - 1, -1, -1):
+                        place_in[p * theirs + t] = place_in[p] + t * step
+                patterns *= theirs
+            for p in range(patterns):
+                for s in range(count):
+                    logits[p * count + s] += tables[place_in[p] + s * factor_steps[f]]
         place = starts[i]
         for p in range(patterns):
             total = _accumulate(logits[p * count : (p + 1) * count])
-            if not total > 0.0:
-                return i
+            if not total > 0.0 and site < 0:
+                site = i
             for s in range(count - 1):
-                table[place] = uint32(min(np.rint(logits[p * count + s] / total * _UNIT), _MOST))
+                value = min(np.rint(logits[p * count + s] / total * _UNIT), _MOST) if total > 0.0 else 0.0
+                table[place] = uint32(value)
                 place += 1
-    return -1
+    return site
 
 
 @_inner
@@ -399,10 +418,52 @@ def fill_rows(entries, begins, owner, theirs, states, starts, own_steps, other_s
                 values[begins[k] + t * count + s] = np.exp(value - top) if value > -np.inf else 0.0
 
 
+@_outer
+def fill_factor_rows(states, incident, tables, values):  # type: ignore[no-untyped-def]
+    """The same for factors over more variables: of every variable, every factor around it, and its other members."""
+    around, _, starts, own_steps, member_starts, members, steps, _ = incident
+    digits = np.zeros(len(states), np.int64)
+    place = 0
+    for i in range(len(states)):
+        count = states[i]
+        for f in range(around[i], around[i + 1]):
+            first, last = member_starts[f], member_starts[f + 1]
+            digits[: last - first] = 0
+            at, turning = starts[f], True
+            while turning:
+                top = -np.inf
+                for s in range(count):
+                    top = max(top, tables[at + s * own_steps[f]])
+                for s in range(count):
+                    value = tables[at + s * own_steps[f]]
+                    values[place + s] = np.exp(value - top) if value > -np.inf else 0.0
+                place += count
+                turning = False
+                for m in range(last - 1, first - 1, -1):  # the next states of the others, the last fastest
+                    digits[m - first] += 1
+                    at += steps[m]
+                    if digits[m - first] < states[members[m]]:
+                        turning = True
+                        break
+                    at -= digits[m - first] * steps[m]
+                    digits[m - first] = 0
+
+
+@_inner
+def _row_of(x, f, begins, member_starts, members, steps):  # type: ignore[no-untyped-def]
+    """Where the states of the other members of a factor, two at least, lead in its table."""
+    m = member_starts[f]
+    at = begins[f] + x[members[m]] * steps[m] + x[members[m + 1]] * steps[m + 1]
+    for k in range(m + 2, member_starts[f + 1]):
+        at += x[members[k]] * steps[k]
+    return at
+
+
 @_inner
 def log_weights(i, x, logs, k, out):  # type: ignore[no-untyped-def]
     """Cumulative conditional weights of site i under set k, scaled to a largest weight of one; their total."""
-    indptr, neighbors, starts, own_steps, other_steps, unary_at, states, unary, tables, coefficients = logs
+    indptr, neighbors, starts, own_steps, other_steps, unary_at, states, unary, tables, coefficients, incident = logs
+    around, _, factors_at, factor_steps, member_starts, members, member_steps, _ = incident
     count = states[i]
     for s in range(count):
         out[s] = 0.0
@@ -414,6 +475,10 @@ def log_weights(i, x, logs, k, out):  # type: ignore[no-untyped-def]
             base = starts[j] + x[neighbors[j]] * other_steps[j]
             for s in range(count):
                 out[s] += weight * tables[d, base + s * own_steps[j]]
+        for f in range(around[i], around[i + 1]):
+            base = _row_of(x, f, factors_at, member_starts, members, member_steps)
+            for s in range(count):
+                out[s] += weight * tables[d, base + s * factor_steps[f]]
     return _accumulate(out[:count])
 
 
@@ -471,8 +536,8 @@ def _draw_block(width, count, weights, total, u, threshold, state, sums, mode): 
 
 @_outer
 def product_sweeps(  # type: ignore[no-untyped-def]
-    x, rung, order, blocks, states, indptr, neighbors, potts, begins, values, unary, exponentiated, logs, scan, chunks,
-    first_chunk, last_chunk, streams, sums, num_sweeps, mode,
+    x, rung, order, blocks, states, indptr, neighbors, potts, begins, factors, values, unary, exponentiated, logs, scan,
+    chunks, first_chunk, last_chunk, streams, sums, num_sweeps, mode,
 ):  # fmt: skip
     """Sweeps of configurations x (C, n + 1) of any model, each at its set ``rung`` (C,), over some chunks of the order.
 
@@ -482,6 +547,8 @@ def product_sweeps(  # type: ignore[no-untyped-def]
 
     ``neighbors`` are by place in the order, from ``indptr`` on. Neighbor m in state t multiplies, if ``potts[m]``, the
     weight of state t by ``values[k, begins[m]]``, else those of all states s by ``values[k, begins[m] + t * L + s]``.
+    ``factors`` over more variables do so as well: row starts by place, where their values begin, and the other members
+    of each with the steps that their states make.
     ``unary`` (K, entries) and ``sums`` (C', total cuts), of the last C' configurations, are by blocks, states and
     sites; ``chunks`` are numbers of blocks, with ``streams`` (C, 4, chunks). With ``scan`` 1 the site of every update
     is drawn at random (two random numbers), and only mode 2 is collected.
@@ -492,6 +559,7 @@ def product_sweeps(  # type: ignore[no-untyped-def]
     threshold_block, state_block = np.empty(BLOCK_SITES, np.uint32), np.empty(BLOCK_SITES, np.uint32)
     skipped = x.shape[0] - sums.shape[0]
     none = np.empty(0, np.uint32)
+    around, rows_at, member_starts, members, member_steps = factors
     unary_at, sums_at = np.empty(len(blocks), np.int64), np.empty(len(blocks), np.int64)
     unary_at[0], sums_at[0] = 0, 0
     place, firsts, steps = np.empty(n * scan, np.int64), np.empty(n * scan, np.int64), np.empty(n * scan, np.int64)
@@ -506,8 +574,8 @@ def product_sweeps(  # type: ignore[no-untyped-def]
         if scan == 1:
             for c in range(x.shape[0]):
                 _random_sweep(
-                    x[c], rung[c], order, place, firsts, steps, states, indptr, neighbors, potts, begins, values, unary,
-                    exponentiated, logs, streams[c], work,
+                    x[c], rung[c], order, place, firsts, steps, states, indptr, neighbors, potts, begins, factors,
+                    values, unary, exponentiated, logs, streams[c], work,
                 )  # fmt: skip
         for chunk in range(first_chunk, last_chunk):
             for q in range(chunks[chunk], chunks[chunk + 1]):
@@ -542,6 +610,12 @@ def product_sweeps(  # type: ignore[no-untyped-def]
                                     at = begins[m] + t * count
                                     for s in range(count):
                                         weights[s * width + j] *= values[k, at + s]
+                        if len(rows_at):
+                            for j in range(width):
+                                for f in range(around[first + j], around[first + j + 1]):
+                                    at = _row_of(row, f, rows_at, member_starts, members, member_steps)
+                                    for s in range(count):
+                                        weights[s * width + j] *= values[k, at + s]
                         for s in range(count):
                             _add_weights(total, weights[s * width : (s + 1) * width])
                     if _some_lost(total):
@@ -557,11 +631,12 @@ def product_sweeps(  # type: ignore[no-untyped-def]
 
 @_inner
 def _random_sweep(  # type: ignore[no-untyped-def]
-    x, k, order, place, firsts, steps, states, indptr, neighbors, potts, begins, values, unary, exponentiated, logs,
-    streams, work,
+    x, k, order, place, firsts, steps, states, indptr, neighbors, potts, begins, factors, values, unary, exponentiated,
+    logs, streams, work,
 ):  # fmt: skip
     """Updates of as many sites as there are, drawn at random; the unary of state s is at ``firsts + s * steps``."""
     n = len(order)
+    around, rows_at, member_starts, members, member_steps = factors
     a, b, d, e = streams[0, 0], streams[1, 0], streams[2, 0], streams[3, 0]
     for _ in range(n):
         i, a, b, d, e = _random_site(n, a, b, d, e)
@@ -578,6 +653,10 @@ def _random_sweep(  # type: ignore[no-untyped-def]
                     at = begins[m] + t * count
                     for s in range(count):
                         work[s] *= values[k, at + s]
+            for f in range(around[place[i]], around[place[i] + 1]):
+                at = _row_of(x, f, rows_at, member_starts, members, member_steps)
+                for s in range(count):
+                    work[s] *= values[k, at + s]
             for s in range(count):
                 total += work[s]
                 work[s] = total

@@ -68,11 +68,15 @@ def _cut(bounds: list[int], size: int) -> IntArray:
 
 
 def directed_arrays(model: MarkovRandomField) -> tuple[NDArray[Any], ...]:
-    """Neighbors with the place and the steps of their tables for both directions of every edge, tables and unaries."""
+    """Neighbors with the place and the steps of their tables for both directions of every edge, tables and unaries.
+
+    The tables of larger factors follow those of the edges.
+    """
     graph, directed = model.adjacency, model.structure.directed
     return (
         graph.indptr, graph.neighbors, directed.starts, directed.own_steps, directed.other_steps,
-        model.log_pairwise.copy(), model.unary_offsets[:-1].copy(), model.log_unary.copy(), model.num_states.copy(),
+        model.parameters[len(model.log_unary) :], model.unary_offsets[:-1].copy(), model.log_unary.copy(),
+        model.num_states.copy(),
     )  # fmt: skip
 
 
@@ -218,9 +222,10 @@ class Layout:
         structure, graph = self.structure, self.structure.adjacency
         site = fill_thresholds(
             structure.num_states, graph.indptr, graph.neighbors, *structure.directed[1:], structure.unary_offsets,
-            theta[: self.split], theta[self.split :], starts, table,
+            theta[: self.split], theta[self.split :], structure.incident, starts, table,
         )  # fmt: skip
-        if site >= 0:
+        # What a factor forbids beside all states of a variable is forbidden already: no chain gets there.
+        if site >= 0 and not structure.num_factors:
             raise ModelError(f"variable {site} has no allowed state for some states of its neighbours")
 
     # -- log-odds of binary variables -------------------------------------------------------------------------------
@@ -283,19 +288,64 @@ class Layout:
         neighbors, places = graph.neighbors[slots].astype(np.int32), self.block_places(self.structure.num_states)
         return indptr.astype(np.int32), neighbors, slots, places
 
+    def _joined_places(self, sets: ParameterSets) -> tuple[Any, ...]:
+        """:attr:`_by_place` without the edges that only say that a factor joins their ends: tables of zeros."""
+        indptr, neighbors, slots, unary_places = self._by_place
+        if not self.structure.num_factors:
+            return indptr, neighbors, slots, unary_places
+        first, last = self.split, self.split + int(self.structure.pairwise_offsets[-1])
+        used = (sets.thetas[:, first:last] != 0.0).any(axis=0)
+        if sets.forbidden is not None:
+            used |= sets.forbidden[first:last]
+        kept = np.logical_or.reduceat(used, self.structure.pairwise_offsets[:-1])[
+            self.structure.adjacency.edge_ids[slots]
+        ]
+        place = np.repeat(np.arange(len(self.order)), np.diff(indptr))[kept]
+        counts = np.bincount(place, minlength=len(self.order))
+        return offsets_of(counts).astype(np.int32), neighbors[kept], slots[kept], unary_places
+
+    @cached_property
+    def _factor_rows(self) -> tuple[tuple[NDArray[Any], ...], int]:
+        """Factors around the places of a sweep as the product kernel reads them, and how many values they have.
+
+        A row has the states of the owner side by side; rows go by the states of the other members, the last fastest.
+        """
+        around, counts = self.structure.incident, self.structure.num_states
+        each = np.diff(around.indptr)
+        owner = np.repeat(np.arange(len(counts)), each)
+        steps = np.ones(len(around.members), dtype=np.int64)
+        sizes, others = counts[owner], np.diff(around.member_starts)
+        for back in range(1, int(others.max(initial=0)) + 1):
+            entries = np.flatnonzero(others >= back)
+            here = around.member_starts[entries + 1] - back
+            steps[here] = sizes[entries]
+            sizes[entries] = sizes[entries] * counts[around.members[here]]
+        begins = offsets_of(sizes)
+        # By place: the entries of a site stay together.
+        indptr = offsets_of(each[self.order])
+        moved = np.repeat(around.indptr[self.order] - indptr[:-1], each[self.order]) + np.arange(indptr[-1])
+        member_starts = offsets_of(others[moved])
+        spread = np.repeat(around.member_starts[moved] - member_starts[:-1], others[moved])
+        picked = spread + np.arange(member_starts[-1])
+        rows = (
+            indptr.astype(np.int32), begins[moved], member_starts.astype(np.int32),
+            around.members[picked].astype(np.int32), steps[picked],
+        )  # fmt: skip
+        return rows, int(begins[-1])
+
     def product_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
         """For :func:`fastmix.chains.kernels.product_sweeps`.
 
         Conditional weights are products: of the exponentiated unary and, for every neighbor, of a number for its state
-        (*Potts* entries, whose tables are constant off the diagonal) or of a row of its table. Unaries and rows are
-        scaled to a largest entry of 1, so that a product can only get too small, which the kernel sees and mends by
-        logarithms. Potts weights may be large or small: their tables are rows where a product of them could leave the
-        range of floating-point numbers.
+        (*Potts* entries, whose tables are constant off the diagonal) or of a row of its table, as for every factor
+        over more variables. Unaries and rows are scaled to a largest entry of 1, so that a product can only get too
+        small, which the kernel sees and mends by logarithms. Potts weights may be large or small: their tables are
+        rows where a product of them could leave the range of floating-point numbers.
         """
-        from fastmix.chains.kernels import fill_rows
+        from fastmix.chains.kernels import fill_factor_rows, fill_rows
 
         structure = self.structure
-        indptr, neighbors, slots, unary_places = self._by_place
+        indptr, neighbors, slots, unary_places = self._joined_places(sets)
         directed, edge_ids = structure.directed, structure.adjacency.edge_ids[slots]
         potts = self._potts_edges(sets)[edge_ids]
         owner, theirs = directed.owner[slots], structure.num_states[neighbors]
@@ -316,8 +366,9 @@ class Layout:
         sizes = np.where(potts, 1, counts[owner] * theirs)
         begins = offsets_of(sizes)
         logs = self.log_arrays(sets)
-        exponentiated = begins[-1] * self.num_sets <= _MOST_VALUES
-        values = np.empty((self.num_sets, int(begins[-1]) if exponentiated else 0))
+        factors, more = self._factor_rows
+        exponentiated = (begins[-1] + more) * self.num_sets <= _MOST_VALUES
+        values = np.empty((self.num_sets, int(begins[-1]) + more if exponentiated else 0))
         unaries = np.empty((self.num_sets, self.split))
         for k in range(self.num_sets if exponentiated else 0):
             theta = sets.theta(k)
@@ -331,10 +382,13 @@ class Layout:
                 rows, begins, owner, theirs, counts, directed.starts[slots], directed.own_steps[slots],
                 directed.other_steps[slots], theta[self.split :], values[k],
             )  # fmt: skip
+            if more:
+                fill_factor_rows(counts, structure.incident, theta[self.split :], values[k, begins[-1] :])
         static = self.order, self.blocks, counts, indptr, neighbors
         # Large models are limited by the bytes that they read: 32 bits are enough for what is exponentiated.
+        factors = (factors[0], factors[1] + begins[-1], *factors[2:])
         begins = begins.astype(np.int32) if exponentiated else np.zeros(1, dtype=np.int32)
-        return *static, potts, begins, values, unaries, exponentiated, logs
+        return *static, potts, begins, factors, values, unaries, exponentiated, logs
 
     def _potts_edges(self, sets: ParameterSets) -> NDArray[np.bool_]:
         """Which edges have tables that are constant off the diagonal, in all sets (m,)."""
@@ -360,5 +414,5 @@ class Layout:
         return (
             graph.indptr, graph.neighbors, *structure.directed[1:], structure.unary_offsets[:-1], structure.num_states,
             np.ascontiguousarray(thetas[:, : self.split]), np.ascontiguousarray(thetas[:, self.split :]),
-            np.ascontiguousarray(coefficients),
+            np.ascontiguousarray(coefficients), structure.incident,
         )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,8 @@ class Patch:
         The core variables and the ends of the core edges.
     variables, edges : int array
         All variables within reach of the core, and the edges between them.
+    core_factors, factors : int array
+        Factors over three or more variables: every one is in the core of one patch; and those within reach.
     """
 
     core_variables: IntArray
@@ -37,12 +39,14 @@ class Patch:
     ends: IntArray
     variables: IntArray
     edges: IntArray
+    core_factors: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    factors: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 def whole_patch(model: MarkovRandomField | Structure) -> Patch:
     """The whole graph as one patch."""
-    variables, edges = np.arange(model.num_variables), np.arange(model.num_edges)
-    return Patch(variables, edges, variables, variables, edges)
+    variables, edges, factors = np.arange(model.num_variables), np.arange(model.num_edges), np.arange(model.num_factors)
+    return Patch(variables, edges, variables, variables, edges, factors, factors)
 
 
 def make_patches(
@@ -51,7 +55,7 @@ def make_patches(
     """Patches with cores of about ``core_size`` variables and everything within ``reach`` edges (1 at least) of them.
 
     Cores are grown by breadth-first search. A graph whose patches would overlap so much that they are more work than
-    they save, such as a dense one, is one patch.
+    they save, such as a dense one, is one patch, and so is one with factors over three or more variables.
 
     Examples
     --------
@@ -60,6 +64,8 @@ def make_patches(
     >>> [(p.core_variables.tolist(), p.variables.tolist()) for p in patches][1]
     ([3, 4, 5], [1, 2, 3, 4, 5, 6, 7])
     """
+    if model.num_factors:
+        return [whole_patch(model)]
     graph, n = model.adjacency, model.num_variables
     start, neighbors, edge_ids = graph.indptr.tolist(), graph.neighbors.tolist(), graph.edge_ids.tolist()
     owner = [-1] * n

@@ -82,11 +82,32 @@ def binary_energies(x, linear, joined, indptr, later, weights, constants, total,
                 _flush(out[d], total[d])
 
 
-@_outer
-def add_energies(x, states, edges, unary_at, unary, pairwise_at, pairwise, variables, chosen, out):  # type: ignore[no-untyped-def]
-    """Add the log-weight of every chain's configuration to ``out`` (chains,), of some variables and edges only.
+@_inner
+def _is_zero(values):  # type: ignore[no-untyped-def]
+    nonzero = 0
+    for value in values:
+        nonzero += value != 0.0
+    return nonzero == 0
 
-    ``chosen`` are rows of ``edges``, which join these variables.
+
+@_inner
+def _find_entries(index, x, variables, strides):  # type: ignore[no-untyped-def]
+    """Where the configurations x (n, chains) of a scope are in its table."""
+    index[:] = 0
+    for v, stride in zip(variables, strides):  # noqa: B905  # not known to the compiler
+        own = x[v]
+        for c in range(len(index)):
+            index[c] += own[c] * stride
+
+
+@_outer
+def add_energies(  # type: ignore[no-untyped-def]
+    x, states, edges, unary_at, unary, pairwise_at, tables, variables, chosen, scopes, factors, out
+):
+    """Add the log-weight of every chain's configuration to ``out`` (chains,), of some variables, edges and factors.
+
+    ``chosen`` are rows of ``edges``, and ``factors`` numbers of ``scopes``, both between these variables: where the
+    scopes and their tables begin, their variables and strides. Factors come after the edges in ``tables``.
 
     Between binary variables a table is ``t00 + (t10 - t00) x_i + (t01 - t00) x_j + (t11 - t10 - t01 + t00) x_i x_j``:
     the linear terms are collected by variable, and what is left is a product that needs no lookup.
@@ -96,15 +117,17 @@ def add_energies(x, states, edges, unary_at, unary, pairwise_at, pairwise, varia
     for e in chosen:
         i, j = edges[e, 0], edges[e, 1]
         one, two, base, step = x[i], x[j], pairwise_at[e], states[j]
+        values = tables[base : pairwise_at[e + 1]]
+        if _is_zero(values):
+            continue
         if states[i] == 2 and step == 2:
-            constant += pairwise[base]
-            slope[i] += pairwise[base + 2] - pairwise[base]
-            slope[j] += pairwise[base + 1] - pairwise[base]
-            weight = pairwise[base + 3] - pairwise[base + 2] - pairwise[base + 1] + pairwise[base]
+            constant += values[0]
+            slope[i] += values[2] - values[0]
+            slope[j] += values[1] - values[0]
+            weight = values[3] - values[2] - values[1] + values[0]
             for c in range(num_chains):
                 out[c] += weight * (one[c] & two[c])
         else:
-            values = pairwise[base : pairwise_at[e + 1]]
             for c in range(num_chains):
                 out[c] += values[one[c] * step + two[c]]
     for i in variables:
@@ -118,15 +141,25 @@ def add_energies(x, states, edges, unary_at, unary, pairwise_at, pairwise, varia
             values = unary[base : unary_at[i + 1]]
             for c in range(num_chains):
                 out[c] += values[own[c]]
+    index = np.empty(num_chains if len(factors) else 0, np.int64)
+    scope_starts, scope_variables, strides, tables_at = scopes
+    for a in factors:
+        values, first, last = tables[tables_at[a] : tables_at[a + 1]], scope_starts[a], scope_starts[a + 1]
+        if not _is_zero(values):
+            _find_entries(index, x, scope_variables[first:last], strides[first:last])
+            for c in range(num_chains):
+                out[c] += values[index[c]]
     for c in range(num_chains):
         out[c] += constant
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-def weighted_counts(x, states, edges, unary_at, pairwise_at, variables, chosen, weights, unary, pairwise):  # type: ignore[no-untyped-def]
-    """Sum of the weights (chains,) of the chains in every state of some variables and edges.
+def weighted_counts(  # type: ignore[no-untyped-def]
+    x, states, edges, unary_at, pairwise_at, variables, chosen, scopes, factors, weights, unary, tables
+):
+    """Sum of the weights (chains,) of the chains in every state of some variables, edges and factors.
 
-    ``chosen`` are rows of ``edges``, which join these variables.
+    The arguments are those of :func:`add_energies`.
     """
     num_chains = x.shape[1]
     whole = 0.0
@@ -145,24 +178,32 @@ def weighted_counts(x, states, edges, unary_at, pairwise_at, variables, chosen, 
         i, j = edges[e, 0], edges[e, 1]
         one, two, base, step = x[i], x[j], pairwise_at[e], states[j]
         if (states[i] - 1) * (states[j] - 1) > _SCATTERED:
-            pairwise[base : pairwise_at[e + 1]] = 0.0
+            tables[base : pairwise_at[e + 1]] = 0.0
             for c in range(num_chains):
-                pairwise[base + one[c] * step + two[c]] += weights[c]
+                tables[base + one[c] * step + two[c]] += weights[c]
             continue
         # Inner states by a pass each, the first row and column by what is left.
         for b in range(step):
-            pairwise[base + b] = unary[unary_at[j] + b]
+            tables[base + b] = unary[unary_at[j] + b]
         for a in range(1, states[i]):
             rest = unary[unary_at[i] + a]
             for b in range(1, step):
                 total = 0.0
                 for c in range(num_chains):
                     total += weights[c] * ((one[c] == a) & (two[c] == b))
-                pairwise[base + a * step + b] = total
-                pairwise[base + b] -= total
+                tables[base + a * step + b] = total
+                tables[base + b] -= total
                 rest -= total
-            pairwise[base + a * step] = rest
-            pairwise[base] -= rest
+            tables[base + a * step] = rest
+            tables[base] -= rest
+    index = np.empty(num_chains if len(factors) else 0, np.int64)
+    scope_starts, scope_variables, strides, tables_at = scopes
+    for a in factors:
+        first, last, base = scope_starts[a], scope_starts[a + 1], tables_at[a]
+        tables[base : tables_at[a + 1]] = 0.0
+        _find_entries(index, x, scope_variables[first:last], strides[first:last])
+        for c in range(num_chains):
+            tables[base + index[c]] += weights[c]
 
 
 # -- pairs of states ------------------------------------------------------------------------------------------------

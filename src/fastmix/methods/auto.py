@@ -10,7 +10,7 @@ import numpy as np
 from fastmix._checks import check_seconds
 from fastmix._clock import Clock
 from fastmix._memory import format_bytes
-from fastmix.errors import ResourceError
+from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.exact import ExactPlan, plan_exact
 from fastmix.methods.base import DEFAULT_SECONDS, Context, Method
 from fastmix.methods.exact import Exact, MemoryLimited
@@ -126,19 +126,19 @@ def _choose(model: MarkovRandomField, memory_limit: float | None, seconds: float
             too_much = f"exact inference would take more than {allowed:.2g} s"
         else:
             too_much = f"exact inference would need {format_bytes(error.required_bytes)}"
-    if model.num_factors:
-        from fastmix.methods.loopy_bp import LoopyBP
-
-        return Choice(LoopyBP(), f"{too_much}, and samplers take no factors over three or more variables")
     if log_z:
         return _choose_log_z(model, too_much)
     from fastmix.methods.sampler import Gibbs
 
-    certificate = certify_sweeps(model)
-    if certificate.certified and certificate.num_sweeps is not None and certificate.num_sweeps <= _MOST_BURN_IN:
-        reason = f"{too_much}, and Gibbs sampling provably mixes (dependency norm {certificate.norm_value:.3g})"
-        return Choice(Gibbs(num_sweeps=_NUM_SWEEPS, burn_in=certificate.num_sweeps), reason)
-    slow = f"{too_much}, and Gibbs sampling is not certified to mix (dependency norm {certificate.norm_value:.3g})"
+    try:
+        certificate = certify_sweeps(model)
+        norm = f"dependency norm {certificate.norm_value:.3g}"
+        if certificate.certified and certificate.num_sweeps is not None and certificate.num_sweeps <= _MOST_BURN_IN:
+            reason = f"{too_much}, and Gibbs sampling provably mixes ({norm})"
+            return Choice(Gibbs(num_sweeps=_NUM_SWEEPS, burn_in=certificate.num_sweeps), reason)
+    except UnfitMethodError:  # no certificate for factors
+        norm = f"factors of up to {model.structure.max_scope} variables"
+    slow = f"{too_much}, and Gibbs sampling is not certified to mix ({norm})"
     if (undefined := Gibbs().fits(model)) is not None:  # updates of single variables cannot do
         from fastmix.methods.loopy_bp import LoopyBP
 
@@ -159,6 +159,7 @@ def _choose_log_z(model: MarkovRandomField, too_much: str) -> Choice:
 
 def _choose_sampler(model: MarkovRandomField, slow: str, seconds: float) -> Choice:
     """For models that Gibbs sampling is not certified for."""
+    from fastmix.methods.diagnostics import log_odds_swings
     from fastmix.methods.projected import Projected
     from fastmix.methods.sampler import Gibbs, SwendsenWang
     from fastmix.methods.swendsen_wang import is_swendsen_wang
@@ -168,7 +169,10 @@ def _choose_sampler(model: MarkovRandomField, slow: str, seconds: float) -> Choi
     times = _ladder_seconds(model) / (_TEMPERED_SHARE * seconds)
     fits = bool(model.num_states.max(initial=1) <= _MOST_TEMPERED_STATES)
     attractive = is_swendsen_wang(model)
-    total = 2.0 * float(edge_dependencies(model).max(axis=1, initial=0.0).sum()) / max(1, model.num_variables)
+    if model.num_factors:
+        total = float(log_odds_swings(model).mean()) / 4.0
+    else:
+        total = 2.0 * float(edge_dependencies(model).max(axis=1, initial=0.0).sum()) / max(1, model.num_variables)
     gibbs = Gibbs(num_sweeps=_NUM_SWEEPS)
     if total <= _WEAK and not attractive:
         return Choice(gibbs, f"{slow}, but dependencies are weak, {total:.2g} per variable on average")
@@ -184,8 +188,9 @@ def _choose_sampler(model: MarkovRandomField, slow: str, seconds: float) -> Choi
             return Choice(gibbs, f"{slow}; {why_not}, and unaries that span {span:.2g} leave little to cluster moves")
         reason = f"{slow}; {why_not}, and cluster moves fit this attractive model"
         return Choice(SwendsenWang(num_sweeps=_NUM_SWEEPS), reason)
-    if model.has_forbidden:
-        return Choice(gibbs, f"{slow}; {why_not}, and forbidden pairs rule out a projection")
+    if model.has_forbidden or model.num_factors:
+        what = "forbidden pairs" if model.has_forbidden else "factors of three or more variables"
+        return Choice(gibbs, f"{slow}; {why_not}, and {what} rule out a projection")
     if total <= _STRONG:
         reason = (
             f"{slow}; {why_not}, but its dependencies, {total:.2g} per variable, are weak enough for Gibbs sampling"

@@ -627,7 +627,8 @@ def _student(freedom: int) -> float:
 def log_odds_swings(model: MarkovRandomField) -> FloatArray:
     """By how much neighbours can change the log-odds between states of each variable, (n,).
 
-    The sum over the neighbours j of ``max_ab range(T_ij[:, a] - T_ij[:, b])``; infinite where pairs are forbidden.
+    The sum over the neighbours j of ``max_ab range(T_ij[:, a] - T_ij[:, b])``, and the same for all other members of a
+    factor over more variables together; infinite where pairs are forbidden.
 
     Examples
     --------
@@ -636,10 +637,30 @@ def log_odds_swings(model: MarkovRandomField) -> FloatArray:
     """
     from fastmix.theory.dependency import edge_dependencies
 
-    changes = 4.0 * edge_dependencies(model, dependency="range")
-    i, j = model.edges.T
     n = model.num_variables
-    return np.asarray(np.bincount(i, changes[:, 0], minlength=n) + np.bincount(j, changes[:, 1], minlength=n), float)
+    pairs = model
+    if model.num_factors:
+        pairs = MarkovRandomField(model.num_states, model.log_unary, model.edges, model.log_pairwise)
+    changes = 4.0 * edge_dependencies(pairs, dependency="range")
+    i, j = model.edges.T
+    swings = np.bincount(i, changes[:, 0], minlength=n) + np.bincount(j, changes[:, 1], minlength=n)
+    for scope, table in model.factors:
+        for axis, v in enumerate(scope.tolist()):
+            swings[v] += _factor_swing(np.moveaxis(table, axis, 0).reshape(table.shape[axis], -1))
+    return np.asarray(swings, float)
+
+
+def _factor_swing(rows: FloatArray) -> float:
+    """The largest over two states a, b of ``range(rows[a] - rows[b])``; infinite where one has -inf and not all do."""
+    if rows.min() == -np.inf:
+        rows = rows[:, (rows > -np.inf).any(axis=0)]  # what the others forbid by themselves never is around
+        if rows.size and rows.min() == -np.inf:
+            return math.inf
+    largest = 0.0
+    for a in range(1, len(rows)):
+        differences = rows[a] - rows[:a]
+        largest = max(largest, float((differences.max(axis=1) - differences.min(axis=1)).max(initial=0.0)))
+    return largest
 
 
 def _spans(model: MarkovRandomField, mean: FloatArray, swings: FloatArray | None) -> FloatArray:

@@ -1,7 +1,8 @@
 """Compiled searches for configurations of large weight.
 
 In all of them ``tables[table_starts[k] + s * row_steps[k] + t * col_steps[k]]`` is the log-potential of state s of a
-site and t of its k-th neighbor.
+site and t of its k-th neighbor; ``incident`` are the factors over more variables around every site
+(:class:`fastmix.model.structure.Incident`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ __all__ = ["descend", "hopeful"]
 
 @njit(cache=True, nogil=True)
 def descend(  # type: ignore[no-untyped-def]
-    x, indptr, neighbors, table_starts, row_steps, col_steps, tables, unary_starts, unary, states, max_sweeps
+    x, indptr, neighbors, table_starts, row_steps, col_steps, tables, unary_starts, unary, states, incident, max_sweeps
 ):
     """Set single variables of configurations x (any number, n) to their best states until nothing changes.
 
     Ties keep the present state; all log-potentials must be finite.
     """
+    around, _, factor_starts, own_steps, member_starts, members, steps, _ = incident
     for c in range(x.shape[0]):
         row = x[c]
         for _ in range(max_sweeps):
@@ -33,6 +35,11 @@ def descend(  # type: ignore[no-untyped-def]
                     value = unary[unary_starts[i] + s]
                     for k in range(indptr[i], indptr[i + 1]):
                         value += tables[table_starts[k] + s * row_steps[k] + row[neighbors[k]] * col_steps[k]]
+                    for f in range(around[i], around[i + 1]):
+                        at = factor_starts[f] + s * own_steps[f]
+                        for m in range(member_starts[f], member_starts[f + 1]):
+                            at += row[members[m]] * steps[m]
+                        value += tables[at]
                     if turn == 0 or value > most:
                         best, most = s, value
                 if best != row[i]:
@@ -44,14 +51,16 @@ def descend(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def hopeful(  # type: ignore[no-untyped-def]
-    x, free, indptr, neighbors, table_starts, row_steps, col_steps, tables, unary_starts, unary, states
+    x, free, indptr, neighbors, table_starts, row_steps, col_steps, tables, unary_starts, unary, states, incident
 ):
     """Write to x (n,) the free states that are best beside those of neighbors set before, and hoped for of the others.
 
     Variables are set in breadth-first order; a neighbor that is not set yet is hoped to take its best free state.
     ``free`` is laid out as ``unary``, with at least one free state for every variable.
     """
+    around, _, factor_starts, own_steps, member_starts, members, steps, _ = incident
     n = len(states)
+    digits = np.zeros(n, dtype=np.int64)
     queue = np.empty(n, dtype=np.int64)
     reached, done = np.zeros(n, dtype=np.uint8), np.zeros(n, dtype=np.uint8)
     first, last = 0, 0
@@ -79,6 +88,27 @@ def hopeful(  # type: ignore[no-untyped-def]
                     for t in range(states[j]):
                         if free[unary_starts[j] + t]:
                             best = max(best, tables[base + t * col_steps[k]])
+                    value += best
+                for f in range(around[i], around[i + 1]):
+                    first, last = member_starts[f], member_starts[f + 1]
+                    at, best, turning = factor_starts[f] + s * own_steps[f], -np.inf, True
+                    digits[: last - first] = 0
+                    while turning:  # through all states of the others
+                        hoped = True
+                        for m in range(first, last):
+                            j, t = members[m], digits[m - first]
+                            hoped = hoped and (x[j] == t if done[j] else free[unary_starts[j] + t])
+                        if hoped:
+                            best = max(best, tables[at])
+                        turning = False
+                        for m in range(last - 1, first - 1, -1):
+                            digits[m - first] += 1
+                            at += steps[m]
+                            if digits[m - first] < states[members[m]]:
+                                turning = True
+                                break
+                            at -= digits[m - first] * steps[m]
+                            digits[m - first] = 0
                     value += best
                 if value > most or most == -np.inf:
                     x[i], most = s, value

@@ -77,7 +77,7 @@ def reduce_to_supported(model: MarkovRandomField, evidence: Evidence | None, clo
 def find_allowed(
     model: MarkovRandomField, scores: FloatArray, given: bool = False, clock: Clock = NO_LIMIT
 ) -> IntArray | None:
-    """A configuration without forbidden pairs that prefers states of high score, or None when the search gives up.
+    """A configuration that nothing forbids and that prefers states of high score, or None when the search gives up.
 
     The model must have no forbidden states; the scores are aligned with ``log_unary``. Backtracking, of at most 100,000
     choices and ten per variable: the question is NP-complete. A :class:`ModelError` if the search has shown that there
@@ -94,9 +94,20 @@ def find_allowed(
 
     states = np.zeros(model.num_variables, dtype=np.int64)
     choices = min(_SEARCH_CHOICES + 10 * model.num_variables, 1 + _CHOICES_PER_SECOND * clock.left())
-    found = find_configuration(*_constraints(model), scores, int(choices), states)
+    *arrays, tables = _constraints(model)
+    structure = model.structure
+    hard = np.zeros(0, dtype=np.bool_)
+    if model.num_factors:
+        tables = model.parameters[len(model.log_unary) :]
+        hard = np.minimum.reduceat(model.log_factors, model.factor_offsets[:-1]) == -np.inf
+    factors = (
+        structure.incident.indptr, structure.incident.factors, hard, structure.scope_starts, structure.scope_variables,
+        structure.pairwise_offsets[-1] + structure.factor_offsets,
+    )  # fmt: skip
+    found = find_configuration(*arrays, tables, factors, scores, int(choices), states)
     if found == 0:
-        raise ModelError(f"{_impossible(given)}: every configuration has a forbidden pair")
+        what = "entry" if model.num_factors else "pair"
+        raise ModelError(f"{_impossible(given)}: every configuration has a forbidden {what}")
     return states if found > 0 else None
 
 

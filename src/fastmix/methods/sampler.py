@@ -28,7 +28,7 @@ from fastmix.methods.diagnostics import (
     summarise,
     to_arviz,
 )
-from fastmix.methods.starts import dispersed_states, find_modes, remembered_sweeps
+from fastmix.methods.starts import check_starts, dispersed_states, find_modes, remembered_sweeps, starts_matter
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.results import InferenceResult, Status, jsonable
@@ -208,6 +208,7 @@ class Gibbs(_Sampler):
     name: ClassVar[str] = "gibbs"
     guarantee: ClassVar[str] = "exact in the limit of many sweeps; the standard errors are estimates"
     on_gpu: ClassVar[bool] = True
+    takes_factors: ClassVar[bool] = True
 
     accuracy: float | None = option(
         help="Instead of sweeps: error to reach with 95 % confidence, for certified models."
@@ -235,8 +236,9 @@ class Gibbs(_Sampler):
         return result if promise is None else replace(result, stats={**result.stats, "guarantee": promise})
 
     def check(self, model: MarkovRandomField) -> None:
-        """Every conditional distribution must be defined."""
+        """Every conditional distribution must be defined, and chains must have somewhere to start."""
         check_conditionals(model)
+        check_starts(model)
 
 
 @dataclass(frozen=True)
@@ -403,6 +405,8 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     if not isinstance(start, str):
         assert context.reduction is not None
         states = _start_states(context.reduction, start, plan.num_chains)
+        if starts_matter(model) and (np.atleast_1d(model.log_weight(states)) == -np.inf).any():
+            raise ValueError("start must not hold configurations that a factor forbids")
     if isinstance(start, SampleResult) and states is not None:
         # Going on with the same seed must not draw the same numbers again.
         key_seed = int.from_bytes(hashlib.sha256(f"{seed} ".encode() + states.tobytes()).digest()[:8], "little")
@@ -535,14 +539,17 @@ def default_chains(model: MarkovRandomField) -> int:
 
 def _is_certified(model: MarkovRandomField, plan: _Plan, schedule: Literal["systematic", "random"]) -> bool:
     """Whether the burn-in provably brings every marginal within 0.01."""
-    certificate = certify(
-        model,
-        accuracy=_CERTIFIED_BIAS,
-        criterion="dobrushin",
-        schedule=schedule,
-        per_variable=True,
-        order=_order(model, schedule),
-    )
+    try:
+        certificate = certify(
+            model,
+            accuracy=_CERTIFIED_BIAS,
+            criterion="dobrushin",
+            schedule=schedule,
+            per_variable=True,
+            order=_order(model, schedule),
+        )
+    except UnfitMethodError:  # no certificate for such a model
+        return False
     enough = certificate.num_sweeps is not None and certificate.num_sweeps <= plan.burn_in
     return certificate.certified and enough
 

@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._clock import NO_LIMIT, Clock
+from fastmix.errors import ModelError, UnfitMethodError
+from fastmix.methods.preparation import find_allowed
 from fastmix.model import MarkovRandomField
 
-__all__ = ["dispersed_states", "find_modes", "random_states", "remembered_sweeps"]
+__all__ = ["check_starts", "dispersed_states", "find_modes", "random_states", "remembered_sweeps", "starts_matter"]
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -23,8 +25,47 @@ _LEAST_OVERLAP = 0.5  # variables in which a mode must differ from the answer, f
 _WORK = 3e8  # table entries that all descents together may look at, if each made ten sweeps: about a second
 
 
+def starts_matter(model: MarkovRandomField) -> bool:
+    """Whether chains must start where nothing is forbidden.
+
+    Where pairs are forbidden every conditional distribution is defined (or the model is refused), and one sweep leads
+    from anywhere to where nothing is. Factors over more variables may forbid states of the others of their scope
+    together, beside any state of a variable; a chain that starts elsewhere never gets there.
+    """
+    return bool(model.num_factors) and model.has_forbidden
+
+
+def check_starts(model: MarkovRandomField) -> None:
+    """Refuse a model for whose chains no start is found, as an :class:`UnfitMethodError`."""
+    if starts_matter(model):
+        random_states(model, 1, np.random.default_rng(0))
+
+
 def random_states(model: MarkovRandomField, count: int, rng: np.random.Generator) -> IntArray:
-    """Configurations (count, n), uniformly at random among those that the unaries allow."""
+    """Configurations (count, n) at random among those that the unaries allow.
+
+    Uniformly, but where starts matter (:func:`starts_matter`) those that are forbidden are replaced by allowed ones
+    near them, or, if a search finds none, refused.
+    """
+    states = _uniform_states(model, count, rng)
+    if starts_matter(model):
+        for k in np.flatnonzero(np.atleast_1d(model.log_weight(states)) == -np.inf):
+            scores = rng.random(len(model.log_unary))
+            scores[model.unary_offsets[:-1] + states[k]] += 1.0
+            try:
+                found = find_allowed(model, scores)
+            except ModelError as error:
+                raise UnfitMethodError(f"chains cannot start: {error}") from None
+            if found is None:
+                raise UnfitMethodError(
+                    "chains cannot start: the search for a configuration of positive probability was given up; use "
+                    "exact inference or loopy belief propagation"
+                )
+            states[k] = found
+    return states
+
+
+def _uniform_states(model: MarkovRandomField, count: int, rng: np.random.Generator) -> IntArray:
     starts = model.unary_offsets[:-1]
     allowed = np.flatnonzero(model.log_unary > -np.inf)
     first = np.searchsorted(allowed, starts)
@@ -64,7 +105,7 @@ def find_modes(model: MarkovRandomField, *, seed: int, count: int = _MOST_MODES,
     [[1, 1, 1], [0, 0, 0]]
     """
     n = model.num_variables
-    work = 10.0 * (len(model.log_unary) + 2.0 * len(model.log_pairwise))
+    work = 10.0 * (len(model.log_unary) + 2.0 * len(model.log_pairwise) + 3.0 * len(model.log_factors))
     most = int(min(2 * count + _MOST_CONSTANT, _WORK / max(1.0, work)))
     if not n or not model.num_edges or most < 1 or count < 1 or clock.past():
         return np.zeros((0, n), dtype=np.int64)
@@ -73,7 +114,7 @@ def find_modes(model: MarkovRandomField, *, seed: int, count: int = _MOST_MODES,
     starts = [found.hopeful(free), _best_unary(model)]
     constants = range(min(int(model.num_states.max()), _MOST_CONSTANT, most // 2))
     starts += [np.minimum(k, model.num_states - 1) for k in constants]
-    random = random_states(model, max(0, min(count, most - len(starts))), np.random.default_rng([seed, 4]))
+    random = _uniform_states(model, max(0, min(count, most - len(starts))), np.random.default_rng([seed, 4]))
     found.add(np.array([*starts[:most], *random]), clock)
     for _ in range(min(3, int(model.num_states.max()) - 1, most)):
         if not len(found.states) or clock.past():
@@ -144,7 +185,7 @@ class _Found:
         if model.has_forbidden:  # what a descent looks at must be finite, or it could not tell bad from worse
             penalty = -1e3 * (1.0 + max(np.abs(a[a > -np.inf]).max(initial=0.0) for a in (tables, unary)))
             tables, unary = np.maximum(tables, penalty), np.maximum(unary, penalty)
-        self._arrays = (*rest, tables, unary_starts, unary, num_states)
+        self._arrays = (*rest, tables, unary_starts, unary, num_states, model.structure.incident)
 
     def add(self, starts: IntArray, clock: Clock = NO_LIMIT) -> None:
         """Descend from configurations (any number, n), from one at least."""

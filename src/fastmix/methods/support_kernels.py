@@ -63,11 +63,14 @@ def close_supports(counts, offsets, indptr, neighbors, hard, starts, own_steps, 
 
 @njit(cache=True, nogil=True)
 def find_configuration(  # type: ignore[no-untyped-def]
-    counts, offsets, indptr, neighbors, hard, starts, own_steps, other_steps, table, scores, budget, states
+    counts, offsets, indptr, neighbors, hard, starts, own_steps, other_steps, table, factors, scores, budget, states
 ):
-    """Search for a configuration without a forbidden pair: depth first, the variable with fewest states left next.
+    """Search for a configuration that nothing forbids: depth first, the variable with fewest states left next.
 
-    A variable gets its best state by score; states of its neighbors that this forbids are taken away. When a variable
+    A variable gets its best state by score; states of its neighbors that this forbids are taken away, and those that
+    are left without support in a factor around it. ``factors`` are those around every variable
+    (:class:`fastmix.model.structure.Incident`), which of them forbid something, and their scopes with where their
+    tables begin. When a variable
     has none left, the last choice is undone and its state counts as refuted (Haralick and Elliott, 1980). 1 when a
     configuration was found, and is in ``states``; 0 when there is none; -1 when ``budget`` choices did not do.
     """
@@ -81,6 +84,13 @@ def find_configuration(  # type: ignore[no-untyped-def]
     trail, owner = np.empty(len(scores), np.int64), np.empty(len(scores), np.int64)
     marks, chosen = np.empty(n, np.int64), np.empty(n, np.int64)
     size, depth = 0, 0
+    around, numbers, hard_factors, scope_starts, scope_variables, tables_at = factors
+    widest, most = 0, 0
+    for a in range(len(hard_factors)):
+        widest = max(widest, scope_starts[a + 1] - scope_starts[a])
+    for i in range(n):
+        most = max(most, counts[i])
+    digits, seen = np.empty(widest, np.int64), np.empty((widest, most), np.bool_)
     while depth < n:
         if budget == 0:
             return -1
@@ -115,6 +125,29 @@ def find_configuration(  # type: ignore[no-untyped-def]
             if left[j] == 0:
                 possible = False
                 break
+        for f in range(around[i], around[i + 1]):
+            a = numbers[f]
+            if not possible or not hard_factors[a]:
+                continue
+            members = scope_variables[scope_starts[a] : scope_starts[a + 1]]
+            values = table[tables_at[a] : tables_at[a + 1]]
+            possible = _find_supports(members, values, counts, offsets, allowed, keys, states, digits, seen)
+            for m in range(len(members)):
+                j = members[m]
+                if not possible or keys[j] == -np.inf:
+                    continue
+                before = left[j]
+                for b in range(counts[j]):
+                    k = offsets[j] + b
+                    if allowed[k] and not seen[m, b]:
+                        allowed[k] = False
+                        trail[size], owner[size] = k, j
+                        size += 1
+                        left[j] -= 1
+                if left[j] < before:
+                    keys[j] = -left[j]
+                    settle(heap, place, keys, j)
+                possible = left[j] > 0
         while not possible:
             if depth == 0:
                 return 0
@@ -140,11 +173,38 @@ def find_configuration(  # type: ignore[no-untyped-def]
     return 1
 
 
-# -- heap -------------------------------------------------------------------------------------------------------------
-# ``heap`` holds items in the order of the heap, ``place`` the position of every item, ``keys`` the key of every item.
-
 # Called from compiled code only: no entry point from Python, which saves compilation time.
 _inner = njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+@_inner
+def _find_supports(members, values, counts, offsets, allowed, keys, states, digits, seen):  # type: ignore[no-untyped-def]
+    """Mark in ``seen`` the states of a factor's members that some entry of its table supports; whether there are any.
+
+    A member whose key is minus infinity has its state, the others those that are allowed.
+    """
+    seen[: len(members)] = False
+    digits[: len(members)] = 0
+    any_left = False
+    for entry in range(len(values)):
+        fits = values[entry] > -np.inf
+        for m in range(len(members)):
+            v = members[m]
+            fits = fits and (digits[m] == states[v] if keys[v] == -np.inf else allowed[offsets[v] + digits[m]])
+        if fits:
+            any_left = True
+            for m in range(len(members)):
+                seen[m, digits[m]] = True
+        for m in range(len(members) - 1, -1, -1):
+            digits[m] += 1
+            if digits[m] < counts[members[m]]:
+                break
+            digits[m] = 0
+    return any_left
+
+
+# -- heap -------------------------------------------------------------------------------------------------------------
+# ``heap`` holds items in the order of the heap, ``place`` the position of every item, ``keys`` the key of every item.
 
 
 @_inner

@@ -14,7 +14,7 @@ from fastmix.chains.host import HostChains
 from fastmix.chains.layout import Layout, ParameterSets
 from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.graphs import canonical_edges, connected_components
-from fastmix.model import MarkovRandomField
+from fastmix.model import MarkovRandomField, check_pairwise
 
 __all__ = ["SwendsenWang", "check_swendsen_wang", "is_swendsen_wang"]
 
@@ -288,6 +288,7 @@ class _NormalForm(NamedTuple):
 
 def _normal_form(model: MarkovRandomField) -> _NormalForm:
     """The normal form of a model, or an :class:`UnfitMethodError` that says why there is none."""
+    check_pairwise(model, "cluster moves")
     if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
         position = int(model.log_pairwise.argmin())
         edge = int(np.searchsorted(model.pairwise_offsets, position, side="right")) - 1

@@ -18,7 +18,7 @@ from fastmix.graphs import Adjacency, check_coloring, coloring
 from fastmix.graphs.basics import build_adjacency
 from fastmix.model.build import offsets_of
 
-__all__ = ["Directed", "FactorGroup", "Structure"]
+__all__ = ["Directed", "FactorGroup", "Incident", "Structure"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -54,6 +54,25 @@ class FactorGroup(NamedTuple):
     scopes: IntArray
     first_pairs: IntArray
     places: IntArray
+
+
+class Incident(NamedTuple):
+    """The factors over three or more variables around every variable, in compressed rows.
+
+    Those of variable i are ``indptr[i]`` to ``indptr[i + 1]``. Entry k of them belongs to factor ``factors[k]``, whose
+    table has state s of the variable, beside state 0 of all others, at ``starts[k] + s * own_steps[k]`` of the tables
+    of edges and factors one after another. The other variables of its scope, ``members[m]`` with m from
+    ``member_starts[k]`` on, make ``steps[m]`` in it, and are at ``slots[m]`` of ``adjacency.neighbors``.
+    """
+
+    indptr: IntArray
+    factors: IntArray
+    starts: IntArray
+    own_steps: IntArray
+    member_starts: IntArray
+    members: IntArray
+    steps: IntArray
+    slots: IntArray
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -229,6 +248,28 @@ class Structure:
         own_steps = np.where(first, self.num_states[graph.neighbors], 1)
         other_steps = np.where(first, 1, self.num_states[owner])
         result = Directed(owner, self.pairwise_offsets[graph.edge_ids], own_steps, other_steps)
+        for array in result:
+            array.setflags(write=False)
+        return result
+
+    @cached_property
+    def incident(self) -> Incident:
+        """Where the tables of the factors around every variable lie."""
+        sizes, variables, n = np.diff(self.scope_starts), self.scope_variables, self.num_variables
+        order = np.argsort(variables, kind="stable")
+        factors = np.repeat(np.arange(self.num_factors), sizes)[order]
+        owner, others = variables[order], sizes[factors] - 1
+        member_starts = offsets_of(others)
+        local = np.arange(member_starts[-1]) - np.repeat(member_starts[:-1], others)
+        places = np.repeat(self.scope_starts[factors], others) + local
+        places += places >= np.repeat(order, others)  # all of the scope but the owner
+        graph, members = self.adjacency, variables[places]
+        keys = self.directed.owner * np.int64(n) + graph.neighbors
+        result = Incident(
+            offsets_of(np.bincount(owner, minlength=n)), factors,
+            self.pairwise_offsets[-1] + self.factor_offsets[factors], self.factor_strides[order], member_starts,
+            members, self.factor_strides[places], np.searchsorted(keys, np.repeat(owner, others) * np.int64(n) + members),
+        )  # fmt: skip
         for array in result:
             array.setflags(write=False)
         return result

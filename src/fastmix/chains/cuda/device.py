@@ -139,7 +139,7 @@ def choose_cuda_kernel(
     Raises
     ------
     UnfitMethodError
-        If there are several sets, and tables of patterns would be too large.
+        If factors have three or more variables, or there are several sets, and tables of patterns would be too large.
 
     Examples
     --------
@@ -150,6 +150,11 @@ def choose_cuda_kernel(
     >>> choose_cuda_kernel(potts_grid(4, 4, coupling_max=1.0, seed=0).structure, 1000)
     'table'
     """
+    if structure.num_factors:
+        raise UnfitMethodError(
+            f"backend must be cpu for a model with factors over three or more variables, got cuda; there are "
+            f"{structure.num_factors}"
+        )
     entries = structure.pattern_entries
     if structure.num_variables and bool((structure.num_states == 2).all()):
         if num_sets == 1 and not forbidden and num_chains < _PACKED_CHAINS:

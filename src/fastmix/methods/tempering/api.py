@@ -18,6 +18,7 @@ from fastmix.chains.cuda.device import cuda_available, require_cuda
 from fastmix.errors import Interrupted, NotConvergedError, UnfitMethodError
 from fastmix.methods.base import DEFAULT_SECONDS, Context, Method, option, run_method
 from fastmix.methods.diagnostics import Summary, summarise
+from fastmix.methods.starts import check_starts
 from fastmix.methods.tempering.cuda_ladder import CudaLadder, ladders_together
 from fastmix.methods.tempering.ladder import Ladder
 from fastmix.methods.tempering.path import TemperingPath, make_path
@@ -59,6 +60,7 @@ class Tempered(Method):
     )
     on_gpu: ClassVar[bool] = True
     gives_log_z: ClassVar[bool] = True
+    takes_factors: ClassVar[bool] = True
 
     norm_bound: float | None = option(help="Where the path of replica exchange begins; at the uniform distribution.")
     num_replicas: int | None = option(help="Rungs of a ladder; as many as the model needs by default.")
@@ -101,6 +103,7 @@ class Tempered(Method):
                 f"{int(model.num_states.argmax())} has {int(model.num_states.max())}; use Gibbs sampling instead"
             )
         check_conditionals(model)
+        check_starts(model)
 
     def run(self, model: MarkovRandomField, context: Context) -> TemperResult:
         """Marginals and log Z of the highest rung."""

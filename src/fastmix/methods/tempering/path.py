@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastmix.model import MarkovRandomField
+from fastmix.model import MarkovRandomField, check_pairwise
 
 __all__ = ["TemperingPath", "make_path", "split_tables"]
 
@@ -28,7 +28,7 @@ class TemperingPath:
     ----------
     model : MarkovRandomField
         The target with its tables split (:func:`split_tables`): U are its unaries, V_1 its tables.
-    tables : tuple of float arrays, aligned with ``model.log_pairwise``
+    tables : tuple of float arrays, aligned with ``model.log_pairwise`` and then ``model.log_factors``
         The sets of tables; where the target forbids a pair they hold 0, see ``forbidden``.
     forbidden : bool array or None
         Entries of the tables that are -inf in all models of the path.
@@ -73,10 +73,10 @@ class TemperingPath:
     def model_at(self, position: float) -> MarkovRandomField:
         """One model of the path; for tests and drawings, the sampler does not need it."""
         unary, *weights = self.coefficients([position])[0].tolist()
-        pairwise = sum((w * t for w, t in zip(weights, self.tables, strict=True)), np.zeros(len(self.tables[0])))
+        tables = sum((w * t for w, t in zip(weights, self.tables, strict=True)), np.zeros(len(self.tables[0])))
         if self.forbidden is not None:
-            pairwise[self.forbidden] = -np.inf
-        return self.model.replace(log_unary=unary * self.model.log_unary, log_pairwise=pairwise)
+            tables[self.forbidden] = -np.inf
+        return self.model.with_parameters(np.concatenate([unary * self.model.log_unary, tables]))
 
 
 def make_path(model: MarkovRandomField, *, norm_bound: float | None = None) -> TemperingPath:
@@ -95,10 +95,10 @@ def make_path(model: MarkovRandomField, *, norm_bound: float | None = None) -> T
     Raises
     ------
     UnfitMethodError
-        If the model forbids pairs of states and is to be projected.
+        If the model forbids pairs of states, or has factors over more variables, and is to be projected.
     """
     split = split_tables(model)
-    tables, forbidden = split.log_pairwise, None
+    tables, forbidden = split.parameters[len(split.log_unary) :], None
     if tables.size and tables.min() == -np.inf:
         forbidden = tables == -np.inf
         tables = np.where(forbidden, 0.0, tables)
@@ -107,6 +107,7 @@ def make_path(model: MarkovRandomField, *, norm_bound: float | None = None) -> T
     if norm_bound is not None and norm_bound > 0.0:
         from fastmix.projection import project
 
+        check_pairwise(model, "a path by way of a projection (norm_bound above 0)")
         kind = "projected"
         sets.append(project(split, norm_bound=norm_bound).model.log_pairwise)
     elif norm_bound is not None:
@@ -120,7 +121,8 @@ def split_tables(model: MarkovRandomField) -> MarkovRandomField:
     """The same distribution with tables whose rows and columns sum to zero, the rest moved to unaries and constant.
 
     A path that treats unaries and tables differently would otherwise depend on how the model happens to be written.
-    Unaries sum to zero, too. Models with forbidden pairs come back as they are.
+    Unaries sum to zero, too, and what depends on one variable of a larger factor is moved. Models with forbidden pairs
+    come back as they are.
 
     Examples
     --------
@@ -129,9 +131,19 @@ def split_tables(model: MarkovRandomField) -> MarkovRandomField:
     >>> split.table(0, 1).tolist(), split.log_constant
     ([[1.0, -1.0], [-1.0, 1.0]], 2.0)
     """
-    if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
+    if any(tables.size and tables.min() == -np.inf for tables in (model.log_pairwise, model.log_factors)):
         return model
     unary, pairwise, constant = model.log_unary.copy(), model.log_pairwise.copy(), model.log_constant
+    factors = model.log_factors.copy()
+    for k, (scope, table) in enumerate(model.factors):
+        mean = float(table.mean())
+        rest = table - mean
+        constant += mean
+        for axis, v in enumerate(scope.tolist()):
+            part = table.mean(axis=tuple(a for a in range(table.ndim) if a != axis)) - mean
+            unary[model.unary_offsets[v] : model.unary_offsets[v + 1]] += part
+            rest = rest - part.reshape([-1 if a == axis else 1 for a in range(table.ndim)])
+        factors[model.factor_offsets[k] : model.factor_offsets[k + 1]] = rest.reshape(-1)
     counts = model.num_states[model.edges]
     for rows, cols in np.unique(counts, axis=0).tolist() if len(counts) else []:
         members = np.flatnonzero((counts == (rows, cols)).all(axis=1))
@@ -149,7 +161,7 @@ def split_tables(model: MarkovRandomField) -> MarkovRandomField:
         means = np.add.reduceat(unary, model.unary_offsets[:-1]) / model.num_states
         unary -= np.repeat(means, model.num_states)
         constant += float(means.sum())
-    return model.replace(log_unary=unary, log_pairwise=pairwise, log_constant=constant)
+    return model.replace(log_unary=unary, log_pairwise=pairwise, log_factors=factors, log_constant=constant)
 
 
 def _start_log_z(model: MarkovRandomField, kind: str) -> float:

@@ -57,7 +57,8 @@ class Phase:
 def find_phases(path: TemperingPath, *, seed: int, clock: Clock = NO_LIMIT) -> list[Phase]:
     """The phases around the modes of the target: mean field from each, the largest bound first, at most 8.
 
-    Where pairs are forbidden the phases are the modes alone. Ends with those found when the clock's limit is past.
+    Where pairs are forbidden, or factors have more variables, the phases are the modes alone. Ends with those found
+    when the clock's limit is past.
     """
     target = path.model
     phases: list[Phase] = []
@@ -66,9 +67,14 @@ def find_phases(path: TemperingPath, *, seed: int, clock: Clock = NO_LIMIT) -> l
             break
         q = np.zeros(len(target.log_unary))
         q[target.unary_offsets[:-1] + mode] = 1.0
-        if path.forbidden is None:
+        if path.forbidden is None and not target.num_factors:
             q = ascend(target, q, max_iter=_ASCENTS, clock=clock)
-        energies = np.array([q @ target.log_unary, *(expected_tables(target, q, tables) for tables in path.tables)])
+            means = [expected_tables(target, q, tables) for tables in path.tables]
+        else:
+            _, pairs, factors = target.entry_positions(mode[None])
+            entries = np.concatenate([pairs[0], len(target.log_pairwise) + factors[0]])
+            means = [float(tables[entries].sum()) for tables in path.tables]
+        energies = np.array([q @ target.log_unary, *means])
         positive = q[q > 0.0]
         phase = Phase(mode, float(target.log_weight(mode)), q, energies, float(-(positive @ np.log(positive))))
         if not any(abs(_height(path, phase) - _height(path, other)) < _SAME for other in phases):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fastmix.chains.annealing import Annealing
 from fastmix.chains.base import Chains
+from fastmix.methods.starts import random_states, starts_matter
 from fastmix.methods.tempering.path import TemperingPath
 
 __all__ = ["annealed_weights", "first_ladder", "next_position", "start_population"]
@@ -26,7 +27,10 @@ def start_population(path: TemperingPath, chains: Chains, *, seed: int) -> Annea
     With forbidden pairs, configurations after some sweeps: the start of such a path is not known exactly.
     """
     model, rng = path.model, np.random.default_rng([seed, 2])
-    chains.set_states(np.floor(rng.random((chains.num_chains, model.num_variables)) * model.num_states))
+    if starts_matter(model):
+        chains.set_states(random_states(model, chains.num_chains, rng))
+    else:
+        chains.set_states(np.floor(rng.random((chains.num_chains, model.num_variables)) * model.num_states))
     population = Annealing(chains, path.thetas, path.coefficients([0.0])[0])
     # Without tables every update is a draw from the unary alone, so that one sweep leaves exact draws.
     chains.sweep(1 if path.forbidden is None else _HARD_SWEEPS)
