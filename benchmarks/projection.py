@@ -24,7 +24,7 @@ from fastmix import NotConvergedError
 from fastmix.graphs import grid_edges
 from fastmix.instances import ising_grid, random_tables
 from fastmix.projection import PaperDual
-from fastmix.theory.certificates import bias_after
+from fastmix.theory.bias import bias_after
 from fastmix.theory.dependency import dependency_matrix
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # for the type checker, which cannot read the table below
     from fastmix._clock import Progress
     from fastmix.errors import (
-        BadFileError, FastmixError, FormatError, Interrupted, ModelError, NotConvergedError, ResourceError,
-        UnfitMethodError,
+        BadFileError, FastmixError, FormatError, ImpossibleEvidenceError, Interrupted, ModelError, NotConvergedError,
+        ResourceError, UnfitMethodError,
     )
     from fastmix.exact import draw_exact
     from fastmix.learning.learn import LearnResult, NormBall, learn
@@ -50,8 +50,8 @@ _HOMES = {
     name: home
     for home, names in {
         "_clock": "Progress",
-        "errors": "BadFileError FastmixError FormatError Interrupted ModelError NotConvergedError "
-        "ResourceError UnfitMethodError",
+        "errors": "BadFileError FastmixError FormatError ImpossibleEvidenceError Interrupted ModelError "
+        "NotConvergedError ResourceError UnfitMethodError",
         "exact": "draw_exact",
         "learning": "LearnResult NormBall ScoreResult learn score",
         "methods.annealed": "Annealed AnnealedResult anneal",

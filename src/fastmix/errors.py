@@ -9,6 +9,7 @@ __all__ = [
     "BadFileError",
     "FastmixError",
     "FormatError",
+    "ImpossibleEvidenceError",
     "Interrupted",
     "ModelError",
     "NotConvergedError",
@@ -38,6 +39,10 @@ class FastmixError(Exception):
 
 class ModelError(FastmixError, ValueError):
     """A model, or an argument that describes one, is not valid."""
+
+
+class ImpossibleEvidenceError(ModelError):
+    """The evidence has probability zero under the model."""
 
 
 class BadFileError(FastmixError):

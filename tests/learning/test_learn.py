@@ -17,7 +17,7 @@ from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import read_data
 from fastmix.learning.learn import stability
 from fastmix.learning.structure import chow_liu, edge_gains
-from fastmix.theory.certificates import bias_after
+from fastmix.theory.bias import bias_after
 from fastmix.theory.dependency import dependency_matrix
 from fastmix.theory.norms import matrix_norm
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import oracle
@@ -133,6 +134,12 @@ def coordinate(model: MarkovRandomField, q: list[Vector], i: int) -> Vector:
                 logits[a] += math.fsum(p * table[a][b] for b, p in enumerate(q[second]) if p > 0.0)
             elif second == i:
                 logits[a] += math.fsum(p * table[b][a] for b, p in enumerate(q[first]) if p > 0.0)
+    for scope, factor in oracle.factor_tables(model).items():
+        if i in scope:
+            for states in itertools.product(*(range(len(q[v])) for v in scope)):
+                weight = math.prod(q[v][s] for v, s in zip(scope, states, strict=True) if v != i)
+                if weight > 0.0:
+                    logits[states[scope.index(i)]] += weight * float(factor[states])
     total = oracle.log_sum_exp(logits)
     return [math.exp(v - total) for v in logits]
 

@@ -62,6 +62,30 @@ def test_spin_sweeps_equal_plain_coordinate_ascent(model, num_sweeps):
     np.testing.assert_allclose(result.node_marginals, flat(q), rtol=0, atol=1e-9)
 
 
+@given(strategies.factor_models(allow_forbidden=False, scales=(0.3, 1.0, 5.0)), st.integers(1, 6))
+def test_sweeps_over_factors_equal_plain_coordinate_ascent(model, num_sweeps):
+    result = mean_field(model, num_starts=1, max_iter=num_sweeps, tol=TINY, edge_marginals=True)
+    q = naive.sweeps(model, naive.uniform(model), result.stats["iterations"])
+    np.testing.assert_allclose(result.node_marginals, flat(q), rtol=0, atol=1e-9)
+    own = [vector.tolist() for vector in result.marginals]
+    assert result.log_z_lower == pytest.approx(naive.bound(model, own), rel=1e-11, abs=1e-9)
+
+
+@given(strategies.factor_models(), st.data())
+def test_the_bound_of_factors_is_below_log_z_and_never_falls(model, data):
+    evidence = data.draw(strategies.evidences(model))
+    result = mean_field(model, evidence=evidence, num_starts=3, max_iter=50, seed=1)
+    log_z = oracle.log_evidence(model, evidence)
+    assert math.isfinite(result.log_z_lower)
+    assert np.isfinite(result.node_marginals).all()
+    scale = max(1.0, abs(log_z), np.abs(np.nan_to_num(model.parameters, neginf=0.0)).max(initial=0.0))
+    for history in result.stats["history"]:
+        assert all(close_to_log_z(bound, log_z) for bound in history)
+        assert (np.diff(history) >= -1e-11 * scale).all()
+    reached = naive.bound(model, [vector.tolist() for vector in result.marginals])
+    assert reached == pytest.approx(result.log_z_lower, rel=1e-9, abs=1e-9 * scale)
+
+
 # -- the bound ------------------------------------------------------------------------------------------------------
 
 

@@ -35,7 +35,7 @@ from fastmix.methods import sampler
 from fastmix.methods.sampler import SampleResult, sample
 from fastmix.results import Status
 from fastmix.testing import assert_distributions, conformance_models
-from fastmix.theory.certificates import bias_after
+from fastmix.theory.bias import bias_after
 
 # Errors are compared with 6 standard errors: a false alarm of 2e-9 an entry, 1e-6 for the 500 entries of this file.
 # Sums of conditional probabilities are cut to 24 bits, which moves a probability by at most 2^-23.

@@ -19,10 +19,12 @@ from fastmix import graphs, instances
 from fastmix.methods.sampler import sample
 from fastmix.model import MarkovRandomField
 from fastmix.results import Status
+from fastmix.theory import bias as bias_module
 from fastmix.theory import certificates
 from fastmix.theory import certificates as mixing
+from fastmix.theory.bias import bias_after, safe_matrix
 from fastmix.theory.certificate_kernels import SMALLEST, sweep_in_place
-from fastmix.theory.certificates import Certificate, bias_after, safe_matrix
+from fastmix.theory.certificates import Certificate
 from fastmix.theory.dependency import DEPENDENCIES, dependency_matrix, undefined_conditional
 from fastmix.theory.norms import NORMS, matrix_norm
 
@@ -450,7 +452,7 @@ def test_a_one_way_dependency_is_certified_though_every_norm_is_large(monkeypatc
         assert c.certified
         assert c.num_updates is None
         assert c.offending
-    monkeypatch.setattr(certificates, "rounding_margins", lambda model, dependency: np.zeros((model.num_edges, 2)))
+    monkeypatch.setattr(bias_module, "rounding_margins", lambda model, dependency: np.zeros((model.num_edges, 2)))
     # In exact arithmetic everything is right after one sweep down the chain, and after as many as links against it.
     assert certify(model, accuracy=0.01, dependency="linf").num_sweeps == 1
     assert certify(model, accuracy=0.01, dependency="linf", order=[3, 2, 1, 0]).num_sweeps == 4

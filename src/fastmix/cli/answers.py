@@ -52,7 +52,7 @@ def infer(
     checkpoint = options.get("checkpoint")
     console.check_outputs(model, output, checkpoint)
     loaded, observed = console.load(model, evidence)
-    with console.blaming_input(model, evidence):
+    with console.answering(model, evidence):
         result = console.salvage(
             lambda: fastmix.infer(
                 loaded, method=method, evidence=observed, log_z=log_z, seed=seed, num_threads=num_threads,
@@ -131,7 +131,7 @@ def compare(
         console.check_output_folder(output)
     loaded, observed = console.load(model, evidence)
     trusted = None if reference is None else console.load_marginals(reference, loaded)
-    with console.blaming_input(model, evidence):
+    with console.answering(model, evidence):
         result = console.salvage(
             lambda: fastmix.compare(
                 loaded, methods=names, evidence=observed, reference=trusted, reference_name=str(reference), seed=seed,
@@ -140,7 +140,7 @@ def compare(
         )  # fmt: skip
     written = [] if output is None else result.save(output)
     if as_json:
-        console.emit_json(result.to_dict())
+        console.emit_json(result.to_dict(), loaded, observed)
     else:
         console.show_comparison(model, result)
     for path in written:
@@ -184,7 +184,7 @@ def sample(
     console.check_outputs(model, output, checkpoint)
     loaded, observed = console.load(model, evidence)
     options.setdefault("num_draws", 100 if method == "perfect" else int(output is not None))
-    with console.blaming_input(model, evidence):
+    with console.answering(model, evidence):
         result = console.salvage(
             lambda: fastmix.sample(
                 loaded, method=method, seed=seed, num_threads=num_threads, evidence=observed, time_limit=time_limit,
@@ -194,7 +194,7 @@ def sample(
     if output is not None:
         console.save_draws(result, output)
     if as_json:
-        console.emit_json(result.to_dict())
+        console.emit_json(result.to_dict(), loaded, observed)
     else:
         console.show_sampling(model, result)
     console.forget_checkpoint(checkpoint, result)

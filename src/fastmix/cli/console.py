@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,9 +15,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.errors import BadFileError, FormatError, Interrupted, ModelError, printable
+from fastmix.errors import (
+    BadFileError,
+    FormatError,
+    ImpossibleEvidenceError,
+    Interrupted,
+    ModelError,
+    printable,
+)  # fmt: skip
 from fastmix.io import format_of, read_evidence, read_mar, read_model, write_mar, write_model, write_pr
-from fastmix.io.files import atomic_write, check_folder, check_writable, display_name, read_bytes
+from fastmix.io.files import atomic_write, check_folder, check_writable, decode_text, display_name, read_bytes
 from fastmix.methods.perfect import PerfectSamples
 from fastmix.methods.sampler import SampleResult
 from fastmix.model import MarkovRandomField
@@ -29,6 +37,7 @@ if TYPE_CHECKING:
     from fastmix.methods.comparison import Comparison
 
 __all__ = [
+    "answering",
     "blaming_input",
     "check_answer_name",
     "check_model_output",
@@ -90,26 +99,37 @@ def salvage(call: Callable[[], T]) -> T:
 def load(path: str, evidence_path: str | None = None) -> tuple[MarkovRandomField, dict[int, int]]:
     """Model and evidence; anything wrong with files is a :class:`BadFileError`.
 
-    Evidence is a UAI or JSON file, or, where there is no such file, pairs such as ``SAO2=LOW,BP=HIGH``.
+    Evidence is a UAI or JSON file, or, where there is no such file, pairs such as ``SAO2=LOW,BP=HIGH``. What is neither
+    is a :class:`ValueError`, as is a name that the model does not have.
     """
     if path == evidence_path == "-":
         raise ValueError("MODEL and --evidence must not both be -: stdin holds one of them")
-    typed = evidence_path is not None and "=" in evidence_path and not os.path.exists(evidence_path)
-    if evidence_path is not None and (typed or evidence_path.endswith(".json")):
-        from fastmix.io.observations import parse_observations, parse_observations_json
+    given = evidence_path or ""
+    typed = not os.path.exists(given) and given != "-" and "=" in given
+    if evidence_path is not None and not (typed or os.path.exists(given) or _names_file(given)):
+        raise ValueError(f"--evidence must be a file or pairs such as A=x,B=y, got {given!r}")
+    if typed or _answer_name(given).endswith(".json"):
+        from fastmix.io.observations import number_observations, parse_observations, parse_observations_json
 
         with blaming_input(path):
             model = _reading(read_model, path)
         if typed:
-            return model, parse_observations(evidence_path, model)
-        content = _reading(read_bytes, evidence_path)
-        return model, parse_observations_json(content.decode("utf-8", "replace"), model)
+            return model, parse_observations(given, model)
+        with blaming_input(given):
+            content = decode_text(_reading(read_bytes, given), display_name(given))
+            pairs = parse_observations_json(content, display_name(given))
+        return model, number_observations(pairs, model)
     with blaming_input(path, evidence_path):
         evidence = {} if evidence_path is None else _reading(read_evidence, evidence_path)
         model = _reading(partial(read_model, evidence=evidence or None), path)
         for variable, state in evidence.items():
             model.state_index(variable, state)
     return model, evidence
+
+
+def _names_file(text: str) -> bool:
+    """Whether a text that names no file can have been meant to: stdin, a folder in it, or the end of a file's name."""
+    return text == "-" or "/" in text or os.sep in text or bool(re.search(r"\.[A-Za-z]\w*$", text))
 
 
 def _reading(read: Callable[[str], T], path: str) -> T:
@@ -121,16 +141,33 @@ def _reading(read: Callable[[str], T], path: str) -> T:
 
 @contextlib.contextmanager
 def blaming_input(path: str, evidence_path: str | None = None) -> Iterator[None]:
-    """Errors that come from the content of the input files become a :class:`BadFileError`, which names them."""
+    """Errors that come from the content of the input files become a :class:`BadFileError`, which names them.
+
+    Evidence that has probability zero is no fault of a file, and stays an :class:`ImpossibleEvidenceError`.
+    """
+    files = display_name(path)
+    if evidence_path is not None:
+        files += f" with evidence {display_name(evidence_path)}"
     try:
         yield
     except FormatError as error:
         raise BadFileError(str(error)) from error
+    except ImpossibleEvidenceError as error:
+        raise ImpossibleEvidenceError(f"{files}: {error}") from error
     except ModelError as error:
-        files = display_name(path)
-        if evidence_path is not None:
-            files += f" with evidence {display_name(evidence_path)}"
         raise BadFileError(f"{files}: {error}") from error
+
+
+@contextlib.contextmanager
+def answering(path: str, evidence_path: str | None = None) -> Iterator[None]:
+    """The same around a run on files that have been read: with evidence, nothing else can be impossible."""
+    with blaming_input(path, evidence_path):
+        try:
+            yield
+        except ModelError as error:
+            if evidence_path is None:
+                raise
+            raise ImpossibleEvidenceError(str(error)) from error
 
 
 def check_outputs(source: str, output: str | None, checkpoint: str | None = None) -> None:
@@ -187,7 +224,7 @@ def is_log_z(path: str | None) -> bool:
 
 
 def _answer_name(path: str) -> str:
-    return path.lower().removesuffix(".gz").removesuffix(".xz")
+    return path.lower().removesuffix(".gz").removesuffix(".xz").removesuffix(".bz2")
 
 
 def load_marginals(path: str, model: MarkovRandomField) -> NDArray[np.float64]:
@@ -213,8 +250,14 @@ def save_answer(result: InferenceResult, path: str) -> None:
         write_mar(result.marginals, path)
 
 
-def emit_json(data: Mapping[str, Any]) -> None:
-    """One JSON object on stdout."""
+def emit_json(
+    data: Mapping[str, Any], model: MarkovRandomField | None = None, evidence: Mapping[int, int] | None = None
+) -> None:
+    """One JSON object on stdout; with the names and evidence of a model that the data are about."""
+    if model is not None:
+        names, states = model.variable_names, model.state_names
+        observed = {str(variable): state for variable, state in (evidence or {}).items()}
+        data = {**data, "variable_names": names, "state_names": states, "evidence": observed}
     sys.stdout.write(_json(data))
 
 

@@ -23,10 +23,10 @@ def info(model: Model, evidence: Evidence = None, as_json: AsJson = False) -> No
     from fastmix.cli import console
 
     loaded, observed = console.load(model, evidence)
-    with console.blaming_input(model, evidence):
+    with console.answering(model, evidence):
         facts = describe_model(loaded, observed)
     if as_json:
-        console.emit_json(facts)
+        console.emit_json(facts, loaded, observed)
     else:
         console.show_facts(model, {k.replace("_", " "): _readable(v) for k, v in facts.items() if k != "provenance"})
 
@@ -56,7 +56,8 @@ def describe_model(model: MarkovRandomField, evidence: Observed | None = None) -
     lower, upper = treewidth_bounds(given.num_variables, given.edges)
     states, degrees = given.num_states, given.adjacency.degree
     spread = [int(states.min()), int(states.max())] if len(states) else [0, 0]
-    finite = given.log_pairwise[given.log_pairwise > -np.inf]
+    tables = np.concatenate([given.log_pairwise, given.log_factors])
+    finite = tables[tables > -np.inf]
     facts: dict[str, Any] = {
         "num_variables": model.num_variables,
         "num_observed": len(evidence or {}),
@@ -92,7 +93,7 @@ def convert(
     console.check_model_output(target)
     loaded, observed = console.load(source, evidence)
     if observed:
-        with console.blaming_input(source, evidence):
+        with console.answering(source, evidence):
             loaded = loaded.condition(observed)
     _save(loaded, target, as_json, source=source, evidence=evidence)
 

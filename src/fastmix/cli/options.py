@@ -18,7 +18,9 @@ __all__ = [
     "TimeLimit", "with_method_options", "with_signature",
 ]  # fmt: skip
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help=f"{format_names()} file, plain, gzip or xz; - is stdin.")]
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help=f"{format_names()} file, plain, gzip, xz or bzip2; - is stdin.")
+]
 Evidence = Annotated[
     str | None,
     typer.Option("--evidence", "-e", metavar="FILE|PAIRS", help="Observed states: UAI or JSON file, or A=x,B=y."),

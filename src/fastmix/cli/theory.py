@@ -47,7 +47,7 @@ def certify(
     from fastmix.cli import console
 
     loaded, observed = console.load(model, evidence)
-    with listening("auto", "certify"):
+    with listening("auto", "certify"), console.answering(model, evidence):
         certificate = fastmix.certify(
             loaded,
             accuracy=accuracy,
@@ -62,7 +62,7 @@ def certify(
             time_limit=time_limit,
         )
     if as_json:
-        console.emit_json(certificate.to_dict())
+        console.emit_json(certificate.to_dict(), loaded.condition(observed), observed)
     else:
         console.show_certificate(model, certificate)
     if not certificate.certified:
@@ -106,7 +106,7 @@ def project(
     console.check_model_output(output)
     loaded, observed = console.load(model, evidence)
     code = 0
-    with listening("auto", "project"):
+    with listening("auto", "project"), console.answering(model, evidence):
         try:
             result = fastmix.project(
                 loaded,
@@ -127,7 +127,7 @@ def project(
     if output or not as_json:
         console.save_model(result.model, output or "-")
     if as_json:
-        console.emit_json(result.to_dict())
+        console.emit_json(result.to_dict(), result.model, observed)
     else:
         console.message(
             f"norm {result.norm_before:.6g} -> {result.norm_after:.6g} ({norm}, {dependency}), "

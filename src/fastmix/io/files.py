@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import errno
 import gzip
@@ -13,8 +14,9 @@ import stat
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import IO, Any, BinaryIO, Literal, TextIO, cast, overload
 
 from fastmix._checks import check_positive
@@ -36,6 +38,7 @@ PathLike = str | os.PathLike[str]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _XZ_MAGIC = b"\xfd7zXZ\x00"
+_BZIP2_MAGIC = b"BZh"
 _BLOCK = 1 << 24  # bytes read at a time
 _LIMIT_VARIABLE = "FASTMIX_MAX_BYTES"
 _SPOOL_BYTES = 1 << 26  # output for a stream is held in memory up to this size, on disk beyond it
@@ -54,7 +57,7 @@ def display_name(path: PathLike) -> str:
 
 
 def read_bytes(path: PathLike, max_bytes: float | None = None) -> bytes:
-    """Everything in a file, decompressed when its first bytes are those of gzip or xz; ``-`` is the standard input.
+    """Everything in a file, decompressed when its first bytes are those of gzip, xz or bzip2; ``-`` is standard input.
 
     A :class:`FormatError` if the path is a directory or the compressed data are damaged, a :class:`ResourceError` if
     there are more than ``max_bytes`` (:func:`fastmix.io.read_model`): no more than that has been unpacked then. Memory:
@@ -74,7 +77,9 @@ def read_bytes(path: PathLike, max_bytes: float | None = None) -> bytes:
             with gzip.GzipFile(fileobj=io.BytesIO(data)) as unpacked:
                 return _join(_blocks(unpacked), name, max_bytes)
         if data.startswith(_XZ_MAGIC):
-            return _join(_xz_blocks(data), name, max_bytes)
+            return _join(_unpacked(data, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ)), name, max_bytes)
+        if data.startswith(_BZIP2_MAGIC):
+            return _join(_unpacked(data, bz2.BZ2Decompressor), name, max_bytes)
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
         # Nothing is read from disk here: an OSError is gzip's own complaint about the data.
         raise FormatError(f"{name}: the compressed file is damaged or cut short ({error})") from None
@@ -114,13 +119,13 @@ def _blocks(stream: Any) -> Iterator[bytes]:
         yield block
 
 
-def _xz_blocks(data: bytes) -> Iterator[bytes]:
-    # LZMAFile passes over what follows the last stream and is none.
+def _unpacked(data: bytes, new_stream: Callable[[], Any]) -> Iterator[bytes]:
+    # The file classes of both modules pass over what follows the last stream and is none.
     while data:
-        stream = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+        stream = new_stream()
         while not stream.eof:
             if not (block := stream.decompress(data, _BLOCK)) and stream.needs_input:
-                raise EOFError("the file ends within an xz stream")
+                raise EOFError("the file ends within a compressed stream")
             yield block
             data = b""
         data = stream.unused_data.lstrip(b"\0")

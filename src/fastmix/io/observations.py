@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from fastmix.errors import FormatError
 from fastmix.model import MarkovRandomField
 
-__all__ = ["parse_observations", "parse_observations_json"]
+__all__ = ["number_observations", "parse_observations", "parse_observations_json"]
 
 
 def parse_observations(text: str, model: MarkovRandomField) -> dict[int, int]:
@@ -29,18 +30,30 @@ def parse_observations(text: str, model: MarkovRandomField) -> dict[int, int]:
     >>> parse_observations('"rain, heavy"=1, wet=0', model)
     {0: 1, 1: 0}
     """
-    return _numbered(_pairs(text), model)
+    return number_observations(_pairs(text), model)
 
 
-def parse_observations_json(text: str, model: MarkovRandomField) -> dict[int, int]:
-    """The same from a JSON object, ``{"SAO2": "LOW", "3": 1}``."""
+def parse_observations_json(text: str, name: str = "<string>") -> list[tuple[str, Any]]:
+    """Variables and states as they stand in a JSON object, ``{"SAO2": "LOW", "3": 1}``, repeated ones included.
+
+    Raises
+    ------
+    FormatError
+        If the text is no such object; the message begins with ``name``, the file's.
+
+    Examples
+    --------
+    >>> parse_observations_json('{"SAO2": "LOW", "3": 1}')
+    [('SAO2', 'LOW'), ('3', 1)]
+    """
+    what = "evidence must be a JSON object of variables and states"
     try:
         pairs = json.loads(text, object_pairs_hook=list)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"evidence must be a JSON object of variables and states: {error}") from None
+        raise FormatError(f"{name}:{getattr(error, 'lineno', 1)}: {what}: {error}") from None
     if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
-        raise ValueError("evidence must be a JSON object of variables and states")
-    return _numbered(pairs, model)
+        raise FormatError(f"{name}:1: {what}")
+    return pairs
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
@@ -72,7 +85,8 @@ def _unquoted(text: str) -> str:
     return text[1:-1].replace('""', '"') if len(text) > 1 and text[0] == text[-1] == '"' else text
 
 
-def _numbered(pairs: Iterator[tuple[str, Any]] | list[tuple[str, Any]], model: MarkovRandomField) -> dict[int, int]:
+def number_observations(pairs: Iterable[tuple[str, Any]], model: MarkovRandomField) -> dict[int, int]:
+    """Observed states by variable, as numbers, from names or numbers; errors as for :func:`parse_observations`."""
     index = {name: i for i, name in enumerate(model.variable_names or ())}
     observed: dict[int, int] = {}
     for name, state in pairs:

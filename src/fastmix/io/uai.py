@@ -34,7 +34,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.errors import FormatError, ModelError
+from fastmix.errors import FormatError, ImpossibleEvidenceError, ModelError
 from fastmix.io.formats import Format
 from fastmix.io.tokens import NumberText, cut_header, strip_comments
 from fastmix.model import MarkovRandomField, check_model
@@ -119,7 +119,7 @@ class _Reader:
             if part.max() == -np.inf:
                 line = self.numbers.line(int(self.tables[k]))
                 reason = f"evidence must have positive probability, but factor {k} forbids it"
-                raise ModelError(f"{self.numbers.name}:{line}: {reason}")
+                raise ImpossibleEvidenceError(f"{self.numbers.name}:{line}: {reason}")
             table, wide = entries[starts[k] : starts[k + 1]], [v for v in scope if self.num_states[v] > 1]
             if len(wide) > 2:
                 larger.append((wide, table))

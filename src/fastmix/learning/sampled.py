@@ -24,7 +24,7 @@ from fastmix.learning.data import MISSING, Dataset
 from fastmix.learning.objectives import DataTerm
 from fastmix.learning.optimise import Ball, Scaling, shrink_tables, table_norms
 from fastmix.model import MarkovRandomField
-from fastmix.theory.certificates import bias_after
+from fastmix.theory.bias import bias_after
 
 __all__ = ["Sampled", "sampled_likelihood"]
 

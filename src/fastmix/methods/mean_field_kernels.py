@@ -68,8 +68,39 @@ def _expected_row(table, first, width, q, start):  # type: ignore[no-untyped-def
 
 
 @_inner
-def _bound(unary, unary_offsets, edges, offsets, table, q):  # type: ignore[no-untyped-def]
-    """Expected log-weight plus entropy of a product distribution; minus infinity if it allows a forbidden pair."""
+def _expected_factor(table, first, scope, offsets, q, at, out, digits, weights):  # type: ignore[no-untyped-def]
+    """Add the mean of a factor under q to ``out``, for every state of its member ``at``, or to ``out[0]`` for -1.
+
+    ``digits`` and ``weights`` are room for the states of all members but the last, and products of their q. Where such
+    a product is 0, an entry of minus infinity does not count.
+    """
+    last = len(scope) - 1
+    start, width = offsets[scope[last]], offsets[scope[last] + 1] - offsets[scope[last]]
+    weights[0], changed = 1.0, 0
+    for d in range(last):
+        digits[d] = 0
+    while changed >= 0:
+        for d in range(changed, last):
+            weights[d + 1] = weights[d] if d == at else weights[d] * q[offsets[scope[d]] + digits[d]]
+        if weights[last] > 0.0:
+            if at == last:
+                for b in range(width):
+                    out[b] += weights[last] * table[first + b]
+            else:
+                out[digits[at] if at >= 0 else 0] += weights[last] * _expected_row(table, first, width, q, start)
+        first += width
+        changed = last - 1
+        while changed >= 0:
+            digits[changed] += 1
+            if digits[changed] < offsets[scope[changed] + 1] - offsets[scope[changed]]:
+                break
+            digits[changed] = 0
+            changed -= 1
+
+
+@_inner
+def _bound(unary, unary_offsets, edges, offsets, table, scope_starts, scopes, factor_offsets, factors, q, room):  # type: ignore[no-untyped-def]
+    """Expected log-weight plus entropy of a product distribution; minus infinity if it allows what is forbidden."""
     total = 0.0
     for k in range(len(unary)):
         if q[k] > 0.0:
@@ -80,14 +111,23 @@ def _bound(unary, unary_offsets, edges, offsets, table, q):  # type: ignore[no-u
         for a in range(unary_offsets[edges[e, 0] + 1] - i):
             if q[i + a] > 0.0:
                 total += q[i + a] * _expected_row(table, offsets[e] + a * width, width, q, start)
-    return total
+    digits, weights, mean = room
+    mean[0] = 0.0
+    for k in range(len(factor_offsets) - 1):
+        scope = scopes[scope_starts[k] : scope_starts[k + 1]]
+        _expected_factor(factors, factor_offsets[k], scope, unary_offsets, q, -1, mean, digits, weights)
+    return total + mean[0]
 
 
 @_entry
-def table_sweeps(unary, unary_offsets, indptr, neighbors, edge_ids, edges, offsets, table, q, tol, num_sweeps, bounds):  # type: ignore[no-untyped-def]
-    """Sweeps of ``q_i(a) ~ exp(u_i(a) + sum_j sum_b q_j(b) T_ij(a, b))``, each with the newest q of the others.
+def table_sweeps(  # type: ignore[no-untyped-def]
+    unary, unary_offsets, indptr, neighbors, edge_ids, edges, offsets, table, around, factors_around, scope_starts,
+    scopes, factor_offsets, factors, q, tol, num_sweeps, bounds,
+):  # fmt: skip
+    """Sweeps of ``q_i(a) ~ exp(u_i(a) + E_q[all else])``, each with the newest q of the others.
 
-    With forbidden pairs, q must avoid them at the start; then it does throughout, because an update leaves a state only
+    Factors over three or more variables around variable i are ``factors_around[around[i]:around[i + 1]]``. With
+    forbidden entries, q must avoid them at the start; then it does throughout, because an update leaves a state only
     what all states of the neighbors allow. ``tol``, ``num_sweeps``, ``bounds`` and what comes back as in spin_sweeps.
     """
     n = len(unary_offsets) - 1
@@ -95,6 +135,10 @@ def table_sweeps(unary, unary_offsets, indptr, neighbors, edge_ids, edges, offse
     for i in range(n):
         widest = max(widest, unary_offsets[i + 1] - unary_offsets[i])
     logits = np.empty(widest)
+    longest = 1
+    for k in range(len(scope_starts) - 1):
+        longest = max(longest, scope_starts[k + 1] - scope_starts[k])
+    digits, weights, mean = np.empty(longest, np.int64), np.empty(longest), np.empty(1)
     largest = 0.0
     for sweep in range(num_sweeps):
         largest = 0.0
@@ -114,6 +158,12 @@ def table_sweeps(unary, unary_offsets, indptr, neighbors, edge_ids, edges, offse
                         if weight > 0.0:
                             for a in range(count):
                                 logits[a] += weight * table[first + b * count + a]
+            for p in range(around[i], around[i + 1]):
+                k, at = factors_around[p], 0
+                scope = scopes[scope_starts[k] : scope_starts[k + 1]]
+                while scope[at] != i:
+                    at += 1
+                _expected_factor(factors, factor_offsets[k], scope, unary_offsets, q, at, logits, digits, weights)
             top = -np.inf
             for a in range(count):
                 top = max(top, logits[a])
@@ -125,7 +175,10 @@ def table_sweeps(unary, unary_offsets, indptr, neighbors, edge_ids, edges, offse
                 value = logits[a] / total
                 largest = max(largest, abs(value - q[base + a]))
                 q[base + a] = value
-        bounds[sweep] = _bound(unary, unary_offsets, edges, offsets, table, q)
+        bounds[sweep] = _bound(
+            unary, unary_offsets, edges, offsets, table, scope_starts, scopes, factor_offsets, factors, q,
+            (digits, weights, mean),
+        )  # fmt: skip
         if largest <= tol:
             return sweep + 1, largest
     return num_sweeps, largest

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._clock import NO_LIMIT, Clock
-from fastmix.errors import ModelError
 from fastmix.model import Evidence, MarkovRandomField, check_model
-from fastmix.model.reduce import Reduction, reduce_model
+from fastmix.model.reduce import Reduction, impossible, reduce_model
 
 __all__ = ["IsingForm", "check_fraction", "find_allowed", "ising_form", "reduce_to_supported"]
 
@@ -60,9 +59,7 @@ def reduce_to_supported(model: MarkovRandomField, evidence: Evidence | None, clo
     allowed = small.log_unary > -np.inf
     dead = close_supports(*_constraints(small), allowed)
     if dead >= 0:
-        raise ModelError(
-            f"{_impossible(bool(evidence))}: forbidden pairs leave variable {reduction.variables[dead]} no state"
-        )
+        raise impossible(bool(evidence), f"forbidden pairs leave variable {reduction.variables[dead]} no state")
     if not allowed.all():
         # Forbidden in the original as well, so that one reduction leads all the way back.
         unary = model.log_unary.copy()
@@ -107,7 +104,7 @@ def find_allowed(
     found = find_configuration(*arrays, tables, factors, scores, int(choices), states)
     if found == 0:
         what = "entry" if model.num_factors else "pair"
-        raise ModelError(f"{_impossible(given)}: every configuration has a forbidden {what}")
+        raise impossible(given, f"every configuration has a forbidden {what}")
     return states if found > 0 else None
 
 
@@ -119,12 +116,6 @@ def _constraints(model: MarkovRandomField) -> tuple[Any, ...]:
         model.num_states, model.unary_offsets, graph.indptr, graph.neighbors, hard[graph.edge_ids], directed.starts,
         directed.own_steps, directed.other_steps, model.log_pairwise,
     )  # fmt: skip
-
-
-def _impossible(given: bool) -> str:
-    if given:
-        return "evidence must have positive probability, but it is impossible"
-    return "the model has no configuration of positive probability"
 
 
 def check_fraction(name: str, value: Any) -> float:
@@ -151,7 +142,7 @@ class IsingForm:
 
 
 def ising_form(model: MarkovRandomField) -> IsingForm | None:
-    """A model in spins, or None where it has none: other state counts, or a forbidden entry.
+    """A model in spins, or None where it has none: other state counts, a forbidden entry, or a factor.
 
     Every table of two by two finite numbers is ``c + f s_i + g s_j + J s_i s_j``; f and g join the fields. The
     distribution is the same, and so are the fixed points of belief propagation and mean field.
@@ -163,7 +154,7 @@ def ising_form(model: MarkovRandomField) -> IsingForm | None:
     >>> form.field.tolist(), form.coupling.tolist(), form.constant
     ([0.0, -0.5], [0.5], 1.0)
     """
-    if not (model.num_states == 2).all() or model.has_forbidden:
+    if not (model.num_states == 2).all() or model.has_forbidden or model.num_factors:
         return None
     unary = model.log_unary.reshape(-1, 2)
     t00, t01, t10, t11 = np.ascontiguousarray(0.25 * model.log_pairwise.reshape(-1, 4).T)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._checks import check_positive
-from fastmix.errors import Interrupted, NotConvergedError
+from fastmix.errors import Interrupted, NotConvergedError, UnfitMethodError
 from fastmix.methods.base import Context, Method, option
 from fastmix.methods.sampler import Gibbs, SampleResult, default_chains, run_chains
 from fastmix.model import MarkovRandomField
@@ -123,8 +123,9 @@ class Projected(Method):
 
     Parameters
     ----------
-    divergence : Divergence, or its name ``euclidean``, ``kl``, ``piecewise-kl`` or ``reversed-kl``
-        What "closest" means; :class:`fastmix.ReversedKL` by default, the most accurate by measurement.
+    divergence : Divergence, or its name ``euclidean``, ``kl``, ``piecewise-kl`` or ``reversed-kl``, optional
+        What "closest" means; by default :class:`fastmix.ReversedKL`, the most accurate by measurement, and
+        :class:`fastmix.Euclidean` for models with factors over three or more variables, which take no other.
     norm : {"inf", "spectral", "1", "frobenius"}
     norm_bound : float
         2.5 by default, as in the paper. Below 1 the projected model provably mixes.
@@ -142,10 +143,11 @@ class Projected(Method):
     """
 
     name: ClassVar[str] = "projected"
+    takes_factors: ClassVar[bool] = True
 
     divergence: Any = option(
-        "reversed-kl",
-        help="euclidean, kl, piecewise-kl or reversed-kl (default).",
+        None,
+        help="euclidean, kl, piecewise-kl or reversed-kl (default; with factors euclidean).",
         parse=lambda name: _divergence(name),
     )
     norm: Norm = option("inf", help="Norm of the projection: inf, spectral, 1 or frobenius.")
@@ -157,17 +159,24 @@ class Projected(Method):
 
     def __post_init__(self) -> None:
         check_positive("norm_bound", self.norm_bound)
-        object.__setattr__(self, "divergence", _divergence(self.divergence))
+        if self.divergence is not None:
+            object.__setattr__(self, "divergence", _divergence(self.divergence))
         self._gibbs(0)
 
     def _gibbs(self, num_draws: int) -> Gibbs:
         return Gibbs(self.num_chains, self.num_sweeps, self.burn_in, num_draws, checkpoint=self.checkpoint)
 
     def check(self, model: MarkovRandomField) -> None:
-        """No edge may forbid a pair of states: no such table can be projected."""
+        """No table may forbid states together, and factors take the Euclidean divergence."""
+        from fastmix.projection import Euclidean
         from fastmix.projection.edges import check_finite
 
         check_finite(model)
+        if model.num_factors and not isinstance(self.divergence, Euclidean | None):
+            raise UnfitMethodError(
+                f"divergence must be euclidean for models with factors over three or more variables, got "
+                f"{self.divergence}"
+            )
 
     def budget(self) -> float | None:
         """As for sampling."""
@@ -181,7 +190,8 @@ class Projected(Method):
         """Marginals of the projected model."""
         from fastmix.projection import project
 
-        clock, divergence = context.clock, _divergence(self.divergence)
+        clock, default = context.clock, "euclidean" if model.num_factors else "reversed-kl"
+        divergence = _divergence(default if self.divergence is None else self.divergence)
         try:
             projection = project(
                 model, norm_bound=self.norm_bound, norm=self.norm, divergence=divergence, seed=context.seed,
@@ -243,8 +253,22 @@ def _with_changes(reduction: Reduction, projected: MarkovRandomField) -> MarkovR
     original, small = reduction.original, reduction.model
     unary, pairwise = original.log_unary.copy(), original.log_pairwise.copy()
     unary[reduction.unary_positions] += projected.log_unary - small.log_unary
-    pairwise[reduction.pairwise_positions] = projected.log_pairwise
-    return original.replace(log_unary=unary, log_pairwise=pairwise)
+    if not small.num_factors:
+        pairwise[reduction.pairwise_positions] = projected.log_pairwise
+        return original.replace(log_unary=unary, log_pairwise=pairwise)
+    pairwise[reduction.pairwise_positions] += projected.log_pairwise - small.log_pairwise
+    factors, fixed, starts = original.log_factors.copy(), reduction.fixed, original.unary_offsets
+    kept = np.zeros(len(unary), dtype=bool)
+    kept[reduction.unary_positions] = True
+    numbers = {tuple(scope[fixed[scope] < 0].tolist()): a for a, scope in enumerate(original.structure.scopes)}
+    for (scope, after), (_, before) in zip(projected.factors, small.factors, strict=True):
+        # Among the factors that evidence has made one, any does.
+        a = numbers[tuple(reduction.variables[scope].tolist())]
+        whole = original.structure.scopes[a]
+        states = [fixed[[v]] if fixed[v] >= 0 else np.flatnonzero(kept[starts[v] : starts[v + 1]]) for v in whole]
+        entries = np.ravel_multi_index(np.ix_(*states), original.num_states[whole])
+        factors[original.factor_offsets[a] + entries.ravel()] += (after - before).ravel()
+    return original.replace(log_unary=unary, log_pairwise=pairwise, log_factors=factors)
 
 
 def _draws_to_weigh(model: MarkovRandomField, num_chains: int | None, num_sweeps: int | None) -> int:

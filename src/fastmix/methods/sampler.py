@@ -32,7 +32,8 @@ from fastmix.methods.starts import check_starts, dispersed_states, find_modes, r
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.results import InferenceResult, Status, jsonable
-from fastmix.theory.certificates import bias_after, certify
+from fastmix.theory.bias import bias_after
+from fastmix.theory.certificates import certify
 from fastmix.theory.comparison import comparison_bounds, original_intervals
 from fastmix.theory.dependency import Dependency
 from fastmix.theory.intervals import Intervals, rigorous_intervals

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import describe
-from fastmix.errors import ModelError
+from fastmix.errors import ImpossibleEvidenceError, ModelError
 from fastmix.graphs.basics import run_loop
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.build import offsets_of, table_positions
@@ -140,7 +140,7 @@ def reduce_model(
             _drop_unsupported(model, tables, factors, fixed, allowed)
         num_left = np.bincount(variable_of[allowed], minlength=model.num_variables)
         if constant == -np.inf or (num_left == 0).any():
-            raise ModelError(_why_impossible(model, fixed, num_left, given=bool(evidence)))
+            raise _impossible(model, fixed, num_left, given=bool(evidence))
         single = np.flatnonzero((num_left == 1) & (fixed < 0))
         if not fold_single or not single.size:
             break
@@ -289,18 +289,23 @@ def _entries_between_fixed(model: MarkovRandomField, fixed: IntArray) -> tuple[I
     return edges, model.log_pairwise[model.pairwise_offsets[edges] + fixed[i] * model.num_states[j] + fixed[j]]
 
 
-def _why_impossible(model: MarkovRandomField, fixed: IntArray, num_left: IntArray, *, given: bool) -> str:
-    if given:
-        start = "evidence must have positive probability, but it is impossible"
-    else:
-        start = "the model has no configuration of positive probability"
+def _impossible(model: MarkovRandomField, fixed: IntArray, num_left: IntArray, *, given: bool) -> ModelError:
     if (dead := np.flatnonzero(num_left == 0)).size:
-        return f"{start}: variable {dead[0]} has no state left"
+        return impossible(given, f"variable {dead[0]} has no state left")
     edges, values = _entries_between_fixed(model, fixed)
     if (broken := edges[values == -np.inf]).size:
         i, j = model.edges[broken[0]].tolist()
-        return f"{start}: edge ({i}, {j}) forbids states {fixed[i]} and {fixed[j]}, the only ones left of its ends"
-    return start
+        why = f"edge ({i}, {j}) forbids states {fixed[i]} and {fixed[j]}, the only ones left of its ends"
+        return impossible(given, why)
+    return impossible(given)
+
+
+def impossible(given: bool, why: str = "") -> ModelError:
+    """The error for a model, or for evidence (``given``), without a configuration of positive probability."""
+    reason = f": {why}" if why else ""
+    if given:
+        return ImpossibleEvidenceError(f"evidence must have positive probability, but it is impossible{reason}")
+    return ModelError(f"the model has no configuration of positive probability{reason}")
 
 
 def _follow(model: MarkovRandomField, new: IntArray, fixed: IntArray, allowed: BoolArray, num_left: IntArray) -> None:

@@ -268,7 +268,8 @@ class Structure:
         result = Incident(
             offsets_of(np.bincount(owner, minlength=n)), factors,
             self.pairwise_offsets[-1] + self.factor_offsets[factors], self.factor_strides[order], member_starts,
-            members, self.factor_strides[places], np.searchsorted(keys, np.repeat(owner, others) * np.int64(n) + members),
+            members, self.factor_strides[places],
+            np.searchsorted(keys, np.repeat(owner, others) * np.int64(n) + members),
         )  # fmt: skip
         for array in result:
             array.setflags(write=False)

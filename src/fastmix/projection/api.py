@@ -22,7 +22,7 @@ from fastmix.projection.edges import check_finite
 from fastmix.projection.euclidean import Solution
 from fastmix.projection.feasible import FeasibleSet
 from fastmix.projection.paper_dual import PaperDual
-from fastmix.results import Status, jsonable, provenance
+from fastmix.results import Status, jsonable, plain_evidence, provenance
 from fastmix.theory.norms import NORMS, Norm
 
 __all__ = ["ProjectionResult", "project"]
@@ -258,7 +258,7 @@ def project(
     options |= {"solver": str(solver), "divergence": repr(chosen), "step": None if rule is None else repr(rule)}
     if evidence is not None:
         model = model.condition(evidence)
-        options["evidence"] = {str(variable): state for variable, state in evidence.items()}
+        options["evidence"] = plain_evidence(evidence)
     reduction = reduce_model(model)
     small = reduction.model
     if small.num_factors and not (euclidean and solver == "fast"):

@@ -1,4 +1,4 @@
-"""Compiled loops of :mod:`fastmix.theory.certificates`. Import it inside functions only: it needs Numba."""
+"""Compiled loops of :mod:`fastmix.theory.bias`. Import it inside functions only: it needs Numba."""
 
 from __future__ import annotations
 

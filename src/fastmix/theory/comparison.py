@@ -16,7 +16,7 @@ from fastmix.model import MarkovRandomField, check_model
 from fastmix.model.build import table_positions
 from fastmix.model.centre import centre_factors
 from fastmix.theory import norms
-from fastmix.theory.certificates import safe_matrix
+from fastmix.theory.bias import safe_matrix
 from fastmix.theory.dependency import DEPENDENCIES, Dependency, _table_groups, largest_entries, undefined_conditional
 from fastmix.theory.intervals import Intervals, finish_intervals
 

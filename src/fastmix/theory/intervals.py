@@ -1,7 +1,7 @@
 """Intervals that hold with a stated probability for sampled marginals.
 
 A sampled marginal is off for two reasons. The chains have not forgotten their start: the bias, which
-:func:`fastmix.theory.certificates.bias_after` bounds. And there are finitely many of them: a deviation, which
+:func:`fastmix.theory.bias.bias_after` bounds. And there are finitely many of them: a deviation, which
 inequalities for averages of independent numbers bound. If the chains ran on a projected model, the distance of its
 marginals from those of the original comes on top (:mod:`fastmix.theory.comparison`).
 """

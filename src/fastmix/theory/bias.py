@@ -1,0 +1,307 @@
+"""How far chains can still be from equilibrium: the bias of every variable after sweeps from any start.
+
+Everything rests on a bound on the dependency matrix R (:mod:`fastmix.theory.dependency`). Let two chains be run with
+the same schedule, one from any start and one in equilibrium, coupled as well as possible at each update, and let
+``delta_i`` bound the probability that they differ at variable i. An update of i turns ``delta_i`` into at most
+``min(1, sum_j R_ij delta_j)``, so iterating this from ``delta = 1`` bounds the bias of a sampler for the model at
+hand (Dobrushin 1970; Hayes 2006; Dyer, Goldberg and Jerrum 2009, "Matrix norms and rapid mixing for spin systems").
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastmix._checks import check_choice, check_count
+from fastmix._clock import NO_LIMIT, Clock
+from fastmix.model import MarkovRandomField
+from fastmix.theory import norms
+from fastmix.theory.dependency import (
+    DEPENDENCIES,
+    Dependency,
+    edge_dependencies,
+    rounding_margins,
+    to_matrix,
+    undefined_conditional,
+)
+
+__all__ = ["Decay", "Iteration", "Schedule", "Target", "bias_after", "check_schedule", "safe_matrix"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+Schedule = Literal["systematic", "random"]
+
+_EPS = float(np.finfo(np.float64).eps)
+_VISITS_AT_ONCE = 5e7  # entries of R, a tenth of a second: the clock is read between
+_SMALLEST_ENTRY = 1e-50  # positive entries of R are raised to this, so that products with delta do not vanish
+_LARGEST_ENTRY = 1e300  # infinite ones are cut to this: any positive delta times it is still above 1
+
+
+def bias_after(
+    model_or_R: Any,
+    num_sweeps: int,
+    *,
+    schedule: Schedule = "systematic",
+    order: ArrayLike | None = None,
+    dependency: Dependency = "sigmoid",
+) -> FloatArray:
+    """Bounds on the bias of every variable's marginal after a number of Gibbs sweeps from any start.
+
+    From ``delta = 1``, a systematic sweep sets ``delta_i <- min(1, sum_j R_ij delta_j)`` in place, one variable after
+    another; a random update replaces delta by ``(1 - 1/n) delta + R delta / n``, and n of them, a random sweep,
+    by ``sum_k w_k R^k delta`` with binomial weights w, cut at 1. The sum of the result bounds the total
+    variation distance of the joint distribution.
+
+    Parameters
+    ----------
+    model_or_R : MarkovRandomField, or scipy.sparse array or array_like (n, n)
+        A model, or a non-negative matrix that bounds its R.
+    num_sweeps : int
+        At least 0.
+    schedule : {"systematic", "random"}
+    order : int array (n,), optional
+        Order of a systematic sweep, every variable once.
+    dependency : {"exact", "field", "sigmoid", "range", "l1", "linf"}
+        Dependency on R of a model.
+
+    Returns
+    -------
+    float array (n,)
+        Between 0 and 1, falling with the number of sweeps.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=0.5)
+    >>> bias_after(model, 1).round(4).tolist()
+    [0.4621, 0.6757, 0.3122]
+    >>> bias_after(model, 5).round(4).tolist()
+    [0.0243, 0.0225, 0.0104]
+    """
+    if isinstance(model_or_R, MarkovRandomField):
+        check_choice("dependency", dependency, DEPENDENCIES)
+        matrix = safe_matrix(model_or_R, dependency)
+    else:
+        matrix = _inflate(norms._as_nonnegative(model_or_R)[0])
+    run = Iteration(matrix, schedule, check_schedule(schedule, order, matrix.shape[0]), math.inf)
+    run.advance(check_count("num_sweeps", num_sweeps, least=0), None)
+    return run.delta
+
+
+def check_schedule(schedule: object, order: ArrayLike | None, n: int) -> IntArray:
+    """The order of a systematic sweep, all variables once; as they are numbered if none is given."""
+    check_choice("schedule", schedule, get_args(Schedule))
+    if order is None:
+        return np.arange(n)
+    if schedule != "systematic":
+        raise ValueError(f"order must be left out for schedule={schedule!r}: it is the order of a systematic sweep")
+    array = np.asarray(order)
+    if array.shape != (n,) or (n and array.dtype.kind not in "iu"):
+        raise ValueError(f"order must hold {n} variable numbers, got shape {array.shape} of {array.dtype}")
+    array = array.astype(np.int64)
+    if not np.array_equal(np.sort(array), np.arange(n)):
+        raise ValueError(f"order must hold every variable from 0 to {n - 1} once")
+    return array
+
+
+# -- the matrix, from above -----------------------------------------------------------------------------------------
+
+
+def safe_matrix(model: MarkovRandomField, dependency: Dependency) -> Any:
+    """The bound on R with all rounding on the safe side, that of the sums ``R delta`` to come included.
+
+    Where a conditional is undefined, so is the chain, and nothing is known about it: ones on the diagonal keep every
+    bias at 1.
+    """
+    values = edge_dependencies(model, dependency=dependency)
+    values += rounding_margins(model, dependency=dependency)
+    if dependency in ("exact", "field"):
+        # Their margin is the wider one, so that weak dependencies may be known better from the formula.
+        formula = edge_dependencies(model, dependency="sigmoid")
+        formula += rounding_margins(model, dependency="sigmoid")
+        np.minimum(values, formula, out=values)
+    matrix = to_matrix(model, values)
+    if undefined_conditional(model) is not None:
+        from scipy.sparse import csr_array, eye
+
+        matrix = csr_array(matrix + eye(model.num_variables))
+    return _inflate(matrix)
+
+
+def _inflate(matrix: Any) -> Any:
+    # A sum of d products is short by at most d eps; tanh, quotients and this product are within another 8.
+    result = matrix.copy()
+    result.data *= 1.0 + (int(np.diff(matrix.indptr).max(initial=0)) + 8) * _EPS
+    positive = result.data > 0.0
+    result.data[positive] = np.maximum(result.data[positive], _SMALLEST_ENTRY)
+    return result
+
+
+def _cut(matrix: Any) -> Any:
+    """The matrix with infinite entries made finite, without effect on ``min(1, R delta)``."""
+    if matrix.nnz and matrix.data.max() > _LARGEST_ENTRY:
+        matrix = matrix.copy()
+        np.minimum(matrix.data, _LARGEST_ENTRY, out=matrix.data)
+    return matrix
+
+
+# -- the iteration --------------------------------------------------------------------------------------------------
+
+
+class Target:
+    """When delta is small enough."""
+
+    def __init__(self, n: int, accuracy: float, per_variable: bool) -> None:
+        self.n, self.accuracy, self.per_variable = n, accuracy, per_variable
+        # Sums of n terms may be short by n eps; the limit is for the sum as computed.
+        self._margin = 1.0 + (n + 4) * _EPS
+        self.largest_total = math.inf if per_variable else accuracy / self._margin * (1.0 - 2.0 * _EPS)
+        self.largest_entry = accuracy if per_variable else math.inf
+
+    def total(self, delta: FloatArray) -> float:
+        """The sum, from above."""
+        return float(delta.sum()) * self._margin
+
+    def holds(self, delta: FloatArray) -> bool:
+        """Whether it is."""
+        return float(delta.sum()) <= self.largest_total and float(delta.max(initial=0.0)) <= self.largest_entry
+
+
+class Iteration:
+    """The vector delta under sweeps of a schedule."""
+
+    def __init__(self, matrix: Any, schedule: str, order: IntArray, max_visits: float, clock: Clock = NO_LIMIT) -> None:
+        n = matrix.shape[0]
+        self.clock = clock
+        self.delta = np.ones(n)
+        self.num_sweeps = 0
+        self._matrix, self._order, self._visits_left = _cut(matrix), order, max_visits
+        self._random = _RandomSweep(self._matrix) if schedule == "random" else None
+        self._cost = self._random.cost if self._random else float(matrix.nnz + n)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether another sweep would cost more visits than are left, or the time is up."""
+        return self._visits_left < self._cost or self.clock.past()
+
+    def advance(self, max_sweeps: int, target: Target | None) -> bool:
+        """Sweep until the target holds, at most so often; whether it does."""
+        if not len(self.delta):
+            self.num_sweeps += max_sweeps
+            return True
+        last, reached = self.num_sweeps + max_sweeps, False
+        at_once = 1 if self._random is not None else max(1, int(_VISITS_AT_ONCE / self._cost))
+        while self.num_sweeps < last and not reached and not self.exhausted:
+            made = int(min(at_once, last - self.num_sweeps, self._visits_left / self._cost))
+            if self._random is not None:
+                self.delta = self._random(self.delta)
+                reached = target is not None and target.holds(self.delta)
+            else:
+                from fastmix.theory.certificate_kernels import sweep_in_place
+
+                total, entry = (target.largest_total, target.largest_entry) if target else (-1.0, -1.0)
+                made, reached = sweep_in_place(*self._arrays, self._order, self.delta, total, entry, made)
+            self.num_sweeps += made
+            self._visits_left -= made * self._cost
+        return reached
+
+    @cached_property
+    def _arrays(self) -> tuple[IntArray, NDArray[np.uint32], FloatArray]:
+        matrix = self._matrix
+        return matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32), matrix.data
+
+
+class _RandomSweep:
+    """One sweep of n random updates, ``delta <- min(1, sum_k w_k R^k delta)`` with the rest of the series bounded.
+
+    The weights of m updates are binomial, ``w_k = C(m, k) n^-k (1 - 1/n)^(m - k)``. With row sums of R at most c, the
+    terms beyond K fall by the factor ``q = c (m - K) / ((K + 1) (n - 1))`` or faster, and
+    sum up to at most ``w_K max(R^K delta) q / (1 - q)``. For large c the sweep is split into parts of fewer updates.
+    """
+
+    def __init__(self, matrix: Any) -> None:
+        self._matrix, self._n = matrix, matrix.shape[0]
+        row_sum = norms.matrix_norm(matrix, "inf")
+        # Four times the growth of one part: series of at most 40 terms.
+        num_parts = int(min(max(1.0, math.ceil(row_sum / 4.0)), max(1, self._n)))
+        small, extra = divmod(self._n, num_parts)
+        self._parts = [(num_parts - extra, *self._weights(small, row_sum))]
+        if extra:
+            self._parts.append((extra, *self._weights(small + 1, row_sum)))
+        products = sum(count * len(weights) for count, weights, _ in self._parts)
+        self.cost = float(products) * (matrix.nnz + 2 * self._n)
+
+    def _weights(self, num_updates: int, row_sum: float) -> tuple[list[float], float]:
+        """Weights w_0 .. w_K from above, and the factor of the largest ``R^K delta`` that bounds the rest."""
+        n, m = self._n, num_updates
+        if n < 2:
+            return [0.0, 1.0], 0.0
+        weights = [math.exp(m * math.log1p(-1.0 / n))]
+        term = first = weights[0]  # w_k c^k, and w_0
+        for k in range(m):
+            ratio = (m - k) / ((k + 1.0) * (n - 1.0))
+            q = row_sum * ratio
+            if q <= 0.5 and term * q <= 1e-17 * first:
+                break
+            weights.append(weights[-1] * ratio)
+            term *= q
+        else:
+            q = 0.0  # no term is left out
+        # exp and log1p are off by 4 eps, each step of the recurrence by 2 eps.
+        return [w * (1.0 + (8 + 4 * j) * _EPS) for j, w in enumerate(weights)], weights[-1] * 2.1 * q
+
+    def __call__(self, delta: FloatArray) -> FloatArray:
+        # For products too small for a number; without entries of R there are none.
+        smallest = 1e-300 if self._matrix.nnz else 0.0
+        for count, weights, rest in self._parts:
+            for _ in range(count):
+                power = delta
+                total = weights[0] * power
+                for weight in weights[1:]:
+                    power = self._matrix @ power
+                    total += weight * power
+                total *= 1.0 + (len(weights) + 8) * _EPS
+                total += rest * float(power.max()) + smallest
+                # Cutting at 1 and at the bound of before loses nothing: the exact iteration falls from 1.
+                delta = np.minimum(total, delta)
+        return delta
+
+
+class Decay:
+    """What a norm r < 1 of R alone promises: the bias falls by r a systematic, by exp(r - 1) a random sweep."""
+
+    def __init__(self, n: int, norm: str, value: float, schedule: str) -> None:
+        self._n, self._norm = n, norm
+        # A hair above, for the logarithms and powers to come.
+        rate = math.log(value) if value > 0.0 else -math.inf
+        self._log_rate = (rate if schedule == "systematic" else value - 1.0) * (1.0 - 1e-12)
+
+    def _start(self, delta: FloatArray, entry: bool) -> float:
+        """A bound on the largest entry, or on the sum, that falls at the rate of the norm."""
+        n = self._n
+        if self._norm == "inf":
+            size = float(delta.max())
+        elif self._norm == "1":
+            return float(delta.sum()) * (1.0 + (n + 8) * _EPS)
+        else:
+            size = float(np.sqrt(delta @ delta))
+        factor = 1.0 if entry else n if self._norm == "inf" else math.sqrt(n)
+        return size * factor * (1.0 + (n + 8) * _EPS)
+
+    def sweeps(self, delta: FloatArray, target: Target) -> int:
+        """Sweeps that bring delta to the target."""
+        log_ratio = math.log(self._start(delta, target.per_variable) / target.accuracy) * (1.0 + 1e-12) + 1e-12
+        return max(1, math.ceil(log_ratio / -self._log_rate))
+
+    def after(self, num_sweeps: int, *, entry: bool = False) -> float:
+        """Sum of delta, or its largest entry, after so many sweeps from the start."""
+        return self._start(np.ones(self._n), entry) * math.exp(num_sweeps * self._log_rate) * (1.0 + 1e-12)
