@@ -23,13 +23,17 @@ __all__ = ["assert_conforms", "assert_distributions", "assert_marginals_close", 
 FloatArray = NDArray[np.float64]
 
 
-def conformance_models(*, forbidden: bool = True, strong: bool = True) -> Iterator[tuple[str, MarkovRandomField]]:
+def conformance_models(
+    *, forbidden: bool = True, strong: bool = True, factors: bool = False
+) -> Iterator[tuple[str, MarkovRandomField]]:
     """Named small models that every method must handle.
 
     Parameters
     ----------
     forbidden, strong : bool
         Whether to include models with -inf entries, and with couplings of +-1000.
+    factors : bool
+        Whether to include models with factors over three or more variables.
     """
     rng = np.random.default_rng(20140)
     yield "no variables", MarkovRandomField.from_factors([], [])
@@ -73,6 +77,18 @@ def conformance_models(*, forbidden: bool = True, strong: bool = True) -> Iterat
         signs = np.array([1.0, 1, -1, 1, -1, 1, 1])
         yield "couplings of a thousand", MarkovRandomField.ising(grid, 1e3 * signs, rng.uniform(-1, 1, 6))
         yield "opposed fields of a thousand", MarkovRandomField.ising(grid, 1e3, [1e3, -1e3, 1e3, -1e3, 1e3, -1e3])
+    if factors:
+        scopes = [(0, 1, 2), (3, 1, 2), (0, 3), (2,)]
+        larger = [(scope, rng.normal(size=[shapes[v] for v in scope])) for scope in scopes]
+        yield "factors of three variables", MarkovRandomField.from_factors(shapes, larger)
+        four = (range(4), rng.normal(size=shapes))
+        yield (
+            "a factor of all variables",
+            MarkovRandomField.from_factors([*shapes, 1, 2], [four, ((4, 3, 5), [[[1, 2], [0, 1]]])]),
+        )
+        if forbidden:
+            larger[0][1][0, :2, 1] = larger[1][1][1, 2, 3] = -np.inf
+            yield "factors that forbid", MarkovRandomField.from_factors(shapes, larger)
 
 
 def assert_distributions(
@@ -120,6 +136,7 @@ def assert_conforms(
     atol: float,
     forbidden: bool = True,
     strong: bool = True,
+    factors: bool | None = None,
     seed: int = 0,
 ) -> None:
     """Fail, naming the model, unless a method is right on every model of :func:`conformance_models`.
@@ -132,10 +149,13 @@ def assert_conforms(
         How far a marginal, and log Z relative to its size, may be off.
     forbidden, strong : bool
         Whether models with -inf entries, and with couplings of +-1000, are among them.
+    factors : bool, optional
+        Whether models with factors over three or more variables are; by default if a method takes them.
     seed : int
         For a :class:`fastmix.Method` that takes one.
     """
-    for name, model in conformance_models(forbidden=forbidden, strong=strong):
+    larger = isinstance(method, Method) and method.takes_factors if factors is None else factors
+    for name, model in conformance_models(forbidden=forbidden, strong=strong, factors=larger):
         try:
             if isinstance(method, Method):
                 if method.fits(method.reduce(model, None).model) is not None:

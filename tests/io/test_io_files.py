@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import lzma
@@ -73,7 +74,9 @@ def test_damaged_compression(tmp_path, pack, damage):
         read_bytes(path)
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress], ids=["plain", "gzip", "xz"])
+@pytest.mark.parametrize(
+    "pack", [bytes, gzip.compress, lzma.compress, bz2.compress], ids=["plain", "gzip", "xz", "bzip2"]
+)
 def test_content_is_limited(tmp_path, stdin, monkeypatch, pack):
     path = tmp_path / "bomb.uai.gz"
     path.write_bytes(pack(bytes(10**8)))

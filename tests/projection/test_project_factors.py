@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import oracle
 import strategies
-from fastmix import KL, MarkovRandomField, PaperDual, UnfitMethodError, certify, project
+from fastmix import KL, MarkovRandomField, PaperDual, UnfitMethodError, certify, infer, project
 from fastmix.model.centre import centre_factors
 from fastmix.projection import edges as edges_module
 from fastmix.theory.comparison import comparison_bounds
@@ -149,3 +149,27 @@ def test_a_forgotten_factor_would_break_the_bound(monkeypatch):
     z = np.concatenate([np.zeros(model.num_edges), np.ones(model.num_factors)])
     moved = centre_factors(model).replace(log_pairwise=costs.tables(z), log_factors=costs.factors(z))
     assert (edge_dependencies(moved, dependency="range").max(axis=1) > costs.dependencies(z) + 1e-6).any()
+
+
+def test_projected_sampling_of_factors():
+    model = random_factors(3, scale=0.7)
+    result = infer(model, method="projected", norm_bound=0.9, num_chains=64, num_sweeps=3000, seed=0)
+    assert result.projection.factor_scales.shape == (model.num_factors,)
+    assert result.certificate.certified
+    exact = oracle.node_marginals(result.projection.model)
+    np.testing.assert_allclose(result.node_marginals, np.concatenate(exact), atol=0.01)
+    with pytest.raises(UnfitMethodError, match="divergence must be euclidean"):
+        infer(model, method="projected", divergence="reversed-kl")
+
+
+def test_projected_sampling_given_evidence_is_that_of_the_expanded_model():
+    rng = np.random.default_rng(5)
+    counts, scopes = [2, 3, 2, 2, 2], [(0, 1, 2), (1, 2, 3, 4), (1, 2, 4), (0, 2)]
+    factors = [(scope, rng.normal(size=[counts[v] for v in scope])) for scope in scopes]
+    model = MarkovRandomField.from_factors(counts, [*factors, ((1,), [0.0, -math.inf, 0.0])])
+    result = infer(model, method="projected", evidence={3: 1}, norm_bound=0.5, num_chains=64, num_sweeps=2000, seed=0)
+    expanded = result.sampled.model
+    assert expanded.structure.num_factors == model.num_factors
+    given = oracle.condition(expanded, {3: 1})
+    small = oracle.joint(result.projection.model)
+    np.testing.assert_allclose(given[:, [0, 2]], small, atol=1e-9)
