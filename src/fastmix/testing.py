@@ -23,13 +23,17 @@ __all__ = ["assert_conforms", "assert_distributions", "assert_marginals_close", 
 FloatArray = NDArray[np.float64]
 
 
-def conformance_models(*, forbidden: bool = True, strong: bool = True) -> Iterator[tuple[str, MarkovRandomField]]:
+def conformance_models(
+    *, forbidden: bool = True, strong: bool = True, factors: bool = False
+) -> Iterator[tuple[str, MarkovRandomField]]:
     """Named small models that every method must handle.
 
     Parameters
     ----------
     forbidden, strong : bool
         Whether to include models with -inf entries, and with couplings of +-1000.
+    factors : bool
+        Whether to include models with factors over three or more variables.
     """
     rng = np.random.default_rng(20140)
     yield "no variables", MarkovRandomField.from_factors([], [])
@@ -73,6 +77,26 @@ def conformance_models(*, forbidden: bool = True, strong: bool = True) -> Iterat
         signs = np.array([1.0, 1, -1, 1, -1, 1, 1])
         yield "couplings of a thousand", MarkovRandomField.ising(grid, 1e3 * signs, rng.uniform(-1, 1, 6))
         yield "opposed fields of a thousand", MarkovRandomField.ising(grid, 1e3, [1e3, -1e3, 1e3, -1e3, 1e3, -1e3])
+    if factors:
+        yield from _factor_models(forbidden)
+
+
+def _factor_models(forbidden: bool) -> Iterator[tuple[str, MarkovRandomField]]:
+    """Models with factors over three or more variables."""
+    rng = np.random.default_rng(20170)
+    shapes = [2, 3, 1, 2, 3]
+    scopes = [(0, 1, 3), (4, 3, 1), (0, 2, 3, 4), (1, 4), (0,), (3, 1, 0)]
+    terms = [(scope, rng.normal(size=[shapes[v] for v in scope])) for scope in scopes]
+    yield "factors of three and four variables", MarkovRandomField.from_factors(shapes, terms)
+    triangles = [(i, i + 1, i + 2) for i in range(5)]
+    binary = [(scope, 0.7 * rng.normal(size=(2, 2, 2))) for scope in triangles]
+    yield "a band of triangles", MarkovRandomField.from_factors([2] * 7, binary)
+    if forbidden:
+        hard = [(scope, table.copy()) for scope, table in binary]
+        hard[0][1][1, 1, 1] = hard[2][1][0, 1, 0] = -np.inf
+        yield "factors that forbid states", MarkovRandomField.from_factors([2] * 7, hard)
+        parity = np.where(np.indices((2, 2, 2)).sum(axis=0) % 2, -np.inf, 0.0)
+        yield "parity", MarkovRandomField.from_factors([2] * 7, [*binary, ((4, 5, 6), parity)])
 
 
 def assert_distributions(
@@ -120,6 +144,7 @@ def assert_conforms(
     atol: float,
     forbidden: bool = True,
     strong: bool = True,
+    factors: bool | None = None,
     seed: int = 0,
 ) -> None:
     """Fail, naming the model, unless a method is right on every model of :func:`conformance_models`.
@@ -132,10 +157,14 @@ def assert_conforms(
         How far a marginal, and log Z relative to its size, may be off.
     forbidden, strong : bool
         Whether models with -inf entries, and with couplings of +-1000, are among them.
+    factors : bool, optional
+        Whether those with factors over three or more variables are; by default for a :class:`fastmix.Method`, which can
+        refuse them.
     seed : int
         For a :class:`fastmix.Method` that takes one.
     """
-    for name, model in conformance_models(forbidden=forbidden, strong=strong):
+    larger = isinstance(method, Method) if factors is None else factors
+    for name, model in conformance_models(forbidden=forbidden, strong=strong, factors=larger):
         try:
             if isinstance(method, Method):
                 if method.fits(method.reduce(model, None).model) is not None:

@@ -206,6 +206,7 @@ def _find_supports(members, values, counts, offsets, allowed, keys, states, digi
 # -- heap -------------------------------------------------------------------------------------------------------------
 # ``heap`` holds items in the order of the heap, ``place`` the position of every item, ``keys`` the key of every item.
 
+
 @_inner
 def _sink(heap, place, keys, at):  # type: ignore[no-untyped-def]
     item = heap[at]
