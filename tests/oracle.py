@@ -47,15 +47,17 @@ def edge_tables(model: MarkovRandomField) -> dict[tuple[int, int], list[list[flo
     return tables
 
 
-def factor_tables(model: MarkovRandomField) -> dict[Configuration, FloatArray]:
-    """The table of every factor over three or more variables by its scope, cut out of the flat array."""
-    tables, position, starts = {}, 0, np.asarray(model.scope_starts).tolist()
-    for first, last in itertools.pairwise(starts):
-        scope = tuple(np.asarray(model.scope_variables)[first:last].tolist())
+def factor_tables(model: MarkovRandomField) -> list[tuple[list[int], FloatArray]]:
+    """Scope and table of every factor over three or more variables, cut out of the flat arrays."""
+    result, position = [], 0
+    bounds = np.asarray(model.scope_starts).tolist()
+    for first, last in itertools.pairwise(bounds):
+        scope = np.asarray(model.scope_variables)[first:last].tolist()
         shape = [int(model.num_states[v]) for v in scope]
-        tables[scope] = model.log_factors[position : position + math.prod(shape)].reshape(shape)
-        position += math.prod(shape)
-    return tables
+        size = math.prod(shape)
+        result.append((scope, model.log_factors[position : position + size].reshape(shape)))
+        position += size
+    return result
 
 
 def all_configurations(model: MarkovRandomField) -> list[Configuration]:
@@ -75,7 +77,7 @@ def _log_weight(
     constant: float,
     unary: list[list[float]],
     tables: dict[tuple[int, int], list[list[float]]],
-    factors: dict[Configuration, FloatArray],
+    factors: list[tuple[list[int], FloatArray]],
     x: Sequence[int],
 ) -> float:
     total = constant
@@ -83,15 +85,15 @@ def _log_weight(
         total += vector[x[i]]
     for (i, j), table in tables.items():
         total += table[x[i]][x[j]]
-    for scope, factor in factors.items():
-        total += float(factor[tuple(x[v] for v in scope)])
+    for scope, values in factors:
+        total += float(values[tuple(x[v] for v in scope)])
     return total
 
 
 def log_weights(model: MarkovRandomField) -> list[float]:
     """Log-weights of all configurations, in the order of :func:`all_configurations`."""
-    terms = unary_vectors(model), edge_tables(model), factor_tables(model)
-    return [_log_weight(model.log_constant, *terms, x) for x in all_configurations(model)]
+    unary, tables, factors = unary_vectors(model), edge_tables(model), factor_tables(model)
+    return [_log_weight(model.log_constant, unary, tables, factors, x) for x in all_configurations(model)]
 
 
 def log_sum_exp(values: Sequence[float]) -> float:
@@ -153,9 +155,9 @@ def conditional(model: MarkovRandomField, i: int, x: Sequence[int]) -> FloatArra
                 local[state] += table[state][x[b]]
             elif b == i:
                 local[state] += table[x[a]][state]
-    for scope, factor in factor_tables(model).items():
+    for scope, values in factor_tables(model):
         for state in range(len(local) if i in scope else 0):
-            local[state] += float(factor[tuple(state if v == i else x[v] for v in scope)])
+            local[state] += float(values[tuple(state if v == i else x[v] for v in scope)])
     total = log_sum_exp(local)
     return None if total == -math.inf else np.array([math.exp(w - total) for w in local])
 
@@ -237,6 +239,28 @@ def random_entries(
         np.array(tables),
         constant,
     )
+
+
+def random_factors(
+    rng: np.random.Generator,
+    num_variables: int = 5,
+    max_states: int = 3,
+    num_factors: int = 3,
+    scale: float = 1.0,
+    forbidden_probability: float = 0.0,
+) -> MarkovRandomField:
+    """A model with factors of three or four variables, some pairs and unaries; some configuration is always allowed."""
+    counts = rng.integers(1, max_states + 1, size=num_variables).tolist()
+    planted = [int(rng.integers(count)) for count in counts]
+    scopes = [rng.permutation(num_variables)[: int(rng.integers(3, 5))].tolist() for _ in range(num_factors)]
+    scopes += [[0], rng.permutation(num_variables)[:2].tolist(), [num_variables - 1]]
+    factors = []
+    for scope in scopes:
+        table = scale * rng.standard_normal([counts[v] for v in scope])
+        forbidden = rng.random(table.shape) < (forbidden_probability if len(scope) > 2 else 0.0)
+        forbidden[tuple(planted[v] for v in scope)] = False
+        factors.append((scope, np.where(forbidden, -np.inf, table)))
+    return MarkovRandomField.from_factors(counts, factors)
 
 
 # -- assertions -----------------------------------------------------------------------------------------------------

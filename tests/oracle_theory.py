@@ -109,16 +109,18 @@ def edge_dependencies(model: MarkovRandomField, bound: str) -> FloatArray:
             else:
                 kind = "range" if bound == "sigmoid" else bound
                 size = column_bound(tables[a, b], kind)
-                size += sum(factor_bound(model, scope, a, b, kind) for scope in oracle.factor_tables(model))
+                size += sum(
+                    factor_bound(model, scope, table, a, b, kind) for scope, table in oracle.factor_tables(model)
+                )
                 result[e, direction] = math.tanh(size) if bound == "sigmoid" else size
     return result
 
 
-def factor_bound(model: MarkovRandomField, scope: tuple[int, ...], i: int, j: int, bound: str) -> float:
+def factor_bound(model: MarkovRandomField, scope: list[int], factor: FloatArray, i: int, j: int, bound: str) -> float:
     """The largest bound of the tables of i and j in a factor, over the allowed states of its other variables."""
     if i not in scope or j not in scope:
         return 0.0
-    factor, allowed, best = oracle.factor_tables(model)[scope], allowed_states(model), 0.0
+    allowed, best = allowed_states(model), 0.0
     rest = [v for v in scope if v not in (i, j)]
     for states in itertools.product(*(allowed[v] for v in rest)):
         given = dict(zip(rest, states, strict=True))

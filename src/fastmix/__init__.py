@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # for the type checker, which cannot read the table below
     from fastmix.exact import draw_exact
     from fastmix.learning.learn import LearnResult, NormBall, learn
     from fastmix.learning.score import ScoreResult, score
+    from fastmix.methods.ancestral import ancestral_sample
     from fastmix.methods.annealed import Annealed, AnnealedResult, anneal
     from fastmix.methods.auto import Auto
     from fastmix.methods.base import Context, Method, register
@@ -54,6 +55,7 @@ _HOMES = {
         "NotConvergedError ResourceError UnfitMethodError",
         "exact": "draw_exact",
         "learning": "LearnResult NormBall ScoreResult learn score",
+        "methods.ancestral": "ancestral_sample",
         "methods.annealed": "Annealed AnnealedResult anneal",
         "methods.auto": "Auto",
         "methods.base": "Context Method register",

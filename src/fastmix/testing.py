@@ -78,17 +78,25 @@ def conformance_models(
         yield "couplings of a thousand", MarkovRandomField.ising(grid, 1e3 * signs, rng.uniform(-1, 1, 6))
         yield "opposed fields of a thousand", MarkovRandomField.ising(grid, 1e3, [1e3, -1e3, 1e3, -1e3, 1e3, -1e3])
     if factors:
-        scopes = [(0, 1, 2), (3, 1, 2), (0, 3), (2,)]
-        larger = [(scope, rng.normal(size=[shapes[v] for v in scope])) for scope in scopes]
-        yield "factors of three variables", MarkovRandomField.from_factors(shapes, larger)
-        four = (range(4), rng.normal(size=shapes))
-        yield (
-            "a factor of all variables",
-            MarkovRandomField.from_factors([*shapes, 1, 2], [four, ((4, 3, 5), [[[1, 2], [0, 1]]])]),
-        )
-        if forbidden:
-            larger[0][1][0, :2, 1] = larger[1][1][1, 2, 3] = -np.inf
-            yield "factors that forbid", MarkovRandomField.from_factors(shapes, larger)
+        yield from _factor_models(forbidden)
+
+
+def _factor_models(forbidden: bool) -> Iterator[tuple[str, MarkovRandomField]]:
+    """Models with factors over three or more variables."""
+    rng = np.random.default_rng(20170)
+    shapes = [2, 3, 1, 2, 3]
+    scopes = [(0, 1, 3), (4, 3, 1), (0, 2, 3, 4), (1, 4), (0,), (3, 1, 0)]
+    terms = [(scope, rng.normal(size=[shapes[v] for v in scope])) for scope in scopes]
+    yield "factors of three and four variables", MarkovRandomField.from_factors(shapes, terms)
+    triangles = [(i, i + 1, i + 2) for i in range(5)]
+    binary = [(scope, 0.7 * rng.normal(size=(2, 2, 2))) for scope in triangles]
+    yield "a band of triangles", MarkovRandomField.from_factors([2] * 7, binary)
+    if forbidden:
+        hard = [(scope, table.copy()) for scope, table in binary]
+        hard[0][1][1, 1, 1] = hard[2][1][0, 1, 0] = -np.inf
+        yield "factors that forbid states", MarkovRandomField.from_factors([2] * 7, hard)
+        parity = np.where(np.indices((2, 2, 2)).sum(axis=0) % 2, -np.inf, 0.0)
+        yield "parity", MarkovRandomField.from_factors([2] * 7, [*binary, ((4, 5, 6), parity)])
 
 
 def assert_distributions(
@@ -150,11 +158,12 @@ def assert_conforms(
     forbidden, strong : bool
         Whether models with -inf entries, and with couplings of +-1000, are among them.
     factors : bool, optional
-        Whether models with factors over three or more variables are; by default if a method takes them.
+        Whether those with factors over three or more variables are; by default for a :class:`fastmix.Method`, which can
+        refuse them.
     seed : int
         For a :class:`fastmix.Method` that takes one.
     """
-    larger = isinstance(method, Method) and method.takes_factors if factors is None else factors
+    larger = isinstance(method, Method) if factors is None else factors
     for name, model in conformance_models(forbidden=forbidden, strong=strong, factors=larger):
         try:
             if isinstance(method, Method):

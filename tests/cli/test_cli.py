@@ -1249,6 +1249,7 @@ def test_networks_by_name(run: Run) -> None:
     assert_refused(run("infer", "rain.bif", "-e", "grass=wet,grass=dry"), 2, "once, got 'grass' twice")
     assert_refused(run("certify", "rain.bif", "--criterion", "width"), 2, "factors over three or more variables")
     assert_refused(run("project", "rain.bif", "--norm-bound", "1"), 2, "('rain', 'sprinkler', 'grass') forbids")
+    assert_refused(run("sample", "rain.bif", "--method", "swendsen-wang"), 2, "takes no factors over three or more")
     Path("bad.bif").write_text(RAIN.replace("0.6, 0.4", "0.6, 0.5"))
     assert_refused(run("infer", "bad.bif"), 3, r"bad\.bif:6: ")
 
@@ -1315,3 +1316,25 @@ def test_bzip2_files_are_read(run: Run) -> None:
     assert json.loads(run("infer", "rain.bif.bz2", "--json").out)["log_z"] == pytest.approx(0.0, abs=1e-12)
     Path("cut.bif.bz2").write_bytes(bz2.compress(RAIN.encode())[:-9])
     assert_refused(run("infer", "cut.bif.bz2"), 3, "damaged or cut short")
+
+
+def test_ancestral_sampling(run: Run) -> None:
+    Path("rain.bif").write_text(RAIN)
+    answer = json.loads(run("sample", "rain.bif", "--seed", "1", "--num-draws", "2000", "--json").out)
+    assert (answer["method"], answer["status"], answer["evidence"]) == ("ancestral", "ok", None)
+    assert answer["variable_names"] == ["rain", "sprinkler", "grass"]
+    assert answer["stats"]["note"].startswith("ancestral sampling")
+    assert answer["marginals"][0][1] == pytest.approx(0.2, abs=0.06)
+    piped = json.loads(run("sample", "-", "--seed", "1", "--num-draws", "2000", "--json", stdin=RAIN).out)
+    assert piped["marginals"] == answer["marginals"]
+    assert "independent and exact" in run("sample", "rain.bif", "-o", "draws.npz", "--seed", "2").out
+    assert np.load("draws.npz")["draws"].shape == (1, 1000, 3)
+    # With evidence, options of chains or a method by name it is what it was.
+    given = json.loads(run("sample", "rain.bif", "-e", "grass=wet", "--num-sweeps", "500", "--json").out)
+    assert given["method"] == "gibbs"
+    assert json.loads(run("sample", "rain.bif", "--num-sweeps", "500", "--json").out)["method"] == "gibbs"
+    assert_refused(run("sample", "rain.bif", "--method", "ancestral", "-e", "grass=wet"), 2, "without --evidence")
+    assert_refused(run("sample", "rain.bif", "--method", "ancestral", "--num-sweeps", "9"), 2, "--num-sweeps must not")
+    Path("model.uai").write_text(TRIPLE)
+    assert_refused(run("sample", "model.uai", "--method", "ancestral"), 2, "must have a Bayesian network")
+    assert_refused(run("sample", "rain.bif", "--method", "tossing"), 2, "--method must be one of")

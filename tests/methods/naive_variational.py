@@ -134,7 +134,7 @@ def coordinate(model: MarkovRandomField, q: list[Vector], i: int) -> Vector:
                 logits[a] += math.fsum(p * table[a][b] for b, p in enumerate(q[second]) if p > 0.0)
             elif second == i:
                 logits[a] += math.fsum(p * table[b][a] for b, p in enumerate(q[first]) if p > 0.0)
-    for scope, factor in oracle.factor_tables(model).items():
+    for scope, factor in oracle.factor_tables(model):
         if i in scope:
             for states in itertools.product(*(range(len(q[v])) for v in scope)):
                 weight = math.prod(q[v][s] for v, s in zip(scope, states, strict=True) if v != i)

@@ -48,7 +48,7 @@ def solve_with_factors(
     The factors must have nothing left that depends on one or two variables only.
     """
     edges = [tuple(edge) for edge in model.edges.tolist()]
-    factors = oracle.factor_tables(model)
+    factors = {tuple(scope): table for scope, table in oracle.factor_tables(model)}
     added = np.zeros((len(edges), len(factors)))
     for a, (scope, table) in enumerate(factors.items()):
         for (p, i), (q, j) in itertools.combinations(enumerate(scope), 2):

@@ -153,8 +153,12 @@ def compare(
 def sample(
     model: Model,
     method: Annotated[
-        str, typer.Option(help="gibbs, swendsen-wang, or perfect for exact draws by coupling from the past.")
-    ] = "gibbs",
+        str | None,
+        typer.Option(
+            help="gibbs, swendsen-wang, perfect for exact draws by coupling from the past, or ancestral for those of a "
+            "Bayesian network without evidence, the default there; else gibbs."
+        ),
+    ] = None,
     seed: AnySeed = None,
     num_threads: NumThreads = None,
     time_limit: TimeLimit = None,
@@ -173,28 +177,44 @@ def sample(
     from fastmix.cli import console
     from fastmix.methods.base import find_method, options_of
     from fastmix.methods.sampler import SAMPLERS
+    from fastmix.model.network import BayesianNetwork
 
-    found = find_method(method, "--method", SAMPLERS)
-    if others := [name for name in options if name not in options_of(found)]:
-        own = ", ".join(f"--{name.replace('_', '-')}" for name in options_of(found))
-        raise ValueError(f"--{others[0].replace('_', '-')} must not be given with --method {method}, which takes {own}")
     if output is not None and not output.endswith(".npz"):
         raise ValueError(f"-o must name an .npz file, got {output!r}")
     checkpoint = options.get("checkpoint")
     console.check_outputs(model, output, checkpoint)
-    loaded, observed = console.load(model, evidence)
-    options.setdefault("num_draws", 100 if method == "perfect" else int(output is not None))
-    with console.answering(model, evidence):
-        result = console.salvage(
-            lambda: fastmix.sample(
-                loaded, method=method, seed=seed, num_threads=num_threads, evidence=observed, time_limit=time_limit,
-                backend=cast("Any", backend or "cpu"), **options,
+    network = console.load_network(model) if evidence is None and method in (None, "ancestral") else None
+    if method is None:
+        plain = set(options) <= {"num_draws"} and backend != "cuda"
+        method = "ancestral" if plain and isinstance(network, BayesianNetwork) else "gibbs"
+    allowed = ["num_draws"] if method == "ancestral" else list(options_of(find_method(method, "--method", SAMPLERS)))
+    if others := [name for name in options if name not in allowed]:
+        own = ", ".join(f"--{name.replace('_', '-')}" for name in allowed)
+        raise ValueError(f"--{others[0].replace('_', '-')} must not be given with --method {method}, which takes {own}")
+    if method == "ancestral":
+        if not isinstance(network, BayesianNetwork) or backend == "cuda":
+            raise fastmix.UnfitMethodError(
+                "--method ancestral must have a Bayesian network (a BIF or XMLBIF file), without --evidence and on the "
+                "CPU; use gibbs"
             )
-        )  # fmt: skip
+        result: Any = fastmix.ancestral_sample(network, seed=seed, num_draws=options.get("num_draws", 1000))
+    else:
+        if network is None:
+            loaded, observed = console.load(model, evidence)
+        else:
+            loaded, observed = (network.to_model() if isinstance(network, BayesianNetwork) else network), {}
+        options.setdefault("num_draws", 100 if method == "perfect" else int(output is not None))
+        with console.answering(model, evidence):
+            result = console.salvage(
+                lambda: fastmix.sample(
+                    loaded, method=method, seed=seed, num_threads=num_threads, evidence=observed, time_limit=time_limit,
+                    backend=cast("Any", backend or "cpu"), **options,
+                )
+            )  # fmt: skip
     if output is not None:
         console.save_draws(result, output)
     if as_json:
-        console.emit_json(result.to_dict(), loaded, observed)
+        console.emit_json(result.to_dict())
     else:
         console.show_sampling(model, result)
     console.forget_checkpoint(checkpoint, result)

@@ -23,12 +23,22 @@ from fastmix.errors import (
     ModelError,
     printable,
 )  # fmt: skip
-from fastmix.io import format_of, read_evidence, read_mar, read_model, write_mar, write_model, write_pr
+from fastmix.io import (
+    format_of,
+    read_evidence,
+    read_mar,
+    read_model,
+    read_model_or_network,
+    write_mar,
+    write_model,
+    write_pr,
+)  # fmt: skip
 from fastmix.io.files import atomic_write, check_folder, check_writable, decode_text, display_name, read_bytes
 from fastmix.methods.perfect import PerfectSamples
 from fastmix.methods.sampler import SampleResult
 from fastmix.model import MarkovRandomField
-from fastmix.results import InferenceResult, Status, jsonable
+from fastmix.model.network import BayesianNetwork
+from fastmix.results import DrawResult, InferenceResult, Status, jsonable
 from fastmix.theory.certificates import Certificate
 
 if TYPE_CHECKING:
@@ -130,6 +140,12 @@ def load(path: str, evidence_path: str | None = None) -> tuple[MarkovRandomField
 def _names_file(text: str) -> bool:
     """Whether a text that names no file can have been meant to: stdin, a folder in it, or the end of a file's name."""
     return text == "-" or "/" in text or os.sep in text or bool(re.search(r"\.[A-Za-z]\w*$", text))
+
+
+def load_network(path: str) -> MarkovRandomField | BayesianNetwork:
+    """The Bayesian network in a file, or the model of one that holds none."""
+    with blaming_input(path):
+        return _reading(read_model_or_network, path)
 
 
 def _reading(read: Callable[[str], T], path: str) -> T:
@@ -356,10 +372,10 @@ def _marginal_table(result: InferenceResult) -> None:
         message(f"{model.num_variables - _ROWS:,} more variables: -o FILE.MAR or --json gives all of them")
 
 
-def save_draws(result: SampleResult | PerfectSamples, path: str) -> None:
+def save_draws(result: SampleResult | DrawResult, path: str) -> None:
     """Draws (chains, draws, variables), marginals, standard errors and the provenance, in one npz file."""
     draws: NDArray[Any] = np.zeros((0, 0, result.model.num_variables))
-    if isinstance(result, PerfectSamples):
+    if isinstance(result, DrawResult):
         draws = result.states[None]
     elif result.draws is not None:
         draws = result.draws
@@ -374,13 +390,13 @@ def save_draws(result: SampleResult | PerfectSamples, path: str) -> None:
         )
 
 
-def _perfect_facts(samples: PerfectSamples) -> dict[str, str]:
+def _draw_facts(samples: DrawResult) -> dict[str, str]:
+    facts = {"samples": f"{len(samples.states):,}, independent and exact"}
+    if not isinstance(samples, PerfectSamples):
+        return facts | {"why": str(samples.stats["note"])}
     past = samples.num_sweeps
-    return {
-        "samples": f"{len(samples.states):,}, independent and exact",
-        "why": samples.reason,
-        "sweeps into the past": f"{past.mean() if len(past) else 0:.1f} on average, at most {past.max(initial=0):,}",
-    }
+    average = f"{past.mean() if len(past) else 0:.1f} on average, at most {past.max(initial=0):,}"
+    return facts | {"why": samples.reason, "sweeps into the past": average}
 
 
 def _chain_facts(result: SampleResult) -> dict[str, str]:
@@ -395,10 +411,10 @@ def _chain_facts(result: SampleResult) -> dict[str, str]:
     }
 
 
-def show_sampling(title: str, result: SampleResult | PerfectSamples) -> None:
+def show_sampling(title: str, result: SampleResult | DrawResult) -> None:
     """What a run of chains, or exact draws, gave and cost, as a table on stdout."""
     facts = {"status": str(result.status)}
-    facts |= _perfect_facts(result) if isinstance(result, PerfectSamples) else _chain_facts(result)
+    facts |= _draw_facts(result) if isinstance(result, DrawResult) else _chain_facts(result)
     facts |= {"updates per second": f"{result.stats['updates_per_second']:.3g}"}
     show_facts(title, {**facts, "seed": str(result.provenance["seed"])})
 

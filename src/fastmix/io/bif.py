@@ -542,4 +542,4 @@ def _chunks(network: BayesianNetwork) -> Iterator[str]:
         yield "}\n"
 
 
-FORMAT = Format("BIF", (".bif",), lambda data, name, *_: parse_bif(data, name).to_model(), None, is_bif)
+FORMAT = Format("BIF", (".bif",), lambda data, name, *_: parse_bif(data, name).to_model(), None, is_bif, parse_bif)

@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 from fastmix.io.files import PathLike
 from fastmix.model import MarkovRandomField
+from fastmix.model.network import BayesianNetwork
 
 __all__ = ["Format", "format_names", "format_of", "formats", "register_format", "suffix_list"]
 
@@ -32,6 +33,8 @@ class Format:
         Bayesian networks.
     matches : callable ``(data) -> bool``
         Whether the content of a file is in this format, by its first bytes.
+    read_network : callable ``(data, name) -> BayesianNetwork``, or None
+        For formats that hold Bayesian networks.
 
     Examples
     --------
@@ -44,6 +47,7 @@ class Format:
     read: Callable[[bytes, str, Mapping[int, int] | None, float | None], MarkovRandomField]
     write: Callable[[MarkovRandomField, BinaryIO], list[str]] | None
     matches: Callable[[bytes], bool]
+    read_network: Callable[[bytes, str], BayesianNetwork] | None = None
 
 
 _FORMATS: list[Format] = []

@@ -266,5 +266,6 @@ class _Reader:
 
 
 FORMAT = Format(
-    "XMLBIF", (".bifxml", ".xmlbif"), lambda data, name, *_: parse_xmlbif(data, name).to_model(), None, is_xmlbif
-)
+    "XMLBIF", (".bifxml", ".xmlbif"), lambda data, name, *_: parse_xmlbif(data, name).to_model(), None, is_xmlbif,
+    parse_xmlbif,
+)  # fmt: skip

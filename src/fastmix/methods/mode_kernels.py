@@ -90,25 +90,25 @@ def hopeful(  # type: ignore[no-untyped-def]
                             best = max(best, tables[base + t * col_steps[k]])
                     value += best
                 for f in range(around[i], around[i + 1]):
-                    first, last = member_starts[f], member_starts[f + 1]
+                    begin, end = member_starts[f], member_starts[f + 1]
                     at, best, turning = factor_starts[f] + s * own_steps[f], -np.inf, True
-                    digits[: last - first] = 0
+                    digits[: end - begin] = 0
                     while turning:  # through all states of the others
                         hoped = True
-                        for m in range(first, last):
-                            j, t = members[m], digits[m - first]
+                        for m in range(begin, end):
+                            j, t = members[m], digits[m - begin]
                             hoped = hoped and (x[j] == t if done[j] else free[unary_starts[j] + t])
                         if hoped:
                             best = max(best, tables[at])
                         turning = False
-                        for m in range(last - 1, first - 1, -1):
-                            digits[m - first] += 1
+                        for m in range(end - 1, begin - 1, -1):
+                            digits[m - begin] += 1
                             at += steps[m]
-                            if digits[m - first] < states[members[m]]:
+                            if digits[m - begin] < states[members[m]]:
                                 turning = True
                                 break
-                            at -= digits[m - first] * steps[m]
-                            digits[m - first] = 0
+                            at -= digits[m - begin] * steps[m]
+                            digits[m - begin] = 0
                     value += best
                 if value > most or most == -np.inf:
                     x[i], most = s, value

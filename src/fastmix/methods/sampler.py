@@ -421,7 +421,8 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
             modes = find_modes(model, seed=seed, clock=clock.part(0.1) if saved is None else NO_LIMIT)
         # Chains that are added up together start together, or those at a mode would be lost among the others.
         size, rng = engine.group_size, np.random.default_rng([seed, 5])
-        states, at_modes = dispersed_states(model, plan.num_chains // size, modes, rng)
+        limited = clock.part(0.1) if saved is None else NO_LIMIT
+        states, at_modes = dispersed_states(model, plan.num_chains // size, modes, rng, limited)
         states = np.repeat(states, size, axis=0)
     engine.set_states(states)
     average = estimator == "rao-blackwell"

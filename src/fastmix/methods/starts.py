@@ -41,15 +41,19 @@ def check_starts(model: MarkovRandomField) -> None:
         random_states(model, 1, np.random.default_rng(0))
 
 
-def random_states(model: MarkovRandomField, count: int, rng: np.random.Generator) -> IntArray:
+def random_states(model: MarkovRandomField, count: int, rng: np.random.Generator, clock: Clock = NO_LIMIT) -> IntArray:
     """Configurations (count, n) at random among those that the unaries allow.
 
     Uniformly, but where starts matter (:func:`starts_matter`) those that are forbidden are replaced by allowed ones
-    near them, or, if a search finds none, refused.
+    near them, or, if a search finds none, refused. After the limit of the clock those found so far are taken again.
     """
     states = _uniform_states(model, count, rng)
     if starts_matter(model):
-        for k in np.flatnonzero(np.atleast_1d(model.log_weight(states)) == -np.inf):
+        allowed = np.atleast_1d(model.log_weight(states)) > -np.inf
+        for k in np.flatnonzero(~allowed):
+            if clock.past() and allowed[:k].any():
+                states[k] = states[rng.choice(np.flatnonzero(allowed[:k]))]
+                continue
             scores = rng.random(len(model.log_unary))
             scores[model.unary_offsets[:-1] + states[k]] += 1.0
             try:
@@ -61,7 +65,7 @@ def random_states(model: MarkovRandomField, count: int, rng: np.random.Generator
                     "chains cannot start: the search for a configuration of positive probability was given up; use "
                     "exact inference or loopy belief propagation"
                 )
-            states[k] = found
+            states[k], allowed[k] = found, True
     return states
 
 
@@ -126,14 +130,14 @@ def find_modes(model: MarkovRandomField, *, seed: int, count: int = _MOST_MODES,
 
 
 def dispersed_states(
-    model: MarkovRandomField, count: int, modes: IntArray, rng: np.random.Generator
+    model: MarkovRandomField, count: int, modes: IntArray, rng: np.random.Generator, clock: Clock = NO_LIMIT
 ) -> tuple[IntArray, IntArray]:
     """Configurations (count, n) to start chains from, and which of them are modes.
 
     Half of them, as far as there are modes (any number, n), are the first of these, evenly spaced among the others,
     which are uniformly random.
     """
-    states = random_states(model, count, rng)
+    states = random_states(model, count, rng, clock)
     modes = modes[: count // 2]
     places = ((2 * np.arange(len(modes)) + 1) * count) // (2 * max(1, len(modes)))
     states[places] = modes

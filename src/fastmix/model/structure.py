@@ -264,12 +264,11 @@ class Structure:
         places = np.repeat(self.scope_starts[factors], others) + local
         places += places >= np.repeat(order, others)  # all of the scope but the owner
         graph, members = self.adjacency, variables[places]
-        keys = self.directed.owner * np.int64(n) + graph.neighbors
+        keys, wanted = self.directed.owner * n + graph.neighbors, np.repeat(owner, others) * n + members
         result = Incident(
             offsets_of(np.bincount(owner, minlength=n)), factors,
             self.pairwise_offsets[-1] + self.factor_offsets[factors], self.factor_strides[order], member_starts,
-            members, self.factor_strides[places],
-            np.searchsorted(keys, np.repeat(owner, others) * np.int64(n) + members),
+            members, self.factor_strides[places], np.searchsorted(keys, wanted),
         )  # fmt: skip
         for array in result:
             array.setflags(write=False)
