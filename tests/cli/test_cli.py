@@ -1244,6 +1244,7 @@ def test_networks_by_name(run: Run) -> None:
     assert answer["marginals"][0][1] == pytest.approx(0.2 * (0.99 * 0.8 + 0.01 * 0.99) / wet)
     facts = json.loads(run("info", "rain.bif", "--json").out)
     assert (facts["kind"], facts["num_factors"], facts["max_scope"]) == ("factors", 1, 3)
+    assert facts["bayesian_network"] is True
     assert_refused(run("infer", "rain.bif", "-e", "gras=wet"), 2, "nearest is 'grass'")
     assert_refused(run("infer", "rain.bif", "-e", "grass=wett"), 2, "nearest is 'wet'")
     assert_refused(run("infer", "rain.bif", "-e", "grass=wet,grass=dry"), 2, "once, got 'grass' twice")

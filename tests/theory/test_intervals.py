@@ -12,7 +12,7 @@ import oracle
 import oracle_theory
 from fastmix import graphs
 from fastmix.model import MarkovRandomField
-from fastmix.theory.certificates import bias_after
+from fastmix.theory.bias import bias_after
 from fastmix.theory.intervals import (
     bernstein_half_width,
     hoeffding_interval,

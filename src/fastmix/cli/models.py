@@ -19,16 +19,23 @@ __all__ = ["convert", "describe_model", "generate", "info"]
 
 
 def info(model: Model, evidence: Evidence = None, as_json: AsJson = False) -> None:
-    """Size, state counts, zeros and treewidth of a model."""
+    """Size, state counts, zeros and treewidth of a model, and whether it is a Bayesian network."""
     from fastmix.cli import console
+    from fastmix.model.network import BayesianNetwork
 
-    loaded, observed = console.load(model, evidence)
+    if evidence is None:
+        found = console.load_network(model)
+        loaded, observed = found.to_model() if isinstance(found, BayesianNetwork) else found, {}
+    else:
+        found, (loaded, observed) = None, console.load(model, evidence)
     with console.answering(model, evidence):
         facts = describe_model(loaded, observed)
+    facts["bayesian_network"] = None if found is None else isinstance(found, BayesianNetwork)
     if as_json:
         console.emit_json(facts, loaded, observed)
     else:
-        console.show_facts(model, {k.replace("_", " "): _readable(v) for k, v in facts.items() if k != "provenance"})
+        shown = {k: v for k, v in facts.items() if k != "provenance" and v is not None}
+        console.show_facts(model, {k.replace("_", " "): _readable(v) for k, v in shown.items()})
 
 
 def describe_model(model: MarkovRandomField, evidence: Observed | None = None) -> dict[str, Any]:

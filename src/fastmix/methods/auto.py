@@ -10,7 +10,7 @@ import numpy as np
 from fastmix._checks import check_seconds
 from fastmix._clock import Clock
 from fastmix._memory import format_bytes
-from fastmix.errors import ResourceError, UnfitMethodError
+from fastmix.errors import ResourceError
 from fastmix.exact import ExactPlan, plan_exact
 from fastmix.methods.base import DEFAULT_SECONDS, Context, Method
 from fastmix.methods.exact import Exact, MemoryLimited
@@ -130,15 +130,11 @@ def _choose(model: MarkovRandomField, memory_limit: float | None, seconds: float
         return _choose_log_z(model, too_much)
     from fastmix.methods.sampler import Gibbs
 
-    try:
-        certificate = certify_sweeps(model)
-        norm = f"dependency norm {certificate.norm_value:.3g}"
-        if certificate.certified and certificate.num_sweeps is not None and certificate.num_sweeps <= _MOST_BURN_IN:
-            reason = f"{too_much}, and Gibbs sampling provably mixes ({norm})"
-            return Choice(Gibbs(num_sweeps=_NUM_SWEEPS, burn_in=certificate.num_sweeps), reason)
-    except UnfitMethodError:  # no certificate for factors
-        norm = f"factors of up to {model.structure.max_scope} variables"
-    slow = f"{too_much}, and Gibbs sampling is not certified to mix ({norm})"
+    certificate = certify_sweeps(model)
+    if certificate.certified and certificate.num_sweeps is not None and certificate.num_sweeps <= _MOST_BURN_IN:
+        reason = f"{too_much}, and Gibbs sampling provably mixes (dependency norm {certificate.norm_value:.3g})"
+        return Choice(Gibbs(num_sweeps=_NUM_SWEEPS, burn_in=certificate.num_sweeps), reason)
+    slow = f"{too_much}, and Gibbs sampling is not certified to mix (dependency norm {certificate.norm_value:.3g})"
     if (undefined := Gibbs().fits(model)) is not None:  # updates of single variables cannot do
         from fastmix.methods.loopy_bp import LoopyBP
 

@@ -241,17 +241,13 @@ def _with_factors(costs: EdgeCosts) -> EdgeCosts:
         along = np.arange(group.scopes.shape[1] * (group.scopes.shape[1] - 1) // 2)
         places[starts[group.numbers][:, None] + along] = group.first_pairs[:, None] + along
     # One knot for a factor of zeros, which has nothing to lose.
-    number = np.where(squares > 0.0, 2, 1)
+    number, nothing = np.where(squares > 0.0, 2, 1), np.zeros(len(squares))
     used = np.arange(2) < number[:, None]
-    knots = (
-        np.stack(pair, axis=1)[used]
-        for pair in (
-            (np.zeros(len(squares)), 2.0 * squares),
-            (np.ones(len(squares)), np.zeros(len(squares))),
-            (np.zeros(len(squares)), squares),
-        )
+    knots = (nothing, 2.0 * squares), (nothing + 1.0, nothing), (nothing, squares)
+    mu, z, f = (
+        np.concatenate([own, np.stack(ends, axis=1)[used]])
+        for own, ends in zip((costs.mu, costs.z, costs.f), knots, strict=True)
     )
-    mu, z, f = (np.concatenate([own, more]) for own, more in zip((costs.mu, costs.z, costs.f), knots, strict=True))
     start = np.concatenate([costs.start, costs.start[-1] + offsets_of(number)[1:]])
     return replace(
         costs, start=start, mu=mu, z=z, f=f, quadratic=False, pair_starts=starts,

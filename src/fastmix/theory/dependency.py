@@ -282,8 +282,8 @@ def _hard_terms(model: MarkovRandomField, i: int) -> list[tuple[list[int], NDArr
     graph, structure = model.adjacency, model.structure
     around = graph.neighbors[graph.indptr[i] : graph.indptr[i + 1]].tolist()
     terms: list[tuple[list[int], NDArray[np.bool_]]] = [([j], model.table(i, j) == -np.inf) for j in around]
-    for k in np.searchsorted(structure.scope_starts, np.flatnonzero(structure.scope_variables == i), side="right"):
-        scope, table = model.factor(int(k) - 1)
+    for k in structure.incident.factors[structure.incident.indptr[i] : structure.incident.indptr[i + 1]].tolist():
+        scope, table = model.factor(k)
         axis = int(np.searchsorted(scope, i))
         terms.append((np.delete(scope, axis).tolist(), np.moveaxis(table, axis, 0) == -np.inf))
     return [term for term in terms if term[1].any()]

@@ -40,8 +40,7 @@ def exact_dependencies(model: MarkovRandomField) -> FloatArray:
         evaluations = np.exp(log_total)  # the product with the neighbour itself: conditional distributions
     weight = counts[owner] * counts[other]  # comparisons are this many times more
     target = 2 * graph.edge_ids + (owner > other)
-    factors = _factors_of(model)
-    alone = np.array([v not in factors for v in range(model.num_variables)])[owner]
+    alone = (np.diff(model.structure.incident.indptr) == 0)[owner]
     batched = alone & (evaluations <= _BATCHED_EVALUATIONS + 0.5)
     budget = _Budget(float(evaluations.sum()), owner[int(evaluations.argmax())], graph.max_degree)
     budget.spend(float(evaluations[batched].sum()), float((evaluations * weight)[batched].sum()))
@@ -51,7 +50,7 @@ def exact_dependencies(model: MarkovRandomField) -> FloatArray:
         result[target[p]] = _enumerate_merged(model, int(owner[p]), p, budget)
     for p in np.flatnonzero(~alone).tolist():
         budget.spend(float(evaluations[p]), float(evaluations[p] * weight[p]))
-        result[target[p]] = _enumerate_jointly(model, int(owner[p]), int(other[p]), factors[int(owner[p])])
+        result[target[p]] = _enumerate_jointly(model, int(owner[p]), int(other[p]))
     return result.reshape(-1, 2)
 
 
@@ -148,18 +147,10 @@ def _enumerate_merged(model: MarkovRandomField, owner: int, place: int, budget: 
     return max(float(_largest_distance(piece, own).max()) for piece in pieces)
 
 
-def _factors_of(model: MarkovRandomField) -> dict[int, list[int]]:
-    """Numbers of the factors over three or more variables by variable, for those that are in one."""
-    result: dict[int, list[int]] = {}
-    for k, scope in enumerate(model.structure.scopes):
-        for v in scope.tolist():
-            result.setdefault(v, []).append(k)
-    return result
-
-
-def _enumerate_jointly(model: MarkovRandomField, i: int, j: int, factors: list[int]) -> float:
+def _enumerate_jointly(model: MarkovRandomField, i: int, j: int) -> float:
     """R_ij of a variable in some factors, whose effects depend on several neighbors at once."""
-    graph, counts = model.adjacency, model.num_states.tolist()
+    graph, around, counts = model.adjacency, model.structure.incident, model.num_states.tolist()
+    factors = [model.factor(k) for k in around.factors[around.indptr[i] : around.indptr[i + 1]].tolist()]
     others = [v for v in graph.neighbors[graph.indptr[i] : graph.indptr[i + 1]].tolist() if v != j]
     shape = [counts[v] for v in others]
     first, last = np.arange(counts[i])[:, None, None], np.arange(counts[j])
@@ -170,8 +161,7 @@ def _enumerate_jointly(model: MarkovRandomField, i: int, j: int, factors: list[i
         logits = model.unary(i)[first] + np.zeros((1, min(chunk, number - start), 1))
         for v in (j, *others):
             logits = logits + model.table(i, v)[first, states[v]]
-        for k in factors:
-            scope, table = model.factor(k)
+        for scope, table in factors:
             logits = logits + table[tuple(states[v] for v in scope.tolist())]
         best = max(best, float(_largest_gap(logits[..., None])[0]))
     return best
