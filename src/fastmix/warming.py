@@ -82,6 +82,8 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
     forbidden = MarkovRandomField.from_tables(
         np.zeros((9, 3)), grid_edges(3, 3), [np.where(np.eye(3) > 0, -np.inf, 0.0)] * 12
     )
+    triple = np.where(np.arange(8) == 7, -np.inf, np.arange(8) % 3 / 4.0).reshape(2, 2, 2)
+    triples = MarkovRandomField.from_factors([2] * 6, [((i, i + 1, i + 2), triple) for i in range(4)])
     every = (mixed, attractive, *several, uneven, dense)
     short: dict[str, Any] = {"num_sweeps": 20, "burn_in": 2, "seed": 0, "num_threads": 1}
 
@@ -99,7 +101,7 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
             fastmix.draw_exact(model, num_draws=1, seed=0)
 
     def gibbs() -> None:
-        for model in every:
+        for model in (*every, triples):
             for num_chains, edges in ((1, False), (64, False), (4, True)):
                 fastmix.sample(model, num_chains=num_chains, edge_marginals=edges, **short)
             fastmix.sample(model, num_chains=4, schedule="random", **short)
@@ -113,7 +115,7 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
             fastmix.perfect_sample(model, num_draws=2, seed=0)
 
     def tempered() -> None:
-        for model in every:
+        for model in (*every, triples):
             fastmix.temper(model, num_ensembles=2, edge_marginals=True, **short)
 
     def variational() -> None:

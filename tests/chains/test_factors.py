@@ -85,10 +85,12 @@ def test_a_factor_that_is_left_out_is_noticed():
         naive = Naive(model, states, 0, order_for(model, kernel))
         engine = make(less, kernel, num_chains=2, seed=0)
         engine.set_states(states)
-        for _ in range(60):
+        differ = False
+        for _ in range(60):  # chains that draw the same numbers may meet again
             naive.sweep()
             engine.sweep(1)
-        assert engine.get_states().tolist() != naive.x
+            differ |= engine.get_states().tolist() != naive.x
+        assert differ
 
 
 def test_kernels_are_chosen_by_the_blanket():
