@@ -22,10 +22,10 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM
     os.environ[_name] = "1"
 
 import numpy as np
+from fastmix.exact.support import Factors, drop_unsupported
 from numpy.typing import NDArray
 
 from fastmix.errors import ResourceError
-from fastmix.exact.support import Factors, drop_unsupported
 from fastmix.exact.tree import plan_tree
 
 FloatArray = NDArray[np.float64]

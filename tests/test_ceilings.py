@@ -75,7 +75,7 @@ assert result.status == "ok"
 
 
 def test_this_test_can_fail() -> None:
-    assert {"numba", "fastmix.exact.kernels"} <= loaded_by("import fastmix.exact.kernels")
+    assert {"numba", "fastmix.exact.loops"} <= loaded_by("import fastmix.exact.loops")
 
 
 # -- what a model weighs --------------------------------------------------------------------------------------------

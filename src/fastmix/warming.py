@@ -68,7 +68,7 @@ def warm_up(*, progress: Report = "auto") -> WarmUpResult:
 
 def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
     """Names, and what to run on models that reach every kernel."""
-    from fastmix.exact.orders import treewidth_bounds
+    from fastmix.exact.search import treewidth_bounds
     from fastmix.graphs import grid_edges
     from fastmix.instances import ising_grid, potts_grid
     from fastmix.model.reduce import reduce_model
@@ -96,7 +96,8 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
         treewidth_bounds(70_000, path)
 
     def exact() -> None:
-        for model in (ising_grid(14, 14, coupling_max=0.5, seed=0), potts_grid(9, 9, **potts)):
+        path = MarkovRandomField.ising(grid_edges(1, 3000), 0.1)
+        for model in (ising_grid(14, 14, coupling_max=0.5, seed=0), potts_grid(9, 9, **potts), path):
             fastmix.infer(model, method="exact")
             fastmix.draw_exact(model, num_draws=1, seed=0)
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 import oracle
 import strategies
 from fastmix import MarkovRandomField, ModelError, ResourceError, Status, draw_exact, infer
-from fastmix.exact import enumerate_model, infer_exact, junction_tree, messages, plan_junction_tree
-from fastmix.exact.messages import Messages
+from fastmix._clock import Clock
+from fastmix.exact import enumerate_model, infer_exact, junction_tree, passes, plan_junction_tree
+from fastmix.exact.passes import Run
 from fastmix.exact.twins import count_twins
 from fastmix.graphs import complete_bipartite_edges, complete_edges, grid_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
@@ -23,9 +24,10 @@ from fastmix.testing import assert_conforms, assert_distributions, assert_margin
 def run_tree(model, arithmetic):
     """Calibrate in one given arithmetic, with nothing folded away before."""
     tree = plan_junction_tree(model, memory_limit=1e9)
-    run = Messages(tree, arithmetic)
-    run.collect()
-    return (run.log_z, *np.split(run.distribute(), [len(model.log_unary)]))
+    with mock.patch.object(passes, "_LOG_RANGE", -1.0 if arithmetic == "log" else passes._LOG_RANGE):
+        answer = tree.calibrate()
+    assert answer.arithmetic == arithmetic or not tree.tree.sequence.steps
+    return answer[:3]
 
 
 def assert_matches_oracle(model, log_z, nodes, edges, atol=1e-9):
@@ -55,7 +57,7 @@ def test_enumeration_equals_the_oracle(model):
 @pytest.mark.parametrize("seed", strategies.seeds(40, quick=10))
 def test_every_engine_and_arithmetic(seed, arithmetic, compiled, monkeypatch):
     if compiled:
-        monkeypatch.setattr(messages, "_NUMPY_ENTRIES", 0)
+        monkeypatch.setattr(passes, "_NUMPY_ENTRIES", 0)
     rng = np.random.default_rng(seed)
     model = oracle.random_model(
         rng, num_variables=6, max_states=4, edge_probability=0.6, scale=2.0, forbidden_probability=0.1 * (seed % 2)
@@ -78,43 +80,63 @@ def test_every_engine_and_arithmetic(seed, arithmetic, compiled, monkeypatch):
 def test_slices_equal_whole_tables(model, arithmetic, monkeypatch):
     """Cliques of many slices, compiled, against NumPy on whole tables."""
     compiled = run_tree(model, arithmetic)
-    assert plan_junction_tree(model, memory_limit=1e9).order.max_entries > messages._NUMPY_ENTRIES
-    monkeypatch.setattr(messages, "_NUMPY_ENTRIES", 1e9)
+    assert plan_junction_tree(model, memory_limit=1e9).order.max_entries > passes._NUMPY_ENTRIES
+    monkeypatch.setattr(passes, "_NUMPY_ENTRIES", 1e9)
+    monkeypatch.setattr(passes, "_NUMPY_TOTAL", 1e9)
     whole = run_tree(model, arithmetic)
     for a, b in zip(compiled, whole, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("arithmetic", ["linear", "log"])
-def test_factors_over_any_scopes(seed, arithmetic):
-    """The tree itself multiplies tables over any variables, in any order of axes, several on the same ones."""
+@pytest.mark.parametrize("seed", strategies.seeds(60, quick=15))
+def test_hanging_trees_summed_out_before(seed, monkeypatch):
+    monkeypatch.setattr(junction_tree, "_LEAVES", 0)
     rng = np.random.default_rng(seed)
-    counts = rng.integers(1, 4, 6).tolist()
-    scopes = [tuple(rng.permutation(6)[:size].tolist()) for size in (1, 4, 3, 3, 2, 2, 1)]
-    values = [rng.normal(size=[counts[v] for v in scope]) for scope in scopes]
-    joint = np.zeros(counts)
-    pairs = set()
-    for scope, table in zip(scopes, values, strict=True):
-        shape = [counts[v] if v in scope else 1 for v in range(6)]
-        joint = joint + table.transpose(np.argsort(scope)).reshape(shape)
-        pairs |= {(i, j) for i in scope for j in scope if i < j}
-    graph = MarkovRandomField.from_tables(
-        [np.zeros(c) for c in counts], sorted(pairs), [np.zeros((counts[i], counts[j])) for i, j in sorted(pairs)]
-    )
-    tree = plan_junction_tree(graph, memory_limit=1e9)
-    starts = np.cumsum([0, *(t.size for t in values)]).tolist()
-    flat = np.concatenate([t.ravel() for t in values])
-    tree.__dict__["factors"] = junction_tree.Factors(counts, scopes, starts, flat, 0.5)
-    run = Messages(tree, arithmetic)
-    run.collect()
-    marginals = run.distribute()
-    weights = np.exp(joint)
-    assert run.log_z == pytest.approx(0.5 + np.log(weights.sum()), rel=1e-12)
-    for f, scope in enumerate(scopes):
-        expected = weights.sum(axis=tuple(v for v in range(6) if v not in scope)) / weights.sum()
-        expected = expected.transpose([sorted(scope).index(v) for v in scope])
-        np.testing.assert_allclose(marginals[starts[f] : starts[f + 1]], expected.ravel(), atol=1e-12)
+    model = oracle.random_model(
+        rng, num_variables=7, max_states=3, edge_probability=(0.15, 0.25, 0.4)[seed % 3], scale=2.0,
+        forbidden_probability=0.1 * (seed % 2),
+    )  # fmt: skip
+    tree = plan_junction_tree(model, memory_limit=1e9)
+    assert_matches_oracle(model, *tree.calibrate()[:3])
+    assert sorted(tree.order.order.tolist()) == list(range(7))
+    draws = tree.draw(2000, np.random.default_rng(seed))
+    assert np.isfinite(model.log_weight(draws)).all()
+    for v, p in enumerate(oracle.node_marginals(model)):
+        seen = np.bincount(draws[:, v], minlength=len(p)) / 2000
+        assert np.abs(seen - p).max() < 6 * 0.5 / np.sqrt(2000)  # six standard errors: 2e-9
+
+
+def test_draws_of_trees_have_the_joint_distribution(monkeypatch):
+    monkeypatch.setattr(junction_tree, "_LEAVES", 0)
+    rng = np.random.default_rng(2)
+    tables = [rng.normal(size=(2, 3)), rng.normal(size=(3, 4))]
+    tables[1][0, 2] = -np.inf
+    model = MarkovRandomField.from_tables([rng.normal(size=L) for L in (2, 3, 4)], [(0, 1), (1, 2)], tables)
+    draws = draw_exact(model, num_draws=20_000, seed=3)
+    assert chi_square_p(model, draws) > 1e-6
+    wrong = model.replace(log_unary=model.log_unary + np.eye(len(model.log_unary))[1] * 0.3)
+    assert chi_square_p(wrong, draws) < 1e-6
+
+
+def test_large_forests_and_stars():
+    star = MarkovRandomField.ising([(0, v) for v in range(1, 50_001)], 0.01, 0.001)
+    result = infer(star, method="exact")
+    # Given the center all others are independent: log Z = log sum_s exp(f s) (2 cosh(c s + f))^n.
+    logs = [0.001 * s + 50_000 * np.log(2 * np.cosh(0.01 * s + 0.001)) for s in (-1, 1)]
+    assert result.log_z == pytest.approx(np.logaddexp(*logs), rel=1e-13)
+    assert result.marginal(0)[1] == pytest.approx(1 / (1 + np.exp(logs[0] - logs[1])), rel=1e-8)
+    assert result.stats["treewidth"] == 1
+    alone = infer(MarkovRandomField.ising(np.zeros((0, 2), dtype=int), 0.0, np.full(30_000, 0.3)), method="exact")
+    assert alone.log_z == pytest.approx(30_000 * np.log(2 * np.cosh(0.3)), rel=1e-13)
+
+
+def test_contradictions_in_trees_are_refused(monkeypatch):
+    monkeypatch.setattr(junction_tree, "_LEAVES", 0)
+    never = np.full((2, 2), -np.inf)
+    never[0, 0] = 0.0
+    model = MarkovRandomField.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2)], [never, np.roll(never, 3).reshape(2, 2)])
+    with pytest.raises(ModelError, match="no configuration"):
+        plan_junction_tree(model, memory_limit=1e9).calibrate()
 
 
 def test_conformance():
@@ -237,7 +259,7 @@ def test_dense_graphs_are_refused_at_once():
 def test_required_bytes_bounds_the_messages():
     model = ising_grid(14, 14, coupling_max=1.0, seed=0)
     tree = plan_junction_tree(model, memory_limit=1e9)
-    run = Messages(tree, "linear")
+    run = Run(tree.tree, "linear", Clock())
     run.collect()
     stored = sum(t.nbytes for t in run.tables)
     assert stored <= tree.required_bytes <= 3 * stored
@@ -342,10 +364,16 @@ def test_enumeration_refuses_large_models():
 def plain_results() -> list:
     results = []
     model = random_tables(grid_edges(3, 3), [2, 3, 2] * 3, scale=1.0, seed=0)
-    with mock.patch.object(messages, "_NUMPY_ENTRIES", 0):
+    with mock.patch.object(passes, "_NUMPY_ENTRIES", 0):
         for other in (model, model.replace(log_unary=model.log_unary * 2000)):
             answer = infer_exact(other)
             assert_marginals_close(answer, other, atol=1e-9)
             results.append([answer.stats["arithmetic"], answer.node_marginals.tolist()])
     assert [arithmetic for arithmetic, _ in results] == ["linear", "log"]
+    with mock.patch.object(junction_tree, "_LEAVES", 0):
+        tree = random_tables([(0, 1), (1, 2), (1, 3)], [2, 3, 2, 4], scale=1.0, seed=0)
+        answer = infer_exact(tree)
+        assert_marginals_close(answer, tree, atol=1e-9)
+        draws = draw_exact(tree, num_draws=50, seed=0)
+        results.append([answer.log_z, answer.node_marginals.tolist(), draws.tolist()])
     return results

@@ -5,12 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fastmix import graphs
 from fastmix._clock import Clock
-from fastmix.exact.search import find_order, order_cost
+from fastmix.exact.search import _sweep_estimate, find_order, order_cost, treewidth_bounds
 from fastmix.graphs import complete_edges, cycle_edges, grid_edges, path_edges
 
 
@@ -29,6 +33,36 @@ def naive_cost(states, scopes, order):
             around[u] -= {u, v}
         del around[v]
     return total, largest, width
+
+
+Pairs = list[tuple[int, int]]
+
+
+def naive_treewidth(n: int, edges: Pairs) -> int:
+    """Over all orders, by what is eliminated already: neighbors of v then are those reached through it."""
+    around = [{j for i, j in edges if i == v} | {i for i, j in edges if j == v} for v in range(n)]
+
+    def num_reached(gone: frozenset[int], v: int) -> int:
+        seen, stack = {v}, [v]
+        while stack:
+            for u in around[stack.pop()] - seen:
+                seen.add(u)
+                if u in gone:
+                    stack.append(u)
+        return len(seen - gone - {v})
+
+    @cache
+    def best(gone: frozenset[int]) -> int:
+        return min((max(num_reached(gone, v), best(gone | {v})) for v in set(range(n)) - gone), default=0)
+
+    return best(frozenset())
+
+
+@st.composite
+def small_graphs(draw: st.DrawFn, max_variables: int = 7) -> tuple[int, Pairs]:
+    n = draw(st.integers(0, max_variables))
+    pairs = list(itertools.combinations(range(n), 2))
+    return n, sorted(draw(st.sets(st.sampled_from(pairs)))) if pairs else []
 
 
 def random_scopes(rng, n, count, size=4):
@@ -116,3 +150,71 @@ def test_a_large_grid_is_judged_too_large():
     assert not order.is_exact
     assert order.width in range(399, 450)
     assert str(order).startswith("treewidth about 4")
+
+
+@given(small_graphs())
+def test_treewidth_bounds_hold(graph: tuple[int, Pairs]) -> None:
+    n, edges = graph
+    exact = naive_treewidth(n, edges)
+    lower, upper = treewidth_bounds(n, edges)
+    assert lower <= exact <= upper
+    assert find_order([2] * n, edges).width >= exact
+
+
+@given(small_graphs())
+def test_frontiers_bound_every_separator(graph: tuple[int, Pairs]) -> None:
+    n, edges = graph
+    if edges:
+        bound = _sweep_estimate(n, np.array(edges), np.full(n, math.log(3.0)))
+        exact = order_cost([3] * n, edges, bound.order)
+        assert not bound.is_exact
+        assert bound.width >= exact.width
+        assert bound.total_entries >= exact.total_entries * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("n", "edges", "treewidth"),
+    [
+        (0, np.zeros((0, 2), dtype=np.int64), 0),
+        (3, np.zeros((0, 2), dtype=np.int64), 0),
+        (20, graphs.random_tree_edges(20, 0), 1),
+        (20, graphs.cycle_edges(20), 2),
+        (9, graphs.complete_edges(9), 8),
+        (12, graphs.complete_bipartite_edges(4, 8), 4),
+        (12, graphs.grid_edges(3, 4), 3),
+        (300, graphs.grid_edges(3, 100), 3),
+    ],
+)
+def test_known_treewidths(n: int, edges: np.ndarray, treewidth: int) -> None:
+    lower, upper = treewidth_bounds(n, edges)
+    assert lower <= treewidth <= upper <= treewidth + 1
+    assert treewidth <= find_order([2] * n, pairs(edges)).width <= treewidth + 2
+
+
+def test_hopeless_searches_end() -> None:
+    # Dense and sparse graphs on which full greedy runs would take minutes.
+    for n, p in ((600, 0.5), (3000, 0.003)):
+        edges = graphs.erdos_renyi_edges(n, p, 0)
+        start = time.process_time()
+        result = find_order([2] * n, pairs(edges))
+        assert time.process_time() - start < 10.0
+        assert sorted(result.order.tolist()) == list(range(n))
+        assert result.width > 50
+        assert treewidth_bounds(n, edges)[1] > 50
+
+
+@pytest.mark.slow
+def test_a_million_node_grid() -> None:
+    assert treewidth_bounds(1_000_000, graphs.grid_edges(1000, 1000)) == (2, 1000)
+
+
+def test_a_large_tree_and_a_long_strip() -> None:
+    assert treewidth_bounds(100_000, graphs.random_tree_edges(100_000, 7)) == (1, 1)
+    result = find_order([2] * 60_000, pairs(graphs.grid_edges(6, 10_000)))
+    assert result.is_exact
+    assert result.width <= 7
+
+
+def test_edges_are_checked() -> None:
+    with pytest.raises(ValueError, match="edges must hold indices from 0 and below"):
+        treewidth_bounds(1, [(0, 1)])

@@ -10,8 +10,8 @@ import pytest
 
 from fastmix._clock import Clock, OutOfTimeError
 from fastmix.errors import ModelError, ResourceError
-from fastmix.exact import tree as tree_module
-from fastmix.exact.support import Factors, drop_unsupported
+from fastmix.exact import passes, planner
+from fastmix.exact.planner import Factors
 from fastmix.exact.tree import plan_tree
 
 ATOL = 1e-10
@@ -66,11 +66,11 @@ def check(factors, answer):
 def how(request, monkeypatch):
     """Small tables by NumPy, or by the loops and layouts that are made for large ones."""
     if request.param == "compiled":
-        monkeypatch.setattr(tree_module, "_NUMPY_ENTRIES", 0)
-        monkeypatch.setattr(tree_module, "_LAYOUT_ENTRIES", 1)
-        monkeypatch.setattr(tree_module, "_JOINED", 1)
-        monkeypatch.setattr(tree_module, "_RUN", 4)
-        monkeypatch.setattr(tree_module, "_PIECE", 16)
+        monkeypatch.setattr(passes, "_NUMPY_ENTRIES", 0)
+        monkeypatch.setattr(planner, "_LAYOUT_ENTRIES", 1)
+        monkeypatch.setattr(planner, "_JOINED", 1)
+        monkeypatch.setattr(planner, "_RUN", 4)
+        monkeypatch.setattr(passes, "_PIECE", 16)
     return request.param
 
 
@@ -78,7 +78,7 @@ def how(request, monkeypatch):
 @pytest.mark.parametrize("arithmetic", ["linear", "log"])
 def test_random_factors_agree_with_enumeration(how, zeros, arithmetic, monkeypatch):
     if arithmetic == "log":
-        monkeypatch.setattr(tree_module, "_LOG_RANGE", -1.0)
+        monkeypatch.setattr(passes, "_LOG_RANGE", -1.0)
     rng = np.random.default_rng(3 if zeros else 4)
     for _ in range(60):
         factors = random_factors(rng, zeros=zeros)
@@ -93,8 +93,8 @@ def test_random_factors_agree_with_enumeration(how, zeros, arithmetic, monkeypat
 
 def test_larger_cliques_take_every_layout(monkeypatch):
     """Tables of some thousand entries, so that runs, tiles, copies and matrix products all occur."""
-    monkeypatch.setattr(tree_module, "_NUMPY_ENTRIES", 0)
-    monkeypatch.setattr(tree_module, "_LAYOUT_ENTRIES", 1)
+    monkeypatch.setattr(passes, "_NUMPY_ENTRIES", 0)
+    monkeypatch.setattr(planner, "_LAYOUT_ENTRIES", 1)
     rng = np.random.default_rng(8)
     seen = set()
     for case in range(8):
@@ -102,8 +102,8 @@ def test_larger_cliques_take_every_layout(monkeypatch):
         pairs = [p for p in itertools.combinations(range(n), 2) if rng.random() < (0.35 if case % 2 else 0.9)]
         factors = Factors([count] * n, pairs, [rng.standard_normal(count**2) for _ in pairs])
         tree = plan_tree(factors)
-        seen |= {"gemm" for s in tree.steps if s.gemm} | {"moves" for _ in tree.moves}
-        seen |= {"in place" for s in tree.steps if s.out == s.first}
+        seen |= {"gemm" for s in tree.sequence.steps if s.gemm} | {"moves" for _ in tree.sequence.moves}
+        seen |= {"in place" for s in tree.sequence.steps if s.out == s.first}
         check(factors, tree.marginals(of_factors=True))
     assert seen == {"gemm", "moves", "in place"}
 
@@ -234,36 +234,3 @@ def test_a_clock_ends_planning_and_running():
     tree = plan_tree(Factors([2, 2], [(0, 1)], [np.zeros(4)]))
     with pytest.raises(OutOfTimeError):
         tree.marginals(clock=clock)
-
-
-def test_unsupported_states_are_dropped_without_a_change():
-    rng = np.random.default_rng(21)
-    dropped = 0
-    for _ in range(80):
-        factors = random_factors(rng, zeros=0.45, max_variables=6)
-        evidence = {0: int(rng.integers(factors.num_states[0]))} if rng.random() < 0.5 else {}
-        forbidden = np.full(factors.num_states[0], 0.0 if not evidence else -np.inf)
-        for state in evidence.values():
-            forbidden[state] = 0.0
-        whole = Factors(factors.num_states, [*factors.scopes, (0,)], [*factors.tables, forbidden])
-        log_z, marginals, _, _, p, configurations = naive(whole)
-        try:
-            support = drop_unsupported(factors, evidence)
-            answer = plan_tree(support.factors).marginals()
-        except ModelError:
-            assert log_z == -np.inf
-            continue
-        assert answer.log_z + support.log_constant == pytest.approx(log_z, abs=ATOL)
-        for mine, theirs in zip(support.expand_marginals(answer.marginals), marginals, strict=True):
-            np.testing.assert_allclose(mine, theirs, atol=ATOL)
-        states = support.expand_states(plan_tree(support.factors).draw(20, rng))
-        assert all(p[configurations.index(tuple(x))] > 0 for x in states.tolist())
-        dropped += sum(factors.num_states) - sum(len(s) for s in support.states)
-    assert dropped > 20
-
-
-def test_axes_without_effect_are_dropped():
-    table = np.repeat(np.array([0.0, 1.0]), 3)
-    support = drop_unsupported(Factors([2, 3], [(0, 1), (1,)], [table, np.full(3, 2.0)]))
-    assert support.factors.scopes == [(0,)]
-    assert support.log_constant == 2.0

@@ -52,7 +52,7 @@ def describe_model(model: MarkovRandomField, evidence: Observed | None = None) -
     """
     import numpy as np
 
-    from fastmix.exact.orders import treewidth_bounds
+    from fastmix.exact.search import treewidth_bounds
     from fastmix.graphs import connected_components
     from fastmix.model import check_model
     from fastmix.results import provenance

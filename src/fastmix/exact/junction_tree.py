@@ -1,60 +1,38 @@
-"""Exact marginals, log Z and independent draws by message passing on an elimination tree.
+"""Exact marginals, log Z and independent draws of a model, planned before anything is allocated.
 
-Eliminating variables one after another gives every variable v a clique: v and the neighbors it has at that moment,
-its separator. The cliques form a tree (the parent of v is the first variable of its separator to be eliminated), and
-two passes over it, leaves to roots and back, give the marginal of every clique. Only the messages between cliques are
-stored; a clique table is rebuilt when it is needed, and in the compiled version only slices of it.
-
-Tables are kept in ordinary arithmetic, scaled to a largest entry of one, as long as the smallest positive entries of
-the tables in a product rule out underflow; if they do not, the whole computation is done again with logarithms.
+Unaries, edges and factors are tables over one, two or more variables, and one engine takes them all
+(:mod:`fastmix.exact.tree`). On large models the trees that hang on the graph are summed out before
+(:mod:`fastmix.exact.leaves`).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix._clock import NO_LIMIT, Clock
-from fastmix._memory import format_bytes
-from fastmix.errors import ModelError, ResourceError
-from fastmix.exact.messages import LocalFactor, Messages, UnderflowError
-from fastmix.exact.orders import EliminationOrder, elimination_cliques, elimination_order
+from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
+from fastmix.errors import ModelError
+from fastmix.exact.planner import Factors
+from fastmix.exact.search import Order
+from fastmix.exact.tree import Tree, plan_tree, refuse
 from fastmix.graphs import degeneracy
+from fastmix.graphs.basics import strip_leaves
 from fastmix.model import MarkovRandomField, check_model
 
-__all__ = ["Calibration", "Factors", "JunctionTree", "plan_junction_tree"]
+__all__ = ["Calibration", "JunctionTree", "model_factors", "plan_junction_tree"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-# Factors of one variable are joined into tables of at most this many entries before they meet a clique table.
-_LOCAL_ENTRIES = 256
-
-
-class Factors(NamedTuple):
-    """What a tree multiplies: tables over any scopes, their last variable fastest, one after another in ``values``.
-
-    Factor f is over ``scopes[f]``, and its logs are ``values[starts[f]:starts[f + 1]]``.
-    """
-
-    num_states: list[int]
-    scopes: list[tuple[int, ...]]
-    starts: list[int]
-    values: FloatArray
-    log_constant: float
-
-    @classmethod
-    def of(cls, model: MarkovRandomField) -> Factors:
-        """Those of a model, in the order of its parameters."""
-        scopes: list[tuple[int, ...]] = [(v,) for v in range(model.num_variables)]
-        scopes += map(tuple, model.edges.tolist())
-        starts = np.append(model.unary_offsets[:-1], len(model.log_unary) + model.pairwise_offsets)
-        return cls(model.num_states.tolist(), scopes, starts.tolist(), model.parameters, model.log_constant)
+_LEAVES = 2000  # variables of hanging trees from which on they are summed out by themselves, compiled
+_SECONDS_PER_LEAF = 2e-6
+_SECONDS_PER_VARIABLE = 1e-4  # of planning and of two passes, however small the tables are
+_DRAWN = 1 << 20  # random numbers at a time
 
 
 class Calibration(NamedTuple):
@@ -66,126 +44,132 @@ class Calibration(NamedTuple):
     arithmetic: str
 
 
-@dataclass(frozen=True)
+class _Core(NamedTuple):
+    """What is left of a graph without its hanging trees: variables, edges, and those that are gone."""
+
+    variables: IntArray
+    edges: IntArray
+    removed: IntArray
+    neighbors: IntArray
+
+
+@dataclass(frozen=True, eq=False)
 class JunctionTree:
-    """An elimination tree for one model, with its cost known before anything is allocated.
+    """The elimination of all variables of a model, its cost known before anything is allocated.
 
     Attributes
     ----------
     model : MarkovRandomField
-    order : EliminationOrder
-    separators : list of int arrays
-        For every variable its neighbors at elimination, in the order in which they are eliminated themselves.
-    required_bytes : int
-        Peak memory of :meth:`calibrate`: all messages, the work space, factors and marginals.
-    work_entries : int
-        Entries of the work space.
+        Another one on the same graph may take its place by ``dataclasses.replace``.
+    tree : Tree
+        For the variables that are left without hanging trees.
+    core : _Core or None
+        None where all variables are.
     """
 
     model: MarkovRandomField
-    order: EliminationOrder
-    separators: list[IntArray]
-    required_bytes: int
-    work_entries: int
+    tree: Tree
+    core: _Core | None
 
     @property
     def treewidth(self) -> int:
         """Largest clique minus one: an upper bound on the treewidth of the graph."""
         return self.order.width
 
+    @property
+    def required_bytes(self) -> int:
+        """Peak memory of :meth:`calibrate`."""
+        parameters = len(self.model.log_unary) + len(self.model.log_pairwise)
+        return self.tree.required_bytes + 8 * (3 if self.core is None else 5) * parameters
+
+    @property
+    def order(self) -> Order:
+        """The order of elimination of all variables, and its cost."""
+        order, core, model = self.tree.order, self.core, self.model
+        if core is None:
+            return order
+        around = np.where(core.neighbors >= 0, model.num_states[core.neighbors], 1)
+        entries = model.num_states[core.removed] * around.astype(float)
+        return Order(
+            np.concatenate([core.removed, core.variables[order.order]]),
+            order.total_entries + float(entries.sum()),
+            max(order.max_entries, float(entries.max(initial=0.0))),
+            max(order.width, int((core.neighbors >= 0).any())),
+            order.is_exact,
+        )
+
+    @property
+    def seconds(self) -> float:
+        """Estimate of the time that :meth:`calibrate` takes."""
+        return self.tree.seconds + (0.0 if self.core is None else _SECONDS_PER_LEAF * len(self.core.removed))
+
     def calibrate(self, clock: Clock = NO_LIMIT) -> Calibration:
         """Log Z, node and edge marginals; an :class:`fastmix._clock.OutOfTimeError` where the time does not do.
-
-        Time is proportional to ``order.total_entries``, memory to ``required_bytes``.
 
         Raises
         ------
         ModelError
             If no configuration has positive probability.
         """
-        for arithmetic in ("linear", "log"):
-            messages = Messages(self, arithmetic, clock)
-            try:
-                messages.collect()
-                nodes, edges = np.split(messages.distribute(), [len(self.model.log_unary)])
-                return Calibration(messages.log_z, nodes, edges, arithmetic)
-            except UnderflowError:
-                continue
-        raise AssertionError("log arithmetic has no range to leave")
+        model, core = self.model, self.core
+        unary, log_scale = self._sum_leaves()
+        clock.check()
+        tree = replace(self.tree, factors=_with_tables(self.tree.factors, model, unary, core))
+        num_edges = model.num_edges if core is None else len(core.edges)
+        first = len(tree.factors.num_states)
+        answer = tree.marginals(of_factors=range(first, first + num_edges), clock=clock)
+        nodes, pairs = np.concatenate([np.zeros(0), *answer.marginals]), np.zeros(0)
+        if answer.factor_marginals:
+            pairs = np.concatenate(answer.factor_marginals)
+        log_z = answer.log_z + log_scale + model.log_constant
+        if core is None:
+            return Calibration(log_z, nodes, pairs, answer.arithmetic)
+        from fastmix.exact.leaves import Leaves, sum_down
+
+        all_nodes, all_pairs = np.zeros(len(model.log_unary)), np.zeros(len(model.log_pairwise))
+        all_nodes[_entries(model.unary_offsets, core.variables)] = nodes
+        all_pairs[_entries(model.pairwise_offsets, core.edges)] = pairs
+        leaves = Leaves.of(model, core.removed, core.neighbors)
+        sum_down(leaves, unary, model.log_pairwise, all_nodes, all_pairs, np.empty(int(model.num_states.max())))
+        return Calibration(log_z, all_nodes, all_pairs, answer.arithmetic)
 
     def draw(self, num_draws: int, rng: np.random.Generator) -> IntArray:
         """Independent exact configurations (num_draws, n): variables drawn in reverse order of elimination."""
-        messages = Messages(self, "linear")
-        try:
-            messages.collect()
-        except UnderflowError:
-            messages = Messages(self, "log")
-            messages.collect()
-        return messages.draw(num_draws, rng)
+        model, core = self.model, self.core
+        unary, _ = self._sum_leaves()
+        tree = replace(self.tree, factors=_with_tables(self.tree.factors, model, unary, core))
+        drawn = tree.draw(num_draws, rng)
+        if core is None or not num_draws:
+            return drawn if core is None else np.zeros((0, model.num_variables), dtype=np.int64)
+        from fastmix.exact.leaves import Leaves, draw_down
 
-    @cached_property
-    def parents(self) -> IntArray:
-        """Parent clique of every variable, -1 for roots."""
-        return np.array([s[0] if len(s) else -1 for s in self.separators], dtype=np.int64)
+        states = np.zeros((num_draws, model.num_variables), dtype=np.int64)
+        states[:, core.variables] = drawn
+        leaves, weights = Leaves.of(model, core.removed, core.neighbors), np.empty(int(model.num_states.max()))
+        stop, rows = len(core.removed), max(1, _DRAWN // num_draws)
+        while stop:
+            uniforms = rng.random((min(rows, stop), num_draws))
+            draw_down(leaves, unary, model.log_pairwise, states, uniforms, stop, weights)
+            stop -= len(uniforms)
+        return states
 
-    @cached_property
-    def children(self) -> list[list[int]]:
-        """Child cliques of every variable."""
-        result: list[list[int]] = [[] for _ in self.separators]
-        for v in self.order.order.tolist():
-            if self.parents[v] >= 0:
-                result[self.parents[v]].append(v)
-        return result
+    def _sum_leaves(self) -> tuple[FloatArray, float]:
+        """Unaries with the hanging trees summed into them, and the log of the scale taken out."""
+        model, core = self.model, self.core
+        if core is None:
+            return model.log_unary, 0.0
+        from fastmix.exact.leaves import Leaves, sum_up
 
-    @cached_property
-    def factors(self) -> Factors:
-        """The factors of the model."""
-        return Factors.of(self.model)
-
-    @cached_property
-    def locals(self) -> list[list[LocalFactor]]:
-        """The factors that each variable is the first eliminated of, joined while small."""
-        counts, scopes, starts, values, _ = self.factors
-        place = np.empty(len(counts), dtype=np.int64)
-        place[self.order.order] = np.arange(len(counts))
-        position: list[int] = place.tolist()
-        mine: list[list[tuple[int, int]]] = [[] for _ in counts]
-        for f, members in enumerate(scopes):
-            places = [position[u] for u in members]
-            mine[members[places.index(min(places))]].append((max(places), f))
-        result = []
-        for v, numbers in enumerate(mine):
-            table, joined = np.zeros(counts[v]), []
-            scope: tuple[int, ...] = (v,)
-            ids: tuple[int, ...] = ()
-            for _, f in sorted(numbers):
-                new, members = values[starts[f] : starts[f + 1]], scopes[f]
-                ordered = tuple(sorted(members, key=position.__getitem__, reverse=True))
-                if ordered != members:
-                    new = new.reshape([counts[u] for u in members]).transpose([members.index(u) for u in ordered])
-                wide = _union(scope, ordered, position)
-                if len(scope) > 1 and math.prod([counts[u] for u in wide]) > _LOCAL_ENTRIES:
-                    joined.append(_scaled(table, scope, ids))
-                    scope, table, ids, wide = (v,), np.zeros(counts[v]), (), ordered
-                table = _spread(new, ordered, wide, counts) + _spread(table, scope, wide, counts)
-                scope, ids = wide, (*ids, f)
-            joined.append(_scaled(table, scope, ids))
-            result.append(joined)
-        return result
-
-
-def _union(scope: tuple[int, ...], other: tuple[int, ...], position: list[int]) -> tuple[int, ...]:
-    """Variables of two scopes, the one eliminated last first."""
-    return tuple(sorted({*scope, *other}, key=position.__getitem__, reverse=True))
-
-
-def _spread(table: FloatArray, scope: tuple[int, ...], wide: tuple[int, ...], counts: list[int]) -> FloatArray:
-    """A table over a scope with an axis of length one for every other variable of a wider one."""
-    return table.reshape([counts[u] if u in scope else 1 for u in wide])
+        unary = model.log_unary.copy()
+        leaves = Leaves.of(model, core.removed, core.neighbors)
+        log_scale = float(sum_up(leaves, unary, model.log_pairwise, np.empty(int(model.num_states.max()))))
+        if log_scale == -np.inf:
+            raise ModelError("no configuration has positive probability: hard constraints contradict each other")
+        return unary, log_scale
 
 
 def plan_junction_tree(model: MarkovRandomField, *, memory_limit: float, clock: Clock = NO_LIMIT) -> JunctionTree:
-    """An elimination tree that fits a limit in bytes, found before any table is allocated.
+    """The elimination of all variables that fits a limit in bytes, found before any table is allocated.
 
     Variables should have at least two states (:func:`fastmix.model.reduce.reduce_model` folds single ones). An
     :class:`fastmix._clock.OutOfTimeError` ends planning that takes too long.
@@ -197,49 +181,63 @@ def plan_junction_tree(model: MarkovRandomField, *, memory_limit: float, clock: 
     """
     check_model(model)
     n = model.num_variables
+    core = None
+    if n > _LEAVES:
+        removed, neighbors = strip_leaves(n, model.edges)
+        if len(removed) > _LEAVES:
+            left = np.ones(n, dtype=bool)
+            left[removed] = False
+            core = _Core(np.flatnonzero(left), np.flatnonzero(left[model.edges].all(axis=1)), removed, neighbors)
+    if _SECONDS_PER_VARIABLE * (n if core is None else len(core.variables)) > clock.left():
+        raise OutOfTimeError
     least = int(model.num_states.min()) if n else 1
-    lower = degeneracy(n, model.edges)
-    if least > 1 and lower * math.log2(least) + 3 > math.log2(memory_limit):
-        required = 8.0 * float(least) ** lower if lower * math.log2(least) < 1000 else 1e300
-        _refuse(f"at least {lower}", lower, required, memory_limit, "at least ")
-    order = elimination_order(n, model.edges, model.num_states, clock=clock)
-    # All messages are stored, and while a clique is visited the new ones to its children; a message is a clique
-    # without its first variable. The separators themselves can be large too when the width is.
-    most = float(model.num_states.max()) if n else 1.0
-    least_required = 8.0 * order.total_entries / most
-    if least_required > memory_limit:
-        _refuse(str(order.width), order.width, least_required, memory_limit, "at least ")
-    separators = elimination_cliques(n, model.edges, order.order, clock=clock)
-    clock.check()
-    entries = [math.prod(model.num_states[s].tolist()) for s in separators]
-    # While a clique is visited its message and those of its children are in the work space, the latter twice, and
-    # the joined factors of its variable, twice too.
-    work = [float(e) for e in entries]
-    for v, s in enumerate(separators):
-        if len(s):
-            work[s[0]] += 2.0 * entries[v]
-    joined = _LOCAL_ENTRIES * (order.width + 1) + int((np.diff(model.pairwise_offsets)).max(initial=0)) * order.width
-    work_entries = max(work, default=0.0) + 2.0 * joined
-    required = 8.0 * (sum(entries) + work_entries + 3.0 * (len(model.log_pairwise) + len(model.log_unary)))
-    if required > memory_limit:
-        _refuse(str(order.width), order.width, required, memory_limit)
-    return JunctionTree(model, order, separators, int(required), int(work_entries))
+    if least > 1 and model.num_edges > n:
+        lower = degeneracy(n, model.edges)
+        if lower * math.log2(least) + 3 > math.log2(memory_limit):
+            required = 8.0 * float(least) ** lower if lower * math.log2(least) < 1000 else 1e300
+            refuse(f"at least {lower}", lower, required, memory_limit, "at least ")
+    tree = plan_tree(model_factors(model, core), memory_limit=memory_limit, clock=clock)
+    return JunctionTree(model, tree, core)
 
 
-def _refuse(width: str, treewidth: int, required: float, limit: float, qualifier: str = "") -> None:
-    raise ResourceError(
-        f"exact inference needs {qualifier}{format_bytes(required)} (treewidth {width}), "
-        f"over the limit of {format_bytes(limit)}; "
-        "raise memory_limit, give evidence that cuts the graph, or use an approximate method",
-        required_bytes=int(min(required, 2.0**62)),
-        limit_bytes=int(limit),
-        treewidth=treewidth,
-    )
+def model_factors(model: MarkovRandomField, core: _Core | None = None) -> Factors:
+    """The terms of a model or of a part: variables, edges (zero tables too: their marginals are wanted), factors.
+
+    Examples
+    --------
+    >>> model_factors(MarkovRandomField.ising([(0, 1)], 1.0)).scopes
+    [(0,), (1,), (0, 1)]
+    """
+    edges, counts = model.edges, model.num_states
+    number = np.arange(model.num_variables)
+    if core is not None:
+        number[core.variables] = np.arange(len(core.variables))
+        edges, counts = number[edges[core.edges]], counts[core.variables]
+    scopes: list[tuple[int, ...]] = [(i,) for i in range(len(counts))]
+    scopes += list(zip(*edges.T.tolist(), strict=True)) if len(edges) else []
+    flat, starts = number[model.structure.scope_variables].tolist(), model.structure.scope_starts.tolist()
+    scopes += [tuple(flat[a:b]) for a, b in pairwise(starts)]
+    bare = Factors(counts.tolist(), scopes, [])
+    return _with_tables(bare, model, model.log_unary, core)
 
 
-def _scaled(table: FloatArray, scope: tuple[int, ...], members: tuple[int, ...]) -> LocalFactor:
-    top = float(table.max())
-    if top == -np.inf:
-        raise ModelError("no configuration has positive probability: the factors of a variable forbid all its states")
-    low = float(np.min(table, where=table > -np.inf, initial=top))
-    return LocalFactor((table - top).reshape(-1), scope, members, top, top - low)
+def _with_tables(factors: Factors, model: MarkovRandomField, unary: FloatArray, core: _Core | None) -> Factors:
+    """The same scopes with the tables of a model, None for zeros."""
+    tables: list[FloatArray | None] = []
+    for values, offsets, chosen in (
+        (unary, model.unary_offsets, None if core is None else core.variables),
+        (model.log_pairwise, model.pairwise_offsets, None if core is None else core.edges),
+        (model.log_factors, model.factor_offsets, None),
+    ):
+        starts, stops = (offsets[:-1], offsets[1:]) if chosen is None else (offsets[chosen], offsets[chosen + 1])
+        used = np.append(0, np.cumsum(values != 0.0))
+        zero = (used[stops] == used[starts]).tolist()
+        for a, b, empty in zip(starts.tolist(), stops.tolist(), zero, strict=True):
+            tables.append(None if empty else values[a:b])
+    return factors._replace(tables=tables)
+
+
+def _entries(offsets: IntArray, chosen: IntArray) -> IntArray:
+    """Positions of all entries of some tables."""
+    sizes = offsets[chosen + 1] - offsets[chosen]
+    return np.arange(int(sizes.sum())) + np.repeat(offsets[chosen] - np.cumsum(sizes) + sizes, sizes)

@@ -11,7 +11,6 @@ from fastmix._checks import check_count, check_positive, choose_seed
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
 from fastmix._memory import available_memory, check_memory
 from fastmix.errors import ResourceError
-from fastmix.exact.factor_tree import FactorTree
 from fastmix.exact.junction_tree import JunctionTree, plan_junction_tree
 from fastmix.exact.twins import TwinReduction, count_twins
 from fastmix.model import Evidence, MarkovRandomField, check_model
@@ -20,9 +19,6 @@ from fastmix.results import DrawResult, InferenceResult, Status, plain_evidence,
 
 __all__ = ["ExactPlan", "draw_exact", "infer_exact", "plan_exact", "too_late"]
 
-# Clique entries worked off in a second: 7e7 to 1.4e8 were seen on one core, 3e7 on a busy one.
-_ENTRIES_PER_SECOND = 6e7
-_SECONDS_PER_VARIABLE = 1.2e-4  # of planning and of two visits, however small the tables are
 _DRAW_BYTES = 48  # a state of a draw: as drawn, and five 8-byte arrays in mapping it to the original
 
 
@@ -85,7 +81,7 @@ class ExactPlan:
     model: MarkovRandomField
     reduction: Reduction
     twins: TwinReduction | None
-    tree: JunctionTree | FactorTree
+    tree: JunctionTree
     evidence: Evidence | None
     memory_limit: float | None
     clock: Clock
@@ -93,10 +89,7 @@ class ExactPlan:
     @property
     def seconds(self) -> float:
         """Estimate of the time that :meth:`run` takes, on the safe side by a factor of about two."""
-        if isinstance(self.tree, FactorTree):
-            return self.tree.seconds
-        variables = _SECONDS_PER_VARIABLE * len(self.tree.separators)
-        return self.tree.order.total_entries / _ENTRIES_PER_SECOND + variables
+        return self.tree.seconds
 
     def run(self, clock: Clock = NO_LIMIT) -> InferenceResult:
         """The answer, as :func:`infer_exact` gives it; a :class:`ResourceError` when the clock runs out before."""
@@ -153,11 +146,11 @@ def plan_exact(
     try:
         reduction, twins, tree = _plan(model, evidence, memory_limit, clock)
     except OutOfTimeError:
-        raise too_late(clock, _SECONDS_PER_VARIABLE * model.num_variables) from None
+        raise too_late(clock, clock.limit or 0.0) from None
     return ExactPlan(model, reduction, twins, tree, evidence, memory_limit, begun)
 
 
-def too_late(clock: Clock, seconds: float, tree: JunctionTree | FactorTree | None = None) -> ResourceError:
+def too_late(clock: Clock, seconds: float, tree: JunctionTree | None = None) -> ResourceError:
     """The error for exact inference that cannot end within the limit of a clock."""
     return ResourceError(
         f"exact inference takes about {max(seconds, clock.limit or 0.0):.2g} s or more, over the time limit of "
@@ -221,15 +214,11 @@ def draw_exact(
 
 def _plan(
     model: MarkovRandomField, evidence: Evidence | None, memory_limit: float | None, clock: Clock = NO_LIMIT
-) -> tuple[Reduction, TwinReduction | None, JunctionTree | FactorTree]:
+) -> tuple[Reduction, TwinReduction | None, JunctionTree]:
     check_model(model)
     half = available_memory() / 2
     limit = half if memory_limit is None else check_positive("memory_limit", memory_limit, "number of bytes")
     reduction = reduce_model(model, evidence, fold_single=True)
-    if _SECONDS_PER_VARIABLE * reduction.model.num_variables > clock.left():
-        raise OutOfTimeError
-    if reduction.model.num_factors:
-        return reduction, None, FactorTree(reduction.model, memory_limit=limit, clock=clock)
     try:
         return reduction, None, plan_junction_tree(reduction.model, memory_limit=limit, clock=clock)
     except ResourceError:

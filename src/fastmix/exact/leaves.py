@@ -1,0 +1,142 @@
+"""Trees that hang on the graph of a model, summed out in one compiled pass.
+
+A variable with at most one neighbor left is summed out into the unary of that neighbor, ``log sum_a exp(u(a) +
+t(a, b))``, again and again. On forests nothing is left; what is left has marginals that do not change, and the
+variables summed out are found from them in reverse, each given its neighbor. All in logarithms: no range to leave. A
+microsecond or so per variable where a sequence of tables takes fifty.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix._jit import njit
+from fastmix.model import MarkovRandomField
+
+__all__ = ["Leaves", "draw_down", "sum_down", "sum_up"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class Leaves(NamedTuple):
+    """Variables in the order in which they are summed out, and the tables of the edges to their neighbors.
+
+    ``starts`` are the places of these tables in ``log_pairwise``, ``own`` and ``other`` the steps in them by a state
+    of the variable and of its neighbor; the neighbor is -1 where none is left.
+    """
+
+    variables: IntArray
+    neighbors: IntArray
+    starts: IntArray
+    own: IntArray
+    other: IntArray
+    counts: IntArray
+    offsets: IntArray
+
+    @classmethod
+    def of(cls, model: MarkovRandomField, removed: IntArray, neighbors: IntArray) -> Leaves:
+        """From what :func:`fastmix.graphs.basics.strip_leaves` gives."""
+        low, high = np.minimum(removed, neighbors), np.maximum(removed, neighbors)
+        n = model.num_variables
+        edges = np.searchsorted(model.edges[:, 0] * n + model.edges[:, 1], low * n + high)
+        edges[neighbors < 0] = 0
+        starts = model.pairwise_offsets[edges]
+        states, first = model.num_states, removed < neighbors
+        own = np.where(first, states[neighbors], 1)
+        other = np.where(first, 1, states[removed])
+        return cls(removed, neighbors, starts, own, other, states, model.unary_offsets)
+
+
+@njit(cache=True, nogil=True)
+def sum_up(leaves, unary, tables, sums):  # type: ignore[no-untyped-def]
+    """Sum the leaves out into ``unary``, in place; the log of the scales taken out, -inf where nothing is possible.
+
+    ``sums``, as the unaries of the variables summed out would be, is scratch space.
+    """
+    total, carry = 0.0, 0.0  # compensated: a million terms
+    for k in range(len(leaves.variables)):
+        v, w = leaves.variables[k], leaves.neighbors[k]
+        a0, count = leaves.offsets[v], leaves.counts[v]
+        width = 1 if w < 0 else leaves.counts[w]
+        start, own, other = leaves.starts[k], leaves.own[k], leaves.other[k]
+        top = -np.inf
+        for b in range(width):
+            high = -np.inf
+            for a in range(count):
+                value = unary[a0 + a] if w < 0 else unary[a0 + a] + tables[start + a * own + b * other]
+                high = max(high, value)
+            if high > -np.inf:
+                part = 0.0
+                for a in range(count):
+                    value = unary[a0 + a] if w < 0 else unary[a0 + a] + tables[start + a * own + b * other]
+                    part += np.exp(value - high)
+                high += np.log(part)
+            sums[b] = high
+            top = max(top, high)
+        if top == -np.inf:
+            return top
+        if w >= 0:
+            for b in range(width):
+                unary[leaves.offsets[w] + b] += sums[b] - top
+        term = top - carry
+        new = total + term
+        carry = (new - total) - term
+        total = new
+    return total
+
+
+@njit(cache=True)
+def _conditional(leaves, unary, tables, k, b, weights):  # type: ignore[no-untyped-def]
+    """Fill in the distribution of a leaf given the state of its neighbor."""
+    v = leaves.variables[k]
+    a0, count, high, total = leaves.offsets[v], leaves.counts[v], -np.inf, 0.0
+    for a in range(count):
+        weights[a] = unary[a0 + a]
+        if leaves.neighbors[k] >= 0:
+            weights[a] += tables[leaves.starts[k] + a * leaves.own[k] + b * leaves.other[k]]
+        high = max(high, weights[a])
+    for a in range(count):
+        weights[a] = np.exp(weights[a] - high) if high > -np.inf else 0.0
+        total += weights[a]
+    if total > 0.0:
+        for a in range(count):
+            weights[a] /= total
+
+
+@njit(cache=True, nogil=True)
+def sum_down(leaves, unary, tables, nodes, edges, weights):  # type: ignore[no-untyped-def]
+    """Fill in the marginals of the leaves and of their edges, from those of the variables that are left."""
+    for k in range(len(leaves.variables) - 1, -1, -1):
+        v, w = leaves.variables[k], leaves.neighbors[k]
+        a0, count = leaves.offsets[v], leaves.counts[v]
+        for a in range(count):
+            nodes[a0 + a] = 0.0
+        for b in range(1 if w < 0 else leaves.counts[w]):
+            _conditional(leaves, unary, tables, k, b, weights)
+            above = 1.0 if w < 0 else nodes[leaves.offsets[w] + b]
+            for a in range(count):
+                joint = weights[a] * above
+                nodes[a0 + a] += joint
+                if w >= 0:
+                    edges[leaves.starts[k] + a * leaves.own[k] + b * leaves.other[k]] = joint
+
+
+@njit(cache=True, nogil=True)
+def draw_down(leaves, unary, tables, states, uniforms, stop, weights):  # type: ignore[no-untyped-def]
+    """Draw leaves given what is drawn already, the last of ``stop`` first; uniforms (leaves, draws)."""
+    for row in range(len(uniforms)):
+        k = stop - 1 - row
+        v, w = leaves.variables[k], leaves.neighbors[k]
+        for d in range(uniforms.shape[1]):
+            _conditional(leaves, unary, tables, k, 0 if w < 0 else states[d, w], weights)
+            state, left = 0, uniforms[row, d] - weights[0]
+            while left >= 0.0 and state < leaves.counts[v] - 1:
+                state += 1
+                left -= weights[state]
+            while weights[state] == 0.0:  # rounding must not choose what is impossible
+                state -= 1
+            states[d, v] = state

@@ -1,0 +1,307 @@
+"""The sequence of sums of products of two tables that eliminates all variables, with layouts that make it fast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence as Items
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.exact.search import Order
+
+__all__ = ["Factors", "Planner", "Sequence", "Step"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_JOINED = 256  # entries up to which the factors of one variable are joined beforehand
+_SMALL_SHARE = 64  # of a clique that its factors may take when joined
+_LAYOUT_ENTRIES = 1 << 15  # of a clique whose layouts are chosen with care
+_RUN = 64  # entries of the innermost run of a table that is kept
+
+
+class Factors(NamedTuple):
+    """A model as a product of tables.
+
+    ``scopes`` has one tuple of distinct variables per factor, ``tables`` its flat array of logs, the last variable of
+    the scope fastest; -inf forbids, and None stands for zeros.
+    """
+
+    num_states: Items[int]
+    scopes: Items[tuple[int, ...]]
+    tables: Items[FloatArray | None]
+
+
+class Step(NamedTuple):
+    """``out`` = sum of ``first`` times ``second`` over ``groups``; in place where ``out`` is ``first``."""
+
+    out: int
+    first: int
+    second: int  # -1 for a table of ones
+    groups: IntArray
+    entries: float
+    gemm: tuple[int, int, int, int] | None  # number and sizes of matrix products, where it is that
+
+
+class Sequence(NamedTuple):
+    """What is to be done.
+
+    Attributes
+    ----------
+    scopes : list of tuples
+        Of all tables, the outermost axis first: leaves, then those that are computed.
+    sizes : list of int
+        Their entries.
+    leaves : dict
+        Tables that are factors joined: the numbers of these.
+    steps : list
+    moves : dict
+        Tables that are computed in another layout than they are stored in.
+    last : list of tuples
+        By variable, the tables whose product is summed over it.
+    required_bytes : int
+        Peak memory of a run forward and backward.
+    """
+
+    scopes: list[tuple[int, ...]]
+    sizes: list[int]
+    leaves: dict[int, list[int]]
+    steps: list[Step]
+    moves: dict[int, IntArray]
+    last: list[tuple[int, ...]]
+    required_bytes: int
+
+
+class Planner:
+    """Goes through an order of elimination and writes the steps.
+
+    A table has two layouts: ``scopes``, the order of axes in which it is best computed, and ``stored``, that in which
+    it is best read. The second is known when the table is used, after the first.
+    """
+
+    def __init__(self, factors: Factors, order: Order) -> None:
+        self.factors, self.order = factors, order
+        self.states = [int(s) for s in factors.num_states]
+        self.factor_sizes = [math.prod([self.states[v] for v in scope]) for scope in factors.scopes]
+        self.sequence = order.order.tolist()
+        self.place = [0] * len(self.sequence)
+        for p, v in enumerate(self.sequence):
+            self.place[v] = p
+        self.scopes: list[tuple[int, ...]] = []
+        self.stored: list[tuple[int, ...]] = []
+        self.sizes: list[int] = []
+        self.leaves: dict[int, list[int]] = {}
+        self.plain: list[tuple[int, int, int, bool]] = []
+
+    def plan(self) -> Sequence:
+        """All steps, and what they take."""
+        place = self.place
+        own: list[list[int]] = [[] for _ in self.sequence]
+        for f, scope in enumerate(self.factors.scopes):
+            if scope:
+                own[min(scope, key=place.__getitem__)].append(f)
+        waiting: list[list[int]] = [[] for _ in self.sequence]
+        last: list[tuple[int, ...]] = [()] * len(self.sequence)
+        for v in self.sequence:
+            items = self._join(waiting[v], self._add_leaves(own[v], waiting[v]))
+            last[v] = tuple(items)
+            if not items:
+                continue
+            out = self._product(items[0], items[1] if len(items) > 1 else -1, v)
+            if self.scopes[out]:
+                waiting[min(self.scopes[out], key=place.__getitem__)].append(out)
+        steps = [self._step(*step) for step in self.plain]
+        moves = {
+            t: np.array(_merge(self.states, scope, _strides(self.states, scope), _strides(self.states, stored), {}))
+            for t, (scope, stored) in enumerate(zip(self.scopes, self.stored, strict=True))
+            if scope != stored and t not in self.leaves
+        }
+        moved = max([self.sizes[t] for t in moves], default=0)
+        required: float = 8.0 * (sum(self.sizes) + moved + self._peak_of_derivatives(steps))
+        required = int(min(required, 2.0**62))
+        return Sequence(self.stored, self.sizes, self.leaves, steps, moves, last, required)
+
+    def _table(self, scope: tuple[int, ...]) -> int:
+        self.scopes.append(scope)
+        self.stored.append(scope)
+        self.sizes.append(math.prod([self.states[v] for v in scope]))
+        return len(self.scopes) - 1
+
+    def _add_leaves(self, members: list[int], messages: list[int]) -> list[int]:
+        """The factors of one variable, joined while they are small beside its clique."""
+        states, scopes, sizes = self.states, self.factors.scopes, self.factor_sizes
+        limit = _JOINED
+        if messages and len(members) > 1:
+            clique = {v for t in messages for v in self.scopes[t]}.union(*[scopes[f] for f in members])
+            limit = max(limit, math.prod([states[v] for v in clique]) // _SMALL_SHARE)
+        groups: list[tuple[set[int], list[int]]] = []
+        for f in sorted(members, key=lambda f: -sizes[f]):
+            for union, group in groups:
+                both = union.union(scopes[f])
+                if len(both) == len(union) or math.prod([states[v] for v in both]) <= limit:
+                    union |= both
+                    group.append(f)
+                    break
+            else:
+                groups.append((set(scopes[f]), [f]))
+        result = []
+        for union, group in groups:
+            t = self._table(tuple(sorted(union, key=self.place.__getitem__)))
+            self.leaves[t] = group
+            result.append(t)
+        return result
+
+    def _join(self, messages: list[int], leaves: list[int]) -> list[int]:
+        """Multiply tables of one variable, the smallest unions first, until two are left."""
+        items = messages + leaves
+        if len(items) > 2 and messages:  # leaves that fit into a message change it in place
+            for t in leaves:
+                within = [m for m in messages if set(self.scopes[t]).issubset(self.scopes[m])]
+                if within:
+                    smallest = min(within, key=self.sizes.__getitem__)
+                    self.plain.append((smallest, smallest, t, False))
+                    items.remove(t)
+        if len(items) > 2:
+            by_scope: dict[frozenset[int], int] = {}
+            for t in items:
+                key = frozenset(self.scopes[t])
+                by_scope[key] = self._product(by_scope[key], t) if key in by_scope else t
+            items = list(by_scope.values())
+        while len(items) > 2:
+            items.sort(key=self.sizes.__getitem__)
+            best, pair = math.inf, (0, 1)
+            for i in range(min(len(items), 12)):
+                for j in range(i):
+                    scope = self.scopes[items[i]]
+                    union = self.sizes[items[i]] * math.prod(
+                        [self.states[v] for v in self.scopes[items[j]] if v not in scope]
+                    )
+                    if union < best:
+                        best, pair = union, (j, i)
+            second, first = items.pop(pair[1]), items.pop(pair[0])
+            items.append(self._product(second, first))
+        if len(items) == 2 and self.sizes[items[0]] < self.sizes[items[1]]:
+            items.reverse()
+        return items
+
+    def _product(self, first: int, second: int, summed: int = -1) -> int:
+        """The table of the product, summed over one variable, with the layouts that make it the fastest."""
+        a = self.scopes[first]
+        b = self.scopes[second] if second >= 0 else ()
+        new = tuple([v for v in b if v not in a])
+        shared = tuple([v for v in a if v in b and v != summed])
+        own = tuple([v for v in a if v not in b and v != summed])
+        sums = (summed,) if summed >= 0 else ()
+        size = {name: math.prod([self.states[v] for v in c]) for name, c in (("b", shared), ("m", own), ("n", new))}
+        count = self.states[summed] if summed >= 0 else 1
+        entries = size["b"] * size["m"] * size["n"] * count
+        gemm = False
+        scope = new + shared + own
+        if second >= 0 and entries >= _LAYOUT_ENTRIES:
+            plain = tuple([v for v in a if v != summed])
+            # For each way the layouts of the two tables and of the product, and the time by entry.
+            ways: list[tuple[float, tuple[int, ...], tuple[int, ...], tuple[int, ...], bool]] = []
+            # The innermost run stays: new variables go outside of it, so that those next to be summed are not in it.
+            cut, run = len(plain), 1
+            while cut and run < _RUN:
+                cut -= 1
+                run *= self.states[plain[cut]]
+            for out in (plain[:cut] + new + plain[cut:], scope, new + plain):
+                bare = b if second not in self.leaves else tuple([v for v in a if v in b]) + new
+                rate = self._rate(_merge(self.states, new + a, *[_strides(self.states, c) for c in (a, bare, out)]))
+                ways.append((rate * entries, a, bare, out, False))
+            # Where a table is copied, what is summed last goes innermost.
+            own, shared, new = [tuple(sorted(c, key=self.place.__getitem__)) for c in (own, shared, new)]
+            if size["b"] >= 16:
+                ways.append((2.0 * entries, sums + own + shared, sums + new + shared, new + own + shared, False))
+            if size["m"] >= 16:
+                ways.append((1.8 * entries, shared + sums + own, shared + sums + new, shared + new + own, False))
+            if sums and min(count, size["m"], size["n"]) >= 4 and count * size["m"] * size["n"] >= 2048:
+                ways.append((0.5 * entries, shared + own + sums, shared + sums + new, shared + own + new, True))
+            costs = []
+            for cost, x, y, _, _ in ways:
+                for t, layout in ((first, x), (second, y)):
+                    if layout != self.scopes[t] and t not in self.leaves:
+                        cost += 4.0 * self.sizes[t]
+                costs.append(cost)
+            _, self.stored[first], self.stored[second], scope, gemm = ways[costs.index(min(costs))]
+        out_table = self._table(scope)
+        self.plain.append((out_table, first, second, gemm))
+        return out_table
+
+    @staticmethod
+    def _rate(rows: list[tuple[int, int, int, int]]) -> float:
+        """Nanoseconds by entry of the three sums of a step, measured once: runs in steps of one are fast."""
+        total = 0.0
+        for out in (1, 2, 3):
+            best = 2.0
+            for row in rows:
+                if max(row[1:]) <= 1 and row[0] >= 8:
+                    best = min(best, (0.6 if row[0] >= 16 else 0.9) + (0.1 if row[out] == 0 else 0.0))
+            total += best
+        return total
+
+    def _step(self, out: int, first: int, second: int, gemm: bool) -> Step:
+        states = self.states
+        a = self.stored[first]
+        b = self.stored[second] if second >= 0 else ()
+        o = self.stored[out] if out == first else self.scopes[out]
+        order = tuple([v for v in b if v not in a]) + a
+        entries = math.prod([states[v] for v in order])
+        if len(order) > 1 and entries > 64:  # the layout of the largest table goes first: its axes merge
+            largest = max((a, b, o), key=len)
+            order = tuple([v for v in order if v not in largest]) + largest
+        rows = _merge(states, order, _strides(states, a), _strides(states, b), _strides(states, o))
+        shape = None
+        if gemm:
+            shared = [states[v] for v in a if v in b and v in o]
+            shape = (
+                math.prod(shared),
+                math.prod([states[v] for v in a if v not in b]),
+                math.prod([states[v] for v in a if v not in o]),
+                math.prod([states[v] for v in b if v not in a]),
+            )
+        return Step(out, first, second, np.array(rows, dtype=np.int64), float(entries), shape)
+
+    def _peak_of_derivatives(self, steps: list[Step]) -> int:
+        """Entries of all derivatives that are held at once, going back through the steps."""
+        held = most = 0
+        for step in reversed(steps):
+            if step.out != step.first:
+                held += self.sizes[step.first] + (self.sizes[step.second] if step.second >= 0 else 0)
+                most = max(most, held)
+                held -= self.sizes[step.out]
+                held -= sum([self.sizes[t] for t in (step.first, step.second) if t in self.leaves])
+        return most
+
+
+def _strides(states: list[int], scope: tuple[int, ...]) -> dict[int, int]:
+    stride, strides = 1, {}
+    for v in reversed(scope):
+        strides[v] = stride
+        stride *= states[v]
+    return strides
+
+
+def _merge(
+    states: list[int], order: tuple[int, ...], a: dict[int, int], b: dict[int, int], o: dict[int, int]
+) -> list[tuple[int, int, int, int]]:
+    """Rows of sizes and strides of axes in three tables, those that follow each other in all of them as one."""
+    rows: list[tuple[int, int, int, int]] = []
+    size, x, y, z = 1, 0, 0, 0
+    for v in order:
+        n = states[v]
+        if n == 1:
+            continue
+        i, j, k = a.get(v, 0), b.get(v, 0), o.get(v, 0)
+        if size > 1 and x == n * i and y == n * j and z == n * k:
+            size *= n
+        else:
+            if size > 1:
+                rows.append((size, x, y, z))
+            size = n
+        x, y, z = i, j, k
+    rows.append((size, x, y, z))
+    return rows
