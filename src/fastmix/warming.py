@@ -71,6 +71,7 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
     from fastmix.exact.orders import treewidth_bounds
     from fastmix.graphs import grid_edges
     from fastmix.instances import ising_grid, potts_grid
+    from fastmix.methods.swendsen_wang import is_swendsen_wang
     from fastmix.model.reduce import reduce_model
 
     potts: dict[str, Any] = {"num_states": 3, "coupling_max": 0.5, "seed": 0}
@@ -92,6 +93,7 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
         model = MarkovRandomField.from_tables(np.zeros((70_000, 2)), path, np.tile(same, (len(path), 1, 1)))
         reduce_model(model, {0: 0}, fold_single=True)
         treewidth_bounds(70_000, path)
+        is_swendsen_wang(MarkovRandomField.ising(path, -1.0))
 
     def exact() -> None:
         for model in (ising_grid(14, 14, coupling_max=0.5, seed=0), potts_grid(9, 9, **potts)):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._checks import check_count
-from fastmix._clock import Clock, Report
+from fastmix._clock import NO_LIMIT, Clock, Report
 from fastmix._memory import check_memory
 from fastmix.chains.annealing import Annealing
 from fastmix.methods.base import Context, Method, option, run_method
@@ -86,9 +86,9 @@ class Annealed(Method):
         """The model must be attractive; the message names an edge that is in the way."""
         check_swendsen_wang(model)
 
-    def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
+    def reduce(self, model: MarkovRandomField, evidence: Evidence | None, clock: Clock = NO_LIMIT) -> Reduction:
         """With forbidden states: clusters need equal state counts at both ends of an edge. They are never drawn."""
-        return reduce_model(model, evidence, drop_forbidden=False)
+        return reduce_model(model, evidence, drop_forbidden=False, clock=clock)
 
     def run(self, model: MarkovRandomField, context: Context) -> AnnealedResult:
         """Marginals of the populations."""

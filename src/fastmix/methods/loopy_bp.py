@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._checks import check_choice, check_count, check_positive
-from fastmix._clock import Clock, Report
+from fastmix._clock import NO_LIMIT, Clock, Report
 from fastmix.errors import UnfitMethodError
 from fastmix.graphs import connected_components
 from fastmix.methods.base import Context, Method, option, run_method
@@ -91,9 +91,9 @@ class LoopyBP(Method):
         check_count("max_iter", self.max_iter, least=1)
         check_positive("tol", self.tol)
 
-    def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
+    def reduce(self, model: MarkovRandomField, evidence: Evidence | None, clock: Clock = NO_LIMIT) -> Reduction:
         """Without states that no allowed pair has room for: every message stays finite."""
-        return reduce_to_supported(model, evidence)
+        return reduce_to_supported(model, evidence, clock)
 
     def run(self, model: MarkovRandomField, context: Context) -> LoopyBPResult:
         """Beliefs from the messages as they stand in the end."""
