@@ -121,8 +121,8 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
     def variational() -> None:
         for model in (mixed, *several, uneven, forbidden):
             fastmix.mean_field(model, seed=0)
-            for schedule in ("parallel", "residual"):
-                fastmix.loopy_bp(model, schedule=schedule, max_iter=10)
+            for order in ("parallel", "residual"):
+                fastmix.loopy_bp(model, message_order=order, max_iter=10)
 
     def projection() -> None:
         divergences = (fastmix.KL(), fastmix.PiecewiseKL(), fastmix.ReversedKL(pool_size=8))

@@ -94,7 +94,6 @@ def project(
 ) -> None:
     """The closest model with a bounded dependency norm; UAI text on stdout without -o and --json."""
     import fastmix
-    from fastmix._clock import listening
     from fastmix.cli import console
     from fastmix.projection import PaperDual
 
@@ -106,24 +105,23 @@ def project(
     console.check_model_output(output)
     loaded, observed = console.load(model, evidence)
     code = 0
-    with listening("auto", "project"):
-        try:
-            result = fastmix.project(
-                loaded,
-                norm_bound=norm_bound,
-                evidence=observed,
-                norm=cast("Any", norm),  # checked by the call
-                divergence=chosen,
-                dependency=cast("Any", dependency),
-                seed=seed,
-                time_limit=time_limit,
-                tol=tol,
-                max_iter=max_iter,
-                solver="fast" if solver == "fast" else PaperDual(),
-            )
-        except NotConvergedError as error:
-            console.message(str(error))
-            result, code = error.result, 1
+    try:
+        result = fastmix.project(
+            loaded,
+            norm_bound=norm_bound,
+            evidence=observed,
+            norm=cast("Any", norm),  # checked by the call
+            divergence=chosen,
+            dependency=cast("Any", dependency),
+            seed=seed,
+            time_limit=time_limit,
+            tol=tol,
+            max_iter=max_iter,
+            solver="fast" if solver == "fast" else PaperDual(),
+        )
+    except NotConvergedError as error:
+        console.message(str(error))
+        result, code = error.result, 1
     if output or not as_json:
         console.save_model(result.model, output or "-")
     if as_json:

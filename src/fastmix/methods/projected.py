@@ -185,7 +185,7 @@ class Projected(Method):
         try:
             projection = project(
                 model, norm_bound=self.norm_bound, norm=self.norm, divergence=divergence, seed=context.seed,
-                time_limit=clock.rest(0.5),
+                time_limit=clock.rest(0.5), progress=clock.listener,
             )  # fmt: skip
         except NotConvergedError as error:
             if getattr(error.result, "stats", {}).get("stopped_by") == "interrupt":

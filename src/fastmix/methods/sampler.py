@@ -570,7 +570,7 @@ def _engine(
     if method == "swendsen-wang":
         from fastmix.methods import swendsen_wang
 
-        return swendsen_wang.SwendsenWang(model, num_chains=num_chains, seed=seed, num_threads=num_threads), "cpu"
+        return swendsen_wang.ClusterChains(model, num_chains=num_chains, seed=seed, num_threads=num_threads), "cpu"
     structure, forbidden = model.structure, model.has_forbidden
 
     def make_cpu() -> Chains:

@@ -16,7 +16,7 @@ from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.graphs.basics import run_loop
 from fastmix.model import MarkovRandomField
 
-__all__ = ["SwendsenWang", "check_swendsen_wang", "is_swendsen_wang"]
+__all__ = ["ClusterChains", "check_swendsen_wang", "is_swendsen_wang"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -31,7 +31,7 @@ _BLOCKS_PER_THREAD = 4  # more blocks of chains than threads, so that a slow one
 _SMALL_WORK = 100_000  # updates below which starting threads costs more than it saves
 
 
-class SwendsenWang(HostChains):
+class ClusterChains(HostChains):
     """Chains of Swendsen-Wang sweeps on an attractive Ising or Potts model with any unaries.
 
     The model must be, up to functions of one variable in the tables,
@@ -85,7 +85,7 @@ class SwendsenWang(HostChains):
     Examples
     --------
     >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=1.0, field=[0.5, 0.0, -0.2])
-    >>> engine = SwendsenWang(model, num_chains=10, seed=1)
+    >>> engine = ClusterChains(model, num_chains=10, seed=1)
     >>> engine.sweep(20)
     >>> engine.sweep(1000, collect=True)
     >>> sums = engine.take_sums()
@@ -231,7 +231,7 @@ class SwendsenWang(HostChains):
 
 
 def check_swendsen_wang(model: MarkovRandomField) -> None:
-    """Raise unless :class:`SwendsenWang` can sample from the model.
+    """Raise unless :class:`ClusterChains` can sample from the model.
 
     Every table must be ``T(a, b) = J [a = b] + r(a) + s(b)`` to rounding (1e-12 of its largest entry, or of 1), with
     J >= 0, and equal state counts at both ends unless J = 0. Tables of two binary variables always have this form, and

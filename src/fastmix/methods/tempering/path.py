@@ -108,7 +108,7 @@ def make_path(model: MarkovRandomField, *, norm_bound: float | None = None) -> T
         from fastmix.projection import project
 
         kind = "projected"
-        sets.append(project(split, norm_bound=norm_bound).model.log_pairwise)
+        sets.append(project(split, norm_bound=norm_bound, progress=None).model.log_pairwise)
     elif norm_bound is not None:
         kind = "independent"
     return TemperingPath(
