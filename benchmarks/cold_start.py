@@ -76,10 +76,8 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as cache:
                 wall, cpu, said = seconds(command, cache)
                 later = [seconds(command, cache)[:2] for _ in range(options.repeat)]
-            best, median = (
-                min(later, key=lambda pair: pair[1]),
-                [statistics.median(c) for c in zip(*later, strict=True)],
-            )
+            best = min(later, key=lambda pair: pair[1])
+            median = [statistics.median(column) for column in zip(*later, strict=True)]
             told = "  said that it was compiling" if said.count("compiling") == 1 else ""
             print(
                 f"{name:28}{wall:>12.2f} ({cpu:.2f}){best[0]:>12.2f} ({best[1]:.2f}){median[0]:>8.2f} ({median[1]:.2f})"
