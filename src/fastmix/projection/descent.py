@@ -292,7 +292,7 @@ def _best_start(
     assert objective.trial is not None
     best, lowest, kept = theta, math.inf, None
     for candidate in objective.starts(theta):
-        candidate = objective.trial.descend(objective, candidate, feasible, Trace(trace.clock))
+        candidate = objective.trial.descend(objective, candidate, feasible, Trace(trace.clock.part(1.0, quiet=True)))
         if trace.out_of_time():
             if kept is None:
                 return candidate  # the only one so far: nothing to compare it with
