@@ -33,6 +33,8 @@ Row = Callable[[], Callable[[], Any]]
 
 def rows(gpu: bool) -> dict[str, Row]:
     """Rows by name: each makes its model, and returns the work that is timed."""
+    import inspect
+
     import numpy as np
 
     import fastmix
@@ -40,6 +42,9 @@ def rows(gpu: bool) -> dict[str, Row]:
     from fastmix.instances import ising_grid, potts_grid
 
     model_class = getattr(fastmix, "MarkovRandomField", None) or fastmix.PairwiseMRF
+
+    parameters = inspect.signature(fastmix.loopy_bp).parameters
+    order: Any = "message_order" if "message_order" in parameters else "schedule"
 
     def grid(size: int, top: float, **kind: Any) -> Any:
         return ising_grid(size, size, coupling_max=top, seed=0, **kind)
@@ -107,6 +112,12 @@ def rows(gpu: bool) -> dict[str, Row]:
         "project spectral 16x16 c=2.5": project(
             lambda: grid(16, 3.0, attractive=True), norm_bound=2.5, norm="spectral"
         ),
+        "project spectral 16x16 c=0.95": project(
+            lambda: grid(16, 3.0, attractive=True), norm_bound=0.95, norm="spectral"
+        ),
+        "project paper's dual 8x8 c=0.95": project(
+            lambda: grid(8, 3.0, attractive=True), norm_bound=0.95, solver=fastmix.PaperDual()
+        ),
         "project paper's dual 8x8": project(
             lambda: grid(8, 3.0, attractive=True), norm_bound=2.5, solver=fastmix.PaperDual()
         ),
@@ -119,6 +130,10 @@ def rows(gpu: bool) -> dict[str, Row]:
         "sample 22+22 bipartite, 1,000 chains": sample(
             lambda: normal(graphs.complete_bipartite_edges(22, 22), 0.3), num_chains=1000
         ),
+        "sample 16x16, random schedule": sample(lambda: grid(16, 1.0), num_chains=8, schedule="random"),
+        "sample Potts 64x64, random schedule": sample(
+            lambda: potts_grid(64, 64, num_states=3, coupling_max=1.0, seed=0), num_chains=8, schedule="random"
+        ),
         "sample 1000x1000, one chain": sample(lambda: grid(1000, 1.0), num_chains=1),
         "swendsen-wang 64x64": sample(
             lambda: model_class.ising(graphs.grid_edges(64, 64), 0.44), num_chains=8, method="swendsen-wang"
@@ -126,20 +141,21 @@ def rows(gpu: bool) -> dict[str, Row]:
         "temper 16x16": temper(lambda: grid(16, 3.0)),
         "temper 5-state Potts 8x8": temper(lambda: potts_grid(8, 8, num_states=5, coupling_max=2.0, seed=0)),
         "temper dense 60": temper(lambda: normal(graphs.complete_edges(60), 60**-0.5 * 2.0)),
-        "loopy bp 16x16": lambda: (
-            lambda model: lambda: fastmix.loopy_bp(model, schedule="parallel", max_iter=20_000, tol=1e-300)
-        )(grid(16, 1.0)),
-        "loopy bp residual 100x100": lambda: (lambda model: lambda: fastmix.loopy_bp(model, schedule="residual"))(
+        "loopy bp 16x16": lambda: (lambda model: lambda: fastmix.loopy_bp(model, max_iter=20_000, tol=1e-300))(
+            grid(16, 1.0)
+        ),
+        "loopy bp residual 100x100": lambda: (lambda model: lambda: fastmix.loopy_bp(model, **{order: "residual"}))(
             grid(100, 1.0)
         ),
-        "loopy bp Potts 50x50": lambda: (
-            lambda model: lambda: fastmix.loopy_bp(model, schedule="parallel", max_iter=500, tol=1e-300)
-        )(potts_grid(50, 50, num_states=4, coupling_max=1.0, seed=0)),
+        "loopy bp Potts 50x50": lambda: (lambda model: lambda: fastmix.loopy_bp(model, max_iter=500, tol=1e-300))(
+            potts_grid(50, 50, num_states=4, coupling_max=1.0, seed=0)
+        ),
         "mean field 16x16": lambda: (lambda model: lambda: [fastmix.mean_field(model, seed=k) for k in range(20)])(
             grid(16, 1.0)
         ),
         "piecewise KL 16x16": divergence(1.5, divergence=fastmix.PiecewiseKL()),
         "reversed KL 16x16": divergence(1.5, divergence=fastmix.ReversedKL()),
+        "reversed KL 16x16, couplings to 3": divergence(3.0, divergence=fastmix.ReversedKL()),
         "write and read UAI 100x100": lambda: (lambda model: lambda: uai(model))(grid(100, 1.0)),
     }
 

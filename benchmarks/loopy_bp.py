@@ -94,7 +94,7 @@ def run_propagation(repeat: int, have_peers: bool) -> bool:
 def iteration_seconds(model: Any, damping: float, repeat: int) -> float:
     from fastmix.methods.loopy_bp import make_messages
 
-    messages = make_messages(model, schedule="parallel", damping=damping)
+    messages = make_messages(model, message_order="parallel", damping=damping)
     # A tolerance that no change meets, so that every iteration is made and tested for convergence.
     return best_seconds(lambda: messages.advance(ITERATIONS, damping, -1.0), repeat) / ITERATIONS
 

@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from fastmix import MarkovRandomField, Progress, _clock, infer
+from fastmix import MarkovRandomField, Progress, _clock, infer, project
 from fastmix._clock import listening
+from fastmix.instances import ising_grid
 
 TINY = MarkovRandomField.ising([(0, 1)], coupling=0.3)
 
@@ -28,6 +29,17 @@ def test_what_may_be_asked_for():
     assert {report.unit for report in told} == {"iterations"}
     with pytest.raises(ValueError, match="progress must be 'auto', None or a function of a Progress, got 3"):
         infer(TINY, progress=3)
+
+
+def test_projections_tell_how_far_they_have_come():
+    model = ising_grid(4, 4, coupling_max=3.0, seed=0)
+    for divergence, unit, total in (("reversed-kl", "iterations", 60), ("euclidean", "iterations", None)):
+        told: list[Progress] = []
+        project(model, norm_bound=0.5, norm="spectral", divergence=divergence, seed=1, tol=1e-9, progress=told.append)
+        assert {(report.unit, report.total, report.what) for report in told} == {(unit, total, "projection")}
+        assert [report.done for report in told] == sorted(report.done for report in told)
+    with pytest.raises(ValueError, match="progress must be 'auto'"):
+        project(model, norm_bound=0.5, progress=3)
 
 
 def test_nothing_is_loaded_where_nobody_watches():

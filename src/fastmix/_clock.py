@@ -15,7 +15,8 @@ from fastmix._checks import check_seconds
 from fastmix.errors import printable
 
 __all__ = [
-    "NO_LIMIT", "Clock", "OutOfTimeError", "Progress", "Report", "bar_shown", "compiling", "is_compiling", "listening",
+    "NO_LIMIT", "Clock", "Listener", "OutOfTimeError", "Progress", "Report", "bar_shown", "compiling", "is_compiling",
+    "listening",
 ]  # fmt: skip
 
 _LEAST = 1e-3  # seconds
@@ -216,7 +217,7 @@ class Clock:
     ) -> None:
         self.asked = check_seconds(limit)
         self.limit = default if self.asked is None else self.asked
-        self._listener, self._what = listener, what
+        self.listener, self._what = listener, what
         self._begin = time.perf_counter()
         self._before = _COMPILED.seconds(self._begin)
 
@@ -246,9 +247,9 @@ class Clock:
         if self.past():
             raise OutOfTimeError
 
-    def part(self, share: float) -> Clock:
-        """A clock that ends when a share of what is left of this one is used up."""
-        part = Clock(listener=self._listener, what=self._what)
+    def part(self, share: float, *, quiet: bool = False) -> Clock:
+        """A clock that ends when a share of what is left of this one is used up; a quiet one tells nobody."""
+        part = Clock(listener=None if quiet else self.listener, what=self._what)
         part.limit = None if self.limit is None else share * self.left()
         part.asked = None if self.asked is None else part.limit
         return part
@@ -259,10 +260,10 @@ class Clock:
 
     def report(self, done: int, total: int | None, unit: str, *, per_second: float | None = None) -> None:
         """Tell whoever listens how far the work has come."""
-        if self._listener is not None:
+        if self.listener is not None:
             seconds = self.seconds()
             speed = done / seconds if per_second is None else per_second
-            self._listener(Progress(done, total, unit, speed, seconds, self._what))
+            self.listener(Progress(done, total, unit, speed, seconds, self._what))
 
     def stats(self) -> dict[str, float]:
         """What a result says about its time: ``seconds``, and ``compile_seconds`` among them."""

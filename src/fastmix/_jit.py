@@ -16,10 +16,11 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-import numba
-
 from fastmix._clock import compiling
 from fastmix.errors import printable
+
+with compiling():  # half a second
+    import numba
 
 if TYPE_CHECKING:
     from numba.core.caching import IndexDataCacheFile

@@ -71,6 +71,7 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
     from fastmix.exact.search import treewidth_bounds
     from fastmix.graphs import grid_edges
     from fastmix.instances import ising_grid, potts_grid
+    from fastmix.methods.swendsen_wang import is_swendsen_wang
     from fastmix.model.reduce import reduce_model
 
     potts: dict[str, Any] = {"num_states": 3, "coupling_max": 0.5, "seed": 0}
@@ -94,6 +95,7 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
         model = MarkovRandomField.from_tables(np.zeros((70_000, 2)), path, np.tile(same, (len(path), 1, 1)))
         reduce_model(model, {0: 0}, fold_single=True)
         treewidth_bounds(70_000, path)
+        is_swendsen_wang(MarkovRandomField.ising(path, -1.0))
 
     def exact() -> None:
         path = MarkovRandomField.ising(grid_edges(1, 3000), 0.1)
@@ -122,8 +124,8 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
     def variational() -> None:
         for model in (mixed, *several, uneven, forbidden):
             fastmix.mean_field(model, seed=0)
-            for schedule in ("parallel", "residual"):
-                fastmix.loopy_bp(model, schedule=schedule, max_iter=10)
+            for order in ("parallel", "residual"):
+                fastmix.loopy_bp(model, message_order=order, max_iter=10)
 
     def projection() -> None:
         divergences = (fastmix.KL(), fastmix.PiecewiseKL(), fastmix.ReversedKL(pool_size=8))

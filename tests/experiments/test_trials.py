@@ -95,7 +95,7 @@ def test_samplers_run_one_chain_that_counts_states() -> None:
 def test_unknown_methods_are_refused() -> None:
     with pytest.raises(ValueError, match="neither a divergence nor"):
         run_method(MODEL, MethodCall("magic"), seed=0)
-    with pytest.raises(ValueError, match="divergence must be one of euclidean, kl, piecewise-kl, reversed-kl"):
+    with pytest.raises(ValueError, match=r"divergence must be one of .*euclidean, kl, piecewise-kl, reversed-kl"):
         run_method(MODEL, MethodCall("x", {**projected("euclidean"), "divergence": "magic"}), seed=0)
 
 

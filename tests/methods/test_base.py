@@ -142,7 +142,7 @@ def test_methods_are_frozen_and_validate_themselves():
     ("method", "options"),
     [
         ("tempered", {"moves": ["houdayer"], "num_replicas": 5, "num_ensembles": 3, "num_sweeps": 200}),
-        ("loopy-bp", {"damping": 0.3, "schedule": "residual", "max_iter": 50}),
+        ("loopy-bp", {"damping": 0.3, "message_order": "residual", "max_iter": 50}),
         ("mean-field", {"num_starts": 3}),
         ("gibbs", {"schedule": "random", "estimator": "counts", "num_draws": 3, "num_sweeps": 300}),
         ("projected", {"divergence": "euclidean", "num_sweeps": 300}),

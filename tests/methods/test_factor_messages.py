@@ -41,6 +41,6 @@ def test_with_evidence_and_cycles() -> None:
     assert 1e-9 < difference < 0.02
 
 
-def test_the_residual_schedule_is_refused() -> None:
-    with pytest.raises(UnfitMethodError, match="schedule must be parallel"):
-        loopy_bp(tree_of_factors(0), schedule="residual")
+def test_the_residual_order_is_refused() -> None:
+    with pytest.raises(UnfitMethodError, match="message_order must be parallel"):
+        loopy_bp(tree_of_factors(0), message_order="residual")

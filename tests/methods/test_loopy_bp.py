@@ -26,7 +26,7 @@ from fastmix.results import InferenceResult
 from fastmix.testing import assert_conforms, assert_distributions, conformance_models
 
 TINY = 1e-300  # a tolerance that only messages that stand still meet
-SCHEDULES = ["parallel", "residual"]
+ORDERS = ["parallel", "residual"]
 DIFFERENT = np.where(np.eye(2, dtype=bool), -np.inf, 0.0)
 
 
@@ -91,7 +91,7 @@ def test_binary_iterations_equal_plain_message_passing(model, num_iterations, da
 def test_residual_updates_equal_a_plain_search_for_the_largest(seed, damping):
     rng = np.random.default_rng(seed)
     model = oracle.random_model(rng, num_variables=5, max_states=3, edge_probability=0.7)
-    state = module.make_messages(model, schedule="residual", damping=damping)
+    state = module.make_messages(model, message_order="residual", damping=damping)
     if not model.num_edges:
         return
     from fastmix.methods.loopy_bp_kernels import table_residual
@@ -154,10 +154,10 @@ def trees(draw, **options):
     return oracle.random_entries(rng, counts, [tuple(e) for e in edges], scale, forbidden)
 
 
-@given(trees(), st.sampled_from(SCHEDULES), st.data())
-def test_exact_on_trees(model, schedule, data):
+@given(trees(), st.sampled_from(ORDERS), st.data())
+def test_exact_on_trees(model, message_order, data):
     evidence = data.draw(strategies.evidences(model))
-    result = loopy_bp(model, evidence=evidence, schedule=schedule, edge_marginals=True)
+    result = loopy_bp(model, evidence=evidence, message_order=message_order, edge_marginals=True)
     exact = infer_exact(model, evidence=evidence)
     assert result.status == Status.OK
     assert result.stats["damping"] == 0.0
@@ -166,17 +166,17 @@ def test_exact_on_trees(model, schedule, data):
     assert result.log_z == pytest.approx(exact.log_z, rel=1e-11, abs=1e-9)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_long_chain_needs_as_many_iterations_as_it_is_long(schedule):
+@pytest.mark.parametrize("message_order", ORDERS)
+def test_long_chain_needs_as_many_iterations_as_it_is_long(message_order):
     """Couplings so strong that changes travel undiminished: lack of progress, which must not lead to damping."""
     n = 400
     model = MarkovRandomField.ising(path_edges(n), 6.0, [2.0, *np.zeros(n - 1)])
-    result = loopy_bp(model, schedule=schedule, edge_marginals=True)
+    result = loopy_bp(model, message_order=message_order, edge_marginals=True)
     assert (result.status, result.stats["damping"]) == (Status.OK, 0.0)
     exact = infer_exact(model)
     np.testing.assert_allclose(result.node_marginals, exact.node_marginals, rtol=0, atol=1e-9)
     assert result.log_z == pytest.approx(exact.log_z)
-    if schedule == "parallel":
+    if message_order == "parallel":
         assert n - 10 <= result.stats["iterations"] <= n + 1
         assert loopy_bp(model, max_iter=n // 2).status == Status.NOT_CONVERGED
 
@@ -184,10 +184,10 @@ def test_long_chain_needs_as_many_iterations_as_it_is_long(schedule):
 # -- fixed points ---------------------------------------------------------------------------------------------------
 
 
-@given(strategies.models(max_variables=5), st.sampled_from(SCHEDULES))
-def test_fixed_points(model, schedule):
+@given(strategies.models(max_variables=5), st.sampled_from(ORDERS))
+def test_fixed_points(model, message_order):
     """Where it says that it has converged: edges agree with nodes, plain updates and both Bethe formulas with it."""
-    result = loopy_bp(model, schedule=schedule, tol=1e-12, edge_marginals=True)
+    result = loopy_bp(model, message_order=message_order, tol=1e-12, edge_marginals=True)
     assert np.isfinite(result.node_marginals).all()
     assert np.isfinite(result.log_z)
     if result.status != Status.OK:
@@ -211,7 +211,7 @@ def test_all_kernels_find_the_same_fixed_point(seed, monkeypatch):
     results = {
         "odds": loopy_bp(model, tol=1e-13, edge_marginals=True),
         "log-odds": loopy_bp(model, damping=0.2, tol=1e-13, edge_marginals=True),
-        "residual": loopy_bp(model, schedule="residual", tol=1e-13, edge_marginals=True),
+        "residual": loopy_bp(model, message_order="residual", tol=1e-13, edge_marginals=True),
     }
     monkeypatch.setattr(module, "ising_form", lambda model: None)
     results["tables"] = loopy_bp(model, tol=1e-13, edge_marginals=True)
@@ -228,7 +228,7 @@ def test_all_kernels_find_the_same_fixed_point(seed, monkeypatch):
 def test_a_sabotaged_message_is_noticed():
     """The comparison above can fail: a coupling flipped in one direction only."""
     model = ising_grid(3, 3, coupling_max=1.0, seed=0)
-    state = module.make_messages(model, schedule="parallel", damping=0.0)
+    state = module.make_messages(model, message_order="parallel", damping=0.0)
     weights = state._arguments[3]
     weights[0] = 1.0 / weights[0]
     state.advance(200, 0.0, 1e-12)
@@ -241,10 +241,10 @@ def test_a_sabotaged_message_is_noticed():
 # -- forbidden pairs, strong couplings ------------------------------------------------------------------------------
 
 
-@given(strategies.models(max_variables=5), st.sampled_from(SCHEDULES), st.data())
-def test_never_nan(model, schedule, data):
+@given(strategies.models(max_variables=5), st.sampled_from(ORDERS), st.data())
+def test_never_nan(model, message_order, data):
     evidence = data.draw(strategies.evidences(model))
-    result = loopy_bp(model, evidence=evidence, schedule=schedule, max_iter=50, edge_marginals=True)
+    result = loopy_bp(model, evidence=evidence, message_order=message_order, max_iter=50, edge_marginals=True)
     assert np.isfinite(result.node_marginals).all()
     assert np.isfinite(result.edge_marginals).all()
     assert (result.node_marginals >= 0).all()
@@ -258,9 +258,9 @@ def test_never_nan(model, schedule, data):
 
 
 @pytest.mark.parametrize("coupling", [1e3, -1e3])
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("message_order", ORDERS)
 @pytest.mark.parametrize("damping", [None, 0.0, 0.5, 0.3])
-def test_couplings_of_a_thousand(coupling, schedule, damping):
+def test_couplings_of_a_thousand(coupling, message_order, damping):
     rng = np.random.default_rng(3)
     models = [
         MarkovRandomField.ising(grid_edges(4, 4), coupling, rng.uniform(-1, 1, 16)),
@@ -268,7 +268,7 @@ def test_couplings_of_a_thousand(coupling, schedule, damping):
         MarkovRandomField.potts(grid_edges(3, 3), coupling, 3, rng.uniform(-1, 1, (9, 3))),
     ]
     for model in models:
-        result = loopy_bp(model, schedule=schedule, damping=damping, max_iter=300, edge_marginals=True)
+        result = loopy_bp(model, message_order=message_order, damping=damping, max_iter=300, edge_marginals=True)
         assert np.isfinite(result.node_marginals).all()
         assert np.isfinite(result.edge_marginals).all()
         assert math.isfinite(result.log_z)
@@ -277,9 +277,9 @@ def test_couplings_of_a_thousand(coupling, schedule, damping):
 
 def test_contradictions_are_errors():
     odd = MarkovRandomField.from_tables(np.zeros((3, 2)), cycle_edges(3), [DIFFERENT] * 3)
-    for schedule in SCHEDULES:
+    for message_order in ORDERS:
         with pytest.raises(ModelError, match="no configuration of positive probability: every configuration"):
-            loopy_bp(odd, schedule=schedule)
+            loopy_bp(odd, message_order=message_order)
     # A chain of consequences: each step is visible at one edge, the end is not.
     forced = np.array([[0.0, -np.inf], [-np.inf, -np.inf]])
     same = DIFFERENT[::-1]
@@ -308,14 +308,16 @@ def test_zeros_are_those_of_the_supports():
 # -- conformance ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_conformance(schedule):
+@pytest.mark.parametrize("message_order", ORDERS)
+def test_conformance(message_order):
     """All models: distributions that agree with each other. Without cycles: the exact answer."""
-    assert_conforms(lambda model: loopy_bp(model, schedule=schedule, tol=1e-11, edge_marginals=True), atol=1.0)
+    assert_conforms(
+        lambda model: loopy_bp(model, message_order=message_order, tol=1e-11, edge_marginals=True), atol=1.0
+    )
     trees = 0
     for name, model in conformance_models():
         if model.num_edges < max(1, model.num_variables):
-            result = loopy_bp(model, schedule=schedule, edge_marginals=True)
+            result = loopy_bp(model, message_order=message_order, edge_marginals=True)
             exact = enumerate_model(model)
             np.testing.assert_allclose(result.node_marginals, exact.node_marginals, atol=1e-10, err_msg=name)
             assert result.log_z == pytest.approx(exact.log_z, abs=1e-10), name
@@ -358,7 +360,7 @@ def test_automatic_damping_ends_oscillation():
 
 def test_residual_schedule_converges_where_parallel_does_not():
     model = ising_grid(16, 16, coupling_max=2.0, seed=0)
-    parallel, residual = loopy_bp(model, max_iter=300), loopy_bp(model, schedule="residual", max_iter=300)
+    parallel, residual = loopy_bp(model, max_iter=300), loopy_bp(model, message_order="residual", max_iter=300)
     assert parallel.status == Status.NOT_CONVERGED
     assert residual.status == Status.OK
 
@@ -366,9 +368,9 @@ def test_residual_schedule_converges_where_parallel_does_not():
 def test_residual_updates_in_small_portions_are_the_same(monkeypatch):
     """Between portions the clock is read; iterations are counted across them."""
     model = potts_grid(4, 4, coupling_max=0.5, seed=0)
-    whole = loopy_bp(model, schedule="residual", max_iter=7, tol=1e-300)
+    whole = loopy_bp(model, message_order="residual", max_iter=7, tol=1e-300)
     monkeypatch.setattr(module, "_RENEWED", 5)
-    parts = loopy_bp(model, schedule="residual", max_iter=7, tol=1e-300)
+    parts = loopy_bp(model, message_order="residual", max_iter=7, tol=1e-300)
     assert parts.stats["iterations"] == whole.stats["iterations"] == 7
     assert np.array_equal(parts.node_marginals, whole.node_marginals)
 
@@ -377,8 +379,8 @@ def test_limits_are_statuses():
     model = ising_grid(16, 16, coupling_max=4.0, seed=0)
     result = loopy_bp(model, max_iter=3)
     assert (result.status, result.stats["iterations"]) == (Status.NOT_CONVERGED, 3)
-    for schedule in SCHEDULES:
-        result = loopy_bp(model, schedule=schedule, max_iter=10**6, time_limit=0.05)
+    for message_order in ORDERS:
+        result = loopy_bp(model, message_order=message_order, max_iter=10**6, time_limit=0.05)
         assert (result.status, result.stats["stopped_by"]) == (Status.NOT_CONVERGED, "time_limit")
         assert 0 < result.stats["iterations"] < 10**6
         assert np.isfinite(result.node_marginals).all()
@@ -427,7 +429,7 @@ def test_result():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"schedule": "random"}, "schedule must be one of parallel, residual, got 'random'"),
+        ({"message_order": "random"}, "message_order must be one of parallel, residual, got 'random'"),
         ({"damping": 1.0}, "damping must be a number from 0 to below 1, got 1.0"),
         ({"damping": -0.1}, "damping must be"),
         ({"damping": "much"}, "damping must be"),
@@ -450,14 +452,14 @@ def test_model_must_be_one():
 
 def test_kernels_are_chosen_by_range():
     assert (
-        module.make_messages(ising_grid(3, 3, coupling_max=1.0, seed=0), schedule="parallel", damping=None).kernel
+        module.make_messages(ising_grid(3, 3, coupling_max=1.0, seed=0), message_order="parallel", damping=None).kernel
         == "odds"
     )
     strong = MarkovRandomField.ising([(0, 1), (1, 2)], 80.0)  # 2 * 2 * 80 = 320 at the middle
-    assert module.make_messages(strong, schedule="parallel", damping=None).kernel == "log-odds"
+    assert module.make_messages(strong, message_order="parallel", damping=None).kernel == "log-odds"
     assert ising_form(strong) is not None
     mixed = random_tables(path_edges(3), [2, 3, 2], scale=1.0, seed=0)
-    assert module.make_messages(mixed, schedule="parallel", damping=None).kernel == "tables"
+    assert module.make_messages(mixed, message_order="parallel", damping=None).kernel == "tables"
 
 
 def plain_results() -> list:
@@ -469,7 +471,7 @@ def plain_results() -> list:
     ]
     results = []
     for model in models:
-        for options in ({}, {"damping": 0.5}, {"damping": 0.3}, {"schedule": "residual"}):
+        for options in ({}, {"damping": 0.5}, {"damping": 0.3}, {"message_order": "residual"}):
             answer = loopy_bp(model, edge_marginals=True, **options)
             assert answer.status == Status.OK
             results.append([answer.stats["kernel"], answer.node_marginals.tolist(), answer.log_z])

@@ -19,7 +19,7 @@ from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.graphs import connected_components, erdos_renyi_edges
 from fastmix.instances import ising_grid, ising_random, potts_grid
 from fastmix.methods import swendsen_wang
-from fastmix.methods.swendsen_wang import SwendsenWang, check_swendsen_wang, is_swendsen_wang
+from fastmix.methods.swendsen_wang import ClusterChains, check_swendsen_wang, is_swendsen_wang
 from fastmix.methods.swendsen_wang_kernels import start_generators
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import reduce_model
@@ -258,7 +258,7 @@ def test_streams_depend_on_seed_and_chain_alone() -> None:
 def test_twin_draw_by_draw(parts: Parts, seed: int) -> None:
     num_sweeps = 4
     paths = [twin_run(parts, seed, chain, num_sweeps) for chain in range(2)]
-    engine = SwendsenWang(parts.model(), num_chains=2, seed=seed)
+    engine = ClusterChains(parts.model(), num_chains=2, seed=seed)
     for k in range(num_sweeps + 1):
         assert engine.get_states().tolist() == [path[k] for path in paths]
         engine.sweep(1, collect=k % 2 == 0)
@@ -268,7 +268,7 @@ def test_twin_many_states() -> None:
     rng = np.random.default_rng(0)
     unary = rng.normal(size=(4, 300)) + 3.0 * (np.arange(300) > 255)
     parts = Parts(unary.tolist(), [(0, 1), (1, 2), (2, 3)], [6.0, 8.0, 7.0])
-    engine = SwendsenWang(parts.model(), num_chains=1, seed=5)
+    engine = ClusterChains(parts.model(), num_chains=1, seed=5)
     engine.sweep(50, collect=False)
     assert engine.get_states().max() > 255
     assert engine.get_states()[0].tolist() == twin_run(parts, 5, 0, 50)[-1]
@@ -361,7 +361,7 @@ def test_one_sweep_from_a_given_start(name: str) -> None:
     configurations, matrix = transition_matrix(parts)
     model = parts.model()
     starts = [x for x, p in zip(configurations, oracle.joint(model).reshape(-1), strict=True) if p > 0]
-    engine = SwendsenWang(model, num_chains=repeats * len(starts), seed=3)
+    engine = ClusterChains(model, num_chains=repeats * len(starts), seed=3)
     engine.set_states(np.repeat(np.array(starts), repeats, axis=0))
     engine.sweep(1, collect=True)
     ends = engine.get_states().reshape(len(starts), repeats, -1)
@@ -386,7 +386,7 @@ def test_one_sweep_from_a_given_start(name: str) -> None:
 @pytest.mark.parametrize("name", NAMED)
 def test_exact_draws_stay_exact(name: str) -> None:
     model, num_chains, num_sweeps = NAMED[name].model(), 100_000, 3
-    engine = SwendsenWang(model, num_chains=num_chains, seed=11)
+    engine = ClusterChains(model, num_chains=num_chains, seed=11)
     engine.set_states(fastmix.draw_exact(model, num_draws=num_chains, seed=12))
     assert joint_misfit(model, engine.get_states()) < 1
     engine.sweep(num_sweeps, collect=True)
@@ -401,7 +401,7 @@ def test_exact_draws_stay_exact(name: str) -> None:
 def test_start_is_soon_forgotten() -> None:
     # From the start without couplings the joint is wrong, 30 sweeps later it is right.
     model = ISING.model()
-    engine = SwendsenWang(model, num_chains=50_000, seed=2)
+    engine = ClusterChains(model, num_chains=50_000, seed=2)
     assert joint_misfit(model, engine.get_states()) > 1
     engine.sweep(30, collect=False)
     assert joint_misfit(model, engine.get_states()) < 1
@@ -412,10 +412,10 @@ def test_conformance_models() -> None:
     for name, model in conformance_models():
         if not is_swendsen_wang(model):
             with pytest.raises(UnfitMethodError, match="but edge"):
-                SwendsenWang(model, num_chains=1, seed=0)
+                ClusterChains(model, num_chains=1, seed=0)
             continue
         accepted.add(name)
-        engine = SwendsenWang(model, num_chains=20_000, seed=4)
+        engine = ClusterChains(model, num_chains=20_000, seed=4)
         engine.set_states(fastmix.draw_exact(model, num_draws=20_000, seed=5))
         engine.sweep(2, collect=True)
         assert engine.take_sums().shape == (len(model.log_unary), 20_000)
@@ -539,7 +539,7 @@ def test_marginals_of_grids(model: MarkovRandomField) -> None:
     # Averages over 100 sweeps have a skewness below 2, over 500 chains below 0.1: close enough to a normal law.
     num_chains, num_sweeps = 500, 100
     exact = fastmix.infer(model, method="exact").node_marginals
-    engine = SwendsenWang(model, num_chains=num_chains, seed=6)
+    engine = ClusterChains(model, num_chains=num_chains, seed=6)
     engine.set_states(fastmix.draw_exact(model, num_draws=num_chains, seed=7))
     engine.sweep(num_sweeps, collect=True)
     means = engine.take_sums() / num_sweeps
@@ -558,7 +558,7 @@ def test_clusters_of_a_large_graph(num_states: int) -> None:
     edges = erdos_renyi_edges(n, 1.1 / n, seed=1)
     fields = np.random.default_rng(2).normal(size=(n, num_states))
     model = MarkovRandomField.potts(edges, 1e3, num_states, fields)
-    engine = SwendsenWang(model, num_chains=2, seed=3)
+    engine = ClusterChains(model, num_chains=2, seed=3)
     engine.set_states(np.zeros((2, n), dtype=np.int64))
     engine.sweep(3, collect=True)
     count, labels = connected_components(n, edges)
@@ -610,7 +610,7 @@ def test_refusals(model: MarkovRandomField, reason: str) -> None:
     with pytest.raises(UnfitMethodError, match=reason):
         check_swendsen_wang(model)
     with pytest.raises(UnfitMethodError, match=reason):
-        SwendsenWang(model, num_chains=1, seed=0)
+        ClusterChains(model, num_chains=1, seed=0)
 
 
 def test_accepted_models() -> None:
@@ -640,7 +640,7 @@ def test_forbidden_states_and_evidence() -> None:
     assert not is_swendsen_wang(reduce_model(model).model)  # 3 and 2 states
     given_one = reduce_model(model, {1: 2}, drop_forbidden=False)
     num_chains = 50_000
-    engine = SwendsenWang(given_one.model, num_chains=num_chains, seed=1)
+    engine = ClusterChains(given_one.model, num_chains=num_chains, seed=1)
     engine.set_states(fastmix.draw_exact(given_one.model, num_draws=num_chains, seed=2))
     engine.sweep(3, collect=True)
     assert joint_misfit(given_one.model, engine.get_states()) < 1
@@ -654,7 +654,7 @@ def test_forbidden_states_and_evidence() -> None:
 @pytest.mark.parametrize("name", NAMED)
 def test_sums_add_up(name: str) -> None:
     model = NAMED[name].model()
-    engine = SwendsenWang(model, num_chains=7, seed=1)
+    engine = ClusterChains(model, num_chains=7, seed=1)
     assert engine.updates_per_sweep == model.num_variables
     assert engine.take_sums().tolist() == np.zeros((len(model.log_unary), 7)).tolist()
     engine.sweep(4, collect=True)
@@ -672,17 +672,17 @@ def test_sums_add_up(name: str) -> None:
 @pytest.mark.parametrize("name", NAMED)
 def test_resuming_is_bit_identical(name: str) -> None:
     model = NAMED[name].model()
-    whole = SwendsenWang(model, num_chains=5, seed=21)
+    whole = ClusterChains(model, num_chains=5, seed=21)
     whole.sweep(10, collect=True)
     first = whole.take_sums()
     states, random_state = whole.get_states(), whole.get_random_state()
     whole.sweep(15, collect=True)
 
-    parts = SwendsenWang(model, num_chains=5, seed=21)
+    parts = ClusterChains(model, num_chains=5, seed=21)
     parts.sweep(4, collect=True)
     parts.sweep(6, collect=True)
     assert np.array_equal(parts.take_sums(), first)
-    other = SwendsenWang(model, num_chains=5, seed=99)
+    other = ClusterChains(model, num_chains=5, seed=99)
     other.set_states(states)
     other.set_random_state(random_state)
     other.sweep(15, collect=True)
@@ -701,7 +701,7 @@ def test_threads_and_chains_change_no_bits(name: str, monkeypatch: pytest.Monkey
     model = NAMED[name].model()
     results = []
     for num_chains, num_threads in ((23, 1), (23, 2), (23, 5), (23, None), (30, 3), (23, 100)):
-        engine = SwendsenWang(model, num_chains=num_chains, seed=8, num_threads=num_threads)
+        engine = ClusterChains(model, num_chains=num_chains, seed=8, num_threads=num_threads)
         assert 1 <= engine.num_threads <= num_chains
         engine.sweep(20, collect=True)
         results.append((engine.get_states()[:23], engine.get_random_state()[:23], engine.take_sums()[:, :23]))
@@ -712,9 +712,9 @@ def test_threads_and_chains_change_no_bits(name: str, monkeypatch: pytest.Monkey
 
 def test_seeds() -> None:
     model = ISING.model()
-    drawn = SwendsenWang(model, num_chains=3, seed=None)
-    again = SwendsenWang(model, num_chains=3, seed=drawn.seed)
-    other = SwendsenWang(model, num_chains=3, seed=drawn.seed + 1)
+    drawn = ClusterChains(model, num_chains=3, seed=None)
+    again = ClusterChains(model, num_chains=3, seed=drawn.seed)
+    other = ClusterChains(model, num_chains=3, seed=drawn.seed + 1)
     assert np.array_equal(drawn.get_random_state(), again.get_random_state())
     assert not np.array_equal(drawn.get_random_state(), other.get_random_state())
 
@@ -728,8 +728,8 @@ def test_bad_arguments() -> None:
         ({"num_chains": 1, "seed": 1, "num_threads": 0}, "num_threads must be"),
     ):
         with pytest.raises(ValueError, match=message):
-            SwendsenWang(model, **arguments)  # type: ignore[arg-type]
-    engine = SwendsenWang(model, num_chains=2, seed=1)
+            ClusterChains(model, **arguments)  # type: ignore[arg-type]
+    engine = ClusterChains(model, num_chains=2, seed=1)
     with pytest.raises(ValueError, match="num_sweeps must be"):
         engine.sweep(-1, collect=False)
     states = engine.get_states()
@@ -751,7 +751,30 @@ def plain_results() -> list:
     answers = []
     for fields in ([[0.0, 0.5], [0.3, 0.0], [0.0, 0.1]], [[0.0, 0.5, 0.2], [0.3, 0.0, 0.1], [0.0, -np.inf, 0.4]]):
         model = MarkovRandomField.potts([(0, 1), (1, 2)], [0.9, 1.4], len(fields[0]), fields)
-        engine = SwendsenWang(model, num_chains=3, seed=5)
+        engine = ClusterChains(model, num_chains=3, seed=5)
         engine.sweep(25, collect=True)
         answers.append([engine.get_states().tolist(), engine.get_random_state().tolist(), engine.take_sums().tolist()])
     return answers
+
+
+def test_sides_of_large_graphs():
+    edges = fastmix.graphs.grid_edges(150, 150)
+    sides = np.random.default_rng(0).integers(0, 2, 150 * 150)
+    couplings = np.where(sides[edges[:, 0]] == sides[edges[:, 1]], 0.5, -0.5)
+    flips = swendsen_wang._flips(MarkovRandomField.ising(edges, couplings), couplings)
+    assert np.array_equal(flips, sides != sides[0])
+    couplings[7] *= -1.0
+    assert not is_swendsen_wang(MarkovRandomField.ising(edges, couplings))
+
+
+@pytest.mark.parametrize("counts", [[2, 2], [3, 3, 3], [5], [1, 1], [2, 3], [4, 1]])
+def test_sums_by_state(counts):
+    from fastmix.chains.base import sums_by_state
+
+    structure = MarkovRandomField.from_tables([np.zeros(k) for k in counts], [], []).structure
+    rng, sweeps = np.random.default_rng(0), 7
+    drawn = [rng.integers(0, k, size=(sweeps, 3)) for k in counts]
+    expected = np.concatenate([[(x == s).sum(axis=0) for s in range(k)] for x, k in zip(drawn, counts, strict=True)])
+    cumulative = [(x <= s).sum(axis=0) for x, k in zip(drawn, counts, strict=True) for s in range(k - 1)]
+    totals = np.array(cumulative, dtype=np.float64).reshape(-1, 3) * 2.0**24
+    assert np.array_equal(sums_by_state(structure, totals, sweeps), expected)

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastmix import MarkovRandomField, ModelError
+from fastmix import MarkovRandomField, ModelError, ResourceError, infer
+from fastmix._clock import Clock, OutOfTimeError
 from fastmix.model.reduce import reduce_model
 
 Factors = list[tuple[tuple[int, ...], np.ndarray]]
@@ -165,3 +166,18 @@ def test_a_scope_without_its_edges_is_refused() -> None:
 def test_a_factor_too_large_for_memory_is_refused() -> None:
     with pytest.raises(ModelError, match=r"must have shape|2\^62"):
         MarkovRandomField.from_factors([2] * 70, [(tuple(range(70)), np.zeros(3))])
+
+
+def test_dropping_states_reads_the_clock():
+    needs = np.zeros((2, 2, 2))
+    needs[1, :, 0] = -np.inf  # x_i = 1 needs x_(i + 2) = 1, which the last factor forbids: state by state goes
+    last = np.zeros((2, 2, 2))
+    last[:, :, 1] = -np.inf
+    model = MarkovRandomField.from_factors(
+        [2] * 63, [*(((i, i + 1, i + 2), needs) for i in range(60)), ((60, 61, 62), last)]
+    )
+    assert reduce_model(model).model.num_states.min() == 1
+    with pytest.raises(OutOfTimeError):
+        reduce_model(model, clock=Clock(1e-9))
+    with pytest.raises(ResourceError, match="the time limit of 1e-09 s was over before evidence"):
+        infer(model, method="loopy-bp", time_limit=1e-9)

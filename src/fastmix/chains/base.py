@@ -253,9 +253,13 @@ def sums_by_state(structure: Structure, totals: FloatArray, sweeps: int) -> Floa
     [3.0, 1.0, 1.0, 3.0]
     """
     result = np.empty((int(structure.unary_offsets[-1]), totals.shape[1]))
-    if (structure.num_states == 2).all():  # the same with slices, which take a third of the time
-        np.multiply(totals, 1.0 / _FULL, out=result[::2])
-        np.subtract(float(sweeps), result[::2], out=result[1::2])
+    states = int(structure.num_states.max(initial=1))
+    if states > 1 and (structure.num_states == states).all():  # the same with slices, which take a third of the time
+        by_variable = result.reshape(-1, states, totals.shape[1])
+        np.multiply(totals.reshape(-1, states - 1, totals.shape[1]), 1.0 / _FULL, out=by_variable[:, :-1])
+        np.subtract(float(sweeps), by_variable[:, -2], out=by_variable[:, -1])
+        for state in range(states - 2, 0, -1):
+            by_variable[:, state] -= by_variable[:, state - 1]
         return result
     inner = np.ones(len(result), dtype=bool)
     inner[structure.unary_offsets[1:] - 1] = False

@@ -55,10 +55,10 @@ def choose_kernel(
     >>> choose_kernel(grid, 1), choose_kernel(grid, 1000)
     ('four', 'table')
     """
-    if schedule == "random":
-        return "product"
     binary, large = bool((structure.num_states == 2).all()), structure.num_variables >= _LARGE
     four = binary and num_sets == 1 and structure.adjacency.max_degree <= 4
+    if schedule == "random":
+        return "four" if four else "product"
     if four and (num_chains < _MANY_FOUR or large):
         return "four"
     fit = tables_fit(structure, num_sets=num_sets, num_chains=None if steady else num_chains)
@@ -285,12 +285,13 @@ class CpuChains(HostChains):
         (first, last), block = rows, self.blocks[0]
         if self.kernel == "four":
             x, streams, sums = block.x[first], block.streams[first], block.sums[first]
-            kernels.four_sweeps(x, *self._arrays, self.layout.chunks, *chunks, streams, sums, num_sweeps, mode)
+            run: Any = kernels.four_sweeps
+            run(x, *self._arrays, self._scan, self.layout.chunks, *chunks, streams, sums, num_sweeps, mode)
             return
         part, below = slice(first, last), len(block.x) - self.num_chains
         sums = block.sums[max(0, first - below) : max(0, last - below)]
         bounds = np.searchsorted(self.layout.blocks, self.layout.chunks)
-        run: Any = kernels.product_sweeps
+        run = kernels.product_sweeps
         run(
             block.x[part], block.rung[part], *self._arrays, self._scan, bounds, *chunks, block.streams[part], sums,
             num_sweeps, mode,

@@ -283,13 +283,30 @@ def table_sweeps(  # type: ignore[no-untyped-def]
 
 
 @_outer
-def four_sweeps(x, order, around, table, chunks, first_chunk, last_chunk, streams, sums, num_sweeps, mode):  # type: ignore[no-untyped-def]
+def four_sweeps(x, order, around, table, scan, chunks, first_chunk, last_chunk, streams, sums, num_sweeps, mode):  # type: ignore[no-untyped-def]
     """Sweeps of one configuration x (n + 1,) of binary sites, with at most four neighbors each, over some chunks.
 
     Chunk q is ``order[chunks[q]:chunks[q + 1]]`` and uses ``streams[:, q]``. ``around[p]`` holds the neighbors of
-    ``order[p]``, padded in front with site n, which stays 0, and ``table[p]`` its 16 thresholds.
+    ``order[p]``, padded in front with site n, which stays 0, and ``table[p]`` its 16 thresholds. ``scan`` is as for
+    :func:`product_sweeps`.
     """
+    n = len(order)
+    place = np.empty(n * scan, np.int64)
+    for p in range(n * scan):
+        place[order[p]] = p
     for _ in range(num_sweeps):
+        if scan == 1:
+            a, b, d, e = streams[0, 0], streams[1, 0], streams[2, 0], streams[3, 0]
+            for _ in range(n):
+                i, a, b, d, e = _random_site(n, a, b, d, e)
+                u, a, b, d, e = _next(a, b, d, e)
+                p = place[i]
+                index = (x[around[p, 0]] << 3) | (x[around[p, 1]] << 2) | (x[around[p, 2]] << 1) | x[around[p, 3]]
+                x[i] = uint8(u >= table[p, index])
+            streams[0, 0], streams[1, 0], streams[2, 0], streams[3, 0] = a, b, d, e
+            if mode == 2:
+                _count(sums, x[:n], 0)
+            continue
         for q in range(first_chunk, last_chunk):
             a, b, d, e = streams[0, q], streams[1, q], streams[2, q], streams[3, q]
             for p in range(chunks[q], chunks[q + 1]):

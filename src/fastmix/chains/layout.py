@@ -393,10 +393,11 @@ class Layout:
     def _potts_edges(self, sets: ParameterSets) -> NDArray[np.bool_]:
         """Which edges have tables that are constant off the diagonal, in all sets (m,)."""
         structure = self.structure
-        ends = structure.num_states[structure.edges]
-        result = (ends[:, 0] == ends[:, 1]) & (ends[:, 0] > 1)
-        for states in np.unique(ends[result, 0]).tolist():
-            members = np.flatnonzero(result & (ends[:, 0] == states))
+        result = np.zeros(structure.num_edges, dtype=bool)
+        for states, others, members in structure.table_shapes:
+            if states != others or states < 2:
+                continue
+            result[members] = True
             off = np.flatnonzero(~np.eye(states, dtype=bool).reshape(-1))
             places = structure.pairwise_offsets[members][:, None] + off
             for theta in sets.thetas:

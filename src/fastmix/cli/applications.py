@@ -75,7 +75,7 @@ def experiment(
 ) -> None:
     """A figure or table of the paper, or what is missing of it; ends with the path of its report."""
     from fastmix import experiments
-    from fastmix._clock import listening
+    from fastmix._clock import Report, bar_shown
     from fastmix.cli import console
 
     chosen = None if methods is None else [word.strip() for word in methods.split(",") if word.strip()]
@@ -85,7 +85,7 @@ def experiment(
             stack.callback(logging.disable, logging.root.manager.disable)
             logging.disable(logging.CRITICAL)
         executor = None if cluster is None else stack.enter_context(experiments.cluster(cluster))
-        progress = stack.enter_context(listening("auto", name)) or console.rows_told()
+        progress: Report = "auto" if bar_shown() else console.rows_told()
         stack.enter_context(console.blaming_input(output))
         result = experiments.run_experiment(
             name, output, trials=trials, quick=quick, methods=chosen, seed=seed, images=images, executor=executor,

@@ -94,7 +94,6 @@ def project(
 ) -> None:
     """The closest model with a bounded dependency norm; UAI text on stdout without -o and --json."""
     import fastmix
-    from fastmix._clock import listening
     from fastmix.cli import console
     from fastmix.projection import PaperDual
 
@@ -106,7 +105,7 @@ def project(
     console.check_model_output(output)
     loaded, observed = console.load(model, evidence)
     code = 0
-    with listening("auto", "project"), console.answering(model, evidence):
+    with console.answering(model, evidence):
         try:
             result = fastmix.project(
                 loaded,

@@ -6,14 +6,14 @@ import importlib.metadata
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fastmix import __version__
-from fastmix._clock import Progress
+from fastmix._clock import Listener, Progress, Report, listening
 from fastmix._memory import format_bytes
 from fastmix.experiments.execution import CrashError, LostError, Pool, count_processors, run_in_order
 from fastmix.experiments.journal import Journal, completed_rows, read_settings, write_settings
@@ -73,7 +73,7 @@ def run_experiment(
     images: str | None = None,
     executor: Executor | None = None,
     num_workers: int | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Report = "auto",
 ) -> ExperimentResult:
     """Run a figure or table of the paper, or what is missing of it, and write its report.
 
@@ -99,8 +99,8 @@ def run_experiment(
         Runs the tasks, for instance that of :func:`fastmix.experiments.cluster`; processes on this machine by default.
     num_workers : int, optional
         How many of these; as many as there are processors by default.
-    progress : callable, optional
-        Called with a :class:`Progress` after every task.
+    progress : "auto", None or callable
+        See :func:`fastmix.infer`; told after every task.
 
     Returns
     -------
@@ -141,9 +141,10 @@ def run_experiment(
     status, note = Status.OK, ""
     wanted: list[tuple[Journal, set[str]]] = []
     try:
-        for experiment, own, tasks in plans:
-            write_settings(folder, experiment, own, describe_machine())
-            _run(experiment, tasks, folder, pool, progress, wanted)
+        with listening(progress, name) as listener:
+            for experiment, own, tasks in plans:
+                write_settings(folder, experiment, own, describe_machine())
+                _run(experiment, tasks, folder, pool, listener, wanted)
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
     except LostError as error:
@@ -171,7 +172,7 @@ def _run(
     tasks: list[Task],
     folder: Path,
     pool: Pool,
-    progress: Callable[[Progress], None] | None,
+    listener: Listener | None,
     wanted: list[tuple[Journal, set[str]]],
 ) -> None:
     """Run what is missing of a plan, and note its journal and the keys of the rows to make in ``wanted`` first."""
@@ -197,9 +198,9 @@ def _run(
                 journal.append([by_key.get(key) or _split(shared[key]) for key in task.row_keys()])
                 made += len(rest.calls)
                 done += len(task.calls)
-                if progress is not None:
+                if listener is not None:
                     seconds = time.perf_counter() - begin
-                    progress(Progress(done, total, "rows", made / seconds, seconds, experiment.name))
+                    listener(Progress(done, total, "rows", made / seconds, seconds, experiment.name))
         finally:
             results.close()
             if alone is not None:

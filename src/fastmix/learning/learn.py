@@ -507,7 +507,7 @@ def _projector(template: MarkovRandomField, within: NormBall, coordinates: Coord
 
     def ball(v: FloatArray) -> FloatArray:
         model = template.with_parameters(coordinates.to_parameters(v))
-        result = project(model, norm_bound=within.bound, norm=within.norm, warm_start=last[0])
+        result = project(model, norm_bound=within.bound, norm=within.norm, warm_start=last[0], progress=None)
         if result.model is not model:
             last[0] = result
         return coordinates.from_parameters(result.model.parameters)[0]

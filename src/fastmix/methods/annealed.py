@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._checks import check_count
-from fastmix._clock import Clock, Report
+from fastmix._clock import NO_LIMIT, Clock, Report
 from fastmix._memory import check_memory
 from fastmix.chains.annealing import Annealing
 from fastmix.methods.base import Context, Method, option, run_method
-from fastmix.methods.swendsen_wang import SwendsenWang, check_swendsen_wang
+from fastmix.methods.starts import find_modes
+from fastmix.methods.swendsen_wang import ClusterChains, check_swendsen_wang
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.results import DrawResult, InferenceResult, Status
@@ -36,6 +37,8 @@ _INFORMATIVE = 1.0  # standard deviation of the logarithm of the weights up to w
 _ANNEALING_SHARE = 0.7  # of a time limit
 _LARGEST_STEP = 0.1  # of the couplings at once, where their energy hardly varies
 _BATCH_UPDATES = 1e7  # between two looks at the clock: a fraction of a second
+_MODES_SHARE = 0.05  # of a time limit, for configurations of large weight to compare with
+_SIGMAS = 5.0  # standard errors of the mean log-weight of the chains, for them to have missed something
 _AGREEMENT = 0.02  # mean standard error of a probability over populations, above which they disagree
 
 
@@ -86,15 +89,16 @@ class Annealed(Method):
         """The model must be attractive; the message names an edge that is in the way."""
         check_swendsen_wang(model)
 
-    def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
+    def reduce(self, model: MarkovRandomField, evidence: Evidence | None, clock: Clock = NO_LIMIT) -> Reduction:
         """With forbidden states: clusters need equal state counts at both ends of an edge. They are never drawn."""
-        return reduce_model(model, evidence, drop_forbidden=False)
+        return reduce_model(model, evidence, drop_forbidden=False, clock=clock)
 
     def run(self, model: MarkovRandomField, context: Context) -> AnnealedResult:
         """Marginals of the populations."""
         clock, chains = context.clock, self.num_populations * self.num_chains
         required = 48.0 * chains * max(1, model.num_variables)
         check_memory(required, f"num_populations times num_chains, {chains},", "run fewer or smaller populations")
+        modes = find_modes(model, seed=context.seed, clock=clock.part(_MODES_SHARE))
         run = _Populations(model, self.num_populations, self.num_chains, context.seed, context.num_threads)
         step = (1.0 - run.scale) * run.spread() / self.num_steps
         resampled = step <= _INFORMATIVE if self.resample is None else bool(self.resample)
@@ -109,7 +113,14 @@ class Annealed(Method):
         sums, done = run.collect(wanted, clock, run.steps * self.sweeps_per_step)
         populations = sums.reshape(len(sums), self.num_populations, self.num_chains).mean(axis=2) / done
         mean, error = _combine(populations, run.log_ratio)
-        status = Status.NOT_MIXED if error.size and error.mean() > _AGREEMENT else Status.OK
+        note = "populations agree"
+        if error.size and error.mean() > _AGREEMENT:
+            note = "populations disagree: more chains, smaller steps"
+        elif (missed := _missed(model, modes, mean, run.log_weights())) > 0.0:
+            note = (
+                f"all chains miss configurations that outweigh theirs by a factor of exp({missed:.3g}): smaller steps"
+            )
+        status = Status.OK if note == "populations agree" else Status.NOT_MIXED
         sweeps = run.steps * self.sweeps_per_step + done
         states = run.engine.get_states()
         return AnnealedResult(
@@ -123,8 +134,7 @@ class Annealed(Method):
                 "num_steps": run.steps, "num_sweeps": sweeps, "updates": sweeps * run.updates,
                 "mean_std_error": float(error.mean()) if error.size else 0.0,
                 "stopped_by": "time_limit" if late or done < wanted else "done",
-                "note": "populations agree" if status == Status.OK
-                else "populations disagree: more chains, smaller steps",
+                "note": note,
             },
             provenance={"options": {"resample": resampled}},
             std_error=error,
@@ -159,7 +169,7 @@ def anneal(
     Parameters
     ----------
     model : MarkovRandomField
-        Attractive Ising or Potts, see :class:`fastmix.methods.swendsen_wang.SwendsenWang`.
+        Attractive Ising or Potts, see :class:`fastmix.methods.swendsen_wang.ClusterChains`.
     evidence : mapping, optional
     num_populations : int
         Independent runs, from whose differences the error is told; at least 2.
@@ -187,7 +197,7 @@ def anneal(
     Returns
     -------
     AnnealedResult
-        Status ``not_mixed`` when the populations disagree.
+        Status ``not_mixed`` when the populations disagree, or when known configurations outweigh all that they visit.
 
     Raises
     ------
@@ -233,7 +243,7 @@ class _Populations:
         self.least_step = (1.0 - self.scale) / _MOST_STEPS
         own_seed = int(second.generate_state(1, np.uint64)[0])
         chains = num_populations * num_chains
-        self.engine = SwendsenWang(model, num_chains=chains, seed=own_seed, num_threads=num_threads)
+        self.engine = ClusterChains(model, num_chains=chains, seed=own_seed, num_threads=num_threads)
         split = len(model.log_unary)
         thetas = np.zeros((2, model.num_parameters))  # unaries, which stay as they are, and couplings
         thetas[0, :split], thetas[1, split:] = model.log_unary, model.log_pairwise
@@ -249,6 +259,10 @@ class _Populations:
         """Standard deviation of the energy of the couplings."""
         energy = self.engine.energies()[1].reshape(self.shape)
         return float(np.sqrt(energy.var(axis=1, ddof=1).mean()))
+
+    def log_weights(self) -> FloatArray:
+        """Of all chains, at the model itself."""
+        return np.asarray(self.engine.energies().sum(axis=0) + self.model.log_constant)
 
     def strengthen(self, step: float, num_sweeps: int, *, resample: bool) -> None:
         """Move to stronger couplings, resample the chains of every population by their weights, and sweep."""
@@ -285,6 +299,20 @@ def _easy_scale(model: MarkovRandomField) -> float:
     # range is linear in the scale, and no smaller than the bound that the condition needs
     total = np.bincount(model.edges.reshape(-1), np.repeat(dependency, 2), minlength=max(1, model.num_variables))
     return float(min(1.0, 1.0 / total.max())) if total.max() > 0 else 1.0
+
+
+def _missed(model: MarkovRandomField, modes: IntArray, mean: FloatArray, log_weights: FloatArray) -> float:
+    """By how much modes outweigh all that chains visit, as a logarithm, beyond chance; 0 if they do not.
+
+    For draws of the model itself, ``log Z = E[log w] + H`` with an entropy H of at most the sum of those of the
+    marginals, and log Z is at least that of some configurations alone.
+    """
+    if not len(modes):
+        return 0.0
+    least = np.logaddexp.reduce(np.atleast_1d(model.log_weight(modes)))
+    entropy = -float(np.sum(mean * np.log(np.maximum(mean, 1e-300))))
+    chance = 1.0 + _SIGMAS * float(log_weights.std(ddof=1)) / math.sqrt(len(log_weights))
+    return max(0.0, float(least - log_weights.mean() - entropy - chance))
 
 
 def _combine(populations: FloatArray, log_ratio: FloatArray) -> tuple[FloatArray, FloatArray]:

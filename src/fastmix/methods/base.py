@@ -26,8 +26,8 @@ from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
 from fastmix._checks import check_threads, choose_seed
-from fastmix._clock import Clock, Report, listening
-from fastmix.errors import Interrupted, UnfitMethodError
+from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError, Report, listening
+from fastmix.errors import Interrupted, ResourceError, UnfitMethodError
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.results import InferenceResult, Status, plain_evidence, provenance
@@ -123,9 +123,9 @@ class Method:
             return str(error)
         return None
 
-    def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
-        """What evidence and forbidden states leave of a model for :meth:`run`."""
-        return reduce_model(model, evidence)
+    def reduce(self, model: MarkovRandomField, evidence: Evidence | None, clock: Clock = NO_LIMIT) -> Reduction:
+        """What evidence and forbidden states leave of a model for :meth:`run`; stops with the clock's limit."""
+        return reduce_model(model, evidence, clock=clock)
 
     def budget(self) -> float | None:
         """Seconds that a run without a time limit takes at most; None for as long as it takes."""
@@ -269,7 +269,13 @@ def run_method(
     chosen_seed, threads = choose_seed(seed if saved is None else saved), check_threads(num_threads)
     with listening(progress, method.name) as listener:
         clock = Clock(time_limit, default=method.budget(), listener=listener, what=method.name)
-        reduction = method.reduce(model, evidence)
+        try:
+            reduction = method.reduce(model, evidence, clock)
+        except OutOfTimeError:
+            raise ResourceError(
+                f"the time limit of {clock.limit:g} s was over before evidence and forbidden states were taken out of "
+                "the model: give it more time"
+            ) from None
         context = Context(
             chosen_seed, clock, threads, backend, edge_marginals, log_z, bool(evidence), reduction, certify
         )

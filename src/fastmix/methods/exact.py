@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fastmix._checks import check_positive
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import parse_bytes
 from fastmix.exact import ExactPlan, plan_exact
 from fastmix.exact.solver import too_late
@@ -30,9 +31,9 @@ class MemoryLimited(Method):
         if self.memory_limit is not None:
             check_positive("memory_limit", self.memory_limit, "number of bytes")
 
-    def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
+    def reduce(self, model: MarkovRandomField, evidence: Evidence | None, clock: Clock = NO_LIMIT) -> Reduction:
         """Without variables of a single state."""
-        return reduce_model(model, evidence, fold_single=True)
+        return reduce_model(model, evidence, fold_single=True, clock=clock)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._checks import check_choice, check_count, check_positive
-from fastmix._clock import Clock, Report
+from fastmix._clock import NO_LIMIT, Clock, Report
 from fastmix.errors import UnfitMethodError
 from fastmix.graphs import connected_components
 from fastmix.methods.base import Context, Method, option, run_method
@@ -22,7 +22,7 @@ from fastmix.results import InferenceResult, Status, jsonable
 __all__ = ["LoopyBP", "LoopyBPResult", "loopy_bp", "make_messages"]
 
 FloatArray = NDArray[np.float64]
-Schedule = Literal["parallel", "residual"]
+MessageOrder = Literal["parallel", "residual"]
 
 # Automatic damping. On 16x16 Ising grids with fields up to 1, out of 30 each: attractive couplings up to 1, 2 and 4
 # converge undamped 28, 15 and 7 times (the others swing between two states), from then on with 1/2 always; mixed ones
@@ -79,26 +79,26 @@ class LoopyBP(Method):
     gives_log_z: ClassVar[bool] = True
     takes_factors: ClassVar[bool] = True
 
-    schedule: Schedule = option("parallel", help="Order of messages: parallel or residual.")
+    message_order: MessageOrder = option("parallel", help="Order of messages: parallel or residual.")
     damping: float | None = option(help="Weight of the old message, from 0 to below 1; as needed by default.")
     max_iter: int = option(1000, help="Iterations at most.")
     tol: float = option(1e-9, help="Largest change of a message's log at the end.")
 
     def __post_init__(self) -> None:
-        check_choice("schedule", self.schedule, get_args(Schedule))
+        check_choice("message_order", self.message_order, get_args(MessageOrder))
         if self.damping is not None:
             check_fraction("damping", self.damping)
         check_count("max_iter", self.max_iter, least=1)
         check_positive("tol", self.tol)
 
-    def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
+    def reduce(self, model: MarkovRandomField, evidence: Evidence | None, clock: Clock = NO_LIMIT) -> Reduction:
         """Without states that no allowed pair has room for: every message stays finite."""
-        return reduce_to_supported(model, evidence)
+        return reduce_to_supported(model, evidence, clock)
 
     def run(self, model: MarkovRandomField, context: Context) -> LoopyBPResult:
         """Beliefs from the messages as they stand in the end."""
         damping = None if self.damping is None else float(self.damping)
-        messages = make_messages(model, schedule=self.schedule, damping=damping)
+        messages = make_messages(model, message_order=self.message_order, damping=damping)
         run = _iterate(messages, model, damping, self.max_iter, self.tol, context.clock)
         nodes, pairs, log_z = messages.beliefs()
         return LoopyBPResult(
@@ -122,7 +122,7 @@ def loopy_bp(
     model: MarkovRandomField,
     *,
     evidence: Evidence | None = None,
-    schedule: Schedule = "parallel",
+    message_order: MessageOrder = "parallel",
     damping: float | None = None,
     max_iter: int = 1000,
     tol: float = 1e-9,
@@ -143,7 +143,7 @@ def loopy_bp(
         Any state counts, any strength; forbidden states and pairs are fine.
     evidence : mapping, optional
         Observed states by variable, numbers or names.
-    schedule : {"parallel", "residual"}
+    message_order : {"parallel", "residual"}
         All messages at once, or always that one which would change most (Elidan, McGraw and Koller, 2006). An
         iteration is as many updates as there are messages, two per edge, in both.
     damping : float, optional
@@ -179,7 +179,7 @@ def loopy_bp(
     16x16 grid takes about 2 microseconds per iteration.
 
     Fixed points are stationary points of the Bethe free energy (Yedidia, Freeman and Weiss, 2005). Strongly coupled
-    loopy models may have several, or none that the iteration settles in. The residual schedule converges more often: on
+    loopy models may have several, or none that the iteration settles in. The residual order converges more often: on
     16x16 Ising grids with mixed couplings up to 2 in 10 of 12 cases against 1 of 12, at fifty times the time. With
     forbidden pairs messages can go on growing while the marginals stand still: such a run counts as not converged. The
     comparisons of the paper use this method as a baseline.
@@ -191,7 +191,7 @@ def loopy_bp(
     >>> str(result.status), round(result.log_z, 6), result.marginal(2).round(6).tolist()
     ('ok', 2.705289, [0.435774, 0.564226])
     """
-    method = LoopyBP(schedule, damping, max_iter, tol)
+    method = LoopyBP(message_order, damping, max_iter, tol)
     result = run_method(
         method, model, evidence=evidence, edge_marginals=edge_marginals, time_limit=time_limit, progress=progress
     )  # fmt: skip
@@ -271,15 +271,17 @@ class _Messages(Protocol):
         ...
 
 
-def make_messages(model: MarkovRandomField, *, schedule: Schedule, damping: float | None) -> _Messages:
+def make_messages(model: MarkovRandomField, *, message_order: MessageOrder, damping: float | None) -> _Messages:
     """The fastest kind of messages that fits a model; ``damping`` None stands for 0, 1/2 and 3/4."""
     if model.num_factors:
         from fastmix.methods.factor_messages import FactorMessages
 
-        if schedule == "residual":
-            raise UnfitMethodError("schedule must be parallel for models with factors over three or more variables")
+        if message_order == "residual":
+            raise UnfitMethodError(
+                "message_order must be parallel for models with factors over three variables or more"
+            )
         return FactorMessages(model)
-    if schedule == "residual":
+    if message_order == "residual":
         return _ResidualMessages(model)
     form = ising_form(model)
     return _TableMessages(model) if form is None else _BinaryMessages(model, form, damping)

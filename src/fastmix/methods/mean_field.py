@@ -78,9 +78,9 @@ class MeanField(Method):
         check_count("max_iter", self.max_iter, least=1)
         check_positive("tol", self.tol)
 
-    def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
+    def reduce(self, model: MarkovRandomField, evidence: Evidence | None, clock: Clock = NO_LIMIT) -> Reduction:
         """Without states that no allowed pair has room for."""
-        return reduce_to_supported(model, evidence)
+        return reduce_to_supported(model, evidence, clock)
 
     def run(self, model: MarkovRandomField, context: Context) -> MeanFieldResult:
         """The product distribution of the best start."""

@@ -50,7 +50,7 @@ def reduce_to_supported(model: MarkovRandomField, evidence: Evidence | None, clo
     (MarkovRandomField(1 variable of 2 states, 0 edges), [0, 0, -1])
     """
     check_model(model)
-    reduction = reduce_model(model, evidence, fold_single=True)
+    reduction = reduce_model(model, evidence, fold_single=True, clock=clock)
     small = reduction.model
     if not small.log_pairwise.size or small.log_pairwise.min() > -np.inf:
         return reduction
@@ -64,7 +64,7 @@ def reduce_to_supported(model: MarkovRandomField, evidence: Evidence | None, clo
         # Forbidden in the original as well, so that one reduction leads all the way back.
         unary = model.log_unary.copy()
         unary[reduction.unary_positions[~allowed]] = -np.inf
-        reduction = reduce_model(model.replace(log_unary=unary), evidence, fold_single=True)
+        reduction = reduce_model(model.replace(log_unary=unary), evidence, fold_single=True, clock=clock)
         small = reduction.model
     if small.has_forbidden:
         find_allowed(small, small.log_unary, bool(evidence), clock)

@@ -195,7 +195,7 @@ class Projected(Method):
         try:
             projection = project(
                 model, norm_bound=self.norm_bound, norm=self.norm, divergence=divergence, seed=context.seed,
-                time_limit=clock.rest(0.5),
+                time_limit=clock.rest(0.5), progress=clock.listener,
             )  # fmt: skip
         except NotConvergedError as error:
             if getattr(error.result, "stats", {}).get("stopped_by") == "interrupt":
@@ -203,7 +203,14 @@ class Projected(Method):
             raise
         cheapest: Norm | None = "inf" if model.num_variables > _MANY_VARIABLES else None
         order = projection.model.structure.visit_order[0]
-        certificate = certify(projection.model, accuracy=0.01, criterion="dobrushin", order=order, norm=cheapest)
+        certificate = certify(
+            projection.model,
+            accuracy=0.01,
+            criterion="dobrushin",
+            order=order,
+            norm=cheapest,
+            time_limit=clock.rest(0.1),
+        )
         gibbs = self._gibbs(_draws_to_weigh(model, self.num_chains, self.num_sweeps))
         run = run_chains(gibbs, projection.model, replace(context, clock=clock.part(1.0)))
         weights = _weigh(model, projection.model, run)
@@ -280,8 +287,9 @@ def _draws_to_weigh(model: MarkovRandomField, num_chains: int | None, num_sweeps
 
 def _weigh(model: MarkovRandomField, projected: MarkovRandomField, run: SampleResult) -> dict[str, Any]:
     """What the weights p / q of draws of q say about its distance from p, see :class:`ProjectedResult`."""
-    states = run.states if run.draws is None else run.draws
-    log_weights = np.ravel(model.log_weight(states) - projected.log_weight(states))
+    states = run.states[: max(2, _MOST_STATES // max(1, model.num_variables))] if run.draws is None else run.draws
+    difference = model.with_parameters(model.parameters - projected.parameters)  # log-weights are linear in them
+    log_weights = np.ravel(difference.log_weight(states))
     weights = np.exp(log_weights - log_weights.max())
     effective = float(weights.sum() ** 2 / (weights @ weights))
     return {"num_weights": len(weights), "effective_weights": effective}

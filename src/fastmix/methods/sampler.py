@@ -51,7 +51,9 @@ _BATCHES = 64
 _BATCH_UPDATES = 2e8
 _LEAST_BATCH, _LEAST_OF_MANY = 4, 25  # sweeps, of few chains and of many: taking sums costs more than some sweeps
 _MANY_CHAINS = 64
-_MOST_SITES, _LEAST_CHAINS = 1 << 24, 8  # variables of all chains together, and chains, by default
+# States but one of all variables in all chains together, and chains, by default: beyond that, more sweeps of fewer
+# chains are worth more in the same time, because every chain burns in and has its sums.
+_MOST_SITES, _LEAST_CHAINS = 1 << 22, 8
 # A time limit is looked at after every step: sweeps that take about as long as this, beginning with a small part.
 _STEP_SECONDS, _FIRST_STEP = 0.1, 64
 _SCOUTED, _SCOUT_SHARE = 16, 0.1  # chains below which others look at the modes, and their share of a time limit
@@ -233,7 +235,7 @@ class Gibbs(_Sampler):
         """Marginals of chains, with what the certificate promises about them."""
         result = run_chains(self, model, context)
         wanted = context.certify and result.status == Status.OK
-        promise = _promise(model, int(result.stats["burn_in"])) if wanted else None
+        promise = _promise(model, int(result.stats["burn_in"]), context.clock) if wanted else None
         return result if promise is None else replace(result, stats={**result.stats, "guarantee": promise})
 
     def check(self, model: MarkovRandomField) -> None:
@@ -258,9 +260,9 @@ class SwendsenWang(_Sampler):
 
         check_swendsen_wang(model)
 
-    def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
+    def reduce(self, model: MarkovRandomField, evidence: Evidence | None, clock: Clock = NO_LIMIT) -> Reduction:
         """With forbidden states: clusters need equal state counts at both ends of an edge. They are never drawn."""
-        return reduce_model(model, evidence, drop_forbidden=False)
+        return reduce_model(model, evidence, drop_forbidden=False, clock=clock)
 
 
 def sample(
@@ -298,7 +300,8 @@ def sample(
         from the past, which take ``num_draws`` and ``max_sweeps`` (see :func:`fastmix.perfect_sample`). Options of
         another method are refused.
     num_chains : int
-        Independent chains; by default 64, in models of more than 262,144 variables fewer, 8 at least.
+        Independent chains; by default 64, in models of more than 65,536 binary variables (or as many states in all)
+        fewer, 8 at least.
     num_sweeps : int
         Sweeps of every chain that are averaged, after the burn-in; by default as many as a ``time_limit`` leaves room
         for, without one 10,000.
@@ -426,8 +429,8 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         states = np.repeat(states, size, axis=0)
     engine.set_states(states)
     average = estimator == "rao-blackwell"
-    watch, edges = bool(at_modes.size), bool(context.edge_marginals)
-    run = _Run(model, engine, plan, num_draws, method.history_at, edges, average, watch=watch)
+    edges = bool(context.edge_marginals)
+    run = _Run(model, engine, plan, num_draws, method.history_at, edges, average, watch=at_modes)
     if clock.asked is not None and method.num_sweeps is None and accuracy is None and saved is None:
         run.fills_time, run.fills_burn_in = True, method.burn_in is None
     if saved is not None:
@@ -450,11 +453,12 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         text = f"sampling stopped ({stopped_by}) before the first batch was complete: nothing to report"
         raise Interrupted(text) if stopped_by == "interrupt" else NotConvergedError(text)
     swings = log_odds_swings(model) if gibbs is not None and average and schedule == "systematic" else None
-    summary = summarise(run.statistics, model, swings=swings)
+    memory = 1.0
     if run.burn_sums is not None and run.plan.burn_in:
-        own = (modes[: len(at_modes)], run.burn_sums[:, at_modes] / run.plan.burn_in, run.plan.burn_in)
-        memory = max(remembered_sweeps(model, *burned, summary.mean) for burned in (own, *scouted))
-        summary = summarise(run.statistics, model, swings=swings, memory=memory)
+        own = (modes[: len(at_modes)], run.burn_sums / run.plan.burn_in, run.plan.burn_in)
+        mean = run.statistics.sums.sum(axis=1) / (run.statistics.num_chains * run.statistics.num_sweeps)
+        memory = max(remembered_sweeps(model, *burned, mean) for burned in (own, *scouted))
+    summary = summarise(run.statistics, model, swings=swings, memory=memory)
     status, note = Status.OK, "the certificate sets the burn-in and the number of chains"
     if accuracy is None:
         certified = gibbs is not None and plan.num_chains < 3 and _is_certified(model, run.plan, schedule)
@@ -469,12 +473,12 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     return _result(method.name, status, summary, run, stats, schedule)
 
 
-def _promise(model: MarkovRandomField, burn_in: int) -> str | None:
+def _promise(model: MarkovRandomField, burn_in: int, clock: Clock) -> str | None:
     """What the certificate guarantees after the burn-in, if anything."""
     from fastmix.methods.auto import certify_sweeps
 
     try:
-        certificate = certify_sweeps(model)
+        certificate = certify_sweeps(model, clock)
     except FastmixError:  # too large for a certificate: nothing to promise
         return None
     if not certificate.certified or certificate.num_sweeps is None or certificate.num_sweeps > burn_in:
@@ -535,8 +539,9 @@ def _plan(
 
 
 def default_chains(model: MarkovRandomField) -> int:
-    """Chains of a run that was not told how many: 64, but fewer where their sums would take gigabytes."""
-    return int(np.clip(_MOST_SITES // max(1, model.num_variables), _LEAST_CHAINS, _MANY_CHAINS))
+    """Chains of a run that was not told how many: 64, but fewer for large models."""
+    sites = len(model.log_unary) - model.num_variables
+    return int(np.clip(_MOST_SITES // max(1, sites), _LEAST_CHAINS, _MANY_CHAINS))
 
 
 def _is_certified(model: MarkovRandomField, plan: _Plan, schedule: Literal["systematic", "random"]) -> bool:
@@ -574,7 +579,7 @@ def _engine(
     if method == "swendsen-wang":
         from fastmix.methods import swendsen_wang
 
-        return swendsen_wang.SwendsenWang(model, num_chains=num_chains, seed=seed, num_threads=num_threads), "cpu"
+        return swendsen_wang.ClusterChains(model, num_chains=num_chains, seed=seed, num_threads=num_threads), "cpu"
     structure, forbidden = model.structure, model.has_forbidden
 
     def make_cpu() -> Chains:
@@ -646,10 +651,11 @@ class _Run:
         edge_marginals: bool,
         average_pairs: bool,
         *,
-        watch: bool = False,
+        watch: IntArray,
     ) -> None:
-        # Sums over the burn-in (entries of log_unary, groups of chains), if it is watched.
-        self.burn_sums = np.zeros((len(model.log_unary), engine.num_chains // engine.group_size)) if watch else None
+        # Sums over the burn-in (entries of log_unary, those that are watched) of some groups of chains.
+        self.watch = watch
+        self.burn_sums = np.zeros((len(model.log_unary), len(watch))) if watch.size else None
         self.model, self.engine, self.plan = model, engine, plan
         self.done = -plan.burn_in  # sweeps, negative while burning in
         self.statistics = BatchStatistics(len(model.log_unary), engine.num_chains // engine.group_size, plan.num_sweeps)
@@ -763,7 +769,7 @@ class _Run:
 
     def _take_burn_sums(self) -> None:
         assert self.burn_sums is not None
-        self.burn_sums += self._take_sums()
+        self.burn_sums += self._take_sums()[:, self.watch]
 
     def _note(self, since_batch: int) -> int:
         done = self.done

@@ -71,6 +71,8 @@ def random_states(model: MarkovRandomField, count: int, rng: np.random.Generator
 
 def _uniform_states(model: MarkovRandomField, count: int, rng: np.random.Generator) -> IntArray:
     starts = model.unary_offsets[:-1]
+    if not model.log_unary.size or model.log_unary.min() > -np.inf:
+        return (rng.random((count, model.num_variables)) * model.num_states).astype(np.int64)
     allowed = np.flatnonzero(model.log_unary > -np.inf)
     first = np.searchsorted(allowed, starts)
     choices = np.diff(np.append(first, len(allowed)))
@@ -229,6 +231,7 @@ class _Found:
 
 def _best_unary(model: MarkovRandomField) -> IntArray:
     """For every variable the first of the states with the largest unary, (n,)."""
-    variable = np.repeat(np.arange(model.num_variables), model.num_states)
-    order = np.lexsort((-model.log_unary, variable))
-    return np.asarray(order[model.unary_offsets[:-1]] - model.unary_offsets[:-1])
+    starts = model.unary_offsets[:-1]
+    best = np.repeat(np.maximum.reduceat(model.log_unary, starts), model.num_states)
+    places = np.flatnonzero(model.log_unary == best)
+    return np.asarray(places[np.searchsorted(places, starts)] - starts)

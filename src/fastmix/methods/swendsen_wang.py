@@ -13,10 +13,10 @@ from fastmix._checks import check_count, check_threads, choose_seed
 from fastmix.chains.host import HostChains
 from fastmix.chains.layout import Layout, ParameterSets
 from fastmix.errors import ModelError, UnfitMethodError
-from fastmix.graphs import canonical_edges, connected_components
+from fastmix.graphs.basics import run_loop
 from fastmix.model import MarkovRandomField, check_pairwise
 
-__all__ = ["SwendsenWang", "check_swendsen_wang", "is_swendsen_wang"]
+__all__ = ["ClusterChains", "check_swendsen_wang", "is_swendsen_wang"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -31,7 +31,7 @@ _BLOCKS_PER_THREAD = 4  # more blocks of chains than threads, so that a slow one
 _SMALL_WORK = 100_000  # updates below which starting threads costs more than it saves
 
 
-class SwendsenWang(HostChains):
+class ClusterChains(HostChains):
     """Chains of Swendsen-Wang sweeps on an attractive Ising or Potts model with any unaries.
 
     The model must be, up to functions of one variable in the tables,
@@ -85,7 +85,7 @@ class SwendsenWang(HostChains):
     Examples
     --------
     >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=1.0, field=[0.5, 0.0, -0.2])
-    >>> engine = SwendsenWang(model, num_chains=10, seed=1)
+    >>> engine = ClusterChains(model, num_chains=10, seed=1)
     >>> engine.sweep(20)
     >>> engine.sweep(1000, collect=True)
     >>> sums = engine.take_sums()
@@ -231,7 +231,7 @@ class SwendsenWang(HostChains):
 
 
 def check_swendsen_wang(model: MarkovRandomField) -> None:
-    """Raise unless :class:`SwendsenWang` can sample from the model.
+    """Raise unless :class:`ClusterChains` can sample from the model.
 
     Every table must be ``T(a, b) = J [a = b] + r(a) + s(b)`` to rounding (1e-12 of its largest entry, or of 1), with
     J >= 0, and equal state counts at both ends unless J = 0. Tables of two binary variables always have this form, and
@@ -313,11 +313,7 @@ def _normal_form(model: MarkovRandomField) -> _NormalForm:
 def _split_tables(model: MarkovRandomField) -> tuple[FloatArray, FloatArray]:
     """J of every edge, zero if it is zero to rounding, and the unaries with the rest of the tables added."""
     couplings, log_unary = np.zeros(model.num_edges), model.log_unary.copy()
-    left, right = model.num_states[model.edges].T
-    shapes = left * (int(model.num_states.max(initial=0)) + 1) + right
-    for shape in np.unique(shapes):
-        members = np.flatnonzero(shapes == shape)
-        rows, cols = int(left[members[0]]), int(right[members[0]])
+    for rows, cols, members in model.structure.table_shapes:
         step = max(1, _CHUNK_ENTRIES // (rows * cols))
         for start in range(0, len(members), step):
             _split_chunk(model, members[start : start + step], rows, cols, couplings, log_unary)
@@ -364,19 +360,11 @@ def _split_chunk(
 
 
 def _flips(model: MarkovRandomField, couplings: FloatArray) -> BoolArray:
-    """Binary variables to exchange the states of, so that no coupling is negative.
-
-    In the double cover of the graph, nodes v and v + n stand for v as it is and exchanged; a positive coupling joins
-    equal, a negative one unequal versions. A choice of versions that makes all couplings positive is a union of
-    components, and exists when none contains both versions of a variable.
-    """
-    n = model.num_variables
-    kept = np.flatnonzero(couplings)
-    i, j = model.edges[kept].T
-    shift = np.where(couplings[kept] < 0.0, n, 0)
-    pairs = np.concatenate([np.stack([i, j + shift], axis=1), np.stack([i + n, j + (n - shift)], axis=1)])
-    _, labels = connected_components(2 * n, canonical_edges(2 * n, pairs))
-    broken = (labels[:n] == labels[n:])[model.edges[:, 0]] & (couplings < 0.0)
+    """Binary variables to exchange the states of, so that no coupling is negative."""
+    graph, n = model.adjacency, model.num_variables
+    sides, queue = np.full(n, -1), np.zeros(n, dtype=np.int64)
+    run_loop(_take_sides, (graph.indptr, graph.neighbors, np.sign(couplings)[graph.edge_ids]), (sides, queue))
+    broken = (sides[model.edges[:, 0]] > 1) & (couplings < 0.0)
     if broken.any():
         edge = int(broken.argmax())
         raise _unfit(
@@ -385,7 +373,36 @@ def _flips(model: MarkovRandomField, couplings: FloatArray) -> BoolArray:
             f"has the negative coupling {couplings[edge]:.6g}, which no exchange of states removes: a cycle connected "
             "to it has an odd number of negative couplings",
         )
-    return np.asarray(labels[:n] > labels[n:])
+    return np.asarray(sides == 1)
+
+
+def _take_sides(indptr: Any, neighbors: Any, signs: Any, sides: Any, queue: Any) -> None:
+    """Sides (0, 1) of variables, equal across positive and unequal across negative couplings; 2 where there are none.
+
+    Breadth first from the smallest variable of every component, which is on side 0.
+    """
+    for root in range(len(sides)):
+        if sides[root] >= 0:
+            continue
+        sides[root], queue[0], done, count, broken = 0, root, 0, 1, False
+        while done < count:
+            v = queue[done]
+            done += 1
+            for p in range(indptr[v], indptr[v + 1]):
+                if signs[p] == 0.0:
+                    continue
+                u, side = neighbors[p], sides[v]
+                if signs[p] < 0.0:
+                    side = 1 - side
+                if sides[u] < 0:
+                    sides[u] = side
+                    queue[count] = u
+                    count += 1
+                elif sides[u] != side:
+                    broken = True
+        if broken:
+            for k in range(count):
+                sides[queue[k]] = 2
 
 
 def _flipped_entries(model: MarkovRandomField, flips: BoolArray) -> IntArray:

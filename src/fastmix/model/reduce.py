@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import describe
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import ImpossibleEvidenceError, ModelError
 from fastmix.graphs.basics import run_loop
 from fastmix.model import Evidence, MarkovRandomField, check_model
@@ -91,6 +92,7 @@ def reduce_model(
     *,
     drop_forbidden: bool = True,
     fold_single: bool = False,
+    clock: Clock = NO_LIMIT,
 ) -> Reduction:
     """The model given evidence, as a :class:`Reduction` that can map answers back.
 
@@ -103,6 +105,8 @@ def reduce_model(
         Drop states whose unary, after folding, is -inf.
     fold_single : bool
         Also remove variables that have a single state left, as if it had been observed.
+    clock : Clock
+        After its limit a reduction of several passes ends with an :class:`fastmix._clock.OutOfTimeError`.
 
     Raises
     ------
@@ -137,7 +141,7 @@ def reduce_model(
         open_state = (fixed[variable_of] < 0) | (fixed[variable_of] == state_of)
         allowed = open_state & (unary > -np.inf)
         if factors and drop_forbidden:
-            _drop_unsupported(model, tables, factors, fixed, allowed)
+            _drop_unsupported(model, tables, factors, fixed, allowed, clock)
         num_left = np.bincount(variable_of[allowed], minlength=model.num_variables)
         if constant == -np.inf or (num_left == 0).any():
             raise _impossible(model, fixed, num_left, given=bool(evidence))
@@ -234,7 +238,12 @@ def _fold(model: MarkovRandomField, fixed: IntArray) -> tuple[FloatArray, float,
 
 
 def _drop_unsupported(
-    model: MarkovRandomField, tables: FloatArray, factors: _Factors, fixed: IntArray, allowed: BoolArray
+    model: MarkovRandomField,
+    tables: FloatArray,
+    factors: _Factors,
+    fixed: IntArray,
+    allowed: BoolArray,
+    clock: Clock,
 ) -> None:
     """Disallow, in place, states that some edge table or factor gives no configuration of allowed states.
 
@@ -251,7 +260,11 @@ def _drop_unsupported(
         for v in scope:
             around.setdefault(v, []).append(k)
     starts, waiting = model.unary_offsets, set(range(len(terms)))
+    looks = 0
     while waiting:
+        looks += 1
+        if looks > len(terms):  # one pass is always made
+            clock.check()
         scope, table = terms[waiting.pop()]
         open_states = [allowed[starts[v] : starts[v + 1]] for v in scope]
         possible = table > -np.inf

@@ -275,6 +275,15 @@ class Structure:
         return result
 
     @cached_property
+    def table_shapes(self) -> list[tuple[int, int, IntArray]]:
+        """The shapes of edge tables: rows, columns, and the edges whose tables have them, shapes in order."""
+        ends = self.num_states[self.edges]
+        key = ends[:, 0] << 32 | ends[:, 1]
+        if len(key) and (key == key[0]).all():  # as nearly always; sorting millions of edges takes a second
+            return [(int(ends[0, 0]), int(ends[0, 1]), np.arange(len(key)))]
+        return [(code >> 32, code & 0xFFFFFFFF, np.flatnonzero(key == code)) for code in np.unique(key).tolist()]
+
+    @cached_property
     def visit_order(self) -> tuple[NDArray[np.int32], IntArray]:
         """The order of a systematic sweep: color classes one after another, variables ascending; where classes begin.
 

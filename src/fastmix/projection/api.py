@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._checks import check_choice, check_count, check_positive, choose_seed
-from fastmix._clock import Clock
+from fastmix._clock import Clock, Report, listening
 from fastmix.errors import NotConvergedError, UnfitMethodError
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.centre import centre_factors
@@ -150,6 +150,7 @@ def project(
     warm_start: ProjectionResult | FloatArray | None = None,
     seed: int | None = None,
     time_limit: float | None = None,
+    progress: Report = "auto",
 ) -> ProjectionResult:
     """The closest model whose dependency matrix has a norm of at most ``norm_bound``.
 
@@ -198,6 +199,8 @@ def project(
     time_limit : float, optional
         Seconds after which the model that was reached is returned with the status ``time_limit``: within the bound, if
         not the closest. Tables that there was no time for are scaled.
+    progress : "auto", None or callable
+        See :func:`fastmix.infer`; told after every step of a descent, or block of iterations.
 
     Returns
     -------
@@ -232,7 +235,28 @@ def project(
     >>> result.norm_after <= 2.5, result.certified
     (True, False)
     """
-    clock = Clock(time_limit)
+    with listening(progress, "projection") as listener:
+        return _project(
+            model, Clock(time_limit, listener=listener, what="projection"), norm_bound, norm, divergence, dependency,
+            solver, step, tol, max_iter, evidence, warm_start, seed,
+        )  # fmt: skip
+
+
+def _project(
+    model: MarkovRandomField,
+    clock: Clock,
+    norm_bound: float,
+    norm: Norm,
+    divergence: Divergence | str,
+    dependency: Literal["range", "linf"],
+    solver: Literal["fast"] | PaperDual,
+    step: StepRule | None,
+    tol: float,
+    max_iter: int,
+    evidence: Evidence | None,
+    warm_start: ProjectionResult | FloatArray | None,
+    seed: int | None,
+) -> ProjectionResult:
     check_model(model)
     check_positive("norm_bound", norm_bound)
     check_choice("norm", norm, NORMS)
@@ -269,7 +293,7 @@ def project(
         )
     feasible = FeasibleSet(
         small, norm_bound=norm_bound, norm=norm, dependency=dependency, solver=solver, tol=tol, max_iter=max_iter,
-        clock=clock,
+        clock=clock if euclidean else clock.part(1.0, quiet=True),
     )  # fmt: skip
     _, norm_before = feasible.measure(small, clock.part(0.2))
     theta, solution = small, Solution(np.zeros(0), np.zeros(0), 0.0, 0.0, converged=True)
@@ -279,7 +303,9 @@ def project(
         small = theta = centre_factors(small)
         start = warm_start.multipliers if isinstance(warm_start, ProjectionResult) else warm_start
         # Half of the time for the start of a descent, if it takes as long.
-        theta, solution = feasible.nearest(small, start=start, clock=clock if euclidean else clock.part(0.5))
+        theta, solution = feasible.nearest(
+            small, start=start, clock=clock if euclidean else clock.part(0.5, quiet=True)
+        )
 
     def build(reason: str, lower: float, stats: Mapping[str, Any], **facts: Any) -> ProjectionResult:
         settled, z, norm_after = feasible.settle(theta)
@@ -323,7 +349,7 @@ def project(
         return result
 
     assert rule is not None
-    trace, value, constant, facts = Trace(clock), 0.0, 0.0, {}
+    trace, value, constant, facts = Trace(clock, getattr(rule, "num_steps", None)), 0.0, 0.0, {}
     if not fits and clock.left() < chosen.least_seconds(small):
         trace.reason, value = "time_limit", math.nan
     elif not fits:

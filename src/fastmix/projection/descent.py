@@ -27,6 +27,8 @@ class Trace:
     Attributes
     ----------
     clock : Clock
+    num_steps : int or None
+        That are planned, where that is known.
     values : list of float
         Of the divergence at the start and after every step.
     theta : MarkovRandomField or None
@@ -36,6 +38,7 @@ class Trace:
     """
 
     clock: Clock = NO_LIMIT
+    num_steps: int | None = None
     values: list[float] = field(default_factory=list)
     theta: MarkovRandomField | None = None
     reason: str = "num_steps"
@@ -46,6 +49,7 @@ class Trace:
             raise ValueError(f"the divergence must be finite at every feasible model, got {value}")
         self.values.append(float(value))
         self.theta = theta
+        self.clock.report(len(self.values) - 1, self.num_steps, "iterations")
         return not self.out_of_time()
 
     def out_of_time(self) -> bool:
@@ -288,7 +292,7 @@ def _best_start(
     assert objective.trial is not None
     best, lowest, kept = theta, math.inf, None
     for candidate in objective.starts(theta):
-        candidate = objective.trial.descend(objective, candidate, feasible, Trace(trace.clock))
+        candidate = objective.trial.descend(objective, candidate, feasible, Trace(trace.clock.part(1.0, quiet=True)))
         if trace.out_of_time():
             if kept is None:
                 return candidate  # the only one so far: nothing to compare it with

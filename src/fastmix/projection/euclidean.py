@@ -89,6 +89,7 @@ def repeat(step: Callable[[], bool], solution: Solution, target: Target) -> None
     """Repeat until done, out of iterations or of time, or interrupted; the best point stays in the solution."""
     try:
         while solution.iterations < target.max_iter and not step():
+            target.clock.report(solution.iterations, None, "iterations")
             if target.clock.past():
                 solution.late = True
                 break

@@ -349,21 +349,15 @@ def _of_pairs(model: MarkovRandomField, of_factor: FloatArray) -> FloatArray:
 
 def _table_groups(model: MarkovRandomField) -> Iterator[tuple[Any, FloatArray]]:
     """Pieces of edges of equal shape: their places, and their tables with the edges along the LAST axis."""
-    shapes = model.num_states[model.edges]
-    if not len(shapes):
-        return
-    key = shapes[:, 0] << 32 | shapes[:, 1]
-    distinct = [int(key[0])] if (key == key[0]).all() else np.unique(key).tolist()
-    for code in distinct:
-        rows, cols = code >> 32, code & 0xFFFFFFFF
+    shapes = model.structure.table_shapes
+    for rows, cols, members in shapes:
         chunk = max(1, _CHUNK_ENTRIES // (rows * cols))
-        if len(distinct) == 1:
+        if len(shapes) == 1:
             flat = model.log_pairwise.reshape(-1, rows * cols)
             for start in range(0, len(flat), chunk):
                 piece = flat[start : start + chunk]
                 yield slice(start, start + len(piece)), _edges_last(piece, rows, cols)
             continue
-        members = np.flatnonzero(key == code)
         for start in range(0, len(members), chunk):
             places = members[start : start + chunk]
             positions = model.pairwise_offsets[places][:, None] + np.arange(rows * cols)

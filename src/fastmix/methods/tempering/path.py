@@ -109,7 +109,7 @@ def make_path(model: MarkovRandomField, *, norm_bound: float | None = None) -> T
 
         check_pairwise(model, "a path by way of a projection (norm_bound above 0)")
         kind = "projected"
-        sets.append(project(split, norm_bound=norm_bound).model.log_pairwise)
+        sets.append(project(split, norm_bound=norm_bound, progress=None).model.log_pairwise)
     elif norm_bound is not None:
         kind = "independent"
     return TemperingPath(
@@ -144,19 +144,19 @@ def split_tables(model: MarkovRandomField) -> MarkovRandomField:
             unary[model.unary_offsets[v] : model.unary_offsets[v + 1]] += part
             rest = rest - part.reshape([-1 if a == axis else 1 for a in range(table.ndim)])
         factors[model.factor_offsets[k] : model.factor_offsets[k + 1]] = rest.reshape(-1)
-    counts = model.num_states[model.edges]
-    for rows, cols in np.unique(counts, axis=0).tolist() if len(counts) else []:
-        members = np.flatnonzero((counts == (rows, cols)).all(axis=1))
-        places = model.pairwise_offsets[members][:, None] + np.arange(rows * cols)
-        tables = pairwise[places].reshape(-1, rows, cols)
-        mean = tables.mean(axis=(1, 2))
-        by_row, by_col = tables.mean(axis=2) - mean[:, None], tables.mean(axis=1) - mean[:, None]
-        centred = tables - by_row[:, :, None] - by_col[:, None, :] - mean[:, None, None]
-        pairwise[places] = centred.reshape(len(members), -1)
+    for rows, cols, members in model.structure.table_shapes:
+        places = np.arange(rows * cols)[:, None] + model.pairwise_offsets[members]
+        tables = pairwise[places].reshape(rows, cols, -1)  # edges last, where NumPy is fast
+        by_row, by_col = tables.mean(axis=1), tables.mean(axis=0)
+        mean = by_row.mean(axis=0)
+        by_row -= mean
+        by_col -= mean
+        pairwise[places] = (tables - by_row[:, None] - by_col - mean).reshape(rows * cols, -1)
         constant += float(mean.sum())
         for end, part in ((0, by_row), (1, by_col)):
-            at = model.unary_offsets[model.edges[members, end]][:, None] + np.arange(part.shape[1])
-            np.add.at(unary, at, part)
+            starts = model.unary_offsets[model.edges[members, end]]
+            for state, values in enumerate(part):
+                unary += np.bincount(starts + state, values, minlength=len(unary))
     if model.num_variables:
         means = np.add.reduceat(unary, model.unary_offsets[:-1]) / model.num_states
         unary -= np.repeat(means, model.num_states)

@@ -26,14 +26,17 @@ def start_population(path: TemperingPath, chains: Chains, *, seed: int) -> Annea
 
     With forbidden pairs, configurations after some sweeps: the start of such a path is not known exactly.
     """
+    population = Annealing(chains, path.thetas, path.coefficients([0.0])[0])
+    if path.forbidden is None:
+        # Without tables every update is a draw from the unary alone, so that one sweep leaves exact draws.
+        chains.sweep(1)
+        return population
     model, rng = path.model, np.random.default_rng([seed, 2])
     if starts_matter(model):
         chains.set_states(random_states(model, chains.num_chains, rng))
     else:
         chains.set_states(np.floor(rng.random((chains.num_chains, model.num_variables)) * model.num_states))
-    population = Annealing(chains, path.thetas, path.coefficients([0.0])[0])
-    # Without tables every update is a draw from the unary alone, so that one sweep leaves exact draws.
-    chains.sweep(1 if path.forbidden is None else _HARD_SWEEPS)
+    chains.sweep(_HARD_SWEEPS)
     return population
 
 

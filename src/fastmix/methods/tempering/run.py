@@ -26,13 +26,14 @@ _BATCHES = 64
 _STEP_SECONDS = 0.1  # between two looks at the clock and the keyboard
 _FIRST_STEP = 4  # rounds, while their time is not known
 _EDGE_COUNTS = 1000  # configurations a ladder that edge marginals are averaged over
-_POPULATION = 64  # configurations that place the first ladder
+_POPULATION, _POPULATION_STATES = 64, 1 << 24  # configurations that place the first ladder, and their variables
 _LEAST_ENSEMBLES, _MOST_ENSEMBLES = 4, 16
 _ROUND_UPDATES = 2_000_000  # of a round, that more ensembles than the fewest may take
 _DEVICE_LADDERS, _DEVICE_STATES = 1024, 1 << 28  # ladders on a GPU, and the states of all their replicas
 _ANNEALED = 128  # independent runs behind the bound on log Z
 _ANNEAL_SWEEPS = 3
-_TRIAL_STEPS = 64
+_TRIAL_STEPS, _TRIAL_SHARE = 64, 0.1  # of a trial of annealing, and its share of the time
+_LEAST_STEPS = 16  # of annealing, for a bound to be worth it
 _MOST_RUNGS = 10_000
 _SETTLED = 100  # rounds after which replicas that have missed a phase have missed it for good
 # Shares of a time limit: up to where the first ladder, its adaptation, the burn-in and the averages may go on; the
@@ -99,8 +100,10 @@ class Run:
     # -- the burn-in ------------------------------------------------------------------------------------------------
 
     def _first_ladder(self) -> None:
-        ladder, plan = self.ladder, self.plan
-        size = max(_POPULATION, (plan.num_ensembles or _MOST_ENSEMBLES) * plan.per_ensemble)
+        ladder, plan, n = self.ladder, self.plan, self.ladder.path.model.num_variables
+        # Large models have few ensembles, and each of their configurations says much about where rungs belong.
+        least = min(_POPULATION, max(_LEAST_ENSEMBLES * plan.per_ensemble, _POPULATION_STATES // max(1, n)))
+        size = max(least, (plan.num_ensembles or 0) * plan.per_ensemble)
         if plan.num_ensembles is None and ladder.device != "cpu":
             size = _DEVICE_LADDERS
         seed = derive_seed(ladder.seed, 0, 1)
@@ -269,11 +272,13 @@ class Run:
     def bound(self, confidence: float) -> tuple[float, float] | None:
         """A lower bound on that ratio, and the estimate of annealed importance sampling that it comes from."""
         ladder = self.ladder
-        if ladder.path.log_z is None or self.clock.past(1.0):
+        n = max(1, ladder.path.model.num_variables)
+        updates = self.clock.left() * self.updates_per_second()  # that there is time for
+        if ladder.path.log_z is None or self.clock.past(1.0) or updates < _LEAST_STEPS * _ANNEALED * n:
             return None
         seed = derive_seed(ladder.seed, 0, 2)
         try:
-            steps = int(_BOUND_SHARE * self.updates / max(1, ladder.path.model.num_variables) / _ANNEALED)
+            steps = int(_BOUND_SHARE * self.updates / n / _ANNEALED)
             if self.clock.asked is not None:  # without, the same seed gives the same bound
                 steps = min(steps, self._affordable_steps(self.clock.left()))
             elif ladder.device != "cpu":  # whose updates cannot be compared with those of annealing
@@ -291,9 +296,11 @@ class Run:
 
     def _affordable_steps(self, seconds: float) -> int:
         """Steps of annealing in some time, by a trial of a few."""
-        trial = np.linspace(0.0, 1.0, _TRIAL_STEPS)
         population = self._population(_ANNEALED, 0)
-        clock = Clock()
-        annealed_weights(self.ladder.path, population, trial)
-        each = clock.used() / _TRIAL_STEPS
-        return int(max(0.0, seconds) / each)
+        clock, made = Clock(max(1e-3, _TRIAL_SHARE * seconds)), 0
+        for there in self.ladder.path.coefficients(np.linspace(0.0, 1.0, _TRIAL_STEPS)):
+            population.move(there)
+            made += 1
+            if clock.past():
+                break
+        return int(max(0.0, seconds) * made / clock.used())
