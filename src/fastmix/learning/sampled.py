@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 
 from fastmix._clock import Clock, OutOfTimeError
 from fastmix.chains.base import Chains
-from fastmix.errors import ResourceError
 from fastmix.learning.data import MISSING, Dataset
 from fastmix.learning.objectives import DataTerm
-from fastmix.learning.optimise import Ball, Scaling, shrink_tables, table_norms
+from fastmix.learning.optimise import Ball, Report, Scaling, shrink_tables, table_norms
 from fastmix.model import MarkovRandomField
 from fastmix.theory.certificates import bias_after
 
@@ -39,6 +38,7 @@ _LAGS = (1, 2, 4, 8, 16, 32, 64, 128)  # sweeps at which correlations of the ene
 _CORRELATED = 0.2  # of energies, below which chains have reached changed parameters
 _NOT_MIXED = 0.3  # correlation after the longest lag from which on chains do not follow
 _LARGEST_GAIN = 1.0  # that a step may promise, in nats; it is made shorter beyond
+_CARRIED = ("burn_in", "num_sweeps", "mixed", "bias", "correlations", "_largest")  # of a run, from round to round
 _SOLVER_STEPS = 60  # of conjugate gradients; twice as many proximal ones
 
 
@@ -47,16 +47,16 @@ class Sampled:
     """What the chains gave."""
 
     v: FloatArray
-    gap: float
-    noise: float
-    moment_error: float
-    num_rounds: int
-    num_sweeps: int
-    stopped_by: str
-    mixed: bool
-    bias_bound: float | None
-    correlations: dict[int, float]
-    history: list[dict[str, Any]] = field(default_factory=list)
+    gap: float = math.inf
+    noise: float = math.inf
+    moment_error: float | None = None
+    num_rounds: int = 0
+    num_sweeps: int = 0
+    num_chains: int = 0
+    stopped_by: str = "max_iter"
+    mixed: bool = True
+    bias_bound: float | None = None
+    correlations: dict[int, float] = field(default_factory=dict)
 
 
 def sampled_likelihood(
@@ -75,21 +75,27 @@ def sampled_likelihood(
     max_iter: int,
     rng: np.random.Generator,
     clock: Clock,
-    report: Callable[[dict[str, Any]], None] | None,
+    report: Report | None,
+    saved: tuple[dict[str, NDArray[Any]], dict[str, Any]] | None = None,
+    keep: Callable[..., None] | None = None,
 ) -> Sampled:
     """The maximum of the (penalised) likelihood by persistent chains, from v on, in at most ``max_iter`` rounds.
 
-    It ends once a round promises a gain, noise included, of less than ``tol`` in the mean log-likelihood.
+    It ends once a round promises a gain, noise included, of less than ``tol`` in the mean log-likelihood. After every
+    round ``keep`` gets all that is needed to go on from there, which ``saved`` gives back.
     """
     run = _Run(template, chains, data, data_term, scaling, ridge, l1, ball, certified, clock)
     run.start(rng)
     z = scaling.from_v(v if ball is None else ball(v))
-    result = Sampled(scaling.to_v(z), math.inf, math.inf, math.inf, 0, 0, "max_iter", True, None, {})
+    result = Sampled(scaling.to_v(z), num_chains=chains.num_chains)
     kept: tuple[FloatArray, FloatArray, float] | None = None  # the last point, the step from it, and its gain
     share, most = 1.0, 1.0
     num_sweeps = _FIRST_SWEEPS if scaling.coordinates.num_contrasts <= _LARGE else 4 * _FIRST_SWEEPS
+    snapshot: tuple[dict[str, NDArray[Any]], dict[str, Any]] | None = None
+    if saved is not None:
+        z, kept, share, most, num_sweeps = run.restore(saved, result)
     try:
-        while result.num_rounds < max_iter:
+        while result.num_rounds < max_iter and result.stopped_by != "done":
             gradients, moments = run.measure(z, num_sweeps)
             gradient = 0.5 * (gradients[0] + gradients[1])
             direction, gap = run.solve(z, gradient)
@@ -110,35 +116,26 @@ def sampled_likelihood(
                 share, most = min(2.0 * share, most, math.sqrt(_LARGEST_GAIN / max(gap, 1e-300))), min(1.0, 1.1 * most)
                 z = run.towards(z, direction, share)
             result.bias_bound, result.correlations, result.num_sweeps = run.bias, run.correlations, run.num_sweeps
-            result.history.append(
-                {
-                    "iteration": result.num_rounds,
-                    "gap": gap,
-                    "noise": noise,
-                    "moment_error": result.moment_error,
-                    "step": share,
-                    "num_sweeps": num_sweeps,
-                    "bias_bound": run.bias,
-                    "seconds": clock.seconds(),
-                }
-            )
-            if report is not None:
-                report(result.history[-1])
+            entry: dict[str, Any] = {"iteration": result.num_rounds, "gap": gap, "noise": noise, "step": share}
+            entry |= {"moment_error": result.moment_error, "num_sweeps": num_sweeps, "bias_bound": run.bias}
             if gap <= tol:
                 result.stopped_by = "done"
-                break
-            if gap < 3.0 * noise or (stuck and not worse and gap < 10.0 * noise):
+            elif gap < 3.0 * noise or (stuck and not worse and gap < 10.0 * noise):
                 num_sweeps = min(2 * num_sweeps, _MOST_SWEEPS)
+            if keep is not None:
+                snapshot = run.pack(z, kept, share, most, num_sweeps, result)
+            if report is not None:
+                report(entry, result.v)
+            if keep is not None and snapshot is not None:
+                keep(*snapshot, now=False)
         if ball is None or result.stopped_by == "done":
             result.v = scaling.to_v(z)
     except OutOfTimeError:
         result.stopped_by = "time_limit"
     except KeyboardInterrupt:
         result.stopped_by = "interrupt"
-    if not math.isfinite(result.gap):
-        if result.stopped_by == "time_limit":
-            raise ResourceError("the time limit ended learning before the first round was over: allow more time")
-        raise KeyboardInterrupt
+    if keep is not None and snapshot is not None:
+        keep(*snapshot, now=True)
     if ball is not None:
         result.v = ball(result.v)  # steps stay inside but for rounding
     result.mixed = run.mixed
@@ -168,6 +165,42 @@ class _Run:
         states = self.data.states[chosen].astype(np.int64)
         fill = np.floor(rng.random(states.shape) * counts).astype(np.int64)
         self.chains.set_states(np.where(states == MISSING, np.minimum(fill, counts - 1), states))
+
+    # -- going on later -----------------------------------------------------------------------------------------------
+
+    def pack(
+        self, z: FloatArray, kept: tuple[FloatArray, FloatArray, float] | None, share: float, most: float,
+        num_sweeps: int, result: Sampled,
+    ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:  # fmt: skip
+        """All that :meth:`restore` needs, arrays and plain data."""
+        facts = {name: value for name, value in vars(result).items() if name != "v"}
+        own = {name: getattr(self, name) for name in _CARRIED}
+        arrays = {"z": z, "v": result.v, "top": self._top, "states": self.chains.get_states()}
+        arrays["streams"] = self.chains.get_random_state()
+        if kept is not None:
+            arrays |= {"kept": kept[0], "direction": kept[1]}
+        if self.ball is not None and self.ball.memory is not None:
+            arrays["ball"] = self.ball.memory
+        rest = {"gap": None if kept is None else kept[2], "share": share, "most": most, "num_sweeps": num_sweeps}
+        return arrays, {"result": facts, "run": own, "rest": rest}
+
+    def restore(
+        self, saved: tuple[dict[str, NDArray[Any]], dict[str, Any]], result: Sampled
+    ) -> tuple[FloatArray, tuple[FloatArray, FloatArray, float] | None, float, float, int]:
+        """Go on from what :meth:`pack` gave: the result so far is filled in, the rest comes back."""
+        arrays, facts = saved
+        for name, value in facts["result"].items():
+            setattr(result, name, value)
+        for name in _CARRIED:
+            setattr(self, name, facts["run"][name])
+        result.v, self._top = arrays["v"], arrays["top"]
+        self.chains.set_states(arrays["states"])
+        self.chains.set_random_state(arrays["streams"])
+        if self.ball is not None:
+            self.ball.memory = arrays.get("ball")
+        rest = facts["rest"]
+        kept = (arrays["kept"], arrays["direction"], rest["gap"]) if "kept" in arrays else None
+        return arrays["z"], kept, rest["share"], rest["most"], rest["num_sweeps"]
 
     # -- the gradient -------------------------------------------------------------------------------------------------
 
