@@ -14,7 +14,7 @@ from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 from fastmix.model import MarkovRandomField
 
-__all__ = ["MISSING", "Dataset", "check_observed", "num_hidden", "read_data"]
+__all__ = ["MISSING", "Dataset", "RowError", "check_observed", "num_hidden", "read_data"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -23,6 +23,14 @@ MISSING = -1
 _MOST_CATEGORIES = 1000  # different values of a column; with more it is most likely a measured quantity
 _HIDDEN = "hidden "  # and a number: the name of a hidden variable
 _SHOWN = 5  # unseen states and columns that an error lists
+
+
+class RowError(ModelError):
+    """Something is wrong in one row, the number of which is ``row``."""
+
+    def __init__(self, message: str, row: Any) -> None:
+        super().__init__(message)
+        self.row = int(row)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -160,6 +168,8 @@ def read_data(
     """
     if isinstance(data, Dataset):
         result = data
+        if num_states is not None:
+            raise ModelError(f"num_states must be left out for {name} that have their own")
         if model is not None and not np.array_equal(data.num_states, model.num_states):
             raise ModelError(f"{name} must have the state counts of the model, got others")
     else:
@@ -199,7 +209,8 @@ def _read(data: Any, num_states: ArrayLike | None, model: MarkovRandomField | No
         array = _as_table(data, name)
         if array.dtype.kind in "iubf":
             return _from_numbers(array, num_states, model, name)
-        coded = [_code_column(list(column), i, model, i, name) for i, column in enumerate(array.T)]
+        known = None if model is None else model.variable_names
+        coded = [_code_column(list(c), i if known is None else known[i], model, i, name) for i, c in enumerate(array.T)]
     if num_states is not None:
         raise ModelError(f"num_states must be left out for {name} of categories, whose states are their values")
     rows = _check_shape(len(coded[0][0]) if coded else 0, len(coded), model, name)
@@ -303,7 +314,8 @@ def _code_column(
             )
     codes = {text: k for k, text in enumerate(known)}
     if unseen := [text for text in present if text not in codes]:
-        raise ModelError(f"{name} has states that the model does not know in {where}: {_some(unseen)}")
+        row = next(k for k, text in enumerate(texts) if text is not None and text not in codes)
+        raise RowError(f"{name} has states that the model does not know in {where}: {_some(unseen)}", row)
     return np.array([MISSING if text is None else codes[text] for text in texts], dtype=np.int64), known
 
 
@@ -375,16 +387,18 @@ def _from_numbers(
         bad = present & ~((np.abs(array) < 2.0**31) & (array == np.floor(array)))
         if bad.any():
             row, i = np.argwhere(bad)[0]
-            raise ModelError(
+            raise RowError(
                 f"{name} must hold whole numbers from 0, or NaN for a missing value, got {array[row, i]} in row {row}, "
-                f"{_label(names, i)}; put a measured quantity into bins first"
+                f"{_label(names, i)}; put a measured quantity into bins first",
+                row,
             )
     low = np.where(present, array, 0).min(initial=0)
     if low < MISSING:
         row, i = np.argwhere(present & (array < MISSING))[0]
-        raise ModelError(
+        raise RowError(
             f"{name} must hold states from 0, or -1 for a missing value, got {array[row, i]} in row {row}, "
-            f"{_label(names, i)}"
+            f"{_label(names, i)}",
+            row,
         )
     highest = np.where(present, array, 0).max(axis=0, initial=0).astype(np.int64)
     if model is not None:
@@ -402,8 +416,8 @@ def _from_numbers(
     if (over := np.flatnonzero(highest >= counts)).size:
         i = int(over[0])
         row = int(np.flatnonzero(present[:, i] & (array[:, i] >= counts[i]))[0])
-        raise ModelError(
-            f"{name} must hold states below {counts[i]} in {_label(names, i)}, got {array[row, i]:g} in row {row}"
+        raise RowError(
+            f"{name} must hold states below {counts[i]} in {_label(names, i)}, got {array[row, i]:g} in row {row}", row
         )
     states = np.where(present, array, MISSING).astype(np.int16 if counts.max(initial=0) < 2**15 else np.int32)
     return _finish(states, counts, names, labels)
