@@ -55,7 +55,7 @@ def test_first_rows_of_data_are_never_eaten(tmp_path: Path) -> None:
         ("0,?\n1,?\n", r"data.csv:1: the table must have a value in every column, got only missing ones in column 1"),
         ("0,5000\n", r"data.csv:1: the table must have states below 1000"),
         ("\n \n", "the file is empty"),
-        ('"a\n",b\n', "quoted cell goes over several lines"),
+        ('x,"a\n",b\n', "quoted cell goes over several lines"),
     ],
 )
 def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
@@ -112,7 +112,7 @@ def test_data_for_models_with_hidden_variables_need_no_columns_for_them(tmp_path
     assert named.states.tolist() == [[0, 1, 1, -1, -1]]
     for given in (rows, np.hstack([rows, np.full((40, 2), -1)]), rows.tolist()):
         assert score(model, given).num_rows == 40
-    with pytest.raises(FormatError, match="column for each of the 3 variables, got 4|column for each of the 5"):
+    with pytest.raises(FormatError, match="column for each of the 5 variables, got 4"):
         read_table(write(tmp_path, "0,1,1,1\n"), model=model)
 
 

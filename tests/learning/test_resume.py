@@ -25,6 +25,7 @@ CASES: list[dict[str, Any]] = [
     {"ridge": "auto", "validation": ROWS[:100]},
     {"objective": "pseudo-likelihood", "l1": "auto", "validation": ROWS[:100]},
     {"moments": "sampled", "hidden": 2, "max_iter": 4},
+    {"moments": "tempered", "tol": 1e-9, "max_iter": 3},
 ]
 
 
@@ -113,7 +114,7 @@ def test_an_interrupted_validation_keeps_the_model(monkeypatch: pytest.MonkeyPat
 
 def test_checkpoints_of_other_runs_are_refused(tmp_path: Path) -> None:
     path = str(tmp_path / "run.ckpt")
-    options: dict[str, Any] = {"moments": "sampled", "num_chains": 64, "checkpoint": path}
+    options: dict[str, Any] = {"moments": "sampled", "num_chains": 64, "max_iter": 2, "checkpoint": path}
     learn(ROWS, seed=1, **options)
     with pytest.raises(FormatError, match="belongs to a run with seed 1, got seed 2"):
         learn(ROWS, seed=2, **options)

@@ -38,7 +38,7 @@ def learn(
         str, typer.Option(metavar="GRAPH", help="complete, chow-liu, l1, grow, or a file with two columns per line.")
     ] = "complete",
     objective: Annotated[str, typer.Option(help="likelihood or pseudo-likelihood.")] = "likelihood",
-    moments: Annotated[str, typer.Option(help="auto, exact or sampled: how the likelihood finds moments.")] = "auto",
+    moments: Annotated[str, typer.Option(help="auto, exact, sampled or tempered: of the likelihood.")] = "auto",
     within: Annotated[
         str | None,
         typer.Option(metavar="NORM:BOUND", help="Stay in a set, such as spectral:2.5; below 1 it provably mixes fast."),

@@ -95,7 +95,9 @@ def read_table(
     if table.dtype == object:
         table = _numbers(table, where, categories=model is not None and model.state_names is not None)
     elif model is not None and model.state_names is not None:
-        table = np.where(table == MISSING, None, table.astype(str).astype(object))
+        cells = table.astype(str).astype(object)
+        cells[table == MISSING] = None
+        table = cells
     try:
         data = read_data(table, weights=heaviness, num_states=num_states, model=model, name="the table")
     except RowError as error:

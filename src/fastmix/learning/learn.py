@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import as_edges, check_choice, check_count, check_positive, choose_seed, describe
 from fastmix._clock import Clock, Report, listening
+from fastmix.chains.base import Chains
 from fastmix.errors import ModelError, NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.graphs import complete_bipartite_edges, complete_edges
 from fastmix.graphs.basics import canonical_edges
@@ -111,8 +112,8 @@ class LearnResult:
     objective : str
         ``likelihood`` or ``pseudo-likelihood``.
     moments : str
-        How moments of the model were found: ``closed form``, ``enumeration``, ``junction tree``, ``sampled``; ``none``
-        for the pseudo-likelihood.
+        How moments of the model were found: ``closed form``, ``enumeration``, ``junction tree``, ``sampled`` or
+        ``tempered`` (sampled by replica exchange); ``none`` for the pseudo-likelihood.
     status : Status
         ``not_converged`` if the optimum was not reached, ``not_mixed`` if the chains did not follow the model.
     value : float or None
@@ -197,7 +198,7 @@ def learn(
     *,
     edges: ArrayLike | Literal["complete", "chow-liu", "l1", "grow"] = "complete",
     objective: Literal["likelihood", "pseudo-likelihood"] = "likelihood",
-    moments: Literal["auto", "exact", "sampled"] = "auto",
+    moments: Literal["auto", "exact", "sampled", "tempered"] = "auto",
     within: NormBall | None = None,
     ridge: float | Literal["auto"] = 1e-3,
     l1: float | Literal["auto"] = 0.0,
@@ -234,9 +235,11 @@ def learn(
     objective : {"likelihood", "pseudo-likelihood"}
         The pseudo-likelihood (the sum over variables of ``log p(x_i | x_others)``) needs no moments and is quick, and
         a little worse.
-    moments : {"auto", "exact", "sampled"}
+    moments : {"auto", "exact", "sampled", "tempered"}
         How to find moments of the model for the likelihood: exact where the model is small or of low treewidth, else
-        sampled by persistent chains, from the optimum of the pseudo-likelihood on.
+        sampled by persistent chains, from the optimum of the pseudo-likelihood on. ``tempered`` chains are ladders of
+        replica exchange from the independent model on, for data with modes far apart; they also take over where plain
+        chains do not follow the parameters three rounds running.
     within : NormBall, optional
         The set to stay in. Inside one with a bound below 1, the bias of every moment is bounded at every step.
     ridge, l1 : float or "auto"
@@ -289,7 +292,7 @@ def learn(
     (<Status.OK: 'ok'>, 'enumeration', True)
     """
     check_choice("objective", objective, ("likelihood", "pseudo-likelihood"))
-    check_choice("moments", moments, ("auto", "exact", "sampled"))
+    check_choice("moments", moments, ("auto", "exact", "sampled", "tempered"))
     if within is not None and not isinstance(within, NormBall):
         raise TypeError(f"within must be a NormBall or None, got {describe(within)}")
     for name, value in (("ridge", ridge), ("l1", l1)):
@@ -507,7 +510,7 @@ def _search(job: _Job, graph: IntArray, ridge: float | str, l1: float | str) -> 
             if len(tried) > 2 and _quality(tried[-1]) < _quality(tried[-2]) < _quality(tried[-3]):
                 break  # it gets worse
         best = max(tried, key=_quality)
-        if best.moments == "sampled":
+        if best.moments in ("sampled", "tempered"):
             last = _fit(job, graph, best.ridge, l1, best.model)
             best = _interrupted(best) if last.status is Status.INTERRUPTED and not last.history else last
         return replace(best, stats={**best.stats, "tried": _tried(tried)})
@@ -636,17 +639,18 @@ def _solve(
         if isinstance(goal, ExactLikelihood):
             error = goal.moment_error(goal.evaluate(v)[1])
     else:
-        how = "sampled"
         answer, device = _sample(
             job, template, data, DataTerm(coordinates, data), v, scaling, common, start, history, report
         )
         v, error, bias, stopped_by = answer.v, answer.moment_error, answer.bias_bound, answer.stopped_by
         stats = {
             "num_iterations": answer.num_rounds, "gap": answer.gap, "noise": answer.noise,
-            "num_chains": answer.num_chains, "num_sweeps": answer.num_sweeps, "device": device,
+            "num_chains": answer.num_chains, "num_rungs": answer.num_rungs, "num_sweeps": answer.num_sweeps,
+            "device": device,
             "correlations": {str(k): c for k, c in answer.correlations.items()},
+            "correlation_of_modes": answer.correlation,
         }  # fmt: skip
-        status = _verdict(stopped_by)
+        how, status = "sampled" if answer.num_rungs == 1 else "tempered", _verdict(stopped_by)
         if not answer.mixed and status is not Status.INTERRUPTED:
             status = Status.NOT_MIXED
     if ridge == 0.0 and float(np.abs(v).max(initial=0.0)) > _LARGEST and status is Status.OK:
@@ -673,10 +677,16 @@ def _sample(
         v = first.v
         if first.stopped_by == "interrupt":
             return Sampled(v, stopped_by="interrupt"), "cpu"
-    num_chains = job.num_chains or _default_chains(coordinates)
-    chains, device = make_pool(template, job.backend, num_chains=num_chains, seed=job.seed)
     clock = job.clock.part(0.7) if job.validation is not None else job.clock
-    chains.clock = clock
+    device = "cpu"
+
+    def make(num_chains: int, num_sets: int) -> Chains:
+        nonlocal device
+        chains, device = make_pool(
+            template, job.backend, num_chains=num_chains, num_sets=num_sets, seed=job.seed + num_sets - 1
+        )
+        return chains
+
     if saved is not None:
         history += saved[1]["history"]
 
@@ -685,10 +695,11 @@ def _sample(
 
     enough = min(_SAMPLED_TOL, _SAMPLED_TOL_EACH * coordinates.size) * (_ROUGH if job.rough else 1.0)
     answer = sampled_likelihood(
-        template, chains, data, data_term, v, scaling, **common,
-        certified=job.within is not None and job.within.certified, tol=job.tol or enough,
-        max_iter=job.max_iter or 200, rng=np.random.default_rng([job.seed, 2]), clock=clock,
-        report=report, saved=saved, keep=keep if job.ledger.keeps else None,
+        template, make, data, data_term, v, scaling, **common,
+        num_chains=job.num_chains or _default_chains(coordinates), tempered=job.moments == "tempered",
+        certified=job.within is not None and job.within.certified, tol=job.tol or enough, max_iter=job.max_iter or 200,
+        rng=np.random.default_rng([job.seed, 2]), clock=clock, report=report, saved=saved,
+        keep=keep if job.ledger.keeps else None,
     )  # fmt: skip
     return answer, device
 
@@ -700,7 +711,7 @@ def _verdict(stopped_by: str) -> Status:
 
 def _model_term(coordinates: Coordinates, moments: str) -> ModelTerm | None:
     """Exact moments, or None where they are to be sampled."""
-    if moments == "sampled":
+    if moments in ("sampled", "tempered"):
         return None
     try:
         return exact_model_term(coordinates, asked=moments == "exact")
