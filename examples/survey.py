@@ -81,14 +81,16 @@ def main() -> None:
     path = Path(sys.argv[1] if len(sys.argv) > 1 else "survey.svg")
     answers = draw_answers(4000, seed=1)
     train, valid, test = answers[:2000], answers[2000:3000], answers[3000:]
-    result = fastmix.learn(train, edges="l1", l1="auto", validation=valid, seed=0)
+    again = stability(train, l1=0.06, num_subsamples=20, seed=0)
+    edges = np.argwhere(np.triu(again) >= 0.8)
+    print(f"stability  {len(edges)} of 66 pairs are edges in at least 16 of 20 random halves of the answers")
+    result = fastmix.learn(train, edges=edges, validation=valid, seed=0)
     model = result.model
-    print(f"learn      {model.num_edges} of 66 pairs are edges (l1 {result.l1:g}), {result.stats['seconds']:.1f} s")
+    print(f"learn      {result.moments}, status {result.status}, moment error {result.moment_error:.4f}")
     names = model.variable_names or ()
     pairs = {frozenset((names[i], names[j])) for i, j in model.edges.tolist()}
     true = {frozenset(pair) for pair in TRUTH}
     print(f"truth      {len(pairs & true)} of {len(true)} edges found, {len(pairs - true)} others")
-    again = stability(train, l1=result.l1, num_subsamples=10, seed=0)
     whole = fastmix.score(model, test)
     alone = fastmix.score(fastmix.learn(train, edges=np.zeros((0, 2), dtype=int)).model, test)
     print(f"score      {whole.log_likelihood:.3f} nats per person, {alone.log_likelihood:.3f} without any edge")

@@ -256,7 +256,8 @@ def learn(
         Persistent chains; 1,024 to 4,096 by default.
     tol : float, optional
         Largest entry of the gradient (in scaled coordinates) at which to stop, 1e-5; or, sampled, the gain in the mean
-        log-likelihood that is still promised, 2e-3, or 2e-6 for each parameter of a small model.
+        log-likelihood that is still promised: 2e-3, or, of small models, 2e-6 or a hundredth of what chance makes of N
+        rows, 1/(2 N), for each parameter.
     max_iter : int, optional
         Iterations (1,000), or, sampled, rounds of sweeps (200).
     seed : int, optional
@@ -693,7 +694,9 @@ def _sample(
     def keep(arrays: dict[str, NDArray[Any]], facts: dict[str, Any], *, now: bool) -> None:
         job.ledger.keep_state(arrays, {**facts, "history": history}, now=now)
 
-    enough = min(_SAMPLED_TOL, _SAMPLED_TOL_EACH * coordinates.size) * (_ROUGH if job.rough else 1.0)
+    # Parameters fitted to N rows are worth about 1/(2 N) each, by chance: a hundredth of that decides nothing.
+    each = max(_SAMPLED_TOL_EACH, 0.005 / job.data.num_rows)
+    enough = min(_SAMPLED_TOL, each * coordinates.size) * (_ROUGH if job.rough else 1.0)
     answer = sampled_likelihood(
         template, make, data, data_term, v, scaling, **common,
         num_chains=job.num_chains or _default_chains(coordinates), tempered=job.moments == "tempered",

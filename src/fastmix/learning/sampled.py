@@ -134,7 +134,7 @@ def sampled_likelihood(
             result.num_chains, result.num_rungs = run.chains.num_chains, max(1, len(run.positions))
             entry: dict[str, Any] = {"iteration": result.num_rounds, "gap": gap, "noise": noise, "step": share}
             entry |= {"moment_error": result.moment_error, "num_sweeps": num_sweeps, "bias_bound": run.bias}
-            lost = not run.mixed and not run.positions and run.lost < _PATIENCE  # ladders are still to come
+            lost = not run.mixed and not run.positions  # ladders are still to come
             if gap <= tol and not lost and not run.is_unclear(num_sweeps):
                 result.stopped_by = "done"
             elif gap < 3.0 * noise or (stuck and not worse and gap < 10.0 * noise) or run.is_unclear(num_sweeps):
