@@ -7,8 +7,8 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fastmix._checks import check_seconds
@@ -80,13 +80,15 @@ class Progress:
     total : int or None
         What ``done`` will be in the end, where that is known.
     unit : str
-        Of both: ``sweeps``, ``iterations``, ``starts``, ``draws``, ``methods``, ``parts`` or ``rows``.
+        Of both: ``sweeps``, ``iterations``, ``rounds``, ``starts``, ``draws``, ``methods``, ``parts`` or ``rows``.
     per_second : float
         Updates of single variables per second for samplers, otherwise units per second.
     seconds : float
         Since the call began.
     what : str
         What is being done, such as the name of the method.
+    details : mapping
+        What else is known by now, such as the moment error of learning.
     """
 
     done: int
@@ -95,6 +97,7 @@ class Progress:
     per_second: float
     seconds: float
     what: str
+    details: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def seconds_left(self) -> float | None:
@@ -109,7 +112,8 @@ class Progress:
         left, speed = "", f", {self.per_second:.3g} updates/s" if self.unit == "sweeps" else ""
         if (seconds := self.seconds_left) is not None:
             left = f", {seconds:.0f} s left" if seconds < 120.0 else f", {seconds / 60.0:.1f} min left"
-        return f"{self.what}: {self.done:,}{of} {self.unit}{speed}{left}"
+        more = "".join(f", {name.replace('_', ' ')} {value:.3g}" for name, value in self.details.items())
+        return f"{self.what}: {self.done:,}{of} {self.unit}{speed}{more}{left}"
 
 
 Listener = Callable[[Progress], None]
@@ -247,9 +251,9 @@ class Clock:
         if self.past():
             raise OutOfTimeError
 
-    def part(self, share: float, *, quiet: bool = False) -> Clock:
+    def part(self, share: float, what: str | None = None, *, quiet: bool = False) -> Clock:
         """A clock that ends when a share of what is left of this one is used up; a quiet one tells nobody."""
-        part = Clock(listener=None if quiet else self.listener, what=self._what)
+        part = Clock(listener=None if quiet else self.listener, what=what or self._what)
         part.limit = None if self.limit is None else share * self.left()
         part.asked = None if self.asked is None else part.limit
         return part
@@ -258,12 +262,20 @@ class Clock:
         """The limit of a call to make now, more than 0: an answer must come even when the time is over."""
         return None if self.limit is None else max(_LEAST, share * self.left())
 
-    def report(self, done: int, total: int | None, unit: str, *, per_second: float | None = None) -> None:
+    def report(
+        self,
+        done: int,
+        total: int | None,
+        unit: str,
+        *,
+        per_second: float | None = None,
+        details: Mapping[str, float] | None = None,
+    ) -> None:
         """Tell whoever listens how far the work has come."""
         if self.listener is not None:
             seconds = self.seconds()
             speed = done / seconds if per_second is None else per_second
-            self.listener(Progress(done, total, unit, speed, seconds, self._what))
+            self.listener(Progress(done, total, unit, speed, seconds, self._what, details or {}))
 
     def stats(self) -> dict[str, float]:
         """What a result says about its time: ``seconds``, and ``compile_seconds`` among them."""

@@ -5,10 +5,11 @@ import lzma
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from fastmix import FormatError, ResourceError, learn
-from fastmix.learning.files import read_table
+from fastmix import FormatError, ResourceError, learn, score
+from fastmix.learning.files import read_edges, read_table
 
 
 def write(folder: Path, text: str, name: str = "data.csv") -> Path:
@@ -46,7 +47,15 @@ def test_first_rows_of_data_are_never_eaten(tmp_path: Path) -> None:
         ("0,1\n" * 20 + "0,x\n", r"data.csv:21: 'x' stands in column 1, which has numbers"),
         ("", "the file is empty"),
         ("a,a\n1,0\n", "must all be different"),
-        ("0,1.5\n", "must hold whole numbers from 0"),
+        ("0,1\n\n0,1.5\n", r"data.csv:3: the table must hold whole numbers from 0.* got 1.5 in column 1"),
+        ("0,1\n1,x\n0,1\n", r"data.csv:2: 'x' stands in column 1, which has numbers"),
+        ("0,1\n0,-2\n", r"data.csv:2: the table must hold states from 0.* got -2 in column 1"),
+        ("0,1,\n0\n", "data.csv:2: every row must have 3 columns"),
+        ("0 1\n0 1 1\n", "data.csv:2: every row must have 2 columns"),
+        ("0,?\n1,?\n", r"data.csv:1: the table must have a value in every column, got only missing ones in column 1"),
+        ("0,5000\n", r"data.csv:1: the table must have states below 1000"),
+        ("\n \n", "the file is empty"),
+        ('x,"a\n",b\n', "quoted cell goes over several lines"),
     ],
 )
 def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
@@ -58,9 +67,67 @@ def test_columns_are_found_by_name(tmp_path: Path) -> None:
     model = learn(read_table(write(tmp_path, "rain,wet\n" + "yes,yes\nno,no\n" * 5), header=True)).model
     data = read_table(write(tmp_path, "wet,rain\nno,yes\n"), model=model)
     assert data.states.tolist() == [[1, 0]]
-    with pytest.raises(FormatError, match="got others: dry, wet"):
+    with pytest.raises(FormatError, match=r"data.csv:1: columns must be .* got none for wet and others: dry"):
         read_table(write(tmp_path, "dry,rain\nno,yes\n"), model=model, header=True)
-    with pytest.raises(FormatError, match="does not know in column 1: 'maybe'"):
+    with pytest.raises(FormatError, match=r"data.csv:1: the table has states .* know in column 'wet': 'maybe'"):
         read_table(write(tmp_path, "no,maybe\n"), model=model)
     with pytest.raises(ResourceError):
         read_table(write(tmp_path, "0,1\n" * 1000), max_bytes=100)
+
+
+def test_weights_are_a_column(tmp_path: Path) -> None:
+    for column, text, header in (("w", "a,w,b\n0,2,1\n1,0.5,0\n", None), ("1", "0,2,1\n1,0.5,0\n", False)):
+        data = read_table(write(tmp_path, text), weights=column, header=header)
+        assert data.states.tolist() == [[0, 1], [1, 0]]
+        assert data.weights.tolist() == [0.8, 0.2]
+    assert read_table(write(tmp_path, "0,2,1\n1,6,0\n"), weights="1").weights.tolist() == [0.25, 0.75]
+    for text, column, message in (
+        ("a,w\n0,2\n", "v", "data.csv:1: there is no column 'v' with weights; columns are a, w"),
+        ("0,2\n", "2", "there is no column '2' with weights; columns are the numbers below 2"),
+        ("0,2\n0,-1\n", "1", "data.csv:2: a weight must be a number of at least 0, got '-1'"),
+        ("a,w\n0,2\n\n0,x\n", "w", "data.csv:4: a weight must be"),
+        ("0,0\n0,0\n", "1", "some weights must be positive"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            read_table(write(tmp_path, text), weights=column, header=text[0] == "a")
+
+
+def test_both_ways_of_reading_agree(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = rng.integers(-1, 4, size=(50, 7))
+    text = "\r\n\r\n".join(",".join(map(str, row)) for row in table)
+    quick = read_table(write(tmp_path, text))
+    slow = read_table(write(tmp_path, text.replace("-1", "NA")))
+    assert quick.states.tolist() == slow.states.tolist() == table.tolist()
+    assert quick.num_states.tolist() == slow.num_states.tolist()
+
+
+def test_data_for_models_with_hidden_variables_need_no_columns_for_them(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).integers(0, 2, size=(40, 3))
+    model = learn(rows, hidden=2, seed=0, max_iter=3).model
+    assert model.variable_names == ("0", "1", "2", "hidden 0", "hidden 1")
+    data = read_table(write(tmp_path, "0,1,2\n".replace("2", "1")), model=model)
+    assert data.states.tolist() == [[0, 1, 1, -1, -1]]
+    named = read_table(write(tmp_path, "2,0,1\n1,0,1\n"), model=model, header=True)
+    assert named.states.tolist() == [[0, 1, 1, -1, -1]]
+    for given in (rows, np.hstack([rows, np.full((40, 2), -1)]), rows.tolist()):
+        assert score(model, given).num_rows == 40
+    with pytest.raises(FormatError, match="column for each of the 5 variables, got 4"):
+        read_table(write(tmp_path, "0,1,1,1\n"), model=model)
+
+
+def test_edges(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, "a,b,c\n0,1,1\n1,0,1\n"))
+    assert read_edges(write(tmp_path, "a,b\nb c\n0,2\n".replace(" ", ",")), table=table).tolist() == [
+        [0, 1],
+        [1, 2],
+        [0, 2],
+    ]
+    for text, message in (
+        ("a,b\na,d\n", "data.csv:2: there is no column 'd' in the data"),
+        ("a,b\na\n", "data.csv:2: an edge must have two columns, got 1"),
+        ("a,3\n", "no column '3'"),
+        ("a,0\n", "must join two columns"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            read_edges(write(tmp_path, text), table=table)

@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 
 from fastmix import __version__
-from fastmix.cli import answers, applications, models, theory
+from fastmix.cli import answers, applications, learning, models, theory
 from fastmix.cli.options import with_method_options
 from fastmix.errors import BadFileError, FastmixError, NotConvergedError, printable
 
@@ -29,7 +29,7 @@ _STOPPED: list[int] = []  # signals that came
 
 _COMMANDS = (
     models.info, answers.infer, answers.compare, answers.sample, answers.temper, theory.certify, theory.project,
-    applications.denoise, applications.experiment, models.convert, applications.warm_up,
+    learning.learn, learning.score, applications.denoise, applications.experiment, models.convert, applications.warm_up,
 )  # fmt: skip
 
 

@@ -44,10 +44,12 @@ from fastmix.theory.certificates import Certificate
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fastmix.learning import Dataset, LearnResult
     from fastmix.methods.comparison import Comparison
 
 __all__ = [
     "answering",
+    "blaming_checkpoint",
     "blaming_input",
     "check_answer_name",
     "check_model_output",
@@ -59,14 +61,17 @@ __all__ = [
     "forget_checkpoint",
     "is_log_z",
     "load",
+    "load_edges",
     "load_marginals",
     "load_picture",
+    "load_table",
     "message",
     "rows_told",
     "salvage",
     "save_answer",
     "save_draws",
     "save_model",
+    "save_rows",
     "show_certificate",
     "show_comparison",
     "show_facts",
@@ -186,6 +191,31 @@ def answering(path: str, evidence_path: str | None = None) -> Iterator[None]:
             raise ImpossibleEvidenceError(str(error)) from error
 
 
+@contextlib.contextmanager
+def blaming_checkpoint() -> Iterator[None]:
+    """A checkpoint that cannot be used is a bad file; whatever else is wrong is not."""
+    try:
+        yield
+    except FormatError as error:
+        raise BadFileError(str(error)) from error
+
+
+def load_table(path: str, **options: Any) -> Dataset:
+    """A table of states; whatever is wrong with its file is a :class:`BadFileError`."""
+    from fastmix.learning import read_table
+
+    with blaming_input(path):
+        return _reading(partial(read_table, **options), path)
+
+
+def load_edges(path: str, table: Dataset) -> NDArray[np.int64]:
+    """Pairs of columns, by name or number, from a file with a pair per line."""
+    from fastmix.learning.files import read_edges
+
+    with blaming_input(path):
+        return _reading(partial(read_edges, table=table), path)
+
+
 def check_outputs(source: str, output: str | None, checkpoint: str | None = None) -> None:
     """Try the places of all outputs before the work is done; none of them may be the input."""
     if checkpoint == "-":
@@ -213,7 +243,7 @@ def check_output_folder(path: str) -> None:
     check_folder(path)
 
 
-def forget_checkpoint(path: str | None, result: InferenceResult) -> None:
+def forget_checkpoint(path: str | None, result: InferenceResult | LearnResult) -> None:
     """Remove the checkpoint of a run that is over, now that its answer is written."""
     if path is None or result.stats["stopped_by"] in ("interrupt", "time_limit"):
         return
@@ -226,6 +256,12 @@ def save_model(model: MarkovRandomField, path: str) -> None:
     """Write a model, passing on what its format could not hold."""
     for note in write_model(model, path):
         message(f"note: {note}")
+
+
+def save_rows(values: NDArray[np.float64], path: str) -> None:
+    """A number per line, with all its digits."""
+    with atomic_write(path) as file:
+        file.writelines(f"{value!r}\n" for value in values.tolist())
 
 
 def check_answer_name(path: str) -> None:

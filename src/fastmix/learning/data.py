@@ -14,14 +14,23 @@ from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 from fastmix.model import MarkovRandomField
 
-__all__ = ["MISSING", "Dataset", "check_observed", "read_data"]
+__all__ = ["MISSING", "Dataset", "RowError", "check_observed", "num_hidden", "read_data"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 MISSING = -1
 _MOST_CATEGORIES = 1000  # different values of a column; with more it is most likely a measured quantity
+_HIDDEN = "hidden "  # and a number: the name of a hidden variable
 _SHOWN = 5  # unseen states and columns that an error lists
+
+
+class RowError(ModelError):
+    """Something is wrong in one row, the number of which is ``row``."""
+
+    def __init__(self, message: str, row: Any) -> None:
+        super().__init__(message)
+        self.row = int(row)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,6 +96,37 @@ class Dataset:
         weights = self.weights[rows]
         return replace(self, states=self.states[rows], weights=weights / weights.sum(), num_rows=len(rows))
 
+    def with_hidden(self, count: int) -> Dataset:
+        """The data with columns of hidden binary variables, all missing; their names tell them from the others."""
+        if not count:
+            return self
+        names = self.variable_names or tuple(str(i) for i in range(len(self.num_states)))
+        return replace(
+            self,
+            states=np.hstack([self.states, np.full((len(self.states), count), MISSING, dtype=self.states.dtype)]),
+            num_states=np.concatenate([self.num_states, np.full(count, 2)]),
+            variable_names=(*names, *(f"{_HIDDEN}{k}" for k in range(count))),
+            state_names=self.state_names and (*self.state_names, *(("0", "1"),) * count),
+        )
+
+    def blank_model(self, edges: IntArray | None = None) -> MarkovRandomField:
+        """The uniform model of these variables, with tables of zeros on the edges."""
+        return _blank(self.num_states, self.variable_names, self.state_names, edges)
+
+
+def num_hidden(model: MarkovRandomField) -> int:
+    """How many of a model's last variables are hidden, by their names: data for it need no columns for them."""
+    names, count = model.variable_names or (), 0
+    while count < len(names) and names[-1 - count].startswith(_HIDDEN):
+        count += 1
+    return count if names[len(names) - count :] == tuple(f"{_HIDDEN}{k}" for k in range(count)) else 0
+
+
+def _blank(counts: IntArray, names: Any, labels: Any, edges: IntArray | None = None) -> MarkovRandomField:
+    edges = np.zeros((0, 2), dtype=np.int64) if edges is None else edges
+    size = int(np.prod(counts[edges], axis=1).sum()) if len(edges) else 0
+    return MarkovRandomField(counts, np.zeros(int(counts.sum())), edges, np.zeros(size), 0.0, names, labels)
+
 
 def read_data(
     data: Any,
@@ -128,10 +168,19 @@ def read_data(
     """
     if isinstance(data, Dataset):
         result = data
+        if num_states is not None:
+            raise ModelError(f"num_states must be left out for {name} that have their own")
         if model is not None and not np.array_equal(data.num_states, model.num_states):
             raise ModelError(f"{name} must have the state counts of the model, got others")
     else:
-        result = _read(data, num_states, model, name)
+        hidden = 0 if model is None else num_hidden(model)
+        if model is not None and hidden and _num_columns(data) == model.num_variables - hidden:
+            n = model.num_variables - hidden
+            names, labels = model.variable_names or (), model.state_names
+            visible = _blank(model.num_states[:n], names[:n], None if labels is None else labels[:n])
+            result = _read(data, num_states, visible, name).with_hidden(hidden)
+        else:
+            result = _read(data, num_states, model, name)
     if model is None:
         check_observed(result, name)
     rows = len(result.states)
@@ -160,7 +209,8 @@ def _read(data: Any, num_states: ArrayLike | None, model: MarkovRandomField | No
         array = _as_table(data, name)
         if array.dtype.kind in "iubf":
             return _from_numbers(array, num_states, model, name)
-        coded = [_code_column(list(column), i, model, i, name) for i, column in enumerate(array.T)]
+        known = None if model is None else model.variable_names
+        coded = [_code_column(list(c), i if known is None else known[i], model, i, name) for i, c in enumerate(array.T)]
     if num_states is not None:
         raise ModelError(f"num_states must be left out for {name} of categories, whose states are their values")
     rows = _check_shape(len(coded[0][0]) if coded else 0, len(coded), model, name)
@@ -173,6 +223,14 @@ def _read(data: Any, num_states: ArrayLike | None, model: MarkovRandomField | No
     counts = np.array([len(categories) for categories in labels], dtype=np.int64)
     counts = np.maximum(1, counts)  # a column without any value is refused by the caller
     return _finish(states, counts, names, labels)
+
+
+def _num_columns(data: Any) -> int:
+    """Columns of a table, -1 where that is not clear."""
+    shape = getattr(data, "shape", None)
+    if shape is not None:
+        return int(shape[1]) if len(shape) == 2 else -1
+    return len(data[0]) if isinstance(data, Sequence) and len(data) and isinstance(data[0], Sequence) else -1
 
 
 def _finish(states: NDArray[Any], counts: IntArray, names: Any, labels: Any) -> Dataset:
@@ -256,7 +314,8 @@ def _code_column(
             )
     codes = {text: k for k, text in enumerate(known)}
     if unseen := [text for text in present if text not in codes]:
-        raise ModelError(f"{name} has states that the model does not know in {where}: {_some(unseen)}")
+        row = next(k for k, text in enumerate(texts) if text is not None and text not in codes)
+        raise RowError(f"{name} has states that the model does not know in {where}: {_some(unseen)}", row)
     return np.array([MISSING if text is None else codes[text] for text in texts], dtype=np.int64), known
 
 
@@ -328,16 +387,18 @@ def _from_numbers(
         bad = present & ~((np.abs(array) < 2.0**31) & (array == np.floor(array)))
         if bad.any():
             row, i = np.argwhere(bad)[0]
-            raise ModelError(
+            raise RowError(
                 f"{name} must hold whole numbers from 0, or NaN for a missing value, got {array[row, i]} in row {row}, "
-                f"{_label(names, i)}; put a measured quantity into bins first"
+                f"{_label(names, i)}; put a measured quantity into bins first",
+                row,
             )
     low = np.where(present, array, 0).min(initial=0)
     if low < MISSING:
         row, i = np.argwhere(present & (array < MISSING))[0]
-        raise ModelError(
+        raise RowError(
             f"{name} must hold states from 0, or -1 for a missing value, got {array[row, i]} in row {row}, "
-            f"{_label(names, i)}"
+            f"{_label(names, i)}",
+            row,
         )
     highest = np.where(present, array, 0).max(axis=0, initial=0).astype(np.int64)
     if model is not None:
@@ -355,8 +416,8 @@ def _from_numbers(
     if (over := np.flatnonzero(highest >= counts)).size:
         i = int(over[0])
         row = int(np.flatnonzero(present[:, i] & (array[:, i] >= counts[i]))[0])
-        raise ModelError(
-            f"{name} must hold states below {counts[i]} in {_label(names, i)}, got {array[row, i]:g} in row {row}"
+        raise RowError(
+            f"{name} must hold states below {counts[i]} in {_label(names, i)}, got {array[row, i]:g} in row {row}", row
         )
     states = np.where(present, array, MISSING).astype(np.int16 if counts.max(initial=0) < 2**15 else np.int32)
     return _finish(states, counts, names, labels)

@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import csv
+import io
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from fastmix._memory import check_memory
 from fastmix.errors import FormatError, ModelError
 from fastmix.io.files import PathLike, decode_text, display_name, read_bytes
-from fastmix.learning.data import MISSING, Dataset, read_data
+from fastmix.learning.data import MISSING, Dataset, RowError, num_hidden, read_data
 from fastmix.model import MarkovRandomField
 
-__all__ = ["read_table"]
+__all__ = ["read_edges", "read_table"]
 
 _GAPS = ("", "?", "na", "nan", "none", "null")  # missing values, in any case
+_PLAIN = b"0123456789-,;\t \r\n"  # all that a file of whole numbers needs
+_CELL_BYTES = 80.0  # of a cell as a text in a list
 
 
 def read_table(
     path: PathLike,
     *,
     header: bool | None = None,
+    weights: str | None = None,
+    num_states: ArrayLike | None = None,
     model: MarkovRandomField | None = None,
     max_bytes: float | None = None,
 ) -> Dataset:
-    """Data from a text file with a row for every case; columns separated by commas, semicolons, tabs or spaces.
+    r"""Data from a text file with a row for every case; columns separated by commas, semicolons, tabs or spaces.
+
+    A column that holds nothing but whole numbers from 0 (and gaps) has these states, unless another column has text:
+    then all values are categories. Empty cells, ``?``, ``NA``, ``NaN``, ``None``, ``null`` and, among numbers, -1 are
+    missing values.
 
     Parameters
     ----------
@@ -34,6 +46,10 @@ def read_table(
     header : bool, optional
         Whether the first row has the names of the columns. Without it, it has if it is the only one with text and has
         nothing but text, or if it holds the names of the model's variables; in doubt it is data.
+    weights : str, optional
+        The column with the weights of the rows, by its name or its number from 0; it is no variable.
+    num_states : int or int array (n,), optional
+        As for :func:`fastmix.learn`.
     model : MarkovRandomField, optional
         As for :func:`fastmix.score`: columns are found by name where the file has names.
     max_bytes : float, optional
@@ -42,10 +58,103 @@ def read_table(
     Raises
     ------
     FormatError
-        If a row has another length than the first, or text stands in a file of numbers; with ``path:line``.
+        If a row has another length than the first, text stands in a column of numbers, or the columns are not the
+        model's; with ``path:line``.
+
+    Examples
+    --------
+    >>> import tempfile, os
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "survey.csv")
+    ...     with open(path, "w") as file:
+    ...         _ = file.write("rain,wet\n1,1\n0,?\n")
+    ...     data = read_table(path)
+    >>> data.variable_names, data.states.tolist()
+    (('rain', 'wet'), [[1, 1], [0, -1]])
     """
     name = display_name(path)
-    text = decode_text(read_bytes(path, max_bytes), name)
+    content = read_bytes(path, max_bytes)
+    table: NDArray[Any] | None = None if header else _whole_numbers(content)
+    if table is not None:
+        names, lines = None, None
+    else:
+        names, table, lines = _cells(decode_text(content, name), header, model, name)
+
+    def where(row: int) -> str:
+        at = _line_numbers(content)[row] if lines is None else lines[row]
+        return f"{name}:{at}"
+
+    heaviness = None
+    if weights is not None:
+        column = _column(weights, names, table.shape[1], f"{name}:1")
+        heaviness = _weights(table[:, column], where, weights)
+        table = np.delete(table, column, axis=1)
+        names = names if names is None else names[:column] + names[column + 1 :]
+    if names is not None and model is not None and model.variable_names is not None:
+        table = table[:, _order(names, model, f"{name}:1")]
+    if table.dtype == object:
+        table = _numbers(table, where, categories=model is not None and model.state_names is not None)
+    elif model is not None and model.state_names is not None:
+        cells = table.astype(str).astype(object)
+        cells[table == MISSING] = None
+        table = cells
+    try:
+        data = read_data(table, weights=heaviness, num_states=num_states, model=model, name="the table")
+    except RowError as error:
+        text = re.sub(r" in row \d+(, )?", lambda found: " in " if found[1] else "", str(error), count=1)
+        raise FormatError(f"{where(error.row)}: {text}") from None
+    except ModelError as error:
+        raise FormatError(f"{where(0)}: {error}") from None
+    return replace(data, variable_names=tuple(names)) if names is not None and model is None else data
+
+
+def read_edges(path: PathLike, *, table: Dataset) -> NDArray[np.int64]:
+    """Pairs (m, 2) of columns of a table from a text file with a pair per line, by name or by number from 0.
+
+    Raises
+    ------
+    FormatError
+        If a line has not two columns, or one that the table does not have; with ``path:line``.
+    """
+    name = display_name(path)
+    rows, lines = _split(decode_text(read_bytes(path), name), name)
+    names, n = list(table.variable_names or ()), len(table.num_states)
+    pairs = np.empty((len(rows), 2), dtype=np.int64)
+    for k, (row, line) in enumerate(zip(rows, lines, strict=True)):
+        if len(row) != 2:
+            raise FormatError(f"{name}:{line}: an edge must have two columns, got {len(row)}")
+        for end, word in enumerate(row):
+            if word not in names and not (word.isdecimal() and int(word) < n):
+                raise FormatError(f"{name}:{line}: there is no column {word!r} in the data")
+            pairs[k, end] = names.index(word) if word in names else int(word)
+        if pairs[k, 0] == pairs[k, 1]:
+            raise FormatError(f"{name}:{line}: an edge must join two columns, got {row[0]!r} twice")
+    return pairs
+
+
+def _whole_numbers(content: bytes) -> NDArray[Any] | None:
+    """A file of nothing but whole numbers, the quick way; None for any other, and for one with mistakes."""
+    if content.translate(None, _PLAIN) or not content.strip():
+        return None
+    start = content.lstrip()
+    mark = max(",;\t", key=start[: start.find(b"\n") if b"\n" in start else None].decode().count)
+    try:
+        table = np.loadtxt(
+            io.BytesIO(content), dtype=np.int32, delimiter=mark if mark.encode() in start else None, ndmin=2
+        )
+    except (ValueError, UserWarning):
+        return None
+    return table if table.size else None
+
+
+def _line_numbers(content: bytes) -> list[int]:
+    return [k for k, line in enumerate(content.splitlines(), start=1) if line.strip()]
+
+
+def _cells(
+    text: str, header: bool | None, model: MarkovRandomField | None, name: str
+) -> tuple[list[str] | None, NDArray[Any], list[int]]:
+    """Names of the columns, if there are any, the rows as text, and the line of every row."""
     rows, lines = _split(text, name)
     width = len(rows[0])
     for row, line in zip(rows, lines, strict=True):
@@ -58,21 +167,7 @@ def read_table(
             raise FormatError(f"{name}:1: names of columns must all be different")
     if not rows:
         raise FormatError(f"{name}: there are no rows of data")
-    if names is not None and model is not None and model.variable_names is not None:
-        if sorted(names) != sorted(model.variable_names):
-            odd = sorted(set(names) ^ set(model.variable_names))
-            raise FormatError(f"{name}:1: columns must be the model's variables, got others: {', '.join(odd[:5])}")
-        order = [names.index(variable) for variable in model.variable_names]
-        rows = [[row[k] for k in order] for row in rows]
-        names = list(model.variable_names)
-    table = _numbers(rows, lines, name, categories=model is not None and model.state_names is not None)
-    try:
-        data = read_data(table, model=model, name=name)
-    except ModelError as error:
-        raise FormatError(str(error)) from None
-    if names is not None and model is None:
-        return Dataset(data.states, data.weights, data.num_states, data.num_rows, tuple(names), data.state_names)
-    return data
+    return names, np.array(rows, dtype=object).reshape(len(rows), width), lines
 
 
 def _split(text: str, name: str) -> tuple[list[list[str]], list[int]]:
@@ -80,6 +175,8 @@ def _split(text: str, name: str) -> tuple[list[list[str]], list[int]]:
     if not lines:
         raise FormatError(f"{name}: the file is empty")
     mark = max(",;\t", key=lines[0][1].count)
+    cells = len(lines) * (1 + lines[0][1].count(mark))
+    check_memory(_CELL_BYTES * cells, f"the {cells:,} cells of {name}", "number the states from 0, or leave out rows")
     if mark not in lines[0][1]:
         rows = [line.split() for _, line in lines]
     else:
@@ -99,17 +196,50 @@ def _is_number(cell: str) -> bool:
 
 def _has_names(rows: list[list[str]], model: MarkovRandomField | None) -> bool:
     first = rows[0]
-    if model is not None and model.variable_names is not None and sorted(first) == sorted(model.variable_names):
-        return True
+    if model is not None and model.variable_names is not None and not all(map(_is_number, first)):
+        visible = model.variable_names[: model.num_variables - num_hidden(model)]
+        if set(first) >= set(visible):
+            return True
     if any(_is_number(cell) or cell.lower() in _GAPS for cell in first):
         return False
     return len(rows) > 1 and all(_is_number(cell) or cell.lower() in _GAPS for row in rows[1:] for cell in row)
 
 
-def _numbers(rows: list[list[str]], lines: list[int], name: str, *, categories: bool) -> NDArray[Any]:
-    """Rows as numbers, NaN where a value is missing; as text if columns hold text."""
-    gaps = np.array([[cell.lower() in _GAPS for cell in row] for row in rows])
-    cells = np.array(rows, dtype=object)
+def _column(weights: str, names: list[str] | None, width: int, where: str) -> int:
+    if names is not None and weights in names:
+        return names.index(weights)
+    if weights.isdecimal() and int(weights) < width:
+        return int(weights)
+    known = f"the numbers below {width}" if names is None else ", ".join(names[:5])
+    raise FormatError(f"{where}: there is no column {weights!r} with weights; columns are {known}")
+
+
+def _weights(column: NDArray[Any], where: Any, name: str) -> NDArray[np.float64]:
+    for row, cell in enumerate(column):
+        if not _is_number(str(cell)) or not 0.0 <= float(cell) < np.inf:
+            raise FormatError(f"{where(row)}: a weight must be a number of at least 0, got {str(cell)!r}")
+    if not (values := column.astype(np.float64)).any():
+        raise FormatError(f"{where(0)}: some weights must be positive, got only 0 in column {name!r}")
+    return np.asarray(values)
+
+
+def _order(names: list[str], model: MarkovRandomField, where: str) -> list[int]:
+    """Columns in the order of the model's variables, but for hidden ones that the file does not have."""
+    wanted = list(model.variable_names or ())
+    if hidden := num_hidden(model):
+        visible = wanted[:-hidden]
+        wanted = visible if not set(wanted[-hidden:]) & set(names) else wanted
+    missing, odd = [v for v in wanted if v not in names], [v for v in names if v not in wanted]
+    if missing or odd:
+        parts = [f"none for {', '.join(missing[:5])}"] if missing else []
+        parts += [f"others: {', '.join(odd[:5])}"] if odd else []
+        raise FormatError(f"{where}: columns must be the model's variables, got {' and '.join(parts)}")
+    return [names.index(variable) for variable in wanted]
+
+
+def _numbers(cells: NDArray[Any], where: Any, *, categories: bool) -> NDArray[Any]:
+    """Cells as numbers, NaN where a value is missing; as text if columns hold text."""
+    gaps = np.array([[cell.lower() in _GAPS for cell in row] for row in cells])
     if not categories:
         try:
             values = np.full(cells.shape, np.nan)
@@ -117,12 +247,12 @@ def _numbers(rows: list[list[str]], lines: list[int], name: str, *, categories: 
             return np.where(values == MISSING, np.nan, values)
         except ValueError:
             pass
-        text = np.array([[not _is_number(cell) for cell in row] for row in rows]) & ~gaps
-        shares = text.sum(axis=0) / np.maximum(1, (~gaps).sum(axis=0))
-        # A column of numbers with a few words in it is a mistake, not a column of categories.
-        if (odd := np.flatnonzero((shares > 0.0) & (shares < 0.1))).size:
-            k = int(odd[0])
-            row = int(np.flatnonzero(text[:, k])[0])
-            raise FormatError(f"{name}:{lines[row]}: {cells[row, k]!r} stands in column {k}, which has numbers")
+        text = np.array([[not _is_number(cell) for cell in row] for row in cells]) & ~gaps
+        # Text among numbers is a mistake, unless there is so much of it that it looks like a column of categories.
+        mixed = text.any(axis=0) & (2 * text.sum(axis=0) <= (~gaps).sum(axis=0))
+        if mixed.any():
+            row, k = np.argwhere(text & mixed)[0]
+            raise FormatError(f"{where(row)}: {cells[row, k]!r} stands in column {k}, which has numbers")
+    cells = cells.copy()
     cells[gaps] = None
     return cells

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import as_edges, check_choice, check_count, check_positive, choose_seed, describe
-from fastmix._clock import Clock
-from fastmix.errors import ModelError, ResourceError, UnfitMethodError
+from fastmix._clock import Clock, Report, listening
+from fastmix.chains.base import Chains
+from fastmix.errors import ModelError, NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.graphs import complete_bipartite_edges, complete_edges
 from fastmix.graphs.basics import canonical_edges
 from fastmix.learning.coordinates import Coordinates
@@ -25,17 +26,18 @@ from fastmix.learning.objectives import (
     PseudoLikelihood,
     exact_model_term,
 )
-from fastmix.learning.optimise import Ball, Scaling, minimise, table_norms
-from fastmix.learning.sampled import sampled_likelihood
+from fastmix.learning.optimise import Scaling, minimise, table_norms
+from fastmix.learning.resume import Ledger, fingerprint
+from fastmix.learning.sampled import Sampled, sampled_likelihood
 from fastmix.learning.score import LogZ, log_masses, log_normaliser, make_pool, pseudo_log_likelihoods
 from fastmix.learning.structure import chow_liu, edge_gains
 from fastmix.model import MarkovRandomField
-from fastmix.projection import ProjectionResult, project
+from fastmix.projection import project
 from fastmix.results import Status, jsonable, provenance
 from fastmix.theory import norms
 from fastmix.theory.dependency import dependency_matrix
 
-__all__ = ["LearnResult", "NormBall", "learn", "stability"]
+__all__ = ["LearnResult", "NormBall", "ball_by_name", "learn", "stability"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -76,6 +78,28 @@ class NormBall:
         """Whether all models within mix fast."""
         return self.bound < 1.0
 
+    def __str__(self) -> str:
+        return f"{self.norm}:{self.bound:g}"
+
+
+def ball_by_name(text: str) -> NormBall:
+    """The set that a text such as ``spectral:2.5`` or ``inf:0.9`` names.
+
+    Examples
+    --------
+    >>> ball_by_name("inf:0.9")
+    NormBall(norm='inf', bound=0.9)
+    """
+    kind, _, number = text.partition(":")
+    rule = f"within must be a norm and a bound such as spectral:2.5, with one of {', '.join(norms.NORMS)}"
+    try:
+        bound = float(number)
+    except ValueError:
+        raise ValueError(f"{rule}, got {text!r}") from None
+    if kind not in norms.NORMS or not 0.0 < bound < math.inf:
+        raise ValueError(f"{rule}, got {text!r}")
+    return NormBall(cast("Any", kind), bound)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LearnResult:
@@ -88,8 +112,8 @@ class LearnResult:
     objective : str
         ``likelihood`` or ``pseudo-likelihood``.
     moments : str
-        How moments of the model were found: ``closed form``, ``enumeration``, ``junction tree``, ``sampled``; ``none``
-        for the pseudo-likelihood.
+        How moments of the model were found: ``closed form``, ``enumeration``, ``junction tree``, ``sampled`` or
+        ``tempered`` (sampled by replica exchange); ``none`` for the pseudo-likelihood.
     status : Status
         ``not_converged`` if the optimum was not reached, ``not_mixed`` if the chains did not follow the model.
     value : float or None
@@ -110,7 +134,10 @@ class LearnResult:
     num_rows : int
     seed : int
     history : list of dict
-        Iterations with the objective or the norm of its gradient, the moment error, the step.
+        An entry for every iteration with the seconds since the call, the ``moment_error``, the length of the ``step``
+        and the ``norms`` of the model (exact objectives: after 1, 2, 4, 8, .. iterations); exact objectives have their
+        ``value`` and ``gradient_norm``, sampled ones what is left to gain (``gap``), how much of that is ``noise``,
+        ``num_sweeps`` and, in a set with a bound below 1, the ``bias_bound`` of that step.
     stats, provenance : mapping
     """
 
@@ -171,7 +198,7 @@ def learn(
     *,
     edges: ArrayLike | Literal["complete", "chow-liu", "l1", "grow"] = "complete",
     objective: Literal["likelihood", "pseudo-likelihood"] = "likelihood",
-    moments: Literal["auto", "exact", "sampled"] = "auto",
+    moments: Literal["auto", "exact", "sampled", "tempered"] = "auto",
     within: NormBall | None = None,
     ridge: float | Literal["auto"] = 1e-3,
     l1: float | Literal["auto"] = 0.0,
@@ -185,7 +212,9 @@ def learn(
     seed: int | None = None,
     time_limit: float | None = None,
     backend: str = "cpu",
-    progress: Callable[[Mapping[str, Any]], None] | None = None,
+    checkpoint: str | None = None,
+    checkpoint_seconds: float = 30.0,
+    progress: Report = "auto",
 ) -> LearnResult:
     """A :class:`LearnResult`: the model that makes the data most probable.
 
@@ -206,9 +235,11 @@ def learn(
     objective : {"likelihood", "pseudo-likelihood"}
         The pseudo-likelihood (the sum over variables of ``log p(x_i | x_others)``) needs no moments and is quick, and
         a little worse.
-    moments : {"auto", "exact", "sampled"}
+    moments : {"auto", "exact", "sampled", "tempered"}
         How to find moments of the model for the likelihood: exact where the model is small or of low treewidth, else
-        sampled by persistent chains, from the optimum of the pseudo-likelihood on.
+        sampled by persistent chains, from the optimum of the pseudo-likelihood on. ``tempered`` chains are ladders of
+        replica exchange from the independent model on, for data with modes far apart; they also take over where plain
+        chains do not follow the parameters three rounds running.
     within : NormBall, optional
         The set to stay in. Inside one with a bound below 1, the bias of every moment is bounded at every step.
     ridge, l1 : float or "auto"
@@ -225,7 +256,8 @@ def learn(
         Persistent chains; 1,024 to 4,096 by default.
     tol : float, optional
         Largest entry of the gradient (in scaled coordinates) at which to stop, 1e-5; or, sampled, the gain in the mean
-        log-likelihood that is still promised, 2e-3, or 2e-6 for each parameter of a small model.
+        log-likelihood that is still promised: 2e-3, or, of small models, 2e-6 or a hundredth of what chance makes of N
+        rows, 1/(2 N), for each parameter.
     max_iter : int, optional
         Iterations (1,000), or, sampled, rounds of sweeps (200).
     seed : int, optional
@@ -234,8 +266,13 @@ def learn(
         Seconds, compiling not included; the best model by then is returned.
     backend : {"cpu", "cuda", "auto"}
         Where chains run.
-    progress : callable, optional
-        Called with the latest entry of the history.
+    checkpoint : str, optional
+        A file to which the run is saved every ``checkpoint_seconds``, and from which it goes on if it exists, with its
+        seed: after an interrupt, or at the end of the time. A run without a time limit then ends with the same bits as
+        one that was never interrupted. Sampled likelihoods go on from their last round; exact objectives are cheap,
+        and of a search for penalties the fits that were finished are not made again.
+    progress : "auto", None or callable
+        As for :func:`fastmix.sample`; the :class:`fastmix.Progress` has the moment error in its ``details``.
 
     Raises
     ------
@@ -255,9 +292,8 @@ def learn(
     >>> result.status, result.moments, bool(result.moment_error < 0.01)
     (<Status.OK: 'ok'>, 'enumeration', True)
     """
-    clock = Clock(time_limit)
     check_choice("objective", objective, ("likelihood", "pseudo-likelihood"))
-    check_choice("moments", moments, ("auto", "exact", "sampled"))
+    check_choice("moments", moments, ("auto", "exact", "sampled", "tempered"))
     if within is not None and not isinstance(within, NormBall):
         raise TypeError(f"within must be a NormBall or None, got {describe(within)}")
     for name, value in (("ridge", ridge), ("l1", l1)):
@@ -267,57 +303,40 @@ def learn(
                 raise ValueError(f"{name}='auto' is chosen on validation data: give validation=")
         else:
             check_positive(name, value, or_zero=True)
+    if within is not None and (l1 == "auto" or l1):
+        raise ValueError("l1 must be 0 within a set: there is no step for both at once")
     hidden = check_count("hidden", hidden, least=0)
     tol = None if tol is None else check_positive("tol", tol)
     max_iter = None if max_iter is None else check_count("max_iter", max_iter, least=1)
     num_chains = None if num_chains is None else check_count("num_chains", num_chains, least=64)
-    seed = choose_seed(seed)
-    table = read_data(data, weights=weights, num_states=num_states)
-    if within is not None and (l1 == "auto" or l1):
-        raise ValueError("l1 must be 0 within a set: there is no step for both at once")
-    job = _Job(
-        table, None, objective, moments, within, hidden, num_chains, tol, max_iter, seed, clock, backend, progress
-    )
-    if validation is not None:
-        job = replace(job, validation=_extended(_validation(validation, table), hidden))
-    result = _run(job, edges, ridge, l1)
+    check_positive("checkpoint_seconds", checkpoint_seconds, "number of seconds", or_zero=True)
+    ledger = Ledger(checkpoint, checkpoint_seconds)
+    seed = choose_seed(ledger.seed if seed is None else seed)
     options = {
         "edges": edges if isinstance(edges, str) else "given", "objective": objective, "moments": moments,
         "within": None if within is None else [within.norm, within.bound], "ridge": ridge, "l1": l1, "hidden": hidden,
-        "num_chains": num_chains, "tol": tol, "max_iter": max_iter, "time_limit": time_limit, "backend": backend,
+        "num_chains": num_chains, "tol": tol, "max_iter": max_iter, "backend": backend,
     }  # fmt: skip
+    with listening(progress, "learn") as listener:
+        clock = Clock(time_limit, listener=listener, what="learn")
+        table = read_data(data, weights=weights, num_states=num_states)
+        checked = (
+            None
+            if validation is None
+            else read_data(validation, model=table.blank_model(), name="validation").with_hidden(hidden)
+        )
+        job = _Job(
+            table, checked, objective, moments, within, hidden, num_chains, tol, max_iter, seed, clock, backend, ledger
+        )
+        if ledger.keeps:
+            graph = edges if isinstance(edges, str) else np.asarray(edges)
+            ledger.resume(fingerprint(table, checked, graph, options), seed)
+        result = _run(job, edges, ridge, l1)
     device = str(result.stats.get("device", "cpu"))
     return replace(
         result,
         stats={**result.stats, **clock.stats()},
-        provenance=provenance(result.model, seed=seed, device=device, **options),
-    )
-
-
-def _validation(validation: Any, table: Dataset) -> Dataset:
-    """Validation data with the names and states of the training data."""
-    n = len(table.num_states)
-    model = MarkovRandomField(
-        table.num_states, np.zeros(int(table.num_states.sum())), np.zeros((0, 2), dtype=np.int64), np.zeros(0), 0.0,
-        table.variable_names, table.state_names,
-    )  # fmt: skip
-    result = read_data(validation, model=model, name="validation")
-    assert result.states.shape[1] == n
-    return result
-
-
-def _extended(data: Dataset, hidden: int) -> Dataset:
-    """The data with columns of hidden variables, all missing."""
-    if not hidden:
-        return data
-    names = data.variable_names and (*data.variable_names, *(f"hidden {k}" for k in range(hidden)))
-    labels = data.state_names and (*data.state_names, *(("0", "1"),) * hidden)
-    return replace(
-        data,
-        states=np.hstack([data.states, np.full((len(data.states), hidden), MISSING, dtype=data.states.dtype)]),
-        num_states=np.concatenate([data.num_states, np.full(hidden, 2)]),
-        variable_names=names,
-        state_names=labels,
+        provenance=provenance(result.model, seed=seed, device=device, **options, time_limit=time_limit),
     )
 
 
@@ -337,7 +356,7 @@ class _Job:
     seed: int
     clock: Clock
     backend: str
-    progress: Callable[[Mapping[str, Any]], None] | None
+    ledger: Ledger
     rough: bool = False  # sampled only as well as a choice of penalties needs
 
 
@@ -362,20 +381,25 @@ def _run(job: _Job, edges: Any, ridge: float | str, l1: float | str) -> LearnRes
             return _closed_form(job, tree)
         edges = tree.edges
     if isinstance(edges, str) and edges == "grow":
-        edges = _grow(job, ridge)
+        grown = _grow(job, ridge)
+        if grown.status is Status.INTERRUPTED:
+            return grown
+        edges = grown.model.edges
     graph = _graph(edges, n, job.hidden)
     if isinstance(edges, str) and edges == "l1":
         if l1 == 0.0:
             raise ValueError("edges='l1' needs a positive l1, or l1='auto' with validation data")
         first = replace(job, objective="pseudo-likelihood", within=None)
         found = _search(first, graph, ridge, l1)
+        if found.status is Status.INTERRUPTED:
+            return found
         kept = _search(job, found.model.edges, ridge, 0.0)
         return replace(kept, l1=found.l1)
     return _search(job, graph, ridge, l1)
 
 
-def _grow(job: _Job, ridge: float | str) -> IntArray:
-    """Edges added to the best tree, a tenth of what is there at a time, while the validation data gain by it."""
+def _grow(job: _Job, ridge: float | str) -> LearnResult:
+    """The best tree with edges added, a tenth of what is there at a time, while the validation data gain by it."""
     if job.validation is None:
         raise ValueError("edges='grow' stops by validation data: give validation=")
     if job.hidden:
@@ -384,15 +408,23 @@ def _grow(job: _Job, ridge: float | str) -> IntArray:
     weight, data = 1e-3 if ridge == "auto" else ridge, job.data.merged()[0]
     best = _fit(quick, chow_liu(data).edges, weight, 0.0)
     n = best.model.num_variables
-    while True:
+    while best.status is not Status.INTERRUPTED:
         pairs, gains = edge_gains(best.model, data)
         new = pairs[: max(1, best.model.num_edges // 10)][gains[: max(1, best.model.num_edges // 10)] > 0.0]
         if not len(new):
-            return best.model.edges
+            break
         wider = _fit(quick, canonical_edges(n, np.concatenate([best.model.edges, new])), weight, 0.0, best.model)
+        if wider.status is Status.INTERRUPTED:
+            return _interrupted(best)
         if _quality(wider) <= _quality(best):
-            return best.model.edges
+            break
         best = wider
+    return best
+
+
+def _interrupted(best: LearnResult) -> LearnResult:
+    """The best fit so far, of a search that Ctrl-C ended."""
+    return replace(best, status=Status.INTERRUPTED, stats={**best.stats, "stopped_by": "interrupt"})
 
 
 def stability(
@@ -458,7 +490,11 @@ def _search(job: _Job, graph: IntArray, ridge: float | str, l1: float | str) -> 
         # The graph is chosen by the pseudo-likelihood, which is quick and not noisy; 0 is among the candidates.
         quick = replace(job, objective="pseudo-likelihood") if not _incomplete(job) else job
         weight = min(_RIDGES) if ridge == "auto" else ridge
-        tried = [_fit(quick, graph, weight, value) for value in (0.0, *_L1S)]
+        tried = []
+        for value in (0.0, *_L1S):
+            tried.append(_fit(quick, graph, weight, value))
+            if tried[-1].status is Status.INTERRUPTED:
+                return _interrupted(max(tried, key=_quality))
         best = max(tried, key=_quality)
         if job.objective == "pseudo-likelihood" and ridge != "auto":
             return replace(best, stats={**best.stats, "tried": _tried(tried)})
@@ -466,16 +502,18 @@ def _search(job: _Job, graph: IntArray, ridge: float | str, l1: float | str) -> 
     if ridge == "auto":
         tried, start = [], None
         for k, value in enumerate(sorted(_RIDGES, reverse=True)):
-            part = job.clock.part(1.0 / (len(_RIDGES) - k + 2))  # the last fit, of the best, gets twice as much
+            share = 1.0 / (len(_RIDGES) - k + 2)  # the last fit, of the best, gets twice as much
+            part = job.clock.part(share, f"learn with ridge {value:g}")
             tried.append(_fit(replace(job, rough=True, clock=part), graph, value, l1, start))
             start = tried[-1].model
             if tried[-1].status is Status.INTERRUPTED:
-                break
+                return _interrupted(max(tried, key=_quality))
             if len(tried) > 2 and _quality(tried[-1]) < _quality(tried[-2]) < _quality(tried[-3]):
                 break  # it gets worse
         best = max(tried, key=_quality)
-        if best.moments == "sampled" and best.status is not Status.INTERRUPTED:
-            best = _fit(job, graph, best.ridge, l1, best.model)
+        if best.moments in ("sampled", "tempered"):
+            last = _fit(job, graph, best.ridge, l1, best.model)
+            best = _interrupted(best) if last.status is Status.INTERRUPTED and not last.history else last
         return replace(best, stats={**best.stats, "tried": _tried(tried)})
     return _fit(job, graph, ridge, l1)
 
@@ -501,134 +539,172 @@ def _norms(model: MarkovRandomField) -> dict[str, float]:
     return {"spectral": norms.matrix_norm(matrix, "spectral"), "inf": norms.matrix_norm(matrix, "inf")}
 
 
-def _projector(template: MarkovRandomField, within: NormBall, coordinates: Coordinates) -> Ball:
-    """The Euclidean projection of the tables of v, begun where the last one ended."""
-    last: list[ProjectionResult | None] = [None]
+class _Projector:
+    """The Euclidean projection of tables onto a set, begun where the last one ended.
 
-    def ball(v: FloatArray) -> FloatArray:
-        model = template.with_parameters(coordinates.to_parameters(v))
-        result = project(model, norm_bound=within.bound, norm=within.norm, warm_start=last[0], progress=None)
+    The centred vectors b of v stay as they are, so that it is Euclidean in (b, C).
+    """
+
+    def __init__(self, template: MarkovRandomField, within: NormBall, scaling: Scaling) -> None:
+        self.template, self.within, self.scaling = template, within, scaling
+        self.memory: FloatArray | None = None
+
+    def __call__(self, v: FloatArray) -> FloatArray:
+        coordinates, within = self.scaling.coordinates, self.within
+        model = self.template.with_parameters(coordinates.to_parameters(v))
+        try:
+            result = project(model, norm_bound=within.bound, norm=within.norm, warm_start=self.memory, progress=None)
+        except NotConvergedError as error:
+            if error.result.stats["stopped_by"] == "interrupt":
+                raise KeyboardInterrupt from None
+            result = error.result  # inside, but not quite the closest
         if result.model is not model:
-            last[0] = result
-        return coordinates.from_parameters(result.model.parameters)[0]
-
-    return ball
+            self.memory = result.multipliers
+        new = coordinates.from_parameters(result.model.parameters)[0]
+        d, z = coordinates.num_contrasts, self.scaling.from_v(v)
+        z[d:] = new[d:] / self.scaling.scales[d:]
+        return self.scaling.to_v(z)
 
 
 def _fit(
     job: _Job, graph: IntArray, ridge: float | str, l1: float | str, start: MarkovRandomField | None = None
 ) -> LearnResult:
-    """One fit with given penalties."""
+    """One fit with given penalties; if the checkpoint has it, what is there."""
     assert not isinstance(ridge, str)
     assert not isinstance(l1, str)
-    data = _extended(job.data.merged()[0], job.hidden)
-    unary = np.zeros(int(data.num_states.sum()))
-    ends = data.num_states[graph]
-    template = MarkovRandomField(
-        data.num_states, unary, graph, np.zeros(int((ends[:, 0] * ends[:, 1]).sum())), 0.0, data.variable_names,
-        data.state_names,
-    )  # fmt: skip
+    data = job.data.merged()[0].with_hidden(job.hidden)
+    template = data.blank_model(graph)
     coordinates = Coordinates(template.structure)
+    known = job.ledger.next_fit()
+    v, facts = _solve(job, template, coordinates, data, ridge, l1, start) if known is None else known
+    model = _without_empty_tables(template.with_parameters(coordinates.to_parameters(v)), coordinates, v, l1)
+    facts["status"] = Status(facts["status"])
+    if known is None:
+        stopped_by = facts["stats"]["stopped_by"]
+        try:
+            validation, normaliser = (None, None) if stopped_by == "interrupt" else _validate(job, model, data)
+        except KeyboardInterrupt:
+            validation = normaliser = None
+            facts["status"], facts["stats"]["stopped_by"] = Status.INTERRUPTED, "interrupt"
+        facts["validation_log_likelihood"] = validation
+        if normaliser is not None:
+            facts["stats"] |= {"validation_std_error": normaliser.std_error, "log_z_method": normaliser.method}
+        if facts["stats"]["stopped_by"] == "done":
+            job.ledger.keep_fit(v, facts)
+    return LearnResult(
+        model=model, objective=job.objective, ridge=ridge, l1=l1, within=job.within, norms=_norms(model),
+        num_rows=job.data.num_rows, seed=job.seed, **facts,
+    )  # fmt: skip
+
+
+def _solve(
+    job: _Job, template: MarkovRandomField, coordinates: Coordinates, data: Dataset, ridge: float, l1: float,
+    start: MarkovRandomField | None,
+) -> tuple[FloatArray, dict[str, Any]]:  # fmt: skip
+    """The optimum v, and what a :class:`LearnResult` says about the way there, as plain data."""
     means, variances = _moments_of_contrasts(coordinates, data)
     if ridge == 0.0:
-        _check_seen(data, graph, job.hidden, pairs=job.within is None and not l1)
+        _check_seen(data, template.edges, job.hidden, pairs=job.within is None and not l1)
     alike = "all" if job.within is not None else "edges" if l1 else "entries"
     scaling = Scaling.of(coordinates, means, variances, alike)
-    ball = None if job.within is None else _Centred(scaling, _projector(template, job.within, coordinates))
+    ball = None if job.within is None else _Projector(template, job.within, scaling)
     v = _first(coordinates, data, job, start, template)
     history: list[dict[str, Any]] = []
 
-    def report(iteration: int, value: float, norm: float, _: FloatArray) -> None:
-        history.append({"iteration": iteration, "value": value, "gradient_norm": norm, "seconds": job.clock.seconds()})
-        if job.progress is not None:
-            job.progress(history[-1])
+    def report(entry: dict[str, Any], at: FloatArray) -> None:
+        k = entry["iteration"]
+        often = "gap" in entry or k & (k - 1) == 0  # they take longer than a small exact step
+        here = _norms(template.with_parameters(coordinates.to_parameters(at))) if often else None
+        history.append({**entry, "norms": here, "seconds": job.clock.seconds()})
+        shown = {name: entry[name] for name in ("value", "moment_error", "gap") if entry.get(name) is not None}
+        job.clock.report(k, None, "rounds" if "gap" in entry else "iterations", details=shown)
 
     common: dict[str, Any] = {"ridge": ridge, "l1": l1, "ball": ball}
-    rough: dict[str, Any] = {
-        "tol": _TOL if job.tol is None else job.tol,
-        "max_iter": job.max_iter or 1000,
-        "clock": job.clock,
-    }
     pseudo = job.objective == "pseudo-likelihood"
     if pseudo and job.hidden:
         raise UnfitMethodError("the pseudo-likelihood needs every value: hidden variables need objective='likelihood'")
     term = None if pseudo else _model_term(coordinates, job.moments)
-    stats: dict[str, Any] = {}
     error = bias = value = None
     if pseudo or term is not None:
         goal: Objective
-        data_term = None
         if term is None:
             goal = PseudoLikelihood(coordinates, data)
         else:
-            data_term = DataTerm(coordinates, data)
-            goal = ExactLikelihood(term, data_term)
-        outcome = minimise(goal, v, scaling, **common, **rough, report=report)
+            goal = ExactLikelihood(term, DataTerm(coordinates, data))
+        tol, max_iter = _TOL if job.tol is None else job.tol, job.max_iter or 1000
+        outcome = minimise(goal, v, scaling, **common, tol=tol, max_iter=max_iter, clock=job.clock, report=report)
         v, value, stopped_by = outcome.v, outcome.value, outcome.stopped_by
-        stats = {"num_iterations": outcome.num_iterations, "gradient_norm": outcome.gradient_norm}
+        stats: dict[str, Any] = {"num_iterations": outcome.num_iterations, "gradient_norm": outcome.gradient_norm}
         status = _verdict(stopped_by)
         how = "none" if term is None else term.method
-        if term is not None and data_term is not None:
-            difference = term.evaluate(v)[1] - data_term.evaluate(v)[1]
-            error = float(np.abs(coordinates.to_probabilities(difference)).max(initial=0.0))
+        if isinstance(goal, ExactLikelihood):
+            error = goal.moment_error(goal.evaluate(v)[1])
     else:
-        how = "sampled"
-        data_term = DataTerm(coordinates, data)
-        if data_term.fixed and start is None:
-            # With little ridge its optimum can be far from that of the likelihood, with modes of its own.
-            tame: dict[str, Any] = {
-                **common,
-                "ridge": max(ridge, _TAME) if coordinates.num_contrasts > 32 else ridge,
-                "tol": 1e-3,
-                "max_iter": 200,
-            }
-            first = minimise(PseudoLikelihood(coordinates, data), v, scaling, **tame, clock=job.clock)
-            v = first.v
-        chains, device = make_pool(
-            template, job.backend, num_chains=job.num_chains or _default_chains(coordinates), seed=job.seed
+        answer, device = _sample(
+            job, template, data, DataTerm(coordinates, data), v, scaling, common, start, history, report
         )
-        clock = job.clock.part(0.7) if job.validation is not None else job.clock
-        chains.clock = clock
-        enough = min(_SAMPLED_TOL, _SAMPLED_TOL_EACH * coordinates.size) * (_ROUGH if job.rough else 1.0)
-        answer = sampled_likelihood(
-            template, chains, data, data_term, v, scaling, ridge=ridge, l1=l1, ball=ball,
-            certified=job.within is not None and job.within.certified, tol=job.tol or enough,
-            max_iter=job.max_iter or 200, rng=np.random.default_rng([job.seed, 2]), clock=clock,
-            report=job.progress,
-        )  # fmt: skip
         v, error, bias, stopped_by = answer.v, answer.moment_error, answer.bias_bound, answer.stopped_by
-        history = answer.history
         stats = {
             "num_iterations": answer.num_rounds, "gap": answer.gap, "noise": answer.noise,
-            "num_chains": chains.num_chains, "num_sweeps": answer.num_sweeps, "device": device,
+            "num_chains": answer.num_chains, "num_rungs": answer.num_rungs, "num_sweeps": answer.num_sweeps,
+            "device": device,
             "correlations": {str(k): c for k, c in answer.correlations.items()},
+            "correlation_of_modes": answer.correlation,
         }  # fmt: skip
-        status = _verdict(stopped_by) if answer.mixed else Status.NOT_MIXED
-    if ridge == 0.0 and float(np.abs(v).max(initial=0.0)) > _LARGEST:
+        how, status = "sampled" if answer.num_rungs == 1 else "tempered", _verdict(stopped_by)
+        if not answer.mixed and status is not Status.INTERRUPTED:
+            status = Status.NOT_MIXED
+    if ridge == 0.0 and float(np.abs(v).max(initial=0.0)) > _LARGEST and status is Status.OK:
         status = Status.NOT_CONVERGED  # some states decide others: the optimum is at infinity
-    model = _without_empty_tables(template.with_parameters(coordinates.to_parameters(v)), coordinates, v, l1)
-    validation, normaliser = _validate(job, model, data)
     stats = {"stopped_by": "done" if stopped_by == "max_iter" else stopped_by, **stats}
-    if normaliser is not None:
-        stats |= {"validation_std_error": normaliser.std_error, "log_z_method": normaliser.method}
-    return LearnResult(
-        model=model, objective=job.objective, moments=how, status=status, value=value, ridge=ridge, l1=l1,
-        within=job.within, norms=_norms(model), moment_error=error, bias_bound=bias,
-        validation_log_likelihood=validation, num_rows=job.data.num_rows, seed=job.seed, history=history, stats=stats,
+    return v, {
+        "moments": how, "status": str(status), "value": value, "moment_error": error, "bias_bound": bias,
+        "history": history, "stats": stats,
+    }  # fmt: skip
+
+
+def _sample(
+    job: _Job, template: MarkovRandomField, data: Dataset, data_term: DataTerm, v: FloatArray, scaling: Scaling,
+    common: dict[str, Any], start: MarkovRandomField | None, history: list[dict[str, Any]], report: Callable[..., None],
+) -> tuple[Sampled, str]:  # fmt: skip
+    """The sampled likelihood from a tame optimum of the pseudo-likelihood, an earlier model or a checkpoint on."""
+    coordinates = scaling.coordinates
+    saved = job.ledger.take_state()
+    if data_term.fixed and start is None and saved is None:
+        # With little ridge its optimum can be far from that of the likelihood, with modes of its own.
+        ridge = max(common["ridge"], _TAME) if coordinates.num_contrasts > 32 else common["ridge"]
+        tame = {**common, "ridge": ridge, "tol": 1e-3, "max_iter": 200}
+        first = minimise(PseudoLikelihood(coordinates, data), v, scaling, **tame, clock=job.clock)
+        v = first.v
+        if first.stopped_by == "interrupt":
+            return Sampled(v, stopped_by="interrupt"), "cpu"
+    clock = job.clock.part(0.7) if job.validation is not None else job.clock
+    device = "cpu"
+
+    def make(num_chains: int, num_sets: int) -> Chains:
+        nonlocal device
+        chains, device = make_pool(
+            template, job.backend, num_chains=num_chains, num_sets=num_sets, seed=job.seed + num_sets - 1
+        )
+        return chains
+
+    if saved is not None:
+        history += saved[1]["history"]
+
+    def keep(arrays: dict[str, NDArray[Any]], facts: dict[str, Any], *, now: bool) -> None:
+        job.ledger.keep_state(arrays, {**facts, "history": history}, now=now)
+
+    # Parameters fitted to N rows are worth about 1/(2 N) each, by chance: a hundredth of that decides nothing.
+    each = max(_SAMPLED_TOL_EACH, 0.005 / job.data.num_rows)
+    enough = min(_SAMPLED_TOL, each * coordinates.size) * (_ROUGH if job.rough else 1.0)
+    answer = sampled_likelihood(
+        template, make, data, data_term, v, scaling, **common,
+        num_chains=job.num_chains or _default_chains(coordinates), tempered=job.moments == "tempered",
+        certified=job.within is not None and job.within.certified, tol=job.tol or enough, max_iter=job.max_iter or 200,
+        rng=np.random.default_rng([job.seed, 2]), clock=clock, report=report, saved=saved,
+        keep=keep if job.ledger.keeps else None,
     )  # fmt: skip
-
-
-class _Centred:
-    """A projection of tables that keeps the centred vectors b of v, so that it is Euclidean in (b, C)."""
-
-    def __init__(self, scaling: Scaling, ball: Ball) -> None:
-        self.scaling, self.ball = scaling, ball
-
-    def __call__(self, v: FloatArray) -> FloatArray:
-        d = self.scaling.coordinates.num_contrasts
-        z, new = self.scaling.from_v(v), self.ball(v)
-        z[d:] = new[d:] / self.scaling.scales[d:]
-        return self.scaling.to_v(z)
+    return answer, device
 
 
 def _verdict(stopped_by: str) -> Status:
@@ -638,7 +714,7 @@ def _verdict(stopped_by: str) -> Status:
 
 def _model_term(coordinates: Coordinates, moments: str) -> ModelTerm | None:
     """Exact moments, or None where they are to be sampled."""
-    if moments == "sampled":
+    if moments in ("sampled", "tempered"):
         return None
     try:
         return exact_model_term(coordinates, asked=moments == "exact")

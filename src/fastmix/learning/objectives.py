@@ -355,3 +355,7 @@ class ExactLikelihood(Objective):
         log_z, moments = self.model_term.evaluate(v)
         weight, observed = self.data_term.evaluate(v)
         return log_z - weight, moments - observed
+
+    def moment_error(self, gradient: FloatArray) -> float:
+        """The largest difference between probabilities of states and pairs of the model and of the data."""
+        return float(np.abs(self.coordinates.to_probabilities(gradient)).max(initial=0.0))

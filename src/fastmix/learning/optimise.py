@@ -5,23 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._clock import Clock, OutOfTimeError
 from fastmix.learning.coordinates import Coordinates
-from fastmix.learning.objectives import Objective
+from fastmix.learning.objectives import ExactLikelihood, Objective
 
-__all__ = ["Ball", "Outcome", "Scaling", "minimise", "shrink_tables"]
+__all__ = ["Ball", "Outcome", "Scaling", "minimise", "shrink_tables", "table_norms"]
 
 FloatArray = NDArray[np.float64]
 
-Ball = Callable[[FloatArray], FloatArray]  # from v to the closest v within a set of tables; the rest stays
-Report = Callable[[int, float, float, FloatArray], None]  # iteration, value, gradient norm, v
+Report = Callable[[dict[str, Any], FloatArray], None]  # an entry of the history, and the v that it is about
 
 _LEAST_VARIANCE = 1e-2  # of a contrast, for its scale: constant columns would have infinite scales
+
+
+class Ball(Protocol):
+    """From v to the closest v within a set of tables; the rest stays."""
+
+    memory: FloatArray | None  # what the next projection begins with
+
+    def __call__(self, v: FloatArray) -> FloatArray:
+        """The closest v."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +112,8 @@ class _Best:
     ) -> None:
         self.objective, self.scaling, self.ridge, self.clock, self.report = objective, scaling, ridge, clock, report
         self.v, self.value, self.norm, self.calls = np.zeros(objective.coordinates.size), math.inf, math.inf, 0
+        self.error: float | None = None
+        self._error_here: float | None = None
 
     def smooth(self, z: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         """Value, derivative and v."""
@@ -112,11 +122,19 @@ class _Best:
         self.calls += 1
         v = self.scaling.to_v(z)
         value, gradient = self.objective.evaluate(v)
+        if isinstance(self.objective, ExactLikelihood):
+            self._error_here = self.objective.moment_error(gradient)
         return value + 0.5 * self.ridge * float(v @ v), self.scaling.pull(gradient + self.ridge * v), v
 
     def note(self, v: FloatArray, value: float, norm: float) -> None:
         if value <= self.value:
-            self.v, self.value, self.norm = v, value, norm
+            self.v, self.value, self.norm, self.error = v, value, norm, self._error_here
+
+    def tell(self, iteration: int, norm: float, step: float) -> None:
+        """Report an iteration."""
+        if self.report is not None:
+            entry = {"iteration": iteration, "value": self.value, "gradient_norm": norm}
+            self.report({**entry, "moment_error": self.error, "step": step}, self.v)
 
 
 def minimise(
@@ -151,22 +169,22 @@ def minimise(
 def _lbfgs(best: _Best, v: FloatArray, l1: float, ball: Ball | None, tol: float, max_iter: int) -> tuple[int, str]:  # noqa: ARG001
     from scipy.optimize import minimize
 
-    iteration = 0
+    iteration, last = 0, best.scaling.from_v(v)
 
     def evaluate(z: FloatArray) -> tuple[float, FloatArray]:
         value, gradient, at = best.smooth(z)
         best.note(at, value, float(np.abs(gradient).max(initial=0.0)))
         return value, gradient
 
-    def step(_: Any) -> None:
-        nonlocal iteration
+    def step(z: FloatArray) -> None:
+        nonlocal iteration, last
         iteration += 1
-        if best.report is not None:
-            best.report(iteration, best.value, best.norm, best.v)
+        best.tell(iteration, best.norm, float(np.linalg.norm(z - last)))
+        last = z.copy()
 
     options = {"maxiter": max_iter, "maxfun": 2 * max_iter + 20, "maxcor": 20, "ftol": 0.0, "gtol": tol}
     answer = minimize(
-        evaluate, best.scaling.from_v(v), jac=True, method="L-BFGS-B", callback=step, options=options
+        evaluate, last, jac=True, method="L-BFGS-B", callback=step, options=options
     )  # fmt: skip
     # A line search that finds no decrease any more has reached what rounding allows.
     small = best.norm <= tol or (answer.status == 2 and best.norm <= 1e3 * tol)
@@ -200,8 +218,7 @@ def _proximal(best: _Best, v: FloatArray, l1: float, ball: Ball | None, tol: flo
             lipschitz *= 2.0
         norm = lipschitz * float(np.abs(move).max(initial=0.0))
         best.note(new_at, new_value + cost(new_at), norm)
-        if best.report is not None:
-            best.report(iteration, best.value, norm, best.v)
+        best.tell(iteration, norm, float(np.linalg.norm(new - z)))
         if norm <= tol:
             best.v, best.value, best.norm = new_at, new_value + cost(new_at), norm
             return iteration, "done"

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from fastmix._clock import Clock, OutOfTimeError
 from fastmix.chains.base import Chains
-from fastmix.errors import ResourceError
 from fastmix.learning.data import MISSING, Dataset
 from fastmix.learning.objectives import DataTerm
-from fastmix.learning.optimise import Ball, Scaling, shrink_tables, table_norms
+from fastmix.learning.optimise import Ball, Report, Scaling, shrink_tables, table_norms
+from fastmix.learning.score import independent_parameters
+from fastmix.methods.tempering.adaptation import respace
 from fastmix.model import MarkovRandomField
 from fastmix.theory.bias import bias_after
 
@@ -39,6 +40,11 @@ _LAGS = (1, 2, 4, 8, 16, 32, 64, 128)  # sweeps at which correlations of the ene
 _CORRELATED = 0.2  # of energies, below which chains have reached changed parameters
 _NOT_MIXED = 0.3  # correlation after the longest lag from which on chains do not follow
 _LARGEST_GAIN = 1.0  # that a step may promise, in nats; it is made shorter beyond
+# What a run carries from round to round, but arrays.
+_CARRIED = ("burn_in", "num_sweeps", "mixed", "bias", "correlations", "_largest", "positions", "lost", "slow")
+_PATIENCE = 3  # rounds in which chains do not follow, after which replica exchange takes over
+_RUNGS, _PILOT, _STALE = 16, 64, 0.8  # of its first ladder, its rounds, and the rejection that asks for other rungs
+_LADDERS = 256  # at least
 _SOLVER_STEPS = 60  # of conjugate gradients; twice as many proximal ones
 
 
@@ -47,49 +53,64 @@ class Sampled:
     """What the chains gave."""
 
     v: FloatArray
-    gap: float
-    noise: float
-    moment_error: float
-    num_rounds: int
-    num_sweeps: int
-    stopped_by: str
-    mixed: bool
-    bias_bound: float | None
-    correlations: dict[int, float]
-    history: list[dict[str, Any]] = field(default_factory=list)
+    gap: float = math.inf
+    noise: float = math.inf
+    moment_error: float | None = None
+    num_rounds: int = 0
+    num_sweeps: int = 0
+    num_chains: int = 0
+    stopped_by: str = "max_iter"
+    mixed: bool = True
+    bias_bound: float | None = None
+    correlations: dict[int, float] = field(default_factory=dict)
+    correlation: float = 0.0  # from one end of the last round to the other, in the slowest direction
+    num_rungs: int = 1
 
 
 def sampled_likelihood(
     template: MarkovRandomField,
-    chains: Chains,
+    make: Callable[[int, int], Chains],
     data: Dataset,
     data_term: DataTerm,
     v: FloatArray,
     scaling: Scaling,
     *,
+    num_chains: int,
     ridge: float,
     l1: float,
     ball: Ball | None,
     certified: bool,
+    tempered: bool,
     tol: float,
     max_iter: int,
     rng: np.random.Generator,
     clock: Clock,
-    report: Callable[[dict[str, Any]], None] | None,
+    report: Report | None,
+    saved: tuple[dict[str, NDArray[Any]], dict[str, Any]] | None = None,
+    keep: Callable[..., None] | None = None,
 ) -> Sampled:
     """The maximum of the (penalised) likelihood by persistent chains, from v on, in at most ``max_iter`` rounds.
 
-    It ends once a round promises a gain, noise included, of less than ``tol`` in the mean log-likelihood.
+    It ends once a round promises a gain, noise included, of less than ``tol`` in the mean log-likelihood. ``make``
+    gives chains, by their number and that of the sets: replica exchange takes over where single chains do not follow
+    three rounds running, or at once if they are to be ``tempered``. After every round ``keep`` gets all that is needed
+    to go on from there, which ``saved`` gives back.
     """
-    run = _Run(template, chains, data, data_term, scaling, ridge, l1, ball, certified, clock)
-    run.start(rng)
+    run = _Run(template, make, num_chains, data, data_term, scaling, ridge, l1, ball, certified, clock)
     z = scaling.from_v(v if ball is None else ball(v))
-    result = Sampled(scaling.to_v(z), math.inf, math.inf, math.inf, 0, 0, "max_iter", True, None, {})
+    result = Sampled(scaling.to_v(z))
     kept: tuple[FloatArray, FloatArray, float] | None = None  # the last point, the step from it, and its gain
     share, most = 1.0, 1.0
     num_sweeps = _FIRST_SWEEPS if scaling.coordinates.num_contrasts <= _LARGE else 4 * _FIRST_SWEEPS
+    snapshot: tuple[dict[str, NDArray[Any]], dict[str, Any]] | None = None
     try:
-        while result.num_rounds < max_iter:
+        if saved is not None:
+            z, kept, share, most, num_sweeps = run.restore(saved, result)
+        else:
+            run.start(rng)
+        while result.num_rounds < max_iter and result.stopped_by != "done":
+            if not run.positions and not certified and (tempered or run.lost >= _PATIENCE):
+                run.temper(z)
             gradients, moments = run.measure(z, num_sweeps)
             gradient = 0.5 * (gradients[0] + gradients[1])
             direction, gap = run.solve(z, gradient)
@@ -110,38 +131,31 @@ def sampled_likelihood(
                 share, most = min(2.0 * share, most, math.sqrt(_LARGEST_GAIN / max(gap, 1e-300))), min(1.0, 1.1 * most)
                 z = run.towards(z, direction, share)
             result.bias_bound, result.correlations, result.num_sweeps = run.bias, run.correlations, run.num_sweeps
-            result.history.append(
-                {
-                    "iteration": result.num_rounds,
-                    "gap": gap,
-                    "noise": noise,
-                    "moment_error": result.moment_error,
-                    "step": share,
-                    "num_sweeps": num_sweeps,
-                    "bias_bound": run.bias,
-                    "seconds": clock.seconds(),
-                }
-            )
-            if report is not None:
-                report(result.history[-1])
-            if gap <= tol:
+            result.num_chains, result.num_rungs = run.chains.num_chains, max(1, len(run.positions))
+            entry: dict[str, Any] = {"iteration": result.num_rounds, "gap": gap, "noise": noise, "step": share}
+            entry |= {"moment_error": result.moment_error, "num_sweeps": num_sweeps, "bias_bound": run.bias}
+            lost = not run.mixed and not run.positions  # ladders are still to come
+            if gap <= tol and not lost and not run.is_unclear(num_sweeps):
                 result.stopped_by = "done"
-                break
-            if gap < 3.0 * noise or (stuck and not worse and gap < 10.0 * noise):
+            elif gap < 3.0 * noise or (stuck and not worse and gap < 10.0 * noise) or run.is_unclear(num_sweeps):
                 num_sweeps = min(2 * num_sweeps, _MOST_SWEEPS)
+            if keep is not None:
+                snapshot = run.pack(z, kept, share, most, num_sweeps, result)
+            if report is not None:
+                report(entry, result.v)
+            if keep is not None and snapshot is not None:
+                keep(*snapshot, now=False)
         if ball is None or result.stopped_by == "done":
             result.v = scaling.to_v(z)
     except OutOfTimeError:
         result.stopped_by = "time_limit"
     except KeyboardInterrupt:
         result.stopped_by = "interrupt"
-    if not math.isfinite(result.gap):
-        if result.stopped_by == "time_limit":
-            raise ResourceError("the time limit ended learning before the first round was over: allow more time")
-        raise KeyboardInterrupt
+    if keep is not None and snapshot is not None:
+        keep(*snapshot, now=True)
     if ball is not None:
         result.v = ball(result.v)  # steps stay inside but for rounding
-    result.mixed = run.mixed
+    result.mixed, result.correlation = run.mixed, run.slow
     return result
 
 
@@ -149,10 +163,14 @@ class _Run:
     """Chains, penalties and the quadratic model of the objective."""
 
     def __init__(
-        self, template: MarkovRandomField, chains: Chains, data: Dataset, data_term: DataTerm, scaling: Scaling,
-        ridge: float, l1: float, ball: Ball | None, certified: bool, clock: Clock,
+        self, template: MarkovRandomField, make: Callable[[int, int], Chains], num_chains: int, data: Dataset,
+        data_term: DataTerm, scaling: Scaling, ridge: float, l1: float, ball: Ball | None, certified: bool,
+        clock: Clock,
     ) -> None:  # fmt: skip
-        self.template, self.chains, self.data, self.data_term = template, chains, data, data_term
+        self.template, self.make, self.data, self.data_term = template, make, data, data_term
+        self.chains = make(num_chains, 1)
+        self.positions: list[float] = []  # of the rungs of replica exchange, from the independent model to the present
+        self.lost = 0  # rounds in a row in which the chains did not follow
         self.scaling, self.coordinates = scaling, scaling.coordinates
         self.ridge, self.l1, self.ball, self.certified, self.clock = ridge, l1, ball, certified, clock
         self.burn_in, self.num_sweeps, self.mixed = 4, 0, True
@@ -160,14 +178,79 @@ class _Run:
         self.correlations: dict[int, float] = {}
         self.order = template.structure.visit_order[0].astype(np.int64)
         self._top, self._largest = np.random.default_rng(0).standard_normal(self.coordinates.size), 1.0
+        self._axis, self.slow = np.full(self.coordinates.num_contrasts, 1.0), 0.0
 
     def start(self, rng: np.random.Generator) -> None:
-        """Chains at rows of the data; what is missing there is drawn evenly."""
+        """Put chains at rows of the data; what is missing there is drawn evenly."""
         counts = self.template.num_states
         chosen = rng.choice(len(self.data.states), size=self.chains.num_chains, p=self.data.weights)
         states = self.data.states[chosen].astype(np.int64)
         fill = np.floor(rng.random(states.shape) * counts).astype(np.int64)
         self.chains.set_states(np.where(states == MISSING, np.minimum(fill, counts - 1), states))
+
+    # -- going on later -----------------------------------------------------------------------------------------------
+
+    def pack(
+        self, z: FloatArray, kept: tuple[FloatArray, FloatArray, float] | None, share: float, most: float,
+        num_sweeps: int, result: Sampled,
+    ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:  # fmt: skip
+        """All that :meth:`restore` needs, arrays and plain data."""
+        facts = {name: value for name, value in vars(result).items() if name != "v"}
+        own = {name: getattr(self, name) for name in _CARRIED}
+        arrays = {"z": z, "v": result.v, "top": self._top, "axis": self._axis, "states": self.chains.get_states()}
+        arrays["streams"] = self.chains.get_random_state()
+        if kept is not None:
+            arrays |= {"kept": kept[0], "direction": kept[1]}
+        if self.ball is not None and self.ball.memory is not None:
+            arrays["ball"] = self.ball.memory
+        rest = {"gap": None if kept is None else kept[2], "share": share, "most": most, "num_sweeps": num_sweeps}
+        return arrays, {"result": facts, "run": own, "rest": rest}
+
+    def restore(
+        self, saved: tuple[dict[str, NDArray[Any]], dict[str, Any]], result: Sampled
+    ) -> tuple[FloatArray, tuple[FloatArray, FloatArray, float] | None, float, float, int]:
+        """Go on from what :meth:`pack` gave: the result so far is filled in, the rest comes back."""
+        arrays, facts = saved
+        for name, value in facts["result"].items():
+            setattr(result, name, value)
+        for name in _CARRIED:
+            setattr(self, name, facts["run"][name])
+        if self.positions:
+            self.chains = self.make(result.num_chains, len(self.positions))
+        result.v, self._top, self._axis = arrays["v"], arrays["top"], arrays["axis"]
+        self.chains.set_states(arrays["states"])
+        self.chains.set_random_state(arrays["streams"])
+        if self.ball is not None:
+            self.ball.memory = arrays.get("ball")
+        rest = facts["rest"]
+        kept = (arrays["kept"], arrays["direction"], rest["gap"]) if "kept" in arrays else None
+        return arrays["z"], kept, rest["share"], rest["most"], rest["num_sweeps"]
+
+    # -- replica exchange ---------------------------------------------------------------------------------------------
+
+    def temper(self, z: FloatArray) -> None:
+        """Go on with ladders from the independent model of the data to the present one, from where the chains are."""
+        count = max(_LADDERS, self.chains.num_chains // _RUNGS)
+        states = np.tile(np.resize(self.chains.get_states(), (count, self.template.num_variables)), (_RUNGS, 1))
+        self.chains, self.positions = self.make(count, _RUNGS), np.linspace(0.0, 1.0, _RUNGS).tolist()
+        self.chains.set_states(states)
+        self._load(self.coordinates.to_parameters(self.scaling.to_v(z)))
+        for _ in range(2):
+            self._sweep(_PILOT)
+            self._respace()
+
+    def _respace(self) -> None:
+        """As many rungs as are needed, where exchanges are rejected equally often."""
+        rejection = self.chains.exchanges().rejection
+        new, source, _ = respace(np.array(self.positions), rejection, None)
+        if len(new) != len(self.positions):
+            count, n = self.chains.num_chains, self.template.num_variables
+            states = self.chains.get_states().reshape(len(self.positions), count, n)[source]
+            self.chains = self.make(count, len(new))
+            self.chains.set_states(states.reshape(-1, n))
+        self.positions = new.tolist()
+        self.chains.clear()
+        self._load(self._theta)
 
     # -- the gradient -------------------------------------------------------------------------------------------------
 
@@ -175,37 +258,73 @@ class _Run:
         """Gradients at z from either half of the sweeps, and the moments of the model."""
         v = self.scaling.to_v(z)
         theta = self.coordinates.to_parameters(v)
-        self.chains.load(theta)
+        self._load(theta)
         if self.certified:
             self._bound(theta, num_sweeps)
             self._sweep(self.burn_in)
         else:
             self._follow()
+        before, swept = self._slow_scores(), self.num_sweeps
         observed = self.data_term.evaluate(v)[1]
         sums = np.zeros((2, self.template.num_parameters))
         for k in range(num_sweeps):
             self._sweep(1)
-            sums[2 * k // num_sweeps] += self.chains.moments()
+            sums[2 * k // num_sweeps] += self.chains.moments(self._of_the_last)
             self.clock.check()
+        if not self.certified:
+            # Two modes far apart can have the same energies: the direction in which configurations differ most tells.
+            self.slow = _correlation(before, self._slow_scores())
+            if self.num_sweeps - swept >= _LAGS[-1] and self.slow > _NOT_MIXED:
+                self.mixed = False
+            self.lost = 0 if self.mixed else self.lost + 1
         halves = [self.coordinates.from_gradient(total / (num_sweeps // 2)) for total in sums]
         gradients = [self.scaling.pull(half - observed + self.ridge * v) for half in halves]
         return gradients, 0.5 * (halves[0] + halves[1])
 
+    def _load(self, theta: FloatArray) -> None:
+        self._theta, self._of_the_last = theta, None
+        self.chains.clock = self.clock
+        if not self.positions:
+            self.chains.load(theta)
+            return
+        s, count = np.array(self.positions), self.chains.num_chains
+        base = independent_parameters(self.template, self.data)
+        self.chains.load(np.stack([base, theta]), np.stack([1.0 - s, s], axis=1))
+        self._of_the_last = np.zeros(len(s) * count)
+        self._of_the_last[-count:] = len(s)
+
+    def is_unclear(self, num_sweeps: int) -> bool:
+        """Whether a round was too short to tell if chains go from mode to mode."""
+        return not self.certified and self.slow > _NOT_MIXED and num_sweeps < _LAGS[-1]
+
     def _sweep(self, count: int) -> None:
-        self.chains.sweep(count)
+        if self.positions:
+            # Pairs of rungs take turns: after an even number of rounds the next turn is known.
+            self.chains.exchange_rounds(count + count % 2)
+        else:
+            self.chains.sweep(count)
         self.num_sweeps += count
+
+    def _slow_scores(self) -> FloatArray:
+        """Where every chain is in the direction of the largest variance."""
+        return np.asarray(self.coordinates.encode(self.chains.get_top_states()) @ self._axis)
+
+    def _energies(self) -> FloatArray:
+        return np.asarray(self.chains.energies()[-1, -self.chains.num_chains :])
 
     def _follow(self) -> None:
         """Sweeps until the energies are nearly independent of what they were before the parameters changed."""
-        first, done, self.correlations = self.chains.energies()[0], 0, {}
+        first, done, self.correlations = self._energies(), 0, {}
         for lag in _LAGS:
             self._sweep(lag - done)
             done = lag
             self.clock.check()
-            self.correlations[lag] = _correlation(first, self.chains.energies()[0])
+            self.correlations[lag] = _correlation(first, self._energies())
             if self.correlations[lag] < _CORRELATED:
                 break
         self.mixed = self.correlations[done] < _NOT_MIXED
+        if self.positions and self.chains.exchanges().rejection.max() > _STALE:
+            self._respace()
 
     def _bound(self, theta: FloatArray, num_sweeps: int) -> None:
         """Sweeps after which the bias of every moment is below its Monte Carlo error, from any start."""
@@ -232,7 +351,7 @@ class _Run:
         Those of the chains have them, but are few; the data have them at the optimum. Half of the weight goes to
         either (hidden and missing values: to the chains).
         """
-        states = self.chains.get_states()
+        states = self.chains.get_top_states()
         y, weights = self.coordinates.encode(states), np.full(len(states), 1.0 / len(states))
         if self.data_term.fixed:
             step = max(1, len(self.data.states) // _ROWS)
@@ -243,6 +362,10 @@ class _Run:
         self._y, self._weights = y.astype(np.float32), weights.astype(np.float32)
         # Rows are fewer than what a full covariance needs: something in proportion is added to its diagonal.
         self._shrink = min(1.0, 1.5 * self.coordinates.size / (self.coordinates.size + 1.0 / float((weights**2).sum())))
+        centred = self._y - self._weights @ self._y
+        for _ in range(3):
+            self._axis = (centred.T @ (self._weights * (centred @ self._axis))).astype(np.float64)
+            self._axis /= max(1e-300, float(np.linalg.norm(self._axis)))
         if self.ball is None and not self.l1:
             return
         for _ in range(30):

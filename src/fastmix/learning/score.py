@@ -23,7 +23,7 @@ from fastmix.learning.objectives import DataTerm, Enumerated, PseudoLikelihood
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.results import Status, jsonable, provenance
 
-__all__ = ["LogZ", "ScoreResult", "log_normaliser", "make_pool", "score"]
+__all__ = ["LogZ", "ScoreResult", "independent_parameters", "log_normaliser", "make_pool", "score"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -58,7 +58,7 @@ class ScoreResult:
         Estimates of log Z by annealing from the independent model to this one, which err downwards, and back, which err
         upwards.
     pseudo_log_likelihood : float or None
-        Mean over the rows of ``sum_i log p(x_i | x_others)``; None where values are missing.
+        Mean over the rows of ``sum_i log p(x_i | x_others)``; None where values are missing, and for larger factors.
     conditional_log_likelihood : float or None
         Mean over the rows of the log-probability of the ``target`` variables given the others.
     num_rows : int
@@ -172,7 +172,7 @@ def score(
         hidden[:, chosen] = MISSING
         conditional = float(merged.weights @ (masses - log_masses(model, replace(merged, states=hidden))))
     pseudo = None
-    if not table.has_missing:
+    if not table.has_missing and not model.num_factors:
         pseudo = float(merged.weights @ pseudo_log_likelihoods(model, merged))
     answer = log_normaliser(
         model, merged, method=method, tol=tol, num_chains=num_chains, seed=seed, clock=clock, backend=backend
@@ -209,8 +209,9 @@ def log_masses(model: MarkovRandomField, data: Dataset) -> FloatArray:
     result = np.empty(len(data.states))
     whole = (data.states != MISSING).all(axis=1)
     result[whole] = model.log_weight(data.states[whole])
-    if model.has_forbidden:
-        raise ModelError("missing values cannot be summed over where the model has forbidden states or pairs")
+    if model.has_forbidden or model.num_factors:
+        what = "larger factors" if model.num_factors else "forbidden states or pairs"
+        raise ModelError(f"missing values cannot be summed over where the model has {what}")
     coordinates = Coordinates(model.structure)
     v, constant = coordinates.from_parameters(model.parameters)
     matrix = coordinates.matrix(v)
@@ -264,14 +265,15 @@ def log_normaliser(
         exact = _exact(model, clock, asked=method == "exact")
         if exact is not None:
             return exact
-    if model.has_forbidden:
-        raise ResourceError("log Z of a model with forbidden states or pairs needs exact inference, which is too large")
+    if model.has_forbidden or model.num_factors:
+        what = "larger factors" if model.num_factors else "forbidden states or pairs"
+        raise ResourceError(f"log Z of a model with {what} needs exact inference, which is too large")
     return _annealed(model, data, tol, num_chains, seed, clock, backend)
 
 
 def _exact(model: MarkovRandomField, clock: Clock, *, asked: bool) -> LogZ | None:
     few = float(np.log2(model.num_states).sum()) <= math.log2(_MOST_CONFIGURATIONS) + 1e-9
-    if few and not model.has_forbidden:
+    if few and not model.has_forbidden and not model.num_factors:
         coordinates = Coordinates(model.structure)
         v, constant = coordinates.from_parameters(model.parameters)
         return LogZ(Enumerated(coordinates).evaluate(v)[0] + constant + model.log_constant)
@@ -287,22 +289,22 @@ def _exact(model: MarkovRandomField, clock: Clock, *, asked: bool) -> LogZ | Non
 
 
 def make_pool(
-    model: MarkovRandomField, backend: str, *, num_chains: int, seed: int, num_threads: int | None = None
+    model: MarkovRandomField, backend: str, *, num_chains: int, seed: int, num_sets: int = 1
 ) -> tuple[Chains, str]:
     """Chains on the graph of a model whose parameters change, and what they run on in words."""
 
     def make_cpu() -> Chains:
-        return CpuChains(model.structure, num_chains=num_chains, seed=seed, num_threads=num_threads, steady=False)
+        return CpuChains(model.structure, num_chains=num_chains, num_sets=num_sets, seed=seed, steady=False)
 
     def make_cuda() -> Chains:
         from fastmix.chains.cuda.chains import CudaChains
 
-        return CudaChains(model.structure, num_chains=num_chains, seed=seed, estimator=None)
+        return CudaChains(model.structure, num_chains=num_chains, num_sets=num_sets, seed=seed, estimator=None)
 
     return make_chains(backend, make_cpu, make_cuda)
 
 
-def _independent(model: MarkovRandomField, data: Dataset) -> FloatArray:
+def independent_parameters(model: MarkovRandomField, data: Dataset) -> FloatArray:
     """Parameters of the independent model with the (smoothed) marginals of the data; its log Z is 0."""
     theta = np.zeros(model.num_parameters)
     for i, count in enumerate(model.num_states.tolist()):
@@ -326,7 +328,7 @@ def _draw_independent(
 def _annealed(
     model: MarkovRandomField, data: Dataset, tol: float, num_chains: int, seed: int, clock: Clock, backend: str
 ) -> LogZ:
-    thetas = np.stack([_independent(model, data), model.parameters])
+    thetas = np.stack([independent_parameters(model, data), model.parameters])
     chains, device = make_pool(model, backend, num_chains=num_chains, seed=seed)
     chains.clock = clock
     rng = np.random.default_rng([seed, 1])

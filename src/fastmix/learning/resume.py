@@ -1,0 +1,100 @@
+"""The fits of one call, finished ones and the one under way, in a checkpoint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.errors import FormatError
+from fastmix.learning.data import Dataset
+from fastmix.methods.checkpoint import Checkpoint
+
+__all__ = ["Ledger", "fingerprint"]
+
+FloatArray = NDArray[np.float64]
+Arrays = dict[str, NDArray[Any]]
+
+
+class Ledger:
+    """What a call has learnt so far: finished fits by their number, and the state of the one under way.
+
+    The fits of a call follow each other in an order that depends on nothing but its arguments, so a number is enough to
+    know one. Without a path nothing is kept.
+    """
+
+    def __init__(self, path: str | None, seconds: float) -> None:
+        self._file = None if path is None else Checkpoint(path, seconds)
+        self._fits: dict[int, tuple[FloatArray, dict[str, Any]]] = {}
+        self._number = 0
+        self._state: tuple[Arrays, dict[str, Any]] | None = None
+
+    @property
+    def seed(self) -> int | None:
+        """That of the run in the file."""
+        return None if self._file is None else self._file.seed
+
+    def resume(self, options: str, seed: int) -> None:
+        """Read what is there; a :class:`FormatError` if it belongs to another run."""
+        if self._file is None:
+            return
+        if (parts := self._file.resume(options, seed)) is None:
+            self._save({}, None, now=True)  # the seed is known from now on
+            return
+        try:
+            facts = json.loads(str(parts.pop("facts")))
+            self._fits = {int(k): (parts.pop(f"fit {k}"), entry) for k, entry in facts["fits"].items()}
+            self._state = (parts, facts["state"]) if facts["state"] is not None else None
+        except (LookupError, TypeError, ValueError):  # its sum is right, but this is not what was saved
+            raise FormatError(f"{self._file.path}: the checkpoint is damaged; remove the file to begin anew") from None
+
+    def next_fit(self) -> tuple[FloatArray, dict[str, Any]] | None:
+        """The result of the next fit, its v and what else is known of it, if it is there already."""
+        self._number += 1
+        return self._fits.get(self._number)
+
+    def take_state(self) -> tuple[Arrays, dict[str, Any]] | None:
+        """Where the present fit was left, once."""
+        if self._state is None or self._state[1]["fit"] != self._number:
+            return None
+        state, self._state = self._state, None
+        return state
+
+    def keep_fit(self, v: FloatArray, facts: dict[str, Any]) -> None:
+        """Note a finished fit, and save it at once."""
+        if self._file is not None:
+            self._fits[self._number] = v, facts
+            self._save({}, None, now=True)
+
+    def keep_state(self, arrays: Arrays, facts: dict[str, Any], *, now: bool = False) -> None:
+        """Save where the present fit is, if the file is old enough."""
+        if self._file is not None:
+            self._save(arrays, {"fit": self._number, **facts}, now=now)
+
+    def _save(self, arrays: Arrays, state: dict[str, Any] | None, *, now: bool) -> None:
+        assert self._file is not None
+        facts = json.dumps({"fits": {k: facts for k, (_, facts) in self._fits.items()}, "state": state})
+        fits = {f"fit {k}": v for k, (v, _) in self._fits.items()}
+        self._file.save({"facts": np.array(facts), **fits, **arrays}, now=now)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether there is a file."""
+        return self._file is not None
+
+
+def fingerprint(*parts: Any) -> str:
+    """A sum of data, arrays and plain values."""
+    total = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, Dataset):
+            names = (part.variable_names, part.state_names)
+            part = fingerprint(part.states, part.weights, part.num_states, names)
+        if isinstance(part, np.ndarray):
+            total.update(f"{part.dtype} {part.shape} ".encode() + np.ascontiguousarray(part).tobytes())
+        else:
+            total.update(f"{part!r} ".encode())
+    return total.hexdigest()

@@ -1,0 +1,143 @@
+"""Runs that are interrupted, and go on from a checkpoint."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastmix import FormatError, MarkovRandomField, NormBall, Progress, Status, learn
+from fastmix.exact import draw_exact
+from fastmix.graphs import complete_edges
+
+N = 5
+RNG = np.random.default_rng(3)
+MODEL = MarkovRandomField.ising(complete_edges(N), 0.5 * RNG.standard_normal(10), 0.4 * RNG.standard_normal(N))
+ROWS = np.asarray(draw_exact(MODEL, num_draws=600, seed=0))
+CASES: list[dict[str, Any]] = [
+    {"moments": "sampled", "tol": 1e-6, "max_iter": 7},
+    {"moments": "sampled", "tol": 1e-6, "max_iter": 5, "within": NormBall("spectral", 0.6)},
+    {"moments": "sampled", "tol": 1e-6, "max_iter": 5, "l1": 0.02},
+    {"moments": "sampled", "ridge": "auto", "validation": ROWS[:100], "max_iter": 4},
+    {"ridge": "auto", "validation": ROWS[:100]},
+    {"objective": "pseudo-likelihood", "l1": "auto", "validation": ROWS[:100]},
+    {"moments": "sampled", "hidden": 2, "max_iter": 4},
+    {"moments": "tempered", "tol": 1e-9, "max_iter": 3},
+]
+
+
+def interrupting(after: int) -> Any:
+    """A listener that presses Ctrl-C at a report."""
+    count = 0
+
+    def listen(progress: Progress) -> None:
+        nonlocal count
+        assert progress.what.startswith("learn")
+        count += 1
+        if count == after:
+            raise KeyboardInterrupt
+
+    return listen
+
+
+@pytest.mark.parametrize("options", CASES)
+def test_interrupted_runs_end_with_the_same_bits(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = str(tmp_path / "run.ckpt")
+    whole = learn(ROWS, seed=11, num_chains=64, progress=None, **options)
+    stops = 0
+    for after in (3, 1, 2, 9, 30, 10**9):
+        result = learn(
+            ROWS, seed=11 if stops == 0 else None, num_chains=64, checkpoint=path, checkpoint_seconds=0.0,
+            progress=interrupting(after), **options,
+        )  # fmt: skip
+        assert np.isfinite(result.model.parameters).all()
+        if result.status is not Status.INTERRUPTED:
+            break
+        assert result.stats["stopped_by"] == "interrupt"
+        stops += 1
+    assert stops > 0
+    assert result.model == whole.model
+    assert (result.seed, result.status, result.ridge, result.l1) == (11, whole.status, whole.ridge, whole.l1)
+    assert result.validation_log_likelihood == whole.validation_log_likelihood
+    assert [e["iteration"] for e in result.history] == [e["iteration"] for e in whole.history]
+    assert [e["moment_error"] for e in result.history] == [e["moment_error"] for e in whole.history]
+    again = learn(ROWS, num_chains=64, checkpoint=path, **options)  # all is there
+    assert again.model == whole.model
+
+
+def test_an_interrupt_in_the_middle_of_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fastmix.learning import sampled
+
+    options: dict[str, Any] = {"moments": "sampled", "tol": 1e-6, "max_iter": 5, "num_chains": 64, "progress": None}
+    whole = learn(ROWS, seed=1, **options)
+    path, calls, sweep = str(tmp_path / "run.ckpt"), 0, sampled._Run._sweep
+
+    def stop(self: Any, count: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 40:
+            raise KeyboardInterrupt
+        sweep(self, count)
+
+    monkeypatch.setattr(sampled._Run, "_sweep", stop)
+    result = learn(ROWS, seed=1, checkpoint=path, **options)
+    assert result.status is Status.INTERRUPTED
+    assert 0 < len(result.history) < len(whole.history)
+    assert learn(ROWS, checkpoint=path, **options).model == whole.model
+
+
+def test_interrupts_before_the_first_round_give_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fastmix.learning import sampled
+
+    def stop(self: Any, count: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sampled._Run, "_sweep", stop)
+    result = learn(ROWS, seed=1, moments="sampled")
+    start = learn(ROWS, objective="pseudo-likelihood")
+    assert (result.status, result.moment_error) == (Status.INTERRUPTED, None)
+    np.testing.assert_allclose(result.model.parameters, start.model.parameters, atol=0.02)
+
+
+def test_an_interrupted_validation_keeps_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["fastmix.learning.learn"], "log_normaliser", stop)
+    result = learn(ROWS, validation=ROWS[:50])
+    assert (result.status, result.validation_log_likelihood) == (Status.INTERRUPTED, None)
+    assert result.model.num_edges == 10
+
+
+def test_checkpoints_of_other_runs_are_refused(tmp_path: Path) -> None:
+    path = str(tmp_path / "run.ckpt")
+    options: dict[str, Any] = {"moments": "sampled", "num_chains": 64, "max_iter": 2, "checkpoint": path}
+    learn(ROWS, seed=1, **options)
+    with pytest.raises(FormatError, match="belongs to a run with seed 1, got seed 2"):
+        learn(ROWS, seed=2, **options)
+    for rows, more in ((ROWS[1:], {}), (ROWS, {"ridge": 0.1}), (ROWS, {"edges": [(0, 1)]})):
+        with pytest.raises(FormatError, match="another model or other options"):
+            learn(rows, **options, **more)
+    Path(path).write_bytes(b"something else\n")
+    with pytest.raises(FormatError, match="not a checkpoint"):
+        learn(ROWS, **options)
+    with pytest.raises(FileNotFoundError):
+        learn(ROWS, checkpoint=str(tmp_path / "nowhere" / "run.ckpt"))
+
+
+def test_time_limits_add_up(tmp_path: Path) -> None:
+    path = str(tmp_path / "run.ckpt")
+    options: dict[str, Any] = {"moments": "sampled", "tol": 1e-9, "max_iter": 8, "num_chains": 64}
+    whole = learn(ROWS, seed=1, **options)
+    rounds = []
+    for _ in range(200):
+        result = learn(ROWS, seed=1, checkpoint=path, checkpoint_seconds=0.0, time_limit=0.05, **options)
+        rounds.append(result.stats["num_iterations"])
+        if result.stats["stopped_by"] == "done":
+            break
+        assert result.stats["stopped_by"] == "time_limit"
+    assert rounds == sorted(rounds)
+    assert result.model == whole.model
