@@ -13,8 +13,8 @@ go back through the same sequence, variable by variable.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -126,6 +126,12 @@ class Tree:
         entries = sum([s.entries for s in self.steps])
         steps = _SECONDS_PER_STEP * len(self.steps)
         return _SECONDS_PER_ENTRY * entries + _SECONDS_PER_BYTE * self.required_bytes + steps
+
+    def with_tables(self, tables: Sequence[FloatArray]) -> Tree:
+        """The same sequence for other tables of the same factors."""
+        factors = self.factors._replace(tables=tables)
+        leaves = {t: _leaf(factors, leaf.members, self.scopes[t]) for t, leaf in self.leaves.items()}
+        return replace(self, factors=factors, leaves=leaves)
 
     def log_z(self, clock: Clock = NO_LIMIT) -> float:
         """Log Z alone, a third of the time of :meth:`marginals`."""
@@ -300,7 +306,7 @@ class _Planner:
             for t, (scope, stored) in enumerate(zip(self.scopes, self.stored, strict=True))
             if scope != stored and t not in self.leaves
         }
-        leaves = {t: self._leaf(members, self.stored[t]) for t, members in self.leaves.items()}
+        leaves = {t: _leaf(self.factors, members, self.stored[t]) for t, members in self.leaves.items()}
         moved = max([self.sizes[t] for t in moves], default=0)
         required = 8.0 * (sum(self.sizes) + moved + self._peak_of_derivatives(steps))
         return Tree(
@@ -336,22 +342,6 @@ class _Planner:
             self.leaves[t] = group
             result.append(t)
         return result
-
-    def _leaf(self, members: list[int], scope: tuple[int, ...]) -> _Leaf:
-        states, tables, scopes = self.states, self.factors.tables, self.factors.scopes
-        total: FloatArray | float = 0.0
-        axis_of = {v: axis for axis, v in enumerate(scope)}
-        for f in members:
-            axes = sorted(range(len(scopes[f])), key=[axis_of[v] for v in scopes[f]].__getitem__)
-            table = tables[f].reshape([states[v] for v in scopes[f]]).transpose(axes)
-            if len(members) > 1:
-                table = table.reshape([states[v] if v in scopes[f] else 1 for v in scope])
-            total = total + table
-        flat = np.ascontiguousarray(total, dtype=np.float64).reshape(-1)
-        top = float(flat.max())
-        if top == -np.inf:
-            raise ModelError("no configuration has positive probability: the factors of a variable forbid all")
-        return _Leaf(members, flat - top, top)
 
     def _join(self, messages: list[int], leaves: list[int]) -> list[int]:
         """Multiply tables of one variable, the smallest unions first, until two are left."""
@@ -475,6 +465,24 @@ class _Planner:
                 held -= self.sizes[step.out]
                 held -= sum([self.sizes[t] for t in (step.first, step.second) if t in self.leaves])
         return most
+
+
+def _leaf(factors: Factors, members: list[int], scope: tuple[int, ...]) -> _Leaf:
+    """The sum of the tables of some factors over the union of their scopes."""
+    states, scopes, tables = factors.num_states, factors.scopes, factors.tables
+    total: FloatArray | float = 0.0
+    axis_of = {v: axis for axis, v in enumerate(scope)}
+    for f in members:
+        axes = sorted(range(len(scopes[f])), key=[axis_of[v] for v in scopes[f]].__getitem__)
+        table = tables[f].reshape([states[v] for v in scopes[f]]).transpose(axes)
+        if len(members) > 1:
+            table = table.reshape([states[v] if v in scopes[f] else 1 for v in scope])
+        total = total + table
+    flat = np.ascontiguousarray(total, dtype=np.float64).reshape(-1)
+    top = float(flat.max())
+    if top == -np.inf:
+        raise ModelError("no configuration has positive probability: the factors of a variable forbid all")
+    return _Leaf(members, flat - top, top)
 
 
 def _strides(states: list[int], scope: tuple[int, ...]) -> dict[int, int]:
