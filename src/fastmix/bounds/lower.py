@@ -2,8 +2,8 @@
 
 For any distribution q, ``log Z >= E_q[score] + entropy(q)``. Here q is a product over clusters of variables, each of
 which exact inference can do (Saul and Jordan 1996); clusters of single variables are naive mean field. Given the
-others, the best distribution over a cluster has as tables the model's, averaged over what lies outside the cluster; the bound
-never falls. Keeping x_i = a changes the cluster of i alone: ``log Z(x_i = a) >= bound + log q(x_i = a)``.
+others, the best distribution over a cluster has as tables the model's, averaged over what lies outside the cluster; the
+bound never falls. Keeping x_i = a changes the cluster of i alone: ``log Z(x_i = a) >= bound + log q(x_i = a)``.
 """
 
 from __future__ import annotations
