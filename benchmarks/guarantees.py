@@ -1,7 +1,7 @@
 """The picture of docs/guarantees.md: error bars, proven intervals and brackets on one model, against the truth.
 
-The model is a 10x10 grid with couplings of both signs that Gibbs sampling is certified for. The sampler runs 400 chains,
-its intervals hold all together with confidence 0.95; the bracket gets too little memory to be exact.
+The model is a 10x10 grid with couplings of both signs that Gibbs sampling is certified for. The sampler runs 400
+chains, its intervals hold all together with confidence 0.95; the bracket gets too little memory to be exact.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from scipy.sparse.csgraph import connected_components
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.exact.search import Order, order_cost
 
-__all__ = ["Cover", "find_clusters", "find_covers", "split_scope"]
+__all__ = ["Clusters", "Cover", "find_clusters", "find_covers", "split_scope"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -37,6 +37,13 @@ class Cover(NamedTuple):
 
     members: IntArray
     order: Order
+
+
+class Clusters(NamedTuple):
+    """The number of the cluster of every variable, and an order of elimination of all of them."""
+
+    number: IntArray
+    order: list[int]
 
 
 class _Elimination:
@@ -365,15 +372,15 @@ def find_clusters(
     *,
     max_entries: float,
     clock: Clock = NO_LIMIT,
-) -> IntArray:
-    """The number of the cluster of every variable; factors, cut to a cluster, can be eliminated below a limit.
+) -> Clusters:
+    """Clusters of variables; factors, cut to a cluster, can be eliminated below a limit.
 
     Parameters and errors as for :func:`find_covers`.
 
     Examples
     --------
     >>> ring = [(0, 1), (1, 2), (2, 3), (0, 3)]
-    >>> find_clusters([2] * 4, ring, np.ones(4), max_entries=4).tolist()
+    >>> find_clusters([2] * 4, ring, np.ones(4), max_entries=4).number.tolist()
     [1, 0, 0, 0]
     """
     n = len(num_states)
@@ -381,18 +388,19 @@ def find_clusters(
     clusters = np.full(n, -1, dtype=np.int64)
     strips = _strips(num_states, scopes, weights, max_entries, clock) if scopes else None
     if strips is not None and n > _LARGE:
-        return strips.bands
+        return Clusters(strips.bands, strips.order)
     open_now, round_number = set(range(n)), 0
+    order: list[int] = []
     while open_now:
         inner = [part for part in (tuple([v for v in s if v in open_now]) for s in scopes) if part]
         own = [w for s, w in zip(scopes, weights.tolist(), strict=True) if any(v in open_now for v in s)]
         work = _Elimination(logs, inner, own, math.log(max_entries), clock, whole=True)
         for v in range(n):
             work.done[v] = v not in open_now
-        work.by_size([0.0] * n)
+        order += work.by_size([0.0] * n)
         alone = set(work.alone)
         clusters[list(open_now - alone)] = round_number
         open_now, round_number = alone, round_number + 1
     if strips is not None and strips.lost < float(weights[~_in_bands(scopes, clusters)].sum()):
-        return strips.bands
-    return clusters
+        return Clusters(strips.bands, strips.order)
+    return Clusters(clusters, order)

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._clock import Clock
-from fastmix.bounds.covers import split_scope
+from fastmix.bounds.covers import Clusters, split_scope
 from fastmix.bounds.terms import Terms, rounding, spread
-from fastmix.exact.search import find_order
+from fastmix.exact.search import order_cost
 from fastmix.exact.support import Factors
 from fastmix.exact.tree import Tree, plan_tree
 from fastmix.model.build import offsets_of
@@ -38,15 +38,18 @@ class _Part(NamedTuple):
 class _Class:
     """Clusters that no factor joins: one tree for all of them."""
 
-    def __init__(self, terms: Terms, variables: list[int], parts: list[_Part], memory_limit: float) -> None:
+    def __init__(
+        self, terms: Terms, variables: list[int], order: list[int], parts: list[_Part], memory_limit: float
+    ) -> None:
         self.variables, self.parts = variables, parts
         self.local = {v: k for k, v in enumerate(variables)}
         states = [terms.num_states[v] for v in variables]
         scopes = [tuple([self.local[terms.scopes[p.factor][a]] for a in p.axes]) for p in parts]
         tables = [np.zeros(math.prod([states[v] for v in scope])) for scope in scopes]
         self.offsets = offsets_of(np.array([len(table) for table in tables], dtype=np.int64))
+        places = np.array([self.local[v] for v in order if v in self.local], dtype=np.int64)
         self.tree: Tree = plan_tree(
-            Factors(states, scopes, tables), memory_limit=memory_limit, order=find_order(states, scopes)
+            Factors(states, scopes, tables), memory_limit=memory_limit, order=order_cost(states, scopes, places)
         )
         self.inside = np.zeros(0, dtype=bool)  # entries of factors that lie within one cluster
         self.free_energy = self.error = 0.0  # entropy and mean of those factors
@@ -64,19 +67,19 @@ class Lower:
         The best bounds on the log-weights of all states.
     """
 
-    def __init__(self, terms: Terms, clusters: IntArray, *, memory_limit: float = math.inf) -> None:
+    def __init__(self, terms: Terms, clusters: Clusters, *, memory_limit: float = math.inf) -> None:
         self.terms = terms
         self.log_z, self.states = -math.inf, np.full(terms.num_unary, -np.inf)
         self.shapes = [tuple([terms.num_states[v] for v in scope]) for scope in terms.scopes]
         self.tables = [
             t.reshape(s) for t, s in zip(terms.cut(terms.values, range(len(terms.scopes))), self.shapes, strict=True)
         ]
-        color = _color(terms, clusters)
+        color = _color(terms, clusters.number)
         parts: dict[int, list[_Part]] = {}
         self.owners: list[list[tuple[int, int]]] = []  # by factor, its classes and the number of its part in each
         for f, scope in enumerate(terms.scopes):
             owners = []
-            for part in split_scope(scope, clusters):
+            for part in split_scope(scope, clusters.number):
                 c = int(color[part[0]])
                 owners.append((c, len(parts.setdefault(c, []))))
                 parts[c].append(_Part(f, tuple([scope.index(v) for v in part])))
@@ -84,7 +87,7 @@ class Lower:
         self.classes = []
         for c in range(int(color.max(initial=-1)) + 1):
             variables = np.flatnonzero(color == c).tolist()
-            group = _Class(terms, variables, parts[c], memory_limit)
+            group = _Class(terms, variables, clusters.order, parts[c], memory_limit)
             whole = np.array([len(self.owners[p.factor]) == 1 for p in group.parts])
             group.inside = np.repeat(whole, np.diff(group.offsets))
             self.classes.append(group)

@@ -87,7 +87,8 @@ class Upper:
         sizes = [len(p) for p in self.positions]
         self.ends = offsets_of(np.array(sizes, dtype=np.int64))
         self.point = np.zeros(self.ends[-1] + len(covers))
-        self.scale = 1.0
+        # Of the steps that the optimiser remembers; each takes twice the size of the point.
+        self.memory = int(np.clip(memory_limit / (32.0 * max(1, len(self.point))), 2, 12))
         self.done = False
         self.num_evaluations = 0
         self.log_parts: list[float] = []
@@ -109,7 +110,7 @@ class Upper:
         try:
             result = minimize(
                 self._evaluate, self.point, args=(clock,), jac=True, method="L-BFGS-B",
-                options={"maxiter": max_iter, "maxfun": 10 * max_iter, "maxcor": 12, "ftol": 1e-12, "gtol": 1e-9},
+                options={"maxiter": max_iter, "maxfun": 10**9, "maxcor": self.memory, "ftol": 1e-12, "gtol": 1e-9},
             )  # fmt: skip
         except OutOfTimeError:
             return
@@ -128,9 +129,8 @@ class Upper:
         for k, p in enumerate(self.positions):
             covered[p] += shares[k]
             mean[p] += moves[self.ends[k] : self.ends[k + 1]]
-        with np.errstate(invalid="ignore"):
-            mean /= self.count
-            base = terms.values / covered
+        mean /= self.count
+        base = terms.values / covered
         tables = []
         for k, p in enumerate(self.positions):
             own = np.where(self.soft[p], moves[self.ends[k] : self.ends[k + 1]] - mean[p], 0.0)
@@ -160,12 +160,12 @@ class Upper:
             entropies[k] = answer.log_z - float(beliefs[finite] @ scaled[finite])
             slope[self.ends[k] : self.ends[k + 1]] = beliefs
             mean[p] += beliefs
-            with np.errstate(invalid="ignore"):
-                summed[p] += tables[k]
+            summed[p] += tables[k]
             covered[p] += shares[k]
         mean /= self.count
         # What the tables do not add up to, by rounding, is made up for.
-        missing = np.where(self.soft, terms.values - summed, 0.0)
+        missing = np.zeros(len(terms.values))
+        missing[self.soft] = terms.values[self.soft] - summed[self.soft]
         size = spread(terms.values, terms.offsets) + abs(terms.log_constant)
         if len(terms.scopes):
             error += float(np.maximum(np.maximum.reduceat(missing, terms.offsets[:-1]), 0.0).sum())

@@ -7,6 +7,7 @@ from typing import Any
 
 from fastmix._checks import check_seconds
 from fastmix._clock import Report
+from fastmix.errors import Interrupted
 from fastmix.methods.auto import Choice, choose_method
 from fastmix.methods.base import METHODS, Method, make_method, run_method
 from fastmix.model import Evidence, MarkovRandomField
@@ -124,7 +125,10 @@ def _with_bracket(
     from fastmix.bounds import bracket
 
     seed = result.provenance.get("seed")
-    found = bracket(result.model, evidence=evidence, time_limit=time_limit, seed=seed, progress=progress)
+    try:
+        found = bracket(result.model, evidence=evidence, time_limit=time_limit, seed=seed, progress=progress)
+    except Interrupted as stop:
+        raise Interrupted(str(stop), replace(result, bracket=stop.result, status=Status.INTERRUPTED)) from None
     missed = found.misses(result)
     stats = {**result.stats, "seconds": result.stats.get("seconds", 0.0) + found.stats["seconds"]}
     status = result.status
