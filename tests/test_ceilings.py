@@ -20,7 +20,7 @@ GROUPS = {
     "data": {"graphs", "instances", "io", "model", "results"},
     "theory": {"theory"},
     "engines": {"exact", "chains"},
-    "built on the engines": {"projection", "methods", "learning"},
+    "built on the engines": {"bounds", "projection", "methods", "learning"},
     "applications": {"denoising", "experiments", "testing", "warming", "sklearn", "cli", "__main__"},
 }
 RANK = {entry: rank for rank, entries in enumerate(GROUPS.values()) for entry in entries}

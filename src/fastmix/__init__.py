@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 # fmt: off
 if TYPE_CHECKING:  # for the type checker, which cannot read the table below
     from fastmix._clock import Progress
+    from fastmix.bounds import BracketResult, bracket
     from fastmix.errors import (
         BadFileError, FastmixError, FormatError, ImpossibleEvidenceError, Interrupted, ModelError, NotConvergedError,
         ResourceError, UnfitMethodError,
@@ -51,6 +52,7 @@ _HOMES = {
     name: home
     for home, names in {
         "_clock": "Progress",
+        "bounds": "BracketResult bracket",
         "errors": "BadFileError FastmixError FormatError ImpossibleEvidenceError Interrupted ModelError "
         "NotConvergedError ResourceError UnfitMethodError",
         "exact": "draw_exact",
@@ -80,8 +82,8 @@ _HOMES = {
     for name in names.split()
 }
 _MODULES = (
-    "chains", "denoising", "errors", "exact", "experiments", "graphs", "instances", "io", "learning", "methods",
-    "model", "projection", "results", "testing", "theory",
+    "bounds", "chains", "denoising", "errors", "exact", "experiments", "graphs", "instances", "io", "learning",
+    "methods", "model", "projection", "results", "testing", "theory",
 )  # fmt: skip
 
 __all__ = [*sorted(_HOMES), "__version__"]

@@ -69,6 +69,8 @@ class InferenceResult:
         Counts and seconds.
     provenance : mapping
         Version, seed, options, model hash, device: what is needed to run it again.
+    bracket : BracketResult or None
+        Proven bounds on the same numbers, where they were asked for.
     """
 
     model: MarkovRandomField
@@ -82,6 +84,7 @@ class InferenceResult:
     log_z_kind: str | None = None
     log_z_std_error: float | None = None
     log_z_lower: float | None = None
+    bracket: Any = None
 
     def __repr__(self) -> str:
         log_z = "" if self.log_z is None else f", log_z={self.log_z:.6g}"
@@ -139,6 +142,7 @@ class InferenceResult:
     def to_dict(self) -> dict[str, Any]:
         """The result as plain Python data, the shape of the command line's JSON."""
         names, states = self.model.variable_names, self.model.state_names
+        bracket = {} if self.bracket is None else {"bracket": self.bracket.to_dict()}
         return {
             "method": self.method,
             "status": str(self.status),
@@ -151,6 +155,7 @@ class InferenceResult:
             "seconds": self.stats.get("seconds"),
             "stats": jsonable(dict(self.stats)),
             "provenance": jsonable(dict(self.provenance)),
+            **bracket,
         }
 
 

@@ -261,3 +261,49 @@ def test_interrupt_reports_what_was_collected(tmp_path):
     facts = json.loads(out)
     assert facts["status"] == "interrupted"
     assert facts["stats"]["num_sweeps"] > 0
+
+
+# -- bracket --------------------------------------------------------------------------------------------------------
+
+
+def test_bracket_as_lines_and_as_json(run):
+    code, out, err = run("bracket", "weak.uai", "--seed", 1)
+    assert code == 0
+    assert len(out.splitlines()) == 72
+    variable, state, low, high = out.splitlines()[1].split()
+    assert (variable, state) == ("0", "1")
+    assert float(low) <= float(high)
+    assert "proven; exact" in err
+    code, out, err = run("bracket", "weak.uai", "--memory-limit", "2kB", "--time-limit", 0.5, "--seed", 1, "--json")
+    assert code == 0
+    data = json.loads(out)
+    assert data["exact"] is False
+    assert data["confidence"] is None
+    assert data["log_z_lower"] < data["log_z_upper"]
+    assert len(data["marginals_lower"]) == len(data["marginals_upper"]) == 36
+    exact = fastmix.infer(read_model("weak.uai"), method="exact")
+    assert data["log_z_lower"] <= exact.log_z <= data["log_z_upper"]
+
+
+def test_bracket_refuses_in_one_line(run):
+    for arguments, word in (
+        (("--confidence", 2), "confidence"),
+        (("--memory-limit", "much"), "size"),
+        (("--num-draws", 1), "num_draws"),
+        (("--time-limit", -1), "time_limit"),
+    ):
+        code, out, err = run("bracket", "weak.uai", *arguments)
+        assert (code, out) == (2, "")
+        assert word in err
+        assert len(err.splitlines()) == 1
+    assert run("bracket", "none.uai")[0] == 3
+
+
+def test_infer_with_a_bracket(run):
+    code, out, _ = run("infer", "weak.uai", "--bracket", "--json", "--time-limit", 20)
+    assert code == 0
+    data = json.loads(out)
+    assert data["bracket"]["exact"] is True
+    code, _, err = run("infer", "weak.uai", "--bracket")
+    assert code == 0
+    assert "bracket: " in err

@@ -176,7 +176,7 @@ def fill_thresholds(  # type: ignore[no-untyped-def]
                 site = i
             for s in range(count - 1):
                 value = min(np.rint(logits[p * count + s] / total * _UNIT), _MOST) if total > 0.0 else 0.0
-                table[place] = uint32(value)
+                table[place] = uint32(value)  # type: ignore[arg-type]
                 place += 1
     return site
 

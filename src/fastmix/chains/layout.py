@@ -408,7 +408,7 @@ class Layout:
                 result[members] &= ~sets.forbidden[self.split :][places].any(axis=1)
         return np.asarray(result)
 
-    def log_arrays(self, sets: ParameterSets) -> tuple[NDArray[Any], ...]:
+    def log_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
         """For :func:`fastmix.chains.kernels.log_weights`, which adds logarithms up."""
         structure, graph = self.structure, self.structure.adjacency
         thetas, coefficients = sets.linear()

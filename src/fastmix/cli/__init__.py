@@ -28,8 +28,9 @@ _INTERRUPTED = 130  # what the parser makes of Ctrl-C; no command uses it
 _STOPPED: list[int] = []  # signals that came
 
 _COMMANDS = (
-    models.info, answers.infer, answers.compare, answers.sample, answers.temper, theory.certify, theory.project,
-    learning.learn, learning.score, applications.denoise, applications.experiment, models.convert, applications.warm_up,
+    models.info, answers.infer, answers.compare, answers.sample, answers.temper, theory.certify, theory.bracket,
+    theory.project, learning.learn, learning.score, applications.denoise, applications.experiment, models.convert,
+    applications.warm_up,
 )  # fmt: skip
 
 

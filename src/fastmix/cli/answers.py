@@ -30,6 +30,7 @@ def infer(
     evidence: Evidence = None,
     output: AnswerFile = None,
     log_z: Annotated[bool, typer.Option("--log-z", help="Take a method that has log Z.")] = False,
+    bracket: Annotated[bool, typer.Option("--bracket", help="Add proven bounds, and hold the answer to them.")] = False,
     seed: AnySeed = None,
     num_threads: NumThreads = None,
     time_limit: TimeLimit = None,
@@ -56,7 +57,7 @@ def infer(
         result = console.salvage(
             lambda: fastmix.infer(
                 loaded, method=method, evidence=observed, log_z=log_z, seed=seed, num_threads=num_threads,
-                time_limit=time_limit, backend=backend, **options,
+                time_limit=time_limit, backend=backend, bracket=bracket, **options,
             )
         )  # fmt: skip
     _give_answer(result, output, as_json, checkpoint)
@@ -75,7 +76,10 @@ def temper(
     options: dict[str, Any],
 ) -> None:
     """Marginals and log Z by replica exchange, for models in which single chains get stuck."""
-    infer(model, "tempered", evidence, output, False, seed, num_threads, time_limit, backend, as_json, options=options)
+    infer(
+        model, "tempered", evidence, output, seed=seed, num_threads=num_threads, time_limit=time_limit, backend=backend,
+        as_json=as_json, options=options,
+    )  # fmt: skip
 
 
 def _check_answer(output: str | None, as_json: bool) -> None:

@@ -44,6 +44,7 @@ from fastmix.theory.certificates import Certificate
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fastmix.bounds import BracketResult
     from fastmix.learning import Dataset, LearnResult
     from fastmix.methods.comparison import Comparison
 
@@ -72,6 +73,7 @@ __all__ = [
     "save_draws",
     "save_model",
     "save_rows",
+    "show_bracket",
     "show_certificate",
     "show_comparison",
     "show_facts",
@@ -368,6 +370,21 @@ def show_certificate(title: str, certificate: Certificate) -> None:
     show_facts(title, facts)
 
 
+def show_bracket(result: BracketResult) -> None:
+    """Bounds on stdout, a line for every state of every variable; those on log Z and the rest go to stderr."""
+    for i, (low, high) in enumerate(zip(result.marginals_lower, result.marginals_upper, strict=True)):
+        for a, (least, most) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
+            print(f"{i} {a} {least:.6g} {most:.6g}")
+    _tell_bracket(result)
+
+
+def _tell_bracket(result: BracketResult) -> None:
+    held = "proven" if result.confidence is None else f"with confidence {result.confidence:g}"
+    how = "exact" if result.exact else f"lower by {result.methods['lower']}, upper by {result.methods['upper']}"
+    bounds = f"{result.log_z_lower:.8g} <= log Z <= {result.log_z_upper:.8g}"
+    message(f"bracket: {bounds} ({held}; {how}), {result.stats['seconds']:.3g} s")
+
+
 def show_marginals(result: InferenceResult) -> None:
     """Marginals on stdout: a table for a terminal, MAR text for a pipe; the summary goes to stderr."""
     if sys.stdout.isatty():
@@ -380,6 +397,8 @@ def show_marginals(result: InferenceResult) -> None:
     for name in ("reason", "guarantee"):
         if result.stats.get(name):
             message(f"{name}: {result.stats[name]}")
+    if result.bracket is not None:
+        _tell_bracket(result.bracket)
     if result.status != Status.OK:
         message(explain_status(result))
 

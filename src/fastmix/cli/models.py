@@ -23,6 +23,7 @@ def info(model: Model, evidence: Evidence = None, as_json: AsJson = False) -> No
     from fastmix.cli import console
     from fastmix.model.network import BayesianNetwork
 
+    observed: dict[Any, Any]
     if evidence is None:
         found = console.load_network(model)
         loaded, observed = found.to_model() if isinstance(found, BayesianNetwork) else found, {}

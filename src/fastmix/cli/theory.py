@@ -1,4 +1,4 @@
-"""Commands about mixing: ``certify`` and ``project``."""
+"""Commands about what is proven: ``certify``, ``bracket`` and ``project``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import typer
 if TYPE_CHECKING:
     from fastmix.projection import Divergence, ProjectionResult
 
-from fastmix.cli.options import AnySeed, AsJson, DivergenceName, Evidence, Model, TimeLimit
+from fastmix.cli.options import AnySeed, AsJson, DivergenceName, Evidence, MemoryLimit, Model, TimeLimit
 from fastmix.errors import NotConvergedError
 
-__all__ = ["certify", "project"]
+__all__ = ["bracket", "certify", "project"]
 
 
 def certify(
@@ -66,6 +66,41 @@ def certify(
     else:
         console.show_certificate(model, certificate)
     if not certificate.certified:
+        raise typer.Exit(1)
+
+
+def bracket(
+    model: Model,
+    confidence: Annotated[
+        float | None, typer.Option(help="Tighten by draws; all bounds then hold together with this probability.")
+    ] = None,
+    num_draws: Annotated[int, typer.Option(help="Draws at most, with --confidence.")] = 20_000,
+    memory_limit: MemoryLimit = None,
+    seed: AnySeed = None,
+    time_limit: TimeLimit = None,
+    evidence: Evidence = None,
+    as_json: AsJson = False,
+) -> None:
+    """Proven bounds on log Z and on every marginal, exact where that fits."""
+    import fastmix
+    from fastmix._memory import parse_bytes
+    from fastmix.cli import console
+
+    limit = None if memory_limit is None else parse_bytes(memory_limit)
+    loaded, observed = console.load(model, evidence)
+    with console.blaming_input(model, evidence):
+        result = console.salvage(
+            lambda: fastmix.bracket(
+                loaded, evidence=observed, memory_limit=limit, time_limit=time_limit, confidence=confidence,
+                num_draws=num_draws, seed=seed,
+            )
+        )  # fmt: skip
+    if as_json:
+        console.emit_json(result.to_dict())
+    else:
+        console.show_bracket(result)
+    if result.status != "ok":
+        console.message(f"status {result.status}: {result.status.advice}")
         raise typer.Exit(1)
 
 

@@ -13,7 +13,8 @@ go back through the same sequence, variable by variable.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, replace
 from typing import NamedTuple, NoReturn
 
 import numpy as np
@@ -76,6 +77,10 @@ class Tree:
         entries = sum([s.entries for s in self.sequence.steps])
         steps = _SECONDS_PER_STEP * len(self.sequence.steps)
         return _SECONDS_PER_ENTRY * entries + _SECONDS_PER_BYTE * self.required_bytes + steps
+
+    def with_tables(self, tables: Many[FloatArray]) -> Tree:
+        """The same sequence for other tables of the same factors."""
+        return replace(self, factors=self.factors._replace(tables=tables))
 
     def log_z(self, clock: Clock = NO_LIMIT) -> float:
         """Log Z alone, a third of the time of :meth:`marginals`."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from fastmix._checks import check_seconds
 from fastmix._clock import Report
+from fastmix.errors import Interrupted
 from fastmix.methods.auto import Choice, choose_method
 from fastmix.methods.base import METHODS, Method, make_method, run_method
 from fastmix.model import Evidence, MarkovRandomField
-from fastmix.results import InferenceResult
+from fastmix.results import InferenceResult, Status
 
 __all__ = ["METHODS", "Choice", "choose_method", "infer"]
 
@@ -25,6 +28,7 @@ def infer(
     backend: str | None = None,
     time_limit: float | None = None,
     progress: Report = "auto",
+    bracket: bool = False,
     **options: Any,
 ) -> InferenceResult:
     """Marginals of every variable, by the method named or the one that fits the model.
@@ -59,6 +63,9 @@ def infer(
     progress : "auto", None or callable
         ``auto`` shows a bar on stderr, in terminals and notebooks, once the call has lasted two seconds; a function is
         called with a :class:`fastmix.Progress`.
+    bracket : bool
+        Add proven bounds (:func:`fastmix.bracket`) as ``bracket`` of the result, in half of the time limit. A sampler's
+        answer that lies outside of them by more than four standard errors has the status ``not_mixed``.
     **options
         Of the method, when it is given by name, such as ``burn_in=10`` with ``gibbs``: the fields of its class
         (:class:`fastmix.Gibbs` and so on). An option of another method is refused.
@@ -101,7 +108,34 @@ def infer(
     >>> infer(model, method="gibbs", burn_in=10, num_sweeps=500, seed=1).stats["burn_in"]
     10
     """
-    return run_method(
-        make_method(method, options), model, evidence=evidence, edge_marginals=edge_marginals, log_z=log_z, seed=seed,
-        num_threads=num_threads, backend=backend, time_limit=time_limit, progress=progress,
+    chosen = make_method(method, options)
+    limit = check_seconds(time_limit)
+    share = limit / 2.0 if bracket and limit is not None else limit
+    result = run_method(
+        chosen, model, evidence=evidence, edge_marginals=edge_marginals, log_z=log_z, seed=seed,
+        num_threads=num_threads, backend=backend, time_limit=share, progress=progress,
     )  # fmt: skip
+    return _with_bracket(result, evidence, share, progress) if bracket else result
+
+
+def _with_bracket(
+    result: InferenceResult, evidence: Evidence | None, time_limit: float | None, progress: Report
+) -> InferenceResult:
+    """The answer with bounds beside it; not mixed where it is a sampler's and lies outside."""
+    from fastmix.bounds import bracket
+
+    seed = result.provenance.get("seed")
+    try:
+        found = bracket(result.model, evidence=evidence, time_limit=time_limit, seed=seed, progress=progress)
+    except Interrupted as stop:
+        raise Interrupted(str(stop), replace(result, bracket=stop.result, status=Status.INTERRUPTED)) from None
+    missed = found.misses(result)
+    stats = {**result.stats, "seconds": result.stats.get("seconds", 0.0) + found.stats["seconds"]}
+    status = result.status
+    if missed is not None:
+        note = str(stats.get("note") or "")
+        stats["note"] = f"{note}; {missed}" if note else missed
+        is_sampler = getattr(result, "std_error", None) is not None and result.method != "projected"
+        if result.status == Status.OK and is_sampler:
+            status = Status.NOT_MIXED
+    return replace(result, bracket=found, stats=stats, status=status)

@@ -1,0 +1,152 @@
+"""What brackets are computed from: the terms of a model in one vector, and the allowance for rounding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.exact.junction_tree import model_factors
+from fastmix.model import Evidence, MarkovRandomField
+from fastmix.model.build import offsets_of
+from fastmix.model.reduce import Reduction, reduce_model
+
+__all__ = ["Terms", "find_terms", "rounding", "spread"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_EPS = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """A model as a product of tables, first one for every variable, then those over two and more.
+
+    Attributes
+    ----------
+    num_states : list of int
+        Two at least for every variable.
+    scopes : list of tuples
+    values : float array
+        All tables, flat, the last variable of a scope fastest.
+    log_constant : float
+    reduction : Reduction
+        The way back to the model of the user.
+    """
+
+    num_states: list[int]
+    scopes: list[tuple[int, ...]]
+    values: FloatArray
+    log_constant: float
+    reduction: Reduction
+
+    @property
+    def num_variables(self) -> int:
+        """Variables that are left."""
+        return len(self.num_states)
+
+    @cached_property
+    def offsets(self) -> IntArray:
+        """Where each table begins in ``values``, and the end."""
+        return offsets_of(np.array([math.prod([self.num_states[v] for v in s]) for s in self.scopes], dtype=np.int64))
+
+    @property
+    def num_unary(self) -> int:
+        """Entries of the tables of single variables, which come first."""
+        return int(self.offsets[self.num_variables])
+
+    def cut(self, values: FloatArray, members: Sequence[int] | IntArray) -> list[FloatArray]:
+        """The tables of some factors."""
+        offsets = self.offsets
+        return [values[offsets[f] : offsets[f + 1]] for f in members]
+
+    def positions(self, members: IntArray) -> IntArray:
+        """Where the entries of some factors are."""
+        sizes = np.diff(self.offsets)[members]
+        return np.arange(int(sizes.sum())) + np.repeat(self.offsets[:-1][members] - offsets_of(sizes)[:-1], sizes)
+
+    @cached_property
+    def weights(self) -> FloatArray:
+        """How much each factor over two and more variables ties them: its range, 30 at most where it forbids."""
+        inner = self.values[self.num_unary :]
+        starts = self.offsets[self.num_variables : -1] - self.num_unary
+        if not len(starts):
+            return np.zeros(0)
+        high = np.maximum.reduceat(inner, starts)
+        low = np.minimum.reduceat(np.where(inner > -np.inf, inner, np.inf), starts)
+        hard = np.minimum.reduceat(inner, starts) == -np.inf
+        return np.where(hard, 30.0, np.minimum(high - low, 30.0)) + 1e-3
+
+    @cached_property
+    def has_forbidden(self) -> bool:
+        """Whether some entry is -inf."""
+        return bool(self.values.size) and bool(self.values.min() == -np.inf)
+
+    def log_weights(self, states: IntArray, values: FloatArray | None = None) -> FloatArray:
+        """The score of each configuration (draws, n) of the variables left; with other tables, without the constant."""
+        total = np.full(len(states), self.log_constant if values is None else 0.0)
+        values = self.values if values is None else values
+        for shape, members in self.groups.items():
+            scopes = np.array([self.scopes[f] for f in members], dtype=np.int64)
+            index = np.zeros((len(states), len(members)), dtype=np.int64)
+            for axis, size in enumerate(shape):
+                index = index * size + states[:, scopes[:, axis]]
+            total += values[self.offsets[:-1][members] + index].sum(axis=1)
+        return total
+
+    @cached_property
+    def groups(self) -> dict[tuple[int, ...], IntArray]:
+        """Numbers of the factors by the shape of their tables."""
+        found: dict[tuple[int, ...], list[int]] = {}
+        for f, scope in enumerate(self.scopes):
+            found.setdefault(tuple([self.num_states[v] for v in scope]), []).append(f)
+        return {shape: np.array(members, dtype=np.int64) for shape, members in found.items()}
+
+
+def find_terms(model: MarkovRandomField, evidence: Evidence | None = None) -> Terms:
+    """The terms of a model given evidence, without states that nothing supports.
+
+    Examples
+    --------
+    >>> terms = find_terms(MarkovRandomField.ising([(0, 1), (1, 2)], 1.0), {0: 1})
+    >>> terms.scopes, terms.values.tolist()
+    ([(0,), (1,), (0, 1)], [-1.0, 1.0, 0.0, 0.0, 1.0, -1.0, -1.0, 1.0])
+    """
+    reduction = reduce_model(model, evidence, fold_single=True)
+    states, scopes, tables = model_factors(reduction.model)
+    # Pairs that are edges only because a larger factor has both have no table.
+    joined = [(s, table) for s, table in zip(scopes, tables, strict=True) if len(s) > 1 and table is not None]
+    return Terms(
+        [int(s) for s in states],
+        [*((v,) for v in range(len(states))), *(scope for scope, _ in joined)],
+        np.concatenate([reduction.model.log_unary, *(table for _, table in joined)]),
+        reduction.model.log_constant,
+        reduction,
+    )
+
+
+def spread(values: FloatArray, offsets: IntArray) -> float:
+    """The sum over tables of the largest finite absolute entry."""
+    if len(offsets) < 2:
+        return 0.0
+    return float(np.maximum.reduceat(np.where(values > -np.inf, np.abs(values), 0.0), offsets[:-1]).sum())
+
+
+def rounding(num_operations: float, size: float) -> float:
+    """What rounding can make of a log Z or another sum of so many numbers of that total size.
+
+    Every operation is off by a factor of at most ``1 + eps``, so that a product of m tables, summed, is off by at most
+    ``m eps`` in its logarithm, and adding m logarithms whose absolute values sum to S by at most ``m eps S``. Four
+    times the sum of both is allowed.
+
+    Examples
+    --------
+    >>> 0.0 < rounding(1000, 50.0) < 1e-10
+    True
+    """
+    return 4.0 * _EPS * (num_operations + 16.0) * (1.0 + size)

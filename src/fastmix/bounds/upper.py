@@ -1,0 +1,211 @@
+"""An upper bound on log Z, and on the log-weight of every state, from covers that exact inference can do.
+
+For covers C with shares r_C that sum to one, and tables phi_C that sum to those of the model, Hölder's inequality gives
+``log Z <= sum_C r_C log Z(phi_C / r_C)`` (Wainwright, Jaakkola and Willsky 2005, for trees). The right-hand side is
+convex in shares and tables together: its derivatives are the marginals and the entropies of the covers, and L-BFGS
+tightens it while there is time. Every point of the way is a bound. With x_i = a everywhere it bounds the weight of that
+state in the same way, ``log Z(x_i = a) <= sum_C r_C (log Z_C + log p_C(x_i = a))``, so one pass bounds them all.
+
+``f(x) = exp(U) prod_C p_C(x)^r_C <= exp(U) sum_C r_C p_C(x)``: drawn from the mixture of the covers, weights lie
+between 0 and exp(U) (Liu, Fisher and Ihler 2015, for mini-buckets).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix._clock import Clock, OutOfTimeError
+from fastmix.bounds.covers import Cover
+from fastmix.bounds.terms import Terms, rounding, spread
+from fastmix.exact.planner import Factors
+from fastmix.exact.tree import Tree, plan_tree
+from fastmix.model.build import offsets_of
+
+__all__ = ["Upper", "crude_upper"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_FLOOR = 1e-280  # of a probability that may have underflown
+_LEAST_SHARE = 1e-3
+
+
+def crude_upper(terms: Terms) -> tuple[float, FloatArray]:
+    """Largest entries of the tables over two and more variables, and sums of the others: a bound in no time.
+
+    Examples
+    --------
+    >>> from fastmix.bounds.terms import find_terms
+    >>> from fastmix.model import MarkovRandomField
+    >>> round(crude_upper(find_terms(MarkovRandomField.ising([(0, 1)], 1.0)))[0], 3)
+    2.386
+    """
+    n, starts = terms.num_variables, terms.offsets
+    total = terms.log_constant
+    unary = terms.values[: terms.num_unary]
+    if len(terms.scopes) > n:
+        total += float(np.maximum.reduceat(terms.values[terms.num_unary :], starts[n:-1] - terms.num_unary).sum())
+    if n:
+        sums = np.logaddexp.reduceat(unary, starts[:n])
+        total += float(sums.sum())
+        unary = unary - np.repeat(sums, terms.num_states)
+    total += rounding(len(terms.scopes), spread(terms.values, terms.offsets) + abs(terms.log_constant))
+    return total, total + unary
+
+
+class Upper:
+    """The bound of some covers, its tables and shares optimised in steps.
+
+    Attributes
+    ----------
+    log_z : float
+        The best bound so far; inf before :meth:`improve`.
+    states : float array, as the tables of single variables
+        The best bounds on the log-weights of all states.
+    beliefs : float array, likewise
+        Geometric means of the marginals of the covers, normalised: a guess at the marginals.
+    """
+
+    def __init__(self, terms: Terms, covers: list[Cover], *, memory_limit: float = math.inf) -> None:
+        self.terms = terms
+        n = terms.num_variables
+        self.log_z, self.states = math.inf, np.full(terms.num_unary, np.inf)
+        self.beliefs = np.zeros(terms.num_unary)
+        self.members = [np.concatenate([np.arange(n), n + cover.members]) for cover in covers]
+        self.positions = [terms.positions(members) for members in self.members]
+        self.trees: list[Tree] = []
+        for cover, members in zip(covers, self.members, strict=True):
+            factors = Factors(terms.num_states, [terms.scopes[f] for f in members], terms.cut(terms.values, members))
+            self.trees.append(plan_tree(factors, order=cover.order, memory_limit=memory_limit))
+        self.count = np.zeros(len(terms.values))
+        for p in self.positions:
+            self.count[p] += 1.0
+        self.soft = terms.values > -np.inf
+        sizes = [len(p) for p in self.positions]
+        self.ends = offsets_of(np.array(sizes, dtype=np.int64))
+        self.point = np.zeros(self.ends[-1] + len(covers))
+        # Of the steps that the optimiser remembers; each takes twice the size of the point.
+        self.memory = int(np.clip(memory_limit / (32.0 * max(1, len(self.point))), 2, 12))
+        self.done = False
+        self.num_evaluations = 0
+        self.log_parts: list[float] = []
+        self.parts: list[FloatArray] = []
+        self.shares = np.full(len(covers), 1.0 / len(covers))
+
+    @property
+    def seconds(self) -> float:
+        """Estimate of the time of one evaluation."""
+        return sum(tree.seconds for tree in self.trees)
+
+    def improve(self, clock: Clock, max_iter: int = 10**6) -> None:
+        """Tighten the bound until time is over or nothing is gained; at least one evaluation unless time is over."""
+        from scipy.optimize import minimize
+
+        if self.done:
+            return
+        before = self.log_z
+        try:
+            result = minimize(
+                self._evaluate, self.point, args=(clock,), jac=True, method="L-BFGS-B",
+                options={"maxiter": max_iter, "maxfun": 10**9, "maxcor": self.memory, "ftol": 1e-12, "gtol": 1e-9},
+            )  # fmt: skip
+        except OutOfTimeError:
+            return
+        gained = before - self.log_z
+        self.done = bool(result.nit < max_iter) and not gained > 1e-9 * (1.0 + abs(self.log_z))
+
+    def _tables(self, point: FloatArray) -> tuple[FloatArray, list[FloatArray]]:
+        """Shares, and the tables of each cover (not yet divided by its share)."""
+        terms, moves = self.terms, point[: self.ends[-1]]
+        logits = point[self.ends[-1] :]
+        shares = np.exp(logits - logits.max())
+        shares = np.maximum(shares / shares.sum(), _LEAST_SHARE)
+        # A sum of shares above one is a bound as well; one below it is not.
+        shares *= (1.0 + 8.0 * np.finfo(float).eps * len(shares)) / shares.sum()
+        covered, mean = np.zeros(len(terms.values)), np.zeros(len(terms.values))
+        for k, p in enumerate(self.positions):
+            covered[p] += shares[k]
+            mean[p] += moves[self.ends[k] : self.ends[k + 1]]
+        mean /= self.count
+        base = terms.values / covered
+        tables = []
+        for k, p in enumerate(self.positions):
+            own = np.where(self.soft[p], moves[self.ends[k] : self.ends[k + 1]] - mean[p], 0.0)
+            tables.append(shares[k] * base[p] + own)
+        return shares, tables
+
+    def _evaluate(self, point: FloatArray, clock: Clock) -> tuple[float, FloatArray]:
+        terms = self.terms
+        shares, tables = self._tables(point)
+        total, states = 0.0, np.zeros(terms.num_unary)
+        slope, entropies = np.zeros(len(point)), np.zeros(len(shares))
+        mean, summed = np.zeros(len(terms.values)), np.zeros(len(terms.values))
+        covered = np.zeros(len(terms.values))
+        log_parts, error = [], 0.0
+        for k, tree in enumerate(self.trees):
+            clock.check()
+            p, scaled = self.positions[k], tables[k] / shares[k]
+            offsets = offsets_of(np.diff(terms.offsets)[self.members[k]])
+            answer = tree.with_tables(np.split(scaled, offsets[1:-1])).marginals(of_factors=True, clock=clock)
+            assert answer.factor_marginals is not None
+            beliefs = np.concatenate([np.zeros(0), *answer.factor_marginals])
+            error += shares[k] * rounding(3 * len(tree.sequence.sizes) + sum(terms.num_states), spread(scaled, offsets))
+            total += shares[k] * answer.log_z
+            log_parts.append(answer.log_z)
+            states += shares[k] * (answer.log_z + np.log(np.maximum(beliefs[: terms.num_unary], _FLOOR)))
+            finite = beliefs > 0.0
+            entropies[k] = answer.log_z - float(beliefs[finite] @ scaled[finite])
+            slope[self.ends[k] : self.ends[k + 1]] = beliefs
+            mean[p] += beliefs
+            summed[p] += tables[k]
+            covered[p] += shares[k]
+        mean /= self.count
+        # What the tables do not add up to, by rounding, is made up for.
+        missing = np.zeros(len(terms.values))
+        missing[self.soft] = terms.values[self.soft] - summed[self.soft]
+        size = spread(terms.values, terms.offsets) + abs(terms.log_constant)
+        if len(terms.scopes):
+            error += float(np.maximum(np.maximum.reduceat(missing, terms.offsets[:-1]), 0.0).sum())
+        error += rounding(2 * len(self.trees), size)
+        bound = total + terms.log_constant + error
+        self._note(bound, states + terms.log_constant + error, point, shares, log_parts, tables)
+        for k, p in enumerate(self.positions):
+            # The part of the tables that follows the shares is the model's, shared out in their proportion.
+            base = np.where(self.soft[p], np.where(covered[p] > 0.0, terms.values[p] / covered[p], 0.0), 0.0)
+            part = slope[self.ends[k] : self.ends[k + 1]]
+            entropies[k] += float(base @ (part - self._shared(k, p, slope, shares, covered)))
+            slope[self.ends[k] : self.ends[k + 1]] = np.where(self.soft[p], part - mean[p], 0.0)
+        slope[self.ends[-1] :] = shares * (entropies - float(shares @ entropies))
+        return total, slope
+
+    def _shared(self, k: int, p: IntArray, slope: FloatArray, shares: FloatArray, covered: FloatArray) -> FloatArray:
+        """The mean marginals, by shares, of the covers that have the entries of cover k."""
+        if k == 0:
+            self._mean = np.zeros(len(self.terms.values))
+            for j, q in enumerate(self.positions):
+                self._mean[q] += shares[j] * slope[self.ends[j] : self.ends[j + 1]]
+            self._mean /= np.maximum(covered, 1e-300)
+        return self._mean[p]
+
+    def _note(
+        self,
+        bound: float,
+        states: FloatArray,
+        point: FloatArray,
+        shares: FloatArray,
+        log_parts: list[float],
+        tables: list[FloatArray],
+    ) -> None:
+        self.num_evaluations += 1
+        self.states = np.minimum(self.states, states)
+        if bound < self.log_z:
+            self.log_z, self.point, self.shares, self.log_parts = bound, point.copy(), shares, log_parts
+            self.parts = [table / share for table, share in zip(tables, shares, strict=True)]
+            if self.terms.num_variables:
+                starts = self.terms.offsets[: self.terms.num_variables]
+                log_b = states - np.repeat(np.maximum.reduceat(states, starts), self.terms.num_states)
+                weights = np.exp(log_b)
+                self.beliefs = weights / np.repeat(np.add.reduceat(weights, starts), self.terms.num_states)

@@ -1,0 +1,413 @@
+"""Brackets against enumeration, at the end of the way and on it, and what they are made of."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import fastmix
+from fastmix import MarkovRandomField, instances
+from fastmix._clock import NO_LIMIT, Clock
+from fastmix.bounds.covers import Clusters, _in_bands, find_clusters, find_covers, split_scope
+from fastmix.bounds.draws import sampled_bounds
+from fastmix.bounds.lower import Lower
+from fastmix.bounds.marginals import blanket_bounds, combine, tighten
+from fastmix.bounds.terms import Terms, find_terms
+from fastmix.bounds.upper import Upper, crude_upper
+from fastmix.exact.search import order_cost
+from fastmix.results import InferenceResult, Status
+from strategies import seeds
+
+FloatArray = NDArray[np.float64]
+
+
+def random_small(seed: int, forbidden: bool | None = None) -> MarkovRandomField:
+    """Binary or 3 to 4 states or mixed, dense or sparse, mixed sign or not, lopsided fields, pairs and factors."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 7))
+    counts = rng.choice([[2] * n, rng.integers(3, 5, n).tolist(), rng.integers(1, 5, n).tolist()][seed % 3], n)
+    scale = float(rng.choice([0.2, 1.0, 3.0, 20.0]))
+    sign = rng.choice([0.0, -1.0])
+    factors: list[tuple[tuple[int, ...], Any]] = [
+        ((i,), rng.normal(size=counts[i]) * rng.choice([0.0, 0.5, 3.0])) for i in range(n)
+    ]
+    keep = rng.choice([0.3, 0.7, 1.0])
+    pairs = [pair for pair in itertools.combinations(range(n), 2) if rng.random() < keep]
+    factors += [(pair, scale * rng.uniform(sign, 1.0, counts[list(pair)])) for pair in pairs]
+    for _ in range(int(rng.integers(0, 3)) if n > 3 else 0):
+        scope = tuple(rng.permutation(n)[: int(rng.integers(3, 5))].tolist())
+        factors.append((scope, scale * rng.normal(size=counts[list(scope)])))
+    if rng.random() < 0.3 if forbidden is None else forbidden:
+        allowed = [int(rng.integers(c)) for c in counts]  # one configuration stays possible
+        for k, (scope, table) in enumerate(factors):
+            if len(scope) > 1:
+                bare = np.where(rng.random(table.shape) < 0.4, -np.inf, table)
+                bare[tuple(allowed[v] for v in scope)] = 0.0
+                factors[k] = scope, bare
+    return MarkovRandomField.from_factors(counts, [*factors, ((), float(rng.normal()))])
+
+
+def truth(model: MarkovRandomField) -> tuple[float, FloatArray]:
+    """Log Z and the log-weight of every state, by enumeration."""
+    states = np.array(list(itertools.product(*[range(s) for s in model.num_states])), dtype=np.int64)
+    scores = np.array([model.log_weight(x) for x in states]) if len(states) else np.zeros(0)
+    by_state = np.full(len(model.log_unary), -np.inf)
+    for x, score in zip(states, scores, strict=True):
+        for p in model.unary_offsets[:-1] + x:
+            by_state[p] = np.logaddexp(by_state[p], score)
+    return float(np.logaddexp.reduce(scores)), by_state
+
+
+def left_of(terms: Terms, values: FloatArray) -> FloatArray:
+    """Numbers of the states of the user's model that are left in the terms."""
+    marks = terms.expand(10.0 + np.arange(terms.num_unary), 0.0)
+    return values[np.flatnonzero(marks >= 10.0)]
+
+
+def assert_holds(result: fastmix.BracketResult, slack: float = 1e-12) -> None:
+    log_z, by_state = truth(result.model)
+    assert result.log_z_lower <= log_z <= result.log_z_upper
+    p = np.exp(by_state - log_z)
+    assert (result.node_lower <= p + slack).all()
+    assert (p <= result.node_upper + slack).all()
+
+
+def check_small(seed: int) -> None:
+    model = random_small(seed)
+    rough = fastmix.bracket(model, memory_limit=64, time_limit=0.05, seed=seed)
+    assert_holds(rough)
+    exact = fastmix.bracket(model, seed=seed)
+    assert exact.exact
+    assert exact.gap < 1e-6
+    assert_holds(exact)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_bracket_misses_the_truth(seed: int) -> None:
+    check_small(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(20))
+def test_no_bracket_misses_the_truth_two_thousand(block: int) -> None:
+    for seed in range(1000 + 100 * block, 1100 + 100 * block):
+        check_small(seed)
+
+
+def test_the_check_can_fail() -> None:
+    model = random_small(3, forbidden=False)
+    good = fastmix.bracket(model, memory_limit=64, time_limit=0.2, seed=0)
+    assert not good.exact
+    log_z, by_state = truth(model)
+    for change in (
+        {"log_z_upper": log_z - 1e-9},
+        {"log_z_lower": log_z + 1e-9},
+        {"node_upper": np.exp(by_state - log_z) - 1e-6},
+        {"node_lower": np.exp(by_state - log_z) + 1e-6},
+    ):
+        with pytest.raises(AssertionError):
+            assert_holds(replace(good, **change))  # type: ignore[arg-type]
+
+
+# -- every point of the way is a bound ------------------------------------------------------------------------------
+
+
+def rough_covers(model: MarkovRandomField, max_entries: float = 4.0) -> tuple[Any, Upper]:
+    terms = find_terms(model)
+    scopes = terms.scopes[terms.num_variables :]
+    return terms, Upper(terms, find_covers(terms.num_states, scopes, terms.weights, max_entries=max_entries))
+
+
+@pytest.mark.parametrize("seed", seeds(200, quick=25))
+def test_any_point_bounds_every_state(seed: int) -> None:
+    model = random_small(seed)
+    terms, upper = rough_covers(model)
+    log_z, by_state = truth(model)
+    rng = np.random.default_rng(seed)
+    for scale in (0.0, 0.5, 3.0):
+        upper.log_z, upper.states = math.inf, np.full(terms.num_unary, np.inf)
+        upper._evaluate(scale * rng.normal(size=len(upper.point)), NO_LIMIT)
+        assert upper.log_z >= log_z
+        assert (upper.states >= left_of(terms, by_state)).all()
+    crude, states = crude_upper(terms)
+    assert crude >= log_z
+    assert (states >= left_of(terms, by_state)).all()
+
+
+@pytest.mark.parametrize("seed", seeds(200, quick=25))
+def test_any_start_bounds_from_below(seed: int) -> None:
+    model = random_small(seed)
+    terms = find_terms(model)
+    log_z, by_state = truth(model)
+    rng = np.random.default_rng(seed)
+    scopes = terms.scopes[terms.num_variables :]
+    lower = Lower(terms, find_clusters(terms.num_states, scopes, terms.weights, max_entries=4.0))
+    for _ in range(3):
+        draws = rng.standard_exponential(terms.num_unary)
+        starts = terms.offsets[: terms.num_variables]
+        sums = np.add.reduceat(draws, starts) if len(starts) else draws
+        lower.start(draws / np.repeat(sums, terms.num_states))
+        try:
+            lower.improve(NO_LIMIT, 3)
+        except fastmix.ModelError:
+            assert model.has_forbidden
+        assert lower.log_z <= log_z
+        assert (lower.states <= left_of(terms, by_state)).all()
+
+
+def test_slopes_are_those_of_the_bound() -> None:
+    for seed in (0, 4, 7):
+        _, upper = rough_covers(random_small(seed))
+        rng = np.random.default_rng(seed)
+        x, step = 0.3 * rng.normal(size=len(upper.point)), 1e-5
+        _, slope = upper._evaluate(x, NO_LIMIT)
+        for _ in range(4):
+            d = rng.normal(size=len(x))
+            high, low = (upper._evaluate(x + s * step * d, NO_LIMIT)[0] for s in (1.0, -1.0))
+            assert slope @ d == pytest.approx((high - low) / (2.0 * step), rel=1e-4, abs=1e-6)
+
+
+def test_clusters_of_all_variables_are_exact() -> None:
+    model = random_small(9, forbidden=False)
+    terms = find_terms(model)
+    lower = Lower(terms, Clusters(np.zeros(terms.num_variables, dtype=np.int64), list(range(terms.num_variables))))
+    lower.start(np.concatenate([np.full(s, 1.0 / s) for s in terms.num_states]))
+    lower.improve(NO_LIMIT)
+    assert lower.log_z == pytest.approx(truth(model)[0], abs=1e-9)
+
+
+def test_single_clusters_are_naive_mean_field() -> None:
+    model = instances.ising_grid(3, 3, coupling_max=0.3, seed=0)
+    terms = find_terms(model)
+    lower = Lower(terms, Clusters(np.arange(9), list(range(9))))
+    lower.start(np.full(18, 0.5))
+    lower.improve(NO_LIMIT)
+    assert lower.log_z == pytest.approx(fastmix.mean_field(model, seed=0).log_z_lower, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_blankets(seed: int) -> None:
+    model = random_small(seed)
+    terms = find_terms(model)
+    log_z, by_state = truth(model)
+    low, high = (terms.expand(x, 1.0) for x in blanket_bounds(terms))
+    p = np.exp(by_state - log_z)
+    assert (low <= p + 1e-12).all()
+    assert (p <= high + 1e-12).all()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_bounds_on_weights_make_bounds_on_marginals(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    model = random_small(seed, forbidden=False)
+    terms = find_terms(model)
+    log_z, by_state = truth(model)
+    by_state = left_of(terms, by_state)
+    for width in (0.0, 0.1, 3.0):
+        lower, upper = (by_state + s * width * rng.random(len(by_state)) for s in (-1.0, 1.0))
+        bounds = log_z - width * rng.random(), log_z + width * rng.random()
+        (least, most), low, high = tighten(bounds, lower - 1e-12, upper + 1e-12, terms)
+        assert bounds[0] <= least <= log_z + 1e-9
+        assert log_z - 1e-9 <= most <= bounds[1]
+        low, high = combine([(low, high)], terms)
+        p = np.exp(by_state - log_z)
+        assert (low <= p + 1e-9).all()
+        assert (p <= high + 1e-9).all()
+
+
+# -- draws ----------------------------------------------------------------------------------------------------------
+
+
+def test_weights_of_draws_are_bounded_and_right_on_average() -> None:
+    model = random_small(6, forbidden=False)
+    _, upper = rough_covers(model)
+    upper.improve(NO_LIMIT, 5)
+    log_z, by_state = truth(model)
+    found, _ = sampled_bounds(upper, 1.0 - 1e-6, 50_000, np.random.default_rng(0), Clock())
+    assert found is not None
+    assert found.log_z[0] <= log_z <= found.log_z[1]
+    assert found.log_z[1] - found.log_z[0] < 0.3
+    terms = upper.terms
+    by_state = left_of(terms, by_state)
+    assert (found.states_lower <= by_state).all()
+    assert (by_state <= found.states_upper).all()
+
+
+@pytest.mark.slow
+def test_confidence_is_kept() -> None:
+    missed = 0
+    for seed in range(100):
+        model = random_small(seed, forbidden=False)
+        result = fastmix.bracket(model, memory_limit=64, time_limit=0.3, confidence=0.9, num_draws=2000, seed=seed)
+        try:
+            assert_holds(result)
+        except AssertionError:
+            missed += 1
+    assert missed <= 25  # 1e-6 is the chance of more where 10 in a hundred miss
+
+
+def test_confidence_only_where_draws_tighten() -> None:
+    model = instances.ising_grid(5, 5, coupling_max=1.0, seed=0)
+    proven = fastmix.bracket(model, memory_limit=1000, time_limit=0.5, seed=0)
+    assert proven.confidence is None
+    tighter = fastmix.bracket(model, memory_limit=1000, time_limit=1.0, confidence=0.95, num_draws=5000, seed=0)
+    assert tighter.confidence == 0.95
+    assert tighter.gap < proven.gap
+    assert_inside(tighter, model)
+    assert fastmix.bracket(model, confidence=0.95).confidence is None  # exact
+
+
+def assert_inside(result: fastmix.BracketResult, model: MarkovRandomField) -> None:
+    answer = fastmix.infer(model, method="exact")
+    assert answer.log_z is not None
+    assert result.log_z_lower <= answer.log_z <= result.log_z_upper
+    assert result.misses(answer) is None
+
+
+# -- covers and clusters --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("max_entries", [4, 16, 64])
+def test_covers_and_clusters_fit(seed: int, max_entries: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 40))
+    states = rng.integers(2, 4, n).tolist()
+    sizes = rng.integers(2, 4, 3 * n)
+    scopes = list({tuple(sorted(rng.permutation(n)[: min(n, k)].tolist())) for k in sizes.tolist()})
+    limit = max(max_entries, max(math.prod([states[v] for v in s]) for s in scopes))
+    weights = rng.random(len(scopes))
+    covers = find_covers(states, scopes, weights, max_entries=limit, seed=seed)
+    assert set().union(*[c.members.tolist() for c in covers]) == set(range(len(scopes)))
+    for cover in covers:
+        cost = order_cost(states, [scopes[f] for f in cover.members], cover.order.order)
+        assert cost.max_entries <= limit * (1.0 + 1e-9)
+    clusters = find_clusters(states, scopes, weights, max_entries=limit)
+    assert (clusters.number >= 0).all()
+    assert sorted(clusters.order) == list(range(n))
+    parts = [part for scope in scopes for part in split_scope(scope, clusters.number)]
+    assert order_cost(states, parts, np.array(clusters.order)).max_entries <= limit * (1.0 + 1e-9)
+
+
+def test_bands_on_a_lattice_are_strips() -> None:
+    model = instances.ising_grid(20, 20, coupling_max=1.0, seed=0)
+    scopes = [tuple(e) for e in model.edges.tolist()]
+    weights = np.ones(len(scopes))
+    covers = find_covers([2] * 400, scopes, weights, max_entries=2.0**8)
+    assert len(covers) == 2
+    assert all(len(c.members) > 0.88 * len(scopes) for c in covers)
+    assert _in_bands(scopes, find_clusters([2] * 400, scopes, weights, max_entries=2.0**8).number).mean() > 0.9
+
+
+# -- the call -------------------------------------------------------------------------------------------------------
+
+
+def test_keys_of_the_answer() -> None:
+    data = fastmix.bracket(random_small(1), seed=3).to_dict()
+    keys = {
+        "log_z_lower", "log_z_upper", "marginals_lower", "marginals_upper", "confidence", "methods", "exact", "status",
+        "seconds", "stats", "provenance",
+    }  # fmt: skip
+    assert set(data) == keys
+    assert data["exact"] is True
+    assert data["confidence"] is None
+    assert data["provenance"]["seed"] == 3
+    result = replace(fastmix.bracket(random_small(1)), log_z_lower=-math.inf)
+    assert result.to_dict()["log_z_lower"] is None
+    assert "log Z" in repr(result)
+
+
+def test_shapes_that_are_odd() -> None:
+    empty = MarkovRandomField.from_tables([], [], [])
+    assert fastmix.bracket(empty).log_z_upper == pytest.approx(0.0, abs=1e-12)
+    assert fastmix.bracket(empty, memory_limit=1).log_z_upper == pytest.approx(0.0, abs=1e-12)
+    alone = MarkovRandomField.from_tables([[0.0], [1.0, 2.0]], [], [], log_constant=5.0)
+    for memory in (1, None):
+        result = fastmix.bracket(alone, memory_limit=memory, time_limit=1)
+        assert_holds(result)
+        assert result.gap < 1e-9
+    strong = MarkovRandomField.ising([(0, 1), (1, 2), (2, 3), (0, 3), (0, 2)], [1e3, -1e3, 1e3, 1e3, -1e3])
+    assert_holds(fastmix.bracket(strong, memory_limit=64, time_limit=1, seed=0), 1e-9)
+
+
+def test_evidence_and_forbidden_states() -> None:
+    model = random_small(5, forbidden=False)
+    for memory in (64, None):
+        result = fastmix.bracket(model, evidence={0: 0}, memory_limit=memory, time_limit=0.3, seed=0)
+        states = np.array(list(itertools.product(*[range(s) for s in model.num_states])), dtype=np.int64)
+        scores = np.array([model.log_weight(x) for x in states[states[:, 0] == 0]])
+        assert result.log_z_lower <= np.logaddexp.reduce(scores) <= result.log_z_upper
+        low, high = result.marginal(0)
+        assert low[0] == high[0] == 1.0
+        assert low[1] == high[1] == 0.0
+    never = MarkovRandomField.from_tables([[0, -np.inf], [0, 0]], [(0, 1)], [[[-np.inf, 0], [0, 0]]])
+    with pytest.raises(fastmix.ModelError, match="possib"):
+        fastmix.bracket(never, evidence={1: 0})
+
+
+def test_bad_arguments_are_named() -> None:
+    model = random_small(2)
+    for given in ({"confidence": 1.5}, {"confidence": 0.0}, {"num_draws": 1}, {"memory_limit": -1}, {"time_limit": 0}):
+        with pytest.raises(ValueError, match=next(iter(given))):
+            fastmix.bracket(model, **given)  # type: ignore[arg-type]
+
+
+def test_interrupting_keeps_the_best() -> None:
+    model = instances.ising_grid(6, 6, coupling_max=1.0, seed=0)
+
+    def stop(_: fastmix.Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(fastmix.Interrupted) as caught:
+        fastmix.bracket(model, memory_limit=2000, time_limit=20, seed=0, progress=stop)
+    result = caught.value.result
+    assert result.status == "interrupted"
+    assert result.methods["upper"] == "covers"
+    assert_inside(result, model)
+
+
+def test_large_models_are_answered() -> None:
+    model = instances.ising_grid(60, 60, coupling_max=1.0, seed=0)
+    result = fastmix.bracket(model, time_limit=1.0, seed=0)
+    assert result.log_z_lower < result.log_z_upper < result.log_z_lower + 4000.0
+    assert (result.node_lower <= result.node_upper).all()
+
+
+# -- beside an answer -----------------------------------------------------------------------------------------------
+
+
+def test_infer_adds_it() -> None:
+    model = random_small(0, forbidden=False)
+    result = fastmix.infer(model, bracket=True)
+    assert result.bracket.exact
+    assert result.status == "ok"
+    assert "bracket" in result.to_dict()
+    assert "bracket" not in fastmix.infer(model).to_dict()
+
+
+def test_an_answer_outside_is_not_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fastmix.methods import inference
+
+    model = MarkovRandomField.ising([(0, 1)], 0.1)
+    right = fastmix.infer(model, method="gibbs", seed=0, time_limit=2, bracket=True)
+    assert right.status == "ok"
+    wrong = replace(right, node_marginals=np.array([0.9, 0.1, 0.5, 0.5]), bracket=None)
+    monkeypatch.setattr(inference, "run_method", lambda *_, **__: wrong)
+    judged = fastmix.infer(model, method="gibbs", bracket=True)
+    assert judged.status == Status.NOT_MIXED
+    assert "outside its bracket" in judged.stats["note"]
+
+
+def test_answers_without_errors_are_told_only() -> None:
+    model = MarkovRandomField.ising([(0, 1)], 0.1)
+    found = fastmix.bracket(model)
+    answer = InferenceResult(model, "x", Status.OK, np.array([0.5, 0.5, 0.5, 0.5]), None, 1.0, log_z_kind="estimate")
+    missed = found.misses(answer)
+    assert missed is not None
+    assert "log Z" in missed
