@@ -16,7 +16,8 @@ if TYPE_CHECKING:  # for the type checker, which cannot read the table below
         BadFileError, FastmixError, FormatError, Interrupted, ModelError, NotConvergedError, ResourceError,
         UnfitMethodError,
     )
-    from fastmix.exact import draw_exact
+    from fastmix.estimates import Estimate
+    from fastmix.exact import ExactResult, draw_exact
     from fastmix.learning.learn import LearnResult, NormBall, learn
     from fastmix.learning.score import ScoreResult, score
     from fastmix.methods.annealed import Annealed, AnnealedResult, anneal
@@ -52,7 +53,8 @@ _HOMES = {
         "_clock": "Progress",
         "errors": "BadFileError FastmixError FormatError Interrupted ModelError NotConvergedError "
         "ResourceError UnfitMethodError",
-        "exact": "draw_exact",
+        "estimates": "Estimate",
+        "exact": "ExactResult draw_exact",
         "learning": "LearnResult NormBall ScoreResult learn score",
         "methods.annealed": "Annealed AnnealedResult anneal",
         "methods.auto": "Auto",
