@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # for the type checker, which cannot read the table below
     )
     from fastmix.estimates import Estimate
     from fastmix.exact import ExactResult, draw_exact
+    from fastmix.interop import convert
     from fastmix.learning.learn import LearnResult, NormBall, learn
     from fastmix.learning.score import ScoreResult, score
     from fastmix.methods.annealed import Annealed, AnnealedResult, anneal
@@ -55,6 +56,7 @@ _HOMES = {
         "ResourceError UnfitMethodError",
         "estimates": "Estimate",
         "exact": "ExactResult draw_exact",
+        "interop": "convert",
         "learning": "LearnResult NormBall ScoreResult learn score",
         "methods.annealed": "Annealed AnnealedResult anneal",
         "methods.auto": "Auto",
@@ -80,8 +82,8 @@ _HOMES = {
     for name in names.split()
 }
 _MODULES = (
-    "chains", "denoising", "errors", "exact", "experiments", "graphs", "instances", "io", "learning", "methods",
-    "model", "projection", "results", "testing", "theory",
+    "chains", "denoising", "errors", "exact", "experiments", "graphs", "instances", "interop", "io", "learning",
+    "methods", "model", "projection", "results", "testing", "theory",
 )  # fmt: skip
 
 __all__ = [*sorted(_HOMES), "__version__"]

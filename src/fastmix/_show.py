@@ -16,9 +16,11 @@ __all__ = ["bars", "frame", "html_table", "labelled_picture", "new_axes", "pictu
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442", "#000000")
 
 
-def frame(columns: Mapping[str, Any]) -> Any:
-    """A pandas table of columns of equal length."""
-    return require("pandas", extra="interop", purpose="frames").DataFrame(dict(columns))
+def frame(columns: Mapping[str, Any], library: str) -> Any:
+    """A table of pandas or polars with columns of equal length."""
+    if library not in ("pandas", "polars"):
+        raise ValueError(f"library must be pandas or polars, got {library!r}")
+    return require(library, extra="interop", purpose="frames").DataFrame(dict(columns))
 
 
 def html_table(title: str, facts: Iterable[tuple[str, Any]], rows: Sequence[Sequence[Any]], head: Sequence[str]) -> str:

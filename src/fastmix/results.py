@@ -7,7 +7,7 @@ import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,19 +134,16 @@ class InferenceResult:
         shape = (self.model.num_variables,) if self.model.shape is None else self.model.shape
         return self.node_marginals.reshape(*shape, int(counts[0]) if len(counts) else 0)
 
-    def to_frame(self) -> Any:
-        """A pandas table with a row for every state: variable, state, probability, and std_error where there is one.
-
-        Needs pandas (extra ``interop``); polars takes it with ``polars.from_pandas``.
-        """
+    def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
+        """A table with a row for every state: variable, state, probability, and std_error where there is one."""
         names, states = self.model.names_of_variables(), self.model.names_of_states()
         columns = {
-            "variable": np.repeat(np.array(names, dtype=object), self.model.num_states),
-            "state": np.array([state for of_variable in states for state in of_variable], dtype=object),
+            "variable": [name for name, of in zip(names, states, strict=True) for _ in of],
+            "state": [state for of_variable in states for state in of_variable],
             "probability": self.node_marginals,
         }
         errors = self.__dict__.get("std_error")
-        return _show.frame(columns if errors is None else {**columns, "std_error": errors})
+        return _show.frame(columns if errors is None else {**columns, "std_error": errors}, library)
 
     def summary(self) -> str:
         """A few lines of text: the method, the verdict and what it means, log Z, seconds."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -453,6 +453,17 @@ class MarkovRandomField:
     def factors(self) -> list[tuple[IntArray, FloatArray]]:
         """All factors over three or more variables, see :meth:`factor`."""
         return [self.factor(k) for k in range(self.num_factors)]
+
+    def terms(self) -> Iterator[tuple[list[int], FloatArray]]:
+        """All terms in turn, unaries, edge tables and factors: their variables, and the table with an axis for each."""
+        for i in range(self.num_variables):
+            yield [i], self.log_unary[self.unary_offsets[i] : self.unary_offsets[i + 1]]
+        for (i, j), start, end in zip(
+            self.edges.tolist(), self.pairwise_offsets, self.pairwise_offsets[1:], strict=False
+        ):
+            yield [i, j], self.log_pairwise[start:end].reshape(self.num_states[[i, j]])
+        for scope, table in self.factors:
+            yield scope.tolist(), table
 
     @property
     def adjacency(self) -> Adjacency:
