@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # for the type checker, which cannot read the table below
     from fastmix.methods.inference import infer
     from fastmix.methods.loopy_bp import LoopyBP, LoopyBPResult, loopy_bp
     from fastmix.methods.mean_field import MeanField, MeanFieldResult, mean_field
+    from fastmix.methods.most_probable import MostProbableResult, most_probable
     from fastmix.methods.perfect import Perfect, PerfectSamples, perfect_sample
     from fastmix.methods.projected import Projected, ProjectedResult
     from fastmix.methods.sampler import Gibbs, SampleResult, SwendsenWang, sample
@@ -66,6 +67,7 @@ _HOMES = {
         "methods.inference": "infer",
         "methods.loopy_bp": "LoopyBP LoopyBPResult loopy_bp",
         "methods.mean_field": "MeanField MeanFieldResult mean_field",
+        "methods.most_probable": "MostProbableResult most_probable",
         "methods.perfect": "Perfect PerfectSamples perfect_sample",
         "methods.projected": "Projected ProjectedResult",
         "methods.sampler": "Gibbs SampleResult SwendsenWang sample",

@@ -160,7 +160,9 @@ def test_draws_as_a_sample_set() -> None:
 
 def test_graphs() -> None:
     networkx = imported("networkx")
-    model = MarkovRandomField.from_tables([[0, 1], [0, 2, 3]], [(0, 1)], [[[1, 2, 3], [4, 5, 6]]], variable_names=["x", "y"])
+    model = MarkovRandomField.from_tables(
+        [[0, 1], [0, 2, 3]], [(0, 1)], [[[1, 2, 3], [4, 5, 6]]], variable_names=["x", "y"]
+    )
     graph = convert(model, to="networkx")
     assert isinstance(graph, networkx.Graph)
     assert convert(graph) == model
