@@ -23,6 +23,13 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _METHODS = ("auto", "exact", "cut", "expansion", "search")
+_BAND_ENTRIES = 2.0**21  # of all tables of a move
+_IDLE_MOVES = 30
+_ANNEALED, _STEPS = 16, 32  # chains that cool down, and temperatures
+_HOT, _COLD = (
+    1.0,
+    20.0,
+)  # over the largest range of the log-potentials around a variable, and over that of a usual table
 _ROUNDING = 1e-12  # of sums of log-potentials, relative to their magnitude
 
 
@@ -216,7 +223,9 @@ class _Search:
     @property
     def done(self) -> bool:
         """Whether the gap is small enough, or the time is over."""
-        return self.upper - self.value <= max(self.tol, _ROUNDING * abs(self.value)) or self.clock.past()
+        if self.states is not None and self.upper - self.value <= max(self.tol, _ROUNDING * abs(self.value)):
+            return True
+        return self.clock.past()
 
     def offer(self, states: IntArray) -> bool:
         """Keep a configuration if it is better than what there is."""
@@ -225,6 +234,35 @@ class _Search:
             self.states, self.value = states.copy(), value
             return True
         return False
+
+    def cross(self, states: IntArray) -> None:
+        """Take from a configuration whatever is better than in the best one, piece by piece.
+
+        The variables in which the two differ fall into connected pieces that do not touch each other, so that each can
+        be taken or left on its own.
+        """
+        best, model = self.states, self.model
+        if best is None or not (differs := states != best).any():
+            self.offer(states)
+            return
+        from fastmix.graphs.basics import label_components
+
+        inside = differs[model.edges].all(axis=1)
+        count, label = label_components(model.num_variables, model.edges[inside])
+        label = np.where(differs, label, -1)
+        gains = np.zeros(count)
+        here, there = (model.entry_positions(x[None]) for x in (best, states))
+        owners = [label, label[model.edges].max(axis=1, initial=-1)]
+        if model.num_factors:
+            scopes = model.structure
+            owners.append(np.maximum.reduceat(label[scopes.scope_variables], scopes.scope_starts[:-1]))
+        for values, old, new, owner in zip(
+            (model.log_unary, model.log_pairwise, model.log_factors), here, there, owners, strict=False
+        ):
+            touched = owner >= 0
+            difference = values[new[0][touched]] - values[old[0][touched]]  # the best one has a finite weight
+            gains += np.bincount(owner[touched], weights=difference, minlength=count)
+        self.offer(np.where(differs & (gains > 0.0)[label], states, best))
 
     def run(self, method: str) -> str:
         """Find a configuration by the method named; the one used comes back."""
@@ -311,25 +349,57 @@ class _Search:
         if not self.model.num_factors:
             for states in find_modes(self.model, seed=self.seed, clock=self.clock):
                 self.offer(states)
-        if self.states is None:
-            self._anything()
+        self._anneal()
         if self.states is not None:
             self._move_bands()
 
-    def _anything(self) -> None:
-        """Some configuration of positive weight, from chains."""
-        from fastmix.methods.sampler import sample
+    def _anneal(self) -> None:
+        """Cool chains down, each time for longer, for half of the time that is left; then set single variables."""
+        from fastmix.chains.conditionals import check_conditionals
+        from fastmix.chains.cpu import CpuChains
         from fastmix.methods.starts import random_states
 
-        for states in random_states(self.model, 16, self.rng):
+        model, clock = self.model, self.clock.part(0.5)
+        for states in random_states(model, 16, self.rng):
             self.offer(states)
         try:
-            options: dict[str, Any] = {"time_limit": self.clock.rest(0.3), "progress": None, "seed": self.seed}
-            found = sample(self.model, num_sweeps=200, num_chains=16, **options)
+            check_conditionals(model)
         except UnfitMethodError:
             return
-        for states in found.states:
-            self.offer(states)
+        largest, usual = _swings(model)
+        chains = CpuChains(
+            model.structure,
+            num_chains=_ANNEALED,
+            seed=self.seed,
+            num_threads=1,
+            forbidden=model.has_forbidden,
+            steady=False,
+        )
+        thetas, num_sweeps = model.parameters, 8
+        scales = np.geomspace(_HOT / largest, max(_COLD / usual, 2.0 * _HOT / largest), _STEPS)
+        while not self.done and not clock.past():
+            chains.set_states(random_states(model, _ANNEALED, self.rng))
+            for scale in scales:
+                chains.load(thetas, [[scale]])
+                chains.sweep(num_sweeps)
+                if clock.past():
+                    break
+            for states in self._descended(chains.get_states()):
+                self.cross(states)
+            if clock.used() < 0.1 * (clock.limit or np.inf):
+                num_sweeps *= 4
+        self.stats["annealing_sweeps"] = num_sweeps * _STEPS
+
+    def _descended(self, states: IntArray) -> IntArray:
+        """Configurations after single variables were set to their best states."""
+        if self.model.num_factors:
+            return states
+        from fastmix.methods.mode_kernels import descend
+        from fastmix.methods.starts import finite_arrays
+
+        states = np.ascontiguousarray(states, dtype=np.int64)
+        descend(states, *finite_arrays(self.model), 100)
+        return states
 
     def _move_bands(self) -> None:
         """Set bands of variables to their best states given the rest, until that no longer pays or time is over.
@@ -337,6 +407,7 @@ class _Search:
         Bands are the layers of a breadth-first search between every w-th, so that what is left of the graph is narrow
         (Baker 1994). Their width grows as long as the tables stay small.
         """
+        from fastmix.exact.search import find_order
         from fastmix.exact.tree import plan_tree
 
         width, moves, since, most = 2, 0, 0, _BAND_ENTRIES
@@ -348,7 +419,9 @@ class _Search:
             reduction = reduce_model(self.model, given, fold_single=True)
             moves += 1
             try:
-                tree = plan_tree(_factors(reduction.model), memory_limit=8.0 * most, clock=self.clock)
+                factors = _factors(reduction.model)
+                order = find_order(factors.num_states, factors.scopes, clock=self.clock, effort=0.0)
+                tree = plan_tree(factors, memory_limit=8.0 * most, order=order, clock=self.clock)
             except ResourceError:
                 if width == 2:
                     break
@@ -367,10 +440,6 @@ class _Search:
                 width += 1
             self.clock.report(moves, None, "moves")
         self.stats |= {"moves": moves, "band_width": width}
-
-
-_BAND_ENTRIES = 2.0**21  # of all tables of a move
-_IDLE_MOVES = 30
 
 
 def _bands(model: MarkovRandomField, width: int, rng: np.random.Generator) -> NDArray[np.bool_]:
@@ -404,6 +473,18 @@ class _Messages:
         self.largest = max(float(np.abs(a).max(initial=0.0)) for a in (arrays[5], arrays[7]))
         belief = np.empty(int(num_states.max(initial=1)))
         self.arrays = (*arrays, reverse, starts, self.values, self.states, belief)
+
+
+def _swings(model: MarkovRandomField) -> tuple[float, float]:
+    """The largest range of log-potentials that a variable sees, and the median range of a table; of finite ones."""
+    ranges, around = [], np.zeros(model.num_variables)
+    for scope, table in model.terms():
+        finite = table[table > -np.inf]
+        span = float(finite.max() - finite.min()) if finite.size else 0.0
+        around[scope] += span
+        if span > 0.0:
+            ranges.append(span)
+    return float(around.max(initial=0.0)) or 1.0, float(np.median(ranges)) if ranges else 1.0
 
 
 def _factors(model: MarkovRandomField) -> Any:
