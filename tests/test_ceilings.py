@@ -16,8 +16,8 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "fastmix"
 
 # The package tree: an entry imports from its own group and from those before it, never from those after it.
 GROUPS = {
-    "ground": {"errors", "_checks", "_memory", "_clock", "_jit"},
-    "data": {"graphs", "instances", "io", "model", "results"},
+    "ground": {"errors", "_checks", "_memory", "_clock", "_jit", "_show"},
+    "data": {"graphs", "instances", "interop", "io", "model", "results", "estimates"},
     "theory": {"theory"},
     "engines": {"exact", "chains"},
     "built on the engines": {"bounds", "projection", "methods", "learning"},

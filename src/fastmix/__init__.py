@@ -17,7 +17,9 @@ if TYPE_CHECKING:  # for the type checker, which cannot read the table below
         BadFileError, FastmixError, FormatError, ImpossibleEvidenceError, Interrupted, ModelError, NotConvergedError,
         ResourceError, UnfitMethodError,
     )
-    from fastmix.exact import draw_exact
+    from fastmix.estimates import Estimate
+    from fastmix.exact import ExactResult, draw_exact
+    from fastmix.interop import convert
     from fastmix.learning.learn import LearnResult, NormBall, learn
     from fastmix.learning.score import ScoreResult, score
     from fastmix.methods.ancestral import ancestral_sample
@@ -29,6 +31,7 @@ if TYPE_CHECKING:  # for the type checker, which cannot read the table below
     from fastmix.methods.inference import infer
     from fastmix.methods.loopy_bp import LoopyBP, LoopyBPResult, loopy_bp
     from fastmix.methods.mean_field import MeanField, MeanFieldResult, mean_field
+    from fastmix.methods.most_probable import MostProbableResult, most_probable
     from fastmix.methods.perfect import Perfect, PerfectSamples, perfect_sample
     from fastmix.methods.projected import Projected, ProjectedResult
     from fastmix.methods.sampler import Gibbs, SampleResult, SwendsenWang, sample
@@ -55,7 +58,9 @@ _HOMES = {
         "bounds": "BracketResult bracket",
         "errors": "BadFileError FastmixError FormatError ImpossibleEvidenceError Interrupted ModelError "
         "NotConvergedError ResourceError UnfitMethodError",
-        "exact": "draw_exact",
+        "estimates": "Estimate",
+        "exact": "ExactResult draw_exact",
+        "interop": "convert",
         "learning": "LearnResult NormBall ScoreResult learn score",
         "methods.ancestral": "ancestral_sample",
         "methods.annealed": "Annealed AnnealedResult anneal",
@@ -66,6 +71,7 @@ _HOMES = {
         "methods.inference": "infer",
         "methods.loopy_bp": "LoopyBP LoopyBPResult loopy_bp",
         "methods.mean_field": "MeanField MeanFieldResult mean_field",
+        "methods.most_probable": "MostProbableResult most_probable",
         "methods.perfect": "Perfect PerfectSamples perfect_sample",
         "methods.projected": "Projected ProjectedResult",
         "methods.sampler": "Gibbs SampleResult SwendsenWang sample",
@@ -82,8 +88,8 @@ _HOMES = {
     for name in names.split()
 }
 _MODULES = (
-    "bounds", "chains", "denoising", "errors", "exact", "experiments", "graphs", "instances", "io", "learning",
-    "methods", "model", "projection", "results", "testing", "theory",
+    "bounds", "chains", "denoising", "errors", "exact", "experiments", "graphs", "instances", "interop", "io",
+    "learning", "methods", "model", "projection", "results", "testing", "theory",
 )  # fmt: skip
 
 __all__ = [*sorted(_HOMES), "__version__"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import operator
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,6 +21,7 @@ __all__ = [
     "as_flat",
     "as_float_array",
     "as_number",
+    "as_shape",
     "as_state_counts",
     "as_state_names",
     "as_variable_names",
@@ -269,6 +271,19 @@ def as_variable_names(names: Sequence[str] | None, count: int) -> tuple[str, ...
         raise ModelError(f"variable_names must have one name per variable, {count}, got {len(result)}")
     _check_distinct("variable_names", result)
     return result
+
+
+def as_shape(shape: object, num_variables: int) -> tuple[int, ...] | None:
+    """The shape of an array with one entry per variable."""
+    if shape is None:
+        return None
+    try:
+        sizes = tuple(operator.index(size) for size in shape)  # type: ignore[attr-defined]
+    except TypeError:
+        raise ModelError(f"shape must be a tuple of whole numbers, got {describe(shape)}") from None
+    if min(sizes, default=0) < 1 or math.prod(sizes) != num_variables:
+        raise ModelError(f"shape must have one entry for each of the {num_variables} variables, got {sizes}")
+    return sizes
 
 
 def as_state_names(names: Sequence[Sequence[str]] | None, num_states: IntArray) -> tuple[tuple[str, ...], ...] | None:

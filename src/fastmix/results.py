@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix import _show
+from fastmix.estimates import Estimate, joint_frequencies, mean_of, variance_of
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction
 
 __all__ = ["DrawResult", "InferenceResult", "Status", "jsonable", "plain_evidence", "provenance"]
 
 FloatArray = NDArray[np.float64]
+
+_SHOWN_VARIABLES, _BARS = 10, 40  # in a notebook's table, and in a chart
 
 
 class Status(StrEnum):
@@ -110,6 +114,138 @@ class InferenceResult:
         table = values.reshape(self.model.num_states[a], self.model.num_states[b])
         return table if self.model.variable_index(i) == a else table.T
 
+    def labels(self) -> NDArray[np.int64]:
+        """The state of largest probability of every variable by itself: (n,), or in the shape of an image model.
+
+        The configuration of largest probability as a whole is another question: :func:`fastmix.most_probable`.
+        """
+        model = self.model
+        if not model.num_variables:
+            return np.zeros(0, dtype=np.int64)
+        best = np.maximum.reduceat(self.node_marginals, model.unary_offsets[:-1])
+        top = np.flatnonzero(self.node_marginals == np.repeat(best, model.num_states))
+        owner = np.searchsorted(model.unary_offsets, top, side="right") - 1
+        first = top[np.searchsorted(owner, np.arange(model.num_variables))]
+        states: NDArray[np.int64] = first - model.unary_offsets[:-1]
+        return states if model.shape is None else states.reshape(model.shape)
+
+    def to_array(self) -> FloatArray:
+        """Probabilities (n, K), or (H, W, K) of an image model, where all variables have K states."""
+        counts = np.unique(self.model.num_states)
+        if len(counts) > 1:
+            raise ValueError(f"to_array needs equal state counts, got {counts.min()} to {counts.max()}; use marginals")
+        shape = (self.model.num_variables,) if self.model.shape is None else self.model.shape
+        return self.node_marginals.reshape(*shape, int(counts[0]) if len(counts) else 0)
+
+    def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
+        """A table with a row for every state: variable, state, probability, and std_error where there is one."""
+        names, states = self.model.names_of_variables(), self.model.names_of_states()
+        columns = {
+            "variable": [name for name, of in zip(names, states, strict=True) for _ in of],
+            "state": [state for of_variable in states for state in of_variable],
+            "probability": self.node_marginals,
+        }
+        errors = self.__dict__.get("std_error")
+        return _show.frame(columns if errors is None else {**columns, "std_error": errors}, library)
+
+    def summary(self) -> str:
+        """A few lines of text: the method, the verdict and what it means, log Z, seconds."""
+        lines = [f"{self.method}: {self.status}. {self.status.advice}", str(self.model)]
+        if guarantee := self.stats.get("guarantee"):
+            lines.append(f"guarantee: {guarantee}")
+        if self.log_z is not None:
+            error = "" if self.log_z_std_error is None else f" ± {self.log_z_std_error:.2g}"
+            lines.append(f"log Z: {self.log_z:.8g}{error} ({self.log_z_kind})")
+        if (errors := self.__dict__.get("std_error")) is not None and len(errors):
+            lines.append(f"largest standard error of a probability: {errors.max():.2g}")
+        if (r_hat := self.__dict__.get("r_hat")) is not None and len(r_hat):
+            lines.append(
+                f"largest R-hat: {r_hat.max():.4g}, smallest effective sample size: {self.__dict__['ess'].min():.4g}"
+            )
+        if (seconds := self.stats.get("seconds")) is not None:
+            lines.append(f"{seconds:.3g} s, stopped by {self.stats.get('stopped_by', 'done')}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        facts = [("method", self.method), ("status", self.status)]
+        if self.log_z is not None:
+            facts.append(("log Z", f"{self.log_z:.8g}"))
+        names, states = self.model.names_of_variables(), self.model.names_of_states()
+        shown = min(_SHOWN_VARIABLES, self.model.num_variables)
+        rows = [
+            (name, ", ".join(f"{state}: {p:.4g}" for state, p in zip(of_variable, vector, strict=True)))
+            for name, of_variable, vector in zip(names[:shown], states[:shown], self.marginals[:shown], strict=True)
+        ]
+        if shown < self.model.num_variables:
+            rows.append((f"and {self.model.num_variables - shown:,} more", ""))
+        return _show.html_table(repr(self.model), facts, rows, ("variable", "probability of its states"))
+
+    def plot(self, axes: Any = None) -> Any:
+        """The marginals as a picture (Matplotlib, extra ``plot``); the axes come back.
+
+        An image model of two states shows the probability of state 1 and one of more states the labels; other models
+        of up to 40 variables show bars, larger ones a map of all probabilities.
+        """
+        axes, model = _show.new_axes(axes), self.model
+        axes.set_title(f"{self.method} ({self.status})")
+        counts = np.unique(model.num_states)
+        if model.shape is not None and len(model.shape) == 2 and len(counts) == 1:
+            if counts[0] == 2:
+                values = self.to_array()[..., 1]
+                return _show.picture(axes, values, label="probability of state 1", vmin=0.0, vmax=1.0, cmap="gray")
+            return _show.labelled_picture(axes, self.labels(), model.names_of_states()[0])
+        errors = self.__dict__.get("std_error")
+        if model.num_variables <= _BARS:
+            split = None if errors is None else np.split(errors, model.unary_offsets[1:-1])
+            return _show.bars(axes, model.names_of_variables(), self.marginals, split)
+        values = np.full((int(counts[-1]), model.num_variables), np.nan)
+        owner = np.repeat(np.arange(model.num_variables), model.num_states)
+        values[np.arange(len(owner)) - model.unary_offsets[owner], owner] = self.node_marginals
+        axes.set(xlabel="variable", ylabel="state")
+        return _show.picture(axes, values, label="probability", vmin=0.0, vmax=1.0, aspect="auto")
+
+    def joint(self, *variables: int | str) -> Estimate:
+        """Probabilities of the states of a few variables together, an axis for each, with standard errors.
+
+        Exact inference gives them exactly; samplers from the draws they kept (``num_draws``).
+        """
+        numbers = [self.model.variable_index(v) for v in variables]
+        if not numbers or len(set(numbers)) < len(numbers):
+            raise ValueError(f"joint needs one or more different variables, got {list(variables)}")
+        return self._joint(numbers)
+
+    def _joint(self, numbers: list[int]) -> Estimate:
+        return joint_frequencies(self._configurations(), numbers, self.model.num_states[numbers].tolist())
+
+    def expect(self, function: Callable[[NDArray[np.int64]], Any]) -> Estimate:
+        """The expectation of a function of the configuration, with its standard error.
+
+        Parameters
+        ----------
+        function : callable
+            Takes configurations, an int array (rows, n), and gives one value, or one array, per row:
+            ``model.log_weight`` does, and ``lambda x: x.mean(axis=-1)``.
+
+        Raises
+        ------
+        ValueError
+            If there are no draws: a sampler must be told ``num_draws``. Exact inference makes its own.
+        """
+        return mean_of(function, self._configurations())
+
+    def variance(self, function: Callable[[NDArray[np.int64]], Any]) -> Estimate:
+        """The variance of a function of the configuration, as :meth:`expect` takes it, with its standard error."""
+        return variance_of(function, self._configurations())
+
+    def _configurations(self) -> NDArray[Any]:
+        """Configurations (chains, draws, n) to average over."""
+        draws = self.__dict__.get("draws")
+        if draws is None or not draws.size:
+            raise ValueError(
+                f"{self.method} kept no draws to average over: run sample() with num_draws, or the method exact"
+            )
+        return np.asarray(draws)
+
     def expanded(self, reduction: Reduction) -> Self:
         """The same result about the model that was reduced: with all its variables and states."""
         return self if reduction.model is reduction.original else replace(self, **self._expansion(reduction))
@@ -193,6 +329,9 @@ class DrawResult(InferenceResult):
     def __getitem__(self, item: Any) -> Any:
         return self.states[item]
 
+    def _configurations(self) -> NDArray[Any]:
+        return self.states[:, None, :]
+
     @staticmethod
     def frequencies(model: MarkovRandomField, states: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
         """Relative frequency of every state in configurations (num_draws, n), and its standard error."""
@@ -216,9 +355,9 @@ class DrawResult(InferenceResult):
         return counts / max(1, len(states))
 
 
-def plain_evidence(evidence: Evidence | None) -> dict[str, int | str] | None:
+def plain_evidence(evidence: Evidence | None) -> dict[str, Any] | None:
     """Evidence as it is noted in the provenance."""
-    return None if evidence is None else {str(k): v for k, v in evidence.items()}
+    return None if evidence is None else {str(k): jsonable(v) for k, v in evidence.items()}
 
 
 def provenance(

@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 import tracemalloc
-import types
 import warnings
 from collections.abc import Sequence
 from fractions import Fraction
@@ -18,7 +16,6 @@ from numpy.typing import NDArray
 
 import oracle
 import strategies
-from fastmix.errors import ModelError
 from fastmix.methods import diagnostics
 from fastmix.methods.diagnostics import (
     BatchStatistics,
@@ -26,7 +23,6 @@ from fastmix.methods.diagnostics import (
     assess_mixing,
     log_odds_swings,
     summarise,
-    to_arviz,
 )
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import certain_entries
@@ -714,45 +710,6 @@ def test_r_hat_is_the_rank_normalised_one_of_arviz(lag: float, num_chains: int) 
         plain = [float(rhat(x, method="split")) for x in ones]
     np.testing.assert_allclose(summary.r_hat, expected, rtol=1e-6)
     np.testing.assert_allclose(summary.r_hat, plain, rtol=1e-9)
-
-
-def test_to_arviz() -> None:
-    import_arviz()
-    model = MarkovRandomField.ising([(0, 1), (1, 2)], 0.3, variable_names=["a", "b", "c"])
-    draws = np.random.default_rng(0).integers(0, 2, (4, 50, 3))
-    data = to_arviz(draws, model)
-    x = data["posterior"]["x"]
-    assert x.dims == ("chain", "draw", "variable")
-    np.testing.assert_array_equal(x.values, draws)
-    assert x.coords["variable"].values.tolist() == ["a", "b", "c"]
-    unnamed = MarkovRandomField.ising([(0, 1), (1, 2)], 0.3)
-    assert to_arviz(draws, unnamed)["posterior"]["x"].coords["variable"].values.tolist() == [0, 1, 2]
-
-
-def test_to_arviz_from_version_one_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = {}
-
-    def from_dict(data: dict[str, Any], *, coords: Any = None, dims: Any = None) -> str:
-        seen.update(data=data, coords=coords, dims=dims)
-        return "tree"
-
-    monkeypatch.setitem(sys.modules, "arviz", types.SimpleNamespace(from_dict=from_dict))
-    assert to_arviz(np.zeros((2, 5, 1)), free_model([2])) == "tree"
-    assert seen["data"]["posterior"]["x"].shape == (2, 5, 1)
-    assert (seen["coords"], seen["dims"]) == ({"variable": [0]}, {"x": ["variable"]})
-
-
-def test_to_arviz_refuses() -> None:
-    with pytest.raises(ModelError, match=r"draws must have shape \(chains, sweeps, 2\), got shape \(5, 2\)"):
-        to_arviz(np.zeros((5, 2)), free_model([2, 2]))
-    with pytest.raises(ModelError, match="states of variable 1 must be from 0 to 1, got 2"):
-        to_arviz(np.full((1, 1, 2), [0, 2]), free_model([2, 2]))
-
-
-def test_to_arviz_without_arviz(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "arviz", None)
-    with pytest.raises(ImportError, match=r"to_arviz needs ArviZ, which pip install 'fastmix\[interop\]' brings"):
-        to_arviz(np.zeros((1, 1, 1)), free_model([2]))
 
 
 # -- the verdict ----------------------------------------------------------------------------------------------------

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from fastmix.exact.enumeration import Enumeration, enumerate_model
 from fastmix.exact.junction_tree import JunctionTree, plan_junction_tree
-from fastmix.exact.solver import ExactPlan, draw_exact, infer_exact, plan_exact
+from fastmix.exact.solver import ExactPlan, ExactResult, draw_exact, infer_exact, plan_exact
 
 __all__ = [
     "Enumeration",
     "ExactPlan",
+    "ExactResult",
     "JunctionTree",
     "draw_exact",
     "enumerate_model",

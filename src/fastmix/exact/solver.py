@@ -3,28 +3,78 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastmix._checks import check_count, check_positive, choose_seed
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
 from fastmix._memory import available_memory, check_memory
-from fastmix.errors import ResourceError
+from fastmix.errors import ModelError, ResourceError
+from fastmix.estimates import Estimate
 from fastmix.exact.junction_tree import JunctionTree, plan_junction_tree
 from fastmix.exact.twins import TwinReduction, count_twins
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.results import DrawResult, InferenceResult, Status, plain_evidence, provenance
 
-__all__ = ["ExactPlan", "draw_exact", "infer_exact", "plan_exact", "too_late"]
+__all__ = ["ExactPlan", "ExactResult", "draw_exact", "infer_exact", "plan_exact", "too_late"]
 
 _DRAW_BYTES = 48  # a state of a draw: as drawn, and five 8-byte arrays in mapping it to the original
 
 
+_EXPECTATION_DRAWS = 10_000  # exact configurations that expectations of a user's function rest on
+_MOST_JOINT = 1 << 20  # entries of a joint table
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExactResult(InferenceResult):
+    """Exact marginals and log Z; :meth:`joint` is exact, :meth:`expect` rests on 10,000 independent exact draws."""
+
+    reduction: Reduction | None = None
+
+    def _expansion(self, reduction: Reduction) -> dict[str, Any]:
+        return {**super()._expansion(reduction), "reduction": reduction}
+
+    def _joint(self, numbers: list[int]) -> Estimate:
+        reduction = self.reduction or reduce_model(self.model)
+        shape = self.model.num_states[numbers].tolist()
+        if np.prod(shape, dtype=float) > _MOST_JOINT:
+            raise ResourceError(f"joint needs a table of at most {_MOST_JOINT} entries, got {shape}: ask for fewer")
+        small, where = reduction.model, np.cumsum(reduction.fixed < 0) - 1
+        # What is left of each variable in the reduced model, and the states that this is of the original one.
+        kept = [int(where[v]) for v in numbers if reduction.fixed[v] < 0]
+        axes = []
+        for v in numbers:
+            first, last = small.unary_offsets[where[v] : where[v] + 2] if reduction.fixed[v] < 0 else (0, 0)
+            states = reduction.unary_positions[first:last] - self.model.unary_offsets[v]
+            axes.append(states if reduction.fixed[v] < 0 else reduction.fixed[[v]])
+        inner = np.ones(1)
+        if kept:
+            inner = np.zeros(small.num_states[kept])
+            *given, last = kept
+            whole = infer_exact(small).log_z or 0.0
+            for states in product(*(range(int(small.num_states[v])) for v in given)):
+                try:
+                    part = infer_exact(small, evidence=dict(zip(given, states, strict=True)))
+                except ModelError:  # probability zero
+                    continue
+                inner[states] = np.exp((part.log_z or 0.0) - whole) * part.marginal(last)
+        table = np.zeros(shape)
+        table[np.ix_(*axes)] = inner.reshape([len(states) for states in axes])
+        return Estimate(table, np.zeros(shape))
+
+    def _configurations(self) -> NDArray[Any]:
+        reduction = self.reduction or reduce_model(self.model)
+        draws = draw_exact(reduction.model, num_draws=_EXPECTATION_DRAWS, seed=0)
+        return reduction.expand_states(draws.states)[:, None, :]
+
+
 def infer_exact(
     model: MarkovRandomField, *, evidence: Evidence | None = None, memory_limit: float | None = None
-) -> InferenceResult:
+) -> ExactResult:
     """Exact node marginals, edge marginals and log Z.
 
     Parameters
@@ -37,7 +87,7 @@ def infer_exact(
 
     Returns
     -------
-    InferenceResult
+    ExactResult
         ``stats`` holds the treewidth, the bytes, the arithmetic used and the seconds.
 
     Raises
@@ -91,7 +141,7 @@ class ExactPlan:
         """Estimate of the time that :meth:`run` takes, on the safe side by a factor of about two."""
         return self.tree.seconds
 
-    def run(self, clock: Clock = NO_LIMIT) -> InferenceResult:
+    def run(self, clock: Clock = NO_LIMIT) -> ExactResult:
         """The answer, as :func:`infer_exact` gives it; a :class:`ResourceError` when the clock runs out before."""
         tree, twins, reduction = self.tree, self.twins, self.reduction
         try:
@@ -111,8 +161,9 @@ class ExactPlan:
         node_marginals = reduction.expand_node_marginals(nodes)
         edge_marginals = reduction.expand_edge_marginals(nodes, edges)
         stats |= {"stopped_by": "done", **self.clock.stats()}
-        return InferenceResult(
+        return ExactResult(
             model=self.model,
+            reduction=reduction,
             method="exact",
             status=Status.OK,
             node_marginals=node_marginals,

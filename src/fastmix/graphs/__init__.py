@@ -16,12 +16,15 @@ from fastmix.graphs.colors import check_coloring, coloring, degeneracy
 from fastmix.graphs.families import (
     complete_bipartite_edges,
     complete_edges,
+    cubic_edges,
     cycle_edges,
     erdos_renyi_edges,
     grid_edges,
+    hexagonal_edges,
     path_edges,
     random_regular_edges,
     random_tree_edges,
+    triangular_edges,
 )
 
 __all__ = [
@@ -34,11 +37,14 @@ __all__ = [
     "complete_edges",
     "connected_components",
     "covering_spanning_trees",
+    "cubic_edges",
     "cycle_edges",
     "degeneracy",
     "erdos_renyi_edges",
     "grid_edges",
+    "hexagonal_edges",
     "path_edges",
     "random_regular_edges",
     "random_tree_edges",
+    "triangular_edges",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from fastmix._checks import check_seed
@@ -11,12 +13,15 @@ from fastmix.graphs.basics import IntArray, canonical_edges, check_graph_memory,
 __all__ = [
     "complete_bipartite_edges",
     "complete_edges",
+    "cubic_edges",
     "cycle_edges",
     "erdos_renyi_edges",
     "grid_edges",
+    "hexagonal_edges",
     "path_edges",
     "random_regular_edges",
     "random_tree_edges",
+    "triangular_edges",
 ]
 
 
@@ -53,6 +58,66 @@ def grid_edges(rows: int, cols: int, torus: bool = False) -> IntArray:
     keep = np.stack([col + 1 < cols, (col == 0) & wrap_cols, row + 1 < rows, (row == 0) & wrap_rows], axis=1)
     tail, which = np.nonzero(keep)
     return np.stack([tail, tail + offsets[which]], axis=1)
+
+
+def triangular_edges(rows: int, cols: int, torus: bool = False) -> IntArray:
+    """Edges of a triangular lattice: a grid, see :func:`grid_edges`, with one diagonal in every square.
+
+    Examples
+    --------
+    >>> triangular_edges(2, 2).tolist()
+    [[0, 1], [0, 2], [0, 3], [1, 3], [2, 3]]
+    """
+    return _lattice((rows, cols), ("rows", "cols"), [(0, 1), (1, 0), (1, 1)], torus)
+
+
+def hexagonal_edges(rows: int, cols: int, torus: bool = False) -> IntArray:
+    """Edges of a hexagonal lattice drawn as a wall of bricks: rows are paths, every other rung between them is there.
+
+    On a torus both sides must be even.
+
+    Examples
+    --------
+    >>> hexagonal_edges(2, 3).tolist()
+    [[0, 1], [0, 3], [1, 2], [2, 5], [3, 4], [4, 5]]
+    """
+    if torus and (rows % 2 or cols % 2):
+        raise ModelError(f"rows and cols must be even for a hexagonal lattice on a torus, got {rows} and {cols}")
+    edges = _lattice((rows, cols), ("rows", "cols"), [(0, 1), (1, 0)], torus)
+    (r, c), (down, _) = np.divmod(edges[:, 0], cols), np.divmod(edges[:, 1], cols)
+    upper = np.where((down - r) % max(rows, 1) == 1, r, down)  # the row from which a rung goes down
+    return edges[(r == down) | ((upper + c) % 2 == 0)]
+
+
+def cubic_edges(depth: int, rows: int, cols: int, torus: bool = False) -> IntArray:
+    """Edges of a cubic lattice whose node at layer ``d``, row ``r``, column ``c`` is ``(d * rows + r) * cols + c``.
+
+    Examples
+    --------
+    >>> len(cubic_edges(2, 2, 2)), len(cubic_edges(3, 3, 3, torus=True))
+    (12, 81)
+    """
+    return _lattice((depth, rows, cols), ("depth", "rows", "cols"), [(0, 0, 1), (0, 1, 0), (1, 0, 0)], torus)
+
+
+def _lattice(sizes: tuple[int, ...], names: tuple[str, ...], steps: list[tuple[int, ...]], torus: bool) -> IntArray:
+    """Edges between every node of a box and those some steps away, with wrapping where it makes new edges."""
+    sizes = tuple(check_size(name, size) for name, size in zip(names, sizes, strict=True))
+    n = check_size(" * ".join(names), math.prod(sizes))
+    check_graph_memory(n, len(steps) * n)
+    if n == 0:
+        return np.zeros((0, 2), dtype=np.int64)
+    place, pairs = np.stack(np.unravel_index(np.arange(n), sizes), axis=1), []
+    for step in steps:
+        target = place + np.array(step)
+        inside = (target < sizes).all(axis=1)
+        if torus:
+            wraps = [size > 2 or not move for size, move in zip(sizes, step, strict=True)]
+            inside |= ((target < sizes) | np.array(wraps)).all(axis=1)
+            target %= np.array(sizes)
+        other = np.ravel_multi_index(tuple(target[inside].T), sizes)
+        pairs.append(np.stack([np.flatnonzero(inside), other], axis=1))
+    return canonical_edges(n, np.concatenate(pairs))
 
 
 def complete_edges(num_variables: int) -> IntArray:

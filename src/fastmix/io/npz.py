@@ -43,6 +43,8 @@ def write(model: MarkovRandomField, stream: BinaryIO) -> list[str]:
     """Write a model, not compressed: 8 bytes per entry and 16 bytes per edge. There is nothing to note."""
     check_model(model)
     names = {"variable_names": model.variable_names, "state_names": model.state_names}
+    if model.shape is not None:
+        names["shape"] = model.shape  # type: ignore[assignment]
     header = {"format": _FORMAT, "version": _VERSION + bool(model.num_factors), **names}
     members = _members(header["version"])
     arrays: dict[str, Any] = {name: getattr(model, name, None) for name in members}
@@ -77,6 +79,7 @@ def read(
             variable_names,
             state_names,  # type: ignore[arg-type]
             **{name: arrays[name] for name in _LARGER if name in arrays},
+            shape=header.get("shape"),
         )
     except ModelError as error:
         _fail(name, str(error))

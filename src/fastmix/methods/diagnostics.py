@@ -6,10 +6,7 @@ The sampler hands over sums after every batch of sweeps, :class:`BatchStatistics
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import math
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +15,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import check_count
-from fastmix.errors import ModelError
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import certain_entries, num_allowed
 from fastmix.results import Status
@@ -29,7 +25,6 @@ __all__ = [
     "assess_mixing",
     "log_odds_swings",
     "summarise",
-    "to_arviz",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -478,56 +473,6 @@ def assess_mixing(
         f"The chains agree: R-hat is at most {summary.r_hat[worst]:.4g} (variable {worst}), the effective sample size "
         f"at least {summary.ess[least]:.4g} (variable {least})."
     )
-
-
-def to_arviz(draws: ArrayLike, model: MarkovRandomField) -> Any:
-    """Draws as the data object of ArviZ, with the variable ``x`` in the group ``posterior``.
-
-    Parameters
-    ----------
-    draws : int array (C, S, n)
-        States of every variable after S sweeps of C chains.
-    model : MarkovRandomField
-        Its variable names, or numbers, become the coordinate ``variable``.
-
-    Returns
-    -------
-    arviz.InferenceData, or xarray.DataTree
-        The latter from ArviZ 1.0 on.
-
-    Raises
-    ------
-    ModelError
-        If the draws are not states of the model, or not of three dimensions.
-    ImportError
-        If ArviZ is not installed.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.5)
-    >>> data = to_arviz(np.zeros((4, 100, 2), dtype=int), model)  # doctest: +SKIP
-    >>> data.posterior["x"].sizes["draw"]  # doctest: +SKIP
-    100
-    """
-    flat, shape = model._as_states(draws)
-    if len(shape) != 2:
-        expected = f"(chains, sweeps, {model.num_variables})"
-        raise ModelError(f"draws must have shape {expected}, got shape {(*shape, model.num_variables)}")
-    values = flat.reshape(*shape, model.num_variables)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # versions before 1.0 announce it at every import
-        try:
-            arviz = importlib.import_module("arviz")
-        except ImportError as error:
-            raise ImportError("to_arviz needs ArviZ, which pip install 'fastmix[interop]' brings") from error
-    names = list(model.variable_names or range(model.num_variables))
-    labels: dict[str, Any] = {"coords": {"variable": names}, "dims": {"x": ["variable"]}}
-    if "posterior" in inspect.signature(arviz.from_dict).parameters:  # before 1.0
-        return arviz.from_dict(posterior={"x": values}, **labels)
-    return arviz.from_dict({"posterior": {"x": values}}, **labels)
-
-
-# -- the numbers behind a summary -----------------------------------------------------------------------------------
 
 
 @dataclass

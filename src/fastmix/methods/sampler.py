@@ -26,7 +26,6 @@ from fastmix.methods.diagnostics import (
     assess_mixing,
     log_odds_swings,
     summarise,
-    to_arviz,
 )
 from fastmix.methods.starts import check_starts, dispersed_states, find_modes, remembered_sweeps, starts_matter
 from fastmix.model import Evidence, MarkovRandomField
@@ -144,6 +143,8 @@ class SampleResult(InferenceResult):
 
     def to_arviz(self) -> Any:
         """The draws as ArviZ's data object (extra ``interop``); the run must have kept some (``num_draws``)."""
+        from fastmix.interop.arviz import to_arviz
+
         if self.draws is None:
             raise ValueError("to_arviz needs draws: run sample() with num_draws")
         return to_arviz(self.draws, self.model)

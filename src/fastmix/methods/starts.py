@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,10 @@ from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.methods.preparation import find_allowed
 from fastmix.model import MarkovRandomField
 
-__all__ = ["check_starts", "dispersed_states", "find_modes", "random_states", "remembered_sweeps", "starts_matter"]
+__all__ = [
+    "best_unary", "check_starts", "dispersed_states", "find_modes", "finite_arrays", "random_states",
+    "remembered_sweeps", "starts_matter",
+]  # fmt: skip
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -117,7 +121,7 @@ def find_modes(model: MarkovRandomField, *, seed: int, count: int = _MOST_MODES,
         return np.zeros((0, n), dtype=np.int64)
     found = _Found(model)
     free = np.ones(len(model.log_unary), dtype=np.bool_)
-    starts = [found.hopeful(free), _best_unary(model)]
+    starts = [found.hopeful(free), best_unary(model)]
     constants = range(min(int(model.num_states.max()), _MOST_CONSTANT, most // 2))
     starts += [np.minimum(k, model.num_states - 1) for k in constants]
     random = _uniform_states(model, max(0, min(count, most - len(starts))), np.random.default_rng([seed, 4]))
@@ -182,16 +186,10 @@ class _Found:
     """Configurations at the ends of descents, all different, with their log-weights."""
 
     def __init__(self, model: MarkovRandomField) -> None:
-        from fastmix.chains.layout import directed_arrays
-
         self.model = model
         self.states = np.zeros((0, model.num_variables), dtype=np.int64)
         self.weights = np.zeros(0)
-        *rest, tables, unary_starts, unary, num_states = directed_arrays(model)
-        if model.has_forbidden:  # what a descent looks at must be finite, or it could not tell bad from worse
-            penalty = -1e3 * (1.0 + max(np.abs(a[a > -np.inf]).max(initial=0.0) for a in (tables, unary)))
-            tables, unary = np.maximum(tables, penalty), np.maximum(unary, penalty)
-        self._arrays = (*rest, tables, unary_starts, unary, num_states, model.structure.incident)
+        self._arrays = finite_arrays(model)
 
     def add(self, starts: IntArray, clock: Clock = NO_LIMIT) -> None:
         """Descend from configurations (any number, n), from one at least."""
@@ -229,7 +227,18 @@ class _Found:
         return states[chosen]
 
 
-def _best_unary(model: MarkovRandomField) -> IntArray:
+def finite_arrays(model: MarkovRandomField) -> tuple[Any, ...]:
+    """The arrays of a search, with a large penalty for -inf: a descent could not tell bad from worse otherwise."""
+    from fastmix.chains.layout import directed_arrays
+
+    *rest, tables, unary_starts, unary, num_states = directed_arrays(model)
+    if model.has_forbidden:
+        penalty = -1e3 * (1.0 + max(np.abs(a[a > -np.inf]).max(initial=0.0) for a in (tables, unary)))
+        tables, unary = np.maximum(tables, penalty), np.maximum(unary, penalty)
+    return (*rest, tables, unary_starts, unary, num_states, model.structure.incident)
+
+
+def best_unary(model: MarkovRandomField) -> IntArray:
     """For every variable the first of the states with the largest unary, (n,)."""
     starts = model.unary_offsets[:-1]
     best = np.repeat(np.maximum.reduceat(model.log_unary, starts), model.num_states)

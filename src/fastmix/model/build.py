@@ -25,6 +25,7 @@ __all__ = [
     "check_model_memory",
     "flatten_tables",
     "flatten_unary",
+    "image_edges",
     "join_larger",
     "merge_factors",
     "merge_pairs",
@@ -135,6 +136,43 @@ def potts_tables(couplings: FloatArray, num_states: int) -> FloatArray:
     states = np.arange(num_states)
     tables[:, states, states] = couplings[:, None]
     return tables
+
+
+def image_edges(
+    shape: tuple[int, int], connectivity: int, contrast: ArrayLike | None, scale: float | None
+) -> tuple[IntArray, FloatArray]:
+    """Pairs of neighbors of a picture in order, and what the table of each is multiplied by."""
+    if connectivity not in (4, 8):
+        raise ModelError(f"connectivity must be 4 or 8, got {connectivity!r}")
+    rows, cols = shape
+    check_model_memory(rows * cols, 0, rows * cols * connectivity // 2, 0)
+    number = np.arange(rows * cols).reshape(shape)
+    steps = [(0, 1), (1, 0)] + ([(1, 1), (1, -1)] if connectivity == 8 else [])
+    pairs, lengths = [], []
+    for down, right in steps:
+        first = number[: rows - down, max(0, -right) : cols - max(0, right)]
+        second = number[down:, max(0, right) : cols + min(0, right)]
+        pairs.append(np.stack([first.reshape(-1), second.reshape(-1)], axis=1))
+        lengths.append(np.full(first.size, math.hypot(down, right)))
+    edges, weights = np.concatenate(pairs), 1.0 / np.concatenate(lengths)
+    order = np.lexsort((edges[:, 1], edges[:, 0]))
+    edges, weights = edges[order], weights[order]
+    if contrast is None:
+        if scale is not None:
+            raise ModelError("contrast_scale must come with contrast, the picture itself")
+        return edges, weights
+    values = as_float_array("contrast", contrast)
+    if values.ndim not in (2, 3) or values.shape[:2] != shape:
+        raise ModelError(f"contrast must have shape {shape} or {(*shape, 'channels')}, got shape {values.shape}")
+    if not np.isfinite(values).all():
+        raise ModelError("contrast must hold finite numbers")
+    flat = values.reshape(rows * cols, -1)
+    distance = ((flat[edges[:, 0]] - flat[edges[:, 1]]) ** 2).sum(axis=1)
+    if scale is None:
+        scale = float(distance.mean()) if len(distance) else 1.0
+    elif not scale > 0.0:
+        raise ModelError(f"contrast_scale must be positive, got {scale!r}")
+    return edges, weights * np.exp(-distance / (2.0 * scale)) if scale > 0.0 else weights
 
 
 def table_positions(num_states: IntArray, pairs: IntArray) -> tuple[IntArray, IntArray, IntArray]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,8 +24,8 @@ __all__ = ["Evidence", "MarkovRandomField", "check_model", "check_pairwise"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-# Observed states by variable, each given by number or name.
-Evidence = Mapping[int, int] | Mapping[int, str] | Mapping[str, int] | Mapping[str, str] | Mapping[int | str, int | str]
+# Observed states by variable, each given by number or name; or soft evidence, a list of likelihoods by state.
+Evidence = Mapping[Any, Any]
 
 _CHUNK_ENTRIES = 1 << 22  # entries gathered at once by batched methods: 32 MiB per temporary
 
@@ -61,6 +61,9 @@ class MarkovRandomField:
         of a scope must be an edge.
     log_factors : float array (sum of the sizes of their tables,), optional
         The tables F_a one after another, the last variable fastest.
+    shape : tuple of int, optional
+        Of an array whose entries, row by row, the variables are (:meth:`image`). It shapes pictures and changes no
+        answer, so that it counts neither in comparisons nor in :attr:`content_hash`.
 
     Attributes
     ----------
@@ -101,6 +104,7 @@ class MarkovRandomField:
     scope_starts: IntArray | None = None
     scope_variables: IntArray | None = None
     log_factors: FloatArray = field(default_factory=lambda: np.zeros(0))
+    shape: tuple[int, ...] | None = None
     structure: Structure = field(init=False)
     unary_offsets: IntArray = field(init=False)
     pairwise_offsets: IntArray = field(init=False)
@@ -114,7 +118,8 @@ class MarkovRandomField:
         constant = _checks.as_number("log_constant", self.log_constant)
         names = _checks.as_variable_names(self.variable_names, structure.num_variables)
         states = _checks.as_state_names(self.state_names, structure.num_states)
-        self._fill(structure, unary, pairwise, factors, constant + 0.0, names, states)
+        shape = _checks.as_shape(self.shape, structure.num_variables)
+        self._fill(structure, unary, pairwise, factors, constant + 0.0, names, states, shape)
 
     def _fill(
         self,
@@ -125,6 +130,7 @@ class MarkovRandomField:
         log_constant: float,
         variable_names: tuple[str, ...] | None,
         state_names: tuple[tuple[str, ...], ...] | None,
+        shape: tuple[int, ...] | None,
     ) -> None:
         """Set all attributes, which have been checked."""
         for value in (log_unary, log_pairwise, log_factors):
@@ -144,6 +150,7 @@ class MarkovRandomField:
             ("log_constant", log_constant),
             ("variable_names", variable_names),
             ("state_names", state_names),
+            ("shape", shape),
         ):
             object.__setattr__(self, name, attribute)
 
@@ -292,6 +299,77 @@ class MarkovRandomField:
         return cls.from_tables(unary, pairs, tables, variable_names=variable_names)
 
     @classmethod
+    def image(
+        cls,
+        unary: ArrayLike,
+        pairwise: ArrayLike,
+        *,
+        connectivity: Literal[4, 8] = 4,
+        contrast: ArrayLike | None = None,
+        contrast_scale: float | None = None,
+        state_names: Sequence[str] | None = None,
+    ) -> MarkovRandomField:
+        """A model of the pixels of a picture: a label for each, neighbors prefer what ``pairwise`` says.
+
+        Parameters
+        ----------
+        unary : array (H, W, K)
+            Log-probability, or any score, of every label at every pixel.
+        pairwise : float or array (K, K)
+            A Potts coupling, added where neighbors have the same label, or a table for all neighbors, by the labels of
+            the pixel further up or left and of the other.
+        connectivity : {4, 8}
+            Neighbors beside and below only, or also across corners, whose tables are divided by the square root of 2,
+            their distance.
+        contrast : array (H, W) or (H, W, channels), optional
+            The picture itself: tables are multiplied by ``exp(-d / (2 s))``, where d is the squared difference of two
+            pixels and s its mean over all neighbors (Boykov and Jolly 2001), so that labels change at its edges.
+        contrast_scale : float, optional
+            Instead of that mean.
+        state_names : sequence of str, optional
+            Of the K labels.
+
+        Returns
+        -------
+        MarkovRandomField
+            With ``shape`` (H, W); variable ``row * W + column`` is a pixel.
+
+        Raises
+        ------
+        ModelError
+            If an array has the wrong shape; a first axis that looks like the labels is named.
+
+        Examples
+        --------
+        >>> model = MarkovRandomField.image(np.zeros((2, 3, 4)), 0.5, connectivity=8)
+        >>> model, model.shape
+        (MarkovRandomField(6 variables of 4 states, 11 edges), (2, 3))
+        """
+        scores = _checks.as_float_array("unary", unary)
+        if scores.ndim != 3 or 0 in scores.shape:
+            raise ModelError(f"unary must have shape (H, W, K), rows, columns and labels, got shape {scores.shape}")
+        rows, cols, labels = scores.shape
+        turned = contrast is not None and np.shape(contrast)[:2] == (cols, labels) != (rows, cols)
+        if turned or (labels > 32 and 4 * rows <= min(cols, labels)):
+            raise ModelError(
+                f"unary must have shape (H, W, K) with the labels last, got shape {scores.shape}, where they seem to "
+                "come first: numpy.moveaxis(unary, 0, -1) puts them last"
+            )
+        edges, weights = build.image_edges((rows, cols), connectivity, contrast, contrast_scale)
+        table = _checks.as_float_array("pairwise", pairwise)
+        if table.ndim == 0:
+            table = np.eye(labels) * float(table)
+        elif table.shape != (labels, labels):
+            raise ModelError(f"pairwise must be a number or have shape ({labels}, {labels}), got shape {table.shape}")
+        build.check_model_memory(rows * cols, scores.size, len(edges), len(edges) * labels**2)
+        counts = np.full(rows * cols, labels, dtype=np.int64)
+        _checks.check_log_values("pairwise", table)
+        with np.errstate(invalid="ignore"):
+            tables = np.where(table == -np.inf, -np.inf, weights[:, None, None] * table).reshape(-1)
+        names = None if state_names is None else [tuple(state_names)] * (rows * cols)
+        return cls(counts, scores.reshape(-1), edges, tables, state_names=names, shape=(rows, cols))  # type: ignore[arg-type]
+
+    @classmethod
     def from_networkx(cls, graph: Any) -> MarkovRandomField:
         """A model from a networkx graph whose nodes and edges carry their potentials.
 
@@ -376,6 +454,17 @@ class MarkovRandomField:
         """All factors over three or more variables, see :meth:`factor`."""
         return [self.factor(k) for k in range(self.num_factors)]
 
+    def terms(self) -> Iterator[tuple[list[int], FloatArray]]:
+        """All terms in turn, unaries, edge tables and factors: their variables, and the table with an axis for each."""
+        for i in range(self.num_variables):
+            yield [i], self.log_unary[self.unary_offsets[i] : self.unary_offsets[i + 1]]
+        for (i, j), start, end in zip(
+            self.edges.tolist(), self.pairwise_offsets, self.pairwise_offsets[1:], strict=False
+        ):
+            yield [i, j], self.log_pairwise[start:end].reshape(self.num_states[[i, j]])
+        for scope, table in self.factors:
+            yield scope.tolist(), table
+
     @property
     def adjacency(self) -> Adjacency:
         """Neighbors of every variable in compressed rows."""
@@ -439,6 +528,17 @@ class MarkovRandomField:
         if not 0 <= index < self.num_states[i]:
             raise ModelError(f"state of variable {variable!r} must be from 0 to {self.num_states[i] - 1}, got {state}")
         return index
+
+    def names_of_variables(self) -> list[str]:
+        """Names of all variables: their numbers where they have none."""
+        return list(self.variable_names or map(str, range(self.num_variables)))
+
+    def names_of_states(self) -> list[list[str]]:
+        """Names of the states of all variables: their numbers where they have none."""
+        if self.state_names is not None:
+            return [list(names) for names in self.state_names]
+        numbers = {count: [str(k) for k in range(count)] for count in np.unique(self.num_states).tolist()}
+        return [numbers[count] for count in self.num_states.tolist()]
 
     @cached_property
     def _index_of_name(self) -> dict[str, int]:
@@ -617,7 +717,7 @@ class MarkovRandomField:
     ) -> MarkovRandomField:
         """A model on the same structure with checked parameters."""
         model = object.__new__(MarkovRandomField)
-        names = (self.variable_names, self.state_names)
+        names = (self.variable_names, self.state_names, self.shape)
         model._fill(self.structure, log_unary, log_pairwise, log_factors, log_constant, *names)
         return model
 
@@ -666,7 +766,7 @@ class MarkovRandomField:
         # Arrays come back from a pickle writable: going through the constructor locks them again.
         arguments = (self.num_states, self.log_unary, self.edges, self.log_pairwise, self.log_constant)
         factors = (self.scope_starts, self.scope_variables, self.log_factors)
-        return MarkovRandomField, (*arguments, self.variable_names, self.state_names, *factors)
+        return MarkovRandomField, (*arguments, self.variable_names, self.state_names, *factors, self.shape)
 
     def __repr__(self) -> str:
         n, m = self.num_variables, self.num_edges

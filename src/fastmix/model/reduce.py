@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastmix._checks import describe
+from fastmix._checks import as_float_array, describe
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import ImpossibleEvidenceError, ModelError
 from fastmix.graphs.basics import run_loop
@@ -100,7 +100,8 @@ def reduce_model(
     ----------
     model : MarkovRandomField
     evidence : mapping, optional
-        Observed state (number or name) by variable (number or name). Observed variables leave the model.
+        Observed state (number or name) by variable (number or name). Observed variables leave the model. A list of
+        likelihoods, one per state, is soft evidence: the variable stays, and its states are weighted by them.
     drop_forbidden : bool
         Drop states whose unary, after folding, is -inf.
     fold_single : bool
@@ -129,10 +130,13 @@ def reduce_model(
     [0, 0, 1]
     """
     check_model(model)
-    fixed = _observed_states(model, evidence)
+    original = model
+    fixed, likelihoods = _observed_states(model, evidence)
+    if likelihoods is not None:
+        model = model.replace(log_unary=_weighted(model, likelihoods))
     if _nothing_to_do(model, fixed, drop_forbidden, fold_single):
         nodes, entries, pairs = map(np.arange, (model.num_variables, len(model.log_unary), len(model.log_pairwise)))
-        return Reduction(model, model, nodes, entries, pairs, fixed)
+        return Reduction(original, model, nodes, entries, pairs, fixed)
     variable_of = np.repeat(np.arange(model.num_variables), model.num_states)
     state_of = np.arange(len(variable_of)) - model.unary_offsets[variable_of]
     while True:
@@ -172,26 +176,56 @@ def reduce_model(
         state_names,  # type: ignore[arg-type]
         *_kept_factors(model, factors, fixed, kept_state),
     )
-    return Reduction(model, reduced, variables, unary_positions, pairwise_positions, fixed)
+    return Reduction(original, reduced, variables, unary_positions, pairwise_positions, fixed)
 
 
-def _observed_states(model: MarkovRandomField, evidence: Evidence | None) -> IntArray:
-    """Observed state of each variable, -1 for the others."""
+def _observed_states(
+    model: MarkovRandomField, evidence: Evidence | None
+) -> tuple[IntArray, dict[int, FloatArray] | None]:
+    """Observed state of each variable, -1 for the others, and likelihoods by variable if there are any."""
     fixed = np.full(model.num_variables, -1, dtype=np.int64)
     if evidence is None:
-        return fixed
+        return fixed, None
     if not isinstance(evidence, Mapping):
         raise ModelError(
             f"evidence must be a mapping from variables to states, such as {{0: 1}}, or None, got {describe(evidence)}"
         )
+    soft: dict[int, FloatArray] = {}
     for variable, state in evidence.items():
-        i, observed = model.variable_index(variable), model.state_index(variable, state)
+        i = model.variable_index(variable)
+        if isinstance(state, list | tuple | np.ndarray):
+            soft[i] = soft.get(i, 1.0) * _likelihood(model, variable, i, state)
+            continue
+        observed = model.state_index(variable, state)
         if fixed[i] not in (-1, observed):
             raise ModelError(
                 f"evidence must give each variable one state, got {fixed[i]} and {observed} for variable {i}"
             )
         fixed[i] = observed
-    return fixed
+    return fixed, soft or None
+
+
+def _likelihood(model: MarkovRandomField, variable: Any, i: int, values: Any) -> FloatArray:
+    likelihood = as_float_array(f"evidence of variable {variable!r}", values)
+    if likelihood.shape != (model.num_states[i],):
+        raise ModelError(
+            f"evidence of variable {variable!r} must have a likelihood for each of its {model.num_states[i]} states, "
+            f"got shape {likelihood.shape}"
+        )
+    if not (likelihood >= 0.0).all() or not np.isfinite(likelihood).all() or not likelihood.any():
+        raise ModelError(
+            f"evidence of variable {variable!r} must be likelihoods of at least 0, not all 0, got {values}"
+        )
+    return likelihood
+
+
+def _weighted(model: MarkovRandomField, likelihoods: dict[int, FloatArray]) -> FloatArray:
+    """The unary entries with the logs of likelihoods added."""
+    unary = model.log_unary.copy()
+    with np.errstate(divide="ignore"):
+        for i, likelihood in likelihoods.items():
+            unary[model.unary_offsets[i] : model.unary_offsets[i + 1]] += np.log(likelihood)
+    return unary
 
 
 def _nothing_to_do(model: MarkovRandomField, fixed: IntArray, drop_forbidden: bool, fold_single: bool) -> bool:

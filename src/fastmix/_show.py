@@ -1,0 +1,87 @@
+"""How results show themselves: frames, pictures and tables in notebooks, of plain arrays."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix._checks import require
+
+__all__ = ["bars", "frame", "html_table", "labelled_picture", "new_axes", "picture", "scatter"]
+
+_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442", "#000000")
+
+
+def frame(columns: Mapping[str, Any], library: str) -> Any:
+    """A table of pandas or polars with columns of equal length."""
+    if library not in ("pandas", "polars"):
+        raise ValueError(f"library must be pandas or polars, got {library!r}")
+    return require(library, extra="interop", purpose="frames").DataFrame(dict(columns))
+
+
+def html_table(title: str, facts: Iterable[tuple[str, Any]], rows: Sequence[Sequence[Any]], head: Sequence[str]) -> str:
+    """A small HTML table with a line of facts above it, for notebooks."""
+    line = " · ".join(f"{html.escape(name)} <b>{html.escape(str(value))}</b>" for name, value in facts)
+    cells = "".join(f"<tr>{''.join(f'<td>{html.escape(str(v))}</td>' for v in row)}</tr>" for row in rows)
+    top = "".join(f"<th>{html.escape(name)}</th>" for name in head)
+    table = f"<table><thead><tr>{top}</tr></thead><tbody>{cells}</tbody></table>" if rows else ""
+    return f"<div><b>{html.escape(title)}</b><br>{line}{table}</div>"
+
+
+def new_axes(axes: Any = None, **size: Any) -> Any:
+    """The axes given, or those of a new figure of Matplotlib."""
+    if axes is not None:
+        return axes
+    require("matplotlib", extra="plot", purpose="pictures")
+    from matplotlib import pyplot
+
+    return pyplot.subplots(layout="constrained", **size)[1]
+
+
+def picture(axes: Any, values: NDArray[Any], *, label: str, **options: Any) -> Any:
+    """A matrix as a picture with a scale of colours."""
+    image = axes.imshow(values, interpolation="nearest", **options)
+    axes.figure.colorbar(image, ax=axes, label=label, shrink=0.8)
+    return axes
+
+
+def labelled_picture(axes: Any, labels: NDArray[Any], names: Sequence[str]) -> Any:
+    """An array of labels as a picture, each in its own colour, with a key."""
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    colours = [_COLOURS[k % len(_COLOURS)] for k in range(len(names))]
+    axes.imshow(labels, cmap=ListedColormap(colours), vmin=-0.5, vmax=len(names) - 0.5, interpolation="nearest")
+    keys = [Patch(color=colour, label=name) for colour, name in zip(colours, names, strict=True)]
+    axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False)
+    axes.set_axis_off()
+    return axes
+
+
+def bars(axes: Any, names: Sequence[str], parts: Sequence[NDArray[Any]], errors: Sequence[NDArray[Any]] | None) -> Any:
+    """Stacked bars of probabilities, one bar per name, with an error bar at the end of the first part."""
+    positions, largest = np.arange(len(names)), max((len(p) for p in parts), default=0)
+    bottom = np.zeros(len(names))
+    for state in range(largest):
+        heights = np.array([p[state] if state < len(p) else 0.0 for p in parts])
+        axes.barh(positions, heights, left=bottom, color=_COLOURS[state % len(_COLOURS)], label=f"state {state}")
+        bottom += heights
+    if errors is not None:
+        ends, spread = [np.array([v[0] for v in values]) for values in (parts, errors)]
+        axes.errorbar(ends, positions, xerr=spread, fmt="none", ecolor="black", capsize=2)
+    axes.set(yticks=positions, yticklabels=list(names), xlim=(0.0, 1.0), xlabel="probability")
+    axes.invert_yaxis()
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False)
+    return axes
+
+
+def scatter(axes: Any, x: NDArray[Any], y: NDArray[Any], *, xlabel: str, ylabel: str) -> Any:
+    """Points, and the line on which both coordinates are equal."""
+    axes.plot(x, y, ".", color=_COLOURS[0], markersize=3, rasterized=len(x) > 5000)
+    axes.axline((0.0, 0.0), slope=1.0, color="0.6", linewidth=0.8)
+    axes.set(xlabel=xlabel, ylabel=ylabel)
+    return axes

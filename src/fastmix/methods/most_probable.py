@@ -1,0 +1,504 @@
+"""``most_probable()``: the configuration of largest probability, exact where feasible, otherwise with a gap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix._checks import check_choice, check_positive, choose_seed
+from fastmix._clock import Clock, OutOfTimeError, Report, listening
+from fastmix._memory import available_memory
+from fastmix.errors import Interrupted, ModelError, ResourceError, UnfitMethodError
+from fastmix.methods.base import DEFAULT_SECONDS
+from fastmix.model import Evidence, MarkovRandomField, check_model
+from fastmix.model.reduce import reduce_model
+from fastmix.results import Status, jsonable, plain_evidence, provenance
+
+__all__ = ["MostProbableResult", "most_probable"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_METHODS = ("auto", "exact", "cut", "expansion", "search")
+_BAND_ENTRIES = 2.0**21  # of all tables of a move
+_IDLE_MOVES = 30
+_ANNEALED, _STEPS = 16, 32  # chains that cool down, and temperatures
+_HOT, _COLD = (
+    1.0,
+    20.0,
+)  # over the largest range of the log-potentials around a variable, and over that of a usual table
+_ROUNDING = 1e-12  # of sums of log-potentials, relative to their magnitude
+
+
+@dataclass(frozen=True, eq=False)
+class MostProbableResult:
+    """A configuration of large probability, and how far from the largest it can be.
+
+    Attributes
+    ----------
+    model : MarkovRandomField
+        The model asked about.
+    states : int array (n,)
+        Of all variables, observed ones too.
+    log_weight : float
+        Of these states, see :meth:`fastmix.MarkovRandomField.log_weight`.
+    upper_bound : float
+        No configuration that agrees with the evidence has a larger log-weight.
+    exact : bool
+        Whether no configuration has a larger log-weight, up to the rounding of sums.
+    method : {"exact", "cut", "expansion", "search"}
+    status : Status
+        ``ok`` where the answer is exact or the gap is within the tolerance asked for, otherwise ``not_converged``.
+    stats, provenance : mapping
+    """
+
+    model: MarkovRandomField
+    states: IntArray
+    log_weight: float
+    upper_bound: float
+    exact: bool
+    method: str
+    status: Status
+    stats: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> float:
+        """By how much the log-weight can be below the largest; 0 where it is exact."""
+        return 0.0 if self.exact else max(0.0, self.upper_bound - self.log_weight)
+
+    @property
+    def state_names(self) -> list[str]:
+        """The names of the states; numbers where they have none."""
+        return [names[state] for names, state in zip(self.model.names_of_states(), self.states, strict=True)]
+
+    def labels(self) -> IntArray:
+        """The states, in the shape of an image model."""
+        return self.states if self.model.shape is None else self.states.reshape(self.model.shape)
+
+    def plot(self, axes: Any = None) -> Any:
+        """The states of an image model as a picture (Matplotlib, extra ``plot``); the axes come back."""
+        from fastmix import _show
+
+        if self.model.shape is None or len(self.model.shape) != 2:
+            raise ValueError("plot needs an image model: MarkovRandomField.image")
+        return _show.labelled_picture(_show.new_axes(axes), self.labels(), self.model.names_of_states()[0])
+
+    def __repr__(self) -> str:
+        gap = "exact" if self.exact else f"gap={self.gap:.3g}"
+        return f"MostProbableResult(log_weight={self.log_weight:.8g}, {gap}, method={self.method!r}, {self.model})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain Python data, the shape of the command line's JSON."""
+        names = self.model.variable_names
+        return {
+            "states": self.states.tolist(),
+            "state_names": None if self.model.state_names is None else self.state_names,
+            "variable_names": None if names is None else list(names),
+            "log_weight": jsonable(self.log_weight),
+            "upper_bound": jsonable(self.upper_bound),
+            "gap": jsonable(self.gap),
+            "exact": self.exact,
+            "method": self.method,
+            "status": str(self.status),
+            "evidence": self.provenance.get("options", {}).get("evidence"),
+            "seconds": self.stats.get("seconds"),
+            "stats": jsonable(self.stats),
+            "provenance": jsonable(self.provenance),
+        }
+
+
+def most_probable(
+    model: MarkovRandomField,
+    *,
+    evidence: Evidence | None = None,
+    method: Literal["auto", "exact", "cut", "expansion", "search"] = "auto",
+    tol: float = 0.0,
+    memory_limit: float | None = None,
+    seed: int | None = None,
+    time_limit: float | None = None,
+    progress: Report = "auto",
+) -> MostProbableResult:
+    """The configuration of largest probability (MAP, MPE), exact where feasible, otherwise with a proven gap.
+
+    Parameters
+    ----------
+    model : MarkovRandomField
+    evidence : mapping, optional
+        Observed states by variable, numbers or names, or likelihoods by state.
+    method : {"auto", "exact", "cut", "expansion", "search"}
+        ``exact`` by the junction tree; ``cut``, a minimum cut, exact for binary models of any size whose couplings can
+        all be satisfied at once; ``expansion`` moves for attractive models of several labels; ``search`` for any model:
+        tree-reweighted messages, descents, and exact moves of large parts of the model given the rest.
+        ``auto`` takes the first of these that fits, and a search after expansion moves where they leave a gap.
+    tol : float
+        Gap at which the answer is good enough, in units of the log-weight; a search goes on until then.
+    memory_limit : float, optional
+        Bytes of exact inference, half of the memory that is free by default.
+    seed : int, optional
+        Of the search; drawn and returned when not given.
+    time_limit : float, optional
+        Seconds; 60 by default.
+    progress : "auto", None or callable
+
+    Returns
+    -------
+    MostProbableResult
+
+    Raises
+    ------
+    ResourceError, UnfitMethodError
+        If the method named does not fit the model.
+    ModelError
+        If the evidence has probability zero, or no configuration of positive probability was found.
+
+    Notes
+    -----
+    Upper bounds of the search are those of sequential tree-reweighted message passing (Kolmogorov 2006) for models of
+    pairs, and the sum of the largest entries of all terms for others.
+
+    Examples
+    --------
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=1.0, field=[0.5, 0.0, -0.2])
+    >>> most_probable(model, evidence={2: 0})
+    MostProbableResult(log_weight=1.7, exact, method='exact', MarkovRandomField(3 variables of 2 states, 2 edges))
+    """
+    check_model(model)
+    check_choice("method", method, _METHODS)
+    check_positive("tol", tol, "number", or_zero=True)
+    seed = choose_seed(seed)
+    with listening(progress, "most probable") as listener:
+        clock = Clock(time_limit, default=DEFAULT_SECONDS, listener=listener, what="most probable")
+        reduction = reduce_model(model, evidence, fold_single=True)
+        search = _Search(reduction.model, seed, clock, tol, memory_limit)
+        try:
+            used = search.run(method)
+        except KeyboardInterrupt:
+            search.interrupted = True
+            used = "search"
+    if search.states is None:
+        raise ModelError("no configuration of positive probability was found in the time there was")
+    rounding = _ROUNDING * max(1.0, float(np.abs(model.log_unary[model.log_unary > -np.inf]).sum()))
+    exact = search.upper - search.value <= max(rounding, _ROUNDING * abs(search.value))
+    states = reduction.expand_states(search.states)
+    # The reduced model has the weight of soft evidence in it, the original has not.
+    log_weight = float(model.log_weight(states))
+    upper = log_weight if exact else log_weight + (search.upper - search.value)
+    status = Status.OK if exact or search.upper - search.value <= tol else Status.NOT_CONVERGED
+    options: dict[str, Any] = {
+        "evidence": plain_evidence(evidence),
+        "method": method,
+        "tol": tol,
+        "time_limit": clock.asked,
+    }
+    stopped_by = "interrupt" if search.interrupted else "time_limit" if clock.past() and not exact else "done"
+    result = MostProbableResult(
+        model, states, log_weight, upper, exact, used, status,
+        {"stopped_by": stopped_by, **search.stats, **clock.stats()}, provenance(model, seed=seed, **options),
+    )  # fmt: skip
+    if search.interrupted:
+        raise Interrupted("the search was interrupted; the best configuration so far is in this exception", result)
+    return result
+
+
+class _Search:
+    """The best configuration so far and the smallest upper bound, for a model without evidence."""
+
+    def __init__(
+        self, model: MarkovRandomField, seed: int, clock: Clock, tol: float, memory_limit: float | None
+    ) -> None:
+        self.model, self.clock, self.tol = model, clock, tol
+        self.memory_limit = available_memory() / 2 if memory_limit is None else memory_limit
+        self.rng = np.random.default_rng([seed, 11])
+        self.seed = seed
+        self.states: IntArray | None = None
+        self.value = -np.inf
+        self.upper = _sum_of_largest(model)
+        self.stats: dict[str, Any] = {}
+        self.interrupted = False
+
+    @property
+    def done(self) -> bool:
+        """Whether the gap is small enough, or the time is over."""
+        if self.states is not None and self.upper - self.value <= max(self.tol, _ROUNDING * abs(self.value)):
+            return True
+        return self.clock.past()
+
+    def offer(self, states: IntArray) -> bool:
+        """Keep a configuration if it is better than what there is."""
+        value = float(self.model.log_weight(states))
+        if value > self.value or (self.states is None and value > -np.inf):
+            self.states, self.value = states.copy(), value
+            return True
+        return False
+
+    def cross(self, states: IntArray) -> None:
+        """Take from a configuration whatever is better than in the best one, piece by piece.
+
+        The variables in which the two differ fall into connected pieces that do not touch each other, so that each can
+        be taken or left on its own.
+        """
+        best, model = self.states, self.model
+        if best is None or not (differs := states != best).any():
+            self.offer(states)
+            return
+        from fastmix.graphs.basics import label_components
+
+        inside = differs[model.edges].all(axis=1)
+        count, label = label_components(model.num_variables, model.edges[inside])
+        label = np.where(differs, label, -1)
+        gains = np.zeros(count)
+        here, there = (model.entry_positions(x[None]) for x in (best, states))
+        owners = [label, label[model.edges].max(axis=1, initial=-1)]
+        if model.num_factors:
+            scopes = model.structure
+            owners.append(np.maximum.reduceat(label[scopes.scope_variables], scopes.scope_starts[:-1]))
+        for values, old, new, owner in zip(
+            (model.log_unary, model.log_pairwise, model.log_factors), here, there, owners, strict=False
+        ):
+            touched = owner >= 0
+            difference = values[new[0][touched]] - values[old[0][touched]]  # the best one has a finite weight
+            gains += np.bincount(owner[touched], weights=difference, minlength=count)
+        self.offer(np.where(differs & (gains > 0.0)[label], states, best))
+
+    def run(self, method: str) -> str:
+        """Find a configuration by the method named; the one used comes back."""
+        if not self.model.num_variables:
+            self.offer(np.zeros(0, dtype=np.int64))
+            self.upper = self.value
+            return "exact"
+        for name in ("cut", "exact", "expansion"):
+            if method not in ("auto", name):
+                continue
+            try:
+                getattr(self, f"_{name}")()
+            except UnfitMethodError:
+                if method == name:
+                    raise
+                continue
+            except (ResourceError, OutOfTimeError) as error:
+                if method == name and isinstance(error, ResourceError):
+                    raise
+                if method == name:
+                    raise ResourceError(f"{name} takes longer than the time limit; give it more, or search") from None
+                continue
+            if name != "expansion":
+                return name
+            if method == name:
+                self._tighten(100)
+                return name
+        self._search()
+        return "search"
+
+    def _cut(self) -> None:
+        from fastmix.methods.cuts import cut_states, gauge_of
+
+        states, rounding = cut_states(self.model, gauge_of(self.model))
+        self.offer(states)
+        self.upper = min(self.upper, self.value + rounding)
+        self.stats["rounding"] = rounding
+
+    def _exact(self) -> None:
+        from fastmix.exact.tree import plan_tree
+
+        tree = plan_tree(_factors(self.model), memory_limit=self.memory_limit, clock=self.clock.part(0.25))
+        if tree.seconds > self.clock.left():
+            raise ResourceError(f"exact inference takes about {tree.seconds:.2g} s, over the time limit")
+        _, states = tree.most_probable(self.clock)
+        self.offer(np.asarray(states))
+        self.upper = self.value
+        self.stats["treewidth"] = tree.treewidth
+
+    def _expansion(self) -> None:
+        from fastmix.methods.cuts import best_expansion, check_expansion
+        from fastmix.methods.starts import best_unary
+
+        check_expansion(self.model)
+        self.offer(best_expansion(self.model, best_unary(self.model), self.clock.part(0.5)))
+
+    def _tighten(self, num_passes: int) -> None:
+        """Lower the upper bound by messages, and try what they lead to."""
+        if self.model.num_factors or self.done:
+            return
+        from fastmix.methods.dual_kernels import dual_pass
+
+        messages = _Messages(self.model)
+        previous = np.inf
+        for k in range(num_passes):
+            dual_pass(True, *messages.arrays)
+            self.offer(messages.states)
+            bound = dual_pass(False, *messages.arrays) + self.model.log_constant
+            # Sums of as many terms as there are messages, each rounded.
+            self.upper = min(self.upper, bound + 1e-13 * len(messages.values) * (1.0 + messages.largest))
+            self.clock.report(k + 1, num_passes, "passes")
+            if self.done or previous - bound < 1e-7 * max(1.0, abs(bound)):
+                break
+            previous = bound
+        self.stats["passes"] = k + 1
+
+    def _search(self) -> None:
+        """Messages, descents, and then exact moves of bands of the graph given what is between them."""
+        from fastmix.methods.starts import find_modes
+
+        self._tighten(200)
+        if self.done and self.states is not None:
+            return
+        for states in find_modes(self.model, seed=self.seed, clock=self.clock):
+            self.offer(states)
+        self._anneal()
+        if self.states is not None:
+            self._move_bands()
+
+    def _anneal(self) -> None:
+        """Cool chains down, each time for longer, for half of the time that is left; then set single variables."""
+        from fastmix.chains.conditionals import check_conditionals
+        from fastmix.chains.cpu import CpuChains
+        from fastmix.methods.starts import random_states
+
+        model, clock = self.model, self.clock.part(0.5)
+        for states in random_states(model, 16, self.rng):
+            self.offer(states)
+        try:
+            check_conditionals(model)
+        except UnfitMethodError:
+            return
+        largest, usual = _swings(model)
+        chains = CpuChains(
+            model.structure,
+            num_chains=_ANNEALED,
+            seed=self.seed,
+            num_threads=1,
+            forbidden=model.has_forbidden,
+            steady=False,
+        )
+        thetas, num_sweeps = model.parameters, 8
+        scales = np.geomspace(_HOT / largest, max(_COLD / usual, 2.0 * _HOT / largest), _STEPS)
+        while not self.done and not clock.past():
+            chains.set_states(random_states(model, _ANNEALED, self.rng))
+            for scale in scales:
+                chains.load(thetas, [[scale]])
+                chains.sweep(num_sweeps)
+                if clock.past():
+                    break
+            for states in self._descended(chains.get_states()):
+                self.cross(states)
+            if clock.used() < 0.1 * (clock.limit or np.inf):
+                num_sweeps *= 4
+        self.stats["annealing_sweeps"] = num_sweeps * _STEPS
+
+    def _descended(self, states: IntArray) -> IntArray:
+        """Configurations after single variables were set to their best states."""
+        from fastmix.methods.mode_kernels import descend
+        from fastmix.methods.starts import finite_arrays
+
+        states = np.ascontiguousarray(states, dtype=np.int64)
+        descend(states, *finite_arrays(self.model), 100)
+        return states
+
+    def _move_bands(self) -> None:
+        """Set bands of variables to their best states given the rest, until that no longer pays or time is over.
+
+        Bands are the layers of a breadth-first search between every w-th, so that what is left of the graph is narrow
+        (Baker 1994). Their width grows as long as the tables stay small.
+        """
+        from fastmix.exact.search import find_order
+        from fastmix.exact.tree import plan_tree
+
+        width, moves, since, most = 2, 0, 0, _BAND_ENTRIES
+        assert self.states is not None
+        while not self.done and since < _IDLE_MOVES:
+            free = _bands(self.model, width, self.rng)
+            fixed = np.flatnonzero(~free)
+            given = dict(zip(fixed.tolist(), self.states[fixed].tolist(), strict=True))
+            reduction = reduce_model(self.model, given, fold_single=True)
+            moves += 1
+            try:
+                factors = _factors(reduction.model)
+                order = find_order(factors.num_states, factors.scopes, clock=self.clock, effort=0.0)
+                tree = plan_tree(factors, memory_limit=8.0 * most, order=order, clock=self.clock)
+            except ResourceError:
+                if width == 2:
+                    break
+                width, most = width - 1, 0.5 * most
+                continue
+            except OutOfTimeError:
+                break
+            try:
+                _, states = tree.most_probable(self.clock)
+            except OutOfTimeError:
+                break
+            since = 0 if self.offer(reduction.expand_states(np.asarray(states))) else since + 1
+            if not len(fixed):
+                self.upper = self.value
+            if tree.required_bytes < most:
+                width += 1
+            self.clock.report(moves, None, "moves")
+        self.stats |= {"moves": moves, "band_width": width}
+
+
+def _bands(model: MarkovRandomField, width: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Which variables are not in every ``width``-th layer around a random variable of each component, at random."""
+    from scipy.sparse.csgraph import dijkstra
+
+    from fastmix.graphs.basics import label_components, sparse_matrix
+
+    n = model.num_variables
+    _, label = label_components(n, model.edges)
+    order = rng.permutation(n)
+    roots = order[np.unique(label[order], return_index=True)[1]]
+    distance = dijkstra(sparse_matrix(n, model.edges), directed=False, unweighted=True, indices=roots, min_only=True)
+    return np.asarray((distance.astype(np.int64) + int(rng.integers(width))) % width != 0)
+
+
+class _Messages:
+    """What :func:`fastmix.methods.dual_kernels.dual_pass` works on."""
+
+    def __init__(self, model: MarkovRandomField) -> None:
+        from fastmix.methods.starts import finite_arrays
+
+        arrays = finite_arrays(model)[:-1]
+        indptr, neighbors, num_states = arrays[0], arrays[1], arrays[-1]
+        owner = np.repeat(np.arange(model.num_variables), np.diff(indptr))
+        reverse = np.empty(len(neighbors), dtype=np.int64)
+        reverse[np.lexsort((owner, neighbors))] = np.lexsort((neighbors, owner))
+        starts = np.zeros(len(neighbors) + 1, dtype=np.int64)
+        np.cumsum(num_states[owner], out=starts[1:])
+        self.values, self.states = np.zeros(int(starts[-1])), np.zeros(model.num_variables, dtype=np.int64)
+        self.largest = max(float(np.abs(a).max(initial=0.0)) for a in (arrays[5], arrays[7]))
+        belief = np.empty(int(num_states.max(initial=1)))
+        self.arrays = (*arrays, reverse, starts, self.values, self.states, belief)
+
+
+def _swings(model: MarkovRandomField) -> tuple[float, float]:
+    """The largest range of log-potentials that a variable sees, and the median range of a table; of finite ones."""
+    ranges, around = [], np.zeros(model.num_variables)
+    for scope, table in model.terms():
+        finite = table[table > -np.inf]
+        span = float(finite.max() - finite.min()) if finite.size else 0.0
+        around[scope] += span
+        if span > 0.0:
+            ranges.append(span)
+    return float(around.max(initial=0.0)) or 1.0, float(np.median(ranges)) if ranges else 1.0
+
+
+def _factors(model: MarkovRandomField) -> Any:
+    """The terms of a model as exact inference takes them, with the constant in the first."""
+    from fastmix.exact.junction_tree import model_factors
+
+    return model_factors(model)
+
+
+def _sum_of_largest(model: MarkovRandomField) -> float:
+    """The sum of the largest entries of all terms: a bound on every log-weight."""
+    total = model.log_constant
+    for values, starts in (
+        (model.log_unary, model.unary_offsets),
+        (model.log_pairwise, model.pairwise_offsets),
+        (model.log_factors, model.factor_offsets),
+    ):
+        if values.size:
+            total += float(np.maximum.reduceat(values, starts[:-1]).sum())
+    return total

@@ -1,0 +1,164 @@
+"""The most probable configuration by every route, against enumeration."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fastmix
+from fastmix import MarkovRandomField, graphs, most_probable
+from fastmix.errors import ModelError, ResourceError, UnfitMethodError
+from fastmix.instances import ising_grid, ising_random, potts_grid, random_tables
+from fastmix.methods import most_probable as module
+from fastmix.methods.cuts import check_expansion, gauge_of, minimum_cut
+from fastmix.methods.dual_kernels import dual_pass
+
+
+def largest(model: MarkovRandomField, evidence: dict[int, int] | None = None) -> float:
+    states = np.array(list(np.ndindex(*model.num_states.tolist())))
+    for variable, state in (evidence or {}).items():
+        states = states[states[:, variable] == state]
+    return float(model.log_weight(states).max())
+
+
+def some_models(seed: int) -> list[MarkovRandomField]:
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(1, 4, 6).tolist()
+    scopes = [rng.permutation(6)[: rng.integers(1, 4)].tolist() for _ in range(6)]
+    factors = [(scope, rng.normal(size=[counts[v] for v in scope])) for scope in scopes]
+    return [
+        ising_grid(3, 3, coupling_max=2.0, seed=seed),
+        potts_grid(2, 3, coupling_max=2.0, attractive=True, seed=seed),
+        ising_random(8, edge_probability=0.5, coupling_max=1.0, seed=seed),
+        random_tables(graphs.cycle_edges(5), [2, 3, 1, 4, 2], scale=1.5, seed=seed),
+        MarkovRandomField.from_factors(counts, factors),
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("method", ["auto", "exact", "search"])
+def test_against_enumeration(seed: int, method: str) -> None:
+    for model in some_models(seed):
+        for evidence in (None, {1: 0}):
+            result = most_probable(model, evidence=evidence, method=method, seed=seed, time_limit=5.0)
+            truth = largest(model, evidence)
+            assert result.log_weight <= truth + 1e-9
+            assert result.upper_bound >= truth - 1e-9
+            assert result.log_weight == pytest.approx(model.log_weight(result.states))
+            assert result.log_weight == pytest.approx(truth)  # tiny: every route finds it
+            assert result.exact == (result.gap == 0.0)
+            assert (result.status == "ok") == result.exact
+            if evidence:
+                assert result.states[1] == 0
+            if method != "search":
+                assert result.exact
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_cuts_are_exact_under_any_gauge(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    model = ising_random(9, edge_probability=0.4, coupling_max=2.0, attractive=True, seed=seed)
+    flip = rng.integers(0, 2, 9)
+    i, j = model.edges.T
+    tables = model.log_pairwise.reshape(-1, 2, 2) * (1 - 2 * (flip[i] ^ flip[j]))[:, None, None]
+    tables = tables + rng.normal(size=(len(i), 2, 1)) + rng.normal(size=(len(i), 1, 2))  # unary parts in tables
+    unary = rng.normal(size=18)
+    if seed % 3 == 0:
+        unary[3] = -np.inf
+    model = model.replace(log_unary=unary, log_pairwise=tables.reshape(-1))
+    gauge = gauge_of(model)
+    assert ((gauge[i] ^ gauge[j]) == (flip[i] ^ flip[j]))[np.abs(tables).sum(axis=(1, 2)) > 0].all()
+    result = most_probable(model, method="cut")
+    assert result.exact
+    assert result.method == "cut"
+    assert result.log_weight == pytest.approx(largest(model))
+
+
+def test_cuts_refuse_what_they_cannot_do() -> None:
+    frustrated = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=-1.0)
+    with pytest.raises(UnfitMethodError, match="loops that can all be satisfied"):
+        most_probable(frustrated, method="cut")
+    with pytest.raises(UnfitMethodError, match="two states"):
+        most_probable(potts_grid(2, 2, coupling_max=1.0, seed=0), method="cut")
+    with pytest.raises(UnfitMethodError, match="attractive tables"):
+        most_probable(potts_grid(3, 3, coupling_max=1.0, seed=0), method="expansion")
+    assert most_probable(frustrated).exact
+
+
+def test_a_cut_that_ignored_couplings_would_be_noticed() -> None:
+    unary, edges = np.array([[0.0, 1.0], [0.5, 0.0]]), np.array([[0, 1]])
+    alone, _ = minimum_cut(unary, edges, np.zeros((1, 2, 2)))
+    together, _ = minimum_cut(unary, edges, np.array([[[3.0, 0.0], [0.0, 3.0]]]))
+    assert alone.tolist() == [1, 0]
+    assert together.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_expansion_moves(seed: int) -> None:
+    model = potts_grid(3, 3, coupling_max=1.0, attractive=True, seed=seed)
+    check_expansion(model)
+    result = most_probable(model, method="expansion")
+    assert result.upper_bound >= largest(model) - 1e-9 >= result.log_weight - 2e-9
+    assert result.log_weight >= largest(model) - 0.5
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_pass_of_messages_bounds_the_largest_weight(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    edges = graphs.erdos_renyi_edges(6, 0.6, seed=seed)
+    model = random_tables(edges, rng.integers(1, 4, 6).tolist(), scale=2.0, seed=seed)
+    if seed % 3 == 0 and model.num_edges:
+        values = model.log_pairwise.copy()
+        values[rng.integers(len(values))] = -np.inf
+        model = model.replace(log_pairwise=values)
+    truth, messages, bounds = largest(model), module._Messages(model), []
+    for _ in range(8):
+        dual_pass(True, *messages.arrays)
+        assert model.log_weight(messages.states) <= truth + 1e-9
+        bounds.append(dual_pass(False, *messages.arrays) + model.log_constant)
+    assert min(bounds) >= truth - 1e-9
+    assert (np.diff(bounds) <= 1e-9).all()
+    assert bounds[-1] <= module._sum_of_largest(model) + 1e-9
+
+
+def test_large_attractive_pictures_and_mixed_grids() -> None:
+    rng = np.random.default_rng(0)
+    picture = MarkovRandomField.image(rng.normal(size=(60, 60, 2)), 1.0)
+    cut = most_probable(picture)
+    assert (cut.method, cut.exact, cut.labels().shape) == ("cut", True, (60, 60))
+    mixed = ising_grid(12, 12, coupling_max=1.0, seed=1)
+    truth = most_probable(mixed)
+    assert (truth.method, truth.exact) == ("exact", True)
+    found = most_probable(mixed, method="search", seed=0, time_limit=5.0)
+    assert found.upper_bound >= truth.log_weight - 1e-9
+    assert found.log_weight >= truth.log_weight - 1e-9  # exact moves of bands reach it
+    limited = most_probable(mixed, memory_limit=1e4, seed=0, tol=5.0)
+    assert limited.method == "search"
+    assert limited.status == "ok"
+    with pytest.raises(ResourceError):
+        most_probable(mixed, method="exact", memory_limit=1e4)
+
+
+def test_soft_evidence_and_impossible_evidence() -> None:
+    model = MarkovRandomField.ising([(0, 1)], coupling=0.1)
+    result = most_probable(model, evidence={0: [0.9, 0.1]})
+    assert result.states.tolist() == [0, 0]
+    assert result.log_weight == pytest.approx(0.1)
+    hard = MarkovRandomField.from_tables([[0, 0], [0, 0]], [(0, 1)], [[[0, -np.inf], [-np.inf, 0]]])
+    with pytest.raises(ModelError):
+        most_probable(hard, evidence={0: 0, 1: 1})
+
+
+def test_what_it_says() -> None:
+    names = {"variable_names": ["a", "b"], "state_names": [["no", "yes"], ["x", "y"]]}
+    model = MarkovRandomField.from_tables([[0, 1], [0, 0]], [(0, 1)], [np.eye(2)], **names)
+    result = most_probable(model, seed=3)
+    data = result.to_dict()
+    assert data["states"] == [1, 1]
+    assert data["state_names"] == ["yes", "y"]
+    assert (data["log_weight"], data["upper_bound"], data["gap"], data["exact"]) == (2.0, 2.0, 0.0, True)
+    assert (data["status"], data["provenance"]["seed"]) == ("ok", 3)
+    with pytest.raises(ValueError, match="method must be"):
+        most_probable(model, method="magic")
+    assert most_probable(MarkovRandomField.from_factors([], [])).states.tolist() == []
+    assert fastmix.infer(model).labels().tolist() == [1, 1]

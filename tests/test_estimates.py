@@ -1,0 +1,247 @@
+"""Expectations, variances and joint tables from draws, and how results show themselves."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import fastmix
+from fastmix import MarkovRandomField, graphs
+from fastmix.estimates import Estimate, joint_frequencies, mean_of, variance_of
+from fastmix.exact import enumerate_model
+from fastmix.instances import ising_grid, random_tables
+
+
+def autoregression(rng, chains, num, rho):
+    values = np.empty((chains, num))
+    values[:, 0] = rng.normal(size=chains)
+    for t in range(1, num):
+        values[:, t] = rho * values[:, t - 1] + math.sqrt(1 - rho**2) * rng.normal(size=chains)
+    return values
+
+
+@pytest.mark.parametrize("chains", [1, 3, 64])
+def test_standard_errors_cover(chains):
+    """Of correlated chains: the share of intervals that hold the truth is what it should be."""
+    rng = np.random.default_rng(chains)
+    hits = np.zeros(2)
+    for _ in range(200):
+        values = autoregression(rng, chains, 4000 if chains < 16 else 200, 0.7)
+        draws = np.arange(values.size).reshape(*values.shape, 1)
+        flat = values.reshape(-1)
+        mean, variance = (estimate(lambda x, flat=flat: flat[x[:, 0]], draws) for estimate in (mean_of, variance_of))
+        hits += abs(mean.value) < 2.0 * mean.std_error, abs(variance.value - 1.0) < 2.0 * variance.std_error
+    # 95 % nominally, 91 % by Student's law with 15 degrees of freedom for 1.75; six binomial deviations from 93 %
+    assert (hits > 200 * 0.93 - 6 * math.sqrt(200 * 0.93 * 0.07)).all(), hits
+    assert (hits < 200).all()
+
+
+def test_joint_frequencies_count():
+    draws = np.array([[[0, 1, 2], [0, 1, 2]], [[1, 0, 2], [0, 0, 0]]])
+    found = joint_frequencies(draws, [0, 2], [2, 3])
+    assert found.value.tolist() == [[0.25, 0.0, 0.5], [0.0, 0.0, 0.25]]
+    assert (found.std_error[[0, 1], [1, 0]] == 0.0).all()
+    assert found.std_error[0, 2] > 0.0
+
+
+def test_functions_of_the_wrong_shape_are_refused():
+    result = fastmix.infer(ising_grid(2, 2, coupling_max=1.0, seed=0))
+    with pytest.raises(ValueError, match="one value per row"):
+        result.expect(np.mean)
+    with pytest.raises(ValueError, match="different variables"):
+        result.joint(0, 0)
+    chains = fastmix.sample(result.model, num_sweeps=50, seed=0)
+    with pytest.raises(ValueError, match="num_draws"):
+        chains.expect(result.model.log_weight)
+
+
+def test_estimates_scale():
+    e = Estimate(2.0, 0.1)
+    for scaled, value, error in ((3 * e, 6.0, 0.3), (e / -2, -1.0, 0.05), (-e, -2.0, 0.1)):
+        assert scaled.value == pytest.approx(value)
+        assert scaled.std_error == pytest.approx(error)
+    assert repr(Estimate(-1.42394, 0.0021)) == "Estimate(-1.4239 ± 0.0021)"
+    assert float(e) == 2.0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_joint_tables_and_expectations_are_those_of_enumeration(seed):
+    rng = np.random.default_rng(seed)
+    model = random_tables(graphs.cycle_edges(5), [2, 3, 2, 4, 2], scale=1.0, seed=seed)
+    unary = model.log_unary.copy()
+    unary[model.unary_offsets[3] + 1] = -np.inf  # a forbidden state, which the reduction drops
+    model = model.replace(log_unary=unary)
+    evidence = {4: 1} if seed % 2 else None
+    result = fastmix.infer(model, method="exact", evidence=evidence)
+    states = np.array(list(np.ndindex(*model.num_states.tolist())))
+    weights = np.exp(model.log_weight(states))
+    if evidence:
+        weights = weights * (states[:, 4] == 1)
+    weights /= weights.sum()
+    for variables in ([3, 0], [1], [2, 4, 3]):
+        table = np.zeros(model.num_states[variables])
+        np.add.at(table, tuple(states[:, v] for v in variables), weights)
+        found = result.joint(*variables)
+        np.testing.assert_allclose(found.value, table, atol=1e-12)
+        assert not found.std_error.any()
+    values = rng.normal(size=len(states))
+    lookup = {tuple(x): v for x, v in zip(states.tolist(), values, strict=True)}
+    truth = weights @ values
+    function = lambda x: np.array([lookup[tuple(row)] for row in x.tolist()])  # noqa: E731
+    mean, variance = result.expect(function), result.variance(function)
+    assert abs(mean.value - truth) < 5.0 * mean.std_error
+    assert abs(variance.value - weights @ (values - truth) ** 2) < 5.0 * variance.std_error
+
+
+def test_expectations_from_chains():
+    model = ising_grid(3, 3, coupling_max=0.5, seed=1)
+    exact = enumerate_model(model)
+    states = np.array(list(np.ndindex(*model.num_states.tolist())))
+    probability = np.exp(model.log_weight(states) - exact.log_z)
+    result = fastmix.sample(model, num_sweeps=2000, num_draws=500, seed=3)
+    energy = result.expect(model.log_weight)
+    assert abs(energy.value - probability @ model.log_weight(states)) < 5.0 * energy.std_error < 0.2
+    joint = result.joint(0, 8)
+    table = np.zeros((2, 2))
+    np.add.at(table, (states[:, 0], states[:, 8]), probability)
+    assert (abs(joint.value - table) < 5.0 * joint.std_error).all()
+    assert result.draws.dtype == np.uint8
+
+
+def test_soft_evidence_weights_the_states():
+    model = random_tables([(0, 1), (1, 2)], [2, 3, 2], scale=1.0, seed=0)
+    likelihood = [0.2, 0.0, 3.0]
+    result = fastmix.infer(model, evidence={1: likelihood, 2: 0})
+    states = np.array(list(np.ndindex(2, 3, 2)))
+    weights = np.exp(model.log_weight(states)) * np.array(likelihood)[states[:, 1]] * (states[:, 2] == 0)
+    assert result.log_z == pytest.approx(math.log(weights.sum()))
+    np.testing.assert_allclose(result.marginal(0), np.bincount(states[:, 0], weights) / weights.sum())
+    assert result.model is model
+    assert result.to_dict()["evidence"] == {"1": likelihood, "2": 0}
+    for bad in ([1.0, 2.0], [0.0, 0.0, 0.0], [1.0, -1.0, 1.0], [1.0, np.inf, 1.0]):
+        with pytest.raises(fastmix.ModelError, match="evidence of variable 1"):
+            fastmix.infer(model, evidence={1: bad})
+
+
+# -- images and pictures ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("connectivity", [4, 8])
+def test_image_models(connectivity):
+    rng = np.random.default_rng(0)
+    unary, picture = rng.normal(size=(3, 4, 5)), rng.normal(size=(3, 4, 3))
+    table = rng.normal(size=(5, 5))
+    model = MarkovRandomField.image(unary, table, connectivity=connectivity, contrast=picture)
+    distances = {}
+    for r, c in np.ndindex(3, 4):
+        for down, right in [(0, 1), (1, 0), (1, 1), (1, -1)][: connectivity // 2]:
+            if r + down < 3 and 0 <= c + right < 4:
+                d = ((picture[r, c] - picture[r + down, c + right]) ** 2).sum()
+                distances[r * 4 + c, (r + down) * 4 + c + right] = d, math.hypot(down, right)
+    scale = np.mean([d for d, _ in distances.values()])
+    assert sorted(distances) == [tuple(edge) for edge in model.edges.tolist()]
+    for (i, j), (d, length) in distances.items():
+        np.testing.assert_allclose(model.table(i, j), table * math.exp(-d / (2 * scale)) / length)
+    np.testing.assert_array_equal(model.log_unary, unary.reshape(-1))
+    result = fastmix.infer(model, evidence={0: 4})
+    assert result.to_array().shape == (3, 4, 5)
+    assert result.to_array()[0, 0].tolist() == [0, 0, 0, 0, 1]
+    assert (result.labels() == result.to_array().argmax(axis=-1)).all()
+    assert model.replace(log_constant=1.0).shape == (3, 4)
+
+
+def test_flat_pictures_and_wrong_axes():
+    assert MarkovRandomField.image(np.zeros((2, 2, 2)), 1.0, contrast=np.ones((2, 2))).table(0, 1)[0, 0] == 1.0
+    with pytest.raises(fastmix.ModelError, match="moveaxis"):
+        MarkovRandomField.image(np.zeros((5, 40, 60)), 1.0)
+    with pytest.raises(fastmix.ModelError, match="moveaxis"):
+        MarkovRandomField.image(np.zeros((5, 4, 6)), 1.0, contrast=np.zeros((4, 6)))
+    for arguments, reason in (
+        ((np.zeros((2, 3)), 1.0), "H, W, K"),
+        ((np.zeros((2, 3, 2)), np.zeros((3, 3))), "pairwise must"),
+    ):
+        with pytest.raises(fastmix.ModelError, match=reason):
+            MarkovRandomField.image(*arguments)
+    for options in ({"connectivity": 6}, {"contrast": np.zeros((3, 5))}, {"contrast_scale": 1.0}):
+        with pytest.raises(fastmix.ModelError, match=next(iter(options))):
+            MarkovRandomField.image(np.zeros((2, 3, 2)), 1.0, **options)
+    with pytest.raises(fastmix.ModelError, match="shape must"):
+        MarkovRandomField([2, 2], np.zeros(4), np.zeros((0, 2), int), np.zeros(0), shape=(3, 1))
+
+
+def test_shape_survives_files_and_pickles(tmp_path):
+    import pickle
+
+    model = MarkovRandomField.image(np.zeros((2, 3, 2)), 1.0, state_names=["sky", "sea"])
+    fastmix.io.write_model(model, tmp_path / "m.npz")
+    for again in (fastmix.io.read_model(tmp_path / "m.npz"), pickle.loads(pickle.dumps(model))):
+        assert again == model
+        assert again.shape == (2, 3)
+
+
+def test_frames_and_texts():
+    model = MarkovRandomField.from_tables(
+        [[0, 1], [0, 0, 0]], [(0, 1)], [np.eye(2, 3)], variable_names=["a", "b"],
+        state_names=[["no", "yes"], ["x", "y", "<z>"]],
+    )  # fmt: skip
+    result = fastmix.sample(model, num_sweeps=100, seed=0)
+    frame = result.to_frame()
+    assert list(frame.columns) == ["variable", "state", "probability", "std_error"]
+    assert frame["variable"].tolist() == ["a", "a", "b", "b", "b"]
+    assert frame["state"].tolist() == ["no", "yes", "x", "y", "<z>"]
+    np.testing.assert_array_equal(frame["probability"], result.node_marginals)
+    exact = fastmix.infer(model)
+    assert list(exact.to_frame().columns) == ["variable", "state", "probability"]
+    assert "ok" in exact.summary()
+    assert "log Z" in exact.summary()
+    assert "R-hat" in result.summary()
+    assert "&lt;z&gt;" in result._repr_html_()
+    assert "<z>" not in result._repr_html_()
+
+
+def test_pictures_of_marginals():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    small = ising_grid(3, 3, coupling_max=1.0, seed=0)
+    large = random_tables(graphs.path_edges(50), 3, scale=1.0, seed=0)
+    binary, labels = (MarkovRandomField.image(np.zeros((3, 4, k)), 0.5) for k in (2, 3))
+    for model in (small, large, binary, labels):
+        axes = fastmix.infer(model, method="mean-field").plot()
+        axes.figure.canvas.draw()
+        assert axes.has_data()
+        pyplot.close(axes.figure)
+    result = fastmix.sample(small, num_sweeps=50, num_draws=20, history_at=[10, 50], seed=0)
+    figure, axes = pyplot.subplots()
+    assert result.plot(axes) is axes
+    pyplot.close(figure)
+
+
+@pytest.mark.parametrize("torus", [False, True])
+def test_lattices_have_the_right_neighbors(torus):
+    def neighbors(steps, sizes, present=lambda *_: True):
+        pairs = set()
+        for place in np.ndindex(*sizes):
+            for step in steps:
+                if not present(place, step):
+                    continue
+                target = tuple(p + s for p, s in zip(place, step, strict=True))
+                if torus:
+                    target = tuple(t % size for t, size in zip(target, sizes, strict=True))
+                if all(0 <= t < size for t, size in zip(target, sizes, strict=True)) and target != place:
+                    ends = [int(np.ravel_multi_index(x, sizes)) for x in (place, target)]
+                    pairs.add(tuple(sorted(ends)))
+        return sorted(pairs)
+
+    for sizes in ((3, 4), (4, 6)):
+        found = graphs.triangular_edges(*sizes, torus=torus)
+        assert [tuple(e) for e in found.tolist()] == neighbors([(0, 1), (1, 0), (1, 1)], sizes)
+    found = graphs.hexagonal_edges(4, 6, torus=torus)
+    rungs = neighbors([(0, 1), (1, 0)], (4, 6), lambda place, step: step == (0, 1) or sum(place) % 2 == 0)
+    assert [tuple(e) for e in found.tolist()] == rungs
+    if torus:
+        assert (np.bincount(found.reshape(-1)) == 3).all()
+        with pytest.raises(fastmix.ModelError, match="even"):
+            graphs.hexagonal_edges(3, 4, torus=True)
+    found = graphs.cubic_edges(3, 4, 5, torus=torus)
+    assert [tuple(e) for e in found.tolist()] == neighbors([(0, 0, 1), (0, 1, 0), (1, 0, 0)], (3, 4, 5))
