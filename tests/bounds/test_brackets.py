@@ -66,7 +66,7 @@ def truth(model: MarkovRandomField) -> tuple[float, FloatArray]:
 
 def left_of(terms: Terms, values: FloatArray) -> FloatArray:
     """Numbers of the states of the user's model that are left in the terms."""
-    marks = terms.expand(10.0 + np.arange(terms.num_unary), 0.0)
+    marks = terms.reduction.expand_node_marginals(10.0 + np.arange(terms.num_unary))
     return values[np.flatnonzero(marks >= 10.0)]
 
 
@@ -196,7 +196,7 @@ def test_blankets(seed: int) -> None:
     model = random_small(seed)
     terms = find_terms(model)
     log_z, by_state = truth(model)
-    low, high = (terms.expand(x, 1.0) for x in blanket_bounds(terms))
+    low, high = (terms.reduction.expand_node_marginals(x) for x in blanket_bounds(terms))
     p = np.exp(by_state - log_z)
     assert (low <= p + 1e-12).all()
     assert (p <= high + 1e-12).all()
