@@ -23,12 +23,12 @@ def info(model: Model, evidence: Evidence = None, as_json: AsJson = False) -> No
     from fastmix.cli import console
     from fastmix.model.network import BayesianNetwork
 
-    observed: dict[Any, Any]
+    found, observed = None, dict[int, int]()
     if evidence is None:
         found = console.load_network(model)
-        loaded, observed = found.to_model() if isinstance(found, BayesianNetwork) else found, {}
+        loaded = found.to_model() if isinstance(found, BayesianNetwork) else found
     else:
-        found, (loaded, observed) = None, console.load(model, evidence)
+        loaded, observed = console.load(model, evidence)
     with console.answering(model, evidence):
         facts = describe_model(loaded, observed)
     facts["bayesian_network"] = None if found is None else isinstance(found, BayesianNetwork)
