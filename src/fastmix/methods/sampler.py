@@ -50,9 +50,9 @@ _BATCHES = 64
 _BATCH_UPDATES = 2e8
 _LEAST_BATCH, _LEAST_OF_MANY = 4, 25  # sweeps, of few chains and of many: taking sums costs more than some sweeps
 _MANY_CHAINS = 64
-# States but one of all variables in all chains together, and chains, by default: beyond that, more sweeps of fewer
+# Variables, and their states but one, of all chains together by default, and chains: beyond that, more sweeps of fewer
 # chains are worth more in the same time, because every chain burns in and has its sums.
-_MOST_SITES, _LEAST_CHAINS = 1 << 22, 8
+_MOST_SITES, _MOST_CUTS, _LEAST_CHAINS = 1 << 23, 1 << 24, 8
 # A time limit is looked at after every step: sweeps that take about as long as this, beginning with a small part.
 _STEP_SECONDS, _FIRST_STEP = 0.1, 64
 _SCOUTED, _SCOUT_SHARE = 16, 0.1  # chains below which others look at the modes, and their share of a time limit
@@ -301,8 +301,8 @@ def sample(
         from the past, which take ``num_draws`` and ``max_sweeps`` (see :func:`fastmix.perfect_sample`). Options of
         another method are refused.
     num_chains : int
-        Independent chains; by default 64, in models of more than 65,536 binary variables (or as many states in all)
-        fewer, 8 at least.
+        Independent chains; by default 64, fewer in models of more than 131,072 variables or with as many
+        states, 8 at least.
     num_sweeps : int
         Sweeps of every chain that are averaged, after the burn-in; by default as many as a ``time_limit`` leaves room
         for, without one 10,000.
@@ -541,8 +541,9 @@ def _plan(
 
 def default_chains(model: MarkovRandomField) -> int:
     """Chains of a run that was not told how many: 64, but fewer for large models."""
-    sites = len(model.log_unary) - model.num_variables
-    return int(np.clip(_MOST_SITES // max(1, sites), _LEAST_CHAINS, _MANY_CHAINS))
+    n, cuts = model.num_variables, len(model.log_unary) - model.num_variables
+    most = min(_MOST_SITES // max(1, n), _MOST_CUTS // max(1, cuts))
+    return int(np.clip(most, _LEAST_CHAINS, _MANY_CHAINS))
 
 
 def _is_certified(model: MarkovRandomField, plan: _Plan, schedule: Literal["systematic", "random"]) -> bool:

@@ -215,6 +215,11 @@ def _quotient(apply: Callable[[FloatArray], FloatArray], vector: FloatArray) -> 
     return float((apply(vector) / vector).max())
 
 
+def _product(a: FloatArray, b: FloatArray) -> float:
+    """The inner product on one thread: those of a BLAS wait for each other on a busy machine, thirty times as long."""
+    return float(np.einsum("i,i->", a, b))
+
+
 class _Lanczos:
     """The Lanczos recurrence ``B Q = Q T + beta q e^T`` from the vector of ones, without reorthogonalisation.
 
@@ -244,9 +249,9 @@ class _Lanczos:
         beta = self._beside[-1] if self._beside else 0.0
         w = self._apply(self._current)
         w -= beta * self._before
-        alpha = float(self._current @ w)
+        alpha = _product(self._current, w)
         w -= alpha * self._current
-        beta = math.sqrt(float(w @ w))
+        beta = math.sqrt(_product(w, w))
         self._diagonal.append(alpha)
         self._beside.append(beta)
         # Entries of B are at most n^2, so a beta this small is rounding: the Krylov space is complete.
