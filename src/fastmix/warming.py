@@ -147,6 +147,15 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
 
         denoise(np.tile([0.0, 1.0], (6, 3)), seed=0)
 
+    def learning() -> None:
+        for model in (mixed, uneven):
+            rows = fastmix.draw_exact(model, num_draws=100, seed=0)
+            given: dict[str, Any] = {"num_states": model.num_states, "seed": 0, "max_iter": 1}
+            found = fastmix.learn(rows, objective="pseudo-likelihood", **given).model
+            for moments in ("sampled", "tempered"):
+                fastmix.learn(rows, moments=moments, num_chains=64, **given)
+            fastmix.score(found, rows, method="annealing", num_chains=64, tol=1.0, seed=0)
+
     yield "large graphs", large_graphs
     yield "exact", exact
     yield "gibbs", gibbs
@@ -157,3 +166,4 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
     yield "projected", projection
     yield "certify", certificates
     yield "denoise", denoising
+    yield "learn", learning

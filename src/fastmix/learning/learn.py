@@ -589,6 +589,8 @@ def _fit(
         facts["validation_log_likelihood"] = validation
         if normaliser is not None:
             facts["stats"] |= {"validation_std_error": normaliser.std_error, "log_z_method": normaliser.method}
+            if normaliser.status is Status.INTERRUPTED:
+                facts["status"], facts["stats"]["stopped_by"] = Status.INTERRUPTED, "interrupt"
         if facts["stats"]["stopped_by"] == "done":
             job.ledger.keep_fit(v, facts)
     return LearnResult(
@@ -683,9 +685,7 @@ def _sample(
 
     def make(num_chains: int, num_sets: int) -> Chains:
         nonlocal device
-        chains, device = make_pool(
-            template, job.backend, num_chains=num_chains, num_sets=num_sets, seed=job.seed + num_sets - 1
-        )
+        chains, device = make_pool(template, job.backend, num_chains=num_chains, num_sets=num_sets, seed=job.seed)
         return chains
 
     if saved is not None:

@@ -249,7 +249,6 @@ class _Run:
             self.chains = self.make(count, len(new))
             self.chains.set_states(states.reshape(-1, n))
         self.positions = new.tolist()
-        self.chains.clear()
         self._load(self._theta)
 
     # -- the gradient -------------------------------------------------------------------------------------------------
@@ -287,6 +286,7 @@ class _Run:
         if not self.positions:
             self.chains.load(theta)
             return
+        self.chains.clear()
         s, count = np.array(self.positions), self.chains.num_chains
         base = independent_parameters(self.template, self.data)
         self.chains.load(np.stack([base, theta]), np.stack([1.0 - s, s], axis=1))

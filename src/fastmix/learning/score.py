@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import check_choice, check_count, check_positive, choose_seed
-from fastmix._clock import Clock, OutOfTimeError
+from fastmix._clock import Clock, OutOfTimeError, Report, listening
 from fastmix.chains.annealing import Annealing, systematic
 from fastmix.chains.base import Chains, make_chains
 from fastmix.chains.cpu import CpuChains
@@ -116,6 +116,7 @@ def score(
     seed: int | None = None,
     time_limit: float | None = None,
     backend: str = "cpu",
+    progress: Report = "auto",
 ) -> ScoreResult:
     """A :class:`ScoreResult`: the mean log-likelihood of data under a model.
 
@@ -138,7 +139,7 @@ def score(
         Standard error of log Z to reach; the annealing is made slower until then.
     num_chains : int
         Of the annealing.
-    seed, time_limit, backend
+    seed, time_limit, backend, progress
         As for :func:`fastmix.sample`.
 
     Raises
@@ -155,13 +156,21 @@ def score(
     >>> round(result.log_likelihood, 4), round(result.pseudo_log_likelihood, 4), result.log_z_method
     (-1.3397, -1.2932, 'enumeration')
     """
-    clock = Clock(time_limit)
     check_model(model)
     check_choice("method", method, ("auto", "exact", "annealing"))
     check_positive("tol", tol)
     check_count("num_chains", num_chains, least=2 * _GROUPS)
-    table = read_data(data, weights=weights, model=model)
-    seed = choose_seed(seed)
+    with listening(progress, "score") as listener:
+        clock = Clock(time_limit, listener=listener, what="score")
+        table = read_data(data, weights=weights, model=model)
+        return _score(model, table, target, method, tol, num_chains, choose_seed(seed), clock, backend)
+
+
+def _score(
+    model: MarkovRandomField, table: Dataset, target: Sequence[int | str] | None, method: str, tol: float,
+    num_chains: int, seed: int, clock: Clock, backend: str,
+) -> ScoreResult:  # fmt: skip
+    """The score of data that are read."""
     merged, where = table.merged()
     masses, conditional = log_masses(model, merged), None
     if target is not None:
@@ -345,6 +354,7 @@ def _annealed(
                 chains.sweep(max(20, len(steps) // 4))
                 backward, _ = _move(chains, model, thetas, steps, rng, back=True)
                 result = _combine(forward, backward, len(steps) - 1, device)
+                clock.report(rounds, None, "rounds", details={"log_z": result.log_z, "std_error": result.std_error})
                 good = result.std_error <= tol and result.status is Status.OK
                 if good or clock.past(0.3) or len(steps) > 10_000:
                     break
@@ -359,6 +369,10 @@ def _annealed(
         if result is None:
             raise ResourceError("the time limit ended the annealing before log Z was known: allow more time") from None
         result = replace(result, status=Status.TIME_LIMIT if result.status is Status.OK else result.status)
+    except KeyboardInterrupt:
+        if result is None:
+            raise
+        result = replace(result, status=Status.INTERRUPTED)
     low, high = result.bracket or (math.nan, math.nan)
     k = model.log_constant
     return replace(result, log_z=result.log_z + k, bracket=(low + k, high + k))
