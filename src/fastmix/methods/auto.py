@@ -116,7 +116,7 @@ def choose_method(
 def _choose(model: MarkovRandomField, memory_limit: float | None, seconds: float, log_z: bool) -> Choice:
     allowed = _EXACT_SHARE * seconds
     try:
-        plan = plan_exact(model, memory_limit=memory_limit, clock=Clock(allowed))
+        plan = plan_exact(model, memory_limit=memory_limit, clock=Clock(allowed), reduced=True)
         if plan.seconds <= allowed:
             reason = f"treewidth {plan.tree.treewidth} is small enough for exact inference"
             return Choice(Exact(memory_limit), reason, plan)
