@@ -36,7 +36,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="+", type=Path, help="BIF files, or folders of them")
     parser.add_argument("--repeat", type=int, default=20, metavar="N", help="sets of evidence of each (default 20)")
-    parser.add_argument("--limit", type=int, default=60, metavar="SECONDS", help="of a call of pyAgrum (default 60)")
+    parser.add_argument(
+        "--limit", type=int, default=60, metavar="SECONDS", help="of pyAgrum on one network (default 60)"
+    )
     options = parser.parse_args()
     if options.repeat < 1:
         parser.error(f"--repeat must be at least 1, got {options.repeat}")
@@ -64,7 +66,7 @@ def main() -> int:
                 infer(model, method="exact", evidence=cases[0] or None, edge_marginals=False)
                 rows.append(f"{1e3 * (time.process_time() - start):10.3f}{f'> {1e3 * options.limit:.0f}':>10}{'':>8}")
                 continue
-            ours, theirs, difference = run(model, peer, cases)
+            ours, theirs, difference = run(model, peer, cases, options.limit)
             rows.append(f"{1e3 * ours:10.3f}{1e3 * theirs:10.3f}{theirs / ours:8.1f}")
             ratios.append(theirs / ours)
             worst = max(worst, difference)
@@ -73,17 +75,21 @@ def main() -> int:
     return int(not worst <= TOLERANCE)
 
 
-def run(model: MarkovRandomField, peer: Any, cases: list[dict[int, int]]) -> tuple[float, float, float]:
-    """Mean CPU seconds of both, and the largest difference."""
+def run(model: MarkovRandomField, peer: Any, cases: list[dict[int, int]], limit: float) -> tuple[float, float, float]:
+    """Mean CPU seconds of both, and the largest difference; fewer cases where pyAgrum takes longer than a limit."""
     ours = theirs = worst = 0.0
+    count = 0
     for evidence in cases:
+        if theirs > limit:
+            break
+        count += 1
         start = time.process_time()
         result = infer(model, method="exact", evidence=evidence or None, edge_marginals=False)
         middle = time.process_time()
         posteriors = pyagrum_posteriors(peer, evidence)
         ours, theirs = ours + middle - start, theirs + time.process_time() - middle
         worst = max(worst, float(np.abs(result.node_marginals - posteriors).max()))
-    return ours / len(cases), theirs / len(cases), worst
+    return ours / count, theirs / count, worst
 
 
 def draw_evidence(network: BayesianNetwork, count: int) -> list[dict[int, int]]:

@@ -359,8 +359,11 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
     if mid >= 0:
         m, am, bm, om = groups[mid, 0], groups[mid, ca], groups[mid, cb], groups[mid, co]
     n, an, bn, on = groups[inner, 0], groups[inner, ca], groups[inner, cb], groups[inner, co]
-    swap = an == 0 and bn == 1  # so that _plane sees the longer run in a
+    if mode == SUM and kind != _TILED and an == 0 and bn == 1:  # so that _plane sees the longer run in a
+        a, b, ca, cb = b, a, cb, ca
+        am, bm, an, bn = bm, am, bn, an
     sums = np.zeros(n if kind == _PLACED else 0)
+    target, step_m, step_n = (sums, 0, 1) if kind == _PLACED else (o, om, on)
     chunk = n
     if kind == _PLAIN and om == 0 and on != 0 and m > 1 and n > _CHUNK:
         chunk = _CHUNK
@@ -374,16 +377,7 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
         ia, ib, io = ia + digits[d] * groups[k, ca], ib + digits[d] * groups[k, cb], io + digits[d] * groups[k, co]
     for _ in range(start, stop):
         done = 0
-        if kind == _PLACED:
-            sums[:] = 0.0
-            if swap:
-                _plane(b, ib, a, ia, sums, 0, m, bm, am, 0, n, bn, an, 1)
-            else:
-                _plane(a, ia, b, ib, sums, 0, m, am, bm, 0, n, an, bn, 1)
-            for i in range(n):
-                o[io + i * on] += sums[i]
-            done = n
-        elif kind == _TILED:
+        if kind == _TILED:
             if mode == SUM:
                 _contract_tile(a, ia, offsets[1], b, ib, offsets[2], o, io, offsets[0])
             else:
@@ -394,11 +388,15 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
             ja, jb, jo = ia + done * an, ib + done * bn, io + done * on
             if mode != SUM:
                 _other_plane(mode, top, a, ja, b, jb, o, jo, m, am, bm, om, size, an, bn, on)
-            elif swap:
-                _plane(b, jb, a, ja, o, jo, m, bm, am, om, size, bn, an, on)
             else:
-                _plane(a, ja, b, jb, o, jo, m, am, bm, om, size, an, bn, on)
+                if kind == _PLACED:
+                    sums[:] = 0.0
+                    jo = 0
+                _plane(a, ja, b, jb, target, jo, m, am, bm, step_m, size, an, bn, step_n)
             done += size
+        if kind == _PLACED:
+            for i in range(n):
+                o[io + i * on] += sums[i]
         for d in range(depth - 1, -1, -1):
             k = outer[d]
             digits[d] += 1

@@ -35,6 +35,7 @@ _SECONDS_PER_ENTRY = 3e-9  # of two passes over a clique table
 # A search may take this share of the time that the best order so far would take.
 _SHARE = 0.15
 _MAX_SECONDS = 20.0
+_FAR = 100.0  # times what the caller can take: given up after one run of each kind
 _MAX_CORE = 8192  # variables of a core that is searched: its rows of bits take 8 MiB
 _MAX_BOUNDED = 2000  # variables of a core whose width is bounded by an order
 _HUGE = 100_000  # variables of a core beyond which a hopeless sweep is believed without a greedy run
@@ -395,7 +396,8 @@ def _improve(
                 best_total, best = total, order.copy()
         worth = _SECONDS_PER_ENTRY * min(best_total, _HOPELESS)
         budget = min(_SHARE * worth, _MAX_SECONDS) * effort
-        if best_total > _HOPELESS**2 or (best_total > 1e3 * _HOPELESS and run >= len(first)):
+        far = best_total > min(1e3 * _HOPELESS, _FAR * max_entries)
+        if best_total > _HOPELESS**2 or (far and run >= len(first)):
             return best  # no search makes up for so much
         if best_total > max_entries:
             budget = max(budget, _MAX_SECONDS)

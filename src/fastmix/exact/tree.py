@@ -31,9 +31,9 @@ __all__ = ["Answer", "Tree", "plan_tree", "refuse"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-_SECONDS_PER_ENTRY = 4e-9  # of a clique visited three times
-_SECONDS_PER_PRODUCT = 6e-10  # the same by matrix products
-_SECONDS_PER_BYTE = 5e-10  # of memory touched for the first time
+_SECONDS_PER_ENTRY = 6e-9  # of a clique visited three times
+_SECONDS_PER_PRODUCT = 1e-9  # the same by matrix products
+_SECONDS_PER_BYTE = 8e-10  # of memory touched for the first time
 _SECONDS_PER_STEP = 4e-5
 
 

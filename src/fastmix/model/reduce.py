@@ -272,8 +272,8 @@ def _drop_unsupported(
         hard = np.minimum.reduceat(tables, starts[:-1]) == -np.inf
         for e in np.flatnonzero(hard & (fixed[model.edges] < 0).all(axis=1)):
             i, j = model.edges[e].tolist()
-            shape = (int(model.num_states[i]), int(model.num_states[j]))
-            terms.setdefault(shape, []).append(((i, j), tables[starts[e] : starts[e + 1]].reshape(shape)))
+            table = tables[starts[e] : starts[e + 1]].reshape(model.num_states[i], model.num_states[j])
+            terms.setdefault(table.shape, []).append(((i, j), table))
     groups = [
         (shape, np.array([scope for scope, _ in items]), np.stack([table for _, table in items]) > -np.inf)
         for shape, items in terms.items()
