@@ -1,20 +1,28 @@
-"""Exact inference on 16x16 Ising grids: fastmix beside pyAgrum, on the same models in the same run.
+"""Exact inference: fastmix beside pyAgrum, on the same models in the same run; 16x16 Ising grids, or files.
 
 Both get one thread and are timed in CPU seconds, turn by turn. fastmix computes node marginals, edge marginals and
 log Z; pyAgrum node marginals. Building the models is not timed on either side; finding the junction tree is, on both.
+
+With ``--files`` models of UAI and BIF files are answered, with the evidence beside them: seconds of the whole answer,
+the best of three runs, its estimate before, treewidth, memory, and the largest differences from the reference files
+(``.PR``: log10 Z, ``.MAR``: marginals, six digits each). ``--peers`` adds pyAgrum and, for log Z alone, opt_einsum,
+each in a process of its own that ends after a limit.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import resource
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 # One thread for every library that would take more; they read this when they are imported.
@@ -24,14 +32,24 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix import InferenceResult, MarkovRandomField, infer
+from fastmix import InferenceResult, MarkovRandomField, ResourceError, infer
+from fastmix.exact import plan_exact
 from fastmix.instances import ising_grid
+from fastmix.io import read_evidence, read_mar, read_model, read_pr
 
 FloatArray = NDArray[np.float64]
 
 CASES = [(kind, coupling_max) for kind in ("attractive", "mixed") for coupling_max in (1.5, 3.0)]
 TOLERANCE = 1e-9  # largest difference of two marginals where both libraries answer
 LARGE_SECONDS, LARGE_BYTES = 180.0, 12 * 2**30
+
+# Seconds of a whole answer to reach, by file.
+TARGETS = {
+    "ObjectDetection_11": 0.2, "ObjectDetection_15": 0.25, "ObjectDetection_22": 0.2, "ObjectDetection_28": 0.6,
+    "Grids_11": 0.15, "Segmentation_11": 0.04, "CSP_11": 1.2, "Promedus_13": 0.1, "Promedus_24": 0.1,
+    "Alchemy_11": 0.3, "Pedigree_11": 0.2,
+}  # fmt: skip
+PEER_SECONDS = 120
 
 _FIRST_CALL = """
 import time
@@ -48,9 +66,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=7, metavar="N", help="timed calls of each library (default 7)")
     parser.add_argument("--large", action="store_true", help="only a 20x20 grid with fastmix: seconds and peak memory")
+    parser.add_argument("--files", nargs="+", type=Path, metavar="PATH", help="UAI and BIF files, or folders of them")
+    parser.add_argument("--peers", action="store_true", help="pyAgrum and opt_einsum on the files too")
     options = parser.parse_args()
     if options.repeat < 1:
         parser.error(f"--repeat must be at least 1, got {options.repeat}")
+    if options.files:
+        return run_files(
+            [f for p in options.files for f in (sorted(p.iterdir()) if p.is_dir() else [p])], options.peers
+        )
     return run_large() if options.large else run_comparison(options.repeat)
 
 
@@ -107,6 +131,77 @@ def run_large() -> int:
     return 0
 
 
+def run_files(files: list[Path], peers: bool) -> int:
+    heads = f"{'plan':>7}{'estimate':>10}{'width':>7}{'MiB':>7}{'log10 Z':>10}{'marginals':>11}"
+    print(f"{'':20}{'seconds':>9}{'target':>8}{heads}{'pyAgrum  opt_einsum' if peers else '':>22}")
+    for file in files:
+        if file.suffix != ".uai" and ".bif" not in file.suffixes:
+            continue
+        name, model = file.name.split(".")[0], read_model(file)
+        beside = file.with_name(file.name + ".evid")
+        evidence = read_evidence(beside) if beside.exists() else None
+        seconds: list[float] = []
+        planning: list[float] = []
+        try:
+            for _ in range(3):
+                plan = timed(lambda: plan_exact(model, evidence=evidence, memory_limit=8 * 2**30), planning)  # noqa: B023
+                result = timed(lambda: infer(model, method="exact", evidence=evidence, memory_limit=8 * 2**30), seconds)  # noqa: B023
+        except ResourceError as error:
+            print(f"{name:20}{'':9}  {error}")
+            continue
+        target = f"{TARGETS[name]:g}" if name in TARGETS else ""
+        figures = f"{plan.seconds:10.3f}{plan.tree.treewidth:7d}{plan.tree.required_bytes / 2**20:7.0f}"
+        line = f"{name:20}{min(seconds):9.3f}{target:>8}{min(planning):7.3f}{figures}{errors(file, result)}"
+        if peers:
+            given = model.condition(evidence) if evidence else model
+            pair = (lambda: pyagrum_posteriors(pyagrum_model(given), given)), (lambda: einsum_log_z(given))  # noqa: B023
+            line += "".join(f"{limited(call, PEER_SECONDS):>11}" for call in pair)
+        print(line, flush=True)
+    return 0
+
+
+def errors(file: Path, result: InferenceResult) -> str:
+    """Differences from the reference files, where they are."""
+    partition, marginals = file.with_name(file.name + ".PR"), file.with_name(file.name + ".MAR")
+    assert result.log_z is not None
+    if not partition.exists():
+        return f"{abs(result.log_z) / math.log(10):10.1e}{'':11}"
+    error_z = abs(result.log_z / math.log(10) - read_pr(partition))
+    error = np.abs(result.node_marginals - np.concatenate(read_mar(marginals))).max()
+    return f"{error_z:10.1e}{error:11.1e}"
+
+
+def limited(call: Callable[[], Any], limit: int) -> str:
+    """CPU seconds of a call in a process of its own, or what became of it."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        signal.alarm(limit)
+        spent: list[float] = []
+        try:
+            timed(call, spent)
+            os.write(write, f"{spent[0]:.3f}".encode())
+        except Exception as error:
+            os.write(write, type(error).__name__[:10].encode())
+        os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with os.fdopen(read) as answer:
+        return answer.read() or f"> {limit}"
+
+
+def einsum_log_z(model: MarkovRandomField) -> float:
+    """Log Z by opt_einsum, all tables scaled to a largest entry of one."""
+    import opt_einsum
+
+    terms = [([i], model.unary(i)) for i in range(model.num_variables)]
+    terms += [([i, j], model.table(i, j)) for i, j in model.edges.tolist()]
+    terms += [(scope.tolist(), table) for scope, table in model.factors]
+    scale = sum(float(table.max()) for _, table in terms)
+    operands = [part for scope, table in terms for part in (np.exp(table - table.max()), scope)]
+    return scale + math.log(float(opt_einsum.contract(*operands, [], optimize="auto")))
+
+
 def first_call(*, compiled: bool = False) -> float:
     """CPU seconds of the first call in a new process, with an empty or a filled cache of compiled code."""
     with tempfile.TemporaryDirectory() as folder:
@@ -136,6 +231,8 @@ def pyagrum_model(model: MarkovRandomField) -> Any:
         peer.addFactor([name]).fillWith(np.exp(model.unary(i)).tolist())
     for i, j in model.edges.tolist():  # the first variable of a factor changes fastest
         peer.addFactor([names[i], names[j]]).fillWith(np.exp(model.table(i, j)).T.reshape(-1).tolist())
+    for scope, table in model.factors:
+        peer.addFactor([names[v] for v in scope]).fillWith(np.exp(table).T.reshape(-1).tolist())
     return peer
 
 

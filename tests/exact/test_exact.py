@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from unittest import mock
 
 import numpy as np
@@ -288,6 +289,7 @@ def test_twins_equal_enumeration(seed, monkeypatch):
         return original(candidate, **kwargs)
 
     monkeypatch.setattr("fastmix.exact.solver.plan_junction_tree", refuse_once)
+    monkeypatch.setattr("fastmix.exact.solver.kept_tree", lambda *_: None)
     result = infer(model)
     assert result.stats["counting_variables"] >= 1
     assert_marginals_close(result, model, atol=1e-10)
@@ -295,6 +297,46 @@ def test_twins_equal_enumeration(seed, monkeypatch):
     assert np.isfinite(model.log_weight(draws)).all()
     counts = np.bincount(draws[:, 1], minlength=model.num_states[1]) / 2000
     assert np.abs(counts - result.marginal(1)).max() < 5 * 0.5 / np.sqrt(2000)  # five standard errors: 6e-7
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_twins_in_factors_equal_enumeration(seed):
+    """Two groups of twins in factors of three, in mixed order, some entries forbidden; and one variable beside."""
+    rng = np.random.default_rng(seed)
+    left, right, states = int(rng.integers(2, 4)), int(rng.integers(1, 4)), rng.integers(2, 4, 4).tolist()
+    n = left + right + 2
+    number = rng.permutation(n).tolist()
+    groups = [number[:left], number[left : left + right], [number[-2]], [number[-1]]]
+    counts = np.empty(n, dtype=int)
+    unary = [rng.normal(size=s) for s in states]
+    for members, s in zip(groups, states, strict=True):
+        counts[members] = s
+    triple, single = rng.normal(size=states[:3]), rng.normal(size=states[2:])
+    if seed % 3 == 0:
+        triple[0, 0, 0] = -np.inf
+    factors = [((v,), unary[g]) for g, members in enumerate(groups) for v in members]
+    factors += [((v, w, number[-2]), triple) for v in groups[0] for w in groups[1]]
+    factors.append(((number[-2], number[-1]), single))
+    model = MarkovRandomField.from_factors(counts, [(s, t) for s, t in factors])
+    twins = count_twins(model)
+    assert twins is not None
+    assert sorted(map(len, twins.groups)) == sorted(map(len, groups))
+    answer = plan_junction_tree(twins.model, memory_limit=1e9).calibrate()
+    nodes, edges = twins.expand_marginals(answer.node_marginals, answer.edge_marginals)
+    every = np.array(list(itertools.product(*map(range, counts))))
+    weights = model.log_weight(every)
+    assert answer.log_z == pytest.approx(np.logaddexp.reduce(weights), abs=1e-10)
+    p = np.exp(weights - answer.log_z)
+    expected = [np.bincount(every[:, v], p, counts[v]) for v in range(n)]
+    np.testing.assert_allclose(nodes, np.concatenate(expected), atol=1e-10)
+    pairs = [np.bincount(every[:, i] * counts[j] + every[:, j], p, counts[i] * counts[j]) for i, j in model.edges]
+    np.testing.assert_allclose(edges, np.concatenate(pairs), atol=1e-10)
+    draws = twins.expand_draws(plan_junction_tree(twins.model, memory_limit=1e9).draw(500, rng), rng)
+    assert np.isfinite(model.log_weight(draws)).all()
+    # One table that differs, and the two groups fall apart.
+    factors[-2] = (factors[-2][0], triple + rng.normal(size=triple.shape))
+    other = count_twins(MarkovRandomField.from_factors(counts, factors))
+    assert other is None or len(other.groups) > len(twins.groups)
 
 
 def test_no_twins_is_said():

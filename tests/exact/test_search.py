@@ -86,7 +86,7 @@ def test_cost_is_that_of_naive_elimination():
 @pytest.mark.parametrize("cheap", [True, False])
 def test_found_orders_are_permutations_and_near_the_best(cheap, monkeypatch):
     if not cheap:
-        monkeypatch.setattr("fastmix.exact.search._CHEAP", 0)
+        monkeypatch.setattr("fastmix.exact.search.CHEAP", 0)
     rng = np.random.default_rng(1)
     for _ in range(25):
         n = int(rng.integers(1, 7))

@@ -125,7 +125,7 @@ def test_broken_tables_are_visited_by_tiles():
     wanted = np.einsum(f"{a},{b}->{o}", x.reshape([2] * len(a)), y.reshape([2] * len(b))).reshape(-1)
     for pieces in (1, 3):
         z = np.zeros(2 ** len(o))
-        steps = outer_count(groups, 1, 2, 3)
+        steps = outer_count(groups, 1, 2, 3, SUM)
         for k in range(pieces):
             contract(x, y, z, groups, 1, 2, 3, SUM, z, steps * k // pieces, steps * (k + 1) // pieces)
         np.testing.assert_allclose(z, wanted, rtol=1e-12)
@@ -139,6 +139,26 @@ def test_broken_tables_are_visited_by_tiles():
     other = o[::-1]
     permute(z, turned, np.array([[states[v], strides(o)[v], strides(other)[v]] for v in o]))
     np.testing.assert_array_equal(turned, z.reshape([2] * len(o)).T.reshape(-1))
+
+
+@pytest.mark.parametrize("mode", ["sum", "max"])
+def test_runs_that_the_result_has_apart(mode):
+    """Sums that are put in place at the end; and pieces of them, in both arithmetics."""
+    from fastmix.exact.loops import MAX, SUM, contract, outer_count
+
+    rng = np.random.default_rng(1)
+    x, y = rng.random((6, 5, 60, 12)), rng.random((6, 5, 60, 12))
+    groups = np.array([[6, 3600, 3600, 60], [5, 720, 720, 1], [60, 12, 12, 0], [12, 1, 1, 5]])
+    wanted = np.einsum("ijkl,ijkl->ilj", x, y) if mode == "sum" else (x + y).max(axis=2).transpose(0, 2, 1)
+    which = SUM if mode == "sum" else MAX
+    for pieces in (1, 4):
+        z = np.full(360, 0.0 if mode == "sum" else -np.inf)
+        steps = outer_count(groups, 1, 2, 3, which)
+        assert steps == (30 if mode == "sum" else steps)
+        for k in range(pieces):
+            bounds = steps * k // pieces, steps * (k + 1) // pieces
+            contract(x.reshape(-1), y.reshape(-1), z, groups, 1, 2, 3, which, z, *bounds)
+        np.testing.assert_allclose(z, wanted.reshape(-1), rtol=1e-12)
 
 
 def test_most_probable_configuration(how):

@@ -18,18 +18,20 @@ from numpy.typing import NDArray
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
 from fastmix.errors import ModelError
 from fastmix.exact.planner import Factors
-from fastmix.exact.search import Order
+from fastmix.exact.search import CHEAP, Order, find_order
 from fastmix.exact.tree import Tree, plan_tree, refuse
 from fastmix.graphs import degeneracy
 from fastmix.graphs.basics import strip_leaves
 from fastmix.model import MarkovRandomField, check_model
 
-__all__ = ["Calibration", "JunctionTree", "model_factors", "plan_junction_tree"]
+__all__ = ["Calibration", "JunctionTree", "kept_tree", "model_factors", "plan_junction_tree"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+_KEPT = 1000  # variables of a graph whose plan is kept if it is small
 _LEAVES = 2000  # variables of hanging trees from which on they are summed out by themselves, compiled
+_SMALL = 64  # variables of a graph that needs no bound before an order is looked for
 _SECONDS_PER_LEAF = 2e-6
 _SECONDS_PER_VARIABLE = 1e-4  # of planning and of two passes, however small the tables are
 _DRAWN = 1 << 20  # random numbers at a time
@@ -103,8 +105,10 @@ class JunctionTree:
         """Estimate of the time that :meth:`calibrate` takes."""
         return self.tree.seconds + (0.0 if self.core is None else _SECONDS_PER_LEAF * len(self.core.removed))
 
-    def calibrate(self, clock: Clock = NO_LIMIT) -> Calibration:
+    def calibrate(self, clock: Clock = NO_LIMIT, *, edge_marginals: bool = True) -> Calibration:
         """Log Z, node and edge marginals; an :class:`fastmix._clock.OutOfTimeError` where the time does not do.
+
+        Without ``edge_marginals`` these are zeros.
 
         Raises
         ------
@@ -117,9 +121,10 @@ class JunctionTree:
         tree = replace(self.tree, factors=_with_tables(self.tree.factors, model, unary, core))
         num_edges = model.num_edges if core is None else len(core.edges)
         first = len(tree.factors.num_states)
-        answer = tree.marginals(of_factors=range(first, first + num_edges), clock=clock)
-        nodes, pairs = np.concatenate([np.zeros(0), *answer.marginals]), np.zeros(0)
-        if answer.factor_marginals:
+        wanted = range(first, first + num_edges) if edge_marginals and num_edges else False
+        answer = tree.marginals(of_factors=wanted, clock=clock)
+        nodes, pairs = np.concatenate([np.zeros(0), *answer.marginals]), np.zeros(len(model.log_pairwise))
+        if answer.factor_marginals is not None:
             pairs = np.concatenate(answer.factor_marginals)
         log_z = answer.log_z + log_scale + model.log_constant
         if core is None:
@@ -128,7 +133,8 @@ class JunctionTree:
 
         all_nodes, all_pairs = np.zeros(len(model.log_unary)), np.zeros(len(model.log_pairwise))
         all_nodes[_entries(model.unary_offsets, core.variables)] = nodes
-        all_pairs[_entries(model.pairwise_offsets, core.edges)] = pairs
+        if answer.factor_marginals is not None:
+            all_pairs[_entries(model.pairwise_offsets, core.edges)] = pairs
         leaves = Leaves.of(model, core.removed, core.neighbors)
         sum_down(leaves, unary, model.log_pairwise, all_nodes, all_pairs, np.empty(int(model.num_states.max())))
         return Calibration(log_z, all_nodes, all_pairs, answer.arithmetic)
@@ -191,13 +197,33 @@ def plan_junction_tree(model: MarkovRandomField, *, memory_limit: float, clock: 
     if _SECONDS_PER_VARIABLE * (n if core is None else len(core.variables)) > clock.left():
         raise OutOfTimeError
     least = int(model.num_states.min()) if n else 1
-    if least > 1 and model.num_edges > n:
+    if least > 1 and n > _SMALL and model.num_edges > n:
         lower = degeneracy(n, model.edges)
         if lower * math.log2(least) + 3 > math.log2(memory_limit):
             required = 8.0 * float(least) ** lower if lower * math.log2(least) < 1000 else 1e300
             refuse(f"at least {lower}", lower, required, memory_limit, "at least ")
     tree = plan_tree(model_factors(model, core), memory_limit=memory_limit, clock=clock)
     return JunctionTree(model, tree, core)
+
+
+def kept_tree(model: MarkovRandomField, memory_limit: float | None = None) -> JunctionTree | None:
+    """The elimination of a small graph, kept with its structure for the next parameters or evidence.
+
+    None where the tables of the first order found are not small, or over the limit. Orders that are small are not
+    improved by a search, so it is the one that :func:`plan_junction_tree` finds.
+    """
+    kept = model.structure.__dict__
+    if "exact_tree" not in kept:
+        tree = None
+        if model.num_variables <= _KEPT and model.num_edges <= 10 * _KEPT:
+            factors = model_factors(model)
+            order = find_order(factors.num_states, factors.scopes, effort=0.0)
+            if order.total_entries <= CHEAP:
+                tree = replace(plan_tree(factors, order=order), factors=factors._replace(tables=[]))
+        kept["exact_tree"] = tree
+    tree = kept["exact_tree"]
+    found = None if tree is None else JunctionTree(model, tree, None)
+    return None if found is None or (memory_limit is not None and found.required_bytes > memory_limit) else found
 
 
 def model_factors(model: MarkovRandomField, core: _Core | None = None) -> Factors:

@@ -18,6 +18,7 @@ SUM_EXP = 2
 SCALE = 3
 SCALE_LOG = 4
 
+_PLAIN, _TILED, _PLACED = 0, 1, 2
 _TILE = 512  # entries of a tile that is visited by offsets
 _CHUNK = 1024  # entries of a run that stay in the first level of cache while an axis is summed
 
@@ -259,12 +260,35 @@ def permute(source, target, groups):  # type: ignore[no-untyped-def]
             x, y = x - groups[k, 0] * groups[k, 1], y - groups[k, 0] * groups[k, 2]
 
 
+@_inner
+def _loops(groups, ca, cb, co, mode):  # type: ignore[no-untyped-def]
+    """The groups of the innermost loops, and whether they are plain, tiles by offsets, or sums put in place at the end.
+
+    The last is for sums of runs that are contiguous in both tables but not in the result.
+    """
+    inner, mid = _choose(groups, ca, cb, co)
+    if mode not in (SUM, SCALE) or not _is_broken(groups, inner, ca, cb, co):
+        return inner, mid, _PLAIN
+    if mode == SUM:
+        run, summed = -1, -1
+        for k in range(len(groups)):
+            size = groups[k, 0]
+            if size >= 8 and max(groups[k, ca], groups[k, cb]) <= 1 and groups[k, co] > 1:
+                if run < 0 or size > groups[run, 0]:
+                    run = k
+            elif size >= 8 and groups[k, co] == 0 and (summed < 0 or size > groups[summed, 0]):
+                summed = k
+        if run >= 0 and summed >= 0:
+            return run, summed, _PLACED
+    return inner, mid, _TILED
+
+
 @njit(cache=True)
-def outer_count(groups, ca, cb, co):  # type: ignore[no-untyped-def]
+def outer_count(groups, ca, cb, co, mode):  # type: ignore[no-untyped-def]
     """Steps over all groups but the innermost loops."""
     inside = np.zeros(len(groups), np.bool_)
-    inner, mid = _choose(groups, ca, cb, co)
-    if _is_broken(groups, inner, ca, cb, co):
+    inner, mid, kind = _loops(groups, ca, cb, co, mode)
+    if kind == _TILED:
         _tile(groups, (co, ca, cb), co, _TILE, inside)
     else:
         inside[inner] = True
@@ -306,14 +330,13 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
     start, stop : int
         Steps of the outer loops, see :func:`outer_count`; all of them by a stop of -1.
     """
-    inner, mid = _choose(groups, ca, cb, co)
+    inner, mid, kind = _loops(groups, ca, cb, co, mode)
     depth = 0
     outer = np.empty(len(groups), np.int64)
     steps = 1
     inside = np.zeros(len(groups), np.bool_)
     offsets = np.zeros((3, 0), np.int64)
-    tiled = mode in (SUM, SCALE) and _is_broken(groups, inner, ca, cb, co)
-    if tiled:
+    if kind == _TILED:
         offsets = _tile(groups, (co, ca, cb), co, _TILE, inside)
     else:
         inside[inner] = True
@@ -336,9 +359,13 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
     if mid >= 0:
         m, am, bm, om = groups[mid, 0], groups[mid, ca], groups[mid, cb], groups[mid, co]
     n, an, bn, on = groups[inner, 0], groups[inner, ca], groups[inner, cb], groups[inner, co]
-    swap = an == 0 and bn == 1  # so that _plane sees the longer run in a
+    if mode == SUM and kind != _TILED and an == 0 and bn == 1:  # so that _plane sees the longer run in a
+        a, b, ca, cb = b, a, cb, ca
+        am, bm, an, bn = bm, am, bn, an
+    sums = np.zeros(n if kind == _PLACED else 0)
+    target, step_m, step_n = (sums, 0, 1) if kind == _PLACED else (o, om, on)
     chunk = n
-    if om == 0 and on != 0 and m > 1 and n > _CHUNK:
+    if kind == _PLAIN and om == 0 and on != 0 and m > 1 and n > _CHUNK:
         chunk = _CHUNK
     digits = np.zeros(len(groups), np.int64)
     ia, ib, io = 0, 0, 0
@@ -350,7 +377,7 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
         ia, ib, io = ia + digits[d] * groups[k, ca], ib + digits[d] * groups[k, cb], io + digits[d] * groups[k, co]
     for _ in range(start, stop):
         done = 0
-        if tiled:
+        if kind == _TILED:
             if mode == SUM:
                 _contract_tile(a, ia, offsets[1], b, ib, offsets[2], o, io, offsets[0])
             else:
@@ -361,11 +388,15 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
             ja, jb, jo = ia + done * an, ib + done * bn, io + done * on
             if mode != SUM:
                 _other_plane(mode, top, a, ja, b, jb, o, jo, m, am, bm, om, size, an, bn, on)
-            elif swap:
-                _plane(b, jb, a, ja, o, jo, m, bm, am, om, size, bn, an, on)
             else:
-                _plane(a, ja, b, jb, o, jo, m, am, bm, om, size, an, bn, on)
+                if kind == _PLACED:
+                    sums[:] = 0.0
+                    jo = 0
+                _plane(a, ja, b, jb, target, jo, m, am, bm, step_m, size, an, bn, step_n)
             done += size
+        if kind == _PLACED:
+            for i in range(n):
+                o[io + i * on] += sums[i]
         for d in range(depth - 1, -1, -1):
             k = outer[d]
             digits[d] += 1

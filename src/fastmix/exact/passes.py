@@ -280,22 +280,26 @@ def _numpy_contract(
     a: FloatArray, b: FloatArray, o: FloatArray, step: Step, ca: int, cb: int, co: int, mode: str, _: Clock
 ) -> None:
     """Fill o with the sum of a times b over the groups, whose strides are in the columns given."""
-    groups = step.groups
-    shape, outs = groups[:, 0].tolist(), groups[:, co].tolist()
-    x = np.ndarray(shape, np.float64, a, 0, (8 * groups[:, ca]).tolist())
-    y = np.ndarray(shape, np.float64, b, 0, (8 * groups[:, cb]).tolist())
-    summed = tuple([k for k, stride in enumerate(outs) if not stride])
-    left = [k for k, stride in enumerate(outs) if stride]
-    z = np.ndarray([shape[k] for k in left], np.float64, o, 0, [8 * outs[k] for k in left])
+    if co not in step.views:
+        groups = step.groups.tolist()
+        left = [k for k, row in enumerate(groups) if row[co]]
+        strides = [[8 * row[c] for row in groups] for c in (ca, cb)]
+        shape = [row[0] for row in groups]
+        out = [shape[k] for k in left], [8 * groups[k][co] for k in left]
+        step.views[co] = ([shape, *strides], [left, list(range(len(groups)))], list(out))
+    (shape, x_strides, y_strides), (left, every), (z_shape, z_strides) = step.views[co]
+    x = np.ndarray(shape, np.float64, a, 0, x_strides)
+    y = np.ndarray(shape, np.float64, b, 0, y_strides)
+    z = np.ndarray(z_shape, np.float64, o, 0, z_strides)
     if mode == "scale":
         z *= y.reshape(z.shape)
     elif mode == "log scale":
         z += y.reshape(z.shape)
     elif mode == "linear":
-        every = list(range(len(shape)))
-        z[...] = np.einsum(x, every, y, every, left)
+        np.einsum(x, every, y, every, left, out=z)
     else:
         total = x + y
+        summed = tuple([k for k in every if k not in left])
         top = np.asarray(total.max(axis=summed)) if summed else total
         if mode == "log" and summed:
             safe = np.where(top == -np.inf, 0.0, top)
@@ -338,7 +342,7 @@ def _compiled_contract(
         if step.entries <= _PIECE:
             loops.contract(a, b, target, step.groups, ca, cb, co, which, top, 0, -1)
             continue
-        steps = loops.outer_count(step.groups, ca, cb, co)
+        steps = loops.outer_count(step.groups, ca, cb, co, which)
         pieces = min(steps, int(step.entries // _PIECE) + 1)
         cuts = [steps * k // pieces for k in range(pieces + 1)]
         for start, stop in pairwise(cuts):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence as Items
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +35,8 @@ class Factors(NamedTuple):
     tables: Items[FloatArray | None]
 
 
-class Step(NamedTuple):
+@dataclass(eq=False)
+class Step:
     """``out`` = sum of ``first`` times ``second`` over ``groups``; in place where ``out`` is ``first``."""
 
     out: int
@@ -43,6 +45,7 @@ class Step(NamedTuple):
     groups: IntArray
     entries: float
     gemm: tuple[int, int, int, int] | None  # number and sizes of matrix products, where it is that
+    views: dict[int, tuple[list[list[int]], ...]] = field(default_factory=dict)  # for NumPy, by column of the result
 
 
 class Sequence(NamedTuple):

@@ -22,7 +22,7 @@ from fastmix._memory import format_bytes
 from fastmix.graphs import degeneracy
 from fastmix.graphs.basics import check_graph, strip_leaves
 
-__all__ = ["Order", "find_order", "order_cost", "treewidth_bounds"]
+__all__ = ["CHEAP", "Order", "find_order", "order_cost", "treewidth_bounds"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -30,11 +30,12 @@ IntArray = NDArray[np.int64]
 # Searching stops where tables of so many entries come up: an hour of work and a hundred terabytes.
 _HOPELESS = 1e13
 # Orders of fewer entries than this are not improved: what is left to save is less than a run of the search.
-_CHEAP = 1 << 17
+CHEAP = 1 << 17
 _SECONDS_PER_ENTRY = 3e-9  # of two passes over a clique table
 # A search may take this share of the time that the best order so far would take.
 _SHARE = 0.15
 _MAX_SECONDS = 20.0
+_FAR = 100.0  # times what the caller can take: given up after one run of each kind
 _MAX_CORE = 8192  # variables of a core that is searched: its rows of bits take 8 MiB
 _MAX_BOUNDED = 2000  # variables of a core whose width is bounded by an order
 _HUGE = 100_000  # variables of a core beyond which a hopeless sweep is believed without a greedy run
@@ -131,7 +132,7 @@ def find_order(
             if sweep.total_entries < found.total_entries:
                 found = min(order_cost(states, scopes, sweep.order), found, key=lambda o: o.total_entries)
             return found
-        if found.total_entries <= _CHEAP:
+        if found.total_entries <= CHEAP:
             return found
         neighbors = _strip(len(states), scopes)[1]
     return _search(states, logs, scopes, stripped, core, neighbors, clock, seed, effort, max_entries)
@@ -395,13 +396,14 @@ def _improve(
                 best_total, best = total, order.copy()
         worth = _SECONDS_PER_ENTRY * min(best_total, _HOPELESS)
         budget = min(_SHARE * worth, _MAX_SECONDS) * effort
-        if best_total > _HOPELESS**2 or (best_total > 1e3 * _HOPELESS and run >= len(first)):
+        far = best_total > min(1e3 * _HOPELESS, _FAR * max_entries)
+        if best_total > _HOPELESS**2 or (far and run >= len(first)):
             return best  # no search makes up for so much
         if best_total > max_entries:
             budget = max(budget, _MAX_SECONDS)
         elif run > 2 * len(first) + 2 * last_gain:
             return best
-        if best_total <= _CHEAP or spent > budget or clock.past():
+        if best_total <= CHEAP or spent > budget or clock.past():
             return best
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -14,7 +14,7 @@ from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
 from fastmix._memory import available_memory, check_memory
 from fastmix.errors import ModelError, ResourceError
 from fastmix.estimates import Estimate
-from fastmix.exact.junction_tree import JunctionTree, plan_junction_tree
+from fastmix.exact.junction_tree import JunctionTree, kept_tree, plan_junction_tree
 from fastmix.exact.twins import TwinReduction, count_twins
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.reduce import Reduction, reduce_model
@@ -110,7 +110,9 @@ def infer_exact(
     >>> round(result.log_z, 6), result.marginal(1).round(6).tolist()
     (3.252856, [0.375505, 0.624495])
     """
-    return plan_exact(model, evidence=evidence, memory_limit=memory_limit).run()
+    result = plan_exact(model, evidence=evidence, memory_limit=memory_limit).run()
+    origin = provenance(model, evidence=plain_evidence(evidence), memory_limit=memory_limit)
+    return replace(result, provenance=origin)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,8 +124,6 @@ class ExactPlan:
     model, reduction, twins, tree
         The model, what evidence and forbidden states leave of it, its interchangeable variables if they had to be
         counted together, and the elimination tree.
-    evidence, memory_limit
-        As asked for.
     clock : Clock
         Since planning began.
     """
@@ -132,8 +132,6 @@ class ExactPlan:
     reduction: Reduction
     twins: TwinReduction | None
     tree: JunctionTree
-    evidence: Evidence | None
-    memory_limit: float | None
     clock: Clock
 
     @property
@@ -141,16 +139,17 @@ class ExactPlan:
         """Estimate of the time that :meth:`run` takes, on the safe side by a factor of about two."""
         return self.tree.seconds
 
-    def run(self, clock: Clock = NO_LIMIT) -> ExactResult:
-        """The answer, as :func:`infer_exact` gives it; a :class:`ResourceError` when the clock runs out before."""
+    def run(self, clock: Clock = NO_LIMIT, *, edge_marginals: bool = True) -> ExactResult:
+        """The answer, without provenance; a :class:`ResourceError` when the clock runs out before."""
         tree, twins, reduction = self.tree, self.twins, self.reduction
         try:
-            answer = tree.calibrate(clock)
+            answer = tree.calibrate(clock, edge_marginals=edge_marginals)
         except OutOfTimeError:
             raise too_late(clock, self.seconds, tree) from None
         nodes, edges = answer.node_marginals, answer.edge_marginals
         if twins is not None:
             nodes, edges = twins.expand_marginals(nodes, edges)
+        every_edge = reduction.expand_edge_marginals(nodes, edges) if edge_marginals else None
         stats: dict[str, Any] = {
             "treewidth": tree.treewidth,
             "required_bytes": tree.required_bytes,
@@ -159,7 +158,6 @@ class ExactPlan:
             "counting_variables": 0 if twins is None else sum(len(g) > 1 for g in twins.groups),
         }
         node_marginals = reduction.expand_node_marginals(nodes)
-        edge_marginals = reduction.expand_edge_marginals(nodes, edges)
         stats |= {"stopped_by": "done", **self.clock.stats()}
         return ExactResult(
             model=self.model,
@@ -167,10 +165,9 @@ class ExactPlan:
             method="exact",
             status=Status.OK,
             node_marginals=node_marginals,
-            edge_marginals=edge_marginals,
+            edge_marginals=every_edge,
             log_z=answer.log_z,
             stats=stats,
-            provenance=provenance(self.model, evidence=plain_evidence(self.evidence), memory_limit=self.memory_limit),
         )
 
 
@@ -180,11 +177,13 @@ def plan_exact(
     evidence: Evidence | None = None,
     memory_limit: float | None = None,
     clock: Clock = NO_LIMIT,
+    reduced: bool = False,
 ) -> ExactPlan:
     """What exact inference would do and cost, before any table is allocated.
 
     Parameters and errors as for :func:`infer_exact`; also a :class:`ResourceError` where the time on the clock would
-    not do for as many variables, or ends before the plan is made.
+    not do for as many variables, or ends before the plan is made. ``reduced`` says that forbidden and single states
+    have been taken out already.
 
     Examples
     --------
@@ -195,10 +194,10 @@ def plan_exact(
     """
     begun = Clock()
     try:
-        reduction, twins, tree = _plan(model, evidence, memory_limit, clock)
+        reduction, twins, tree = _plan(model, evidence, memory_limit, clock, reduced)
     except OutOfTimeError:
         raise too_late(clock, clock.limit or 0.0) from None
-    return ExactPlan(model, reduction, twins, tree, evidence, memory_limit, begun)
+    return ExactPlan(model, reduction, twins, tree, begun)
 
 
 def too_late(clock: Clock, seconds: float, tree: JunctionTree | None = None) -> ResourceError:
@@ -264,12 +263,19 @@ def draw_exact(
 
 
 def _plan(
-    model: MarkovRandomField, evidence: Evidence | None, memory_limit: float | None, clock: Clock = NO_LIMIT
+    model: MarkovRandomField,
+    evidence: Evidence | None,
+    memory_limit: float | None,
+    clock: Clock = NO_LIMIT,
+    reduced: bool = False,
 ) -> tuple[Reduction, TwinReduction | None, JunctionTree]:
     check_model(model)
-    half = available_memory() / 2
-    limit = half if memory_limit is None else check_positive("memory_limit", memory_limit, "number of bytes")
-    reduction = reduce_model(model, evidence, fold_single=True)
+    if memory_limit is not None:
+        check_positive("memory_limit", memory_limit, "number of bytes")
+    if reduced and (kept := kept_tree(model, memory_limit)) is not None:
+        return Reduction.none(model), None, kept
+    reduction = Reduction.none(model) if reduced else reduce_model(model, evidence, fold_single=True)
+    limit = available_memory() / 2 if memory_limit is None else memory_limit
     try:
         return reduction, None, plan_junction_tree(reduction.model, memory_limit=limit, clock=clock)
     except ResourceError:

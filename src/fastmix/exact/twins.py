@@ -1,11 +1,11 @@
 """Interchangeable variables counted together.
 
-Variables that have the same unary and the same tables to the same neighbors, and are not neighbors of each other,
-are interchangeable: the weight of a configuration depends only on how many of them are in each state. A group of k
-such twins with L states is replaced by one variable whose states are the C(k + L - 1, L - 1) possible counts, with
-the multinomial coefficient as its weight. A complete bipartite graph with equal tables, whose treewidth is its size,
-becomes two variables and one edge. This is the counting step of lifted inference (de Salvo Braz, Amir and Roth, 2005;
-Milch et al., 2008) on pairwise models.
+Variables that have the same unary and the same tables with the same other variables, over any scopes, and are in no
+scope together, are interchangeable: the weight of a configuration depends only on how many of them are in each state.
+A group of k such twins with L states is replaced by one variable whose states are the C(k + L - 1, L - 1) possible
+counts, with the multinomial coefficient as its weight. A complete bipartite graph with equal tables, whose treewidth is
+its size, becomes two variables and one edge. This is the counting step of lifted inference (de Salvo Braz, Amir and
+Roth, 2005; Milch et al., 2008).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
-from fastmix.model.build import merge_pairs
+from fastmix.model.build import merge_pairs, offsets_of
 
 __all__ = ["TwinReduction", "count_twins"]
 
@@ -108,14 +108,28 @@ def count_twins(model: MarkovRandomField, clock: Clock = NO_LIMIT) -> TwinReduct
     for (a, b), e in zip(distinct.tolist(), first.tolist(), strict=True):
         i, j = model.edges[e].tolist()
         table = model.table(i, j) if group_of[i] == a else model.table(j, i)
-        tables.append(_count_energy(counts[a], counts[b], table))
+        tables.append(_count_energy([counts[a], counts[b]], table))
+    factors: dict[tuple[int, ...], FloatArray] = {}
+    for scope, table in model.factors:  # all factors over the same groups have the same table
+        owners = [group_of[v] for v in scope]
+        key = tuple(sorted(owners))
+        if key not in factors:
+            factors[key] = _count_energy([counts[g] for g in key], table.transpose(np.argsort(owners)))
+    scopes = sorted(factors)
     num_states = np.array([len(c) for c in counts], dtype=np.int64)
     edges, flat = merge_pairs(
         num_states,
         distinct.reshape(-1, 2),
         np.concatenate([t.reshape(-1) for t in tables]) if tables else np.zeros(0),
     )
-    reduced = MarkovRandomField(num_states, np.concatenate(unary), edges, flat, model.log_constant)
+    arrays: tuple[IntArray, IntArray, FloatArray] | tuple[()] = ()
+    if scopes:
+        arrays = (
+            offsets_of(np.array([len(scope) for scope in scopes])),
+            np.array([g for scope in scopes for g in scope], dtype=np.int64),
+            np.concatenate([factors[scope].reshape(-1) for scope in scopes]),
+        )
+    reduced = MarkovRandomField(num_states, np.concatenate(unary), edges, flat, model.log_constant, None, None, *arrays)
     return TwinReduction(model, reduced, groups, counts)
 
 
@@ -135,13 +149,14 @@ def _groups(model: MarkovRandomField, clock: Clock) -> list[IntArray]:
         table = model.log_pairwise[starts[e] : starts[e + 1]].reshape(counts[i], counts[j])
         for side, oriented in ((0, table), (1, table.T)):
             towards[e, side] = numbers.setdefault((*oriented.shape, oriented.tobytes()), len(numbers))
-    adjacency = model.adjacency
-    classes: dict[tuple[bytes, bytes, bytes], list[int]] = defaultdict(list)
+    adjacency, within = model.adjacency, _factor_kinds(model, suspects, clock)
+    classes: dict[tuple[bytes, bytes, bytes, frozenset[tuple[bytes, int]]], list[int]] = defaultdict(list)
     for v in np.flatnonzero(suspects).tolist():
         around = slice(adjacency.indptr[v], adjacency.indptr[v + 1])
         neighbors, edges = adjacency.neighbors[around], adjacency.edge_ids[around]
         kinds = towards[edges, (neighbors < v).astype(np.int64)]
-        classes[model.unary(v).tobytes(), neighbors.tobytes(), kinds.tobytes()].append(v)
+        key = model.unary(v).tobytes(), neighbors.tobytes(), kinds.tobytes(), frozenset(within[v])
+        classes[key].append(v)
     groups = [np.array([v], dtype=np.int64) for v in np.flatnonzero(~suspects)]
     for members in classes.values():
         states = int(model.num_states[members[0]])
@@ -150,6 +165,22 @@ def _groups(model: MarkovRandomField, clock: Clock) -> list[IntArray]:
         else:
             groups += [np.array([v], dtype=np.int64) for v in members]
     return groups
+
+
+def _factor_kinds(
+    model: MarkovRandomField, suspects: NDArray[np.bool_], clock: Clock
+) -> dict[int, list[tuple[bytes, int]]]:
+    """For each variable the others of its factors, and numbers of their tables with its own axis first."""
+    numbers: dict[tuple[tuple[int, ...], bytes], int] = {}
+    result: dict[int, list[tuple[bytes, int]]] = defaultdict(list)
+    for f, (scope, table) in enumerate(model.factors):
+        if f % _CHECK == 0:
+            clock.check()
+        for axis in np.flatnonzero(suspects[scope]).tolist():
+            oriented = np.moveaxis(table, axis, 0)
+            number = numbers.setdefault((oriented.shape, oriented.tobytes()), len(numbers))
+            result[int(scope[axis])].append((np.delete(scope, axis).tobytes(), number))
+    return result
 
 
 def _suspects(model: MarkovRandomField) -> NDArray[np.bool_]:
@@ -179,10 +210,10 @@ def _log_multinomial(counts: IntArray) -> FloatArray:
     return np.asarray(gammaln(counts.sum(axis=1) + 1.0) - gammaln(counts + 1.0).sum(axis=1))
 
 
-def _count_energy(left: IntArray, right: IntArray, table: FloatArray) -> FloatArray:
-    """``sum_ab left_a right_b table_ab`` for all pairs of count vectors, where a forbidden pair counts only if used."""
+def _count_energy(counts: list[IntArray], table: FloatArray) -> FloatArray:
+    """``sum_ab.. l_a r_b .. table_ab..`` for all tuples of count vectors; a forbidden entry counts only if used."""
     forbidden = table == -np.inf
-    energy: FloatArray = left.astype(np.float64) @ np.where(forbidden, 0.0, table) @ right.T
-    if forbidden.any():
-        energy[left @ forbidden.astype(float) @ right.T > 0] = -np.inf
-    return energy
+    energy, used = np.where(forbidden, 0.0, table), forbidden.astype(np.float64)
+    for count in counts:  # the axis summed goes last, so that all come round
+        energy, used = (np.tensordot(x, count.astype(np.float64), axes=(0, 1)) for x in (energy, used))
+    return np.where(used > 0, -np.inf, energy)

@@ -115,7 +115,7 @@ def _choose(model: MarkovRandomField, memory_limit: float | None, clock: Clock, 
     seconds = clock.limit or DEFAULT_SECONDS
     allowed = _EXACT_SHARE * seconds
     try:
-        plan = plan_exact(model, memory_limit=memory_limit, clock=Clock(allowed))
+        plan = plan_exact(model, memory_limit=memory_limit, clock=Clock(allowed), reduced=True)
         if plan.seconds <= allowed:
             reason = f"treewidth {plan.tree.treewidth} is small enough for exact inference"
             return Choice(Exact(memory_limit), reason, plan)

@@ -8,11 +8,13 @@ from typing import ClassVar
 from fastmix._checks import check_positive
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import parse_bytes
+from fastmix.errors import ModelError
 from fastmix.exact import ExactPlan, plan_exact
+from fastmix.exact.junction_tree import kept_tree
 from fastmix.exact.solver import too_late
 from fastmix.methods.base import Context, Method, option
 from fastmix.model import Evidence, MarkovRandomField
-from fastmix.model.reduce import Reduction, reduce_model
+from fastmix.model.reduce import Reduction, forbid_others, reduce_model
 from fastmix.results import InferenceResult
 
 __all__ = ["Exact", "MemoryLimited"]
@@ -51,6 +53,12 @@ class Exact(MemoryLimited):
     seeded: ClassVar[bool] = False
     threaded: ClassVar[bool] = False
 
+    def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
+        """With all other states forbidden where the graph is small, so that its plan serves any evidence."""
+        if kept_tree(model, self.memory_limit) is not None and (found := forbid_others(model, evidence)) is not None:
+            return found
+        return super().reduce(model, evidence)
+
     def budget(self) -> None:
         """As long as it takes."""
 
@@ -58,10 +66,15 @@ class Exact(MemoryLimited):
         """The answer, by a plan that has been made already if there is one; a time limit is met by refusing."""
         clock = context.clock
         if plan is None:
-            plan = plan_exact(model, memory_limit=self.memory_limit, clock=clock)
+            plan = plan_exact(model, memory_limit=self.memory_limit, clock=clock, reduced=True)
             if plan.seconds > clock.left():
                 raise too_late(clock, plan.seconds, plan.tree)
-        result = plan.run(clock)
-        wanted = context.edge_marginals is not False  # they cost next to nothing
-        edges = result.edge_marginals if wanted else None
-        return replace(result, edge_marginals=edges, log_z_kind="exact", provenance={})
+        try:
+            result = plan.run(clock, edge_marginals=context.edge_marginals is not False)  # they cost little
+        except ModelError as error:
+            if context.given and "impossible" not in str(error):
+                reason = str(error).partition(": ")[2] or str(error)
+                message = f"evidence must have positive probability, but it is impossible: {reason}"
+                raise ModelError(message) from None
+            raise
+        return replace(result, log_z_kind="exact", provenance={})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +17,7 @@ from fastmix.graphs.basics import run_loop
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.build import offsets_of, table_positions
 
-__all__ = ["Reduction", "certain_entries", "num_allowed", "reduce_model"]
+__all__ = ["Reduction", "certain_entries", "forbid_others", "num_allowed", "reduce_model"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -41,6 +41,12 @@ class Reduction:
     unary_positions: IntArray
     pairwise_positions: IntArray
     fixed: IntArray
+
+    @classmethod
+    def none(cls, model: MarkovRandomField) -> Reduction:
+        """That of a model in which there is nothing to reduce."""
+        nodes, entries, pairs = map(np.arange, (model.num_variables, len(model.log_unary), len(model.log_pairwise)))
+        return cls(model, model, nodes, entries, pairs, np.full(model.num_variables, -1))
 
     def expand_node_marginals(self, marginals: FloatArray) -> FloatArray:
         """Flat node marginals of the original model: point masses for removed variables, zero for dropped states.
@@ -135,8 +141,7 @@ def reduce_model(
     if likelihoods is not None:
         model = model.replace(log_unary=_weighted(model, likelihoods))
     if _nothing_to_do(model, fixed, drop_forbidden, fold_single):
-        nodes, entries, pairs = map(np.arange, (model.num_variables, len(model.log_unary), len(model.log_pairwise)))
-        return Reduction(original, model, nodes, entries, pairs, fixed)
+        return replace(Reduction.none(model), original=original)
     variable_of = np.repeat(np.arange(model.num_variables), model.num_states)
     state_of = np.arange(len(variable_of)) - model.unary_offsets[variable_of]
     while True:
@@ -177,6 +182,24 @@ def reduce_model(
         *_kept_factors(model, factors, fixed, kept_state),
     )
     return Reduction(original, reduced, variables, unary_positions, pairwise_positions, fixed)
+
+
+def forbid_others(model: MarkovRandomField, evidence: Evidence | None) -> Reduction | None:
+    """The model with all states but the observed ones forbidden, on the same structure; None where that is impossible.
+
+    Cheaper than :func:`reduce_model` where the graph is so small that nothing is gained by cutting it.
+    """
+    fixed, likelihoods = _observed_states(model, evidence)
+    seen = np.flatnonzero(fixed >= 0)
+    reduction = Reduction.none(model)
+    if not len(seen) and likelihoods is None:
+        return reduction
+    unary = model.log_unary.copy() if likelihoods is None else _weighted(model, likelihoods)
+    owner, state = _runs(seen, model.num_states[seen])
+    unary[(model.unary_offsets[owner] + state)[state != fixed[owner]]] = -np.inf
+    if (np.maximum.reduceat(unary, model.unary_offsets[:-1]) == -np.inf).any():
+        return None
+    return replace(reduction, model=model.replace(log_unary=unary))
 
 
 def _observed_states(
@@ -283,32 +306,39 @@ def _drop_unsupported(
 
     Generalised arc consistency: whatever loses a state is looked at again, with its terms alone.
     """
-    terms: list[tuple[tuple[int, ...], FloatArray]] = [(s, t) for s, t in factors.items() if t.min() == -np.inf]
-    for e in np.flatnonzero((fixed[model.edges] < 0).all(axis=1)):
-        table = tables[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]]
+    terms: dict[tuple[int, ...], list[tuple[tuple[int, ...], FloatArray]]] = {}  # by shape: done at once
+    for scope, table in factors.items():
         if table.min() == -np.inf:
+            terms.setdefault(table.shape, []).append((scope, table))
+    starts, offsets = model.pairwise_offsets, model.unary_offsets
+    if len(tables) and tables.min() == -np.inf:
+        hard = np.minimum.reduceat(tables, starts[:-1]) == -np.inf
+        for e in np.flatnonzero(hard & (fixed[model.edges] < 0).all(axis=1)):
             i, j = model.edges[e].tolist()
-            terms.append(((i, j), table.reshape(model.num_states[i], model.num_states[j])))
-    around: dict[int, list[int]] = {}
-    for k, (scope, _) in enumerate(terms):
-        for v in scope:
-            around.setdefault(v, []).append(k)
-    starts, waiting = model.unary_offsets, set(range(len(terms)))
-    looks = 0
-    while waiting:
-        looks += 1
-        if looks > len(terms):  # one pass is always made
+            table = tables[starts[e] : starts[e + 1]].reshape(model.num_states[i], model.num_states[j])
+            terms.setdefault(table.shape, []).append(((i, j), table))
+    groups = [
+        (shape, np.array([scope for scope, _ in items]), np.stack([table for _, table in items]) > -np.inf)
+        for shape, items in terms.items()
+    ]
+    changed, first = np.ones(model.num_variables, dtype=bool), True
+    while changed.any():
+        if not first:  # one pass is always made
             clock.check()
-        scope, table = terms[waiting.pop()]
-        open_states = [allowed[starts[v] : starts[v + 1]] for v in scope]
-        possible = table > -np.inf
-        for axis, states in enumerate(open_states):
-            possible = possible & states.reshape([-1 if a == axis else 1 for a in range(len(scope))])
-        for axis, (v, states) in enumerate(zip(scope, open_states, strict=True)):
-            supported = possible.any(axis=tuple(a for a in range(len(scope)) if a != axis))
-            if (states & ~supported).any():
-                states &= supported
-                waiting.update(around[v])
+        before, first = allowed.copy(), False
+        for shape, scopes, possible in groups:
+            active = np.flatnonzero(changed[scopes].any(axis=1))
+            if not len(active):
+                continue
+            part = possible[active]
+            places = [offsets[scopes[active, axis]][:, None] + np.arange(size) for axis, size in enumerate(shape)]
+            for axis, place in enumerate(places):
+                part &= allowed[place].reshape([-1, *[size if a == axis else 1 for a, size in enumerate(shape)]])
+            possible[active] = part
+            for axis, place in enumerate(places):
+                supported = part.any(axis=tuple(a + 1 for a in range(len(shape)) if a != axis))
+                allowed[place[~supported]] = False
+        changed = np.logical_or.reduceat(before & ~allowed, offsets[:-1])
 
 
 def _kept_factors(
