@@ -8,7 +8,7 @@ from typing import ClassVar
 from fastmix._checks import check_positive
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import parse_bytes
-from fastmix.errors import ModelError
+from fastmix.errors import ImpossibleEvidenceError, ModelError
 from fastmix.exact import ExactPlan, plan_exact
 from fastmix.exact.junction_tree import kept_tree
 from fastmix.exact.solver import too_late
@@ -53,11 +53,11 @@ class Exact(MemoryLimited):
     seeded: ClassVar[bool] = False
     threaded: ClassVar[bool] = False
 
-    def reduce(self, model: MarkovRandomField, evidence: Evidence | None) -> Reduction:
+    def reduce(self, model: MarkovRandomField, evidence: Evidence | None, clock: Clock = NO_LIMIT) -> Reduction:
         """With all other states forbidden where the graph is small, so that its plan serves any evidence."""
         if kept_tree(model, self.memory_limit) is not None and (found := forbid_others(model, evidence)) is not None:
             return found
-        return super().reduce(model, evidence)
+        return super().reduce(model, evidence, clock)
 
     def budget(self) -> None:
         """As long as it takes."""
@@ -75,6 +75,6 @@ class Exact(MemoryLimited):
             if context.given and "impossible" not in str(error):
                 reason = str(error).partition(": ")[2] or str(error)
                 message = f"evidence must have positive probability, but it is impossible: {reason}"
-                raise ModelError(message) from None
+                raise ImpossibleEvidenceError(message) from None
             raise
         return replace(result, log_z_kind="exact", provenance={})
