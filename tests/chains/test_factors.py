@@ -157,7 +157,7 @@ def test_the_target_is_fixed_by_a_sweep(seed):
     after = target
     for i in order_for(model, "table"):
         after = after @ transitions(wrong if i == first else model, i, allowed)
-    assert np.abs(after - target).sum() / 2 > 1e-4
+    assert np.abs(after - target).sum() / 2 > 100 * tolerance
 
 
 def test_threads_and_numbers_of_chains_do_not_matter():
@@ -220,12 +220,11 @@ def test_parity_and_deterministic_relations_are_refused():
     with pytest.raises(UnfitMethodError, match=r"\('x', 'y', 'z'\).* use exact inference or loopy belief"):
         check_conditionals(named)
     # A pair of the scope can be what splits it.
-    free = np.zeros((2, 2, 2))
-    free[0, 0, 1] = free[1, 1, 0] = -np.inf
-    together = [((0, 1, 2), free), ((0, 2), np.where(np.eye(2, dtype=bool), 0.0, -np.inf))]
-    with pytest.raises(UnfitMethodError, match="splits its states into 2 groups"):
-        check_conditionals(MarkovRandomField.from_factors([2, 2, 2], together))
+    free, pair = np.zeros((2, 2, 2)), np.array([[0.0, -np.inf], [0.0, 0.0]])
+    free[1, :, 0] = -np.inf
     check_conditionals(MarkovRandomField.from_factors([2, 2, 2], [((0, 1, 2), free)]))
+    with pytest.raises(UnfitMethodError, match="splits its states into 2 groups"):
+        check_conditionals(MarkovRandomField.from_factors([2, 2, 2], [((0, 1, 2), free), ((0, 2), pair)]))
 
 
 @pytest.mark.parametrize("seed", strategies.seeds(100, quick=30))
