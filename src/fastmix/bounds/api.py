@@ -280,6 +280,8 @@ class _Work:
         clock = self.clock if confidence is None else self.clock.part(_SHARE_BEFORE_DRAWS)
         self.terms = terms
         self.take_crude()
+        if not terms.num_variables:
+            return
         rng = np.random.default_rng(self.seed)
         entries = self._table_entries(terms, clock)
         with contextlib.suppress(OutOfTimeError):
@@ -342,6 +344,12 @@ class _Work:
         self.states = np.full(terms.num_unary, -np.inf), states
         self.methods["upper"] = "largest entries"
         self.local = [blanket_bounds(terms)]
+        if not terms.num_variables:  # all are observed, or have a single state
+            self.log_z = 2.0 * terms.log_constant - bound, bound
+            self.methods = {"lower": "exact", "upper": "exact", "marginals": "exact"}
+            self.exact = True
+            self.nodes = terms.expand(np.zeros(0), 1.0), terms.expand(np.zeros(0), 1.0)
+            return
         best = np.zeros((1, terms.num_variables), dtype=np.int64)
         for v, vector in enumerate(terms.cut(terms.values, range(terms.num_variables))):
             best[0, v] = int(np.argmax(vector))
