@@ -405,7 +405,9 @@ class _Work:
             drawn = draw_configurations(upper, _DRAWN, rng, clock)
             self._take_configurations(drawn)
             best = drawn[int(np.argmax(terms.log_weights(drawn)))]
-            for start in (upper.beliefs, self._point(best)) if lower is not None else ():
+            if lower is None:
+                return
+            for start in (upper.beliefs, self._point(best)):
                 with contextlib.suppress(ModelError):
                     lower.start(start)
                     lower.improve(clock, 200)

@@ -83,6 +83,8 @@ class Upper:
         self.count = np.zeros(len(terms.values))
         for p in self.positions:
             self.count[p] += 1.0
+        if len(self.count) and not self.count.min() > 0.0:
+            raise ValueError("covers must have every factor")
         self.soft = terms.values > -np.inf
         sizes = [len(p) for p in self.positions]
         self.ends = offsets_of(np.array(sizes, dtype=np.int64))
