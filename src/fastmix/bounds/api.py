@@ -18,7 +18,7 @@ from fastmix.bounds.covers import find_clusters, find_covers
 from fastmix.bounds.draws import draw_configurations, sampled_bounds
 from fastmix.bounds.lower import Lower, configurations_lower
 from fastmix.bounds.marginals import blanket_bounds, combine, tighten
-from fastmix.bounds.terms import Terms, find_terms, rounding
+from fastmix.bounds.terms import Terms, find_terms, rounding, spread
 from fastmix.bounds.upper import Upper, crude_upper
 from fastmix.errors import Interrupted, ModelError, ResourceError
 from fastmix.exact import plan_exact
@@ -37,6 +37,7 @@ _MOST_ENTRIES = 2.0**20
 _SECONDS_PER_TERM = 3e-5  # of making terms and plans
 _SHARE_BEFORE_DRAWS = 0.6  # of the time, where there are to be draws
 _LEAST_MEMORY = 2.0**20  # bytes that are taken beside the model, whatever the limit
+_LARGE = 2000  # variables from which naive mean field is tried first
 _DRAWN = 64  # configurations looked at for a start
 
 
@@ -283,6 +284,8 @@ class _Work:
         if not terms.num_variables:
             return
         rng = np.random.default_rng(self.seed)
+        if not self.model.num_factors and terms.num_variables >= _LARGE:
+            self._take_mean_field(terms, clock)
         entries = self._table_entries(terms, clock)
         with contextlib.suppress(OutOfTimeError):
             self._build_lower(terms, entries, clock.part(0.3))
@@ -412,6 +415,19 @@ class _Work:
                     lower.start(start)
                     lower.improve(clock, 200)
         self._take_lower()
+
+    def _take_mean_field(self, terms: Terms, clock: Clock) -> None:
+        """Naive mean field, whose sweeps are so fast that it is the best there is for large models in little time."""
+        from fastmix.methods.mean_field import mean_field
+
+        found = mean_field(
+            self.model, evidence=self.evidence, num_starts=2, seed=self.seed, time_limit=clock.rest(0.15), progress=None
+        )
+        size = spread(terms.values, terms.offsets) + abs(terms.log_constant)
+        bound = found.log_z_lower - rounding(3.0 * len(terms.values), size)
+        if bound > self.log_z[0]:
+            self.log_z = bound, self.log_z[1]
+            self.methods["lower"] = "mean field"
 
     def _point(self, configuration: IntArray) -> FloatArray:
         assert self.terms is not None

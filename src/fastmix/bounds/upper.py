@@ -151,7 +151,8 @@ class Upper:
             clock.check()
             p, scaled = self.positions[k], tables[k] / shares[k]
             offsets = offsets_of(np.diff(terms.offsets)[self.members[k]])
-            answer = tree.with_tables(np.split(scaled, offsets[1:-1])).marginals(of_factors=True, clock=clock)
+            parts = np.split(scaled, offsets[1:-1]) if len(offsets) > 1 else []
+            answer = tree.with_tables(parts).marginals(of_factors=True, clock=clock)
             assert answer.factor_marginals is not None
             beliefs = np.concatenate([np.zeros(0), *answer.factor_marginals])
             error += shares[k] * rounding(3 * len(tree.sizes) + sum(terms.num_states), spread(scaled, offsets))
