@@ -375,7 +375,7 @@ def test_interrupting_keeps_the_best() -> None:
 def test_large_models_are_answered() -> None:
     model = instances.ising_grid(60, 60, coupling_max=1.0, seed=0)
     result = fastmix.bracket(model, time_limit=1.0, seed=0)
-    assert result.log_z_lower < result.log_z_upper < result.log_z_lower + 4000.0
+    assert result.log_z_lower < result.log_z_upper < result.log_z_lower + 6000.0
     assert (result.node_lower <= result.node_upper).all()
 
 

@@ -18,7 +18,7 @@ from fastmix.bounds.covers import find_clusters, find_covers
 from fastmix.bounds.draws import draw_configurations, sampled_bounds
 from fastmix.bounds.lower import Lower, configurations_lower
 from fastmix.bounds.marginals import blanket_bounds, combine, tighten
-from fastmix.bounds.terms import Terms, find_terms, rounding
+from fastmix.bounds.terms import Terms, find_terms, rounding, spread
 from fastmix.bounds.upper import Upper, crude_upper
 from fastmix.errors import Interrupted, ModelError, ResourceError
 from fastmix.exact import plan_exact
@@ -37,6 +37,7 @@ _MOST_ENTRIES = 2.0**20
 _SECONDS_PER_TERM = 3e-5  # of making terms and plans
 _SHARE_BEFORE_DRAWS = 0.6  # of the time, where there are to be draws
 _LEAST_MEMORY = 2.0**20  # bytes that are taken beside the model, whatever the limit
+_LARGE = 2000  # variables from which naive mean field is tried first
 _DRAWN = 64  # configurations looked at for a start
 
 
@@ -280,7 +281,11 @@ class _Work:
         clock = self.clock if confidence is None else self.clock.part(_SHARE_BEFORE_DRAWS)
         self.terms = terms
         self.take_crude()
+        if not terms.num_variables:
+            return
         rng = np.random.default_rng(self.seed)
+        if not self.model.num_factors and terms.num_variables >= _LARGE:
+            self._take_mean_field(terms, clock)
         entries = self._table_entries(terms, clock)
         with contextlib.suppress(OutOfTimeError):
             self._build_lower(terms, entries, clock.part(0.3))
@@ -342,6 +347,12 @@ class _Work:
         self.states = np.full(terms.num_unary, -np.inf), states
         self.methods["upper"] = "largest entries"
         self.local = [blanket_bounds(terms)]
+        if not terms.num_variables:  # all are observed, or have a single state
+            self.log_z = 2.0 * terms.log_constant - bound, bound
+            self.methods = {"lower": "exact", "upper": "exact", "marginals": "exact"}
+            self.exact = True
+            self.nodes = terms.expand(np.zeros(0), 1.0), terms.expand(np.zeros(0), 1.0)
+            return
         best = np.zeros((1, terms.num_variables), dtype=np.int64)
         for v, vector in enumerate(terms.cut(terms.values, range(terms.num_variables))):
             best[0, v] = int(np.argmax(vector))
@@ -397,13 +408,26 @@ class _Work:
             drawn = draw_configurations(upper, _DRAWN, rng, clock)
             self._take_configurations(drawn)
             best = drawn[int(np.argmax(terms.log_weights(drawn)))]
+            if lower is None:
+                return
             for start in (upper.beliefs, self._point(best)):
-                if lower is None:
-                    break
                 with contextlib.suppress(ModelError):
                     lower.start(start)
                     lower.improve(clock, 200)
         self._take_lower()
+
+    def _take_mean_field(self, terms: Terms, clock: Clock) -> None:
+        """Naive mean field, whose sweeps are so fast that it is the best there is for large models in little time."""
+        from fastmix.methods.mean_field import mean_field
+
+        found = mean_field(
+            self.model, evidence=self.evidence, num_starts=2, seed=self.seed, time_limit=clock.rest(0.15), progress=None
+        )
+        size = spread(terms.values, terms.offsets) + abs(terms.log_constant)
+        bound = found.log_z_lower - rounding(3.0 * len(terms.values), size)
+        if bound > self.log_z[0]:
+            self.log_z = bound, self.log_z[1]
+            self.methods["lower"] = "mean field"
 
     def _point(self, configuration: IntArray) -> FloatArray:
         assert self.terms is not None

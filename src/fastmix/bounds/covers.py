@@ -28,7 +28,6 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 _NEW = 20.0  # how much more a factor counts that no cover has yet
-_MOST_COVERS = 200
 _LARGE = 20_000  # variables beyond which bands alone are tried
 
 
@@ -288,7 +287,7 @@ def find_covers(
     counted = np.zeros(len(scopes))
     covers: list[Cover] = []
     strips = _strips(num_states, scopes, weights, max_entries, clock)
-    while len(covers) < _MOST_COVERS:
+    while True:
         worth = weights * np.where(counted == 0, _NEW if covers else 1.0, 1.0 / (1.0 + counted)) + 1e-12
         if len(covers) < 2 and strips is not None and len(logs) > _LARGE:
             kept, order = strips.inside[len(covers)], strips.order
@@ -301,11 +300,32 @@ def find_covers(
                 covers.append(_cover(num_states, scopes, kept, order))
                 counted += kept
                 kept = strips.inside[1]
+        if covers and not (kept & (counted == 0)).any() and not counted.all():
+            kept, order = _alone(logs, scopes, worth, counted == 0, max_entries, clock)
         covers.append(_cover(num_states, scopes, kept, order))
         counted += kept
         if kept.all() or (counted.all() and len(covers) >= 2):
             break
     return covers
+
+
+def _alone(
+    logs: list[float],
+    scopes: Sequence[tuple[int, ...]],
+    worth: FloatArray,
+    wanted: BoolArray,
+    max_entries: float,
+    clock: Clock,
+) -> tuple[BoolArray, list[int]]:
+    """A cover of the factors that no other has: one of them at least."""
+    members = np.flatnonzero(wanted)
+    work = _Elimination(
+        logs, [scopes[f] for f in members.tolist()], worth[members].tolist(), math.log(max_entries), clock
+    )
+    order = work.by_size([0.0] * len(logs))
+    kept = np.zeros(len(scopes), dtype=bool)
+    kept[members[np.array(work.live)]] = True
+    return kept, order
 
 
 def _cover(num_states: Sequence[int], scopes: Sequence[tuple[int, ...]], kept: BoolArray, order: list[int]) -> Cover:
@@ -381,7 +401,7 @@ def find_clusters(
     --------
     >>> ring = [(0, 1), (1, 2), (2, 3), (0, 3)]
     >>> find_clusters([2] * 4, ring, np.ones(4), max_entries=4).number.tolist()
-    [1, 0, 0, 0]
+    [0, 1, 0, 0]
     """
     n = len(num_states)
     logs = np.log(np.asarray(num_states, dtype=float)).tolist()

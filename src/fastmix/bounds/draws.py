@@ -77,7 +77,7 @@ def sampled_bounds(
     if done < 2:
         return None, states
     mean = first / done
-    variance = np.maximum(0.0, (second - done * mean**2) / (done - 1)) * (1.0 + 1e-9) + 1e-15 * mean**2
+    variance = np.maximum(0.0, (second - done * mean**2) / (done - 1)) * (1.0 + 1e-9) + 1e-11 * mean**2
     log_d = math.log(2.0 / ((1.0 - confidence) / (2.0 * (num_entries + 1))))
     width = np.sqrt(2.0 * variance * log_d / done) + 7.0 * log_d / (3.0 * (done - 1))
     size = spread(terms.values, terms.offsets) + sum(spread(t, terms.offsets) for t in tables)

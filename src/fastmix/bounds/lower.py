@@ -223,7 +223,8 @@ def _connected(terms: Terms, clusters: IntArray) -> IntArray:
         for part in split_scope(scope, clusters):
             rows += [part[0]] * (len(part) - 1)
             cols += part[1:]
-    graph = coo_array((np.ones(len(rows)), (rows, cols)), shape=(n, n))
+    ends = np.array([rows, cols], dtype=np.int64)
+    graph = coo_array((np.ones(len(rows)), (ends[0], ends[1])), shape=(n, n))
     return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
 
 

@@ -42,7 +42,7 @@ def tighten(
     >>> terms = find_terms(MarkovRandomField.ising([], [], [0.0]))
     >>> _, low, high = tighten((0.5, 0.8), np.array([-0.1, -0.2]), np.array([0.1, 0.0]), terms)
     >>> low.round(3).tolist(), high.round(3).tolist()
-    ([0.475, 0.401], [0.599, 0.525])
+    ([0.475, 0.426], [0.574, 0.525])
     """
     n = terms.num_variables
     if not n:

@@ -83,6 +83,8 @@ class Upper:
         self.count = np.zeros(len(terms.values))
         for p in self.positions:
             self.count[p] += 1.0
+        if len(self.count) and not self.count.min() > 0.0:
+            raise ValueError("covers must have every factor")
         self.soft = terms.values > -np.inf
         sizes = [len(p) for p in self.positions]
         self.ends = offsets_of(np.array(sizes, dtype=np.int64))
@@ -149,7 +151,8 @@ class Upper:
             clock.check()
             p, scaled = self.positions[k], tables[k] / shares[k]
             offsets = offsets_of(np.diff(terms.offsets)[self.members[k]])
-            answer = tree.with_tables(np.split(scaled, offsets[1:-1])).marginals(of_factors=True, clock=clock)
+            parts = np.split(scaled, offsets[1:-1]) if len(offsets) > 1 else []
+            answer = tree.with_tables(parts).marginals(of_factors=True, clock=clock)
             assert answer.factor_marginals is not None
             beliefs = np.concatenate([np.zeros(0), *answer.factor_marginals])
             error += shares[k] * rounding(3 * len(tree.sequence.sizes) + sum(terms.num_states), spread(scaled, offsets))
