@@ -351,7 +351,8 @@ class _Work:
             self.log_z = 2.0 * terms.log_constant - bound, bound
             self.methods = {"lower": "exact", "upper": "exact", "marginals": "exact"}
             self.exact = True
-            self.nodes = terms.expand(np.zeros(0), 1.0), terms.expand(np.zeros(0), 1.0)
+            nodes = terms.reduction.expand_node_marginals(np.zeros(0))
+            self.nodes = nodes, nodes.copy()
             return
         best = np.zeros((1, terms.num_variables), dtype=np.int64)
         for v, vector in enumerate(terms.cut(terms.values, range(terms.num_variables))):
