@@ -6,7 +6,7 @@ import platform
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,7 @@ from fastmix.methods.loopy_bp import loopy_bp
 from fastmix.methods.mean_field import mean_field
 from fastmix.methods.sampler import sample
 from fastmix.model import MarkovRandomField
-from fastmix.projection import KL, PAPER_STEP, Euclidean, PaperDual, PiecewiseKL, ProjectionResult, ReversedKL, project
-from fastmix.projection.divergence import Divergence
+from fastmix.projection import PAPER_STEP, PaperDual, ProjectionResult, divergence_by_name, project
 from fastmix.results import jsonable
 
 __all__ = ["Answer", "build", "failed_rows", "mean_error", "run_method", "run_task", "trace_points"]
@@ -32,9 +31,6 @@ Outcome = tuple[Row, dict[str, Any]]
 Instance = tuple[MarkovRandomField, FloatArray, Mapping[str, Any]]  # the model, its true marginals, facts for the rows
 
 _POINTS_PER_DECADE = 4
-_DIVERGENCES: dict[str, type[Divergence]] = {
-    "euclidean": Euclidean, "kl": KL, "piecewise-kl": PiecewiseKL, "reversed-kl": ReversedKL
-}  # fmt: skip
 
 
 # -- instances ------------------------------------------------------------------------------------------------------
@@ -150,16 +146,14 @@ def _sample(model: MarkovRandomField, options: Mapping[str, Any], seed: int) -> 
 
 
 def _project(model: MarkovRandomField, options: Mapping[str, Any], seed: int) -> ProjectionResult:
-    kind = options["divergence"]
-    if kind not in _DIVERGENCES:
-        raise ValueError(f"divergence must be one of {', '.join(_DIVERGENCES)}, got {kind!r}")
-    own = {entry.name: options[entry.name] for entry in fields(_DIVERGENCES[kind]) if entry.name in options}  # type: ignore[arg-type]
+    plain = divergence_by_name(options["divergence"])
+    own = {entry.name: options[entry.name] for entry in fields(plain) if entry.name in options}  # type: ignore[arg-type]
     try:
         return project(
             model,
             norm_bound=options["norm_bound"],
             norm=options["norm"],
-            divergence=_DIVERGENCES[kind](**own),
+            divergence=replace(plain, **own),  # type: ignore[type-var]
             solver=PaperDual(exact=False) if options.get("solver") == "paper-once" else "fast",
             step=PAPER_STEP if options.get("step") == "paper" else None,
             seed=seed,
