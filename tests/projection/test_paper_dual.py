@@ -20,7 +20,7 @@ from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.instances import ising_grid, random_tables
 from fastmix.model import MarkovRandomField
 from fastmix.projection.euclidean import Target
-from fastmix.projection.paper_dual import Dual, PaperDual, Point, Problem, clip_eigenvalues, shrink_rows, solve_paper
+from fastmix.projection.paper_dual import Dual, PaperDual, Point, clip_eigenvalues, shrink_rows, solve_paper
 from strategies import models, relabel
 
 FloatArray = NDArray[np.float64]
@@ -41,13 +41,13 @@ def project_paper(
 
 
 def make_dual(model: MarkovRandomField, norm_bound: float, norm: Any, alpha: float = 0.7) -> Dual:
-    return Dual(Problem(model, norm_bound, norm, "linf"), alpha)
+    return Dual(model, norm_bound, norm, "linf", alpha)
 
 
 def dual_value(dual: Dual, point: Point, y: FloatArray) -> float:
     """The dual function by its formula."""
     ball = dual.ball
-    tables = float(point.force @ dual.problem.psi - 0.25 * point.force @ point.force)
+    tables = float(point.force @ dual.psi - 0.25 * point.force @ point.force)
     shift = point.entries - ball.target(y)
     return tables + float(np.sum(ball.weights * (ball.alpha * shift**2 - point.price * point.entries)))
 

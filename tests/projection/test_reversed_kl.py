@@ -10,12 +10,13 @@ import pytest
 
 import oracle
 from fastmix import MarkovRandomField, UnfitMethodError, project, sample
+from fastmix.chains import annealing
 from fastmix.chains.base import Chains
 from fastmix.chains.patches import make_patches, whole_patch
 from fastmix.exact import draw_exact
 from fastmix.graphs import complete_edges, grid_edges
 from fastmix.instances import ising_grid, random_tables
-from fastmix.projection import FixedStep, ReversedKL, reversed_kl
+from fastmix.projection import FixedStep, ReversedKL
 from fastmix.projection.reversed_kl import PoolObjective, anneal, anneal_population, match_marginals
 
 # Two-sided tail of a normal variable beyond 6.5 standard errors: 8e-11, times at most 2,000 comparisons in this file.
@@ -33,7 +34,7 @@ def lopsided(seed, states=(2, 3, 1, 4, 2, 2), scale=0.8):
 
 def make_pool(model: MarkovRandomField, *, num_chains: int, seed: int) -> Chains:
     """Chains that are draws from the unaries of a model, which is loaded."""
-    pool, _ = reversed_kl.make_pool(model, "cpu", num_chains=num_chains, seed=seed)
+    pool, _ = annealing.make_pool(model, "cpu", num_chains=num_chains, seed=seed)
     start(pool, model)
     return pool
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastmix.chains.base import Chains
+from fastmix.chains.base import Chains, make_chains
+from fastmix.chains.cpu import CpuChains
+from fastmix.model import MarkovRandomField
 
-__all__ = ["Annealing", "systematic"]
+__all__ = ["Annealing", "make_pool", "systematic"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -65,6 +67,30 @@ class Annealing:
         for _ in range(num_sweeps):
             self.chains.clock.check()
             self.chains.sweep(1)
+
+
+def make_pool(
+    model: MarkovRandomField,
+    backend: str,
+    *,
+    num_chains: int,
+    seed: int,
+    num_sets: int = 1,
+    num_threads: int | None = None,
+) -> tuple[Chains, str]:
+    """Chains on the graph of a model whose parameters change, and what they run on in words."""
+
+    def make_cpu() -> Chains:
+        return CpuChains(
+            model.structure, num_chains=num_chains, num_sets=num_sets, seed=seed, num_threads=num_threads, steady=False
+        )
+
+    def make_cuda() -> Chains:
+        from fastmix.chains.cuda.chains import CudaChains
+
+        return CudaChains(model.structure, num_chains=num_chains, num_sets=num_sets, seed=seed, estimator=None)
+
+    return make_chains(backend if model.num_variables else "cpu", make_cpu, make_cuda)
 
 
 def systematic(log_weights: FloatArray, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:

@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import check_choice, check_count, check_positive, choose_seed
 from fastmix._clock import Clock, OutOfTimeError, Report, listening
-from fastmix.chains.annealing import Annealing, systematic
-from fastmix.chains.base import Chains, make_chains
-from fastmix.chains.cpu import CpuChains
+from fastmix.chains.annealing import Annealing, make_pool, systematic
+from fastmix.chains.base import Chains
 from fastmix.errors import ModelError, ResourceError
 from fastmix.exact.solver import plan_exact
 from fastmix.learning.coordinates import Coordinates
@@ -295,22 +294,6 @@ def _exact(model: MarkovRandomField, clock: Clock, *, asked: bool) -> LogZ | Non
         if asked:
             raise
         return None
-
-
-def make_pool(
-    model: MarkovRandomField, backend: str, *, num_chains: int, seed: int, num_sets: int = 1
-) -> tuple[Chains, str]:
-    """Chains on the graph of a model whose parameters change, and what they run on in words."""
-
-    def make_cpu() -> Chains:
-        return CpuChains(model.structure, num_chains=num_chains, num_sets=num_sets, seed=seed, steady=False)
-
-    def make_cuda() -> Chains:
-        from fastmix.chains.cuda.chains import CudaChains
-
-        return CudaChains(model.structure, num_chains=num_chains, num_sets=num_sets, seed=seed, estimator=None)
-
-    return make_chains(backend, make_cpu, make_cuda)
 
 
 def independent_parameters(model: MarkovRandomField, data: Dataset) -> FloatArray:

@@ -94,19 +94,6 @@ class BatchStatistics:
     (2, 20, [0.4, 0.4, 0.55])
     """
 
-    num_chains: int
-    expected_sweeps: int
-    num_batches: int
-    num_sweeps: int
-    num_parts: int
-    num_part_sweeps: int
-    part: int
-    sums: FloatArray
-    part_sums: FloatArray
-    reference: FloatArray
-    squares: FloatArray
-    part_squares: FloatArray
-
     def __init__(self, num_entries: int, num_chains: int, expected_sweeps: int) -> None:
         size = check_count("num_entries", num_entries, least=0)
         self.num_chains = check_count("num_chains", num_chains, least=1)
@@ -256,16 +243,6 @@ class Summary:
     num_chains: int
     num_sweeps: int
     num_batches: int
-
-    @property
-    def min_ess(self) -> float:
-        """The smallest effective sample size, infinite without variables."""
-        return float(self.ess.min(initial=math.inf))
-
-    @property
-    def max_r_hat(self) -> float:
-        """The largest R-hat, 1 without variables."""
-        return float(self.r_hat.max()) if self.r_hat.size else 1.0
 
 
 def summarise(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, ClassVar, Literal, Protocol, cast, get_args
 
 import numpy as np
@@ -273,17 +274,13 @@ class _Messages(Protocol):
 
 def make_messages(model: MarkovRandomField, *, message_order: MessageOrder, damping: float | None) -> _Messages:
     """The fastest kind of messages that fits a model; ``damping`` None stands for 0, 1/2 and 3/4."""
-    if model.num_factors:
-        from fastmix.methods.factor_messages import FactorMessages
-
-        if message_order == "residual":
+    if message_order == "residual":
+        if model.num_factors:
             raise UnfitMethodError(
                 "message_order must be parallel for models with factors over three variables or more"
             )
-        return FactorMessages(model)
-    if message_order == "residual":
         return _ResidualMessages(model)
-    form = ising_form(model)
+    form = None if model.num_factors else ising_form(model)
     return _TableMessages(model) if form is None else _BinaryMessages(model, form, damping)
 
 
@@ -338,22 +335,34 @@ class _BinaryMessages:
 
 
 class _TableMessages:
-    """Vectors of logs, for any tables."""
+    """Vectors of logs, for any tables.
 
-    kernel = "tables"
+    Edges of zeros between variables of a factor are there for the graph alone, and carry no messages.
+    """
 
     def __init__(self, model: MarkovRandomField) -> None:
         from fastmix.methods import loopy_bp_kernels as kernels
 
-        self.model, self._kernels = model, kernels
-        i, j = model.edges.T
-        starts = offsets_of(np.concatenate([model.num_states[j], model.num_states[i]]))  # of each message
+        self.model, self._kernels, structure = model, kernels, model.structure
+        self.kernel = "factors" if model.num_factors else "tables"
+        self._carries = np.ones(model.num_edges, dtype=bool)
+        if len(inside := structure.scope_pairs):
+            sizes = np.maximum.reduceat(np.abs(model.log_pairwise), model.pairwise_offsets[:-1])
+            self._carries[inside] = sizes[inside] > 0.0
+        edges, weights, tame = model.edges[self._carries], *_exponentials(model)
+        members = np.concatenate([edges[:, 1], edges[:, 0], structure.scope_variables])  # receivers of the messages
+        indptr, incoming = model.adjacency.indptr, _incoming(model)
+        if model.num_factors:
+            indptr = offsets_of(np.bincount(members, minlength=model.num_variables))
+            incoming = np.argsort(members, kind="stable")
+        starts = offsets_of(model.num_states[members])
         self._messages = np.zeros(int(starts[-1]))
         widest = int(model.num_states.max(initial=0))
         self._state: tuple[NDArray[Any], ...] = (
-            model.log_unary, model.unary_offsets, model.adjacency.indptr, _incoming(model), model.edges,
-            model.pairwise_offsets, model.log_pairwise, *_exponentials(model), starts, self._messages,
-            np.zeros_like(self._messages), np.empty(len(model.log_unary)), np.empty(widest), np.empty(widest),
+            model.log_unary, model.unary_offsets, indptr, incoming, edges, model.pairwise_offsets[:-1][self._carries],
+            model.log_pairwise, weights, tame[self._carries], starts, self._messages, np.zeros_like(self._messages),
+            np.empty(len(model.log_unary)), np.empty(widest), np.empty(widest), *_factors(model),
+            np.empty(int(np.diff(structure.factor_offsets).max(initial=0))),
         )  # fmt: skip
 
     def advance(self, num_iterations: int, damping: float, tol: float) -> tuple[int, float, bool]:
@@ -361,22 +370,36 @@ class _TableMessages:
         return int(made), float(change), bool(converged)
 
     def beliefs(self) -> tuple[FloatArray, FloatArray, float]:
-        model = self.model
+        model, state = self.model, self._state
         nodes, pairs = np.empty(len(model.log_unary)), np.empty(len(model.log_pairwise))
-        log_z = self._kernels.table_beliefs(*self._state[:7], *self._state[9:11], nodes, pairs)
+        sets = np.empty(len(model.log_factors))
+        log_z = self._kernels.table_beliefs(*state[:7], *state[9:11], *_factors(model), nodes, pairs, sets)
+        self._fill_edges(pairs, sets)
         return nodes, pairs, model.log_constant + float(log_z)
+
+    def _fill_edges(self, pairs: FloatArray, sets: FloatArray) -> None:
+        """Beliefs of the edges without messages, from the first factor that holds both ends."""
+        model, starts = self.model, self.model.pairwise_offsets.tolist()
+        hidden = {tuple(model.edges[e].tolist()): e for e in np.flatnonzero(~self._carries)}
+        tables = np.split(sets, model.structure.factor_offsets[1:-1])
+        for scope, values in zip(model.structure.scopes, tables, strict=False):
+            table = values.reshape(model.num_states[scope])
+            for ends in combinations(enumerate(scope.tolist()), 2):
+                if (e := hidden.pop((ends[0][1], ends[1][1]), None)) is not None:
+                    rest = tuple(axis for axis in range(len(scope)) if axis not in (ends[0][0], ends[1][0]))
+                    pairs[starts[e] : starts[e + 1]] = table.sum(axis=rest).reshape(-1)
 
 
 class _ResidualMessages(_TableMessages):
     """Those that are renewed one at a time, the most changed first."""
 
-    kernel = "residual"
-
     def __init__(self, model: MarkovRandomField) -> None:
         super().__init__(model)
+        self.kernel = "residual"
         count = 2 * model.num_edges
         self._begun = 0  # updates of an iteration that is not complete
-        self._state += np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64), np.empty(count)
+        heap, place, keys = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64), np.empty(count)
+        self._state = (*self._state[:15], heap, place, keys)  # without the factors, of which there are none
         if count:
             self._kernels.start_residual(*self._state)
 
@@ -396,6 +419,12 @@ def _incoming(model: MarkovRandomField) -> NDArray[np.int64]:
     """Numbers of the messages that variables receive, in the order of the adjacency: e goes up, m + e down."""
     graph = model.adjacency
     return graph.edge_ids + np.where(model.structure.directed.owner < graph.neighbors, model.num_edges, 0)
+
+
+def _factors(model: MarkovRandomField) -> tuple[NDArray[Any], ...]:
+    """Where scopes begin, their members, where tables begin, and the tables of factors over three or more variables."""
+    structure = model.structure
+    return structure.scope_starts, structure.scope_variables, structure.factor_offsets, model.log_factors
 
 
 def _exponentials(model: MarkovRandomField) -> tuple[FloatArray, NDArray[np.bool_]]:

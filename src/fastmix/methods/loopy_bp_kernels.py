@@ -1,7 +1,8 @@
 """Compiled messages of belief propagation. Import it inside functions only: it needs Numba.
 
-An edge e = (i, j) of m carries two messages: number e goes to j, number m + e goes to i. The change that decides on
-convergence is that of the logs, before damping.
+An edge e = (i, j) of m carries two messages: number e goes to j, number m + e goes to i. Those from factors over more
+variables follow, in the order of their scopes. The change that decides on convergence is that of the logs, before
+damping.
 
 Binary models are written in spins (:func:`fastmix.methods.preparation.ising_form`), where a message is one number:
 
@@ -245,27 +246,78 @@ def _renew(  # type: ignore[no-untyped-def]
     _new_message(cavity, num_in, table, weights, offsets[e], tame[e], forward, work, out, starts[d], num_out)
 
 
+# -- factors: messages to all members -------------------------------------------------------------------------------
+
+
+@_inner
+def _spread(a, scopes, members, offsets, factors, totals, unary_offsets, starts, messages, d, out, begin):  # type: ignore[no-untyped-def]
+    """Write to ``out`` the log of the belief of factor a, not normalised; the message to its last member is d - 1."""
+    size, step = offsets[a + 1] - offsets[a], 1
+    for x in range(size):
+        out[begin + x] = factors[offsets[a] + x]
+    for k in range(scopes[a + 1] - 1, scopes[a] - 1, -1):
+        d -= 1
+        base, count = unary_offsets[members[k]], starts[d + 1] - starts[d]
+        for x in range(size):
+            s = (x // step) % count
+            out[begin + x] += totals[base + s] - messages[starts[d] + s]
+        step *= count
+
+
+@_inner
+def _renew_factor(  # type: ignore[no-untyped-def]
+    a, scopes, members, offsets, factors, totals, unary_offsets, starts, messages, d, room, top, sums, out
+):
+    """The new messages of factor a, from the totals of its members; that to the last is number d - 1."""
+    _spread(a, scopes, members, offsets, factors, totals, unary_offsets, starts, messages, d, room, 0)
+    size, step = offsets[a + 1] - offsets[a], 1
+    for k in range(scopes[a + 1] - 1, scopes[a] - 1, -1):
+        d -= 1
+        base, begin, count = unary_offsets[members[k]], starts[d], starts[d + 1] - starts[d]
+        for s in range(count):
+            top[s], sums[s] = -np.inf, 0.0
+        for x in range(size):
+            s = (x // step) % count
+            top[s] = max(top[s], room[x])
+        for x in range(size):
+            s = (x // step) % count
+            if top[s] > -np.inf:
+                sums[s] += np.exp(room[x] - top[s])
+        for s in range(count):
+            out[begin + s] = top[s] + np.log(sums[s]) - (totals[base + s] - messages[begin + s])
+        _move_top_to_zero(out, begin, count)
+        step *= count
+
+
 # -- all at once ----------------------------------------------------------------------------------------------------
 
 
 @_entry
 def table_rounds(  # type: ignore[no-untyped-def]
     unary, unary_offsets, indptr, incoming, edges, offsets, table, weights, tame, starts, messages, spare, totals,
-    cavity, work, damping, tol, num_rounds,
+    cavity, work, scopes, members, factor_offsets, factors, room, damping, tol, num_rounds,
 ):  # fmt: skip
     """Rounds in which all messages are renewed at once: how many, the last change, whether it is within tol.
 
     ``weights`` are exponentials of the tables, for use where ``tame``; message d lies from ``starts[d]`` on. ``spare``
     is a second set of messages; ``totals`` is as long as ``unary``, ``cavity`` and ``work`` as the largest state count.
+    Factor a has the members ``members[scopes[a]:scopes[a + 1]]`` and a table from ``factor_offsets[a]`` on, none larger
+    than ``room``.
     """
     x, y = messages, spare
-    done, largest = 0, np.inf
+    done, largest, m = 0, np.inf, len(edges)
     while done < num_rounds and largest > tol:
         for i in range(len(unary_offsets) - 1):
             _node_total(i, unary, unary_offsets, indptr, incoming, starts, x, totals)
         largest = 0.0
+        for a in range(len(scopes) - 1):
+            d = 2 * m + scopes[a + 1]
+            _renew_factor(
+                a, scopes, members, factor_offsets, factors, totals, unary_offsets, starts, x, d, room, cavity, work, y
+            )
         for d in range(len(starts) - 1):
-            _renew(d, edges, offsets, table, weights, tame, totals, unary_offsets, starts, x, cavity, work, y)
+            if d < 2 * m:
+                _renew(d, edges, offsets, table, weights, tame, totals, unary_offsets, starts, x, cavity, work, y)
             count = starts[d + 1] - starts[d]
             largest = max(largest, _distance(y, x, starts[d], count))
             if damping > 0.0:
@@ -273,8 +325,7 @@ def table_rounds(  # type: ignore[no-untyped-def]
         x, y = y, x
         done += 1
     if done % 2:
-        for k in range(len(x)):
-            messages[k] = x[k]
+        _copy(messages, x)
     return done, largest, largest <= tol
 
 
@@ -352,11 +403,15 @@ def _normalise(values, start, stop):  # type: ignore[no-untyped-def]
 
 
 @_entry
-def table_beliefs(unary, unary_offsets, indptr, incoming, edges, offsets, table, starts, messages, nodes, pairs):  # type: ignore[no-untyped-def]
-    """Write the beliefs of variables and edges; the Bethe estimate of log Z without the model's constant comes back.
+def table_beliefs(  # type: ignore[no-untyped-def]
+    unary, unary_offsets, indptr, incoming, edges, offsets, table, starts, messages, scopes, members, factor_offsets,
+    factors, nodes, pairs, sets,
+):  # fmt: skip
+    """Write the beliefs of variables, edges and factors; the Bethe estimate of log Z, without the model's constant.
 
-    It is ``sum_ij log Z_ij + sum_i (1 - d_i) log Z_i``, with the normalisers of the beliefs as the messages stand: how
-    these are scaled does not matter.
+    It is ``sum_a log Z_a + sum_i (1 - d_i) log Z_i`` over edges and factors a and variables i in d_i of them (Yedidia,
+    Freeman and Weiss, 2005), with the normalisers of the beliefs as the messages stand: how these are scaled does not
+    matter.
     """
     m = len(edges)
     log_z = 0.0
@@ -372,7 +427,11 @@ def table_beliefs(unary, unary_offsets, indptr, incoming, edges, offsets, table,
                     nodes[second + b] - messages[starts[e] + b]
                 )
                 pairs[k] = table[k] + cavities
-        log_z += _normalise(pairs, offsets[e], offsets[e + 1])
+        log_z += _normalise(pairs, offsets[e], offsets[e] + rows * columns)
+    for a in range(len(scopes) - 1):
+        begin, d = factor_offsets[a], 2 * m + scopes[a + 1]
+        _spread(a, scopes, members, factor_offsets, factors, nodes, unary_offsets, starts, messages, d, sets, begin)
+        log_z += _normalise(sets, begin, factor_offsets[a + 1])
     for i in range(len(unary_offsets) - 1):
         degree = indptr[i + 1] - indptr[i]
         log_z += (1.0 - degree) * _normalise(nodes, unary_offsets[i], unary_offsets[i + 1])

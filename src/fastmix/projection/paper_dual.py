@@ -43,7 +43,6 @@ appendix.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,7 +60,7 @@ from fastmix.projection.euclidean import Solution, Target, repeat
 from fastmix.theory.dependency import Dependency, edge_dependencies, to_matrix
 from fastmix.theory.norms import Norm, matrix_norm
 
-__all__ = ["Dual", "PaperDual", "Point", "Problem", "clip_eigenvalues", "shrink_rows", "solve_paper"]
+__all__ = ["Dual", "PaperDual", "Point", "clip_eigenvalues", "shrink_rows", "solve_paper"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -149,9 +148,8 @@ def solve_paper(
         )
     norm = "inf" if norm == "1" else norm
     _check_memory(model, norm)
-    problem = Problem(model, target.cap, norm, dependency)
-    dual = Dual(problem, settings.alpha)
-    x, y = np.zeros(dual.size), problem.scaled(problem.dependencies(model.log_pairwise))
+    dual = Dual(model, target.cap, norm, dependency, settings.alpha)
+    x, y = np.zeros(dual.size), dual.scaled(dual.dependencies(model.log_pairwise))
     if target.start is not None and target.start.shape == (dual.size + model.num_edges,):
         x, y = np.split(target.start, [dual.size])
     target = replace(target, max_iter=min(settings.max_outer, target.max_iter))
@@ -162,17 +160,16 @@ def _proximal_point(
     dual: Dual, x: FloatArray, y: FloatArray, settings: PaperDual, target: Target
 ) -> tuple[Solution, FloatArray]:
     """Smoothed steps with Y <- Z until the gap is closed."""
-    problem = dual.problem
-    tables, objective = problem.repaired(problem.psi)
+    tables, objective = dual.repaired(dual.psi)
     solution = Solution(y, x, objective, 0.0, converged=objective <= target.tol * (1.0 + objective))
-    accuracy, inner, stalled = settings.inner_tol * problem.limit, 0, 0
+    accuracy, inner, stalled = settings.inner_tol * dual.limit, 0, 0
 
     def step() -> bool:
         nonlocal x, y, tables, accuracy, inner, stalled
         x, used = _maximise(dual, x, y, accuracy, settings.max_inner, target.clock)
         inner += used
         point = dual.evaluate(x, y)
-        found, value = problem.repaired(point.theta)
+        found, value = dual.repaired(point.theta)
         tables = found if value < solution.primal else tables
         gap = solution.primal - solution.dual
         solution.iterations += 1
@@ -195,7 +192,7 @@ def _smoothed_step(
 
     L-BFGS-B is restarted where the rounding of the dual function stops it early.
     """
-    accuracy = target.tol * dual.problem.limit
+    accuracy = target.tol * dual.limit
     inner = 0
     for _ in range(_MAX_RESTARTS):
         x, used = _maximise(dual, x, y, accuracy, settings.max_inner - inner, target.clock)
@@ -204,7 +201,7 @@ def _smoothed_step(
         residual = float(np.abs(np.maximum(point.gradient, dual.lowest - x)).max())
         if residual <= accuracy or used == 0 or inner >= settings.max_inner or target.clock.past():
             break
-    tables, objective = dual.problem.repaired(point.theta)
+    tables, objective = dual.repaired(point.theta)
     solution = Solution(point.by_edge, x, iterations=1)
     solution.update(objective, max(0.0, dual.lower_bound(point)), point.by_edge, target.tol)
     solution.converged = residual <= accuracy
@@ -256,32 +253,56 @@ def _check_memory(model: MarkovRandomField, norm: str) -> None:
     check_memory(required, f"the dual of Liu and Domke with {size:.3g} multipliers", way_out)
 
 
-# -- the problem without multipliers --------------------------------------------------------------------------------
+# -- the dual -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Problem:
-    """Tables and the norm: what can be said without multipliers."""
+class Point(NamedTuple):
+    """The dual at one set of multipliers: ``force`` is w, ``price`` Lambda, ``normal`` is 2 alpha (A - Z)."""
 
-    model: MarkovRandomField
-    limit: float
-    norm: Norm
-    dependency: Dependency
+    x: FloatArray
+    difference: FloatArray
+    sums: FloatArray
+    force: FloatArray
+    theta: FloatArray
+    price: FloatArray
+    entries: FloatArray
+    normal: FloatArray
+    found: Any
+    z: FloatArray
+    gradient: FloatArray
 
-    @cached_property
-    def psi(self) -> FloatArray:
-        """The part of the tables that the bound sees, flat."""
-        return self.interaction(self.model.log_pairwise)
+    @property
+    def by_edge(self) -> FloatArray:
+        """Z of every edge."""
+        return 0.5 * (self.z[0::2] + self.z[1::2])
 
-    @cached_property
-    def effects(self) -> FloatArray:
-        """The rest of the tables, which is added back at the end: zero for ``linf``."""
-        return self.model.log_pairwise - self.psi
 
-    @cached_property
-    def table(self) -> IntArray:
-        """The edge of every table entry."""
-        return np.repeat(np.arange(self.model.num_edges), np.diff(self.model.pairwise_offsets))
+class Dual:
+    """The smoothed dual function; multipliers are one vector of sigma, phi and Gamma or Delta.
+
+    ``psi`` is the part of the tables that the bound sees, flat, and ``effects`` the rest, which is added back at the
+    end: zero for ``linf``. ``contrasts`` (K, P) maps tables to (theta_p - theta_q) / 2; contrast k belongs to slot
+    ``slots[k]``, which is 2e for R_ij and 2e + 1 for R_ji of edge e = (i, j).
+    """
+
+    def __init__(
+        self, model: MarkovRandomField, limit: float, norm: Norm, dependency: Dependency, alpha: float
+    ) -> None:
+        from scipy import sparse
+
+        self.model, self.limit, self.norm, self.dependency = model, limit, norm, dependency
+        self.psi = self.interaction(model.log_pairwise)
+        self.effects = model.log_pairwise - self.psi
+        self.table = np.repeat(np.arange(model.num_edges), np.diff(model.pairwise_offsets))  # the edge of every entry
+        self.ball = (_InfBall if norm == "inf" else _SpectralBall)(model, limit, alpha)
+        entries, self.slots = _contrast_entries(model)
+        self.num_contrasts = k = len(entries)
+        values, starts = np.tile([0.5, -0.5], k), 2 * np.arange(k + 1)
+        self.contrasts = sparse.csr_matrix((values, entries.reshape(-1), starts), shape=(k, len(self.psi)))
+        self.transposed = self.contrasts.T.tocsr()
+        self.size = 2 * k + self.ball.num_extra
+        self.lowest = np.concatenate([np.zeros(2 * k), np.full(self.ball.num_extra, -np.inf)])
+        self.evaluations = 0
 
     def interaction(self, tables: FloatArray) -> FloatArray:
         """Tables without effects that do not count: for ``range``, all rows and columns get mean zero."""
@@ -324,52 +345,6 @@ class Problem:
             slack *= 4.0  # rounding can leave the norm an ulp over the bound: give way a little more each time
         return tables, float(np.sum((tables - self.model.log_pairwise) ** 2))
 
-
-# -- the dual -------------------------------------------------------------------------------------------------------
-
-
-class Point(NamedTuple):
-    """The dual at one set of multipliers: ``force`` is w, ``price`` Lambda, ``normal`` is 2 alpha (A - Z)."""
-
-    x: FloatArray
-    difference: FloatArray
-    sums: FloatArray
-    force: FloatArray
-    theta: FloatArray
-    price: FloatArray
-    entries: FloatArray
-    normal: FloatArray
-    found: Any
-    z: FloatArray
-    gradient: FloatArray
-
-    @property
-    def by_edge(self) -> FloatArray:
-        """Z of every edge."""
-        return 0.5 * (self.z[0::2] + self.z[1::2])
-
-
-class Dual:
-    """The smoothed dual function; multipliers are one vector of sigma, phi and Gamma or Delta.
-
-    ``contrasts`` (K, P) maps tables to (theta_p - theta_q) / 2; contrast k belongs to slot ``slots[k]``, which is 2e
-    for R_ij and 2e + 1 for R_ji of edge e = (i, j).
-    """
-
-    def __init__(self, problem: Problem, alpha: float) -> None:
-        from scipy import sparse
-
-        self.problem = problem
-        self.ball = (_InfBall if problem.norm == "inf" else _SpectralBall)(problem, alpha)
-        entries, self.slots = _contrast_entries(problem.model)
-        self.num_contrasts = k = len(entries)
-        values, starts = np.tile([0.5, -0.5], k), 2 * np.arange(k + 1)
-        self.contrasts = sparse.csr_matrix((values, entries.reshape(-1), starts), shape=(k, len(problem.psi)))
-        self.transposed = self.contrasts.T.tocsr()
-        self.size = 2 * k + self.ball.num_extra
-        self.lowest = np.concatenate([np.zeros(2 * k), np.full(self.ball.num_extra, -np.inf)])
-        self.evaluations = 0
-
     def evaluate(self, x: FloatArray, y: FloatArray) -> Point:
         """The minimisers theta and Z, and the gradient."""
         self.evaluations += 1
@@ -377,8 +352,8 @@ class Dual:
         sigma, phi = x[:k], x[k : 2 * k]
         difference = sigma - phi
         force = self.transposed @ difference
-        theta = self.problem.psi - 0.5 * force
-        sums = np.bincount(self.slots, sigma + phi, 2 * self.problem.model.num_edges).astype(np.float64, copy=False)
+        theta = self.psi - 0.5 * force
+        sums = np.bincount(self.slots, sigma + phi, 2 * self.model.num_edges).astype(np.float64, copy=False)
         price = ball.spread(sums, x[2 * k :])
         shifted = ball.target(y) + price / (2.0 * ball.alpha)
         entries, found = ball.project(shifted)
@@ -404,10 +379,10 @@ class Dual:
 
     def lower_bound(self, point: Point) -> float:
         """A lower bound on the squared distance of every model that meets the bound, see the module."""
-        m, table = self.problem.model.num_edges, self.problem.table
+        m, table = self.model.num_edges, self.table
         prices, cost = self.ball.prices(point)
         held = point.sums[0::2] + point.sums[1::2]
-        slope = np.bincount(table, point.force * self.problem.psi, m)
+        slope = np.bincount(table, point.force * self.psi, m)
         curvature = np.bincount(table, 0.25 * point.force**2, m)
         best = np.divide(slope, 2.0 * curvature, out=np.zeros(m), where=curvature > 0.0)
         most = np.divide(prices, held, out=np.zeros(m), where=held > 0.0)
@@ -439,13 +414,13 @@ class _InfBall:
     point, and ``prices`` are u (m,) and K with ``sum_e u_e z_e <= K`` for every Z >= 0 of the ball.
     """
 
-    def __init__(self, problem: Problem, alpha: float) -> None:
-        self.problem, self.alpha = problem, alpha
-        self.row = problem.model.edges.reshape(-1)
-        self.num_extra = problem.model.num_edges
+    def __init__(self, model: MarkovRandomField, limit: float, alpha: float) -> None:
+        self.model, self.limit, self.alpha = model, limit, alpha
+        self.row = model.edges.reshape(-1)
+        self.num_extra = model.num_edges
         self.weights = np.ones(len(self.row))
         self.order = np.argsort(self.row, kind="stable")
-        self.starts = offsets_of(np.bincount(self.row, minlength=problem.model.num_variables))
+        self.starts = offsets_of(np.bincount(self.row, minlength=model.num_variables))
 
     def spread(self, sums: FloatArray, extra: FloatArray) -> FloatArray:
         price = sums.copy()
@@ -458,7 +433,7 @@ class _InfBall:
 
     def project(self, entries: FloatArray) -> tuple[FloatArray, Any]:
         z = np.empty_like(entries)
-        z[self.order], thresholds = shrink_rows(self.starts, entries[self.order], self.problem.limit)
+        z[self.order], thresholds = shrink_rows(self.starts, entries[self.order], self.limit)
         return z, thresholds
 
     def gather(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -473,13 +448,13 @@ class _InfBall:
         total = float(np.sum(of_entry * np.abs(point.entries) - normal * point.entries, where=of_entry > 0.0))
         # Rows that have left the boundary of the ball since.
         if (inside := (threshold > 0.0) & (point.found == 0.0)).any():
-            sums = np.bincount(self.row, np.abs(point.entries), self.problem.model.num_variables)
-            total += float(np.sum(threshold * (self.problem.limit - sums), where=inside))
+            sums = np.bincount(self.row, np.abs(point.entries), self.model.num_variables)
+            total += float(np.sum(threshold * (self.limit - sums), where=inside))
         return total
 
     def prices(self, point: Point) -> tuple[FloatArray, float]:
         of_row = 2.0 * self.alpha * point.found
-        return of_row[self.problem.model.edges].sum(axis=1), self.problem.limit * float(of_row.sum())
+        return of_row[self.model.edges].sum(axis=1), self.limit * float(of_row.sum())
 
 
 class _SpectralBall:
@@ -488,11 +463,11 @@ class _SpectralBall:
     The extra multiplier is Delta, for all entries but the edges.
     """
 
-    def __init__(self, problem: Problem, alpha: float) -> None:
-        self.problem, self.alpha = problem, alpha
-        n, m = problem.model.num_variables, problem.model.num_edges
+    def __init__(self, model: MarkovRandomField, limit: float, alpha: float) -> None:
+        self.model, self.limit, self.alpha = model, limit, alpha
+        n, m = model.num_variables, model.num_edges
         free = np.triu(np.ones((n, n), dtype=bool), 1)
-        first, second = problem.model.edges.T
+        first, second = model.edges.T
         free[first, second] = False
         i, j = np.nonzero(free)
         self.num_extra = len(i) + n
@@ -508,24 +483,24 @@ class _SpectralBall:
         return np.concatenate([y, np.zeros(self.num_extra)])
 
     def project(self, entries: FloatArray) -> tuple[FloatArray, Any]:
-        clipped, values, vectors = clip_eigenvalues(self.matrix(entries), self.problem.limit)
+        clipped, values, vectors = clip_eigenvalues(self.matrix(entries), self.limit)
         return clipped[self.rows, self.cols], (values, vectors)
 
     def matrix(self, entries: FloatArray) -> FloatArray:
-        n = self.problem.model.num_variables
+        n = self.model.num_variables
         result = np.empty((n, n))
         result[self.rows, self.cols] = entries
         result[self.cols, self.rows] = entries
         return result
 
     def gather(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
-        m = self.problem.model.num_edges
+        m = self.model.num_edges
         return np.repeat(z[:m], 2), -self.weights[m:] * z[m:]
 
     def descent(self, point: Point, base: Point) -> float:
         # With N_0 = sum_k s_k |excess_k| v_k v_k^T, s_k = +-1, it is sum_k |excess_k| v_k^T (c I - s_k Z) v_k. Z has
         # the eigenvectors of A and its clipped eigenvalues: that leaves a sum of terms that are all non-negative.
-        c = self.problem.limit
+        c = self.limit
         values, vectors = base.found
         over = np.abs(values) > c
         overlap = (point.found[1].T @ vectors[:, over]) ** 2
@@ -534,11 +509,11 @@ class _SpectralBall:
         return float(np.sum((np.abs(values[over]) - c) * room * overlap)) * 2.0 * self.alpha
 
     def prices(self, point: Point) -> tuple[FloatArray, float]:
-        m = self.problem.model.num_edges
+        m = self.model.num_edges
         normal = point.normal.copy()
         normal[:m] = np.maximum(normal[:m], 0.0)
         nuclear = float(np.abs(np.linalg.eigvalsh(self.matrix(normal))).sum())
-        return 2.0 * normal[:m], self.problem.limit * nuclear
+        return 2.0 * normal[:m], self.limit * nuclear
 
 
 def clip_eigenvalues(matrix: FloatArray, radius: float) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from fastmix._checks import describe
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
-from fastmix._memory import available_memory, format_bytes
-from fastmix.errors import ResourceError, UnfitMethodError
+from fastmix._memory import check_memory
+from fastmix.errors import UnfitMethodError
 from fastmix.graphs import covering_spanning_trees, grid_edges
 from fastmix.graphs.basics import strip_leaves
 from fastmix.model import MarkovRandomField
@@ -112,23 +112,23 @@ class PiecewiseObjective(Objective):
         self.clock = clock
 
     @cached_property
-    def groups(self) -> list[_Group]:
+    def groups(self) -> list[Forest | _Subgraph]:
         """The pieces, those without cycles together."""
-        model, name = self.model, self.settings.pieces
+        model, clock, name = self.model, self.clock, self.settings.pieces
         if not isinstance(name, str):
-            return _own_pieces(model, name, self.clock)
+            return _own_pieces(model, name, clock)
         if name == "auto":
             name = _choose(model)
-        self.clock.check()
+        clock.check()
         if name == "adjacent-pairs":
-            return [_Trees(merge_lines(model, grid_ladders(model, name)), model.parameters, self.clock)]
+            return [merge_lines(model, grid_ladders(model, name))]
         if name == "rows-and-columns":
             pieces = grid_lines(model, name)
         else:
-            pieces = covering_spanning_trees(model.num_variables, model.edges, seed=self.seed, clock=self.clock)
-        forest = split_trees(model, pieces, self.clock)
+            pieces = covering_spanning_trees(model.num_variables, model.edges, seed=self.seed, clock=clock)
+        forest = split_trees(model, pieces, clock)
         assert forest is not None
-        return [_Trees(forest, model.parameters, self.clock)]
+        return [forest]
 
     def evaluate(self, theta: MarkovRandomField) -> tuple[float, FloatArray]:
         """Value and gradient, both exact."""
@@ -152,45 +152,6 @@ class PiecewiseObjective(Objective):
     def facts(self) -> dict[str, Any]:
         """The number of pieces and the largest of their divergences, without smoothing."""
         return {"num_pieces": len(self.piece_values), "largest_piece": float(self.piece_values.max(initial=0.0))}
-
-
-class _Group(Protocol):
-    """Pieces whose divergences are found together."""
-
-    def values(self, parameters: FloatArray) -> FloatArray:
-        """KL(psi_S || theta_S) of every piece."""
-
-    def gradient(self, weights: FloatArray) -> FloatArray:
-        """The weighted sum of the gradients of the pieces at the parameters given last."""
-
-
-class _Trees:
-    """Pieces without cycles, all at once."""
-
-    def __init__(self, forest: Forest, psi: FloatArray, clock: Clock) -> None:
-        self.forest = forest
-        clock.check()
-        self.psi = forest.potentials(psi)
-        clock.check()
-        self.psi_log_z, passed = forest.solve_up(self.psi)
-        self.psi_marginals = forest.solve_down(self.psi, passed)
-        self._potentials = self.psi
-        self._passed = passed
-
-    def values(self, parameters: FloatArray) -> FloatArray:
-        forest = self.forest
-        self._potentials = forest.potentials(parameters)
-        log_z, self._passed = forest.solve_up(self._potentials)
-        change = (self._potentials - self.psi) * self.psi_marginals
-        return log_z - self.psi_log_z - np.bincount(forest.entry_piece, change, minlength=forest.num_pieces)
-
-    def gradient(self, weights: FloatArray) -> FloatArray:
-        forest, used = self.forest, np.flatnonzero(weights)
-        if not len(used):
-            return np.zeros(forest.num_parameters)
-        piece = int(used[0]) if len(used) == 1 else None
-        marginals = forest.solve_down(self._potentials, self._passed, piece)
-        return forest.gather((marginals - self.psi_marginals) * weights[forest.entry_piece])
 
 
 class _Subgraph:
@@ -233,10 +194,10 @@ def _choose(model: MarkovRandomField) -> PieceName:
     return "adjacent-pairs"
 
 
-def _own_pieces(model: MarkovRandomField, pieces: Sequence[Sequence[int]], clock: Clock) -> list[_Group]:
+def _own_pieces(model: MarkovRandomField, pieces: Sequence[Sequence[int]], clock: Clock) -> list[Forest | _Subgraph]:
     """Trees together, pieces with cycles one by one."""
     trees: list[IntArray] = []
-    groups: list[_Group] = []
+    groups: list[Forest | _Subgraph] = []
     for k, piece in enumerate(pieces):
         clock.check()
         edges = np.array(piece, dtype=np.int64)
@@ -248,11 +209,8 @@ def _own_pieces(model: MarkovRandomField, pieces: Sequence[Sequence[int]], clock
             groups.append(_Subgraph(model, edges, clock))
         else:
             trees.append(edges)
-    if trees:
-        forest = split_trees(model, trees, clock)
-        assert forest is not None
-        groups.insert(0, _Trees(forest, model.parameters, clock))
-    return groups
+    forest = split_trees(model, trees, clock) if trees else None
+    return groups if forest is None else [forest, *groups]
 
 
 def _as_pieces(pieces: Any) -> tuple[tuple[int, ...], ...]:
@@ -272,89 +230,101 @@ def _as_pieces(pieces: Any) -> tuple[tuple[int, ...], ...]:
 # -- exact inference on many trees at once --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
 class Forest:
-    """Pieces made of trees, in flat arrays.
+    """Pieces whose nodes, of one or several variables each, form trees.
 
-    Attributes
+    Nodes are numbered children before parents, piece by piece. Potentials are the entries of all nodes, then the tables
+    of all links to a parent, (own states, states of the parent). All of them are ``matrix @ parameters``.
+
+    Parameters
     ----------
-    num_pieces, num_parameters : int
-    states, parent, piece_of : int array (nodes,)
-        States of every node, its parent (-1 for roots) and its piece. Children come before parents, pieces in turn.
-    entry : int array (k,)
-    parameter : int array (k,)
-        Potential ``entry[q]`` gets parameter ``parameter[q]`` added. Node entries come first, then link tables.
+    model : MarkovRandomField
+    piece_of, parent : int array (nodes,)
+        The piece of every node and its parent, -1 for roots.
+    variable, node, stride : int array (k,)
+        Variables, the node that each is in (as often as there are pieces with it), and the distance of its states among
+        those of the node.
+    ends, edges : int array (l, 2), int array (l,)
+        The edges, by the places of their ends in ``variable`` and as rows of ``model.edges``.
     """
 
-    num_pieces: int
-    num_parameters: int
-    states: IntArray
-    parent: IntArray
-    piece_of: IntArray
-    entry: IntArray
-    parameter: IntArray
-
-    @cached_property
-    def node_at(self) -> IntArray:
-        """Where the entries of every node begin."""
-        return offsets_of(self.states)[:-1].copy()
-
-    @cached_property
-    def link_at(self) -> IntArray:
-        """Where the table to the parent begins; meaningless for roots."""
-        return int(self.states.sum()) + offsets_of(self._link_sizes)[:-1]
-
-    @cached_property
-    def _link_sizes(self) -> IntArray:
-        return np.where(self.parent >= 0, self.states * self.states[self.parent], 0)
-
-    @cached_property
-    def num_entries(self) -> int:
-        """Length of the potentials."""
-        return int(self.states.sum() + self._link_sizes.sum())
-
-    @cached_property
-    def entry_piece(self) -> IntArray:
-        """The piece of every potential."""
-        return np.concatenate([np.repeat(self.piece_of, self.states), np.repeat(self.piece_of, self._link_sizes)])
-
-    @cached_property
-    def piece_starts(self) -> IntArray:
-        """Where the nodes of every piece begin, (pieces + 1,)."""
-        return offsets_of(np.bincount(self.piece_of, minlength=self.num_pieces))
-
-    @cached_property
-    def _matrices(self) -> tuple[Any, Any]:
+    def __init__(
+        self, model: MarkovRandomField, piece_of: IntArray, parent: IntArray, variable: IntArray, node: IntArray,
+        stride: IntArray, ends: IntArray, edges: IntArray,
+    ) -> None:  # fmt: skip
         from scipy.sparse import csr_array
 
-        shape = (self.num_entries, self.num_parameters)
-        matrix = csr_array((np.ones(len(self.entry)), (self.entry, self.parameter)), shape=shape)
-        return matrix, matrix.T.tocsr()
+        counts = model.num_states[variable]
+        states = np.ones(len(parent), dtype=np.int64)
+        np.multiply.at(states, node, counts)
+        link_sizes = np.where(parent >= 0, states * states[parent], 0)
+        starts = offsets_of(np.concatenate([states, link_sizes]))
+        node_at, link_at = starts[: len(states)], starts[len(states) : -1]
+        self.model, self.piece_of, self._nodes = model, piece_of, (states, node_at, parent, link_at)
+        self.num_pieces, self.num_entries = int(piece_of.max(initial=-1)) + 1, int(starts[-1])
+        self.entry_piece = np.repeat(np.tile(piece_of, 2), np.diff(starts))
+        # Unaries and edges as terms: where their node or link begins and its size, the distances and counts of the
+        # states of both variables there (one state for want of a second), and where their parameters begin.
+        first, second = ends.T
+        same, up = node[first] == node[second], parent[node[first]] == node[second]
+        child = np.where(up, node[first], node[second])
+        begin = np.where(same, node_at[child], link_at[child])
+        size = np.where(same, states[child], link_sizes[child])
+        above = np.where(same, 1, states[parent[child]])
+        steps = stride[first] * np.where(up, above, 1), stride[second] * np.where(up, 1, above)
+        one = np.ones_like(variable)
+        unaries = node_at[node], states[node], stride, counts, one, one, model.unary_offsets[variable]
+        tables = len(model.log_unary) + model.pairwise_offsets[edges]
+        pairs = begin, size, steps[0], counts[first], steps[1], counts[second], tables
+        begin, size, *places, at = (np.concatenate(both) for both in zip(unaries, pairs, strict=True))
+        term = np.repeat(np.arange(len(size)), size)
+        local = np.arange(len(term)) - offsets_of(size)[term]
+        step, count, other_step, other_count = (values[term] for values in places)
+        parameter = at[term] + local // step % count * other_count + local // other_step % other_count
+        coordinates = begin[term] + local, parameter
+        self.matrix = csr_array((np.ones(len(term)), coordinates), shape=(self.num_entries, model.num_parameters))
+        self.transposed = self.matrix.T.tocsr()
 
-    def potentials(self, parameters: FloatArray) -> FloatArray:
-        """All node entries and link tables."""
-        return np.asarray(self._matrices[0] @ parameters)
+    @cached_property
+    def psi(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Potentials, log Z and marginals of the model."""
+        potentials = self.matrix @ self.model.parameters
+        log_z, passed = self.solve_up(potentials)
+        return potentials, log_z, self.solve_down(potentials, passed)
 
-    def gather(self, entries: FloatArray) -> FloatArray:
-        """What numbers per potential, such as moments, mean for every parameter: the transpose of the above."""
-        return np.asarray(self._matrices[1] @ entries)
+    def values(self, parameters: FloatArray) -> FloatArray:
+        """KL(psi_S || theta_S) of every piece."""
+        psi, psi_log_z, psi_marginals = self.psi
+        self._potentials = self.matrix @ parameters
+        log_z, self._passed = self.solve_up(self._potentials)
+        change = (self._potentials - psi) * psi_marginals
+        return log_z - psi_log_z - np.bincount(self.entry_piece, change, minlength=self.num_pieces)
+
+    def gradient(self, weights: FloatArray) -> FloatArray:
+        """The weighted sum of the gradients of the pieces at the parameters given last."""
+        used = np.flatnonzero(weights)
+        if not len(used):
+            return np.zeros(self.model.num_parameters)
+        piece = int(used[0]) if len(used) == 1 else None
+        marginals = self.solve_down(self._potentials, self._passed, piece)
+        return np.asarray(self.transposed @ ((marginals - self.psi[2]) * weights[self.entry_piece]))
 
     def solve_up(self, potentials: FloatArray) -> tuple[FloatArray, tuple[FloatArray, FloatArray]]:
         """Log Z (pieces,), and what the way down needs. Time linear in the potentials."""
-        beliefs, messages = np.empty(int(self.states.sum())), np.empty(len(potentials))
+        beliefs, messages = np.empty(int(self._nodes[0].sum())), np.empty(len(potentials))
         log_z = np.empty(self.num_pieces)
-        nodes = (self.states, self.node_at, self.parent, self.link_at)
-        _pass_up(potentials, *nodes, self.piece_of, beliefs, messages, log_z)
+        _pass_up(potentials, *self._nodes, self.piece_of, beliefs, messages, log_z)
         return log_z, (beliefs, messages)
 
     def solve_down(
         self, potentials: FloatArray, passed: tuple[FloatArray, FloatArray], piece: int | None = None
     ) -> FloatArray:
         """Marginals of every potential, of one piece (0 elsewhere) or of all."""
-        first, last = (0, len(self.states)) if piece is None else self.piece_starts[piece : piece + 2].tolist()
+        nodes = (0, len(self.piece_of))
+        if piece is not None:
+            nodes = tuple(np.searchsorted(self.piece_of, [piece, piece + 1]).tolist())
         marginals = np.zeros(len(potentials))
-        nodes = (self.states, self.node_at, self.parent, self.link_at)
-        _pass_down(potentials, *nodes, first, last, *passed, marginals)
+        _pass_down(potentials, *self._nodes, *nodes, *passed, marginals)
         return marginals
 
 
@@ -362,39 +332,20 @@ def split_trees(model: MarkovRandomField, pieces: list[IntArray], clock: Clock =
     """The forest of pieces given by their edges; None if some piece has a cycle."""
     n = model.num_variables
     piece = np.repeat(np.arange(len(pieces)), [len(p) for p in pieces])
-    edge = np.concatenate([np.zeros(0, dtype=np.int64), *pieces]).astype(np.int64)
-    keys, local = np.unique(piece[:, None] * n + model.edges[edge], return_inverse=True)
-    variable, piece_of = keys % n, keys // n
-    clock.check()
+    edges = np.concatenate([np.zeros(0, dtype=np.int64), *pieces]).astype(np.int64)
+    keys, local = np.unique(piece[:, None] * n + model.edges[edges], return_inverse=True)
     ends = local.reshape(-1, 2)
+    clock.check()
     removed, above = strip_leaves(len(keys), ends)
     if len(removed) < len(keys):
         return None
     clock.check()
-    # The edge between a variable and the one above it, by the numbers of both.
-    code = ends.min(axis=1) * len(keys) + ends.max(axis=1)
-    by_code, below = np.argsort(code), above >= 0
-    wanted = np.minimum(removed, above) * len(keys) + np.maximum(removed, above)
-    links = np.full(len(removed), -1)
-    links[below] = by_code[np.searchsorted(code[by_code], wanted[below])]
-    turn = np.argsort(piece_of[removed], kind="stable")
-    order, above, links = removed[turn], above[turn], links[turn]
-    place = np.empty(len(keys), dtype=np.int64)
-    place[order] = np.arange(len(keys))
-    parent = np.where(above >= 0, place[above], -1)
-    variable, piece_of = variable[order], piece_of[order]
-    states = model.num_states[variable]
-    # Node entries are the unaries; link tables the edge tables, transposed where the child is the second end.
-    owner = np.repeat(np.arange(len(keys)), states)
-    first = model.unary_offsets[variable][owner] + np.arange(len(owner)) - offsets_of(states)[owner]
-    linked = np.flatnonzero(parent >= 0)
-    pairs = np.stack([variable[linked], variable[parent[linked]]], axis=1)
-    table, row, col = table_positions(model.num_states, pairs)
-    i, j = pairs[table].T
-    local_place = np.where(i < j, row * model.num_states[j] + col, col * model.num_states[i] + row)
-    second = len(model.log_unary) + model.pairwise_offsets[edge[links[linked]][table]] + local_place
-    parameter = np.concatenate([first, second])
-    return Forest(len(pieces), model.num_parameters, states, parent, piece_of, np.arange(len(parameter)), parameter)
+    turn = np.argsort(keys[removed] // n, kind="stable")
+    node = np.empty(len(keys), dtype=np.int64)
+    node[removed[turn]] = np.arange(len(keys))
+    above = above[turn]
+    parent = np.where(above >= 0, node[above], -1)
+    return Forest(model, keys[removed[turn]] // n, parent, keys % n, node, np.ones_like(node), ends, edges)
 
 
 def merge_lines(model: MarkovRandomField, ladders: list[IntArray]) -> Forest:
@@ -403,46 +354,17 @@ def merge_lines(model: MarkovRandomField, ladders: list[IntArray]) -> Forest:
     All edges along the lines and on the rungs must be edges of the model.
     """
     lengths = np.array([ladder.shape[1] for ladder in ladders])
-    one, two = np.concatenate(ladders, axis=1)
-    piece_of = np.repeat(np.arange(len(ladders)), lengths)
-    nodes = np.arange(len(one))
+    lines = np.concatenate(ladders, axis=1)
+    piece_of, nodes = np.repeat(np.arange(len(ladders)), lengths), np.arange(lines.shape[1])
     is_last = nodes == offsets_of(lengths)[1:][piece_of] - 1
-    parent = np.where(is_last, -1, nodes + 1)
-    count_one, count_two = model.num_states[one], model.num_states[two]
-    states = count_one * count_two
-    split = len(model.log_unary)
-
-    # A state of a rung is the pair (s, t); its potential is u(s) + u(t) + T(s, t).
-    owner = np.repeat(nodes, states)
-    s, t = np.divmod(np.arange(len(owner)) - offsets_of(states)[owner], count_two[owner])
-    rung = _edge_ids(model, one, two)[owner]
-    node_parameters = np.stack([
-        model.unary_offsets[one[owner]] + s,
-        model.unary_offsets[two[owner]] + t,
-        split + model.pairwise_offsets[rung] + s * count_two[owner] + t,
-    ])  # fmt: skip
-    # A link adds the tables along both lines.
-    below = nodes[~is_last]
-    table, row, col = table_positions(states, np.stack([below, below + 1], axis=1))
-    k = below[table]
-    (s, t), (s_next, t_next) = np.divmod(row, count_two[k]), np.divmod(col, count_two[k + 1])
-    along_one, along_two = _edge_ids(model, one[below], one[below + 1]), _edge_ids(model, two[below], two[below + 1])
-    link_parameters = np.stack([
-        split + model.pairwise_offsets[along_one[table]] + s * count_one[k + 1] + s_next,
-        split + model.pairwise_offsets[along_two[table]] + t * count_two[k + 1] + t_next,
-    ])  # fmt: skip
-    entries = [np.tile(np.arange(len(owner)), 3), np.tile(len(owner) + np.arange(len(table)), 2)]
-    return Forest(
-        len(ladders), model.num_parameters, states, parent, piece_of, np.concatenate(entries),
-        np.concatenate([node_parameters.reshape(-1), link_parameters.reshape(-1)]),
-    )  # fmt: skip
-
-
-def _edge_ids(model: MarkovRandomField, low: IntArray, high: IntArray) -> IntArray:
-    """Rows of ``model.edges`` that are (low, high), with low < high."""
+    variable, below = lines.reshape(-1), nodes[~is_last]
+    along = np.concatenate([below, len(nodes) + below])
+    ends = np.concatenate([np.stack([nodes, len(nodes) + nodes], axis=1), np.stack([along, along + 1], axis=1)])
+    low, high = variable[ends].T
     n = model.num_variables
-    keys = model.edges[:, 0] * n + model.edges[:, 1]
-    return np.searchsorted(keys, low * n + high)
+    edges = np.searchsorted(model.edges[:, 0] * n + model.edges[:, 1], low * n + high)
+    stride = np.concatenate([model.num_states[lines[1]], np.ones_like(nodes)])
+    return Forest(model, piece_of, np.where(is_last, -1, nodes + 1), variable, np.tile(nodes, 2), stride, ends, edges)
 
 
 # Compiled passes over many trees at once, in logarithms. Nodes are numbered so that children come before their parents
@@ -546,14 +468,8 @@ def grid_ladders(model: MarkovRandomField, name: str) -> list[IntArray]:
     rows, cols = _shape_or_refuse(model, name)
     if min(rows, cols) < 2:
         raise UnfitMethodError(f"pieces={name!r} needs two lines at least, and the grid is {rows}x{cols}: it is one")
-    required, limit = ladder_bytes(model, (rows, cols)), available_memory() / 2
-    if required > limit:
-        raise ResourceError(
-            f"pieces={name!r} needs {format_bytes(required)} for merged tables, over the limit of "
-            f"{format_bytes(limit)}; use pieces='rows-and-columns'",
-            required_bytes=int(min(required, 2.0**62)),
-            limit_bytes=int(limit),
-        )
+    required = ladder_bytes(model, (rows, cols))
+    check_memory(required, f"pieces={name!r} with merged tables", "use pieces='rows-and-columns'")
     return _ladders((rows, cols))
 
 

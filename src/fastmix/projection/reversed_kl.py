@@ -14,16 +14,15 @@ from numpy.typing import NDArray
 from fastmix._checks import check_count
 from fastmix._clock import Clock
 from fastmix._memory import check_memory
-from fastmix.chains.annealing import Annealing
-from fastmix.chains.base import Chains, make_chains
-from fastmix.chains.cpu import CpuChains
+from fastmix.chains.annealing import Annealing, make_pool
+from fastmix.chains.base import Chains
 from fastmix.chains.patches import Patch, make_patches, whole_patch
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import table_positions
 from fastmix.projection.descent import DecreasingStep, FixedStep, StepRule
 from fastmix.projection.divergence import Divergence, Objective
 
-__all__ = ["PoolObjective", "ReversedKL", "anneal", "anneal_population", "make_pool", "match_marginals"]
+__all__ = ["PoolObjective", "ReversedKL", "anneal", "anneal_population", "match_marginals"]
 
 FloatArray = NDArray[np.float64]
 
@@ -139,7 +138,8 @@ class PoolObjective(Objective):
 
     def __init__(self, model: MarkovRandomField, settings: ReversedKL, seed: int) -> None:
         self.settings, self._rng = settings, np.random.default_rng([seed, 1])
-        self.pool, self.place = make_pool(model, settings.backend, num_chains=settings.pool_size, seed=seed)
+        size = settings.pool_size
+        self.pool, self.place = make_pool(model, settings.backend, num_chains=size, seed=seed, num_threads=1)
         self.model = model
         self.psi = model.parameters
         self.psi_constant = model.log_constant
@@ -171,7 +171,10 @@ class PoolObjective(Objective):
             self.moments = self.pool.moments()
         else:
             before = self.moments
-            self._sweep(parameters)
+            self.pool.load(parameters)
+            for _ in range(self.settings.sweeps_per_step):
+                self.pool.clock.check()
+                self.pool.sweep(1)
             self.moments = self.pool.moments()
             # d log Z = mu . d theta, by the trapezium rule.
             self._log_z += 0.5 * float((parameters - self._theta) @ (self.moments + before))
@@ -184,12 +187,6 @@ class PoolObjective(Objective):
             self.constant = max(self.constant, psi_log_z)
         self._free_energy = float(energies.mean()) - self._log_z
         return self._free_energy, gradient
-
-    def _sweep(self, parameters: FloatArray) -> None:
-        self.pool.load(parameters)
-        for _ in range(self.settings.sweeps_per_step):
-            self.pool.clock.check()
-            self.pool.sweep(1)
 
     def value(self, theta: MarkovRandomField) -> float:
         """The free energy over fresh chains."""
@@ -220,20 +217,6 @@ class PoolObjective(Objective):
         """Go on with these chains."""
         chains, self._theta, self._log_z, self.moments = saved
         self.pool.restore(chains)
-
-
-def make_pool(model: MarkovRandomField, backend: str, *, num_chains: int, seed: int) -> tuple[Chains, str]:
-    """Chains on the graph of a model, and what they run on in words."""
-
-    def make_cpu() -> Chains:
-        return CpuChains(model.structure, num_chains=num_chains, seed=seed, num_threads=1, steady=False)
-
-    def make_cuda() -> Chains:
-        from fastmix.chains.cuda.chains import CudaChains
-
-        return CudaChains(model.structure, num_chains=num_chains, seed=seed, estimator=None)
-
-    return make_chains(backend if model.num_variables else "cpu", make_cpu, make_cuda)
 
 
 def anneal(pool: Chains, parameters: FloatArray, num_sweeps: int) -> float:

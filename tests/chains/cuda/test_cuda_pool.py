@@ -12,7 +12,7 @@ from naive_cuda import NaiveCuda
 
 import oracle
 from fastmix import MarkovRandomField, ResourceError, project
-from fastmix.chains.annealing import systematic
+from fastmix.chains.annealing import make_pool, systematic
 from fastmix.chains.cpu import CpuChains
 from fastmix.chains.cuda import chains as cuda_chains
 from fastmix.chains.cuda import device as cuda_device
@@ -22,7 +22,7 @@ from fastmix.chains.patches import make_patches, whole_patch
 from fastmix.instances import ising_grid
 from fastmix.model.structure import Structure
 from fastmix.projection import FixedStep, ReversedKL
-from fastmix.projection.reversed_kl import anneal, anneal_population, make_pool
+from fastmix.projection.reversed_kl import anneal, anneal_population
 
 pytestmark = pytest.mark.skipif(
     not cuda_available()[0], reason=f"run in the simulator by test_cuda_simulator.py; here {cuda_available()[1]}"

@@ -102,15 +102,8 @@ def num_multiprocessors(cuda: Any) -> int:
     return _SIMULATED if is_simulated(cuda) else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
 
-def check_memory(
-    cuda: Any,
-    required: float,
-    limit: float | None = None,
-    *,
-    work: str = "sampling on the GPU",
-    advice: str = "run fewer chains, add them up in groups (group_size), or use the CPU",
-) -> None:
-    """Refuse to allocate more than the device has free, or than a limit in bytes, for some work and with some advice.
+def check_memory(cuda: Any, required: float, limit: float | None = None) -> None:
+    """Refuse to allocate more than the device has free, or than a limit in bytes.
 
     Raises
     ------
@@ -121,7 +114,8 @@ def check_memory(
     allowed = free if limit is None else min(free, limit)
     if required > allowed:
         raise ResourceError(
-            f"{work} needs {format_bytes(required)} of its memory, over the limit of {format_bytes(allowed)}; {advice}",
+            f"sampling on the GPU needs {format_bytes(required)} of its memory, over the limit of "
+            f"{format_bytes(allowed)}; run fewer chains, add them up in groups (group_size), or use the CPU",
             required_bytes=int(required),
             limit_bytes=int(allowed),
         )
