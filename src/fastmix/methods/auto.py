@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Auto", "Choice", "certify_sweeps", "choose_method"]
 
 _EXACT_SHARE = 0.8  # of the time limit that the estimate may take
+_EXACT_RUN = 0.7  # of the time that is left, after which exact inference makes room for another method
 _TEMPERED_SHARE = 0.5  # of the time limit that round trips may take
 _BIAS = 1e-3  # of every marginal after the burn-in, for certified models
 _MOST_TEMPERED_STATES = 256
@@ -51,12 +52,16 @@ class Auto(MemoryLimited):
         """The answer of the method chosen, with the reason in ``stats``."""
         clock = context.clock
         choice = _choose(model, self.memory_limit, clock.part(1.0), context.log_z)
-        method = choice.chosen
+        result: InferenceResult | None = None
         if choice.plan is not None:
             # By its estimate there is time: without a limit of the user's own it may take as long as it takes.
-            own = context if clock.asked is not None else replace(context, clock=Clock())
-            result = Exact(self.memory_limit).run(model, own, choice.plan)
-        else:
+            limit = Clock() if clock.asked is None else clock.part(_EXACT_RUN)
+            try:
+                result = Exact(self.memory_limit).run(model, replace(context, clock=limit), choice.plan)
+            except ResourceError:
+                choice = _choose_other(model, "exact inference took longer than it seemed to", clock, context.log_z)
+        method = choice.chosen
+        if result is None:
             own = replace(context, clock=clock.part(1.0), backend=context.backend if method.on_gpu else "cpu")
             inner = method.reduce(model, None, clock) if method.name == "loopy-bp" else None  # states without a partner
             result = method.run(model if inner is None else inner.model, own)
@@ -112,8 +117,7 @@ def choose_method(
 
 
 def _choose(model: MarkovRandomField, memory_limit: float | None, clock: Clock, log_z: bool) -> Choice:
-    seconds = clock.limit or DEFAULT_SECONDS
-    allowed = _EXACT_SHARE * seconds
+    allowed = _EXACT_SHARE * (clock.limit or DEFAULT_SECONDS)
     try:
         plan = plan_exact(model, memory_limit=memory_limit, clock=Clock(allowed), reduced=True)
         if plan.seconds <= allowed:
@@ -125,6 +129,11 @@ def _choose(model: MarkovRandomField, memory_limit: float | None, clock: Clock, 
             too_much = f"exact inference would take more than {allowed:.2g} s"
         else:
             too_much = f"exact inference would need {format_bytes(error.required_bytes)}"
+    return _choose_other(model, too_much, clock, log_z)
+
+
+def _choose_other(model: MarkovRandomField, too_much: str, clock: Clock, log_z: bool) -> Choice:
+    """Where exact inference does not do."""
     if log_z:
         return _choose_log_z(model, too_much)
     from fastmix.methods.sampler import Gibbs
@@ -138,7 +147,7 @@ def _choose(model: MarkovRandomField, memory_limit: float | None, clock: Clock, 
         from fastmix.methods.loopy_bp import LoopyBP
 
         return Choice(LoopyBP(), f"{too_much}, and {undefined}")
-    return _choose_sampler(model, slow, seconds)
+    return _choose_sampler(model, slow, clock.limit or DEFAULT_SECONDS)
 
 
 def _choose_log_z(model: MarkovRandomField, too_much: str) -> Choice:
