@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fastmix import MarkovRandomField
-from fastmix.io.observations import parse_observations, parse_observations_json
+from fastmix.io.observations import number_observations, parse_observations, parse_observations_json
 
 NAMES = ["SAO2", "BP", "a, b", 'quo"te', "x=y", "7"]
 STATES = [["LOW", "NORMAL", "HIGH"], ["LOW", "HIGH"], ["0", "1"], ["on, off", "on"], ["=", "=="], ["1", "0"]]
@@ -18,6 +19,10 @@ STATES = [["LOW", "NORMAL", "HIGH"], ["LOW", "HIGH"], ["0", "1"], ["on, off", "o
 def model() -> MarkovRandomField:
     unary = [[0.0] * len(states) for states in STATES]
     return MarkovRandomField.from_tables(unary, [], [], variable_names=NAMES, state_names=STATES)
+
+
+def from_json(text: str) -> dict[int, Any]:
+    return number_observations(parse_observations_json(text), model())
 
 
 def quoted(text: str) -> str:
@@ -32,13 +37,14 @@ def test_what_is_written_is_read(choice: dict[int, int]) -> None:
     text = " , ".join(f"{quoted(NAMES[i])} = {quoted(STATES[i][k])}" for i, k in observed.items())
     assert parse_observations(text, model()) == observed
     named = json.dumps({NAMES[i]: STATES[i][k] for i, k in observed.items()})
-    assert parse_observations_json(named, model()) == observed
+    assert from_json(named) == observed
 
 
 def test_numbers_names_first() -> None:
     assert parse_observations("SAO2=2,1=0", model()) == {0: 2, 1: 0}
     assert parse_observations("7=1", model()) == {5: 0}  # a variable called 7, whose first state is called 1
-    assert parse_observations_json('{"BP": 1, "0": "LOW"}', model()) == {1: 1, 0: 0}
+    assert from_json('{"BP": 1, "0": "LOW"}') == {1: 1, 0: 0}
+    assert from_json('{"BP": [1, 0.5]}') == {1: [1, 0.5]}  # likelihoods
 
 
 @pytest.mark.parametrize(
@@ -69,7 +75,7 @@ BAD = ["[1]", "3", "{", '{"SAO2": null}', '{"SAO2": true}', '{"SAO2": ["LOW"]}',
 @pytest.mark.parametrize("text", BAD)
 def test_bad_json(text: str) -> None:
     with pytest.raises(ValueError, match="evidence"):
-        parse_observations_json(text, model())
+        from_json(text)
 
 
 def test_a_model_without_names() -> None:

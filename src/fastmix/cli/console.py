@@ -113,7 +113,7 @@ def salvage(call: Callable[[], T]) -> T:
         return cast("T", stop.result)
 
 
-def load(path: str, evidence_path: str | None = None) -> tuple[MarkovRandomField, dict[int, int]]:
+def load(path: str, evidence_path: str | None = None) -> tuple[MarkovRandomField, dict[int, Any]]:
     """Model and evidence; anything wrong with files is a :class:`BadFileError`.
 
     Evidence is a UAI or JSON file, or, where there is no such file, pairs such as ``SAO2=LOW,BP=HIGH``. What is neither

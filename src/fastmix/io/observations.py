@@ -85,14 +85,20 @@ def _unquoted(text: str) -> str:
     return text[1:-1].replace('""', '"') if len(text) > 1 and text[0] == text[-1] == '"' else text
 
 
-def number_observations(pairs: Iterable[tuple[str, Any]], model: MarkovRandomField) -> dict[int, int]:
-    """Observed states by variable, as numbers, from names or numbers; errors as for :func:`parse_observations`."""
+def number_observations(pairs: Iterable[tuple[str, Any]], model: MarkovRandomField) -> dict[int, Any]:
+    """Observed states by variable, as numbers, from names or numbers; errors as for :func:`parse_observations`.
+
+    A list of numbers, likelihoods by state, stays as it is (soft evidence).
+    """
     index = {name: i for i, name in enumerate(model.variable_names or ())}
-    observed: dict[int, int] = {}
+    observed: dict[int, Any] = {}
     for name, state in pairs:
         variable = _place(name, index, model.num_variables, f"variable {name!r}")
         if variable in observed:
             raise ValueError(f"evidence must name each variable once, got {name!r} twice")
+        if isinstance(state, list) and state and all(type(number) in (int, float) for number in state):
+            observed[variable] = state
+            continue
         states = {} if model.state_names is None else {s: k for k, s in enumerate(model.state_names[variable])}
         what = f"state {state!r} of variable {name!r}"
         observed[variable] = _place(state, states, int(model.num_states[variable]), what)
