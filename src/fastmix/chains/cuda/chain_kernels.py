@@ -80,7 +80,7 @@ def _all():
 
 
 @cache
-def sweep_kernel(update: Any, words: int, fastmath: bool, grid: bool) -> Any:
+def sweep_kernel(update: Any, words: int, fastmath: bool) -> Any:
     """The kernel that runs an update over the colours from ``first`` to ``last`` and over sweeps.
 
     A block owns its chains, ``words`` units of them a thread; where a colour is shared between blocks (more than one
@@ -88,13 +88,6 @@ def sweep_kernel(update: Any, words: int, fastmath: bool, grid: bool) -> Any:
     every colour. ``starts`` int64 says where colours begin, ``models`` int32 (units,) which parameters the chains of a
     thread use, and ``steps`` how rows, chains of a unit and units lie in ``sums``. All arrays are flat.
     """
-
-    @cuda.jit(device=True)
-    def wait():
-        if grid:
-            cuda.cg.this_grid().sync()
-        else:
-            cuda.syncthreads()
 
     @cuda_jit(cache=True, fastmath=fastmath)
     def kernel(
@@ -104,12 +97,10 @@ def sweep_kernel(update: Any, words: int, fastmath: bool, grid: bool) -> Any:
         slot = uint32(cuda.blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y)
         num_slots = uint32(cuda.gridDim.y * cuda.blockDim.y)
         model = uint32(models[unit])
-        for s in range(num_sweeps):
-            sweep = uint64(sweep_begin) + uint64(s)
-            for colour in range(first, last):
-                begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
-                update(x, tables, begin, end, model, sums, steps, stride, unit, slot, num_slots, sweep, key0, key1)
-                wait()
+        update(
+            x, tables, starts, model, sums, steps, stride, unit, slot, num_slots, first, last, num_sweeps, sweep_begin,
+            key0, key1,
+        )  # fmt: skip
 
     return kernel
 
@@ -272,13 +263,10 @@ def rounds_kernel(update: Any, packed: bool) -> Any:
                 model = uint32(models[unit])
                 if cuda.threadIdx.y == 0:
                     masks[unit] = uint32(0)
-                for colour in range(starts.shape[0] - 1):
-                    begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
-                    update(
-                        x, tables, begin, end, model, sums, steps, stride, unit, uint32(cuda.threadIdx.y),
-                        uint32(cuda.blockDim.y), sweep, key0, key1,
-                    )  # fmt: skip
-                    cuda.syncthreads()
+                update(
+                    x, tables, starts, model, sums, steps, stride, unit, uint32(cuda.threadIdx.y),
+                    uint32(cuda.blockDim.y), 0, starts.shape[0] - 1, 1, sweep, key0, key1,
+                )  # fmt: skip
                 chain = lane
                 while chain < wide:
                     here = uint64(tile) * uint64(per_word) + uint64(chain)
@@ -439,20 +427,6 @@ def fill_masks(table, num_rows, row_step, entry_step, masks, terms):
 # -- energies ---------------------------------------------------------------------------------------------------------
 
 
-@cuda.jit(device=True)
-def _add_up(shared, width):
-    """Add up ``width`` numbers of every thread of a block, of which there are a power of two, into the first ones."""
-    cuda.syncthreads()
-    thread, half = uint64(cuda.threadIdx.x), uint64(cuda.blockDim.x) >> uint64(1)
-    while half > uint64(0):
-        if thread < half:
-            mine, other = thread * uint64(width), (thread + half) * uint64(width)
-            for k in range(width):
-                shared[mine + uint64(k)] += shared[other + uint64(k)]
-        cuda.syncthreads()
-        half >>= uint64(1)
-
-
 @cache
 def energy_kernel(packed: bool) -> Any:
     """The kernel that adds up terms, chain by chain.
@@ -513,7 +487,13 @@ def centre_rows(values, num_rows, num_chains):
             total += values[begin + chain]
             chain += threads
         shared[thread] = total
-        _add_up(shared, 1)
+        cuda.syncthreads()
+        half = threads >> uint64(1)
+        while half > uint64(0):
+            if thread < half:
+                shared[thread] += shared[thread + half]
+            cuda.syncthreads()
+            half >>= uint64(1)
         mean = shared[0] / float64(num_chains)
         chain = thread
         while chain < num_chains:
@@ -562,7 +542,15 @@ def count_kernel(packed: bool) -> Any:
                 shared[mine + uint64(1)] = sum1
                 shared[mine + uint64(2)] = sum2
                 shared[mine + uint64(3)] = sum3
-                _add_up(shared, _ENTRIES)
+                cuda.syncthreads()
+                half = threads >> uint64(1)
+                while half > uint64(0):
+                    if thread < half:
+                        other = mine + half * uint64(_ENTRIES)
+                        for k in range(_ENTRIES):
+                            shared[mine + uint64(k)] += shared[other + uint64(k)]
+                    cuda.syncthreads()
+                    half >>= uint64(1)
                 # In a loop: a block of a small launch may have fewer threads than there are entries.
                 k = thread
                 while k < uint64(_ENTRIES) and entry + k < size:

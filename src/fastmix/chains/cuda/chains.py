@@ -327,23 +327,23 @@ class CudaChains(Chains):
         states = self._x.view(np.uint32) if self._bytewise else self._x
         return states, self._tables, self._starts, self._models, self._sums, steps, np.uint32(self._row)
 
-    def _update(self, mode: int) -> Any:
+    def _update(self, mode: int, grid: bool = False) -> Any:
         # Imported here: importing Numba takes half a second.
         from fastmix.chains.cuda import field_kernels, kernels, state_kernels
 
         per_chain = self._per_chain
         if self.kernel == "packed":
-            return kernels.packed_update(self._launch.wide, self._launch.block_x, mode, per_chain)
+            return kernels.packed_update(self._launch.wide, self._launch.block_x, mode, per_chain, grid)
         if self.kernel == "packed-field":
-            return field_kernels.packed_field_update(mode, per_chain)
+            return field_kernels.packed_field_update(mode, per_chain, grid)
         if self.kernel == "field":
-            return field_kernels.field_update(self._degree, mode)
+            return field_kernels.field_update(self._degree, mode, grid)
         if self.kernel == "logit":
-            return state_kernels.logit_update(self.width, mode)
-        return state_kernels.table_update(self.width, self._bytewise, self._small, mode, per_chain)
+            return state_kernels.logit_update(self.width, mode, grid)
+        return state_kernels.table_update(self.width, self._bytewise, self._small, mode, per_chain, grid)
 
     def _sweep_kernel(self, mode: int, *, grid: bool) -> Any:
-        return _kernels().sweep_kernel(self._update(mode), self._launch.wide, self.kernel.endswith("field"), grid)
+        return _kernels().sweep_kernel(self._update(mode, grid), self._launch.wide, self.kernel.endswith("field"))
 
     # -- replica exchange -------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from numba import cuda, float32, float64, uint32, uint64
 
-from fastmix.chains.cuda.kernels import add_counts, counter_top, philox, update_jit
+from fastmix.chains.cuda.kernels import add_counts, barrier, counter_top, philox, update_jit
 
 __all__ = ["field_update", "packed_field_update"]
 
@@ -57,7 +57,7 @@ def _decide(log_odds, u, margin):
 
 
 @cache
-def packed_field_update(mode: int, per_chain: bool) -> Any:
+def packed_field_update(mode: int, per_chain: bool, grid: bool) -> Any:
     """The update of binary variables with any number of neighbours, in packed chains, 32 of them by a thread.
 
     Neighbours are taken four at a time: their 16 patterns have tables of partial log-odds, which the block holds in
@@ -114,63 +114,75 @@ def packed_field_update(mode: int, per_chain: bool) -> Any:
                 ones = uint32(ones | bit)
         return ones
 
+    wait = barrier(grid)
+
     @update_jit(fastmath=True)
-    def update(x, tables, begin, end, model, sums, steps, stride, word, slot, num_slots, sweep, key0, key1):
+    def update(
+        x, tables, starts, model, sums, steps, stride, word, slot, num_slots, first_colour, last_colour,
+        num_sweeps, sweep_begin, key0, key1,
+    ):  # fmt: skip
         around, chunks, partial, margins, indptr, rows, weights, offsets, most = tables
         row_step, chain_step, unit_step = steps
         held = cuda.shared.array(_HELD_NUMBERS, float32)
         depth = uint32(_HELD // cuda.blockDim.y)  # groups of a site that are held at once
         own = uint32(cuda.threadIdx.y * depth * uint32(16))
         field, result = cuda.local.array(32, float32), cuda.local.array(3, uint32)
-        # All threads go through the same rounds, also those without a site, because they wait for each other.
-        while begin < end:
-            site = uint32(begin + slot)
-            active = site < end
-            here = site if active else uint32(begin)
-            chunk, stop = uint32(chunks[here]), uint32(chunks[uint64(here) + uint64(1)])
-            if not active:
-                stop = chunk
-            for i in range(32):
-                field[i] = float32(0.0)
-            done = uint32(0)
-            while done < most:
-                cuda.syncthreads()
-                count = uint32(min(stop - chunk, depth))
-                k = uint32(cuda.threadIdx.x)
-                while k < uint32(count * uint32(16)):
-                    held[uint32(own + k)] = partial[uint64(chunk) * uint64(16) + uint64(k)]
-                    k = uint32(k + uint32(cuda.blockDim.x))
-                cuda.syncthreads()
-                at, near = own, uint64(chunk) * uint64(4)
-                for _ in range(count):
-                    a = x[uint32(around[near] + word)]
-                    b = x[uint32(around[near + uint64(1)] + word)]
-                    c = x[uint32(around[near + uint64(2)] + word)]
-                    d = x[uint32(around[near + uint64(3)] + word)]
-                    gather(field, 0, _weave(a, b, c, d, uint32(0)), held, at)
-                    gather(field, 1, _weave(a, b, c, d, uint32(1)), held, at)
-                    gather(field, 2, _weave(a, b, c, d, uint32(2)), held, at)
-                    gather(field, 3, _weave(a, b, c, d, uint32(3)), held, at)
-                    at = uint32(at + uint32(16))
-                    near += uint64(4)
-                chunk = uint32(chunk + count)
-                done = uint32(done + depth)
-            if active:
-                margin = margins[site]
-                sum_at = uint64(site) * row_step + uint64(word) * unit_step
-                result[0], result[1], result[2] = uint32(0), uint32(0), uint32(0)
-                draw(field, 0, word, site, sweep, key0, key1, margin, sums, sum_at, chain_step, result)
-                draw(field, 1, word, site, sweep, key0, key1, margin, sums, sum_at, chain_step, result)
-                draw(field, 2, word, site, sweep, key0, key1, margin, sums, sum_at, chain_step, result)
-                draw(field, 3, word, site, sweep, key0, key1, margin, sums, sum_at, chain_step, result)
-                ones = settle(x, indptr, rows, weights, offsets, word, site, result[1], result[0], sweep, key0, key1)
-                spot = uint32(site * stride + word)
-                x[spot] = ones
-                if mode == 1 and not per_chain:
-                    cuda.atomic.add(sums, sum_at, uint64(result[2]))
-                elif mode == 2:
-                    add_counts(sums, sum_at, chain_step, uint32(~ones), per_chain)
-            begin = uint32(begin + num_slots)
+        for s in range(num_sweeps):
+            sweep = uint64(sweep_begin) + uint64(s)
+            for colour in range(first_colour, last_colour):
+                begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
+                # All threads go through the same rounds, also those without a site, because they wait for each other.
+                while begin < end:
+                    site = uint32(begin + slot)
+                    active = site < end
+                    here = site if active else uint32(begin)
+                    chunk, stop = uint32(chunks[here]), uint32(chunks[uint64(here) + uint64(1)])
+                    if not active:
+                        stop = chunk
+                    for i in range(32):
+                        field[i] = float32(0.0)
+                    done = uint32(0)
+                    while done < most:
+                        cuda.syncthreads()
+                        count = uint32(min(stop - chunk, depth))
+                        k = uint32(cuda.threadIdx.x)
+                        while k < uint32(count * uint32(16)):
+                            held[uint32(own + k)] = partial[uint64(chunk) * uint64(16) + uint64(k)]
+                            k = uint32(k + uint32(cuda.blockDim.x))
+                        cuda.syncthreads()
+                        at, near = own, uint64(chunk) * uint64(4)
+                        for _ in range(count):
+                            a = x[uint32(around[near] + word)]
+                            b = x[uint32(around[near + uint64(1)] + word)]
+                            c = x[uint32(around[near + uint64(2)] + word)]
+                            d = x[uint32(around[near + uint64(3)] + word)]
+                            gather(field, 0, _weave(a, b, c, d, uint32(0)), held, at)
+                            gather(field, 1, _weave(a, b, c, d, uint32(1)), held, at)
+                            gather(field, 2, _weave(a, b, c, d, uint32(2)), held, at)
+                            gather(field, 3, _weave(a, b, c, d, uint32(3)), held, at)
+                            at = uint32(at + uint32(16))
+                            near += uint64(4)
+                        chunk = uint32(chunk + count)
+                        done = uint32(done + depth)
+                    if active:
+                        margin = margins[site]
+                        sum_at = uint64(site) * row_step + uint64(word) * unit_step
+                        result[0], result[1], result[2] = uint32(0), uint32(0), uint32(0)
+                        draw(field, 0, word, site, sweep, key0, key1, margin, sums, sum_at, chain_step, result)
+                        draw(field, 1, word, site, sweep, key0, key1, margin, sums, sum_at, chain_step, result)
+                        draw(field, 2, word, site, sweep, key0, key1, margin, sums, sum_at, chain_step, result)
+                        draw(field, 3, word, site, sweep, key0, key1, margin, sums, sum_at, chain_step, result)
+                        ones = settle(
+                            x, indptr, rows, weights, offsets, word, site, result[1], result[0], sweep, key0, key1
+                        )
+                        spot = uint32(site * stride + word)
+                        x[spot] = ones
+                        if mode == 1 and not per_chain:
+                            cuda.atomic.add(sums, sum_at, uint64(result[2]))
+                        elif mode == 2:
+                            add_counts(sums, sum_at, chain_step, uint32(~ones), per_chain)
+                    begin = uint32(begin + num_slots)
+                wait()
 
     return update
 
@@ -191,7 +203,7 @@ def _place(group, j, begin, end, otherwise):
 
 
 @cache
-def field_update(degree: int, mode: int) -> Any:
+def field_update(degree: int, mode: int, grid: bool) -> Any:
     """The update of binary variables of few chains, one byte a state: a thread updates four sites of one chain.
 
     Places 128 a + 32 j + l with j from 0 to 3 are updated together: the threads of a warp then read neighbouring
@@ -221,8 +233,13 @@ def field_update(degree: int, mode: int) -> Any:
                     total += float64(weights[uint64(k)]) + float64(weight_rests[uint64(k)])
         return total
 
+    wait = barrier(grid)
+
     @update_jit(fastmath=True)
-    def update(x, tables, begin, end, model, sums, sum_steps, stride, chain, slot, num_slots, sweep, key0, key1):
+    def update(
+        x, tables, starts, model, sums, sum_steps, stride, chain, slot, num_slots, first_colour, last_colour,
+        num_sweeps, sweep_begin, key0, key1,
+    ):  # fmt: skip
         codes, steps, indptr, neighbors, weights, weight_rests, offsets, offset_rests, num_sites = tables
         sites, u = cuda.local.array(4, uint32), cuda.local.array(4, uint32)
         field, size = cuda.local.array(4, float32), cuda.local.array(4, float32)
@@ -231,92 +248,97 @@ def field_update(degree: int, mode: int) -> Any:
         later_codes, next_offsets = cuda.local.array(4, uint32), cuda.local.array(4, float32)
         held_weights, next_weights = cuda.local.array(loads, float32), cuda.local.array(loads, float32)
         held_states = cuda.local.array(loads, uint32)
-        group = uint32((begin >> uint32(7)) * uint32(32) + slot)
-        if coded:
-            for j in range(4):
-                place = _place(group, j, begin, end, begin)
-                next_codes[j] = uint32(codes[place])
-                later_codes[j] = uint32(codes[_place(uint32(group + num_slots), j, begin, end, begin)])
-                next_offsets[j] = offsets[place]
-                for k in range(degree):
-                    next_weights[j * degree + k] = weights[uint32(place + uint32(k) * num_sites)]
-        while uint32((group >> uint32(5)) << uint32(7)) < end:
-            following = uint32(group + num_slots)
-            for j in range(4):
-                sites[j] = _place(group, j, begin, end, num_sites)
-                read[j] = _place(group, j, begin, end, begin)  # some place that can be read
-                # What comes from memory is asked for an iteration early, and codes, without which no other
-                # address is known, two: how much is under way at once is what large models depend on.
+        for s in range(num_sweeps):
+            sweep = uint64(sweep_begin) + uint64(s)
+            for colour in range(first_colour, last_colour):
+                begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
+                group = uint32((begin >> uint32(7)) * uint32(32) + slot)
                 if coded:
-                    held_codes[j], next_codes[j] = next_codes[j], later_codes[j]
-                    later_codes[j] = uint32(codes[_place(uint32(following + num_slots), j, begin, end, begin)])
-                    place = _place(following, j, begin, end, begin)
-                    field[j] = next_offsets[j]
-                    next_offsets[j] = offsets[place]
-                    for k in range(degree):
-                        held_weights[j * degree + k] = next_weights[j * degree + k]
-                        next_weights[j * degree + k] = weights[uint32(place + uint32(k) * num_sites)]
-                else:
-                    field[j] = offsets[read[j]]
-                size[j] = abs(field[j])
-            if min(min(sites[0], sites[1]), min(sites[2], sites[3])) >= num_sites:
-                group = following
-                continue
-            if coded:
-                for j in range(4):
-                    for k in range(degree):
-                        step = uint32(steps[uint32(held_codes[j] * uint32(degree) + uint32(k))])
-                        near = uint32(uint64(read[j]) + uint64(step))
-                        held_states[j * degree + k] = uint32(x[uint32(near * stride + chain)])
-                for j in range(4):
-                    for k in range(degree):
-                        weight = held_weights[j * degree + k]
-                        field[j] += weight * float32(held_states[j * degree + k])
-                        size[j] += abs(weight)
-                    size[j] *= float32(degree + 3)
-            else:
-                for j in range(4):
-                    k, stop = uint64(indptr[read[j]]), uint64(indptr[uint64(read[j]) + uint64(1)])
-                    terms = float32(stop - k + uint64(3))
-                    while k < stop:
-                        weight = weights[k]
-                        field[j] += weight * float32(x[uint32(uint32(neighbors[k]) * stride + chain)])
-                        size[j] += abs(weight)
-                        k += uint64(1)
-                    size[j] *= terms
-            u0, u1, u2, u3 = philox(chain, group, uint32(sweep), counter_top(sweep, uint32(0)), key0, key1)
-            u[0], u[1], u[2], u[3] = u0, u1, u2, u3
-            ones, undecided = uint32(0), uint32(0)
-            for j in range(4):
-                margin = float32(2.0**-20) + float32(2.0**-25) * size[j]
-                one, doubtful, scales[j] = _decide(field[j], u[j], margin)
-                if one:
-                    ones = uint32(ones | uint32(1 << j))
-                if doubtful and sites[j] < num_sites:
-                    undecided = uint32(undecided | uint32(1 << j))
-            while undecided != uint32(0):
-                which = uint32(cuda.ffs(undecided) - 1)
-                bit = uint32(uint32(1) << which)
-                undecided = uint32(undecided ^ bit)
-                t = _threshold(
-                    exact_odds(
-                        x, codes, steps, indptr, neighbors, weights, weight_rests, offsets, offset_rests,
-                        _place(group, which, begin, end, begin), num_sites, stride, chain,
-                    )
-                )  # fmt: skip
-                ones = uint32(ones & uint32(~bit))
-                if _pick(u0, u1, u2, u3, which) >= t and t != uint32(_ONES):
-                    ones = uint32(ones | bit)
-            for j in range(4):
-                if sites[j] < num_sites:
-                    state = uint32((ones >> uint32(j)) & uint32(1))
-                    spot = uint32(sites[j] * stride + chain)
-                    x[spot] = state
-                    if mode == 1:
-                        share = uint32(float32(16777216.0) / scales[j] + float32(0.5))
-                        cuda.atomic.add(sums, uint64(spot), share)
-                    elif mode == 2:
-                        cuda.atomic.add(sums, uint64(spot), uint32((uint32(1) - state) << uint32(24)))
-            group = following
+                    for j in range(4):
+                        place = _place(group, j, begin, end, begin)
+                        next_codes[j] = uint32(codes[place])
+                        later_codes[j] = uint32(codes[_place(uint32(group + num_slots), j, begin, end, begin)])
+                        next_offsets[j] = offsets[place]
+                        for k in range(degree):
+                            next_weights[j * degree + k] = weights[uint32(place + uint32(k) * num_sites)]
+                while uint32((group >> uint32(5)) << uint32(7)) < end:
+                    following = uint32(group + num_slots)
+                    for j in range(4):
+                        sites[j] = _place(group, j, begin, end, num_sites)
+                        read[j] = _place(group, j, begin, end, begin)  # some place that can be read
+                        # What comes from memory is asked for an iteration early, and codes, without which no other
+                        # address is known, two: how much is under way at once is what large models depend on.
+                        if coded:
+                            held_codes[j], next_codes[j] = next_codes[j], later_codes[j]
+                            later_codes[j] = uint32(codes[_place(uint32(following + num_slots), j, begin, end, begin)])
+                            place = _place(following, j, begin, end, begin)
+                            field[j] = next_offsets[j]
+                            next_offsets[j] = offsets[place]
+                            for k in range(degree):
+                                held_weights[j * degree + k] = next_weights[j * degree + k]
+                                next_weights[j * degree + k] = weights[uint32(place + uint32(k) * num_sites)]
+                        else:
+                            field[j] = offsets[read[j]]
+                        size[j] = abs(field[j])
+                    if min(min(sites[0], sites[1]), min(sites[2], sites[3])) >= num_sites:
+                        group = following
+                        continue
+                    if coded:
+                        for j in range(4):
+                            for k in range(degree):
+                                step = uint32(steps[uint32(held_codes[j] * uint32(degree) + uint32(k))])
+                                near = uint32(uint64(read[j]) + uint64(step))
+                                held_states[j * degree + k] = uint32(x[uint32(near * stride + chain)])
+                        for j in range(4):
+                            for k in range(degree):
+                                weight = held_weights[j * degree + k]
+                                field[j] += weight * float32(held_states[j * degree + k])
+                                size[j] += abs(weight)
+                            size[j] *= float32(degree + 3)
+                    else:
+                        for j in range(4):
+                            k, stop = uint64(indptr[read[j]]), uint64(indptr[uint64(read[j]) + uint64(1)])
+                            terms = float32(stop - k + uint64(3))
+                            while k < stop:
+                                weight = weights[k]
+                                field[j] += weight * float32(x[uint32(uint32(neighbors[k]) * stride + chain)])
+                                size[j] += abs(weight)
+                                k += uint64(1)
+                            size[j] *= terms
+                    u0, u1, u2, u3 = philox(chain, group, uint32(sweep), counter_top(sweep, uint32(0)), key0, key1)
+                    u[0], u[1], u[2], u[3] = u0, u1, u2, u3
+                    ones, undecided = uint32(0), uint32(0)
+                    for j in range(4):
+                        margin = float32(2.0**-20) + float32(2.0**-25) * size[j]
+                        one, doubtful, scales[j] = _decide(field[j], u[j], margin)
+                        if one:
+                            ones = uint32(ones | uint32(1 << j))
+                        if doubtful and sites[j] < num_sites:
+                            undecided = uint32(undecided | uint32(1 << j))
+                    while undecided != uint32(0):
+                        which = uint32(cuda.ffs(undecided) - 1)
+                        bit = uint32(uint32(1) << which)
+                        undecided = uint32(undecided ^ bit)
+                        t = _threshold(
+                            exact_odds(
+                                x, codes, steps, indptr, neighbors, weights, weight_rests, offsets, offset_rests,
+                                _place(group, which, begin, end, begin), num_sites, stride, chain,
+                            )
+                        )  # fmt: skip
+                        ones = uint32(ones & uint32(~bit))
+                        if _pick(u0, u1, u2, u3, which) >= t and t != uint32(_ONES):
+                            ones = uint32(ones | bit)
+                    for j in range(4):
+                        if sites[j] < num_sites:
+                            state = uint32((ones >> uint32(j)) & uint32(1))
+                            spot = uint32(sites[j] * stride + chain)
+                            x[spot] = state
+                            if mode == 1:
+                                share = uint32(float32(16777216.0) / scales[j] + float32(0.5))
+                                cuda.atomic.add(sums, uint64(spot), share)
+                            elif mode == 2:
+                                cuda.atomic.add(sums, uint64(spot), uint32((uint32(1) - state) << uint32(24)))
+                    group = following
+                wait()
 
     return update

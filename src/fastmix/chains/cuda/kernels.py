@@ -10,9 +10,11 @@ the same bits of the thresholds are selected by the words of the neighbours, pla
 undecided then; it is put aside, and its comparison is ended on its own with 24 more bits, so that all 32 bits count.
 A threshold of 2^32 - 1 stands for certainty.
 
-Sites are numbered by their place in a sweep, so that colours are contiguous. States are at
-``x[site * stride + unit]``, fewer than 2^32 of them, and neighbours are given as ``site * stride`` already. Additions
-to sums are atomic not because anybody else would add, but because the thread then need not wait for them.
+Sites are numbered by their place in a sweep, so that colours are contiguous. Every kernel runs over the colours from
+``first`` to ``last`` and over sweeps; a block owns its chains, and where a colour is shared between blocks (more than
+one along y) either the launch has a single colour and sweep, or the kernel waits for the whole grid (``grid``). States
+are at ``x[site * stride + unit]``, fewer than 2^32 of them, and neighbours are given as ``site * stride`` already.
+Additions to sums are atomic not because anybody else would add, but because the thread then need not wait for them.
 """
 # Types inside kernels are those of their compiler.
 # mypy: ignore-errors
@@ -24,7 +26,7 @@ from typing import Any
 
 from numba import config, cuda, uint32, uint64
 
-__all__ = ["SETTLE_TAG", "add_counts", "counter_top", "packed_update", "philox", "update_jit"]
+__all__ = ["SETTLE_TAG", "add_counts", "barrier", "counter_top", "packed_update", "philox", "update_jit"]
 
 SETTLE_TAG = 16  # what the counter of the numbers that end a comparison has beside the chain
 
@@ -37,13 +39,28 @@ _QUEUE = 16  # comparisons put aside by a thread before it ends them
 
 
 def update_jit(**options: Any) -> Any:
-    """The decorator of updates: functions that update the sites of one colour, from ``begin`` to ``end``.
+    """The decorator of updates: functions that run sweeps over the colours from ``first_colour`` to ``last_colour``.
 
-    They are shared by the threads that have a unit of chains, of which this is number ``slot`` of ``num_slots``.
+    A colour's sites are shared by the threads of a block, each of which has a unit of chains, and by those of a
+    ``grid`` that waits for all of its blocks after every colour.
     """
     return cuda.jit(
         device=True, **options, **({} if getattr(config, "ENABLE_CUDASIM", False) else {"forceinline": True})
     )
+
+
+@cache
+def barrier(grid: bool) -> Any:
+    """A function that waits for all threads of a block, or of a cooperative launch."""
+
+    @cuda.jit(device=True)
+    def wait():
+        if grid:
+            cuda.cg.this_grid().sync()
+        else:
+            cuda.syncthreads()
+
+    return wait
 
 
 @cuda.jit(device=True)
@@ -177,7 +194,7 @@ def _sum_thresholds(terms, n0, n1, n2, n3):
 
 
 @cache
-def packed_update(words: int, lanes: int, mode: int, per_chain: bool) -> Any:
+def packed_update(words: int, lanes: int, mode: int, per_chain: bool, grid: bool) -> Any:
     """The update of binary variables with at most four neighbours, in packed chains.
 
     A thread has ``words`` words of chains, every ``lanes``-th of those of its block, which has ``lanes`` threads along
@@ -197,8 +214,13 @@ def packed_update(words: int, lanes: int, mode: int, per_chain: bool) -> Any:
             below[w] = uint32((zero & threshold) | (below[w] & (zero | threshold)))
             equal[w] = uint32(equal[w] & uint32(~(random[w] ^ threshold)))
 
+    wait = barrier(grid)
+
     @update_jit()
-    def update(x, tables, begin, end, model, sums, steps, stride, word, slot, num_slots, sweep, key0, key1):
+    def update(
+        x, tables, starts, model, sums, steps, stride, word, slot, num_slots, first_colour, last_colour,
+        num_sweeps, sweep_begin, key0, key1,
+    ):  # fmt: skip
         around, masks, table, terms, num_sites, num_rows = tables
         row_step, chain_step, unit_step = steps
         base = uint64(model) * uint64(num_sites)
@@ -209,69 +231,76 @@ def packed_update(words: int, lanes: int, mode: int, per_chain: bool) -> Any:
         below, equal = cuda.local.array(words, uint32), cuda.local.array(words, uint32)
         waiting, place = cuda.local.array(_QUEUE, uint32), cuda.local.array(_QUEUE, uint32)
         term = cuda.local.array(16, uint32)
-        site, count = uint32(begin + slot), uint32(0)
-        while site < end or count > uint32(0):
-            if site < end:
-                at = uint64(site) * uint64(4)
-                a0 = uint32(around[at] + word)
-                a1 = uint32(around[at + uint64(1)] + word)
-                a2 = uint32(around[at + uint64(2)] + word)
-                a3 = uint32(around[at + uint64(3)] + word)
-                for w in range(words):
-                    n0[w] = x[uint64(a0) + uint64(w * lanes)]
-                    n1[w] = x[uint64(a1) + uint64(w * lanes)]
-                    n2[w] = x[uint64(a2) + uint64(w * lanes)]
-                    n3[w] = x[uint64(a3) + uint64(w * lanes)]
-                    below[w] = uint32(0)
-                    equal[w] = uint32(_ONES)
-                row = base + uint64(site)
-                if wide:
-                    mask, gap = row * uint64(128), uint64(1)
-                else:
-                    mask, gap = row, uint64(num_rows)
-                for half in range(2):
-                    tag = counter_top(sweep, uint32(half))
-                    for w in range(words):
-                        r0[w], r1[w], r2[w], r3[w] = philox(
-                            uint32(word + uint32(w * lanes)), site, uint32(sweep), tag, key0, key1
-                        )
-                    compare(masks, mask, gap, n0, n1, n2, n3, r0, below, equal)
-                    compare(masks, mask + gap * uint64(16), gap, n0, n1, n2, n3, r1, below, equal)
-                    compare(masks, mask + gap * uint64(32), gap, n0, n1, n2, n3, r2, below, equal)
-                    compare(masks, mask + gap * uint64(48), gap, n0, n1, n2, n3, r3, below, equal)
-                    mask = mask + gap * uint64(64)
-                spot = uint32(site * stride + word)
-                if mode == 1 and not per_chain:
-                    for k in range(16):
-                        term[k] = terms[row * uint64(16) + uint64(k)]
-                for w in range(words):
-                    here = uint32(word + uint32(w * lanes))
-                    x[uint64(spot) + uint64(w * lanes)] = uint32(~below[w])
-                    if equal[w] != uint32(0):
-                        waiting[count] = equal[w]
-                        place[count] = uint32(site * uint32(words) + uint32(w))
-                        count = uint32(count + uint32(1))
-                    if mode != 0:
-                        sum_at = uint64(site) * row_step + uint64(here) * unit_step
-                        if mode == 2:
-                            add_counts(sums, sum_at, chain_step, below[w], per_chain)
-                        elif per_chain:
-                            _add_thresholds(sums, sum_at, chain_step, table, row, n0[w], n1[w], n2[w], n3[w])
+        for s in range(num_sweeps):
+            sweep = uint64(sweep_begin) + uint64(s)
+            for colour in range(first_colour, last_colour):
+                begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
+                site, count = uint32(begin + slot), uint32(0)
+                while site < end or count > uint32(0):
+                    if site < end:
+                        at = uint64(site) * uint64(4)
+                        a0 = uint32(around[at] + word)
+                        a1 = uint32(around[at + uint64(1)] + word)
+                        a2 = uint32(around[at + uint64(2)] + word)
+                        a3 = uint32(around[at + uint64(3)] + word)
+                        for w in range(words):
+                            n0[w] = x[uint64(a0) + uint64(w * lanes)]
+                            n1[w] = x[uint64(a1) + uint64(w * lanes)]
+                            n2[w] = x[uint64(a2) + uint64(w * lanes)]
+                            n3[w] = x[uint64(a3) + uint64(w * lanes)]
+                            below[w] = uint32(0)
+                            equal[w] = uint32(_ONES)
+                        row = base + uint64(site)
+                        if wide:
+                            mask, gap = row * uint64(128), uint64(1)
                         else:
-                            more = _sum_thresholds(term, n0[w], n1[w], n2[w], n3[w])
-                            cuda.atomic.add(sums, sum_at, uint64(more))
-                site = uint32(site + num_slots)
-            # Neighbours do not change within a colour, so comparisons can wait until many are ended together.
-            if site >= end or count > uint32(_QUEUE - words):
-                while count > uint32(0):
-                    count = uint32(count - uint32(1))
-                    old = uint32(place[count] // uint32(words))
-                    here = uint32(word + uint32((place[count] % uint32(words)) * uint32(lanes)))
-                    spot = uint32(old * stride + here)
-                    zeros = _settle(x, around, table, base + uint64(old), here, old, waiting[count], sweep, key0, key1)
-                    x[spot] = uint32(x[spot] & uint32(~zeros))
-                    if mode == 2:
-                        sum_at = uint64(old) * row_step + uint64(here) * unit_step
-                        add_counts(sums, sum_at, chain_step, zeros, per_chain)
+                            mask, gap = row, uint64(num_rows)
+                        for half in range(2):
+                            tag = counter_top(sweep, uint32(half))
+                            for w in range(words):
+                                r0[w], r1[w], r2[w], r3[w] = philox(
+                                    uint32(word + uint32(w * lanes)), site, uint32(sweep), tag, key0, key1
+                                )
+                            compare(masks, mask, gap, n0, n1, n2, n3, r0, below, equal)
+                            compare(masks, mask + gap * uint64(16), gap, n0, n1, n2, n3, r1, below, equal)
+                            compare(masks, mask + gap * uint64(32), gap, n0, n1, n2, n3, r2, below, equal)
+                            compare(masks, mask + gap * uint64(48), gap, n0, n1, n2, n3, r3, below, equal)
+                            mask = mask + gap * uint64(64)
+                        spot = uint32(site * stride + word)
+                        if mode == 1 and not per_chain:
+                            for k in range(16):
+                                term[k] = terms[row * uint64(16) + uint64(k)]
+                        for w in range(words):
+                            here = uint32(word + uint32(w * lanes))
+                            x[uint64(spot) + uint64(w * lanes)] = uint32(~below[w])
+                            if equal[w] != uint32(0):
+                                waiting[count] = equal[w]
+                                place[count] = uint32(site * uint32(words) + uint32(w))
+                                count = uint32(count + uint32(1))
+                            if mode != 0:
+                                sum_at = uint64(site) * row_step + uint64(here) * unit_step
+                                if mode == 2:
+                                    add_counts(sums, sum_at, chain_step, below[w], per_chain)
+                                elif per_chain:
+                                    _add_thresholds(sums, sum_at, chain_step, table, row, n0[w], n1[w], n2[w], n3[w])
+                                else:
+                                    more = _sum_thresholds(term, n0[w], n1[w], n2[w], n3[w])
+                                    cuda.atomic.add(sums, sum_at, uint64(more))
+                        site = uint32(site + num_slots)
+                    # Neighbours do not change within a colour, so comparisons can wait until many are ended together.
+                    if site >= end or count > uint32(_QUEUE - words):
+                        while count > uint32(0):
+                            count = uint32(count - uint32(1))
+                            old = uint32(place[count] // uint32(words))
+                            here = uint32(word + uint32((place[count] % uint32(words)) * uint32(lanes)))
+                            spot = uint32(old * stride + here)
+                            zeros = _settle(
+                                x, around, table, base + uint64(old), here, old, waiting[count], sweep, key0, key1
+                            )
+                            x[spot] = uint32(x[spot] & uint32(~zeros))
+                            if mode == 2:
+                                sum_at = uint64(old) * row_step + uint64(here) * unit_step
+                                add_counts(sums, sum_at, chain_step, zeros, per_chain)
+                wait()
 
     return update
