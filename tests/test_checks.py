@@ -29,6 +29,7 @@ from fastmix._checks import as_float_array, check_positive, choose_seed
 from fastmix.cli.models import describe_model
 from fastmix.experiments.execution import Pool
 from fastmix.methods import inference
+from fastmix.model.network import BayesianNetwork
 from fastmix.model.reduce import reduce_model
 from fastmix.theory import certificates as mixing
 from fastmix.theory import dependency, intervals
@@ -41,12 +42,14 @@ PICTURE = np.eye(4)
 # Every function that takes a model, a seed, a time limit or threads, with the other arguments that it needs.
 ON_MODELS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (fastmix.certify, {"accuracy": 0.1}),
+    (fastmix.bracket, {}),
     (fastmix.compare, {"methods": ["mean-field"]}),
     (fastmix.dependency_matrix, {}),
     (fastmix.draw_exact, {"num_draws": 1}),
     (fastmix.infer, {}),
     (fastmix.loopy_bp, {}),
     (fastmix.mean_field, {}),
+    (fastmix.most_probable, {}),
     (fastmix.perfect_sample, {}),
     (fastmix.project, {"norm_bound": 1.0}),
     (fastmix.sample, {"num_sweeps": 10}),
@@ -66,7 +69,9 @@ ON_MODELS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (io.write_model, {"path": "/dev/null.npz"}),
     (io.write_model, {"path": "-"}),
 ]
+COIN = BayesianNetwork(["coin"], [["heads", "tails"]], [[]], [[0.5, 0.5]])  # type: ignore[arg-type]
 OTHERS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = [
+    (fastmix.ancestral_sample, (COIN,), {"num_draws": 1}),
     (instances.ising_grid, (2, 2), {"coupling_max": 1.0}),
     (instances.potts_grid, (2, 2), {"coupling_max": 1.0}),
     (instances.ising_random, (2,), {"edge_probability": 0.5, "coupling_max": 1.0}),

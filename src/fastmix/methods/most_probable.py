@@ -164,7 +164,7 @@ def most_probable(
     --------
     >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=1.0, field=[0.5, 0.0, -0.2])
     >>> most_probable(model, evidence={2: 0})
-    MostProbableResult(log_weight=1.7, exact, method='exact', MarkovRandomField(3 variables of 2 states, 2 edges))
+    MostProbableResult(log_weight=1.7, exact, method='cut', MarkovRandomField(3 variables of 2 states, 2 edges))
     """
     check_model(model)
     check_choice("method", method, _METHODS)

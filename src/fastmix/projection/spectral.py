@@ -22,6 +22,7 @@ __all__ = ["solve_spectral"]
 _RANK = 8
 _MEMORY = 8
 _BLOCK = 50  # steps between two looks at the norm
+_NORM_SLACK = 2e-10  # by which two safe-side norms of nearly the same matrix can differ
 _SHARE, _NORM_SHARE = 0.6, 0.3  # of the time for steps, and of the rest for a norm: a measure and more come after it
 _WORK = 5e8  # numbers that one compiled call may go through: the clock is read between calls
 
@@ -62,8 +63,8 @@ def solve_spectral(costs: EdgeCosts, target: Target) -> Solution:
         z = bounds_at(costs.start, costs.mu, costs.z, costs.loads(2.0 * np.sum(v[first] * v[second], axis=1)))
         clock = target.clock.part(_NORM_SHARE)
         norm = matrix_norm(to_matrix(model, costs.dependencies(z)), "spectral", clock=clock)
-        if norm > target.cap:
-            z *= target.cap / norm
+        if norm > (cap := target.cap * (1.0 - _NORM_SLACK)):
+            z *= cap / norm
         done = solution.update(costs.cost(z), dual, z, target.tol) or not moving
         solution.late = late and not solution.converged
         return done or late
