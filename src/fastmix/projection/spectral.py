@@ -63,7 +63,7 @@ def solve_spectral(costs: EdgeCosts, target: Target) -> Solution:
         z = bounds_at(costs.start, costs.mu, costs.z, costs.loads(2.0 * np.sum(v[first] * v[second], axis=1)))
         clock = target.clock.part(_NORM_SHARE)
         norm = matrix_norm(to_matrix(model, costs.dependencies(z)), "spectral", clock=clock)
-        if norm > (cap := target.cap * (1.0 - _NORM_SLACK)):
+        if norm > (cap := target.cap * (1.0 - min(_NORM_SLACK, 0.01 * target.tol))):
             z *= cap / norm
         done = solution.update(costs.cost(z), dual, z, target.tol) or not moving
         solution.late = late and not solution.converged
