@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from fastmix._checks import check_positive
@@ -67,14 +67,13 @@ class Exact(MemoryLimited):
         clock = context.clock
         if plan is None:
             plan = plan_exact(model, memory_limit=self.memory_limit, clock=clock, reduced=True)
-            if plan.seconds > clock.left():
+            if clock.limit is not None and plan.seconds > clock.left():
                 raise too_late(clock, plan.seconds, plan.tree)
         try:
-            result = plan.run(clock, edge_marginals=context.edge_marginals is not False)  # they cost little
+            return plan.run(clock, edge_marginals=context.edge_marginals is not False)  # they cost little
         except ModelError as error:
             if context.given and "impossible" not in str(error):
                 reason = str(error).partition(": ")[2] or str(error)
                 message = f"evidence must have positive probability, but it is impossible: {reason}"
                 raise ImpossibleEvidenceError(message) from None
             raise
-        return replace(result, log_z_kind="exact", provenance={})
