@@ -71,9 +71,8 @@ def test_draws_have_the_right_frequencies() -> None:
         np.testing.assert_allclose(found, exact.marginal(i), atol=6 * 0.5 / np.sqrt(len(draws)))
 
 
-@pytest.mark.parametrize("method", ["swendsen-wang", "mean-field", "projected"])
-def test_other_methods_refuse_in_one_sentence(method: str) -> None:
+def test_other_methods_refuse_in_one_sentence() -> None:
     from fastmix import UnfitMethodError
 
     with pytest.raises(UnfitMethodError, match="factors over three or more variables"):
-        infer(random_model(1, False), method=method)
+        infer(random_model(1, False), method="swendsen-wang")

@@ -17,7 +17,7 @@ from fastmix.exact.planner import Step
 if TYPE_CHECKING:
     from fastmix.exact.tree import Tree
 
-__all__ = ["Run", "UnderflowError", "is_small", "limits"]
+__all__ = ["Run", "UnderflowError", "limits"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -42,11 +42,6 @@ def limits() -> tuple[float, float, float, float]:
     return (*_SCALES, _LOG_RANGE, _SMALLEST_TOTAL)
 
 
-def is_small(tree: Tree) -> bool:
-    """Whether the work of a tree is less than what each of its steps costs beside."""
-    return max(tree.sequence.sizes, default=0) <= _NUMPY_ENTRIES and tree.order.total_entries <= _NUMPY_TOTAL
-
-
 class Run:
     """The tables of one run through the steps of a tree."""
 
@@ -63,7 +58,8 @@ class Run:
         self.one = np.zeros(1) if self.is_log else np.ones(1)
         self.contract: Callable[..., None] = _numpy_contract
         self.extremes: Callable[[FloatArray], tuple[float, float]] = _numpy_extremes
-        if not is_small(tree):
+        small = max(self.sequence.sizes, default=0) <= _NUMPY_ENTRIES and self.order.total_entries <= _NUMPY_TOTAL
+        if not small:
             from fastmix.exact.loops import extremes
 
             self.contract, self.extremes = _compiled_contract, extremes

@@ -13,11 +13,17 @@ from numpy.typing import NDArray
 from fastmix.errors import ModelError
 from fastmix.exact.passes import limits
 from fastmix.exact.planner import Factors, Sequence
+from fastmix.exact.search import Order
 
 __all__ = ["FlatAnswer", "Program"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+
+# Of a table, and of all cliques. Up to there it takes less time than a call for each step, half of it at the limits.
+_ENTRIES = 1 << 13
+_TOTAL = 1 << 20
 
 
 class FlatAnswer(NamedTuple):
@@ -37,6 +43,11 @@ class Program:
     offsets : list of int
         Where the tables of the factors begin when they lie one after another, with the end.
     """
+
+    @staticmethod
+    def fits(sequence: Sequence, order: Order) -> bool:
+        """Whether the tables are so small that it is faster than step by step, and lie as they are computed."""
+        return order.total_entries <= _TOTAL and max(sequence.sizes, default=0) <= _ENTRIES and not sequence.moves
 
     def __init__(self, factors: Factors, sequence: Sequence) -> None:
         states, scopes = factors.num_states, factors.scopes

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import format_bytes
 from fastmix.errors import ResourceError
-from fastmix.exact.passes import Run, UnderflowError, is_small
+from fastmix.exact.passes import Run, UnderflowError
 from fastmix.exact.planner import Factors, Planner, Sequence
 from fastmix.exact.program import FlatAnswer, Program
 from fastmix.exact.search import Order, find_order
@@ -122,7 +122,7 @@ class Tree:
         """
         sequence, wanted = self.sequence, self._wanted(of_factors)
         sequence.num_runs += 1
-        if sequence.num_runs > 1 and is_small(self):
+        if sequence.num_runs > 1 and Program.fits(sequence, self.order):
             clock.check()
             if sequence.program is None:
                 sequence.program = Program(self.factors, sequence)
