@@ -125,6 +125,8 @@ class JunctionTree:
         nodes, pairs = answer.marginals, answer.factor_marginals if wanted else np.zeros(len(model.log_pairwise))
         log_z = answer.log_z + log_scale + model.log_constant
         if core is None:
+            if len(nodes):  # so that the only state of a variable that is allowed has exactly one
+                nodes /= np.repeat(np.add.reduceat(nodes, model.unary_offsets[:-1]), model.num_states)
             return Calibration(log_z, nodes, pairs, answer.arithmetic)
         from fastmix.exact.leaves import Leaves, sum_down
 

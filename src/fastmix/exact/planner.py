@@ -82,7 +82,7 @@ class Sequence:
     num_runs : int
         How often all marginals have been asked for.
     program : Program or None
-        Made for the second time that they are.
+        Made when that is often.
     """
 
     scopes: list[tuple[int, ...]]

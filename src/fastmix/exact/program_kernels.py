@@ -15,7 +15,9 @@ from fastmix.exact.loops import _add_product, _add_scaled
 
 __all__ = ["DONE", "IMPOSSIBLE", "UNDERFLOW", "run_program"]
 
-DONE, IMPOSSIBLE, UNDERFLOW = 0, 1, 2
+DONE = 0
+IMPOSSIBLE = 1
+UNDERFLOW = 2
 
 _inner = njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy")
 

@@ -36,6 +36,7 @@ _SECONDS_PER_ENTRY = 6e-9  # of a clique visited three times
 _SECONDS_PER_PRODUCT = 1e-9  # the same by matrix products
 _SECONDS_PER_BYTE = 8e-10  # of memory touched for the first time
 _SECONDS_PER_STEP = 4e-5
+_PLAIN_RUNS = 2  # of a sequence, before it is worth compiling
 
 
 class Answer(NamedTuple):
@@ -117,12 +118,12 @@ class Tree:
     ) -> FlatAnswer:
         """Log Z and all marginals for other tables, which lie one after another, as the marginals will.
 
-        From the second call on a sequence of small tables is run by one compiled function; the first one needs no
+        From the third call on a sequence of small tables is run by one compiled function; the first ones need no
         compiler. Parameters and errors as for :meth:`marginals`.
         """
         sequence, wanted = self.sequence, self._wanted(of_factors)
         sequence.num_runs += 1
-        if sequence.num_runs > 1 and Program.fits(sequence, self.order):
+        if sequence.num_runs > _PLAIN_RUNS and Program.fits(sequence, self.order):
             clock.check()
             if sequence.program is None:
                 sequence.program = Program(self.factors, sequence)
