@@ -61,7 +61,9 @@ class Program:
         for v in free:
             self.nodes[nodes[v] : nodes[v + 1]] = 1.0 / states[v]
         in_place = {step.second for step in sequence.steps if step.out == step.first}
-        leaves, members, readings = [], [], []
+        leaves: list[tuple[int, ...]] = []
+        members: list[tuple[int, int]] = []
+        readings: list[tuple[int, int, int]] = []
         positions: list[IntArray] = []
         targets: list[IntArray] = []
         seen: set[int] = set()
