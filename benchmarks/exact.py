@@ -137,13 +137,14 @@ def run_files(files: list[Path], peers: bool) -> int:
     for file in files:
         if file.suffix != ".uai" and ".bif" not in file.suffixes:
             continue
-        name, model = file.name.split(".")[0], read_model(file)
+        name = file.name.split(".")[0]
         beside = file.with_name(file.name + ".evid")
         evidence = read_evidence(beside) if beside.exists() else None
         seconds: list[float] = []
         planning: list[float] = []
         try:
             for _ in range(3):
+                model = read_model(file)  # a new one, with which no plan is kept
                 plan = timed(lambda: plan_exact(model, evidence=evidence, memory_limit=8 * 2**30), planning)  # noqa: B023
                 result = timed(lambda: infer(model, method="exact", evidence=evidence, memory_limit=8 * 2**30), seconds)  # noqa: B023
         except ResourceError as error:

@@ -8,6 +8,7 @@ import operator
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -239,15 +240,20 @@ def check_seed(seed: Any) -> int:
 def choose_seed(seed: Any) -> int:
     """``seed``, checked, or one from the operating system for callers that gave none."""
     if seed is None:
-        return int(np.random.SeedSequence().entropy) % 2**63  # type: ignore[arg-type]
+        return int.from_bytes(os.urandom(8), "little") >> 1
     return check_seed(seed)
 
 
 def check_threads(num_threads: Any) -> int:
     """``num_threads`` as a whole number from 1; all cores where None is given."""
     if num_threads is None:
-        return os.cpu_count() or 1
+        return _num_cores()
     return check_count("num_threads", num_threads, least=1, most=_MOST_THREADS)
+
+
+@cache
+def _num_cores() -> int:
+    return os.cpu_count() or 1
 
 
 def count_variables(pairs: IntArray, values: FloatArray, num_variables: int | None) -> int:

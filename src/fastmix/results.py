@@ -7,6 +7,7 @@ import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cache
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -372,10 +373,14 @@ def provenance(
         "options": options,
         "model_hash": model.content_hash,
         "device": device,
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
+        **_machine(),
     }
+
+
+@cache
+def _machine() -> dict[str, str]:
+    """What does not change while a process runs."""
+    return {"platform": platform.platform(), "python": platform.python_version(), "numpy": np.__version__}
 
 
 def jsonable(value: Any) -> Any:

@@ -102,6 +102,8 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
         for model in (ising_grid(14, 14, coupling_max=0.5, seed=0), potts_grid(9, 9, **potts), path):
             fastmix.infer(model, method="exact")
             fastmix.draw_exact(model, num_draws=1, seed=0)
+        for _ in range(3):  # the third call for a small model is compiled
+            fastmix.infer(mixed, method="exact")
 
     def gibbs() -> None:
         for model in (*every, triples):

@@ -14,6 +14,7 @@ import oracle
 import strategies
 from fastmix import MarkovRandomField, ModelError, ResourceError, Status, draw_exact, infer
 from fastmix._clock import Clock
+from fastmix.errors import ImpossibleEvidenceError
 from fastmix.exact import enumerate_model, infer_exact, junction_tree, passes, plan_junction_tree
 from fastmix.exact.passes import Run
 from fastmix.exact.twins import count_twins
@@ -412,6 +413,11 @@ def plain_results() -> list:
             assert_marginals_close(answer, other, atol=1e-9)
             results.append([answer.stats["arithmetic"], answer.node_marginals.tolist()])
     assert [arithmetic for arithmetic, _ in results] == ["linear", "log"]
+    kept = plan_junction_tree(model, memory_limit=1e9)
+    first, _, second = kept.calibrate(), kept.calibrate(), kept.calibrate()
+    assert kept.tree.sequence.program is not None
+    np.testing.assert_allclose(first.edge_marginals, second.edge_marginals, atol=1e-12)
+    results.append([second.log_z, second.node_marginals.tolist(), second.edge_marginals.tolist()])
     with mock.patch.object(junction_tree, "_LEAVES", 0):
         tree = random_tables([(0, 1), (1, 2), (1, 3)], [2, 3, 2, 4], scale=1.0, seed=0)
         answer = infer_exact(tree)
@@ -419,3 +425,40 @@ def plain_results() -> list:
         draws = draw_exact(tree, num_draws=50, seed=0)
         results.append([answer.log_z, answer.node_marginals.tolist(), draws.tolist()])
     return results
+
+
+# -- plans that are kept ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_calls_on_one_model_agree_with_the_oracle(seed):
+    """The first calls go step by step, later ones by one compiled function, whatever the evidence."""
+    rng = np.random.default_rng(seed)
+    model = oracle.random_model(
+        rng, num_variables=6, max_states=4, edge_probability=0.6, scale=2.0, forbidden_probability=0.1 * (seed % 2)
+    )
+    first = infer(model, method="exact")
+    for _ in range(3):
+        result = infer(model, method="exact")
+        assert_matches_oracle(model, result.log_z, result.node_marginals, result.edge_marginals)
+        variable = int(rng.integers(model.num_variables))
+        state = int(rng.choice(np.flatnonzero(first.marginal(variable) > 0.0)))
+        observed = infer(model, method="exact", evidence={variable: state})
+        new = infer(model.replace(), method="exact", evidence={variable: state})
+        plain = infer_exact(model, evidence={variable: state})
+        for answer in (observed, new):
+            assert answer.log_z == pytest.approx(plain.log_z, abs=1e-10)
+            assert answer.marginal(variable)[state] == 1.0
+            np.testing.assert_allclose(answer.node_marginals, plain.node_marginals, atol=1e-11)
+            np.testing.assert_allclose(answer.edge_marginals, plain.edge_marginals, atol=1e-11)
+    assert model.structure.__dict__["exact_tree"].sequence.program is not None
+
+
+def test_impossible_evidence_at_every_call():
+    model = MarkovRandomField.from_tables(
+        np.zeros((3, 2)), [(0, 1), (1, 2)], [np.where(np.eye(2) > 0, 0.0, -np.inf)] * 2
+    )
+    for _ in range(3):
+        assert infer(model, method="exact").log_z == pytest.approx(np.log(2.0))
+        with pytest.raises(ImpossibleEvidenceError):
+            infer(model, method="exact", evidence={0: 0, 2: 1})

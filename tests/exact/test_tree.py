@@ -91,6 +91,39 @@ def test_random_factors_agree_with_enumeration(how, zeros, arithmetic, monkeypat
         check(factors, answer)
 
 
+@pytest.mark.parametrize("zeros", [0.0, 0.2])
+def test_programs_agree_with_enumeration(zeros):
+    """From the third call on one compiled function runs all steps, also on tables that underflow or contradict."""
+    rng = np.random.default_rng(5 if zeros else 6)
+    seen = set()
+    for case in range(80):
+        factors = random_factors(rng, zeros=zeros)
+        tree = plan_tree(factors)
+        flat = np.concatenate([np.zeros(0), *factors.tables])
+        tree.sequence.num_runs = 10
+        factor = 1e4 if case % 8 == 7 else 1.0
+        factors = factors._replace(tables=[factor * t for t in factors.tables])
+        log_z, marginals, by_factor, _, _, _ = naive(factors)
+        if log_z == -np.inf:
+            seen.add("impossible")
+            with pytest.raises(ModelError, match="no configuration has positive probability"):
+                tree.flat_marginals(factor * flat)
+            continue
+        answer = tree.flat_marginals(factor * flat, of_factors=True)
+        assert tree.sequence.program is not None
+        seen |= {answer.arithmetic} | {"in place" for s in tree.sequence.steps if s.out == s.first}
+        assert answer.log_z == pytest.approx(log_z, rel=1e-11, abs=ATOL)
+        np.testing.assert_allclose(answer.marginals, np.concatenate(marginals), atol=ATOL)
+        np.testing.assert_allclose(answer.factor_marginals, np.concatenate([np.zeros(0), *by_factor]), atol=ATOL)
+        some = range(len(factors.scopes) // 2, len(factors.scopes))
+        part = tree.flat_marginals(factor * flat, of_factors=some)
+        size = sum([len(factors.tables[f]) for f in some])
+        last = answer.factor_marginals[len(answer.factor_marginals) - size :]
+        np.testing.assert_array_equal(part.factor_marginals, last)
+    assert {"linear", "log", "in place"} <= seen
+    assert ("impossible" in seen) == bool(zeros)
+
+
 def test_larger_cliques_take_every_layout(monkeypatch):
     """Tables of some thousand entries, so that runs, tiles, copies and matrix products all occur."""
     monkeypatch.setattr(passes, "_NUMPY_ENTRIES", 0)

@@ -36,9 +36,7 @@ def draw_configurations(upper: Upper, num_draws: int, rng: np.random.Generator, 
     parts = []
     for k, tree in enumerate(upper.trees):
         if counts[k]:
-            offsets = np.cumsum(np.diff(upper.terms.offsets)[upper.members[k]])
-            tables = np.split(upper.parts[k], offsets[:-1])
-            parts.append(tree.with_tables(tables).draw(int(counts[k]), rng, clock))
+            parts.append(tree.with_values(upper.parts[k]).draw(int(counts[k]), rng, clock))
     return np.concatenate(parts)
 
 

@@ -160,10 +160,9 @@ class Lower:
                 self.tables[f].reshape(-1) if len(self.owners[f]) == 1 else self._average(f, part.axes, (c, k))
             )
         values = np.concatenate([np.zeros(0), *tables])
-        answer = group.tree.with_tables(tables).marginals(of_factors=True, clock=clock)
-        assert answer.factor_marginals is not None
-        group.marginals = [np.ravel(m) for m in answer.factor_marginals]
-        joint = np.concatenate([np.zeros(0), *group.marginals])
+        answer = group.tree.flat_marginals(values, of_factors=True, clock=clock)
+        joint = answer.factor_marginals
+        group.marginals = np.split(joint, group.offsets[1:-1]) if len(group.offsets) > 1 else []
         group.free_energy = answer.log_z - _mean(joint[~group.inside], values[~group.inside])
         group.error = rounding(
             3 * len(group.tree.sequence.sizes) + sum(terms.num_states) + len(joint), spread(values, group.offsets)
@@ -181,10 +180,9 @@ class Lower:
         bound -= error
         if math.isfinite(bound):
             self.log_z = max(self.log_z, bound)
-            for v, m in zip(group.variables, answer.marginals, strict=True):
-                place = slice(int(terms.offsets[v]), int(terms.offsets[v + 1]))
-                with np.errstate(divide="ignore"):
-                    self.states[place] = np.maximum(self.states[place], bound + np.log(m))
+            place = terms.positions(np.array(group.variables, dtype=np.int64))
+            with np.errstate(divide="ignore"):
+                self.states[place] = np.maximum(self.states[place], bound + np.log(answer.marginals))
         return bound
 
 

@@ -151,10 +151,8 @@ class Upper:
             clock.check()
             p, scaled = self.positions[k], tables[k] / shares[k]
             offsets = offsets_of(np.diff(terms.offsets)[self.members[k]])
-            parts = np.split(scaled, offsets[1:-1]) if len(offsets) > 1 else []
-            answer = tree.with_tables(parts).marginals(of_factors=True, clock=clock)
-            assert answer.factor_marginals is not None
-            beliefs = np.concatenate([np.zeros(0), *answer.factor_marginals])
+            answer = tree.flat_marginals(scaled, of_factors=True, clock=clock)
+            beliefs = answer.factor_marginals
             error += shares[k] * rounding(3 * len(tree.sequence.sizes) + sum(terms.num_states), spread(scaled, offsets))
             total += shares[k] * answer.log_z
             log_parts.append(answer.log_z)

@@ -118,22 +118,21 @@ class JunctionTree:
         model, core = self.model, self.core
         unary, log_scale = self._sum_leaves()
         clock.check()
-        tree = replace(self.tree, factors=_with_tables(self.tree.factors, model, unary, core))
         num_edges = model.num_edges if core is None else len(core.edges)
-        first = len(tree.factors.num_states)
+        first = len(self.tree.factors.num_states)
         wanted = range(first, first + num_edges) if edge_marginals and num_edges else False
-        answer = tree.marginals(of_factors=wanted, clock=clock)
-        nodes, pairs = np.concatenate([np.zeros(0), *answer.marginals]), np.zeros(len(model.log_pairwise))
-        if answer.factor_marginals is not None:
-            pairs = np.concatenate(answer.factor_marginals)
+        answer = self.tree.flat_marginals(_values(model, unary, core), of_factors=wanted, clock=clock)
+        nodes, pairs = answer.marginals, answer.factor_marginals if wanted else np.zeros(len(model.log_pairwise))
         log_z = answer.log_z + log_scale + model.log_constant
         if core is None:
+            if len(nodes):  # so that the only state of a variable that is allowed has exactly one
+                nodes /= np.repeat(np.add.reduceat(nodes, model.unary_offsets[:-1]), model.num_states)
             return Calibration(log_z, nodes, pairs, answer.arithmetic)
         from fastmix.exact.leaves import Leaves, sum_down
 
         all_nodes, all_pairs = np.zeros(len(model.log_unary)), np.zeros(len(model.log_pairwise))
         all_nodes[_entries(model.unary_offsets, core.variables)] = nodes
-        if answer.factor_marginals is not None:
+        if wanted:
             all_pairs[_entries(model.pairwise_offsets, core.edges)] = pairs
         leaves = Leaves.of(model, core.removed, core.neighbors)
         sum_down(leaves, unary, model.log_pairwise, all_nodes, all_pairs, np.empty(int(model.num_states.max())))
@@ -143,8 +142,7 @@ class JunctionTree:
         """Independent exact configurations (num_draws, n): variables drawn in reverse order of elimination."""
         model, core = self.model, self.core
         unary, _ = self._sum_leaves()
-        tree = replace(self.tree, factors=_with_tables(self.tree.factors, model, unary, core))
-        drawn = tree.draw(num_draws, rng)
+        drawn = self.tree.with_values(_values(model, unary, core)).draw(num_draws, rng)
         if core is None or not num_draws:
             return drawn if core is None else np.zeros((0, model.num_variables), dtype=np.int64)
         from fastmix.exact.leaves import Leaves, draw_down
@@ -243,24 +241,16 @@ def model_factors(model: MarkovRandomField, core: _Core | None = None) -> Factor
     scopes += list(zip(*edges.T.tolist(), strict=True)) if len(edges) else []
     flat, starts = number[model.structure.scope_variables].tolist(), model.structure.scope_starts.tolist()
     scopes += [tuple(flat[a:b]) for a, b in pairwise(starts)]
-    bare = Factors(counts.tolist(), scopes, [])
-    return _with_tables(bare, model, model.log_unary, core)
+    return Factors(counts.tolist(), scopes, []).with_values(_values(model, model.log_unary, core))
 
 
-def _with_tables(factors: Factors, model: MarkovRandomField, unary: FloatArray, core: _Core | None) -> Factors:
-    """The same scopes with the tables of a model, None for zeros."""
-    tables: list[FloatArray | None] = []
-    for values, offsets, chosen in (
-        (unary, model.unary_offsets, None if core is None else core.variables),
-        (model.log_pairwise, model.pairwise_offsets, None if core is None else core.edges),
-        (model.log_factors, model.factor_offsets, None),
-    ):
-        starts, stops = (offsets[:-1], offsets[1:]) if chosen is None else (offsets[chosen], offsets[chosen + 1])
-        used = np.append(0, np.cumsum(values != 0.0))
-        zero = (used[stops] == used[starts]).tolist()
-        for a, b, empty in zip(starts.tolist(), stops.tolist(), zero, strict=True):
-            tables.append(None if empty else values[a:b])
-    return factors._replace(tables=tables)
+def _values(model: MarkovRandomField, unary: FloatArray, core: _Core | None) -> FloatArray:
+    """The tables of :func:`model_factors`, one after another."""
+    pairs = model.log_pairwise
+    if core is not None:
+        unary = unary[_entries(model.unary_offsets, core.variables)]
+        pairs = pairs[_entries(model.pairwise_offsets, core.edges)]
+    return np.concatenate([unary, pairs, model.log_factors])
 
 
 def _entries(offsets: IntArray, chosen: IntArray) -> IntArray:

@@ -17,7 +17,7 @@ from fastmix.exact.planner import Step
 if TYPE_CHECKING:
     from fastmix.exact.tree import Tree
 
-__all__ = ["Run", "UnderflowError"]
+__all__ = ["Run", "UnderflowError", "limits"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -37,6 +37,11 @@ class UnderflowError(Exception):
     """A product of tables in ordinary arithmetic could underflow: use logs."""
 
 
+def limits() -> tuple[float, float, float, float]:
+    """Range in which tables are not scaled, largest log of a ratio of entries, least sum of a marginal."""
+    return (*_SCALES, _LOG_RANGE, _SMALLEST_TOTAL)
+
+
 class Run:
     """The tables of one run through the steps of a tree."""
 
@@ -51,9 +56,9 @@ class Run:
             self.log_z += sum([math.log(s) for s in free])
         self.ranges: list[float] = [0.0] * len(self.sequence.scopes)
         self.one = np.zeros(1) if self.is_log else np.ones(1)
-        small = max(self.sequence.sizes, default=0) <= _NUMPY_ENTRIES and self.order.total_entries <= _NUMPY_TOTAL
         self.contract: Callable[..., None] = _numpy_contract
         self.extremes: Callable[[FloatArray], tuple[float, float]] = _numpy_extremes
+        small = max(self.sequence.sizes, default=0) <= _NUMPY_ENTRIES and self.order.total_entries <= _NUMPY_TOTAL
         if not small:
             from fastmix.exact.loops import extremes
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.exact.search import Order
+
+if TYPE_CHECKING:
+    from fastmix.exact.program import Program
 
 __all__ = ["Factors", "Planner", "Sequence", "Step"]
 
@@ -34,6 +38,14 @@ class Factors(NamedTuple):
     scopes: Items[tuple[int, ...]]
     tables: Items[FloatArray | None]
 
+    def with_values(self, values: FloatArray) -> Factors:
+        """The same scopes with tables that lie one after another."""
+        stops = np.cumsum([0, *[math.prod([self.num_states[v] for v in scope]) for scope in self.scopes]])
+        used = np.append(0, np.cumsum(values != 0.0))[stops]
+        zero = (used[1:] == used[:-1]).tolist()
+        cuts = zip(pairwise(stops.tolist()), zero, strict=True)
+        return self._replace(tables=[None if empty else values[a:b] for (a, b), empty in cuts])
+
 
 @dataclass(eq=False)
 class Step:
@@ -48,7 +60,8 @@ class Step:
     views: dict[int, tuple[list[list[int]], ...]] = field(default_factory=dict)  # for NumPy, by column of the result
 
 
-class Sequence(NamedTuple):
+@dataclass(eq=False)
+class Sequence:
     """What is to be done.
 
     Attributes
@@ -66,6 +79,10 @@ class Sequence(NamedTuple):
         By variable, the tables whose product is summed over it.
     required_bytes : int
         Peak memory of a run forward and backward.
+    num_runs : int
+        How often all marginals have been asked for.
+    program : Program or None
+        Made when that is often.
     """
 
     scopes: list[tuple[int, ...]]
@@ -75,6 +92,8 @@ class Sequence(NamedTuple):
     moves: dict[int, IntArray]
     last: list[tuple[int, ...]]
     required_bytes: int
+    num_runs: int = 0
+    program: Program | None = None
 
 
 class Planner:

@@ -167,6 +167,7 @@ class ExactPlan:
             node_marginals=node_marginals,
             edge_marginals=every_edge,
             log_z=answer.log_z,
+            log_z_kind="exact",
             stats=stats,
         )
 

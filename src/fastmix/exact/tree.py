@@ -13,7 +13,6 @@ go back through the same sequence, variable by variable.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
 from typing import NamedTuple, NoReturn
 
@@ -25,6 +24,7 @@ from fastmix._memory import format_bytes
 from fastmix.errors import ResourceError
 from fastmix.exact.passes import Run, UnderflowError
 from fastmix.exact.planner import Factors, Planner, Sequence
+from fastmix.exact.program import FlatAnswer, Program
 from fastmix.exact.search import Order, find_order
 
 __all__ = ["Answer", "Tree", "plan_tree", "refuse"]
@@ -36,6 +36,7 @@ _SECONDS_PER_ENTRY = 6e-9  # of a clique visited three times
 _SECONDS_PER_PRODUCT = 1e-9  # the same by matrix products
 _SECONDS_PER_BYTE = 8e-10  # of memory touched for the first time
 _SECONDS_PER_STEP = 4e-5
+_PLAIN_RUNS = 2  # of a sequence, before it is worth compiling
 
 
 class Answer(NamedTuple):
@@ -79,9 +80,9 @@ class Tree:
         work = sum([(_SECONDS_PER_PRODUCT if s.gemm else _SECONDS_PER_ENTRY) * s.entries for s in steps])
         return work + _SECONDS_PER_BYTE * self.required_bytes + _SECONDS_PER_STEP * len(steps)
 
-    def with_tables(self, tables: Many[FloatArray]) -> Tree:
-        """The same sequence for other tables of the same factors."""
-        return replace(self, factors=self.factors._replace(tables=tables))
+    def with_values(self, values: FloatArray) -> Tree:
+        """The same sequence for other tables of the same factors, which lie one after another."""
+        return replace(self, factors=self.factors.with_values(values))
 
     def log_z(self, clock: Clock = NO_LIMIT) -> float:
         """Log Z alone, a third of the time of :meth:`marginals`."""
@@ -112,6 +113,26 @@ class Tree:
             beliefs = run.beliefs()
         return self._read(run, beliefs, of_factors)
 
+    def flat_marginals(
+        self, values: FloatArray, *, of_factors: bool | range = False, clock: Clock = NO_LIMIT
+    ) -> FlatAnswer:
+        """Log Z and all marginals for other tables, which lie one after another, as the marginals will.
+
+        From the third call on a sequence of small tables is run by one compiled function; the first ones need no
+        compiler. Parameters and errors as for :meth:`marginals`.
+        """
+        sequence, wanted = self.sequence, self._wanted(of_factors)
+        sequence.num_runs += 1
+        if sequence.num_runs > _PLAIN_RUNS and Program.fits(sequence, self.order):
+            clock.check()
+            if sequence.program is None:
+                sequence.program = Program(self.factors, sequence)
+            if (found := sequence.program.run(values, wanted)) is not None:
+                return found
+        answer = self.with_values(values).marginals(of_factors=of_factors, clock=clock)
+        nodes, joint = [np.concatenate([np.zeros(0), *t]) for t in (answer.marginals, answer.factor_marginals or ())]
+        return FlatAnswer(answer.log_z, nodes, joint, answer.arithmetic)
+
     def draw(self, num_draws: int, rng: np.random.Generator, clock: Clock = NO_LIMIT) -> IntArray:
         """Independent exact configurations (num_draws, n)."""
         return self._collect(clock).trace(num_draws, rng)
@@ -131,9 +152,12 @@ class Tree:
             run.collect()
         return run
 
+    def _wanted(self, of_factors: bool | range) -> range:
+        return of_factors if isinstance(of_factors, range) else range(len(self.factors.scopes) if of_factors else 0)
+
     def _read(self, run: Run, beliefs: dict[int, FloatArray], of_factors: bool | range) -> Answer:
         factors, states = self.factors, self.factors.num_states
-        wanted = of_factors if isinstance(of_factors, range) else range(len(factors.scopes) if of_factors else 0)
+        wanted = self._wanted(of_factors)
         by_factor: list[FloatArray] = [np.empty(0)] * len(wanted)
         by_variable: list[FloatArray | None] = [None] * len(states)
         for t, members in self.sequence.leaves.items():

@@ -47,6 +47,7 @@ class Auto(MemoryLimited):
     """
 
     name: ClassVar[str] = "auto"
+    share: ClassVar[float] = _EXACT_SHARE / 2  # surely chosen
 
     def run(self, model: MarkovRandomField, context: Context) -> InferenceResult:
         """The answer of the method chosen, with the reason in ``stats``."""
@@ -63,7 +64,9 @@ class Auto(MemoryLimited):
         method = choice.chosen
         if result is None:
             own = replace(context, clock=clock.part(1.0), backend=context.backend if method.on_gpu else "cpu")
-            inner = method.reduce(model, None, clock) if method.name == "loopy-bp" else None  # states without a partner
+            # Loopy belief propagation takes out states without a partner; a limit may be over before a kept plan runs.
+            left_over = method.name == "loopy-bp" or bool((model.log_unary == -np.inf).any())
+            inner = method.reduce(model, None, clock) if left_over else None
             result = method.run(model if inner is None else inner.model, own)
             result = result if inner is None else result.expanded(inner)
         stats = {"guarantee": method.guarantee, **result.stats, "reason": choice.reason}

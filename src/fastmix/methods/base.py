@@ -281,7 +281,7 @@ def run_method(
         )
         if (reason := method.fits(reduction.model)) is not None:
             raise UnfitMethodError(reason)
-        result = method.run(reduction.model, context).expanded(reduction)
+        result = method.run(reduction.model, context)
     options = {f.name: _plain(getattr(method, f.name)) for f in fields(method)}
     options |= result.provenance.get("options", {})
     options |= {"evidence": plain_evidence(evidence), "time_limit": clock.asked, "backend": backend}
@@ -290,7 +290,8 @@ def run_method(
     )
     stats = {"guarantee": method.guarantee, "stopped_by": "done", "backend": "cpu", **result.stats, **clock.stats()}
     stats["time_limit"] = clock.limit
-    result = replace(result, stats=stats, provenance=origin)
+    expansion = {} if reduction.model is model else result._expansion(reduction)
+    result = replace(result, **expansion, stats=stats, provenance=origin)
     if result.status == Status.INTERRUPTED:
         raise Interrupted(f"{method.name} was interrupted; the result so far is in this exception", result)
     return result

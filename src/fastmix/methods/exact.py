@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from fastmix._checks import check_positive
@@ -26,6 +26,7 @@ class MemoryLimited(Method):
 
     gives_log_z: ClassVar[bool] = True
     takes_factors: ClassVar[bool] = True
+    share: ClassVar[float] = 1.0  # of a time limit that a plan that is kept may take
 
     memory_limit: float | None = option(help="Such as 4GiB; half of the free memory by default.", parse=parse_bytes)
 
@@ -34,7 +35,16 @@ class MemoryLimited(Method):
             check_positive("memory_limit", self.memory_limit, "number of bytes")
 
     def reduce(self, model: MarkovRandomField, evidence: Evidence | None, clock: Clock = NO_LIMIT) -> Reduction:
-        """Without variables of a single state."""
+        """Without variables of a single state.
+
+        Where the graph is so small that its plan is kept, all other states are forbidden instead: the plan serves any
+        evidence.
+        """
+        kept = kept_tree(model, self.memory_limit)
+        if kept is not None and (clock.limit is None or kept.seconds <= self.share * clock.limit):
+            found = forbid_others(model, evidence)
+            if found is not None:
+                return found
         return reduce_model(model, evidence, fold_single=True, clock=clock)
 
 
@@ -53,12 +63,6 @@ class Exact(MemoryLimited):
     seeded: ClassVar[bool] = False
     threaded: ClassVar[bool] = False
 
-    def reduce(self, model: MarkovRandomField, evidence: Evidence | None, clock: Clock = NO_LIMIT) -> Reduction:
-        """With all other states forbidden where the graph is small, so that its plan serves any evidence."""
-        if kept_tree(model, self.memory_limit) is not None and (found := forbid_others(model, evidence)) is not None:
-            return found
-        return super().reduce(model, evidence, clock)
-
     def budget(self) -> None:
         """As long as it takes."""
 
@@ -67,14 +71,13 @@ class Exact(MemoryLimited):
         clock = context.clock
         if plan is None:
             plan = plan_exact(model, memory_limit=self.memory_limit, clock=clock, reduced=True)
-            if plan.seconds > clock.left():
+            if clock.limit is not None and plan.seconds > clock.left():
                 raise too_late(clock, plan.seconds, plan.tree)
         try:
-            result = plan.run(clock, edge_marginals=context.edge_marginals is not False)  # they cost little
+            return plan.run(clock, edge_marginals=context.edge_marginals is not False)  # they cost little
         except ModelError as error:
             if context.given and "impossible" not in str(error):
                 reason = str(error).partition(": ")[2] or str(error)
                 message = f"evidence must have positive probability, but it is impossible: {reason}"
                 raise ImpossibleEvidenceError(message) from None
             raise
-        return replace(result, log_z_kind="exact", provenance={})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -43,10 +43,11 @@ class Reduction:
     fixed: IntArray
 
     @classmethod
-    def none(cls, model: MarkovRandomField) -> Reduction:
-        """That of a model in which there is nothing to reduce."""
-        nodes, entries, pairs = map(np.arange, (model.num_variables, len(model.log_unary), len(model.log_pairwise)))
-        return cls(model, model, nodes, entries, pairs, np.full(model.num_variables, -1))
+    def none(cls, original: MarkovRandomField, model: MarkovRandomField | None = None) -> Reduction:
+        """That of a model in which there is nothing to reduce, to itself or to another one on its graph."""
+        n = original.num_variables
+        nodes, entries, pairs = map(np.arange, (n, len(original.log_unary), len(original.log_pairwise)))
+        return cls(original, original if model is None else model, nodes, entries, pairs, np.full(n, -1))
 
     def expand_node_marginals(self, marginals: FloatArray) -> FloatArray:
         """Flat node marginals of the original model: point masses for removed variables, zero for dropped states.
@@ -54,6 +55,8 @@ class Reduction:
         A :class:`ModelError` if there is not one number per state of the reduced model.
         """
         _check_length("marginals", marginals, len(self.unary_positions), "state")
+        if self.model is self.original:
+            return marginals
         result = np.zeros(len(self.original.log_unary))
         result[self.unary_positions] = marginals
         removed = np.flatnonzero(self.fixed >= 0)
@@ -68,6 +71,8 @@ class Reduction:
         model = self.original
         _check_length("node_marginals", node_marginals, len(self.unary_positions), "state")
         _check_length("edge_marginals", edge_marginals, len(self.pairwise_positions), "table entry")
+        if self.model is self.original:
+            return edge_marginals
         nodes = self.expand_node_marginals(node_marginals)
         result = np.zeros(len(model.log_pairwise))
         result[self.pairwise_positions] = edge_marginals
@@ -141,7 +146,7 @@ def reduce_model(
     if likelihoods is not None:
         model = model.replace(log_unary=_weighted(model, likelihoods))
     if _nothing_to_do(model, fixed, drop_forbidden, fold_single):
-        return replace(Reduction.none(model), original=original)
+        return Reduction.none(original, model)
     variable_of = np.repeat(np.arange(model.num_variables), model.num_states)
     state_of = np.arange(len(variable_of)) - model.unary_offsets[variable_of]
     while True:
@@ -189,17 +194,21 @@ def forbid_others(model: MarkovRandomField, evidence: Evidence | None) -> Reduct
 
     Cheaper than :func:`reduce_model` where the graph is so small that nothing is gained by cutting it.
     """
+    if evidence is None or (isinstance(evidence, Mapping) and not evidence):
+        return Reduction.none(model)
     fixed, likelihoods = _observed_states(model, evidence)
-    seen = np.flatnonzero(fixed >= 0)
-    reduction = Reduction.none(model)
-    if not len(seen) and likelihoods is None:
-        return reduction
     unary = model.log_unary.copy() if likelihoods is None else _weighted(model, likelihoods)
-    owner, state = _runs(seen, model.num_states[seen])
-    unary[(model.unary_offsets[owner] + state)[state != fixed[owner]]] = -np.inf
-    if (np.maximum.reduceat(unary, model.unary_offsets[:-1]) == -np.inf).any():
+    offsets = model.unary_offsets
+    for v in np.flatnonzero(fixed >= 0).tolist():
+        table, state = unary[offsets[v] : offsets[v + 1]], fixed[v]
+        value = table[state]
+        if value == -np.inf:
+            return None
+        table.fill(-np.inf)
+        table[state] = value
+    if likelihoods is not None and any(unary[offsets[v] : offsets[v + 1]].max() == -np.inf for v in likelihoods):
         return None
-    return replace(reduction, model=model.replace(log_unary=unary))
+    return Reduction.none(model, model._sibling(unary, model.log_pairwise, model.log_factors, model.log_constant))
 
 
 def _observed_states(

@@ -1,0 +1,177 @@
+"""A sequence of small sums of products as arrays of integers, which one compiled function runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix.errors import ModelError
+from fastmix.exact.passes import limits
+from fastmix.exact.planner import Factors, Sequence
+from fastmix.exact.search import Order
+
+__all__ = ["FlatAnswer", "Program"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+# Of a table, and of all cliques. Up to there it takes less time than a call for each step, half of it at the limits.
+_ENTRIES = 1 << 13
+_TOTAL = 1 << 20
+
+
+class FlatAnswer(NamedTuple):
+    """Log Z, the marginals of all variables, and those of the factors asked for, one after another."""
+
+    log_z: float
+    marginals: FloatArray
+    factor_marginals: FloatArray
+    arithmetic: str
+
+
+class Program:
+    """What :func:`fastmix.exact.program_kernels.run_program` takes, made once for a sequence.
+
+    Attributes
+    ----------
+    offsets : list of int
+        Where the tables of the factors begin when they lie one after another, with the end.
+    """
+
+    @staticmethod
+    def fits(sequence: Sequence, order: Order) -> bool:
+        """Whether the tables are so small that it is faster than step by step, and lie as they are computed."""
+        return order.total_entries <= _TOTAL and max(sequence.sizes, default=0) <= _ENTRIES and not sequence.moves
+
+    def __init__(self, factors: Factors, sequence: Sequence) -> None:
+        states, scopes = factors.num_states, factors.scopes
+        sizes, starts, end = sequence.sizes, _starts(sequence.sizes), sum(sequence.sizes)
+        self.offsets = _starts([math.prod([states[v] for v in scope]) for scope in scopes], last=True)
+        self.scalars = np.array([self.offsets[f] for f, scope in enumerate(scopes) if not scope], dtype=np.int64)
+        free = [v for v, items in enumerate(sequence.last) if not items]
+        self.log_constant = sum([math.log(states[v]) for v in free])
+        nodes = _starts(states, last=True)
+        self.nodes = np.zeros(nodes[-1])
+        for v in free:
+            self.nodes[nodes[v] : nodes[v + 1]] = 1.0 / states[v]
+        in_place = {step.second for step in sequence.steps if step.out == step.first}
+        leaves: list[tuple[int, ...]] = []
+        members: list[tuple[int, int]] = []
+        readings: list[tuple[int, int, int]] = []
+        positions: list[IntArray] = []
+        targets: list[IntArray] = []
+        seen: set[int] = set()
+        num_positions = num_targets = 0
+        for t, factors_of in sequence.leaves.items():
+            scope, size = sequence.scopes[t], sizes[t]
+            leaves.append((t, starts[t], size, len(members), len(members) + len(factors_of), t in in_place))
+            for f in factors_of:
+                members.append((f, num_positions))
+                positions.append(_positions(states, scope, scopes[f], self.offsets[f]))
+                num_positions += size
+            for v in scope:
+                if v not in seen:
+                    seen.add(v)
+                    readings.append((starts[t], size, num_targets))
+                    targets.append(_positions(states, scope, (v,), nodes[v]))
+                    num_targets += size
+        groups = [step.groups for step in sequence.steps]
+        steps, ones = _schedule(sequence, starts, end)
+        self.arrays = (
+            _table(leaves, 6), _table(members, 2), _joined(positions), _table(steps, 13),
+            np.concatenate(groups) if groups else np.zeros((0, 4), dtype=np.int64),
+            np.array(ones, dtype=np.int64), _table(readings, 3), _joined(targets),
+        )  # fmt: skip
+        self.shape = len(sizes), end, max([len(g) for g in groups], default=0)
+
+    def run(self, values: FloatArray, wanted: range) -> FlatAnswer | None:
+        """Log Z and marginals for the tables of all factors, one after another; None where they underflow.
+
+        A :class:`ModelError` if no configuration has positive probability.
+        """
+        from fastmix.exact.program_kernels import DONE, IMPOSSIBLE, run_program
+
+        nodes = self.nodes.copy()
+        joint = np.zeros(len(values) if wanted else 0)
+        asked = (wanted.start, wanted.stop)
+        log_z, verdict = run_program(values, *self.arrays, self.shape, limits(), asked, nodes, joint)
+        if verdict == IMPOSSIBLE:
+            raise ModelError("no configuration has positive probability: hard constraints contradict each other")
+        if verdict != DONE:
+            return None
+        if len(self.scalars):
+            log_z += float(values[self.scalars].sum())
+            if wanted:
+                joint[self.scalars] = 1.0
+        joint = joint[self.offsets[wanted.start] : self.offsets[wanted.stop]] if wanted else joint
+        return FlatAnswer(log_z + self.log_constant, nodes, joint, "linear")
+
+
+def _schedule(sequence: Sequence, starts: list[int], end: int) -> tuple[list[tuple[int, ...]], list[int]]:
+    """All contractions, forward and backward, and where there are ones."""
+    sizes, back = [*sequence.sizes, 1], end + 1  # back leads from a table to its derivative
+    places = [*starts, end]
+    rows, row = [], 0
+    for step in sequence.steps:
+        rows.append((row, row + len(step.groups)))
+        row += len(step.groups)
+    used = {t for step in sequence.steps if step.out != step.first for t in (step.first, step.second)}
+    result: list[tuple[int, ...]] = []
+    ones = [end]
+    for step, groups in zip(sequence.steps, rows, strict=True):
+        a, b, o = step.first, step.second, step.out  # -1, for no second, is the last place and size
+        numbers = (a, b % len(sizes), o)
+        result.append((places[a], places[b], places[o], 1, 2, 3, *groups, o == a, sizes[o], *numbers))
+        if o not in used:
+            ones.append(back + places[o])
+    going_back = (-1, -1, -1)
+    pending: dict[int, list[tuple[int, tuple[int, int]]]] = {}
+    for step, groups in zip(reversed(sequence.steps), reversed(rows), strict=True):
+        a, b, o = step.first, step.second, step.out
+        slope = back + places[o]
+        if o == a:  # the table has b in it already, so this is the marginal of b
+            result.append((places[a], slope, back + places[b], 1, 3, 2, *groups, 0, 0, *going_back))
+            pending.setdefault(o, []).append((places[b], groups))
+            continue
+        # What was multiplied in place is in the table for good, so it comes to the derivative at the end.
+        for place, scaling in pending.pop(o, ()):
+            result.append((slope, place, slope, 1, 2, 3, *scaling, 1, 0, *going_back))
+        if b >= 0:
+            result.append((places[a], slope, back + places[b], 1, 3, 2, *groups, 0, sizes[b], *going_back))
+        result.append((places[b], slope, back + places[a], 2, 3, 1, *groups, 0, sizes[a], *going_back))
+    return result, ones
+
+
+def _starts(sizes: Iterable[int], *, last: bool = False) -> list[int]:
+    """Where blocks of these sizes begin."""
+    total, starts = 0, []
+    for size in sizes:
+        starts.append(total)
+        total += int(size)
+    return [*starts, total] if last else starts
+
+
+def _positions(states: Any, scope: tuple[int, ...], part: tuple[int, ...], start: int) -> IntArray:
+    """By entry of a table, that of a table over some of its variables, which begins at a place."""
+    strides, stride = {}, 1
+    for v in reversed(part):
+        strides[v] = stride
+        stride *= int(states[v])
+    place = np.array([start])
+    for v in scope:
+        place = (place[:, None] + strides.get(v, 0) * np.arange(states[v])).reshape(-1)
+    return place
+
+
+def _table(rows: list[Any], columns: int) -> IntArray:
+    return np.array(list(chain.from_iterable(rows)), dtype=np.int64).reshape(-1, columns)
+
+
+def _joined(arrays: list[IntArray]) -> IntArray:
+    return np.concatenate([np.zeros(0, dtype=np.int64), *arrays])
