@@ -163,8 +163,9 @@ def project(
     if as_json:
         console.emit_json(result.to_dict(), result.model, observed)
     else:
+        what = norm if norm == "width" else f"{norm}, {dependency}"
         console.message(
-            f"norm {result.norm_before:.6g} -> {result.norm_after:.6g} ({norm if norm == 'width' else f'{norm}, {dependency}'}), "
+            f"norm {result.norm_before:.6g} -> {result.norm_after:.6g} ({what}), "
             f"squared distance {result.squared_distance:.6g}, {_quality(result)}, {result.stats['seconds']:.3g} s"
         )
     if code or result.status != "ok":

@@ -721,10 +721,12 @@ def _sample(
     # Parameters fitted to N rows are worth about 1/(2 N) each, by chance: a hundredth of that decides nothing.
     each = max(_SAMPLED_TOL_EACH, 0.005 / job.data.num_rows)
     enough = min(_SAMPLED_TOL, each * coordinates.size) * (_ROUGH if job.rough else 1.0)
+    # By Dobrushin's criterion, whose bias the rounds follow; widths are for random updates.
+    proven = job.within is not None and job.within.certified and job.within.norm != "width"
     answer = sampled_likelihood(
         template, make, data, data_term, v, scaling, **common,
         num_chains=job.num_chains or _default_chains(coordinates), tempered=job.moments == "tempered",
-        certified=job.within is not None and job.within.certified and job.within.norm != "width", tol=job.tol or enough, max_iter=job.max_iter or 200,
+        certified=proven, tol=job.tol or enough, max_iter=job.max_iter or 200,
         rng=np.random.default_rng([job.seed, 2]), clock=clock, report=report, saved=saved,
         keep=keep if job.ledger.keeps else None,
     )  # fmt: skip

@@ -309,8 +309,8 @@ def _project(
         feasible = WidthSet(small, norm_bound=norm_bound, tol=tol, max_iter=max_iter, clock=clock)
     else:
         feasible = FeasibleSet(
-            small, norm_bound=norm_bound, norm=cast("Norm", norm), dependency=dependency, solver=solver, tol=tol, max_iter=max_iter,
-            clock=clock if euclidean else clock.part(1.0, quiet=True),
+            small, norm_bound=norm_bound, norm=cast("Norm", norm), dependency=dependency, solver=solver, tol=tol,
+            max_iter=max_iter, clock=clock if euclidean else clock.part(1.0, quiet=True),
         )  # fmt: skip
     _, norm_before = feasible.measure(small, clock.part(0.2))
     theta, solution = small, Solution(np.zeros(0), np.zeros(0), 0.0, 0.0, converged=True)

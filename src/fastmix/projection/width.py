@@ -1,7 +1,7 @@
 """Euclidean projection onto the models whose width is at most a bound, with the diagonal free.
 
-In the coordinates of :func:`fastmix.theory.width.coupling_matrix` the squared distance of the tables is ``2 ||A - B||^2``
-over the entries of edges, and the set is ``||A + diag(d)|| <= h``, half of the bound, for some d. The dual is
+In the coordinates of :func:`fastmix.theory.width.coupling_matrix` the squared distance of the tables is ``2 ||A -
+B||^2`` over the entries of edges, and the set is ``||A + diag(d)|| <= h``, half of the bound, for some d. The dual is
 
     max  <Y, B> - ||Y||^2 / 2 - h ||Y||_*        over symmetric Y with diagonal 0,
 
@@ -10,8 +10,8 @@ of Y are free. Any Y gives a lower bound, four times its value, on the squared d
 
 - dense graphs: with M the matrix X cut to eigenvalues in [-h, h], ``X <- B`` on edges, M on the diagonal and ``X - M``
   elsewhere is the splitting of Douglas and Rachford (Eckstein and Bertsekas 1992), accelerated by the combination of
-  earlier steps of Anderson (1965). One eigendecomposition a step; on a complete graph about six steps. The dual point is
-  ``X - M``, its positive and its negative part brought to the same diagonal.
+  earlier steps of Anderson (1965). One eigendecomposition a step; on a complete graph about six steps. The dual point
+  is ``X - M``, its positive and its negative part brought to the same diagonal.
 - sparse graphs: ``Y = U U^T - V V^T`` of low rank with rows of U and V of the same length (Burer and Monteiro 2003), by
   L-BFGS. The diagonal follows from the conditions of optimality, and A is scaled into the set.
 """
@@ -276,7 +276,7 @@ class _Anderson:
 
 
 def _solve_sparse(problem: _Problem, width: Width, target: Target) -> Solution:
-    """By the dual of low rank; the multipliers are U and V beside each other (N, 2 rank), V up to the length of rows."""
+    """By the dual of low rank; the multipliers are U and V beside each other (N, 2 rank), V up to lengths of rows."""
     from scipy.optimize import minimize
 
     n, h, rows, cols, b = problem.size, problem.half, problem.rows, problem.cols, problem.b
