@@ -5,8 +5,7 @@
 Sherrington-Kirkpatrick models and restricted Boltzmann machines at twice and four times the scale that the width
 certifies: distance moved (to reach: half of that to the spectral ball, so a quarter of its square) and the marginal
 error of the projected model against a long run of replica exchange on the model itself. Marginals of the projected
-models are by long runs too, so that what is compared is the projection. The last lines are what ``projected`` does by
-default, on one of the models.
+models are by long runs too, so that what is compared is the projection.
 """
 
 from __future__ import annotations

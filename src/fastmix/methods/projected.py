@@ -27,10 +27,7 @@ __all__ = ["Projected", "ProjectedResult"]
 FloatArray = NDArray[np.float64]
 
 _NORM_BOUND, _WIDTH_BOUND = 2.5, 0.95  # the paper's practical choice; certified
-_MOST_WIDE, _LEAST_DENSITY = (
-    2000,
-    0.1,
-)  # variables, and edges among pairs: where the width is fast (benchmarks/width.py)
+_MOST_WIDE, _LEAST_DENSITY = 2000, 0.1  # variables, and edges among pairs, where a bound on the width is fast
 _MANY_VARIABLES = 100_000  # beyond which other norms than the cheapest take seconds
 _NUM_WEIGHTS = 1024  # draws of the projected model that are weighed by the original one
 _MOST_STATES = 1 << 21  # of those draws together
@@ -133,9 +130,9 @@ class Projected(Method):
         :class:`fastmix.Euclidean` for models with factors over three or more variables and for the width, which take no
         other.
     norm : {"inf", "spectral", "1", "frobenius", "width"}, optional
-        See :func:`fastmix.project`; inf by default. Dense models of mixed signs are changed less by a bound on the width:
-        where neither norm, bound nor divergence is given, and a tenth of all pairs or more are edges, it is ``width`` if
-        the tables move less than to the default bound on inf.
+        See :func:`fastmix.project`; inf by default. Dense models of mixed signs are changed less by a bound on the
+        width: where neither norm, bound nor divergence is given, and a tenth of all pairs or more are edges, it is
+        ``width`` if the tables move less than to the default bound on inf.
     norm_bound : float, optional
         2.5 by default, as in the paper, and 0.95 for the width. Below 1 the projected model provably mixes.
     num_chains, num_sweeps, burn_in, checkpoint
@@ -357,4 +354,5 @@ def _guarantee(projection: ProjectionResult, certificate: Certificate, weights: 
         )
     if certificate.certified:
         return f"sampling of the projected model provably mixes ({certified_sweeps(certificate)} sweeps); {distance}"
-    return f"the projected model has a {'width' if projection.norm == 'width' else 'dependency norm'} of {projection.norm_after:.3g}, not below 1: {distance}"
+    what = "width" if projection.norm == "width" else "dependency norm"
+    return f"the projected model has a {what} of {projection.norm_after:.3g}, not below 1: {distance}"

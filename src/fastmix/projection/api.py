@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -309,7 +309,7 @@ def _project(
         feasible = WidthSet(small, norm_bound=norm_bound, tol=tol, max_iter=max_iter, clock=clock)
     else:
         feasible = FeasibleSet(
-            small, norm_bound=norm_bound, norm=cast("Norm", norm), dependency=dependency, solver=solver, tol=tol,
+            small, norm_bound=norm_bound, norm=norm, dependency=dependency, solver=solver, tol=tol,
             max_iter=max_iter, clock=clock if euclidean else clock.part(1.0, quiet=True),
         )  # fmt: skip
     _, norm_before = feasible.measure(small, clock.part(0.2))

@@ -342,7 +342,7 @@ def _factors(x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
 def _row_products(rows: IntArray, cols: IntArray, a: FloatArray, u: FloatArray) -> FloatArray:
     """``u_i . sum_j A_ij u_j`` of every row."""
     products = a * np.einsum("er,er->e", u[rows], u[cols])
-    return np.bincount(rows, products, len(u)) + np.bincount(cols, products, len(u))
+    return np.asarray(np.bincount(rows, products, len(u)) + np.bincount(cols, products, len(u)), dtype=np.float64)
 
 
 def _symmetric(n: int, rows: IntArray, cols: IntArray, a: FloatArray) -> Any:
