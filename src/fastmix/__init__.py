@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # for the type checker, which cannot read the table below
     from fastmix.estimates import Estimate
     from fastmix.exact import ExactResult, draw_exact
     from fastmix.interop import convert
-    from fastmix.learning.learn import LearnResult, NormBall, learn
+    from fastmix.learning.learn import LearnResult, NormBall, WidthBall, learn
     from fastmix.learning.score import ScoreResult, score
     from fastmix.methods.ancestral import ancestral_sample
     from fastmix.methods.annealed import Annealed, AnnealedResult, anneal
@@ -61,7 +61,7 @@ _HOMES = {
         "estimates": "Estimate",
         "exact": "ExactResult draw_exact",
         "interop": "convert",
-        "learning": "LearnResult NormBall ScoreResult learn score",
+        "learning": "LearnResult NormBall ScoreResult WidthBall learn score",
         "methods.ancestral": "ancestral_sample",
         "methods.annealed": "Annealed AnnealedResult anneal",
         "methods.auto": "Auto",

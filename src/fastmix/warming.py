@@ -137,6 +137,7 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
             for divergence in divergences:
                 fastmix.project(model, norm_bound=0.1, divergence=divergence, seed=0)
         fastmix.project(ising_grid(3, 3, coupling_max=1.0, seed=0), norm_bound=0.1, solver=fastmix.PaperDual())
+        fastmix.project(ising_grid(7, 7, coupling_max=1.0, seed=0), norm="width", norm_bound=0.1)
         fastmix.infer(dense, method="projected", norm_bound=0.1, seed=0, num_chains=8, num_sweeps=20, burn_in=2)
 
     def certificates() -> None:

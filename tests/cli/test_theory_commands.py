@@ -51,6 +51,23 @@ def test_certify_json(run):
     assert facts["num_updates"] > 36 * facts["num_sweeps"]
 
 
+def test_project_onto_a_width(run):
+    code, out, err = run("project", "strong.uai", "--norm", "width", "--norm-bound", "0.9", "-o", "near.npz", "--json")
+    facts = json.loads(out)
+    assert code == 0, err
+    assert facts["norm"] == "width"
+    assert facts["dependency"] is None
+    assert facts["norm_after"] <= 0.9 < facts["norm_before"]
+    assert 0.0 <= facts["relative_gap"] <= 1e-3
+    assert run("certify", "near.npz", "--criterion", "width")[0] == 0
+    code, out, err = run("project", "strong.uai", "--norm", "width", "--norm-bound", "0.9", "--evidence", "3=1")
+    assert (code, "(width), squared distance" in err) == (0, True)
+    for more in (["--divergence", "kl"], ["--dependency", "linf"], ["--solver", "paper"]):
+        code, out, err = run("project", "strong.uai", "--norm", "width", "--norm-bound", "0.9", *more)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+    assert run("project", "hard.npz", "--norm", "width", "--norm-bound", "0.9")[0] == 2
+
+
 def test_certify_not_certified_is_exit_code_one(run):
     code, out, _ = run("certify", "strong.uai", "--json")
     facts = json.loads(out)

@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 
 import fastmix
-from fastmix import MarkovRandomField, ModelError, NormBall, ResourceError, Status, UnfitMethodError, learn
+from fastmix import MarkovRandomField, ModelError, NormBall, ResourceError, Status, UnfitMethodError, WidthBall, learn
 from fastmix.exact import draw_exact
 from fastmix.graphs import complete_edges
 from fastmix.learning.coordinates import Coordinates
@@ -21,6 +21,7 @@ from fastmix.learning.structure import chow_liu, edge_gains
 from fastmix.theory.bias import bias_after
 from fastmix.theory.dependency import dependency_matrix
 from fastmix.theory.norms import matrix_norm
+from fastmix.theory.width import model_width
 
 DEBD = Path(__file__).resolve().parents[3] / "shared" / "data" / "debd"  # beside the repository
 
@@ -123,6 +124,16 @@ def test_models_stay_within_the_ball(sample: np.ndarray, norm: Any, options: dic
     if options.get("moments") == "sampled":
         assert result.bias_bound is not None
         assert result.bias_bound < 0.01
+
+
+@pytest.mark.parametrize("options", [{}, {"objective": "pseudo-likelihood"}, {"moments": "sampled"}])
+def test_models_stay_within_the_width(sample: np.ndarray, options: dict[str, Any]) -> None:
+    result = learn(sample[:2000], within=WidthBall(0.4), seed=0, **options)
+    assert model_width(result.model).value <= 0.4 * (1.0 + 1e-2)
+    assert result.status is Status.OK
+    assert fastmix.certify(result.model, accuracy=0.01, criterion="width").certified
+    assert model_width(learn(sample[:2000], **options).model).value > 0.5
+    assert result.bias_bound is None  # which is Dobrushin's
 
 
 def test_the_constrained_optimum_is_one() -> None:

@@ -190,3 +190,42 @@ def _minimise(objective: cp.Expression, constraints: list[cp.Constraint]) -> flo
             if problem.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
                 return float(problem.value)
     raise AssertionError(f"the convex solver found no answer: {problem.status}")
+
+
+def solve_width(model: MarkovRandomField, bound: float) -> tuple[float, FloatArray]:
+    """Squared distance and flat tables of the nearest model with a width of at most ``bound``.
+
+    The set is written in one-hot vectors: the double-centred tables as blocks, any diagonal in a basis of the centred
+    vectors of every variable, and eigenvalues of the centred matrix between 0 and twice the bound.
+    """
+    states = model.num_states.tolist()
+    starts = np.concatenate([[0], np.cumsum(states)]).astype(int)
+    theta = cp.Variable(len(model.log_pairwise))
+    bases = []
+    for count in states:
+        # Steps from the mean of the first states to the next one, of length 1.
+        steps = [np.r_[np.ones(k), -k, np.zeros(count - k - 1)] for k in range(1, count)]
+        bases.append(np.array([step / np.linalg.norm(step) for step in steps]).reshape(count - 1, count).T)
+    total = 0
+    position = 0
+    for i, j in model.edges.tolist():
+        size = states[i] * states[j]
+        table = cp.reshape(theta[position : position + size], (states[i], states[j]), order="C")
+        left, right = (np.zeros((starts[-1], states[k])) for k in (i, j))
+        left[starts[i] : starts[i + 1]] = np.eye(states[i]) - 1.0 / states[i]
+        right[starts[j] : starts[j + 1]] = np.eye(states[j]) - 1.0 / states[j]
+        block = left @ table @ right.T
+        total = total + block + block.T
+        position += size
+    for k, basis in enumerate(bases):
+        for column in basis.T:
+            whole = np.zeros(starts[-1])
+            whole[starts[k] : starts[k + 1]] = column
+            total = total + cp.Variable() * np.outer(whole, whole)
+    # Only centred vectors count, or the set would have no interior.
+    centred = np.zeros((starts[-1], starts[-1] - len(states)))
+    for k, basis in enumerate(bases):
+        centred[starts[k] : starts[k + 1], starts[k] - k : starts[k + 1] - k - 1] = basis
+    total = centred.T @ (total + total.T) @ centred / 2
+    constraints = [total >> 0, 2.0 * bound * np.eye(centred.shape[1]) - total >> 0]
+    return _minimise(cp.sum_squares(theta - model.log_pairwise), constraints), theta.value

@@ -15,6 +15,7 @@ from fastmix import instances
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import UnfitMethodError
 from fastmix.model import MarkovRandomField
+from fastmix.projection import project
 from fastmix.theory import criteria
 from fastmix.theory.certificates import certify
 from fastmix.theory.criteria import CRITERIA, Finding, num_random_updates, register_criterion
@@ -119,6 +120,23 @@ def test_no_criterion_is_beaten_by_the_exact_chain(seed: int) -> None:
                 if number < 1e9:  # rounding adds up in larger powers of the matrix
                     assert exact.distance(int(number)) <= accuracy + 1e-7
     assert applied > 10
+
+
+@pytest.mark.parametrize("seed", strategies.seeds(40, quick=2))
+def test_models_projected_onto_a_width_mix_as_it_says(seed: int) -> None:
+    """10 models a seed: 400 in `make verify`."""
+    rng = np.random.default_rng([seed, 1])
+    for _ in range(10):
+        model, bound = random_model(rng), float(rng.choice([0.3, 0.9]))
+        result = project(criteria.scale_couplings(model, 2.0), norm="width", norm_bound=bound, tol=1e-4, progress=None)
+        assert result.norm_after <= bound
+        exact, rate = Exact(result.model), (1.0 - result.norm_after) / model.num_variables
+        assert exact.gap() >= rate * (1.0 - 1e-9)
+        assert exact.contraction(rng) <= 1.0 - rate * (1.0 - 1e-6)
+        certificate = certify(result.model, accuracy=0.05, criterion="width")
+        assert exact.distance(certificate.num_updates) <= 0.05 + 1e-7  # type: ignore[arg-type]
+        for count in (10, 100):
+            assert exact.distance(count) <= criteria.bias_after_updates(result.model, count) + 1e-9
 
 
 def test_a_constant_that_is_too_small_is_found_out() -> None:

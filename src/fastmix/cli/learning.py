@@ -41,7 +41,10 @@ def learn(
     moments: Annotated[str, typer.Option(help="auto, exact, sampled or tempered: of the likelihood.")] = "auto",
     within: Annotated[
         str | None,
-        typer.Option(metavar="NORM:BOUND", help="Stay in a set, such as spectral:2.5; below 1 it provably mixes fast."),
+        typer.Option(
+            metavar="NORM:BOUND",
+            help="Stay in a set, such as spectral:2.5 or width:0.95; below 1 it provably mixes fast.",
+        ),
     ] = None,
     ridge: Annotated[
         str, typer.Option(metavar="NUMBER|auto", help="Weight of the squares of all parameters.")

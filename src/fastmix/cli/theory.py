@@ -107,7 +107,7 @@ def bracket(
 def project(
     model: Model,
     norm_bound: Annotated[float, typer.Option(help="Largest norm allowed; below 1 the result provably mixes fast.")],
-    norm: Annotated[str, typer.Option(help="inf, spectral, 1 or frobenius.")] = "inf",
+    norm: Annotated[str, typer.Option(help="inf, spectral, 1, frobenius or width.")] = "inf",
     divergence: DivergenceName = None,
     dependency: Annotated[str, typer.Option(help="Dependency bound: range or linf.")] = "range",
     solver: Annotated[str, typer.Option(help="fast, or paper for the dual of the paper.")] = "fast",
@@ -163,8 +163,9 @@ def project(
     if as_json:
         console.emit_json(result.to_dict(), result.model, observed)
     else:
+        what = norm if norm == "width" else f"{norm}, {dependency}"
         console.message(
-            f"norm {result.norm_before:.6g} -> {result.norm_after:.6g} ({norm}, {dependency}), "
+            f"norm {result.norm_before:.6g} -> {result.norm_after:.6g} ({what}), "
             f"squared distance {result.squared_distance:.6g}, {_quality(result)}, {result.stats['seconds']:.3g} s"
         )
     if code or result.status != "ok":

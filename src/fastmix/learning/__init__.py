@@ -2,7 +2,7 @@
 
 from fastmix.learning.data import Dataset, read_data
 from fastmix.learning.files import read_table
-from fastmix.learning.learn import LearnResult, NormBall, learn, stability
+from fastmix.learning.learn import LearnResult, NormBall, WidthBall, learn, stability
 from fastmix.learning.score import ScoreResult, score
 from fastmix.learning.structure import chow_liu, edge_gains
 
@@ -11,6 +11,7 @@ __all__ = [
     "LearnResult",
     "NormBall",
     "ScoreResult",
+    "WidthBall",
     "chow_liu",
     "edge_gains",
     "learn",

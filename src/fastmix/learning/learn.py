@@ -37,7 +37,7 @@ from fastmix.results import Status, jsonable, provenance
 from fastmix.theory import norms
 from fastmix.theory.dependency import dependency_matrix
 
-__all__ = ["LearnResult", "NormBall", "ball_by_name", "learn", "stability"]
+__all__ = ["LearnResult", "NormBall", "WidthBall", "ball_by_name", "learn", "stability"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -82,22 +82,46 @@ class NormBall:
         return f"{self.norm}:{self.bound:g}"
 
 
+@dataclass(frozen=True)
+class WidthBall(NormBall):
+    """The models whose couplings have a width of at most ``bound``: a convex set, larger for dense models.
+
+    With ``bound < 1`` Gibbs sampling by random updates provably mixes fast there (:func:`fastmix.certify`, criterion
+    ``width``).
+
+    Examples
+    --------
+    >>> WidthBall(0.9).certified
+    True
+    """
+
+    norm: Literal["width"] = field(default="width", init=False, repr=False)  # type: ignore[assignment]
+    bound: float = 0.95
+
+    def __post_init__(self) -> None:
+        check_positive("bound", self.bound)
+
+
 def ball_by_name(text: str) -> NormBall:
-    """The set that a text such as ``spectral:2.5`` or ``inf:0.9`` names.
+    """The set that a text such as ``spectral:2.5``, ``inf:0.9`` or ``width:0.95`` names.
 
     Examples
     --------
     >>> ball_by_name("inf:0.9")
     NormBall(norm='inf', bound=0.9)
+    >>> ball_by_name("width:0.95")
+    WidthBall(bound=0.95)
     """
     kind, _, number = text.partition(":")
-    rule = f"within must be a norm and a bound such as spectral:2.5, with one of {', '.join(norms.NORMS)}"
+    rule = f"within must be a norm and a bound such as spectral:2.5, with one of {', '.join(norms.NORMS)}, width"
     try:
         bound = float(number)
     except ValueError:
         raise ValueError(f"{rule}, got {text!r}") from None
-    if kind not in norms.NORMS or not 0.0 < bound < math.inf:
+    if kind not in (*norms.NORMS, "width") or not 0.0 < bound < math.inf:
         raise ValueError(f"{rule}, got {text!r}")
+    if kind == "width":
+        return WidthBall(bound)
     return NormBall(cast("Any", kind), bound)
 
 
@@ -240,7 +264,7 @@ def learn(
         sampled by persistent chains, from the optimum of the pseudo-likelihood on. ``tempered`` chains are ladders of
         replica exchange from the independent model on, for data with modes far apart; they also take over where plain
         chains do not follow the parameters three rounds running.
-    within : NormBall, optional
+    within : NormBall or WidthBall, optional
         The set to stay in. Inside one with a bound below 1, the bias of every moment is bounded at every step.
     ridge, l1 : float or "auto"
         Penalties; ``auto`` chooses on the validation data. Tables that the l1 term makes 0 are no edges of the model.
@@ -295,7 +319,7 @@ def learn(
     check_choice("objective", objective, ("likelihood", "pseudo-likelihood"))
     check_choice("moments", moments, ("auto", "exact", "sampled", "tempered"))
     if within is not None and not isinstance(within, NormBall):
-        raise TypeError(f"within must be a NormBall or None, got {describe(within)}")
+        raise TypeError(f"within must be a NormBall, a WidthBall or None, got {describe(within)}")
     for name, value in (("ridge", ridge), ("l1", l1)):
         if isinstance(value, str):
             check_choice(name, value, ("auto",))
@@ -697,10 +721,12 @@ def _sample(
     # Parameters fitted to N rows are worth about 1/(2 N) each, by chance: a hundredth of that decides nothing.
     each = max(_SAMPLED_TOL_EACH, 0.005 / job.data.num_rows)
     enough = min(_SAMPLED_TOL, each * coordinates.size) * (_ROUGH if job.rough else 1.0)
+    # By Dobrushin's criterion, whose bias the rounds follow; widths are for random updates.
+    proven = job.within is not None and job.within.certified and job.within.norm != "width"
     answer = sampled_likelihood(
         template, make, data, data_term, v, scaling, **common,
         num_chains=job.num_chains or _default_chains(coordinates), tempered=job.moments == "tempered",
-        certified=job.within is not None and job.within.certified, tol=job.tol or enough, max_iter=job.max_iter or 200,
+        certified=proven, tol=job.tol or enough, max_iter=job.max_iter or 200,
         rng=np.random.default_rng([job.seed, 2]), clock=clock, report=report, saved=saved,
         keep=keep if job.ledger.keeps else None,
     )  # fmt: skip

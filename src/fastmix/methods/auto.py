@@ -19,7 +19,7 @@ from fastmix.results import InferenceResult
 if TYPE_CHECKING:
     from fastmix.theory.certificates import Certificate
 
-__all__ = ["Auto", "Choice", "certify_sweeps", "choose_method"]
+__all__ = ["Auto", "Choice", "certify_random", "certify_sweeps", "choose_method"]
 
 _EXACT_SHARE = 0.8  # of the time limit that the estimate may take
 _EXACT_RUN = 0.7  # of the time that is left, after which exact inference makes room for another method
@@ -34,6 +34,7 @@ _LATE = 4.0  # times too large for replica exchange, up to which it is still mor
 _UPDATES_PER_SECOND = 3e8
 _MOST_BURN_IN = 5000  # sweeps: half of the sweeps that are averaged by default
 _NUM_SWEEPS = 10_000
+_MOST_WIDTH = 100_000  # variables for whose width there is time
 
 
 @dataclass(frozen=True)
@@ -139,12 +140,18 @@ def _choose_other(model: MarkovRandomField, too_much: str, clock: Clock, log_z: 
     """Where exact inference does not do."""
     if log_z:
         return _choose_log_z(model, too_much)
-    from fastmix.methods.sampler import Gibbs
+    from fastmix.methods.sampler import Gibbs, certified_sweeps
 
     certificate = certify_sweeps(model, clock)
     if certificate.certified and certificate.num_sweeps is not None and certificate.num_sweeps <= _MOST_BURN_IN:
         reason = f"{too_much}, and Gibbs sampling provably mixes (dependency norm {certificate.norm_value:.3g})"
         return Choice(Gibbs(num_sweeps=_NUM_SWEEPS, burn_in=certificate.num_sweeps), reason)
+    if model.num_variables <= _MOST_WIDTH and not model.num_factors and not model.has_forbidden:
+        by_random = certify_random(model, clock)
+        if by_random.certified:
+            burn_in = certified_sweeps(by_random)
+            reason = f"{too_much}, and Gibbs sampling provably mixes ({by_random.criterion}, random updates first)"
+            return Choice(Gibbs(num_sweeps=_NUM_SWEEPS, burn_in=burn_in, schedule="random-burn-in"), reason)
     slow = f"{too_much}, and Gibbs sampling is not certified to mix (dependency norm {certificate.norm_value:.3g})"
     if (undefined := Gibbs().fits(model)) is not None:  # updates of single variables cannot do
         from fastmix.methods.loopy_bp import LoopyBP
@@ -228,3 +235,11 @@ def certify_sweeps(model: MarkovRandomField, clock: Clock) -> Certificate:
         model, accuracy=_BIAS, criterion="dobrushin", per_variable=True, norm="inf", order=order,
         time_limit=clock.rest(0.1),
     )  # fmt: skip
+
+
+def certify_random(model: MarkovRandomField, clock: Clock) -> Certificate:
+    """The best certificate for the joint distribution after random updates, at most as many as the burn-in may take."""
+    from fastmix.theory.certificates import certify
+
+    most = float(_MOST_BURN_IN) * max(1, model.num_variables)
+    return certify(model, accuracy=_BIAS, schedule="random", max_updates=most, time_limit=clock.rest(0.1))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._checks import check_positive
+from fastmix._clock import Clock
 from fastmix.errors import Interrupted, NotConvergedError, UnfitMethodError
 from fastmix.methods.base import Context, Method, option
-from fastmix.methods.sampler import Gibbs, SampleResult, default_chains, run_chains
+from fastmix.methods.sampler import _NUM_SWEEPS, Gibbs, SampleResult, certified_sweeps, default_chains, run_chains
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import Reduction
 from fastmix.results import InferenceResult, jsonable
@@ -25,7 +26,8 @@ __all__ = ["Projected", "ProjectedResult"]
 
 FloatArray = NDArray[np.float64]
 
-_NORM_BOUND = 2.5  # the paper's practical choice
+_NORM_BOUND, _WIDTH_BOUND = 2.5, 0.95  # the paper's practical choice; certified
+_MOST_WIDE, _LEAST_DENSITY = 2000, 0.1  # variables, and edges among pairs, where a bound on the width is fast
 _MANY_VARIABLES = 100_000  # beyond which other norms than the cheapest take seconds
 _NUM_WEIGHTS = 1024  # draws of the projected model that are weighed by the original one
 _MOST_STATES = 1 << 21  # of those draws together
@@ -125,10 +127,14 @@ class Projected(Method):
     ----------
     divergence : Divergence, or its name ``euclidean``, ``kl``, ``piecewise-kl`` or ``reversed-kl``, optional
         What "closest" means; by default :class:`fastmix.ReversedKL`, the most accurate by measurement, and
-        :class:`fastmix.Euclidean` for models with factors over three or more variables, which take no other.
-    norm : {"inf", "spectral", "1", "frobenius"}
-    norm_bound : float
-        2.5 by default, as in the paper. Below 1 the projected model provably mixes.
+        :class:`fastmix.Euclidean` for models with factors over three or more variables and for the width, which take no
+        other.
+    norm : {"inf", "spectral", "1", "frobenius", "width"}, optional
+        See :func:`fastmix.project`; inf by default. Dense models of mixed signs are changed less by a bound on the
+        width: where neither norm, bound nor divergence is given, and a tenth of all pairs or more are edges, it is
+        ``width`` if the tables move less than to the default bound on inf.
+    norm_bound : float, optional
+        2.5 by default, as in the paper, and 0.95 for the width. Below 1 the projected model provably mixes.
     num_chains, num_sweeps, burn_in, checkpoint
         As for :func:`fastmix.sample`. At most half of a time limit goes to the projection.
 
@@ -147,24 +153,63 @@ class Projected(Method):
 
     divergence: Any = option(
         None,
-        help="euclidean, kl, piecewise-kl or reversed-kl (default; with factors euclidean).",
+        help="euclidean, kl, piecewise-kl or reversed-kl (default; with factors or the width euclidean).",
         parse=lambda name: _divergence(name),
     )
-    norm: Norm = option("inf", help="Norm of the projection: inf, spectral, 1 or frobenius.")
-    norm_bound: float = option(_NORM_BOUND, help="Largest norm of the projected model; 2.5.")
+    norm: Norm | Literal["width"] | None = option(
+        None,
+        help="Norm of the projection: inf (default), spectral, 1, frobenius or width (default of some dense models).",
+    )
+    norm_bound: float | None = option(None, help="Largest norm of the projected model; 2.5, or 0.95 for the width.")
     num_chains: int | None = option(help="Independent chains; 64 by default, fewer for very large models.")
     num_sweeps: int | None = option(help="Sweeps averaged in every chain; 10,000 by default.")
     burn_in: int | None = option(help="Sweeps before; a tenth of --num-sweeps by default.")
     checkpoint: str | None = option(help="File to save the run in, and to go on from if it exists.")
 
     def __post_init__(self) -> None:
-        check_positive("norm_bound", self.norm_bound)
+        if self.norm_bound is not None:
+            check_positive("norm_bound", self.norm_bound)
         if self.divergence is not None:
             object.__setattr__(self, "divergence", _divergence(self.divergence))
         self._gibbs(0)
 
-    def _gibbs(self, num_draws: int) -> Gibbs:
-        return Gibbs(self.num_chains, self.num_sweeps, self.burn_in, num_draws, checkpoint=self.checkpoint)
+    def _gibbs(self, num_draws: int, certified: int | None = None) -> Gibbs:
+        """The sampler; with a number of certified random sweeps, these at least burn in."""
+        if certified is None:
+            return Gibbs(self.num_chains, self.num_sweeps, self.burn_in, num_draws, checkpoint=self.checkpoint)
+        default = (self.num_sweeps or _NUM_SWEEPS) // 10 if self.burn_in is None else self.burn_in
+        return Gibbs(
+            self.num_chains, self.num_sweeps, max(default, certified), num_draws, checkpoint=self.checkpoint,
+            schedule="random-burn-in",
+        )  # fmt: skip
+
+    def _wide(self, model: MarkovRandomField, context: Context) -> ProjectionResult | None:
+        """The projection onto a width, if nothing else was asked for and it moves the tables less."""
+        n = model.num_variables
+        asked = not self.norm is self.norm_bound is self.divergence is None
+        sparse = model.num_edges < _LEAST_DENSITY * 0.5 * n * (n - 1)
+        if asked or model.num_factors or n > _MOST_WIDE or not model.num_edges or sparse:
+            return None
+        plain = self._project(model, context, "inf", _NORM_BOUND, "euclidean", 0.1)
+        if plain.squared_distance == 0.0:
+            return None
+        wide = self._project(model, context, "width", _WIDTH_BOUND, "euclidean", 0.3)
+        return wide if wide.squared_distance < plain.squared_distance else None
+
+    def _project(
+        self, model: MarkovRandomField, context: Context, norm: Any, bound: float, divergence: Any, share: float
+    ) -> ProjectionResult:
+        from fastmix.projection import project
+
+        try:
+            return project(
+                model, norm_bound=bound, norm=norm, divergence=divergence, seed=context.seed,
+                time_limit=context.clock.rest(share), progress=context.clock.listener,
+            )  # fmt: skip
+        except NotConvergedError as error:
+            if getattr(error.result, "stats", {}).get("stopped_by") == "interrupt":
+                raise Interrupted(str(error)) from None
+            raise
 
     def check(self, model: MarkovRandomField) -> None:
         """No table may forbid states together, and factors take the Euclidean divergence."""
@@ -188,30 +233,18 @@ class Projected(Method):
 
     def run(self, model: MarkovRandomField, context: Context) -> ProjectedResult:
         """Marginals of the projected model."""
-        from fastmix.projection import project
-
-        clock, default = context.clock, "euclidean" if model.num_factors else "reversed-kl"
+        clock, wide = context.clock, self.norm == "width"
+        default = "euclidean" if model.num_factors or wide else "reversed-kl"
         divergence = _divergence(default if self.divergence is None else self.divergence)
-        try:
-            projection = project(
-                model, norm_bound=self.norm_bound, norm=self.norm, divergence=divergence, seed=context.seed,
-                time_limit=clock.rest(0.5), progress=clock.listener,
-            )  # fmt: skip
-        except NotConvergedError as error:
-            if getattr(error.result, "stats", {}).get("stopped_by") == "interrupt":
-                raise Interrupted(str(error)) from None
-            raise
-        cheapest: Norm | None = "inf" if model.num_variables > _MANY_VARIABLES else None
-        order = projection.model.structure.visit_order[0]
-        certificate = certify(
-            projection.model,
-            accuracy=0.01,
-            criterion="dobrushin",
-            order=order,
-            norm=cheapest,
-            time_limit=clock.rest(0.1),
-        )
-        gibbs = self._gibbs(_draws_to_weigh(model, self.num_chains, self.num_sweeps))
+        projection = self._wide(model, context)
+        if projection is None:
+            bound = self.norm_bound or (_WIDTH_BOUND if wide else _NORM_BOUND)
+            projection = self._project(model, context, self.norm or "inf", bound, divergence, 0.5)
+        else:
+            wide, divergence = True, projection.divergence
+        certificate = _certificate(projection.model, wide, self.num_sweeps or _NUM_SWEEPS, clock)
+        by_random = certified_sweeps(certificate) if wide and certificate.certified else None
+        gibbs = self._gibbs(_draws_to_weigh(model, self.num_chains, self.num_sweeps), by_random)
         run = run_chains(gibbs, projection.model, replace(context, clock=clock.part(1.0)))
         weights = _weigh(model, projection.model, run)
         ended = run.stats["stopped_by"]
@@ -219,6 +252,7 @@ class Projected(Method):
             **run.stats,
             "stopped_by": projection.stats["stopped_by"] if ended == "done" else ended,
             "projection_seconds": projection.stats["seconds"],
+            "norm": projection.norm,
             "norm_before": projection.norm_before,
             "norm_after": projection.norm_after,
             "divergence": repr(divergence),
@@ -242,6 +276,18 @@ class Projected(Method):
             sampled=replace(run, draws=None),
             certificate=certificate,
         )
+
+
+def _certificate(model: MarkovRandomField, wide: bool, num_sweeps: int, clock: Clock) -> Certificate:
+    """That of the projected model, in the order of its sweeps, or for random updates after a bound on the width."""
+    if wide:
+        most = float(num_sweeps) * max(1, model.num_variables)
+        return certify(model, accuracy=0.01, schedule="random", max_updates=most, time_limit=clock.rest(0.1))
+    cheapest: Norm | None = "inf" if model.num_variables > _MANY_VARIABLES else None
+    return certify(
+        model, accuracy=0.01, criterion="dobrushin", order=model.structure.visit_order[0], norm=cheapest,
+        time_limit=clock.rest(0.1),
+    )  # fmt: skip
 
 
 def _divergence(divergence: str | Divergence) -> Divergence:
@@ -307,5 +353,6 @@ def _guarantee(projection: ProjectionResult, certificate: Certificate, weights: 
             f"{count:,} draws are worth {effective:.3g}, {meaning}"
         )
     if certificate.certified:
-        return f"sampling of the projected model provably mixes ({certificate.num_sweeps} sweeps); {distance}"
-    return f"the projected model has a dependency norm of {projection.norm_after:.3g}, not below 1: {distance}"
+        return f"sampling of the projected model provably mixes ({certified_sweeps(certificate)} sweeps); {distance}"
+    what = "width" if projection.norm == "width" else "dependency norm"
+    return f"the projected model has a {what} of {projection.norm_after:.3g}, not below 1: {distance}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,8 +32,9 @@ from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.results import InferenceResult, Status, jsonable
 from fastmix.theory.bias import bias_after
-from fastmix.theory.certificates import certify
+from fastmix.theory.certificates import Certificate, certify
 from fastmix.theory.comparison import comparison_bounds, original_intervals
+from fastmix.theory.criteria import bias_after_updates
 from fastmix.theory.dependency import Dependency
 from fastmix.theory.intervals import Intervals, rigorous_intervals
 
@@ -41,6 +42,9 @@ __all__ = ["SAMPLERS", "Gibbs", "SampleResult", "SwendsenWang", "default_chains"
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+Schedule = Literal["systematic", "random", "random-burn-in"]
+_SCHEDULES: tuple[str, ...] = get_args(Schedule)
 
 SAMPLERS = ("gibbs", "swendsen-wang", "perfect")
 
@@ -58,6 +62,7 @@ _STEP_SECONDS, _FIRST_STEP = 0.1, 64
 _SCOUTED, _SCOUT_SHARE = 16, 0.1  # chains below which others look at the modes, and their share of a time limit
 _EDGE_COUNTS = 1000  # configurations a chain that edge marginals are counted from
 _CONFIDENCE = 0.95
+_MOST_CERTIFIED = 1e12  # updates of all chains together to burn in: about an hour
 _CERTIFIED_BIAS = 0.01  # of every marginal, for one or two chains to be believed
 # Probabilities are met to 4e-10 by the thresholds and averages to 3e-8 by the 24-bit sums: widened by more than both.
 _ROUNDING = 1e-6
@@ -107,8 +112,9 @@ class SampleResult(InferenceResult):
         simultaneous : bool
             Whether all intervals shall hold at once.
         dependency : str
-            Dependency bound behind the bias, see :func:`fastmix.certify`. For a model that cannot be certified the bias
-            stays 1, and the intervals say so in ``vacuous``.
+            Dependency bound behind the bias, see :func:`fastmix.certify`. After a burn-in of random updates the other
+            criteria bound it too. For a model that cannot be certified the bias stays 1, and the intervals say so in
+            ``vacuous``.
         original : MarkovRandomField, optional
             The model that the sampled one is a projection of: the intervals are then for its marginals, by the
             comparison theorem of Dobrushin.
@@ -122,9 +128,7 @@ class SampleResult(InferenceResult):
             raise UnfitMethodError(f"intervals need the certificate of Gibbs sampling, and this is {self.method}")
         reduction = self.reduction or reduce_model(self.model)  # None where there was nothing to reduce
         small = reduction.model
-        schedule = self.provenance["options"]["schedule"]
-        order = _order(small, schedule)
-        bias = bias_after(small, int(self.stats["burn_in"]) + 1, schedule=schedule, order=order, dependency=dependency)
+        bias = _bias(small, int(self.stats["burn_in"]), self.provenance["options"]["schedule"], dependency)
         kept = reduction.unary_positions
         inner = rigorous_intervals(
             small, self.node_marginals[kept], num_chains=int(self.stats["num_chains"]), bias=bias,
@@ -217,12 +221,16 @@ class Gibbs(_Sampler):
     accuracy: float | None = option(
         help="Instead of sweeps: error to reach with 95 % confidence, for certified models."
     )
-    schedule: Literal["systematic", "random"] = option("systematic", help="Order of updates: systematic or random.")
+    schedule: Schedule | None = option(
+        None,
+        help="Order of updates: systematic (default), random, or random-burn-in (then systematic; the default of "
+        "--accuracy where nothing else is certified).",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.schedule not in ("systematic", "random"):
-            raise ValueError(f"schedule must be systematic or random, got {self.schedule!r}")
+        if self.schedule not in (None, *_SCHEDULES):
+            raise ValueError(f"schedule must be one of {', '.join(_SCHEDULES)}, got {self.schedule!r}")
         if self.accuracy is not None:
             check_accuracy(self.accuracy)
             if not self.num_chains is self.num_sweeps is self.burn_in is None:
@@ -236,7 +244,8 @@ class Gibbs(_Sampler):
         """Marginals of chains, with what the certificate promises about them."""
         result = run_chains(self, model, context)
         wanted = context.certify and result.status == Status.OK
-        promise = _promise(model, int(result.stats["burn_in"]), context.clock) if wanted else None
+        schedule = result.provenance["options"]["schedule"]
+        promise = _promise(model, int(result.stats["burn_in"]), schedule, context.clock) if wanted else None
         return result if promise is None else replace(result, stats={**result.stats, "guarantee": promise})
 
     def check(self, model: MarkovRandomField) -> None:
@@ -274,7 +283,7 @@ def sample(
     num_sweeps: int | None = None,
     burn_in: int | None = None,
     accuracy: float | None = None,
-    schedule: Literal["systematic", "random"] | None = None,
+    schedule: Schedule | None = None,
     estimator: Literal["rao-blackwell", "counts"] | None = None,
     evidence: Evidence | None = None,
     edge_marginals: bool = False,
@@ -312,7 +321,11 @@ def sample(
         Instead of sweeps: every probability to be within this, with 95 % confidence for each (half the width of an
         interval, unlike the total variation distance of :func:`fastmix.certify`). The certificate of the
         model sets the burn-in and Hoeffding's bound the number of chains; refused for models without a certificate.
-    schedule : {"systematic", "random"}
+    schedule : {"systematic", "random", "random-burn-in"}
+        A sweep updates every variable once, color by color, or n variables chosen at random; ``random-burn-in`` does so
+        until the burn-in is over, and sweeps systematically from there. Criteria past Dobrushin's are for random
+        updates only: with ``accuracy`` and no schedule, a model that only they certify burns in at random.
+        ``systematic`` by default.
     estimator : {"rao-blackwell", "counts"}
         Average the conditional probabilities of the updates, or the states themselves (of Swendsen-Wang only for edge
         marginals: nodes always have the probabilities that clusters draw from).
@@ -400,10 +413,9 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     clock, seed, backend = context.clock, context.seed, context.backend
     gibbs = method if isinstance(method, Gibbs) else None
     accuracy = None if gibbs is None else gibbs.accuracy
-    schedule: Literal["systematic", "random"] = "systematic" if gibbs is None else gibbs.schedule
     start, num_draws, estimator = method.start, method.num_draws, method.estimator
     saved = None if method.checkpoint is None else Checkpoint(method.checkpoint, method.checkpoint_seconds)
-    plan = _plan(model, method, accuracy, schedule)
+    plan, schedule = _plan(model, method, accuracy, gibbs.schedule if gibbs is not None else None)
     _check_chains(model, plan, accuracy, backend)
     _check_draws(model, plan, num_draws)
     states, key_seed = None, seed
@@ -415,8 +427,10 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     if isinstance(start, SampleResult) and states is not None:
         # Going on with the same seed must not draw the same numbers again.
         key_seed = int.from_bytes(hashlib.sha256(f"{seed} ".encode() + states.tobytes()).digest()[:8], "little")
+    changes = schedule == "random-burn-in"
+    first = schedule if not changes else "random" if plan.burn_in else "systematic"
     engine, place = _engine(
-        model, method.name, plan.num_chains, key_seed, schedule, estimator, context.num_threads, backend
+        model, method.name, plan.num_chains, key_seed, first, estimator, context.num_threads, backend
     )
     modes, at_modes = np.zeros((0, model.num_variables), dtype=np.int64), np.zeros(0, dtype=np.int64)
     if states is None:
@@ -432,6 +446,10 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     average = estimator == "rao-blackwell"
     edges = bool(context.edge_marginals)
     run = _Run(model, engine, plan, num_draws, method.history_at, edges, average, watch=at_modes)
+    if changes and plan.burn_in:
+        # Other numbers than those of the burn-in; on the CPU, or the first engine would have refused.
+        other = (key_seed + 1) % 2**63, "systematic", estimator, context.num_threads, "cpu"
+        run.following = lambda: _engine(model, method.name, plan.num_chains, *other)[0]
     if clock.asked is not None and method.num_sweeps is None and accuracy is None and saved is None:
         run.fills_time, run.fills_burn_in = True, method.burn_in is None
     if saved is not None:
@@ -453,7 +471,7 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     if run.statistics.num_batches == 0:
         text = f"sampling stopped ({stopped_by}) before the first batch was complete: nothing to report"
         raise Interrupted(text) if stopped_by == "interrupt" else NotConvergedError(text)
-    swings = log_odds_swings(model) if gibbs is not None and average and schedule == "systematic" else None
+    swings = log_odds_swings(model) if gibbs is not None and average and schedule != "random" else None
     memory = 1.0
     if run.burn_sums is not None and run.plan.burn_in:
         own = (modes[: len(at_modes)], run.burn_sums / run.plan.burn_in, run.plan.burn_in)
@@ -474,15 +492,15 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     return _result(method.name, status, summary, run, stats, schedule)
 
 
-def _promise(model: MarkovRandomField, burn_in: int, clock: Clock) -> str | None:
+def _promise(model: MarkovRandomField, burn_in: int, schedule: str, clock: Clock) -> str | None:
     """What the certificate guarantees after the burn-in, if anything."""
-    from fastmix.methods.auto import certify_sweeps
+    from fastmix.methods.auto import certify_random, certify_sweeps
 
     try:
-        certificate = certify_sweeps(model, clock)
+        certificate = certify_sweeps(model, clock) if schedule == "systematic" else certify_random(model, clock)
     except FastmixError:  # too large for a certificate: nothing to promise
         return None
-    if not certificate.certified or certificate.num_sweeps is None or certificate.num_sweeps > burn_in:
+    if not certificate.certified or certified_sweeps(certificate) > burn_in:
         return None
     bias = certificate.accuracy
     return f"after {burn_in} sweeps no marginal is off by more than {bias:g} but for chance; intervals() are proven"
@@ -513,30 +531,68 @@ class _Plan:
 
 
 def _plan(
-    model: MarkovRandomField, method: _Sampler, accuracy: float | None, schedule: Literal["systematic", "random"]
-) -> _Plan:
+    model: MarkovRandomField, method: _Sampler, accuracy: float | None, schedule: Schedule | None
+) -> tuple[_Plan, Schedule]:
+    """The numbers of a run, and the order of its updates."""
     if accuracy is None:
         going_on = isinstance(method.start, SampleResult)
         chains = int(method.num_chains or (len(method.start.states) if going_on else default_chains(model)))
         sweeps = int(method.num_sweeps or _NUM_SWEEPS)
         default = 0 if going_on else sweeps // 10
-        return _Plan(chains, sweeps, default if method.burn_in is None else int(method.burn_in))
-    certificate = certify(
-        model,
-        accuracy=accuracy / 2,
-        criterion="dobrushin",
-        schedule=schedule,
-        per_variable=True,
-        order=_order(model, schedule),
-    )
-    if not certificate.certified or certificate.num_sweeps is None:
+        plan = _Plan(chains, sweeps, default if method.burn_in is None else int(method.burn_in))
+        return plan, schedule or "systematic"
+    # Hoeffding: exp(-2 C (accuracy / 2)^2) * 2 <= 1 - confidence.
+    chains = math.ceil(math.log(2.0 / (1.0 - _CONFIDENCE)) / (2.0 * (accuracy / 2) ** 2))
+    certificate = _certificate(model, accuracy / 2, schedule or "systematic", _MOST_CERTIFIED / chains)
+    if not certificate.certified and schedule is None:
+        at_random = _certificate(model, accuracy / 2, "random-burn-in", _MOST_CERTIFIED / chains)
+        if at_random.certified:
+            certificate, schedule = at_random, "random-burn-in"
+    if not certificate.certified:
         raise UnfitMethodError(
             f"accuracy needs a certified model, and this one has a dependency norm of {certificate.norm_value:.3g}: "
             "give num_sweeps instead, or project the model first"
         )
-    # Hoeffding: exp(-2 C (accuracy / 2)^2) * 2 <= 1 - confidence.
-    chains = math.ceil(math.log(2.0 / (1.0 - _CONFIDENCE)) / (2.0 * (accuracy / 2) ** 2))
-    return _Plan(chains, 1, max(0, certificate.num_sweeps - 1), certificate.max_bias)
+    # The sweep that is averaged is the last of those that Dobrushin's criterion counts, in the same order.
+    schedule = schedule or "systematic"
+    counted = schedule != "random-burn-in" and certificate.criterion == "dobrushin"
+    burn_in = max(0, certified_sweeps(certificate) - counted)
+    return _Plan(chains, 1, burn_in, certificate.max_bias), schedule
+
+
+def _certificate(model: MarkovRandomField, accuracy: float, schedule: Schedule, max_updates: float) -> Certificate:
+    """The certificate for marginals of chains of a schedule; of the joint distribution, if that may change."""
+    if schedule == "systematic":
+        return certify(
+            model, accuracy=accuracy, criterion="dobrushin", schedule=schedule, per_variable=True,
+            order=_order(model, schedule),
+        )  # fmt: skip
+    joint = schedule == "random-burn-in"
+    return certify(model, accuracy=accuracy, schedule="random", per_variable=not joint, max_updates=max_updates)
+
+
+def certified_sweeps(certificate: Certificate) -> int:
+    """Sweeps of a certified model, of n random updates each where those are what is certified."""
+    if certificate.num_sweeps is not None:
+        return certificate.num_sweeps
+    assert certificate.num_updates is not None
+    return -(-certificate.num_updates // max(1, len(certificate.bias)))
+
+
+def _bias(model: MarkovRandomField, burn_in: int, schedule: str, dependency: Dependency) -> FloatArray:
+    """Bounds on the bias of what is averaged first (n,), after the burn-in."""
+    n = model.num_variables
+    if schedule == "random-burn-in":
+        # Whatever comes after it: the joint distribution is as close as this, and no sweep takes it away.
+        bias = bias_after(model, burn_in, schedule="random", dependency=dependency)
+        bias = np.full(n, min(1.0, float(bias.sum()) * (1.0 + 1e-12)))
+    else:
+        order = _order(model, schedule)
+        known = cast("Literal['systematic', 'random']", schedule)
+        bias = bias_after(model, burn_in + 1, schedule=known, order=order, dependency=dependency)
+    if schedule != "systematic" and bias.max(initial=0.0) > _ROUNDING:
+        bias = np.minimum(bias, bias_after_updates(model, float(burn_in) * n))
+    return bias
 
 
 def default_chains(model: MarkovRandomField) -> int:
@@ -546,21 +602,13 @@ def default_chains(model: MarkovRandomField) -> int:
     return int(np.clip(most, _LEAST_CHAINS, _MANY_CHAINS))
 
 
-def _is_certified(model: MarkovRandomField, plan: _Plan, schedule: Literal["systematic", "random"]) -> bool:
+def _is_certified(model: MarkovRandomField, plan: _Plan, schedule: Schedule) -> bool:
     """Whether the burn-in provably brings every marginal within 0.01."""
     try:
-        certificate = certify(
-            model,
-            accuracy=_CERTIFIED_BIAS,
-            criterion="dobrushin",
-            schedule=schedule,
-            per_variable=True,
-            order=_order(model, schedule),
-        )
+        certificate = _certificate(model, _CERTIFIED_BIAS, schedule, _MOST_CERTIFIED)
     except UnfitMethodError:  # no certificate for such a model
         return False
-    enough = certificate.num_sweeps is not None and certificate.num_sweeps <= plan.burn_in
-    return certificate.certified and enough
+    return certificate.certified and certified_sweeps(certificate) <= plan.burn_in
 
 
 def _order(model: MarkovRandomField, schedule: str) -> IntArray | None:
@@ -671,6 +719,13 @@ class _Run:
         self.seconds = 0.0
         self.fills_time = self.fills_burn_in = False  # whether a time limit is to be used up
         self.timed = 0, 0.0  # sweeps and seconds of the burn-in when it was last planned
+        self.following: Callable[[], Chains] | None = None  # what sweeps after the burn-in, if not the same
+
+    def _change_over(self) -> None:
+        """Go on with what sweeps after the burn-in, from where it ended."""
+        if self.following is not None:
+            states, self.engine, self.following = self.engine.get_states(), self.following(), None
+            self.engine.set_states(states)
 
     def _set_stops(self) -> None:
         """When to note what, by the number of sweeps that are planned."""
@@ -719,6 +774,8 @@ class _Run:
         snapshot: dict[str, NDArray[Any]] | None = None  # where a later process can go on
         try:
             while self.done < self.plan.num_sweeps:
+                if self.done >= 0:
+                    self._change_over()
                 target = 0 if self.done < 0 else self.next_stop()
                 start = clock.used()
                 count = min(step, target - self.done)
@@ -818,6 +875,8 @@ class _Run:
         if parts is None:
             return
         self.done, self.seconds = int(parts["done"][0]), float(parts["seconds"][0])
+        if self.done > 0:  # at 0 the states are those of the burn-in still
+            self._change_over()
         self.engine.set_states(parts["states"].astype(np.int64))
         self.engine.set_random_state(parts["random"])
         self.draws = list(parts["draws"])

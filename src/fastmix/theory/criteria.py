@@ -18,7 +18,7 @@ import numpy as np
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
 
-__all__ = ["CRITERIA", "Criterion", "Finding", "num_random_updates", "register_criterion"]
+__all__ = ["CRITERIA", "Criterion", "Finding", "bias_after_updates", "num_random_updates", "register_criterion"]
 
 
 @dataclass(frozen=True)
@@ -65,23 +65,58 @@ def num_random_updates(model: MarkovRandomField, finding: Finding, accuracy: flo
     With ``H >= ln(1 / p_min)``: ``C n ln(H / (2 eps^2))`` by Pinsker's inequality for the form ``entropy``, ``C n (H
     / 2 + ln(1 / (2 eps)))`` for both forms. H adds up ``ln L_i + range(u_i)`` and the ranges of all tables.
     """
-    n = model.num_variables
-    allowed = model.log_unary > -np.inf  # chains start from states that no unary forbids
-    high = np.where(allowed, model.log_unary, -np.inf)
-    low = np.where(allowed, model.log_unary, np.inf)
-    starts = model.unary_offsets[:-1]
-    largest = float(np.log(model.num_states).sum())
-    if n:
-        largest += float((np.maximum.reduceat(high, starts) - np.minimum.reduceat(low, starts)).sum())
-    terms = (model.log_pairwise, model.pairwise_offsets), (model.log_factors, model.factor_offsets)
-    for tables, starts in ((values, offsets[:-1]) for values, offsets in terms if len(values)):
-        largest += float((np.maximum.reduceat(tables, starts) - np.minimum.reduceat(tables, starts)).sum())
+    n, largest = model.num_variables, _log_least(model)
     factor = 0.5 * largest + math.log(1.0 / (2.0 * accuracy))
     if finding.form == "entropy":
         factor = min(factor, math.log(largest / (2.0 * accuracy**2)) if largest > 0.0 else 0.0)
     if finding.log_constant > 600.0:
         return math.inf
     return float(math.ceil(max(0.0, math.exp(finding.log_constant) * n * factor * (1.0 + 1e-12 + 1e-15 * n))))
+
+
+def bias_after_updates(model: MarkovRandomField, num_updates: float, *, clock: Clock = NO_LIMIT) -> float:
+    """How far the joint distribution can still be from a model's after random updates from any start, at most 1.
+
+    The smallest of the distances by all criteria that apply: what :func:`num_random_updates` says, solved for the
+    accuracy. States that a unary forbids must have been dropped.
+
+    Examples
+    --------
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2), (2, 0)], coupling=-0.3)
+    >>> [round(bias_after_updates(model, count), 4) for count in (0, 100, 300)]
+    [1.0, 0.2687, 0.0003]
+    """
+    n, largest = model.num_variables, _log_least(model)
+    if not n or largest == 0.0:
+        return 0.0
+    best = 1.0
+    for criterion in CRITERIA.values():
+        if criterion.unfit(model) is not None:
+            continue
+        finding = criterion.find(model, clock=clock)
+        if finding.log_constant > 600.0:
+            continue
+        rate = num_updates / (math.exp(finding.log_constant) * n * (1.0 + 1e-12 + 1e-15 * n))
+        logs = [0.5 * largest - rate - math.log(2.0)]
+        if finding.form == "entropy":
+            logs.append(0.5 * (math.log(0.5 * largest) - rate))
+        best = min(best, math.exp(min(0.0, *logs)) * (1.0 + 1e-12))
+    return min(1.0, best)
+
+
+def _log_least(model: MarkovRandomField) -> float:
+    """``ln(1 / p_min)`` of what no unary forbids, from above."""
+    allowed = model.log_unary > -np.inf  # chains start from states that no unary forbids
+    high = np.where(allowed, model.log_unary, -np.inf)
+    low = np.where(allowed, model.log_unary, np.inf)
+    starts = model.unary_offsets[:-1]
+    largest = float(np.log(model.num_states).sum())
+    if model.num_variables:
+        largest += float((np.maximum.reduceat(high, starts) - np.minimum.reduceat(low, starts)).sum())
+    terms = (model.log_pairwise, model.pairwise_offsets), (model.log_factors, model.factor_offsets)
+    for tables, starts in ((values, offsets[:-1]) for values, offsets in terms if len(values)):
+        largest += float((np.maximum.reduceat(tables, starts) - np.minimum.reduceat(tables, starts)).sum())
+    return largest
 
 
 # -- the registry ---------------------------------------------------------------------------------------------------

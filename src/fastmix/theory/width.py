@@ -23,7 +23,17 @@ from fastmix._jit import njit
 from fastmix.model import MarkovRandomField, check_pairwise
 from fastmix.theory import norms
 
-__all__ = ["Ascent", "Width", "coupling_matrix", "matrix_width", "model_width", "norm_from_above"]
+__all__ = [
+    "Ascent",
+    "Width",
+    "add_couplings",
+    "coupling_matrix",
+    "matrix_width",
+    "model_width",
+    "norm_estimate",
+    "norm_from_above",
+    "remember_width",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -127,6 +137,38 @@ def coupling_matrix(model: MarkovRandomField) -> tuple[Any, float]:
     matrix = coo_array((np.concatenate([d, d]), (np.concatenate([r, c]), np.concatenate([c, r]))), shape=shape).tocsr()
     matrix.sort_indices()
     return matrix, float(errors.max(initial=0.0))
+
+
+def remember_width(model: MarkovRandomField, width: Width) -> None:
+    """Let :func:`model_width` answer with what was proved elsewhere, by a better diagonal than it would find."""
+    _KNOWN[model] = width
+
+
+def add_couplings(model: MarkovRandomField, rows: IntArray, cols: IntArray, change: FloatArray) -> MarkovRandomField:
+    """The model with the entries (rows, cols), rows < cols, of its matrix B changed by ``change``.
+
+    Tables change by their interactions only; entries that belong to no edge must not be among them.
+    """
+    from scipy.sparse import coo_array
+
+    from fastmix.theory.dependency import _table_groups
+
+    starts = np.concatenate([[0], np.cumsum(model.num_states - 1)])
+    changes = coo_array((change, (rows, cols)), shape=(int(starts[-1]), int(starts[-1]))).tocsr()
+    tables = model.log_pairwise.copy()
+    for places, group in _table_groups(model):
+        left, right = group.shape[:2]
+        if min(left, right) < 2:
+            continue
+        first, second = model.edges[places].T
+        i = np.arange(left - 1)[:, None, None] + starts[first]
+        j = np.arange(right - 1)[None, :, None] + starts[second]
+        shape = np.broadcast_shapes(i.shape, j.shape)
+        i, j = (np.broadcast_to(part, shape).ravel() for part in (i, j))
+        blocks = np.asarray(changes[i, j]).reshape(shape)
+        added = np.einsum("ap,pqe,bq->eab", 2.0 * _centred_basis(left), blocks, _centred_basis(right))
+        tables[model.pairwise_offsets[:-1][places][:, None] + np.arange(left * right)] += added.reshape(shape[2], -1)
+    return model.replace(log_pairwise=tables)
 
 
 def _centred_basis(states: int) -> FloatArray:
