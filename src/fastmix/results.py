@@ -17,7 +17,7 @@ from fastmix.estimates import Estimate, joint_frequencies, mean_of, variance_of
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction
 
-__all__ = ["DrawResult", "InferenceResult", "Status", "jsonable", "plain_evidence", "provenance"]
+__all__ = ["DrawResult", "InferenceResult", "Status", "jsonable", "plain_evidence", "provenance", "smallest_type"]
 
 FloatArray = NDArray[np.float64]
 
@@ -139,6 +139,10 @@ class InferenceResult:
 
     def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
         """A table with a row for every state: variable, state, probability, and std_error where there is one."""
+        return _show.frame(self.columns(), library)
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of :meth:`to_frame` and of a ``.csv`` file, by name."""
         names, states = self.model.names_of_variables(), self.model.names_of_states()
         columns = {
             "variable": [name for name, of in zip(names, states, strict=True) for _ in of],
@@ -146,7 +150,14 @@ class InferenceResult:
             "probability": self.node_marginals,
         }
         errors = self.__dict__.get("std_error")
-        return _show.frame(columns if errors is None else {**columns, "std_error": errors}, library)
+        return columns if errors is None else {**columns, "std_error": errors}
+
+    def arrays(self) -> dict[str, Any]:
+        """What an ``.npz`` file holds, by name: marginals, and standard errors and draws, in the smallest type."""
+        found = {name: self.__dict__.get(name) for name in ("node_marginals", "edge_marginals", "std_error", "draws")}
+        if found["draws"] is not None:
+            found["draws"] = smallest_type(found["draws"])
+        return found
 
     def summary(self) -> str:
         """A few lines of text: the method, the verdict and what it means, log Z, seconds."""
@@ -329,6 +340,10 @@ class DrawResult(InferenceResult):
     def __getitem__(self, item: Any) -> Any:
         return self.states[item]
 
+    def arrays(self) -> dict[str, Any]:
+        """As of any result; the draws are (1, num_draws, n)."""
+        return {**super().arrays(), "draws": smallest_type(self.states[None])}
+
     def _configurations(self) -> NDArray[Any]:
         return self.states[:, None, :]
 
@@ -353,6 +368,11 @@ class DrawResult(InferenceResult):
             entries = model.pairwise_offsets[:-1] + part[:, i] * model.num_states[j] + part[:, j]
             counts += np.bincount(entries.reshape(-1), minlength=len(counts))
         return counts / max(1, len(states))
+
+
+def smallest_type(states: NDArray[Any]) -> NDArray[Any]:
+    """States in the smallest whole numbers that hold them."""
+    return states.astype(np.min_scalar_type(int(states.max(initial=0))), copy=False)
 
 
 def plain_evidence(evidence: Evidence | None) -> dict[str, Any] | None:

@@ -150,7 +150,7 @@ def test_main_leaves_with_the_code(capsys: pytest.CaptureFixture[str]) -> None:
         ("bogus", "No such command 'bogus'"),
         ("generate bogus", "No such command 'bogus'"),
         ("info", "Missing argument 'MODEL'"),
-        ("infer", "Missing argument 'MODEL'"),
+        ("infer", "Missing argument 'MODEL..."),
         ("convert model.npz", "Missing argument 'OUT'"),
         ("info model.npz extra", "extra"),
         ("info model.npz --bogus", "--bogus"),
@@ -1016,7 +1016,7 @@ def test_projected_inference(run: Run) -> None:
 
 
 def test_names_of_answers_are_checked_before_the_work(run: Run, saved: str, tmp_path: Path) -> None:
-    assert_refused(run("infer", saved, "-o", "answer.txt"), 2, "must name a .MAR, .PR or .json file")
+    assert_refused(run("infer", saved, "-o", "answer.txt"), 2, "must name a .MAR, .PR, .json, .csv or .npz file")
     assert not (tmp_path / "answer.txt").exists()
 
 

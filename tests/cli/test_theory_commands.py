@@ -179,7 +179,7 @@ def test_project_on_a_backend(run, monkeypatch):
         ("certify weak.uai --accuracy 2", "accuracy"),
         ("certify weak.uai --dependency tight", "dependency must be"),
         ("sample weak.uai --num-chains 0", "num_chains must be"),
-        ("sample weak.uai -o draws.txt", "must name an .npz file"),
+        ("sample weak.uai -o draws.txt", "must name a .npz, .MAR, .csv or .json file"),
         ("sample weak.uai --method walk", "method must be"),
         ("infer strong.uai --method gibbs --accuracy 0.1", "needs a certified model"),
         ("sample hard.npz --method swendsen-wang", "edge (0, 1)"),

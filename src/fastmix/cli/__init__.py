@@ -19,8 +19,9 @@ import typer
 
 from fastmix import __version__
 from fastmix.cli import answers, applications, learning, models, theory
+from fastmix.cli.failures import explain
 from fastmix.cli.options import with_method_options
-from fastmix.errors import BadFileError, FastmixError, NotConvergedError, printable
+from fastmix.errors import FastmixError, printable
 
 __all__ = ["main"]
 
@@ -28,9 +29,9 @@ _INTERRUPTED = 130  # what the parser makes of Ctrl-C; no command uses it
 _STOPPED: list[int] = []  # signals that came
 
 _COMMANDS = (
-    models.info, answers.infer, answers.compare, answers.sample, answers.temper, theory.certify, theory.bracket,
-    theory.project, learning.learn, learning.score, applications.denoise, applications.experiment, models.convert,
-    applications.warm_up,
+    models.info, answers.infer, answers.map_, answers.compare, answers.sample, answers.temper, theory.certify,
+    theory.bracket, theory.project, learning.learn, learning.score, applications.denoise, applications.experiment,
+    models.convert, applications.warm_up,
 )  # fmt: skip
 
 
@@ -45,7 +46,7 @@ def _make_app(arguments: list[str]) -> typer.Typer:
     app.callback()(_root)
     for command in _COMMANDS:
         if "options" not in inspect.signature(command).parameters:
-            app.command()(command)
+            app.command(command.__name__.rstrip("_").replace("_", "-"))(command)
         elif command.__name__ in arguments[:1]:
             app.command()(with_method_options(command, _methods_of(command, arguments)))
         else:
@@ -164,23 +165,14 @@ def _run_command(arguments: list[str]) -> int:
         return code if isinstance(code, int) else 0
     except typer.Exit as done:
         return done.exit_code
-    except (typer.Abort, KeyboardInterrupt):
-        return _fail("interrupted", 1)
     except (BrokenPipeError, SystemExit):  # the parser and rich leave with SystemExit when a pipe is closed
         _abandon_stdout()  # its reader has left: nothing to say, and nobody to say it to
         return 0
-    except BadFileError as error:
-        return _fail(str(error), 3)
-    except NotConvergedError as error:
-        return _fail(str(error), 1)
-    except OSError as error:
-        _abandon_stdout()
-        return _fail(f"{printable(os.fsdecode(error.filename or 'output'))}: {error.strerror or error}", 2)
-    except (FastmixError, ValueError, MemoryError, ImportError) as error:
-        return _fail(str(error) or type(error).__name__, 2)
-    except Exception as error:
-        if hasattr(error, "format_message"):  # a usage error of the parser
-            return _fail(f"{error.format_message()} (fastmix --help shows how)", 2)
+    except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, OSError):
+            _abandon_stdout()
+        if (known := explain(error)) is not None:
+            return _fail(*known)
         if sys.flags.dev_mode:
             raise
         text = f"{type(error).__name__}: {error}"

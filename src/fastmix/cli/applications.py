@@ -37,7 +37,7 @@ def denoise(
     exponent = None if noise == "none" else _number("--noise", noise)
     box = None if full_size else parse_size(size)
     console.check_picture_name(output)
-    console.check_outputs(image, output)
+    console.check_outputs(image, [output])
     picture = console.load_picture(lambda: load_image(image, box), image)
     result = console.salvage(
         lambda: run(
