@@ -21,7 +21,7 @@ __all__ = ["DrawResult", "InferenceResult", "Status", "jsonable", "plain_evidenc
 
 FloatArray = NDArray[np.float64]
 
-_SHOWN_VARIABLES, _BARS = 10, 40  # in a notebook's table, and in a chart
+_SHOWN_VARIABLES, _BARS, _TRACES = 10, 40, 8  # in a notebook's table, and in charts
 
 
 class Status(StrEnum):
@@ -191,14 +191,47 @@ class InferenceResult:
             rows.append((f"and {self.model.num_variables - shown:,} more", ""))
         return _show.html_table(repr(self.model), facts, rows, ("variable", "probability of its states"))
 
-    def plot(self, axes: Any = None) -> Any:
-        """The marginals as a picture (Matplotlib, extra ``plot``); the axes come back.
+    def plot(self, axes: Any = None, *, kind: str = "marginals") -> Any:
+        """The result as a picture (Matplotlib, extra ``plot``); the axes come back.
 
-        An image model of two states shows the probability of state 1 and one of more states the labels; other models
-        of up to 40 variables show bars, larger ones a map of all probabilities.
+        Parameters
+        ----------
+        axes : matplotlib Axes, optional
+            Of a new figure by default.
+        kind : str
+            ``marginals``: an image model of two states shows the probability of state 1 and one of more states the
+            labels; other models of up to 40 variables show bars, larger ones a map of all probabilities.
+            ``mixing``, of samplers: R-hat against effective sample size, a point for every variable. ``trace``, of
+            chains that kept draws: their log-weights in order. ``ladder``, of replica exchange: how often the exchange
+            between two rungs is rejected.
         """
-        axes, model = _show.new_axes(axes), self.model
+        drawings = self._drawings()
+        if kind not in drawings:
+            raise ValueError(f"kind must be one of {', '.join(drawings)} for {self.method}, got {kind!r}")
+        axes = _show.new_axes(axes)
         axes.set_title(f"{self.method} ({self.status})")
+        return drawings[kind](axes)
+
+    def _drawings(self) -> dict[str, Callable[[Any], Any]]:
+        """What :meth:`plot` can draw of this result, by kind."""
+        found = {"marginals": self._draw_marginals}
+        if (r_hat := self.__dict__.get("r_hat")) is not None and len(r_hat):
+            found["mixing"] = self._draw_mixing
+        if (draws := self.__dict__.get("draws")) is not None and draws.size:
+            found["trace"] = self._draw_trace
+        return found
+
+    def _draw_mixing(self, axes: Any) -> Any:
+        ess, r_hat = self.__dict__["ess"], self.__dict__["r_hat"]
+        seen = np.isfinite(ess) & np.isfinite(r_hat)
+        return _show.points(axes, ess[seen], r_hat[seen], xlabel="effective sample size", ylabel="R-hat", level=1.01)
+
+    def _draw_trace(self, axes: Any) -> Any:
+        values = np.array([self.model.log_weight(chain) for chain in self.__dict__["draws"][:_TRACES]])
+        return _show.traces(axes, values, xlabel="draw", ylabel="log-weight")
+
+    def _draw_marginals(self, axes: Any) -> Any:
+        model = self.model
         counts = np.unique(model.num_states)
         if model.shape is not None and len(model.shape) == 2 and len(counts) == 1:
             if counts[0] == 2:

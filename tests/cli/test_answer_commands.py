@@ -57,7 +57,7 @@ def test_map_writes_all_states(run: Run) -> None:
     assert facts["exact"] is True
     assert (facts["gap"], facts["status"]) == (0.0, "ok")
     assert facts["states"] == states.tolist()
-    rows = list(csv.DictReader(Path("out.csv").open()))
+    rows = list(csv.DictReader(Path("out.csv").read_text().splitlines()))
     assert [int(row["number"]) for row in rows] == states.tolist()
 
 
@@ -118,7 +118,7 @@ def test_several_outputs_at_once(run: Run) -> None:
     with np.load("c.npz") as arrays:
         np.testing.assert_allclose(arrays["node_marginals"], np.concatenate(exact["marginals"]))
         assert json.loads(str(arrays["provenance"]))["version"] == fastmix.__version__
-    rows = list(csv.DictReader(Path("d.csv").open()))
+    rows = list(csv.DictReader(Path("d.csv").read_text().splitlines()))
     assert [(row["variable"], row["state"]) for row in rows[:3]] == [("rain", "no"), ("rain", "yes"), ("street", "dry")]
     assert float(rows[1]["probability"]) == exact["marginals"][0][1]
     code, _, _ = run("sample names.npz --seed 1 --num-draws 5 -o s.npz -o s.MAR -o s.csv")
@@ -147,3 +147,17 @@ def test_one_bad_file_does_not_stop_a_batch(run: Run, tmp_path: Path) -> None:
     assert [row["status"] for row in facts["files"]] == ["ok", "refused"]
     assert facts["num_failed"] == 1
     assert run("infer grid.uai -o out/")[0] == 0
+
+
+def test_fastmix_alone_shows_help(run: Run) -> None:
+    code, out, err = run("")
+    assert (code, err) == (0, "")
+    assert out.startswith("Usage: fastmix")
+    assert out == run("--help")[1]
+
+
+def test_shells_complete_options_of_methods(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, value in (("_FASTMIX_COMPLETE", "complete_bash"), ("COMP_WORDS", "fastmix infer --num-c"),
+                            ("COMP_CWORD", "2")):  # fmt: skip
+        monkeypatch.setenv(variable, value)
+    assert "--num-chains" in run("")[1].split()

@@ -1127,18 +1127,23 @@ def test_denoise(run: Run, tmp_path: Path) -> None:
 
     rows, cols = np.mgrid[:30, :40]
     Image.fromarray(np.where((rows - 15) ** 2 + (cols - 20) ** 2 < 120, 255, 0).astype(np.uint8)).save("disc.png")
-    outcome = run("denoise", "disc.png", "-o", "out.png", "--method", "loopy-bp", "--size", "40x30", "--seed", "1")
+    simulate = ["--simulate-noise", "--method", "loopy-bp", "--size", "40x30", "--seed", "1", "--panels"]
+    outcome = run("denoise", "disc.png", "-o", "out.png", *simulate)
     assert outcome.code in (0, 1), outcome
-    assert "40x30 pixels, method loopy-bp" in outcome.err
-    assert (tmp_path / "out.png").read_bytes()[:4] == b"\x89PNG"
-    settings = ["--full-size", "--noise", "none", "--method", "mean-field", "--json"]
-    answer = json.loads(run("denoise", "disc.png", "-o", "two.png", *settings).out)
-    assert (answer["width"], answer["height"], answer["error_rate"]) == (40, 30, None)
+    assert "40x30 pixels, 2 labels, coupling 0.7, data weight 0.25, method loopy-bp" in outcome.err
+    assert Image.open("out.png").size[0] > 4 * 40
+    answer = json.loads(run("denoise", "disc.png", "-o", "two.png", "--method", "mean-field", "--json").out)
+    assert (answer["width"], answer["height"], answer["error_rate"], answer["num_labels"]) == (40, 30, None, 2)
+    assert Image.open("two.png").size == (40, 30)
+    given = ["--labels", "3", "--coupling", "0.5", "--data-weight", "9", "--seed", "1", "--json"]
+    answer = json.loads(run("denoise", "disc.png", "-o", "three.png", *given).out)
+    assert (answer["num_labels"], answer["coupling"], answer["data_weight"]) == (3, 0.5, 9.0)
     assert_refused(run("denoise", "missing.png", "-o", "out.png"), 3, "missing.png")
     Path("text.png").write_text("no picture")
     assert_refused(run("denoise", "text.png", "-o", "out.png"), 3, "text.png")
     assert_refused(run("denoise", "disc.png", "-o", "out.txt"), 2, "must name a picture")
-    assert_refused(run("denoise", "disc.png", "-o", "out.png", "--noise", "much"), 2, "--noise must be a number")
+    assert_refused(run("denoise", "disc.png", "-o", "out.png", "--noise", "2"), 2, "--noise must come with")
+    assert_refused(run("denoise", "disc.png", "-o", "out.png", "--max-pixels", "99"), 2, "disc.png: 40x30 pixels are")
     assert_refused(run("denoise", "disc.png", "-o", "out.png", "--size", "big"), 2, "size must be WIDTHxHEIGHT")
     assert_refused(run("denoise", "disc.png", "-o", "out.png", "--method", "magic"), 2, "method must be")
 

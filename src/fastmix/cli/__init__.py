@@ -39,7 +39,7 @@ def _make_app(arguments: list[str]) -> typer.Typer:
     """The parser; options of methods are looked up only for the command that is called."""
     app = typer.Typer(
         help="Marginal inference in discrete pairwise Markov random fields, with guarantees.",
-        add_completion=False,
+        add_completion=True,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -158,7 +158,10 @@ def _run(arguments: list[str]) -> int:
 def _run_command(arguments: list[str]) -> int:
     try:
         _prepare_streams()
-        code = _make_app(arguments)(arguments, prog_name="fastmix", standalone_mode=False)
+        # A shell that completes a line has its words in the environment.
+        words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+        asked = words.split()[1:] if "_FASTMIX_COMPLETE" in os.environ else arguments
+        code = _make_app(asked)(arguments or ["--help"], prog_name="fastmix", standalone_mode=False)
         sys.stdout.flush()
         if code == _INTERRUPTED:
             raise KeyboardInterrupt
