@@ -178,15 +178,15 @@ def test_main_leaves_with_the_code(capsys: pytest.CaptureFixture[str]) -> None:
         ("generate ising-grid --rows 1.5", "--rows"),
         ("generate ising-grid --cols 99999999999999999999", "cols must be"),
         ("generate ising-grid --seed -1", "seed must be"),
-        ("generate ising-grid --coupling-max nan", "coupling_max must be finite"),
-        ("generate ising-grid --coupling-max -1", "coupling_max must be"),
-        ("generate ising-grid --field-max inf", "field_max must be finite"),
-        ("generate potts-grid --num-states 0", "num_states must be"),
-        ("generate ising-random --num-variables -1", "num_variables must be"),
-        ("generate ising-random --edge-probability 2", "edge_probability must be from 0 to 1, got 2"),
+        ("generate ising-grid --coupling-max nan", "--coupling-max must be finite"),
+        ("generate ising-grid --coupling-max -1", "--coupling-max must be"),
+        ("generate ising-grid --field-max inf", "--field-max must be finite"),
+        ("generate potts-grid --num-states 0", "--num-states must be"),
+        ("generate ising-random --num-variables -1", "--num-variables must be"),
+        ("generate ising-random --edge-probability 2", "--edge-probability must be from 0 to 1, got 2"),
         ("generate ising-bipartite --left -1", "left must be"),
         ("generate ising-regular --num-variables 5 --degree 3", "degree must be"),
-        ("generate ising-tree --num-variables 99999999999999999999", "num_variables must be"),
+        ("generate ising-tree --num-variables 99999999999999999999", "--num-variables must be"),
     ],
 )
 def test_refused_with_one_line(run: Run, saved: str, tmp_path: Path, arguments: str, pattern: str) -> None:
@@ -1010,9 +1010,11 @@ def test_projected_inference(run: Run) -> None:
     assert "fastmix: projected: standard errors of the projected model are up to 0.0" in shown.err
     assert "its errors are not known" in shown.err
     assert_refused(run("infer", "grid.npz", "--divergence", "magic"), 2, "--divergence must be one of")
-    assert_refused(run("infer", "grid.npz", "--norm-bound", "2"), 2, "norm_bound must not be given with method 'auto'")
+    assert_refused(
+        run("infer", "grid.npz", "--norm-bound", "2"), 2, "--norm-bound must not be given with method 'auto'"
+    )
     for limit in ("0", "-3"):
-        assert_refused(run("infer", "grid.npz", "--method", "gibbs", "--time-limit", limit), 2, "time_limit must be")
+        assert_refused(run("infer", "grid.npz", "--method", "gibbs", "--time-limit", limit), 2, "--time-limit must be")
 
 
 def test_names_of_answers_are_checked_before_the_work(run: Run, saved: str, tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_project_on_a_backend(run, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("project strong.uai --norm-bound -1", "norm_bound must be a positive number, got -1.0"),
+        ("project strong.uai --norm-bound -1", "--norm-bound must be a positive number, got -1.0"),
         ("project strong.uai", "--norm-bound"),
         ("project strong.uai --norm-bound 1 --norm max", "norm must be one of"),
         ("project strong.uai --norm-bound 1 --solver slow", "--solver must be fast or paper"),
@@ -178,7 +178,7 @@ def test_project_on_a_backend(run, monkeypatch):
         ("project strong.uai --norm-bound 1 -o out.txt", ".uai"),
         ("certify weak.uai --accuracy 2", "accuracy"),
         ("certify weak.uai --dependency tight", "dependency must be"),
-        ("sample weak.uai --num-chains 0", "num_chains must be"),
+        ("sample weak.uai --num-chains 0", "--num-chains must be"),
         ("sample weak.uai -o draws.txt", "must name a .npz, .MAR, .csv or .json file"),
         ("sample weak.uai --method walk", "method must be"),
         ("infer strong.uai --method gibbs --accuracy 0.1", "needs a certified model"),

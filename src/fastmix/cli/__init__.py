@@ -175,11 +175,20 @@ def _run_command(arguments: list[str]) -> int:
         if isinstance(error, OSError):
             _abandon_stdout()
         if (known := explain(error)) is not None:
-            return _fail(*known)
+            text, code = known
+            return _fail(_as_typed(text, arguments), code)
         if sys.flags.dev_mode:
             raise
         text = f"{type(error).__name__}: {error}"
         return _fail(f"a mistake of fastmix, please report it: {text} (python -X dev -m fastmix shows where)", 2)
+
+
+def _as_typed(text: str, arguments: list[str]) -> str:
+    """A message of the library that begins with the name of an argument, with the option that stood for it."""
+    name, _, rest = text.partition(" ")
+    option = f"--{name.replace('_', '-')}"
+    typed = any(word.partition("=")[0] == option for word in arguments)
+    return f"{option} {rest}" if typed and rest.startswith("must") else text
 
 
 def _prepare_streams() -> None:
