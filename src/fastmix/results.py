@@ -214,7 +214,7 @@ class InferenceResult:
 
     def _drawings(self) -> dict[str, Callable[[Any], Any]]:
         """What :meth:`plot` can draw of this result, by kind."""
-        found = {"marginals": self._draw_marginals}
+        found: dict[str, Callable[[Any], Any]] = {"marginals": self._draw_marginals}
         if (r_hat := self.__dict__.get("r_hat")) is not None and len(r_hat):
             found["mixing"] = self._draw_mixing
         if (draws := self.__dict__.get("draws")) is not None and draws.size:

@@ -145,7 +145,6 @@ def test_main_leaves_with_the_code(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "pattern"),
     [
-        ("", "Missing command"),
         ("generate", "Missing command"),
         ("bogus", "No such command 'bogus'"),
         ("generate bogus", "No such command 'bogus'"),
@@ -828,7 +827,7 @@ def test_pipeline_of_processes(tmp_path: Path) -> None:
     assert json.loads(answer.out)["log_z"] == pytest.approx(exact.log_z, abs=1e-9)
     assert_refused(run_process("infer", "-", stdin=b"MARKOV"), 3, "<stdin>:1")
     assert_refused(run_process("infer", "-", "--method", "bogus"), 2)
-    assert_refused(run_process(), 2, "Missing command")
+    assert run_process().code == 0
 
 
 def test_closed_streams(tmp_path: Path) -> None:
@@ -1133,10 +1132,12 @@ def test_denoise(run: Run, tmp_path: Path) -> None:
     outcome = run("denoise", "disc.png", "-o", "out.png", *simulate)
     assert outcome.code in (0, 1), outcome
     assert "40x30 pixels, 2 labels, coupling 0.7, data weight 0.25, method loopy-bp" in outcome.err
-    assert Image.open("out.png").size[0] > 4 * 40
+    with Image.open("out.png") as sheet:
+        assert sheet.size[0] > 4 * 40
     answer = json.loads(run("denoise", "disc.png", "-o", "two.png", "--method", "mean-field", "--json").out)
     assert (answer["width"], answer["height"], answer["error_rate"], answer["num_labels"]) == (40, 30, None, 2)
-    assert Image.open("two.png").size == (40, 30)
+    with Image.open("two.png") as alone:
+        assert alone.size == (40, 30)
     given = ["--labels", "3", "--coupling", "0.5", "--data-weight", "9", "--seed", "1", "--json"]
     answer = json.loads(run("denoise", "disc.png", "-o", "three.png", *given).out)
     assert (answer["num_labels"], answer["coupling"], answer["data_weight"]) == (3, 0.5, 9.0)

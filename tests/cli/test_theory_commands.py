@@ -154,7 +154,7 @@ def test_project_on_a_backend(run, monkeypatch):
     code, out, err = run(*arguments, "--backend", "cuda")
     assert (code, out) == (2, "")
     assert err == (
-        "fastmix: backend must be cpu here, got cuda: the package numba-cuda is not installed: install fastmix[gpu]\n"
+        "fastmix: --backend must be cpu here, got cuda: the package numba-cuda is not installed: install fastmix[gpu]\n"
     )
     answers = [json.loads(run(*arguments, *more)[1]) for more in ((), ("--backend", "cpu"), ("--backend", "auto"))]
     assert answers[0]["divergence_value"] == answers[1]["divergence_value"] == answers[2]["divergence_value"]
@@ -289,8 +289,8 @@ def test_bracket_refuses_in_one_line(run):
     for arguments, word in (
         (("--confidence", 2), "confidence"),
         (("--memory-limit", "much"), "size"),
-        (("--num-draws", 1), "num_draws"),
-        (("--time-limit", -1), "time_limit"),
+        (("--num-draws", 1), "--num-draws"),
+        (("--time-limit", -1), "--time-limit"),
     ):
         code, out, err = run("bracket", "weak.uai", *arguments)
         assert (code, out) == (2, "")

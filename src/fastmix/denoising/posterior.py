@@ -187,7 +187,8 @@ def label_model(
     >>> label_model(np.full((8, 12), 0.5), np.array([0.0, 0.5, 1.0]), coupling=0.7, data_weight=1.0)
     MarkovRandomField(96 variables of 3 states, 172 edges)
     """
-    check_size(*observed.shape, len(levels))
+    rows, cols = observed.shape
+    check_size(rows, cols, len(levels))
     unary, _ = data_scores(observed, levels, data_weight, outliers)
     return MarkovRandomField.image(unary, 2.0 * coupling * agreement(levels, reach))
 

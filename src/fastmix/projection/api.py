@@ -127,7 +127,7 @@ class ProjectionResult:
         """The columns of :meth:`to_frame`, by name."""
         before, after = self._couplings()
         names = self.model.names_of_variables()
-        first, second = ([names[i] for i in ends] for ends in self.model.edges.T.tolist() or ([], []))
+        first, second = ([names[i] for i in self.model.edges[:, k]] for k in (0, 1))
         return {"first": first, "second": second, "before": before, "after": after}
 
     def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
