@@ -196,7 +196,7 @@ def label_model(
 def check_size(rows: int, cols: int, num_labels: int = 2) -> None:
     """Refuse a picture that does not fit the memory, before anything is allocated for it."""
     # Two tables of K x K for every pixel, a few copies of them; measured at 8 and 16 labels.
-    per_pixel = _BYTES_PER_PIXEL + (50 * num_labels**2 if num_labels > 2 else 0)
+    per_pixel = _BYTES_PER_PIXEL + (70 * num_labels**2 if num_labels > 2 else 0)
     fitting = math.isqrt(int(available_memory() / 2 / per_pixel))
     what, way_out = f"a picture of {cols}x{rows} pixels", f"give a size of at most about {fitting}x{fitting}"
     check_memory(rows * cols * per_pixel, what, way_out)
