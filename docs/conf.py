@@ -25,8 +25,8 @@ numpydoc_class_members_toctree = False
 nitpicky = False
 
 _COMMANDS = (
-    "info", "infer", "compare", "sample", "temper", "certify", "bracket", "project", "denoise", "experiment", "convert",
-    "warm-up",
+    "info", "infer", "map", "compare", "sample", "temper", "certify", "bracket", "project", "learn", "score", "denoise",
+    "experiment", "convert", "warm-up",
     "generate ising-grid", "generate potts-grid", "generate ising-random", "generate ising-bipartite",
     "generate ising-regular", "generate ising-tree",
 )  # fmt: skip

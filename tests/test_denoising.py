@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastmix import Progress, _memory
+from fastmix import Progress, _memory, sample
 from fastmix.chains import annealing as annealing_module
 from fastmix.chains.annealing import systematic
 from fastmix.denoising import (
@@ -17,10 +17,13 @@ from fastmix.denoising import (
     binarise,
     denoise,
     denoising_model,
+    label_model,
     load_image,
     parse_size,
     write_comparison,
+    write_picture,
 )
+from fastmix.denoising.fitting import best_coupling, blurred, noise_level
 from fastmix.denoising.images import resize
 from fastmix.denoising.posterior import as_grey
 from fastmix.errors import FormatError, ResourceError, UnfitMethodError
@@ -129,8 +132,8 @@ def test_every_method_finds_the_halves(method: str) -> None:
 
 def test_marginals_are_those_of_the_posterior() -> None:
     # Coupling 0.4: the samplers mix, and what is left is their noise.
-    exact = denoise(half(6, 6), coupling=0.4, method="exact", seed=2)
-    annealed = denoise(half(6, 6), coupling=0.4, seed=2)
+    exact = denoise(half(6, 6), noise=1.25, coupling=0.4, method="exact", seed=2)
+    annealed = denoise(half(6, 6), noise=1.25, coupling=0.4, seed=2)
     np.testing.assert_array_equal(exact.observed, annealed.observed)
     assert np.abs(exact.marginals - annealed.marginals).max() < 0.05
     assert np.abs(exact.marginals - annealed.marginals).mean() < 0.02
@@ -145,9 +148,96 @@ def test_a_noisy_picture_is_taken_as_it_is() -> None:
     assert "error_rate" not in repr(result)
 
 
+def shades(rows: int = 40, cols: int = 50) -> np.ndarray:
+    y, x = np.mgrid[:rows, :cols] / max(rows, cols)
+    return np.clip(0.2 + 0.5 * x + 0.3 * (np.hypot(x - 0.4, y - 0.4) < 0.2), 0.0, 1.0)
+
+
+def root_mean_square(values: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(values**2)))
+
+
+def test_a_photograph_stays_one() -> None:
+    clean = shades()
+    noisy = np.clip(clean + np.random.default_rng(1).normal(scale=0.1, size=clean.shape), 0.0, 1.0)
+    result = denoise(noisy, seed=1)
+    assert result.inference.method == "loopy-bp"
+    assert len(result.levels) > 2
+    assert result.marginals.shape == (*clean.shape, len(result.levels))
+    assert root_mean_square(result.picture - clean) < 0.5 * root_mean_square(noisy - clean)
+    np.testing.assert_array_equal(result.picture, denoise(noisy, seed=1).picture)
+    # Hardly any noise: hardly any change, also between the levels of the scale.
+    assert root_mean_square(denoise(clean, seed=1).picture - clean) < 0.02
+
+
+def test_salt_and_pepper_is_removed() -> None:
+    rng, clean = np.random.default_rng(2), shades()
+    noisy = np.where(rng.random(clean.shape) < 0.1, rng.integers(0, 2, clean.shape), clean)
+    result = denoise(noisy, seed=1)
+    assert result.stats["outliers"] > 0.05
+    assert root_mean_square(result.picture - clean) < 0.25 * root_mean_square(noisy - clean)
+
+
+def test_black_and_white_is_found() -> None:
+    rng, clean = np.random.default_rng(3), half(40, 50)
+    for noisy in (
+        np.clip(clean + rng.normal(scale=0.4, size=clean.shape), 0.0, 1.0),
+        np.where(rng.random(clean.shape) < 0.15, 1.0 - clean, clean),
+        add_noise(clean > 0.5, noise=2.0, seed=4),
+    ):
+        result = denoise(noisy, seed=1)
+        assert len(result.levels) == 2
+        assert set(np.unique(result.picture)) <= {0.0, 1.0}
+        assert (result.picture != clean).mean() < 0.02
+
+
+def test_labels_asked_for() -> None:
+    rng = np.random.default_rng(5)
+    truth = np.repeat(np.arange(4), 10)[None, :] * np.ones((30, 1), dtype=int)
+    noisy = np.clip(np.array([0.1, 0.35, 0.6, 0.9])[truth] + rng.normal(scale=0.1, size=truth.shape), 0.0, 1.0)
+    result = denoise(noisy, labels=4, seed=1)
+    np.testing.assert_allclose(result.levels, [0.1, 0.35, 0.6, 0.9], atol=0.03)
+    assert (result.labels == truth).mean() > 0.98
+    np.testing.assert_array_equal(result.picture, result.levels[result.labels])
+    with pytest.raises(ValueError, match="labels must be a whole number of at least 2"):
+        denoise(noisy, labels=1)
+    with pytest.raises(ValueError, match="labels must be 2 with noise"):
+        denoise(noisy, labels=3, noise=1.25)
+    given = denoise(noisy, labels=4, coupling=0.3, data_weight=20.0, seed=1)
+    assert (given.stats["coupling"], given.stats["data_weight"]) == (0.3, 20.0)
+
+
+def test_two_labels_at_the_ends_are_the_papers_model() -> None:
+    x = np.random.default_rng(0).random((3, 4))
+    one = denoising_model(x, coupling=0.7, data_weight=0.25)
+    other = label_model(x, np.array([0.0, 1.0]), coupling=0.7, data_weight=0.25)
+    np.testing.assert_allclose(enumerate_model(one).node_marginals, enumerate_model(other).node_marginals, atol=1e-12)
+
+
+def test_the_coupling_of_draws_is_found() -> None:
+    # Below the critical point, 0.44, one large draw is enough: its pseudo-likelihood is consistent.
+    for coupling in (0.2, 0.4):
+        model = MarkovRandomField.image(np.zeros((60, 60, 2)), 2.0 * coupling)
+        draws = np.asarray(sample(model, num_chains=1, num_sweeps=300, burn_in=300, seed=2, num_draws=1).draws)
+        assert best_coupling(draws.reshape(60, 60).astype(np.int64), np.eye(2)) == pytest.approx(coupling, abs=0.05)
+
+
+def test_noise_and_blur() -> None:
+    x = np.random.default_rng(0).normal(scale=0.2, size=(200, 200))
+    assert noise_level(x) == pytest.approx(0.2, rel=0.03)
+    y = np.arange(30.0).reshape(5, 6) ** 1.5
+    direct = [[y[max(0, r - 1) : r + 2, max(0, c - 1) : c + 2].mean() for c in range(6)] for r in range(5)]
+    np.testing.assert_allclose(blurred(y, 1), direct)
+
+
+def test_flat_pictures() -> None:
+    np.testing.assert_allclose(denoise(np.full((5, 6), 0.3), labels=3, seed=0).picture, 0.3, atol=0.02)
+    assert denoise(np.full((5, 6), 0.3), seed=0).picture.shape == (5, 6)
+
+
 def test_same_seed_same_picture_whatever_the_threads() -> None:
-    one = denoise(half(), seed=3, num_threads=1)
-    two = denoise(half(), seed=3, num_threads=2)
+    one = denoise(half(), noise=1.25, seed=3, num_threads=1)
+    two = denoise(half(), noise=1.25, seed=3, num_threads=2)
     np.testing.assert_array_equal(one.marginals, two.marginals)
     drawn = denoise(half(), num_chains=2)
     np.testing.assert_array_equal(
@@ -340,6 +430,16 @@ def test_comparison_shows_all_panels(tmp_path: Path) -> None:
         write_comparison(result, tmp_path / "out.text")
 
 
+def test_the_picture_alone(tmp_path: Path) -> None:
+    result = denoise(half(), seed=1)
+    write_picture(result, tmp_path / "out.png")
+    np.testing.assert_array_equal(np.asarray(PIL.open(tmp_path / "out.png")), np.round(255 * result.picture))
+    PIL.new("L", (60, 50)).save(tmp_path / "large.png")
+    with pytest.raises(ResourceError, match=r"large\.png: 60x50 pixels are over the limit of 1,000"):
+        load_image(tmp_path / "large.png", max_pixels=1000)
+    assert load_image(tmp_path / "large.png", size=(30, 25), max_pixels=1000).shape == (25, 30)
+
+
 def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ImportError, match=r"pictures need Pillow: pip install 'fastmix\[image\]'"):
@@ -349,7 +449,7 @@ def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_a_photograph_in_seconds(shared_data: Path) -> None:
     path = sorted((shared_data / "bsds").glob("*.jpg"))[5]
-    result = denoise(load_image(path), seed=0)
+    result = denoise(load_image(path), noise=1.25, seed=0)
     assert max(result.observed.shape) == 481
     assert result.error_rate is not None
     assert result.error_rate < 0.25

@@ -245,3 +245,36 @@ def test_lattices_have_the_right_neighbors(torus):
             graphs.hexagonal_edges(3, 4, torus=True)
     found = graphs.cubic_edges(3, 4, 5, torus=torus)
     assert [tuple(e) for e in found.tolist()] == neighbors([(0, 0, 1), (0, 1, 0), (1, 0, 0)], (3, 4, 5))
+
+
+def test_every_kind_of_picture_and_table() -> None:
+    pytest.importorskip("matplotlib").use("Agg")
+    pytest.importorskip("pandas")
+    from matplotlib import pyplot
+
+    model = ising_grid(4, 5, coupling_max=1.5, seed=0)
+    certificate = fastmix.certify(model, accuracy=0.01)
+    image = certificate.plot().images[0].get_array()
+    np.testing.assert_allclose(image, fastmix.dependency_matrix(model).toarray())
+    assert certificate.to_frame()["row_sum"].max() == pytest.approx(image.sum(axis=1).max())
+    large = fastmix.certify(ising_grid(40, 40, coupling_max=0.1, seed=0), accuracy=0.01)
+    assert len(large.plot().lines[0].get_ydata()) == 1600
+    projected = fastmix.project(model, norm_bound=0.9)
+    x, y = projected.plot().lines[0].get_data()
+    assert len(x) == model.num_edges
+    assert (y <= x + 1e-9).all()
+    assert y.sum() < x.sum()
+    table = projected.to_frame()
+    assert list(table.columns) == ["first", "second", "before", "after"]
+    run = fastmix.sample(model, num_chains=4, num_sweeps=200, num_draws=20, seed=1)
+    lines = run.plot(kind="trace").lines
+    assert len(lines) == 4
+    np.testing.assert_allclose(lines[2].get_ydata(), model.log_weight(run.draws[2]))
+    np.testing.assert_array_equal(run.plot(kind="mixing").lines[0].get_ydata(), run.r_hat)
+    with pytest.raises(ValueError, match="kind must be one of marginals, mixing, trace for gibbs, got 'ladder'"):
+        run.plot(kind="ladder")
+    tempered = fastmix.temper(model, seed=1, time_limit=1.0)
+    tempered.plot(kind="ladder")
+    for result in (certificate, projected, run, tempered, fastmix.most_probable(model)):
+        assert result._repr_html_().startswith("<div>")
+    pyplot.close("all")

@@ -11,9 +11,15 @@ from numpy.typing import NDArray
 
 from fastmix._checks import require
 
-__all__ = ["bars", "frame", "html_table", "labelled_picture", "new_axes", "picture", "scatter"]
+__all__ = [
+    "bars", "frame", "html_table", "labelled_picture", "matrix", "new_axes", "picture", "points", "rungs", "scatter",
+    "traces",
+]  # fmt: skip
 
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442", "#000000")
+
+
+_DENSE = 1000  # variables up to which a matrix is drawn entry by entry
 
 
 def frame(columns: Mapping[str, Any], library: str) -> Any:
@@ -84,4 +90,41 @@ def scatter(axes: Any, x: NDArray[Any], y: NDArray[Any], *, xlabel: str, ylabel:
     axes.plot(x, y, ".", color=_COLOURS[0], markersize=3, rasterized=len(x) > 5000)
     axes.axline((0.0, 0.0), slope=1.0, color="0.6", linewidth=0.8)
     axes.set(xlabel=xlabel, ylabel=ylabel)
+    return axes
+
+
+def points(axes: Any, x: NDArray[Any], y: NDArray[Any], *, xlabel: str, ylabel: str, level: float) -> Any:
+    """Points over a scale of powers of ten, and a line at the level that they should be below."""
+    axes.plot(x, y, ".", color=_COLOURS[0], markersize=4, rasterized=len(x) > 5000)
+    axes.axhline(level, color="0.6", linewidth=0.8)
+    axes.set(xlabel=xlabel, ylabel=ylabel, xscale="log")
+    return axes
+
+
+def traces(axes: Any, values: NDArray[Any], *, xlabel: str, ylabel: str) -> Any:
+    """A line for every row."""
+    for k, row in enumerate(values):
+        axes.plot(row, color=_COLOURS[k % len(_COLOURS)], linewidth=0.8, label=f"chain {k}")
+    axes.set(xlabel=xlabel, ylabel=ylabel)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False)
+    return axes
+
+
+def rungs(axes: Any, positions: NDArray[Any], rejection: NDArray[Any]) -> Any:
+    """Shares of rejected exchanges as steps between rungs, which are marked below."""
+    axes.stairs(rejection, positions, color=_COLOURS[0], fill=True, alpha=0.5)
+    axes.plot(positions, np.zeros(len(positions)), "|", color="black", markersize=10, clip_on=False)
+    axes.set(xlabel="position on the path", ylabel="rejected exchanges", ylim=(0.0, 1.0))
+    return axes
+
+
+def matrix(axes: Any, entries: Any, *, label: str) -> Any:
+    """A sparse matrix as a picture; a large one as the sums of its rows, in order."""
+    if entries.shape[0] <= _DENSE:
+        axes.set(xlabel="variable j", ylabel="variable i")
+        return picture(axes, entries.toarray(), label=label, cmap="magma_r", vmin=0.0)
+    sums = np.sort(np.asarray(entries.sum(axis=1)).reshape(-1))[::-1]
+    axes.plot(np.arange(1, len(sums) + 1), sums, color=_COLOURS[0])
+    axes.axhline(1.0, color="0.6", linewidth=0.8)
+    axes.set(xlabel="variables, the strongest first", ylabel=f"sum of a row of {label}", xscale="log")
     return axes

@@ -18,11 +18,11 @@ from fastmix.estimates import Estimate, joint_frequencies, mean_of, variance_of
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction
 
-__all__ = ["DrawResult", "InferenceResult", "Status", "jsonable", "plain_evidence", "provenance"]
+__all__ = ["DrawResult", "InferenceResult", "Status", "jsonable", "plain_evidence", "provenance", "smallest_type"]
 
 FloatArray = NDArray[np.float64]
 
-_SHOWN_VARIABLES, _BARS = 10, 40  # in a notebook's table, and in a chart
+_SHOWN_VARIABLES, _BARS, _TRACES = 10, 40, 8  # in a notebook's table, and in charts
 
 
 class Status(StrEnum):
@@ -140,6 +140,10 @@ class InferenceResult:
 
     def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
         """A table with a row for every state: variable, state, probability, and std_error where there is one."""
+        return _show.frame(self.columns(), library)
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of :meth:`to_frame` and of a ``.csv`` file, by name."""
         names, states = self.model.names_of_variables(), self.model.names_of_states()
         columns = {
             "variable": [name for name, of in zip(names, states, strict=True) for _ in of],
@@ -147,7 +151,14 @@ class InferenceResult:
             "probability": self.node_marginals,
         }
         errors = self.__dict__.get("std_error")
-        return _show.frame(columns if errors is None else {**columns, "std_error": errors}, library)
+        return columns if errors is None else {**columns, "std_error": errors}
+
+    def arrays(self) -> dict[str, Any]:
+        """What an ``.npz`` file holds, by name: marginals, and standard errors and draws, in the smallest type."""
+        found = {name: self.__dict__.get(name) for name in ("node_marginals", "edge_marginals", "std_error", "draws")}
+        if found["draws"] is not None:
+            found["draws"] = smallest_type(found["draws"])
+        return found
 
     def summary(self) -> str:
         """A few lines of text: the method, the verdict and what it means, log Z, seconds."""
@@ -181,14 +192,47 @@ class InferenceResult:
             rows.append((f"and {self.model.num_variables - shown:,} more", ""))
         return _show.html_table(repr(self.model), facts, rows, ("variable", "probability of its states"))
 
-    def plot(self, axes: Any = None) -> Any:
-        """The marginals as a picture (Matplotlib, extra ``plot``); the axes come back.
+    def plot(self, axes: Any = None, *, kind: str = "marginals") -> Any:
+        """The result as a picture (Matplotlib, extra ``plot``); the axes come back.
 
-        An image model of two states shows the probability of state 1 and one of more states the labels; other models
-        of up to 40 variables show bars, larger ones a map of all probabilities.
+        Parameters
+        ----------
+        axes : matplotlib Axes, optional
+            Of a new figure by default.
+        kind : str
+            ``marginals``: an image model of two states shows the probability of state 1 and one of more states the
+            labels; other models of up to 40 variables show bars, larger ones a map of all probabilities.
+            ``mixing``, of samplers: R-hat against effective sample size, a point for every variable. ``trace``, of
+            chains that kept draws: their log-weights in order. ``ladder``, of replica exchange: how often the exchange
+            between two rungs is rejected.
         """
-        axes, model = _show.new_axes(axes), self.model
+        drawings = self._drawings()
+        if kind not in drawings:
+            raise ValueError(f"kind must be one of {', '.join(drawings)} for {self.method}, got {kind!r}")
+        axes = _show.new_axes(axes)
         axes.set_title(f"{self.method} ({self.status})")
+        return drawings[kind](axes)
+
+    def _drawings(self) -> dict[str, Callable[[Any], Any]]:
+        """What :meth:`plot` can draw of this result, by kind."""
+        found: dict[str, Callable[[Any], Any]] = {"marginals": self._draw_marginals}
+        if (r_hat := self.__dict__.get("r_hat")) is not None and len(r_hat):
+            found["mixing"] = self._draw_mixing
+        if (draws := self.__dict__.get("draws")) is not None and draws.size:
+            found["trace"] = self._draw_trace
+        return found
+
+    def _draw_mixing(self, axes: Any) -> Any:
+        ess, r_hat = self.__dict__["ess"], self.__dict__["r_hat"]
+        seen = np.isfinite(ess) & np.isfinite(r_hat)
+        return _show.points(axes, ess[seen], r_hat[seen], xlabel="effective sample size", ylabel="R-hat", level=1.01)
+
+    def _draw_trace(self, axes: Any) -> Any:
+        values = np.array([self.model.log_weight(chain) for chain in self.__dict__["draws"][:_TRACES]])
+        return _show.traces(axes, values, xlabel="draw", ylabel="log-weight")
+
+    def _draw_marginals(self, axes: Any) -> Any:
+        model = self.model
         counts = np.unique(model.num_states)
         if model.shape is not None and len(model.shape) == 2 and len(counts) == 1:
             if counts[0] == 2:
@@ -330,6 +374,10 @@ class DrawResult(InferenceResult):
     def __getitem__(self, item: Any) -> Any:
         return self.states[item]
 
+    def arrays(self) -> dict[str, Any]:
+        """As of any result; the draws are (1, num_draws, n)."""
+        return {**super().arrays(), "draws": smallest_type(self.states[None])}
+
     def _configurations(self) -> NDArray[Any]:
         return self.states[:, None, :]
 
@@ -354,6 +402,11 @@ class DrawResult(InferenceResult):
             entries = model.pairwise_offsets[:-1] + part[:, i] * model.num_states[j] + part[:, j]
             counts += np.bincount(entries.reshape(-1), minlength=len(counts))
         return counts / max(1, len(states))
+
+
+def smallest_type(states: NDArray[Any]) -> NDArray[Any]:
+    """States in the smallest whole numbers that hold them."""
+    return states.astype(np.min_scalar_type(int(states.max(initial=0))), copy=False)
 
 
 def plain_evidence(evidence: Evidence | None) -> dict[str, Any] | None:

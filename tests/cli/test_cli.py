@@ -145,12 +145,11 @@ def test_main_leaves_with_the_code(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "pattern"),
     [
-        ("", "Missing command"),
         ("generate", "Missing command"),
         ("bogus", "No such command 'bogus'"),
         ("generate bogus", "No such command 'bogus'"),
         ("info", "Missing argument 'MODEL'"),
-        ("infer", "Missing argument 'MODEL'"),
+        ("infer", "Missing argument 'MODEL..."),
         ("convert model.npz", "Missing argument 'OUT'"),
         ("info model.npz extra", "extra"),
         ("info model.npz --bogus", "--bogus"),
@@ -178,15 +177,15 @@ def test_main_leaves_with_the_code(capsys: pytest.CaptureFixture[str]) -> None:
         ("generate ising-grid --rows 1.5", "--rows"),
         ("generate ising-grid --cols 99999999999999999999", "cols must be"),
         ("generate ising-grid --seed -1", "seed must be"),
-        ("generate ising-grid --coupling-max nan", "coupling_max must be finite"),
-        ("generate ising-grid --coupling-max -1", "coupling_max must be"),
-        ("generate ising-grid --field-max inf", "field_max must be finite"),
-        ("generate potts-grid --num-states 0", "num_states must be"),
-        ("generate ising-random --num-variables -1", "num_variables must be"),
-        ("generate ising-random --edge-probability 2", "edge_probability must be from 0 to 1, got 2"),
+        ("generate ising-grid --coupling-max nan", "--coupling-max must be finite"),
+        ("generate ising-grid --coupling-max -1", "--coupling-max must be"),
+        ("generate ising-grid --field-max inf", "--field-max must be finite"),
+        ("generate potts-grid --num-states 0", "--num-states must be"),
+        ("generate ising-random --num-variables -1", "--num-variables must be"),
+        ("generate ising-random --edge-probability 2", "--edge-probability must be from 0 to 1, got 2"),
         ("generate ising-bipartite --left -1", "left must be"),
         ("generate ising-regular --num-variables 5 --degree 3", "degree must be"),
-        ("generate ising-tree --num-variables 99999999999999999999", "num_variables must be"),
+        ("generate ising-tree --num-variables 99999999999999999999", "--num-variables must be"),
     ],
 )
 def test_refused_with_one_line(run: Run, saved: str, tmp_path: Path, arguments: str, pattern: str) -> None:
@@ -828,7 +827,7 @@ def test_pipeline_of_processes(tmp_path: Path) -> None:
     assert json.loads(answer.out)["log_z"] == pytest.approx(exact.log_z, abs=1e-9)
     assert_refused(run_process("infer", "-", stdin=b"MARKOV"), 3, "<stdin>:1")
     assert_refused(run_process("infer", "-", "--method", "bogus"), 2)
-    assert_refused(run_process(), 2, "Missing command")
+    assert run_process().code == 0
 
 
 def test_closed_streams(tmp_path: Path) -> None:
@@ -1010,13 +1009,15 @@ def test_projected_inference(run: Run) -> None:
     assert "fastmix: projected: standard errors of the projected model are up to 0.0" in shown.err
     assert "its errors are not known" in shown.err
     assert_refused(run("infer", "grid.npz", "--divergence", "magic"), 2, "--divergence must be one of")
-    assert_refused(run("infer", "grid.npz", "--norm-bound", "2"), 2, "norm_bound must not be given with method 'auto'")
+    assert_refused(
+        run("infer", "grid.npz", "--norm-bound", "2"), 2, "--norm-bound must not be given with method 'auto'"
+    )
     for limit in ("0", "-3"):
-        assert_refused(run("infer", "grid.npz", "--method", "gibbs", "--time-limit", limit), 2, "time_limit must be")
+        assert_refused(run("infer", "grid.npz", "--method", "gibbs", "--time-limit", limit), 2, "--time-limit must be")
 
 
 def test_names_of_answers_are_checked_before_the_work(run: Run, saved: str, tmp_path: Path) -> None:
-    assert_refused(run("infer", saved, "-o", "answer.txt"), 2, "must name a .MAR, .PR or .json file")
+    assert_refused(run("infer", saved, "-o", "answer.txt"), 2, "must name a .MAR, .PR, .json, .csv or .npz file")
     assert not (tmp_path / "answer.txt").exists()
 
 
@@ -1127,18 +1128,25 @@ def test_denoise(run: Run, tmp_path: Path) -> None:
 
     rows, cols = np.mgrid[:30, :40]
     Image.fromarray(np.where((rows - 15) ** 2 + (cols - 20) ** 2 < 120, 255, 0).astype(np.uint8)).save("disc.png")
-    outcome = run("denoise", "disc.png", "-o", "out.png", "--method", "loopy-bp", "--size", "40x30", "--seed", "1")
+    simulate = ["--simulate-noise", "--method", "loopy-bp", "--size", "40x30", "--seed", "1", "--panels"]
+    outcome = run("denoise", "disc.png", "-o", "out.png", *simulate)
     assert outcome.code in (0, 1), outcome
-    assert "40x30 pixels, method loopy-bp" in outcome.err
-    assert (tmp_path / "out.png").read_bytes()[:4] == b"\x89PNG"
-    settings = ["--full-size", "--noise", "none", "--method", "mean-field", "--json"]
-    answer = json.loads(run("denoise", "disc.png", "-o", "two.png", *settings).out)
-    assert (answer["width"], answer["height"], answer["error_rate"]) == (40, 30, None)
+    assert "40x30 pixels, 2 labels, coupling 0.7, data weight 0.25, method loopy-bp" in outcome.err
+    with Image.open("out.png") as sheet:
+        assert sheet.size[0] > 4 * 40
+    answer = json.loads(run("denoise", "disc.png", "-o", "two.png", "--method", "mean-field", "--json").out)
+    assert (answer["width"], answer["height"], answer["error_rate"], answer["num_labels"]) == (40, 30, None, 2)
+    with Image.open("two.png") as alone:
+        assert alone.size == (40, 30)
+    given = ["--labels", "3", "--coupling", "0.5", "--data-weight", "9", "--seed", "1", "--json"]
+    answer = json.loads(run("denoise", "disc.png", "-o", "three.png", *given).out)
+    assert (answer["num_labels"], answer["coupling"], answer["data_weight"]) == (3, 0.5, 9.0)
     assert_refused(run("denoise", "missing.png", "-o", "out.png"), 3, "missing.png")
     Path("text.png").write_text("no picture")
     assert_refused(run("denoise", "text.png", "-o", "out.png"), 3, "text.png")
     assert_refused(run("denoise", "disc.png", "-o", "out.txt"), 2, "must name a picture")
-    assert_refused(run("denoise", "disc.png", "-o", "out.png", "--noise", "much"), 2, "--noise must be a number")
+    assert_refused(run("denoise", "disc.png", "-o", "out.png", "--noise", "2"), 2, "--noise must come with")
+    assert_refused(run("denoise", "disc.png", "-o", "out.png", "--max-pixels", "99"), 2, "disc.png: 40x30 pixels are")
     assert_refused(run("denoise", "disc.png", "-o", "out.png", "--size", "big"), 2, "size must be WIDTHxHEIGHT")
     assert_refused(run("denoise", "disc.png", "-o", "out.png", "--method", "magic"), 2, "method must be")
 

@@ -156,7 +156,7 @@ def test_options(run: Run, options: str) -> None:
         ("--hidden -1", "hidden must be"),
         ("--hidden 2 --objective pseudo-likelihood", "hidden variables need objective='likelihood'"),
         ("--backend tpu --moments sampled", "backend must be"),
-        ("--time-limit 0", "time_limit must be"),
+        ("--time-limit 0", "--time-limit must be"),
         ("-o model.xyz", "model.xyz"),
         ("-o train.csv", "must not be the input"),
         ("-o a.npz --checkpoint a.npz", "must be two files"),

@@ -171,7 +171,7 @@ def test_project_on_a_backend(run, monkeypatch):
     code, out, err = run(*arguments, "--backend", "cuda")
     assert (code, out) == (2, "")
     assert err == (
-        "fastmix: backend must be cpu here, got cuda: the package numba-cuda is not installed: install fastmix[gpu]\n"
+        "fastmix: --backend must be cpu here, got cuda: the package numba-cuda is not installed: install fastmix[gpu]\n"
     )
     answers = [json.loads(run(*arguments, *more)[1]) for more in ((), ("--backend", "cpu"), ("--backend", "auto"))]
     assert answers[0]["divergence_value"] == answers[1]["divergence_value"] == answers[2]["divergence_value"]
@@ -181,7 +181,7 @@ def test_project_on_a_backend(run, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("project strong.uai --norm-bound -1", "norm_bound must be a positive number, got -1.0"),
+        ("project strong.uai --norm-bound -1", "--norm-bound must be a positive number, got -1.0"),
         ("project strong.uai", "--norm-bound"),
         ("project strong.uai --norm-bound 1 --norm max", "norm must be one of"),
         ("project strong.uai --norm-bound 1 --solver slow", "--solver must be fast or paper"),
@@ -195,8 +195,8 @@ def test_project_on_a_backend(run, monkeypatch):
         ("project strong.uai --norm-bound 1 -o out.txt", ".uai"),
         ("certify weak.uai --accuracy 2", "accuracy"),
         ("certify weak.uai --dependency tight", "dependency must be"),
-        ("sample weak.uai --num-chains 0", "num_chains must be"),
-        ("sample weak.uai -o draws.txt", "must name an .npz file"),
+        ("sample weak.uai --num-chains 0", "--num-chains must be"),
+        ("sample weak.uai -o draws.txt", "must name a .npz, .MAR, .csv or .json file"),
         ("sample weak.uai --method walk", "method must be"),
         ("infer strong.uai --method gibbs --accuracy 0.1", "needs a certified model"),
         ("sample hard.npz --method swendsen-wang", "edge (0, 1)"),
@@ -306,8 +306,8 @@ def test_bracket_refuses_in_one_line(run):
     for arguments, word in (
         (("--confidence", 2), "confidence"),
         (("--memory-limit", "much"), "size"),
-        (("--num-draws", 1), "num_draws"),
-        (("--time-limit", -1), "time_limit"),
+        (("--num-draws", 1), "--num-draws"),
+        (("--time-limit", -1), "--time-limit"),
     ):
         code, out, err = run("bracket", "weak.uai", *arguments)
         assert (code, out) == (2, "")

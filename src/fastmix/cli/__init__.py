@@ -19,8 +19,9 @@ import typer
 
 from fastmix import __version__
 from fastmix.cli import answers, applications, learning, models, theory
+from fastmix.cli.failures import explain
 from fastmix.cli.options import with_method_options
-from fastmix.errors import BadFileError, FastmixError, NotConvergedError, printable
+from fastmix.errors import FastmixError, printable
 
 __all__ = ["main"]
 
@@ -28,9 +29,9 @@ _INTERRUPTED = 130  # what the parser makes of Ctrl-C; no command uses it
 _STOPPED: list[int] = []  # signals that came
 
 _COMMANDS = (
-    models.info, answers.infer, answers.compare, answers.sample, answers.temper, theory.certify, theory.bracket,
-    theory.project, learning.learn, learning.score, applications.denoise, applications.experiment, models.convert,
-    applications.warm_up,
+    models.info, answers.infer, answers.map_, answers.compare, answers.sample, answers.temper, theory.certify,
+    theory.bracket, theory.project, learning.learn, learning.score, applications.denoise, applications.experiment,
+    models.convert, applications.warm_up,
 )  # fmt: skip
 
 
@@ -38,14 +39,14 @@ def _make_app(arguments: list[str]) -> typer.Typer:
     """The parser; options of methods are looked up only for the command that is called."""
     app = typer.Typer(
         help="Marginal inference in discrete pairwise Markov random fields, with guarantees.",
-        add_completion=False,
+        add_completion=True,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
     for command in _COMMANDS:
         if "options" not in inspect.signature(command).parameters:
-            app.command()(command)
+            app.command(command.__name__.rstrip("_").replace("_", "-"))(command)
         elif command.__name__ in arguments[:1]:
             app.command()(with_method_options(command, _methods_of(command, arguments)))
         else:
@@ -157,34 +158,37 @@ def _run(arguments: list[str]) -> int:
 def _run_command(arguments: list[str]) -> int:
     try:
         _prepare_streams()
-        code = _make_app(arguments)(arguments, prog_name="fastmix", standalone_mode=False)
+        # A shell that completes a line has its words in the environment.
+        words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+        asked = words.split()[1:] if "_FASTMIX_COMPLETE" in os.environ else arguments
+        code = _make_app(asked)(arguments or ["--help"], prog_name="fastmix", standalone_mode=False)
         sys.stdout.flush()
         if code == _INTERRUPTED:
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except typer.Exit as done:
         return done.exit_code
-    except (typer.Abort, KeyboardInterrupt):
-        return _fail("interrupted", 1)
     except (BrokenPipeError, SystemExit):  # the parser and rich leave with SystemExit when a pipe is closed
         _abandon_stdout()  # its reader has left: nothing to say, and nobody to say it to
         return 0
-    except BadFileError as error:
-        return _fail(str(error), 3)
-    except NotConvergedError as error:
-        return _fail(str(error), 1)
-    except OSError as error:
-        _abandon_stdout()
-        return _fail(f"{printable(os.fsdecode(error.filename or 'output'))}: {error.strerror or error}", 2)
-    except (FastmixError, ValueError, MemoryError, ImportError) as error:
-        return _fail(str(error) or type(error).__name__, 2)
-    except Exception as error:
-        if hasattr(error, "format_message"):  # a usage error of the parser
-            return _fail(f"{error.format_message()} (fastmix --help shows how)", 2)
+    except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, OSError):
+            _abandon_stdout()
+        if (known := explain(error)) is not None:
+            text, code = known
+            return _fail(_as_typed(text, arguments), code)
         if sys.flags.dev_mode:
             raise
         text = f"{type(error).__name__}: {error}"
         return _fail(f"a mistake of fastmix, please report it: {text} (python -X dev -m fastmix shows where)", 2)
+
+
+def _as_typed(text: str, arguments: list[str]) -> str:
+    """A message of the library that begins with the name of an argument, with the option that stood for it."""
+    name, _, rest = text.partition(" ")
+    option = f"--{name.replace('_', '-')}"
+    typed = any(word.partition("=")[0] == option for word in arguments)
+    return f"{option} {rest}" if typed and rest.startswith("must") else text
 
 
 def _prepare_streams() -> None:

@@ -1,26 +1,36 @@
-"""Commands that answer questions about a model: ``infer``, ``compare``, ``sample`` and ``temper``."""
+"""Commands that answer questions about a model: ``infer``, ``map``, ``compare``, ``sample`` and ``temper``."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from fastmix.cli.options import AnySeed, AsJson, Backend, Evidence, MemoryLimit, Model, NumThreads, TimeLimit
+from fastmix.io.formats import format_names
 
 if TYPE_CHECKING:
     from fastmix.results import InferenceResult
 
-__all__ = ["compare", "infer", "sample", "temper"]
+__all__ = ["compare", "infer", "map_", "sample", "temper"]
 
-AnswerFile = Annotated[
-    str | None,
-    typer.Option("--output", "-o", metavar="FILE", help="FILE.MAR marginals, FILE.PR log10 Z, FILE.json all."),
-]
+AnswerFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--output", "-o", metavar="FILE",
+        help="FILE.MAR marginals, FILE.PR log10 Z, FILE.csv a table, FILE.npz arrays, FILE.json all; several -o write "
+        "several. A folder takes a .MAR and a .PR for every model.",
+    ),
+]  # fmt: skip
+_MARGINALS = (".mar", ".pr", ".json", ".csv", ".npz")
 
 
 def infer(
-    model: Model,
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL...", help=f"{format_names()} files, plain, gzip, xz or bzip2; - is stdin."),
+    ],
     method: Annotated[
         str,
         typer.Option(
@@ -28,7 +38,7 @@ def infer(
         ),
     ] = "auto",
     evidence: Evidence = None,
-    output: AnswerFile = None,
+    output: AnswerFiles = None,
     log_z: Annotated[bool, typer.Option("--log-z", help="Take a method that has log Z.")] = False,
     bracket: Annotated[bool, typer.Option("--bracket", help="Add proven bounds, and hold the answer to them.")] = False,
     seed: AnySeed = None,
@@ -39,34 +49,103 @@ def infer(
     *,
     options: dict[str, Any],
 ) -> None:
-    """Marginals of every variable, and log Z where the method has it."""
+    """Marginals of every variable, and log Z where the method has it; of several models, a table at the end."""
+    import os
+
     import fastmix
     from fastmix.cli import console
     from fastmix.methods.base import find_method
 
-    _check_answer(output, as_json)
+    outputs, checkpoint = output or [], options.get("checkpoint")
+    is_batch = len(models) > 1 or any(
+        path.endswith(("/", os.sep)) or (os.path.isdir(path) and not os.path.splitext(path)[1]) for path in outputs
+    )
     found = find_method(method, "--method")
-    if console.is_log_z(output):
-        log_z = True
-        if not found.gives_log_z:  # before the model is read
-            raise ValueError(f"the method {method} gives no log Z to write to {output}; exact and tempered do")
-    checkpoint = options.get("checkpoint")
-    console.check_outputs(model, output, checkpoint)
-    loaded, observed = console.load(model, evidence)
-    with console.answering(model, evidence):
-        result = console.salvage(
-            lambda: fastmix.infer(
-                loaded, method=method, evidence=observed, log_z=log_z, seed=seed, num_threads=num_threads,
-                time_limit=time_limit, backend=backend, bracket=bracket, **options,
-            )
-        )  # fmt: skip
-    _give_answer(result, output, as_json, checkpoint)
+
+    def answer(model: str, log_z: bool) -> InferenceResult:
+        loaded, observed = console.load(model, evidence)
+        with console.answering(model, evidence):
+            return console.salvage(
+                lambda: fastmix.infer(
+                    loaded, method=method, evidence=observed, log_z=log_z, seed=seed, num_threads=num_threads,
+                    time_limit=time_limit, backend=backend, bracket=bracket, **options,
+                )
+            )  # fmt: skip
+
+    if is_batch:
+        if checkpoint is not None:
+            raise ValueError("--checkpoint must not be given with several models")
+        _infer_batch(models, outputs, as_json, lambda model: answer(model, log_z))
+        return
+    for path, suffix in zip(outputs, console.check_answers(outputs, as_json, _MARGINALS), strict=True):
+        if suffix == ".pr" and not found.gives_log_z:  # before the model is read
+            raise ValueError(f"the method {method} gives no log Z to write to {path}; exact and tempered do")
+        log_z = log_z or suffix == ".pr"
+    console.check_outputs(models[0], outputs, checkpoint)
+    result = answer(models[0], log_z)
+    _give_answer(result, outputs, as_json, checkpoint, console.show_marginals, ".mar")
+
+
+def _infer_batch(
+    models: list[str], outputs: list[str], as_json: bool, answer: Callable[[str], InferenceResult]
+) -> None:
+    """Answers for several files into a folder, and a table of them; the exit code is the worst of all."""
+    import os
+
+    from fastmix.cli import console
+    from fastmix.cli.failures import explain
+    from fastmix.io import write_mar, write_pr
+
+    if len(outputs) > 1:
+        raise ValueError(f"-o must be one folder for several models, got {', '.join(map(repr, outputs))}")
+    folder = outputs[0] if outputs else None
+    names = [os.path.basename(path) for path in models]
+    if folder is not None:
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"MODEL... must have different names, for the files in -o, got {twice[0]!r} twice")
+        if os.path.exists(folder) and not os.path.isdir(folder):
+            raise ValueError(f"-o must be a folder for several models, got {folder!r}")
+        console.check_output_folder(folder)
+        os.makedirs(folder, exist_ok=True)
+    rows: list[dict[str, Any]] = []
+    worst = 0
+    for path, name in zip(models, names, strict=True):
+        row: dict[str, Any] = {"file": path, "method": None, "status": "", "log_z": None, "seconds": None, "note": ""}
+        try:
+            result = answer(path)
+            if folder is not None:
+                place = os.path.join(folder, "stdin" if name == "-" else name)
+                write_mar(result.marginals, f"{place}.MAR")
+                if result.log_z is not None:
+                    write_pr(result.log_z, f"{place}.PR")
+        except Exception as error:
+            if (known := explain(error)) is None or isinstance(error, BrokenPipeError):
+                raise
+            row["note"], code = known
+            row["status"] = "bad file" if code == 3 else "refused" if code == 2 else "not_converged"
+            console.message(row["note"])
+        else:
+            code = int(result.status != "ok")
+            row |= {name: result.to_dict()[name] for name in ("method", "status", "log_z", "seconds")}
+            row["note"] = "" if not code else console.explain_status(result)
+            if result.stats.get("stopped_by") == "interrupt":
+                rows.append(row)
+                worst = max(worst, 1)
+                break
+        worst = max(worst, code)
+        rows.append(row)
+    if as_json:
+        console.emit_json({"files": rows, "num_failed": sum(row["status"] != "ok" for row in rows)})
+    else:
+        console.show_batch(rows)
+    if worst:
+        raise typer.Exit(worst)
 
 
 def temper(
     model: Model,
     evidence: Evidence = None,
-    output: AnswerFile = None,
+    output: AnswerFiles = None,
     seed: AnySeed = None,
     num_threads: NumThreads = None,
     time_limit: TimeLimit = None,
@@ -77,35 +156,67 @@ def temper(
 ) -> None:
     """Marginals and log Z by replica exchange, for models in which single chains get stuck."""
     infer(
-        model, "tempered", evidence, output, seed=seed, num_threads=num_threads, time_limit=time_limit, backend=backend,
-        as_json=as_json, options=options,
+        [model], "tempered", evidence, output, seed=seed, num_threads=num_threads, time_limit=time_limit,
+        backend=backend, as_json=as_json, options=options,
     )  # fmt: skip
 
 
-def _check_answer(output: str | None, as_json: bool) -> None:
+def _give_answer(
+    result: Any, outputs: list[str], as_json: bool, checkpoint: str | None, show: Callable[[Any], None], plain: str
+) -> None:
+    """Write and show an answer, as ``plain`` on stdout if asked; exit code 1 unless it is to be trusted."""
     from fastmix.cli import console
+    from fastmix.io import write_answer
 
-    if output == "-" and as_json:
-        raise ValueError("--json and -o - must not both write to stdout")
-    if output is not None:
-        console.check_answer_name(output)
-
-
-def _give_answer(result: InferenceResult, output: str | None, as_json: bool, checkpoint: str | None) -> None:
-    """Write and show an answer; exit code 1 unless it is to be trusted."""
-    from fastmix.cli import console
-
-    if output is not None:
-        console.save_answer(result, output)
+    for path in outputs:
+        write_answer(result, path, plain)
     if as_json:
         console.emit_json(result.to_dict())
-    elif output is None:
-        console.show_marginals(result)
+    elif not outputs:
+        show(result)
     console.forget_checkpoint(checkpoint, result)
     if result.status != "ok":
-        if output is not None or as_json:
+        if outputs or as_json:
             console.message(f"status {result.status}: {console.explain_status(result)}")
         raise typer.Exit(1)
+
+
+def map_(
+    model: Model,
+    method: Annotated[str, typer.Option(help="auto, exact, cut, expansion or search.")] = "auto",
+    tol: Annotated[float, typer.Option(help="Gap to the largest log-weight that is good enough.")] = 0.0,
+    evidence: Evidence = None,
+    output: Annotated[
+        list[str] | None,
+        typer.Option("--output", "-o", metavar="FILE", help="FILE.MPE states, FILE.csv a table, FILE.json all."),
+    ] = None,
+    seed: AnySeed = None,
+    time_limit: TimeLimit = None,
+    memory_limit: MemoryLimit = None,
+    as_json: AsJson = False,
+) -> None:
+    """The most probable configuration, exact or with a proven gap."""
+    import fastmix
+    from fastmix._checks import check_choice, check_positive
+    from fastmix._memory import parse_bytes
+    from fastmix.cli import console
+    from fastmix.methods.most_probable import METHODS
+
+    check_choice("--method", method, METHODS)
+    check_positive("--tol", tol, "number", or_zero=True)
+    limit = None if memory_limit is None else parse_bytes(memory_limit)
+    outputs = output or []
+    console.check_answers(outputs, as_json, (".mpe", ".json", ".csv"))
+    console.check_outputs(model, outputs)
+    loaded, observed = console.load(model, evidence)
+    with console.answering(model, evidence):
+        result = console.salvage(
+            lambda: fastmix.most_probable(
+                loaded, evidence=observed, method=cast("Any", method), tol=tol, memory_limit=limit, seed=seed,
+                time_limit=time_limit,
+            )
+        )  # fmt: skip
+    _give_answer(result, outputs, as_json, None, console.show_most_probable, ".mpe")
 
 
 def compare(
@@ -169,8 +280,13 @@ def sample(
     backend: Backend = None,
     evidence: Evidence = None,
     output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FILE.npz", help="Where the draws go."),
+        list[str] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE.npz",
+            help="Where the draws go; FILE.MAR, FILE.csv and FILE.json for marginals, in further -o.",
+        ),
     ] = None,
     as_json: AsJson = False,
     *,
@@ -179,14 +295,16 @@ def sample(
     """Draw configurations by Markov chains, or exactly; a summary without -o."""
     import fastmix
     from fastmix.cli import console
+    from fastmix.io import write_answer
     from fastmix.methods.base import find_method, options_of
     from fastmix.methods.sampler import SAMPLERS
     from fastmix.model.network import BayesianNetwork
 
-    if output is not None and not output.endswith(".npz"):
-        raise ValueError(f"-o must name an .npz file, got {output!r}")
-    checkpoint = options.get("checkpoint")
-    console.check_outputs(model, output, checkpoint)
+    outputs, checkpoint = output or [], options.get("checkpoint")
+    if "-" in outputs:
+        raise ValueError("-o must name a file, got '-'")
+    console.check_answers(outputs, as_json, (".npz", ".mar", ".csv", ".json"))
+    console.check_outputs(model, outputs, checkpoint)
     network = console.load_network(model) if evidence is None and method in (None, "ancestral") else None
     if method is None:
         plain = set(options) <= {"num_draws"} and backend != "cuda"
@@ -207,7 +325,7 @@ def sample(
             loaded, observed = console.load(model, evidence)
         else:
             loaded, observed = (network.to_model() if isinstance(network, BayesianNetwork) else network), {}
-        options.setdefault("num_draws", 100 if method == "perfect" else int(output is not None))
+        options.setdefault("num_draws", 100 if method == "perfect" else int(bool(outputs)))
         with console.answering(model, evidence):
             result = console.salvage(
                 lambda: fastmix.sample(
@@ -215,8 +333,8 @@ def sample(
                     backend=cast("Any", backend or "cpu"), **options,
                 )
             )  # fmt: skip
-    if output is not None:
-        console.save_draws(result, output)
+    for path in outputs:
+        write_answer(result, path)
     if as_json:
         console.emit_json(result.to_dict())
     else:

@@ -14,14 +14,34 @@ __all__ = ["denoise", "experiment", "warm_up"]
 
 
 def denoise(
-    image: Annotated[str, typer.Argument(metavar="IMAGE", help="PNG, JPEG or another picture.")],
-    output: Annotated[str, typer.Option("--output", "-o", metavar="OUT.png", help="Noisy, marginals, labels.")],
+    image: Annotated[str, typer.Argument(metavar="IMAGE", help="PNG, JPEG or another picture; colours become grey.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="OUT.png", help="The clean picture.")],
+    labels: Annotated[
+        int | None, typer.Option(metavar="K", help="Grey levels of the result; found from the picture by default.")
+    ] = None,
+    coupling: Annotated[
+        float | None, typer.Option(help="How strongly neighbors want to agree; learnt from the picture by default.")
+    ] = None,
+    data_weight: Annotated[
+        float | None, typer.Option(help="How much a pixel believes its grey value; learnt by default.")
+    ] = None,
+    panels: Annotated[bool, typer.Option("--panels", help="Noisy, probabilities and result side by side.")] = False,
+    simulate_noise: Annotated[
+        bool, typer.Option("--simulate-noise", help="The paper's experiment: black and white, then noise, then clean.")
+    ] = False,
     noise: Annotated[
-        str, typer.Option(metavar="EXPONENT", help="Of the noise that is added; none takes the picture as noisy.")
-    ] = "1.25",
-    method: Annotated[str | None, typer.Option(help="annealed (default), or one of fastmix infer.")] = None,
-    size: Annotated[str, typer.Option(metavar="WxH", help="Scale the picture down to fit.")] = "120x80",
-    full_size: Annotated[bool, typer.Option("--full-size", help="Take the picture as large as it is.")] = False,
+        float | None, typer.Option(metavar="EXPONENT", help="Of the noise of --simulate-noise; 1.25 by default.")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="One of fastmix infer; annealed by default, loopy-bp for photographs.")
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option(metavar="WxH", help="Scale down to fit; 120x80 by default with --simulate-noise.")
+    ] = None,
+    full_size: Annotated[bool, typer.Option("--full-size", help="Full size with --simulate-noise too.")] = False,
+    max_pixels: Annotated[
+        int | None, typer.Option(metavar="N", help="Refuse larger pictures; 1,000,000 by default.")
+    ] = None,
     seed: AnySeed = None,
     num_threads: NumThreads = None,
     time_limit: TimeLimit = None,
@@ -29,33 +49,43 @@ def denoise(
     *,
     options: dict[str, Any],
 ) -> None:
-    """A black-and-white picture behind a noisy one, with the probability of every pixel."""
+    """The clean picture behind a noisy one: photographs in grey, or black and white."""
     from fastmix.cli import console
-    from fastmix.denoising import DEFAULT_METHOD, load_image, parse_size, write_comparison
     from fastmix.denoising import denoise as run
+    from fastmix.denoising import load_image, parse_size, write_comparison, write_picture
+    from fastmix.denoising.images import MAX_PIXELS
+    from fastmix.denoising.posterior import NOISE
 
-    exponent = None if noise == "none" else _number("--noise", noise)
-    box = None if full_size else parse_size(size)
+    if noise is not None and not simulate_noise:
+        raise ValueError("--noise must come with --simulate-noise, which adds it")
+    if full_size and size is not None:
+        raise ValueError("--full-size and --size must not both be given")
+    if simulate_noise and size is None and not full_size:
+        size = "120x80"
+    box = None if size is None else parse_size(size)
     console.check_picture_name(output)
-    console.check_outputs(image, output)
-    picture = console.load_picture(lambda: load_image(image, box), image)
+    console.check_outputs(image, [output])
+    most = MAX_PIXELS if max_pixels is None else max_pixels
+    picture = console.load_picture(lambda: load_image(image, box, max_pixels=most), image)
+    exponent = (NOISE if noise is None else noise) if simulate_noise else None
     result = console.salvage(
         lambda: run(
-            picture, noise=exponent, method=method or DEFAULT_METHOD, seed=seed, num_threads=num_threads,
-            time_limit=time_limit, **options,
+            picture, labels=labels, noise=exponent, coupling=coupling, data_weight=data_weight, method=method,
+            seed=seed, num_threads=num_threads, time_limit=time_limit, **options,
         )
     )  # fmt: skip
-    write_comparison(result, output)
+    (write_comparison if panels else write_picture)(result, output)
     if as_json:
         console.emit_json({**result.to_dict(), "output": output})
     else:
         wrong = "" if result.error_rate is None else f", {100 * result.error_rate:.1f} % of the pixels wrong"
         rows, cols = result.observed.shape
+        learnt = f"coupling {result.stats['coupling']:.3g}, data weight {result.stats['data_weight']:.3g}"
         console.message(
-            f"{cols}x{rows} pixels, method {result.inference.method}, status {result.inference.status}{wrong}, "
-            f"{result.stats['seconds']:.3g} s: {output}"
+            f"{cols}x{rows} pixels, {len(result.levels)} labels, {learnt}, method {result.inference.method}, status "
+            f"{result.status}{wrong}, {result.stats['seconds']:.3g} s: {output}"
         )
-    if result.inference.status != "ok":
+    if result.status != "ok":
         raise typer.Exit(1)
 
 
@@ -114,10 +144,3 @@ def warm_up(as_json: AsJson = False) -> None:
     else:
         facts = {name: f"{seconds:.2f} s" for name, seconds in result.parts.items()}
         console.show_facts(f"compiled or loaded in {result.stats['compile_seconds']:.1f} s", facts)
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{name} must be a number or none, got {text!r}") from None

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -31,14 +30,15 @@ from fastmix.io import (
     read_model_or_network,
     write_mar,
     write_model,
-    write_pr,
+    write_mpe,
 )  # fmt: skip
+from fastmix.io.answers import answer_suffix, json_text
 from fastmix.io.files import atomic_write, check_folder, check_writable, decode_text, display_name, read_bytes
 from fastmix.methods.perfect import PerfectSamples
 from fastmix.methods.sampler import SampleResult
 from fastmix.model import MarkovRandomField
 from fastmix.model.network import BayesianNetwork
-from fastmix.results import DrawResult, InferenceResult, Status, jsonable
+from fastmix.results import DrawResult, InferenceResult, Status
 from fastmix.theory.certificates import Certificate
 
 if TYPE_CHECKING:
@@ -47,12 +47,13 @@ if TYPE_CHECKING:
     from fastmix.bounds import BracketResult
     from fastmix.learning import Dataset, LearnResult
     from fastmix.methods.comparison import Comparison
+    from fastmix.methods.most_probable import MostProbableResult
 
 __all__ = [
     "answering",
     "blaming_checkpoint",
     "blaming_input",
-    "check_answer_name",
+    "check_answers",
     "check_model_output",
     "check_output_folder",
     "check_outputs",
@@ -60,7 +61,6 @@ __all__ = [
     "emit_json",
     "explain_status",
     "forget_checkpoint",
-    "is_log_z",
     "load",
     "load_edges",
     "load_marginals",
@@ -69,15 +69,15 @@ __all__ = [
     "message",
     "rows_told",
     "salvage",
-    "save_answer",
-    "save_draws",
     "save_model",
     "save_rows",
+    "show_batch",
     "show_bracket",
     "show_certificate",
     "show_comparison",
     "show_facts",
     "show_marginals",
+    "show_most_probable",
     "show_path",
     "show_sampling",
 ]
@@ -125,7 +125,7 @@ def load(path: str, evidence_path: str | None = None) -> tuple[MarkovRandomField
     typed = not os.path.exists(given) and given != "-" and "=" in given
     if evidence_path is not None and not (typed or os.path.exists(given) or _names_file(given)):
         raise ValueError(f"--evidence must be a file or pairs such as A=x,B=y, got {given!r}")
-    if typed or _answer_name(given).endswith(".json"):
+    if typed or _is_json(given):
         from fastmix.io.observations import number_observations, parse_observations, parse_observations_json
 
         with blaming_input(path):
@@ -142,6 +142,12 @@ def load(path: str, evidence_path: str | None = None) -> tuple[MarkovRandomField
         for variable, state in evidence.items():
             model.state_index(variable, state)
     return model, evidence
+
+
+def _is_json(path: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return answer_suffix(path) == ".json"
+    return False
 
 
 def _names_file(text: str) -> bool:
@@ -218,17 +224,18 @@ def load_edges(path: str, table: Dataset) -> NDArray[np.int64]:
         return _reading(partial(read_edges, table=table), path)
 
 
-def check_outputs(source: str, output: str | None, checkpoint: str | None = None) -> None:
+def check_outputs(source: str, outputs: Sequence[str], checkpoint: str | None = None) -> None:
     """Try the places of all outputs before the work is done; none of them may be the input."""
     if checkpoint == "-":
         raise ValueError("--checkpoint must be a file, got '-'")
-    for name, path in (("-o", output), ("--checkpoint", checkpoint)):
+    for name, path in (*(("-o", output) for output in outputs), ("--checkpoint", checkpoint)):
         if path is not None and path != "-":
             check_writable(path)
             if os.path.realpath(path) == os.path.realpath(source):
                 raise ValueError(f"{name} must not be the input, which it would replace, got {path!r}")
-    if None not in (output, checkpoint) and os.path.realpath(str(output)) == os.path.realpath(str(checkpoint)):
-        raise ValueError(f"-o and --checkpoint must be two files, got {output!r} for both")
+    for output in outputs:
+        if checkpoint is not None and os.path.realpath(output) == os.path.realpath(checkpoint):
+            raise ValueError(f"-o and --checkpoint must be two files, got {output!r} for both")
 
 
 def check_model_output(path: str | None) -> None:
@@ -266,19 +273,13 @@ def save_rows(values: NDArray[np.float64], path: str) -> None:
         file.writelines(f"{value!r}\n" for value in values.tolist())
 
 
-def check_answer_name(path: str) -> None:
-    """Refuse a name that does not say what to write, before the work is done."""
-    if path != "-" and not _answer_name(path).endswith((".mar", ".pr", ".json")):
-        raise ValueError(f"-o must name a .MAR, .PR or .json file, got {path!r}")
-
-
-def is_log_z(path: str | None) -> bool:
-    """Whether the name of an answer is that of a file for log Z."""
-    return path is not None and _answer_name(path).endswith(".pr")
-
-
-def _answer_name(path: str) -> str:
-    return path.lower().removesuffix(".gz").removesuffix(".xz").removesuffix(".bz2")
+def check_answers(outputs: Sequence[str], as_json: bool, allowed: Sequence[str]) -> list[str]:
+    """The suffix of every output, or "" for stdout; refuse names that do not say what to write, before the work."""
+    if "-" in outputs and as_json:
+        raise ValueError("--json and -o - must not both write to stdout")
+    if outputs.count("-") > 1 or len({os.path.realpath(path) for path in outputs}) < len(outputs):
+        raise ValueError(f"-o must name different files, got {', '.join(map(repr, outputs))}")
+    return ["" if path == "-" else answer_suffix(path, allowed) for path in outputs]
 
 
 def load_marginals(path: str, model: MarkovRandomField) -> NDArray[np.float64]:
@@ -290,20 +291,6 @@ def load_marginals(path: str, model: MarkovRandomField) -> NDArray[np.float64]:
     return np.concatenate(vectors) if vectors else np.zeros(0)
 
 
-def save_answer(result: InferenceResult, path: str) -> None:
-    """Write marginals as MAR, log Z as PR or everything as JSON, by the suffix before any ``.gz`` or ``.xz``."""
-    name = _answer_name(path)
-    if name.endswith(".json"):
-        with atomic_write(path) as file:
-            file.write(_json(result.to_dict()))
-    elif name.endswith(".pr"):
-        if result.log_z is None:
-            raise ValueError(f"the method {result.method} gives no log Z to write to {path}")
-        write_pr(result.log_z, path)
-    else:
-        write_mar(result.marginals, path)
-
-
 def emit_json(
     data: Mapping[str, Any], model: MarkovRandomField | None = None, evidence: Mapping[int, int] | None = None
 ) -> None:
@@ -312,11 +299,7 @@ def emit_json(
         names, states = model.variable_names, model.state_names
         observed = {str(variable): state for variable, state in (evidence or {}).items()}
         data = {**data, "variable_names": names, "state_names": states, "evidence": observed}
-    sys.stdout.write(_json(data))
-
-
-def _json(data: Mapping[str, Any]) -> str:
-    return json.dumps(jsonable(data), allow_nan=False) + "\n"
+    sys.stdout.write(json_text(data))
 
 
 def show_path(path: str | os.PathLike[str]) -> None:
@@ -403,46 +386,66 @@ def show_marginals(result: InferenceResult) -> None:
         message(explain_status(result))
 
 
-def explain_status(result: InferenceResult) -> str:
+def explain_status(result: Any) -> str:
     """What the status means, and what the diagnostics say beyond it."""
     note = str(result.stats.get("note") or "")
     return f"{result.status.advice} {note[:1].upper()}{note[1:]}".strip()
 
 
 def _marginal_table(result: InferenceResult) -> None:
+    states = result.model.names_of_states()
+    rows = []
+    for i, vector in enumerate(result.marginals[:_ROWS]):
+        shown = "  ".join(f"{p:.4f}" for p in vector[:8]) + ("  ..." if len(vector) > 8 else "")
+        rows.append((states[i][int(vector.argmax())], shown))
+    _variable_table(result.model, ("most probable", "probability of each state"), rows, "-o FILE.MAR")
+
+
+def _variable_table(
+    model: MarkovRandomField, headings: Sequence[str], rows: Sequence[Sequence[str]], option: str
+) -> None:
+    """A row for each of the first variables, on a terminal; and how many more there are."""
     from rich.table import Table
 
-    model = result.model
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("variable", "most probable", "probability of each state"):
+    for heading in ("variable", *headings):
         table.add_column(heading, justify="left")
-    for i, vector in enumerate(result.marginals[:_ROWS]):
-        name = model.variable_names[i] if model.variable_names else str(i)
-        best = int(vector.argmax())
-        label = model.state_names[i][best] if model.state_names else str(best)
-        shown = "  ".join(f"{p:.4f}" for p in vector[:8]) + ("  ..." if len(vector) > 8 else "")
-        table.add_row(printable(name), printable(label), shown)
+    for name, row in zip(model.names_of_variables(), rows, strict=False):
+        table.add_row(printable(name), *map(printable, row))
     _console().print(table)
     if model.num_variables > _ROWS:
-        message(f"{model.num_variables - _ROWS:,} more variables: -o FILE.MAR or --json gives all of them")
+        message(f"{model.num_variables - _ROWS:,} more variables: {option} or --json gives all of them")
 
 
-def save_draws(result: SampleResult | DrawResult, path: str) -> None:
-    """Draws (chains, draws, variables), marginals, standard errors and the provenance, in one npz file."""
-    draws: NDArray[Any] = np.zeros((0, 0, result.model.num_variables))
-    if isinstance(result, DrawResult):
-        draws = result.states[None]
-    elif result.draws is not None:
-        draws = result.draws
-    top = int(draws.max(initial=0))
-    with atomic_write(path, binary=True) as file:
-        np.savez(
-            file,
-            draws=draws.astype(np.uint8 if top < 256 else np.uint16),
-            node_marginals=result.node_marginals,
-            std_error=result.std_error,
-            provenance=np.array(_json(dict(result.provenance))),
-        )
+def show_most_probable(result: MostProbableResult) -> None:
+    """States on stdout: a table for a terminal, MPE text for a pipe; the summary goes to stderr."""
+    if sys.stdout.isatty():
+        rows = [(name,) for name in result.state_names[:_ROWS]]
+        _variable_table(result.model, ("state",), rows, "-o FILE.MPE")
+    else:
+        write_mpe(result.states, "-")
+    gap = "exact" if result.exact else f"at most {result.gap:.4g} below the best"
+    seconds = result.stats["seconds"]
+    message(
+        f"method {result.method}, status {result.status}, log-weight {result.log_weight:.8g} ({gap}), {seconds:.3g} s"
+    )
+
+
+def show_batch(rows: Sequence[Mapping[str, Any]]) -> None:
+    """A row for every file of a batch, as a table on stdout."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading, side in (("file", "left"), ("method", "left"), ("status", "left"), ("log Z", "right")):
+        table.add_column(heading, justify=cast("Any", side), no_wrap=True)
+    table.add_column("seconds", justify="right", no_wrap=True)
+    for row in rows:
+        log_z = "-" if row["log_z"] is None else f"{row['log_z']:.6f}"
+        seconds = "-" if row["seconds"] is None else f"{row['seconds']:.2f}"
+        table.add_row(printable(display_name(row["file"])), row["method"] or "-", row["status"], log_z, seconds)
+    console = _console()
+    console.width = 10_000 if not sys.stdout.isatty() else console.width
+    console.print(table)
 
 
 def _draw_facts(samples: DrawResult) -> dict[str, str]:

@@ -87,7 +87,7 @@ def learn(
         raise ValueError(f"--{name} auto is chosen on validation data: give --validation")
     counts = None if num_states is None else _counts(num_states)
     for source in (data, *([] if validation is None else [validation])):
-        console.check_outputs(source, output, checkpoint)
+        console.check_outputs(source, [] if output is None else [output], checkpoint)
     console.check_model_output(output)
     table = console.load_table(data, header=header, weights=weights, num_states=counts)
     others = None
@@ -147,7 +147,7 @@ def score(
     if output == "-" and as_json:
         raise ValueError("--json and -o - must not both write to stdout")
     for source in (model, data):
-        console.check_outputs(source, output)
+        console.check_outputs(source, [] if output is None else [output])
     loaded, _ = console.load(model)
     table = console.load_table(data, header=header, weights=weights, model=loaded)
     chosen = None if target is None else [_variable(word.strip()) for word in target.split(",") if word.strip()]

@@ -1,10 +1,10 @@
-"""Black-and-white pictures from noisy ones: an image in, marginals and labels out."""
+"""Clean pictures from noisy ones: an image in, grey values, marginals and labels out."""
 
 from __future__ import annotations
 
 from fastmix.denoising.denoise import DEFAULT_METHOD, METHODS, DenoiseResult, denoise
-from fastmix.denoising.images import load_image, parse_size, write_comparison
-from fastmix.denoising.posterior import COUPLING, DATA_WEIGHT, NOISE, add_noise, binarise, denoising_model
+from fastmix.denoising.images import load_image, parse_size, write_comparison, write_picture
+from fastmix.denoising.posterior import COUPLING, DATA_WEIGHT, NOISE, add_noise, binarise, denoising_model, label_model
 from fastmix.methods.annealed import AnnealedResult, anneal
 
 __all__ = [
@@ -20,7 +20,9 @@ __all__ = [
     "binarise",
     "denoise",
     "denoising_model",
+    "label_model",
     "load_image",
     "parse_size",
     "write_comparison",
+    "write_picture",
 ]

@@ -1,4 +1,4 @@
-"""``denoise()``: an image in, marginals and labels out."""
+"""``denoise()``: a noisy picture in, a clean one with its marginals and labels out."""
 
 from __future__ import annotations
 
@@ -9,13 +9,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastmix._checks import check_threads, choose_seed
+from fastmix import _show
+from fastmix._checks import check_count, check_positive, check_threads, choose_seed
 from fastmix._clock import Clock, Report
-from fastmix.denoising.posterior import COUPLING, DATA_WEIGHT, NOISE, add_noise, as_grey, binarise, denoising_model
+from fastmix.denoising.fitting import Fit, fit_picture
+from fastmix.denoising.posterior import (
+    COUPLING,
+    DATA_WEIGHT,
+    add_noise,
+    as_grey,
+    binarise,
+    check_grey,
+    denoising_model,
+)  # fmt: skip
 from fastmix.errors import Interrupted
 from fastmix.methods.base import METHODS, Method, find_method, make_method
 from fastmix.methods.inference import infer
-from fastmix.results import InferenceResult, jsonable
+from fastmix.results import InferenceResult, Status, jsonable
 
 __all__ = ["DEFAULT_METHOD", "METHODS", "DenoiseResult", "denoise"]
 
@@ -23,6 +33,7 @@ FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
 DEFAULT_METHOD = "annealed"
+_MESSAGES = {"tol": 0.01, "max_iter": 60}  # enough for a picture of 8 bits
 _LARGE = 50_000  # pixels from which fewer chains take fewer steps
 _UPDATES = 3e8  # of single pixels: about 10 seconds on one core
 
@@ -37,22 +48,29 @@ class DenoiseResult:
         The black-and-white picture that noise was added to; None when the picture came with its noise.
     observed : float array (rows, cols)
         Grey values X from 0 to 1.
-    marginals : float array (rows, cols)
-        Probability that a pixel is white.
-    labels : bool array (rows, cols)
-        Most probable value of every pixel, white as True.
+    picture : float array (rows, cols)
+        The restored grey values: black and white for two labels, the levels of the labels for those asked for, and
+        expectations between levels for a photograph.
+    marginals : float array (rows, cols), or (rows, cols, K) for more than two labels
+        Probability that a pixel is white, or of every label.
+    labels : bool or int array (rows, cols)
+        Most probable label of every pixel by itself; of two, white as True.
+    levels : float array (K,)
+        Grey values of the labels.
     inference : InferenceResult
         The answer behind, with status and error bars where the method has them.
     stats : mapping
-        Seconds and settings.
+        Seconds and settings: ``coupling``, ``data_weight``, ``outliers``, as given or learnt.
     provenance : mapping
         As of any result; the seed is that of the noise and of the sampler.
     """
 
     clean: BoolArray | None
     observed: FloatArray
+    picture: FloatArray
     marginals: FloatArray
-    labels: BoolArray
+    labels: NDArray[Any]
+    levels: FloatArray
     inference: InferenceResult
     stats: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -61,24 +79,42 @@ class DenoiseResult:
         rows, cols = self.observed.shape
         wrong = "" if self.error_rate is None else f", error_rate={self.error_rate:.4f}"
         method, status = self.inference.method, str(self.inference.status)
-        return f"DenoiseResult({cols}x{rows} pixels, method={method!r}, status={status!r}{wrong})"
+        what = f"{cols}x{rows} pixels, {len(self.levels)} labels"
+        return f"DenoiseResult({what}, method={method!r}, status={status!r}{wrong})"
 
     @property
     def error_rate(self) -> float | None:
         """Share of pixels whose label differs from the clean picture, where that is known."""
         return None if self.clean is None else float(np.mean(self.labels != self.clean))
 
+    @property
+    def status(self) -> Status:
+        """How far the answer can be trusted."""
+        return self.inference.status
+
+    def plot(self, axes: Any = None) -> Any:
+        """The restored picture (Matplotlib, extra ``plot``); the axes come back."""
+        axes = _show.new_axes(axes)
+        axes.imshow(self.picture, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
+        axes.set_axis_off()
+        return axes
+
     def to_dict(self) -> dict[str, Any]:
         """The facts without the pixels as plain data, the shape of the command line's JSON."""
         rows, cols = self.observed.shape
+        best = np.maximum(self.marginals, 1.0 - self.marginals) if self.marginals.ndim == 2 else self.marginals.max(-1)
         return {
             "method": self.inference.method,
             "status": str(self.inference.status),
             "width": cols,
             "height": rows,
-            "white": float(self.labels.mean()),
+            "num_labels": len(self.levels),
+            "levels": self.levels.tolist(),
+            "coupling": self.stats["coupling"],
+            "data_weight": self.stats["data_weight"],
+            "white": float(self.picture.mean()),
             "error_rate": jsonable(self.error_rate),
-            "mean_uncertainty": float(np.minimum(self.marginals, 1.0 - self.marginals).mean()),
+            "mean_uncertainty": float(1.0 - best.mean()),
             "seconds": self.stats.get("seconds"),
             "stats": jsonable({**self.inference.stats, **self.stats}),
             "provenance": jsonable(dict(self.provenance)),
@@ -88,31 +124,35 @@ class DenoiseResult:
 def denoise(
     image: ArrayLike,
     *,
-    noise: float | None = NOISE,
-    coupling: float = COUPLING,
-    data_weight: float = DATA_WEIGHT,
-    method: str | Method = DEFAULT_METHOD,
+    labels: int | None = None,
+    noise: float | None = None,
+    coupling: float | None = None,
+    data_weight: float | None = None,
+    method: str | Method | None = None,
     seed: int | None = None,
     num_threads: int | None = None,
     time_limit: float | None = None,
     progress: Report = "auto",
     **options: Any,
 ) -> DenoiseResult:
-    """The probable black-and-white picture behind a noisy one.
+    """The probable picture behind a noisy one.
 
     Parameters
     ----------
     image : array (rows, cols) or (rows, cols, 3)
-        Of 8 or 16 bits, or numbers; see :func:`fastmix.denoising.load_image` for files.
-    noise : float or None
-        The image is made black and white at its mean and noise of this exponent added, as in the paper (see
-        :func:`fastmix.denoising.add_noise`). None takes the image as it is: noisy, with grey values from 0 to 1.
-    coupling, data_weight : float
-        The model, see :func:`fastmix.denoising.denoising_model`; the paper's by default. A picture with less noise than
-        the paper's deserves a larger ``data_weight``: half the logarithm of the odds that a white pixel's grey value
-        gives is best.
-    method : str or Method
-        ``annealed`` (see :func:`fastmix.denoising.anneal`), or one of :func:`fastmix.infer`.
+        Grey values from 0 to 1, or of 8 or 16 bits; see :func:`fastmix.denoising.load_image` for files.
+    labels : int, optional
+        Number of grey levels of the result. By default 2 for a picture that is black and white but for its noise, and
+        otherwise a scale of levels with expectations between them, as a photograph needs.
+    noise : float, optional
+        The paper's experiment instead: the image is made black and white at its mean and noise of this exponent added
+        (see :func:`fastmix.denoising.add_noise`; 1.25 there), and coupling and data weight are the paper's by default.
+    coupling, data_weight : float, optional
+        How strongly neighbors want to agree, and how much a pixel believes its grey value: see
+        :func:`fastmix.denoising.label_model`. Both are learnt from the picture by default.
+    method : str or Method, optional
+        One of :func:`fastmix.infer`. By default ``annealed`` (see :func:`fastmix.denoising.anneal`) for two labels and
+        for those asked for, ``loopy-bp`` for a photograph.
     seed : int, optional
         Drawn and returned when not given.
     num_threads, time_limit
@@ -145,36 +185,62 @@ def denoise(
     --------
     >>> picture = np.zeros((24, 24))
     >>> picture[:, 12:] = 1.0
-    >>> result = denoise(picture, noise=3.0, data_weight=1.0, seed=0)
-    >>> result.labels.shape, result.error_rate < 0.05
-    ((24, 24), True)
+    >>> noisy = np.clip(picture + np.random.default_rng(0).normal(scale=0.3, size=picture.shape), 0.0, 1.0)
+    >>> result = denoise(noisy, seed=0)
+    >>> result.picture.shape, len(result.levels), bool((result.picture != picture).mean() < 0.01)
+    ((24, 24), 2, True)
     """
     clock = Clock(time_limit)
-    if method == DEFAULT_METHOD and "burn_in" in options:
-        raise ValueError("burn_in must not be given with method 'annealed', which anneals instead")
-    kind = type(method) if isinstance(method, Method) else find_method(method)
     grey = as_grey(image)
     seed = choose_seed(seed)
     check_threads(num_threads)
-    clean = None if noise is None else binarise(grey)
-    observed = grey if clean is None or noise is None else add_noise(clean, noise=noise, seed=seed)
-    model = denoising_model(observed, coupling=coupling, data_weight=data_weight)
+    for name, value in (("coupling", coupling), ("data_weight", data_weight)):
+        if value is not None:
+            check_positive(name, value, or_zero=True)
+    if labels is not None:
+        check_count("labels", labels, least=2)
+    if noise is None:
+        clean, observed = None, check_grey(grey)
+        fit = fit_picture(observed, labels, seed, coupling=coupling, data_weight=data_weight)
+        model = fit.model(observed)
+    else:
+        if labels not in (None, 2):
+            raise ValueError(f"labels must be 2 with noise, which is added to a black-and-white picture, got {labels}")
+        clean = binarise(grey)
+        observed = add_noise(clean, noise=noise, seed=seed)
+        strength, weight = (
+            COUPLING if coupling is None else coupling,
+            DATA_WEIGHT if data_weight is None else data_weight,
+        )
+        model = denoising_model(observed, coupling=strength, data_weight=weight)
+        fit = Fit(np.array([0.0, 1.0]), strength, weight, None, 0.0, 0.0, False)
+    chosen = method if method is not None else "loopy-bp" if fit.smooth else DEFAULT_METHOD
+    if chosen == DEFAULT_METHOD and "burn_in" in options:
+        raise ValueError("burn_in must not be given with method 'annealed', which anneals instead")
+    kind = type(chosen) if isinstance(chosen, Method) else find_method(chosen)
     given = {name: value for name, value in options.items() if value is not None}
-    if method == DEFAULT_METHOD:
+    if chosen == DEFAULT_METHOD:
         given = {**_effort(model.num_variables), **given}
+    elif method is None:
+        given = {**_MESSAGES, **given}
     shared: dict[str, Any] = {"time_limit": time_limit, "progress": progress}
     shared |= {"seed": seed if kind.seeded else None, "num_threads": num_threads if kind.threaded else None}
 
     def result(inference: InferenceResult) -> DenoiseResult:
-        marginals = np.clip(inference.node_marginals[1::2].reshape(grey.shape), 0.0, 1.0)
-        settings = {"noise": noise, "coupling": coupling, "data_weight": data_weight}
+        num_labels = len(fit.levels)
+        marginals = np.clip(inference.node_marginals.reshape(*grey.shape, num_labels), 0.0, 1.0)
+        picture = fit.picture(observed, marginals)
+        settings = {"noise": noise, "coupling": fit.coupling, "data_weight": fit.data_weight, "outliers": fit.outliers}
         origin = {**inference.provenance, "seed": seed}
+        binary = num_labels == 2
         return DenoiseResult(
-            clean, observed, marginals, marginals > 0.5, inference, {**settings, **clock.stats()}, origin
-        )
+            clean, observed, picture, marginals[..., 1] if binary else marginals,
+            marginals[..., 1] > 0.5 if binary else marginals.argmax(axis=-1), fit.levels, inference,
+            {**settings, **clock.stats()}, origin,
+        )  # fmt: skip
 
     try:
-        return result(infer(model, method=make_method(method, given), **shared))
+        return result(infer(model, method=make_method(chosen, given), **shared))
     except Interrupted as stop:
         raise Interrupted(str(stop), None if stop.result is None else result(stop.result)) from None
 

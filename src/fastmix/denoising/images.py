@@ -8,7 +8,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import check_count, require
 from fastmix.denoising.posterior import as_grey, check_size
@@ -18,17 +18,20 @@ from fastmix.io.files import atomic_write
 if TYPE_CHECKING:
     from fastmix.denoising.denoise import DenoiseResult
 
-__all__ = ["load_image", "parse_size", "resize", "write_comparison"]
+__all__ = ["MAX_PIXELS", "load_image", "parse_size", "resize", "write_comparison", "write_picture"]
 
 FloatArray = NDArray[np.float64]
 
 _MOST_PIXELS = 250_000_000  # what is decoded at all: a few bytes a pixel
+MAX_PIXELS = 1_000_000  # what is denoised unless asked for: minutes
 _PANEL_WIDTH = 240  # pixels that a panel of the comparison has at least, by whole factors
 _GAP = 12
 _CAPTION = 22
 
 
-def load_image(path: str | os.PathLike[str], size: tuple[int, int] | None = None) -> FloatArray:
+def load_image(
+    path: str | os.PathLike[str], size: tuple[int, int] | None = None, *, max_pixels: int = MAX_PIXELS
+) -> FloatArray:
     """Grey values (rows, cols) from 0 to 1 of an image file.
 
     Parameters
@@ -38,6 +41,8 @@ def load_image(path: str | os.PathLike[str], size: tuple[int, int] | None = None
     size : (int, int), optional
         Width and height of a box, turned upright for an upright picture, that the picture is scaled down to fit,
         keeping its proportions. Full size by default.
+    max_pixels : int
+        A picture with more, at full size, is refused.
 
     Raises
     ------
@@ -75,6 +80,11 @@ def load_image(path: str | os.PathLike[str], size: tuple[int, int] | None = None
             if width * height > _MOST_PIXELS:
                 raise ResourceError(f"{path}: {width}x{height} pixels are too many to read; scale it down first")
             if size is None:
+                if width * height > max_pixels:
+                    raise ResourceError(
+                        f"{path}: {width}x{height} pixels are over the limit of {max_pixels:,} (max_pixels); give a "
+                        "size to scale it down to, or a larger limit"
+                    )
                 check_size(height, width)
             else:  # a JPEG is decoded at a fraction of its size where that is enough
                 image.draft("L", _turned(size, width, height))
@@ -115,29 +125,49 @@ def parse_size(text: str) -> tuple[int, int]:
     return size
 
 
-def write_comparison(result: DenoiseResult, path: str | os.PathLike[str]) -> None:
+def write_comparison(result: DenoiseResult, path: str | os.PathLike[str], *, original: ArrayLike | None = None) -> None:
     """Write a picture of what went in and what came out, side by side.
 
-    From left to right: the clean picture where it is known, the noisy one, the probability of white, and the most
-    probable labels; enlarged by whole factors if small.
+    From left to right: the clean picture where it is known, the noisy one, for two labels the probability of white, and
+    the restored picture; enlarged by whole factors if small.
 
     Parameters
     ----------
     result : DenoiseResult
     path : str or path-like
         The suffix sets the format: ``.png``, ``.jpg`` and others that Pillow writes; a :class:`ValueError` if none.
+    original : float array (rows, cols), optional
+        The clean picture, where it is known.
     """
+    kind = _picture_kind(path)
+    panels: list[tuple[str, Any]] = [("noisy", result.observed), ("denoised", result.picture)]
+    if len(result.levels) == 2:
+        panels[1:] = [("probability of white", result.marginals), ("denoised", result.picture)]
+    known = result.clean if original is None else as_grey(original)
+    if known is not None:
+        panels.insert(0, ("clean", known))
+    with atomic_write(path, binary=True) as stream:
+        _sheet(panels).save(stream, format=kind)
+
+
+def write_picture(result: DenoiseResult, path: str | os.PathLike[str]) -> None:
+    """Write the restored picture alone, at the size of the one that went in; the suffix sets the format."""
+    kind = _picture_kind(path)
+    with atomic_write(path, binary=True) as stream:
+        _pillow().fromarray(_pixels(result.picture)).save(stream, format=kind)
+
+
+def _picture_kind(path: str | os.PathLike[str]) -> str:
     image_module = _pillow()
     suffix = os.path.splitext(os.fspath(path))[1].lower()
     kind = image_module.registered_extensions().get(suffix)
     if kind is None or kind not in image_module.SAVE:
         raise ValueError(f"output must end in .png or that of another image format, got {os.fspath(path)!r}")
-    panels = [("noisy", result.observed), ("probability of white", result.marginals), ("labels", result.labels)]
-    if result.clean is not None:
-        panels.insert(0, ("clean", result.clean))
-    sheet = _sheet(panels)
-    with atomic_write(path, binary=True) as stream:
-        sheet.save(stream, format=kind)
+    return str(kind)
+
+
+def _pixels(values: Any) -> NDArray[np.uint8]:
+    return np.round(255.0 * np.asarray(values, dtype=np.float64)).astype(np.uint8)
 
 
 def _sheet(panels: list[tuple[str, Any]]) -> Any:
@@ -150,7 +180,7 @@ def _sheet(panels: list[tuple[str, Any]]) -> Any:
     sheet = image_module.new("L", (len(panels) * (width + _GAP) + _GAP, height + _GAP + _CAPTION + _GAP), 255)
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=14)
     for k, (title, values) in enumerate(panels):
-        pixels = np.round(255.0 * np.asarray(values, dtype=np.float64)).astype(np.uint8)
+        pixels = _pixels(values)
         enlarged = np.repeat(np.repeat(pixels, factor, axis=0), factor, axis=1)
         left = _GAP + k * (width + _GAP)
         sheet.paste(image_module.fromarray(enlarged), (left, _GAP))

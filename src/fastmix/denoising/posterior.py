@@ -18,7 +18,10 @@ from fastmix._checks import check_positive, check_seed
 from fastmix._memory import available_memory, check_memory
 from fastmix.model import MarkovRandomField
 
-__all__ = ["COUPLING", "DATA_WEIGHT", "NOISE", "add_noise", "as_grey", "binarise", "denoising_model"]
+__all__ = [
+    "COUPLING", "DATA_WEIGHT", "NOISE", "add_noise", "agreement", "as_grey", "binarise", "check_grey", "check_size",
+    "data_scores", "denoising_model", "label_model",
+]  # fmt: skip
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -118,9 +121,7 @@ def denoising_model(
     >>> denoising_model(np.full((80, 120), 0.5))
     MarkovRandomField(9,600 variables of 2 states, 19,000 edges)
     """
-    x = as_grey(observed)
-    if x.min() < 0.0 or x.max() > 1.0:
-        raise ValueError(f"observed must have grey values from 0 to 1, got {x.min():g} to {x.max():g}")
+    x = check_grey(observed)
     check_size(*x.shape)
     rows, cols = x.shape
     edges = graphs.grid_edges(rows, cols)
@@ -129,8 +130,73 @@ def denoising_model(
     return MarkovRandomField.ising(edges, strength, weight * (2.0 * x.reshape(-1) - 1.0))
 
 
-def check_size(rows: int, cols: int) -> None:
+def check_grey(observed: ArrayLike) -> FloatArray:
+    """Grey values, after a check that they are from 0 to 1."""
+    x = as_grey(observed)
+    if x.min() < 0.0 or x.max() > 1.0:
+        raise ValueError(f"observed must have grey values from 0 to 1, got {x.min():g} to {x.max():g}")
+    return x
+
+
+def agreement(levels: FloatArray, reach: float | None = None) -> FloatArray:
+    """How much two labels agree (K, K): 1 for the same; otherwise 0, or less and less up to a distance of ``reach``.
+
+    Examples
+    --------
+    >>> agreement(np.array([0.0, 0.25, 1.0]), 0.5).tolist()
+    [[1.0, 0.5, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    if reach is None:
+        return np.eye(len(levels))
+    return np.maximum(0.0, 1.0 - np.abs(levels[:, None] - levels) / reach)
+
+
+def data_scores(
+    observed: FloatArray, levels: FloatArray, data_weight: float, outliers: float = 0.0
+) -> tuple[FloatArray, FloatArray]:
+    """The score (rows, cols, K) of every label at every pixel, and how probable it is that the pixel is no outlier.
+
+    ``-2 data_weight (x - level)^2``, the logarithm of a normal density of variance ``1 / (4 data_weight)``; a share of
+    ``outliers`` has any grey value instead, so that one bad pixel does not outweigh its neighbors.
+    """
+    near = (1.0 - outliers) * np.exp(-2.0 * data_weight * (observed[..., None] - levels) ** 2)
+    far = outliers * np.sqrt(np.pi / (2.0 * data_weight)) if outliers else 0.0
+    if not outliers:
+        scores = -2.0 * data_weight * (observed[..., None] - levels) ** 2
+        return scores - scores.max(axis=-1, keepdims=True), np.ones_like(scores)
+    return np.log(near + far), near / (near + far)
+
+
+def label_model(
+    observed: FloatArray,
+    levels: FloatArray,
+    *,
+    coupling: float,
+    data_weight: float,
+    reach: float | None = None,
+    outliers: float = 0.0,
+) -> MarkovRandomField:
+    """The posterior of labels with grey levels, which for two labels at 0 and 1 is that of :func:`denoising_model`.
+
+    With the level l(y) of a label, the agreement a(y, z) of two, and no outliers (see :func:`data_scores`),
+
+        p(Y | X) ~ exp( 2 coupling sum_ij a(Y_i, Y_j) - 2 data_weight sum_i (X_i - l(Y_i))^2 ).
+
+    Examples
+    --------
+    >>> label_model(np.full((8, 12), 0.5), np.array([0.0, 0.5, 1.0]), coupling=0.7, data_weight=1.0)
+    MarkovRandomField(96 variables of 3 states, 172 edges)
+    """
+    rows, cols = observed.shape
+    check_size(rows, cols, len(levels))
+    unary, _ = data_scores(observed, levels, data_weight, outliers)
+    return MarkovRandomField.image(unary, 2.0 * coupling * agreement(levels, reach))
+
+
+def check_size(rows: int, cols: int, num_labels: int = 2) -> None:
     """Refuse a picture that does not fit the memory, before anything is allocated for it."""
-    fitting = math.isqrt(int(available_memory() / 2 / _BYTES_PER_PIXEL))
+    # Two tables of K x K for every pixel, a few copies of them; measured at 8 and 16 labels.
+    per_pixel = _BYTES_PER_PIXEL + (70 * num_labels**2 if num_labels > 2 else 0)
+    fitting = math.isqrt(int(available_memory() / 2 / per_pixel))
     what, way_out = f"a picture of {cols}x{rows} pixels", f"give a size of at most about {fitting}x{fitting}"
-    check_memory(rows * cols * _BYTES_PER_PIXEL, what, way_out)
+    check_memory(rows * cols * per_pixel, what, way_out)

@@ -11,7 +11,18 @@ from collections.abc import Mapping
 
 from fastmix.errors import FormatError
 from fastmix.io import bif, npz, uai, xmlbif
-from fastmix.io.answers import read_evidence, read_mar, read_pr, write_evidence, write_mar, write_pr
+from fastmix.io.answers import (
+    read_evidence,
+    read_mar,
+    read_mpe,
+    read_pr,
+    register_answer,
+    write_answer,
+    write_evidence,
+    write_mar,
+    write_mpe,
+    write_pr,
+)
 from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes
 from fastmix.io.formats import Format, format_of, formats, register_format
 from fastmix.model import MarkovRandomField
@@ -26,12 +37,16 @@ __all__ = [
     "read_mar",
     "read_model",
     "read_model_or_network",
+    "read_mpe",
     "read_network",
     "read_pr",
+    "register_answer",
     "register_format",
+    "write_answer",
     "write_evidence",
     "write_mar",
     "write_model",
+    "write_mpe",
     "write_pr",
 ]
 

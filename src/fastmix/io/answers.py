@@ -1,4 +1,4 @@
-"""Files beside a model in the UAI competitions: evidence, MAR for marginals, PR for the partition function.
+"""Files beside a model: evidence, and answers by suffix: MAR marginals, PR log Z, MPE states, and json, csv, npz.
 
 Evidence has two layouts: ``k v1 s1 .. vk sk``, and the same after the number of samples, ``1 k v1 s1 .. vk sk``. They
 cannot be confused, because the first has an odd number of words and the second an even one. An empty file, ``0`` and
@@ -11,10 +11,13 @@ tells which layout a file has.
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +27,10 @@ from fastmix.errors import ModelError
 from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes
 from fastmix.io.tokens import NumberText, cut_header, strip_comments
 
-__all__ = ["evidence_in", "read_evidence", "read_mar", "read_pr", "write_evidence", "write_mar", "write_pr"]
+__all__ = [
+    "answer_suffix", "evidence_in", "json_text", "read_evidence", "read_mar", "read_mpe", "read_pr", "register_answer",
+    "write_answer", "write_evidence", "write_mar", "write_mpe", "write_pr",
+]  # fmt: skip
 
 FloatArray = NDArray[np.float64]
 
@@ -145,6 +151,50 @@ def write_pr(natural_log_z: float, path: PathLike) -> None:
         stream.write(f"PR\n{float(natural_log_z) / math.log(10.0)!r}\n")
 
 
+def read_mpe(path: PathLike) -> NDArray[np.int64]:
+    """The state of every variable, from an MPE file; a :class:`FormatError` if the file is not in the format.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "three.MPE")
+    ...     write_mpe([1, 0, 2], path)
+    ...     read_mpe(path).tolist()
+    [1, 0, 2]
+    """
+    numbers = _read_answer(path, "MPE")
+    total = len(numbers)
+    if total:
+        numbers.require_whole(0, total, "states")
+    # With a number of samples there is one word more than 1 + n; a count that fits without one is taken as it is.
+    start = 1 if total > 1 and numbers.values[0] == 1 and total == numbers.values[1] + 2 else 0
+    n = numbers.count(start, "the number of variables")
+    if total < start + 1 + n:
+        numbers.fail_at_end(f"the states of {n} variables")
+    if total > start + 1 + n:
+        numbers.fail(start + 1 + n, "the file must end after the last state")
+    return numbers.values[start + 1 :].astype(np.int64)
+
+
+def write_mpe(states: ArrayLike, path: PathLike) -> None:
+    """Write the state of every variable, observed ones too, as an MPE file.
+
+    A ValueError if a state is not a whole number from 0.
+
+    Examples
+    --------
+    >>> write_mpe([1, 0, 2], "-")
+    MPE
+    3 1 0 2
+    """
+    values = np.asarray(states)
+    if values.ndim != 1 or (values.size and (values.dtype.kind not in "iu" or values.min() < 0)):
+        raise ValueError(f"states must be a vector of whole numbers from 0, got {describe(values)}")
+    with atomic_write(path) as stream:
+        stream.write("MPE\n" + " ".join(map(str, [len(values), *values.tolist()])) + "\n")
+
+
 def _read_answer(path: PathLike, task: str) -> NumberText:
     name = display_name(path)
     _, data = cut_header(strip_comments(read_bytes(path), name), name, (task,))
@@ -153,6 +203,89 @@ def _read_answer(path: PathLike, task: str) -> NumberText:
         last = match.end()
     # Lines stay, so that messages count them right; words of earlier answers go.
     return NumberText(re.sub(rb"[^\n]", b" ", data[:last]) + data[last:], name)
+
+
+# -- any answer, by the name of its file ------------------------------------------------------------------------------
+
+
+def answer_suffix(path: PathLike, allowed: Sequence[str] | None = None) -> str:
+    """The suffix that says what to write, in lower case and before any ``.gz``, ``.xz`` or ``.bz2``.
+
+    A ValueError unless it is among those allowed, by default all that are registered.
+
+    Examples
+    --------
+    >>> answer_suffix("out/Grid.MAR.gz")
+    '.mar'
+    """
+    name = str(path).lower()
+    for packed in (".gz", ".xz", ".bz2"):
+        name = name.removesuffix(packed)
+    known = tuple(_WRITERS) if allowed is None else tuple(allowed)
+    for suffix in known:
+        if name.endswith(suffix):
+            return suffix
+    *most, last = (suffix.upper() if suffix in _COMPETITION else suffix for suffix in known)
+    raise ValueError(f"-o must name a {', '.join(most)} or {last} file, got {str(path)!r}")
+
+
+def register_answer(suffix: str, write: Callable[[Any, PathLike], None]) -> None:
+    """Make a suffix, such as ``.csv``, known to :func:`write_answer` and the command line's ``-o``."""
+    if suffix in _WRITERS:
+        raise ValueError(f"suffix must be a new one, got {suffix!r}")
+    _WRITERS[suffix] = write
+
+
+def write_answer(result: Any, path: PathLike, plain: str = ".mar") -> None:
+    """Write what the suffix of the file's name says of a result, or for ``-`` what ``plain`` says.
+
+    ``.MAR`` marginals, ``.PR`` log10 Z, ``.MPE`` states, ``.json`` everything but draws, ``.csv`` a table with a row
+    for every state, ``.npz`` marginals, standard errors and draws as arrays.
+    """
+    _WRITERS[plain if path == "-" else answer_suffix(path)](result, path)
+
+
+def _answer_pr(result: Any, path: PathLike) -> None:
+    if result.log_z is None:
+        raise ValueError(f"the method {result.method} gives no log Z to write to {path}")
+    write_pr(result.log_z, path)
+
+
+def _answer_json(result: Any, path: PathLike) -> None:
+    with atomic_write(path) as stream:
+        stream.write(json_text(result.to_dict()))
+
+
+def _answer_csv(result: Any, path: PathLike) -> None:
+    columns = result.columns()
+    with atomic_write(path) as stream:
+        table = csv.writer(stream, lineterminator="\n")
+        table.writerow(columns)
+        table.writerows(zip(*(np.asarray(values).tolist() for values in columns.values()), strict=True))
+
+
+def _answer_npz(result: Any, path: PathLike) -> None:
+    arrays = {name: value for name, value in result.arrays().items() if value is not None}
+    with atomic_write(path, binary=True) as stream:
+        np.savez(stream, **arrays, provenance=np.array(json_text(dict(result.provenance))))
+
+
+def json_text(data: Mapping[str, Any]) -> str:
+    """One JSON object on a line; numbers that are not finite are null."""
+    from fastmix.results import jsonable
+
+    return json.dumps(jsonable(data), allow_nan=False) + "\n"
+
+
+_WRITERS: dict[str, Callable[[Any, PathLike], None]] = {
+    ".mar": lambda result, path: write_mar(result.marginals, path),
+    ".pr": _answer_pr,
+    ".mpe": lambda result, path: write_mpe(result.states, path),
+    ".json": _answer_json,
+    ".csv": _answer_csv,
+    ".npz": _answer_npz,
+}
+_COMPETITION = (".mar", ".pr", ".mpe")
 
 
 # -- evidence ---------------------------------------------------------------------------------------------------------

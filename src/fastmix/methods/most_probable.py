@@ -17,12 +17,12 @@ from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.reduce import reduce_model
 from fastmix.results import Status, jsonable, plain_evidence, provenance
 
-__all__ = ["MostProbableResult", "most_probable"]
+__all__ = ["METHODS", "MostProbableResult", "most_probable"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-_METHODS = ("auto", "exact", "cut", "expansion", "search")
+METHODS = ("auto", "exact", "cut", "expansion", "search")
 _BAND_ENTRIES = 2.0**21  # of all tables of a move
 _IDLE_MOVES = 30
 _ANNEALED, _STEPS = 16, 32  # chains that cool down, and temperatures
@@ -74,6 +74,26 @@ class MostProbableResult:
     def state_names(self) -> list[str]:
         """The names of the states; numbers where they have none."""
         return [names[state] for names, state in zip(self.model.names_of_states(), self.states, strict=True)]
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of :meth:`to_frame` and of a ``.csv`` file, by name."""
+        names = self.model.names_of_variables()
+        return {"variable": list(names), "state": self.state_names, "number": self.states}
+
+    def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
+        """A table with a row for every variable: its name, the name of its state, and the number of that."""
+        from fastmix import _show
+
+        return _show.frame(self.columns(), library)
+
+    def _repr_html_(self) -> str:
+        from fastmix import _show
+
+        gap = "exact" if self.exact else f"at most {self.gap:.4g} below the best"
+        facts = [("method", self.method), ("log-weight", f"{self.log_weight:.8g} ({gap})")]
+        pairs = list(zip(self.model.names_of_variables(), self.state_names, strict=True))
+        rows = [*pairs[:10], *([(f"and {len(pairs) - 10:,} more", "")] if len(pairs) > 10 else [])]
+        return _show.html_table(repr(self.model), facts, rows, ("variable", "state"))
 
     def labels(self) -> IntArray:
         """The states, in the shape of an image model."""
@@ -167,7 +187,7 @@ def most_probable(
     MostProbableResult(log_weight=1.7, exact, method='cut', MarkovRandomField(3 variables of 2 states, 2 edges))
     """
     check_model(model)
-    check_choice("method", method, _METHODS)
+    check_choice("method", method, METHODS)
     check_positive("tol", tol, "number", or_zero=True)
     seed = choose_seed(seed)
     with listening(progress, "most probable") as listener:

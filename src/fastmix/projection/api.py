@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix import _show
 from fastmix._checks import check_choice, check_count, check_positive, choose_seed
 from fastmix._clock import Clock, Report, listening
 from fastmix.errors import NotConvergedError, UnfitMethodError
@@ -24,6 +25,7 @@ from fastmix.projection.feasible import FeasibleSet
 from fastmix.projection.paper_dual import PaperDual
 from fastmix.projection.width import WidthSet
 from fastmix.results import Status, jsonable, plain_evidence, provenance
+from fastmix.theory.dependency import edge_dependencies
 from fastmix.theory.norms import NORMS, Norm
 
 __all__ = ["ProjectionResult", "project"]
@@ -76,6 +78,8 @@ class ProjectionResult:
         Iteration of the solver or step of the descent, value of the divergence there, and the proven lower bound on the
         least value that there is by then; -inf where nothing is proven, as in all descents.
     stats, provenance : mapping
+    original : MarkovRandomField
+        The model that was projected.
     """
 
     model: MarkovRandomField
@@ -96,6 +100,7 @@ class ProjectionResult:
     history: list[tuple[int, float, float]] = field(default_factory=list)
     stats: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    original: MarkovRandomField | None = None
 
     def __repr__(self) -> str:
         close = f"squared_distance={self.squared_distance:.6g}, duality_gap={self.duality_gap:.3g}"
@@ -121,6 +126,46 @@ class ProjectionResult:
     def relative_gap(self) -> float:
         """The gap that ``tol`` is compared with: ``duality_gap / (1 + squared_distance)``."""
         return self.duality_gap / (1.0 + self.squared_distance)
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of :meth:`to_frame`, by name."""
+        before, after = self._couplings()
+        names = self.model.names_of_variables()
+        first, second = ([names[i] for i in self.model.edges[:, k]] for k in (0, 1))
+        return {"first": first, "second": second, "before": before, "after": after}
+
+    def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
+        """A table with a row for every edge: its size before and after, the ``range`` bound on its dependency.
+
+        Of an Ising coupling that is its absolute value; see :func:`fastmix.theory.dependency.edge_dependencies`.
+        """
+        return _show.frame(self.columns(), library)
+
+    def plot(self, axes: Any = None) -> Any:
+        """The size of every edge after the projection against that before it (Matplotlib, extra ``plot``)."""
+        axes = _show.new_axes(axes)
+        before, after = self._couplings()
+        axes.set_title(f"norm {self.norm_before:.4g} to {self.norm_after:.4g}")
+        return _show.scatter(axes, before, after, xlabel="size of an edge before", ylabel="after")
+
+    def _couplings(self) -> tuple[FloatArray, FloatArray]:
+        if self.original is None or not _same_graph(self.original, self.model):
+            raise ValueError("the result has no original model with the same edges to compare with")
+        before, after = (
+            edge_dependencies(model, dependency="range").reshape(model.num_edges, -1).max(axis=1, initial=0.0)
+            for model in (self.original, self.model)
+        )
+        return before, after
+
+    def _repr_html_(self) -> str:
+        facts = [("status", self.status), (f"norm ({self.norm}, {self.dependency})", f"{self.norm_after:.6g}")]
+        rows = [
+            ("norm before", f"{self.norm_before:.6g}"),
+            ("bound", f"{self.norm_bound:.6g}"),
+            ("squared distance", f"{self.squared_distance:.6g}"),
+            ("divergence", f"{self.divergence}: {self.divergence_value:.6g}"),
+        ]
+        return _show.html_table(repr(self.model), facts, rows, ("of the projection", ""))
 
     def to_dict(self) -> dict[str, Any]:
         """The result without the model as plain data, the shape of the command line's JSON."""
@@ -348,6 +393,7 @@ def _project(
             factor_scales=_scales(small, settled),
             stats={"stopped": reason, "stopped_by": _STOPPED_BY.get(reason, "done"), **stats, **clock.stats()},
             provenance=provenance(model, seed=facts.get("seed"), device=device, **options),
+            original=model,
             **{"divergence_value": distance, **facts},
         )
 

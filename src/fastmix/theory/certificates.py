@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix import _show
 from fastmix._checks import check_accuracy, check_choice, check_count
 from fastmix._clock import Clock
 from fastmix.errors import UnfitMethodError
@@ -30,7 +31,7 @@ from fastmix.theory.criteria import (
     scale_couplings,
     scaled_finding,
 )
-from fastmix.theory.dependency import DEPENDENCIES, Dependency, undefined_conditional
+from fastmix.theory.dependency import DEPENDENCIES, Dependency, dependency_matrix, undefined_conditional
 from fastmix.theory.norms import Norm
 
 __all__ = ["Certificate", "certify"]
@@ -95,6 +96,8 @@ class Certificate:
         The updates that the promise is for.
     others : tuple of dict
         What the other criteria said: ``criterion``, ``certified``, ``num_updates``, ``reason``.
+    model : MarkovRandomField
+        What was certified: with evidence, the model of the other variables.
     """
 
     certified: bool
@@ -120,11 +123,42 @@ class Certificate:
     margin: float | None = None
     valid_for: str = "systematic"
     others: tuple[Mapping[str, Any], ...] = ()
+    model: MarkovRandomField | None = field(default=None, repr=False)
 
     @property
     def status(self) -> Status:
         """``ok`` if certified, else ``not_converged``: the bias did not fall to the accuracy."""
         return Status.OK if self.certified else Status.NOT_CONVERGED
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of :meth:`to_frame`, by name."""
+        sums = np.asarray(self._matrix().sum(axis=1)).reshape(-1)
+        names = [] if self.model is None else list(self.model.names_of_variables())
+        return {"variable": names, "row_sum": sums, "bias": self.bias}
+
+    def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
+        """A table with a row for every variable: the sum of its row of R, and the bound on its bias."""
+        return _show.frame(self.columns(), library)
+
+    def plot(self, axes: Any = None) -> Any:
+        """The bound on R as a picture, or the sums of its rows if there are many (Matplotlib, extra ``plot``)."""
+        axes = _show.new_axes(axes)
+        axes.set_title("certified" if self.certified else "not certified")
+        return _show.matrix(axes, self._matrix(), label=f"R ({self.dependency or 'sigmoid'})")
+
+    def _matrix(self) -> Any:
+        if self.model is None:
+            raise ValueError("the certificate has no model: it was not made by certify()")
+        return dependency_matrix(self.model, dependency=cast("Any", self.dependency or "sigmoid"))
+
+    def _repr_html_(self) -> str:
+        facts = [("certified", "yes" if self.certified else "no"), ("criterion", self.criterion)]
+        if self.norm is not None:
+            facts.append(("norm of R", f"{self.norm_value:.6g} ({self.norm}, {self.dependency})"))
+        if self.num_sweeps is not None:
+            facts.append(("sweeps", f"{self.num_sweeps:,} for accuracy {self.accuracy:g}"))
+        rows = [(str(i), f"{value:.4g}") for i, value in self.offending]
+        return _show.html_table("Certificate", facts, rows, ("variable", "sum of its row of R"))
 
     def to_dict(self) -> dict[str, Any]:
         """The certificate as plain Python data, the shape of the command line's JSON."""
@@ -320,6 +354,7 @@ def certify(
         best = replace(best, dependency=first.dependency, norm=first.norm, norm_value=first.norm_value)
         best = replace(best, offending=first.offending)
     rest = tuple(said for name, said in others.items() if name != best.criterion)
+    best = replace(best, model=model)
     return replace(best, others=rest, stats={**best.stats, **clock.stats()}, provenance=provenance(model, **options))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix import _show
 from fastmix.results import InferenceResult, jsonable
 
 __all__ = ["TemperResult"]
@@ -64,6 +66,12 @@ class TemperResult(InferenceResult):
             raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}")
         freedom = len(self.round_trips) - 1
         return float(stdtrit(freedom, 0.5 + 0.5 * confidence)) if freedom > 0 else np.inf
+
+    def _drawings(self) -> dict[str, Callable[[Any], Any]]:
+        drawings = super()._drawings()
+        if len(self.positions) > 1:
+            drawings["ladder"] = lambda axes: _show.rungs(axes, self.positions, self.rejection)
+        return drawings
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data, the shape of the command line's JSON."""
