@@ -183,8 +183,8 @@ def _balanced(matrix: Any) -> bool:
     from scipy.sparse.csgraph import connected_components
 
     entries = coo_array(matrix)
-    kept = (entries.data != 0.0) & (entries.row < entries.col)
-    i, j, positive, n = entries.row[kept], entries.col[kept], entries.data[kept] > 0.0, matrix.shape[0]
+    kept = (entries.data != 0.0) & (entries.coords[0] < entries.coords[1])
+    (i, j), positive, n = (part[kept] for part in entries.coords), entries.data[kept] > 0.0, matrix.shape[0]
     for same in (positive, ~positive):
         # Two copies of every coordinate, one for each sign; a contradiction joins the two copies.
         rows, cols = np.concatenate([i, i + n]), np.concatenate([j + np.where(same, 0, n), j + np.where(same, n, 0)])
