@@ -71,7 +71,7 @@ def try_wheel(wheel: Path, python: Path, folder: Path, pins: list[str], tests: t
     run(inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel, *pins, *extra)
     run(inside, "-c", SMOKE, cwd=folder)
     if tests:
-        run(inside, "-m", "pytest", "-m", "not slow", "-q", "-x", "-p", "no:cacheprovider", *tests)
+        run(inside, "-m", "pytest", "-m", "not slow", "-q", "-p", "no:cacheprovider", *tests)
 
 
 def oldest_pins() -> list[str]:

@@ -16,4 +16,4 @@ colors = photo[[20, 130, 170, 240, 60], [420, 260, 205, 60, 30]]
 model = fastmix.MarkovRandomField.image(-((photo[:, :, None] - colors) ** 2).sum(axis=-1) / 0.02, 1.0, contrast=photo)
 result = fastmix.infer(model, time_limit=20, seed=1)
 print(result.summary(), f"mean standard error of a probability: {result.std_error.mean():.4f}", sep="\n")
-plt.imshow(np.hstack([photo, colors[result.labels()]]))
+plt.imsave("labels.png", np.hstack([photo, colors[result.labels()]]))
