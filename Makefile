@@ -7,7 +7,7 @@ BENCH_STAMP := $(VENV)/.bench
 DOCS_STAMP := $(VENV)/.docs
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint docs bench verify gpu-check clean
+.PHONY: demo test lint docs gallery bench verify wheel-check matrix gpu-check clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -28,6 +28,19 @@ verify: $(STAMP)
 docs: $(DOCS_STAMP)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+# Runs the scripts of examples/gallery and writes their pages and pictures into docs/gallery.
+gallery: $(DOCS_STAMP)
+	$(BIN)/fastmix warm-up
+	$(BIN)/python examples/run_gallery.py
+
+# The wheel in an empty environment, with a smoke test.
+wheel-check: $(STAMP)
+	$(BIN)/python .ci/wheels.py check
+
+# The oldest and the newest supported NumPy, Numba, SciPy and Python that are on this machine.
+matrix: $(STAMP)
+	$(BIN)/python .ci/wheels.py matrix
 
 bench: $(BENCH_STAMP)
 	$(BIN)/python benchmarks/exact.py

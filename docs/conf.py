@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ author = "the fastmix authors"
 release = version = fastmix.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc", "sphinx.ext.viewcode"]
-myst_enable_extensions = ["deflist"]
+myst_enable_extensions = ["attrs_inline", "deflist"]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = f"fastmix {version}"
@@ -24,13 +26,6 @@ numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 nitpicky = False
 
-_COMMANDS = (
-    "info", "infer", "map", "compare", "sample", "temper", "certify", "bracket", "project", "learn", "score", "denoise",
-    "experiment", "convert", "warm-up",
-    "generate ising-grid", "generate potts-grid", "generate ising-random", "generate ising-bipartite",
-    "generate ising-regular", "generate ising-tree",
-)  # fmt: skip
-
 
 def _write_command_reference() -> None:
     """The help of every command, as the command line prints it now."""
@@ -40,20 +35,24 @@ def _write_command_reference() -> None:
         "`--json` gives one JSON object on stdout. Exit codes: 0 done; 1 the answer is there but not to be trusted "
         "(not converged, not mixed, not certified, interrupted); 2 refused or wrong usage; 3 a bad file.", "",
     ]  # fmt: skip
-    for command in _COMMANDS:
-        arguments = [sys.executable, "-m", "fastmix", *command.split(), "--help"]
-        text = subprocess.run(arguments, capture_output=True, text=True, check=True, env=_wide()).stdout
-        lines += [f"## fastmix {command}", "", "```text", text.rstrip(), "```", ""]
+    names = [[name] for name in _commands_in(_help()) if name != "generate"]
+    for command in names + [["generate", name] for name in _commands_in(_help("generate"))]:
+        lines += [f"## fastmix {' '.join(command)}", "", "```text", _help(*command).rstrip(), "```", ""]
     target = Path(__file__).parent / "command_line.md"
     content = "\n".join(lines)
     if not target.exists() or target.read_text() != content:
         target.write_text(content)
 
 
-def _wide() -> dict[str, str]:
-    import os
+def _help(*command: str) -> str:
+    arguments = [sys.executable, "-m", "fastmix", *command, "--help"]
+    environment = {**os.environ, "COLUMNS": "110", "TERMINAL_WIDTH": "110", "NO_COLOR": "1"}
+    return subprocess.run(arguments, capture_output=True, text=True, check=True, env=environment).stdout
 
-    return {**os.environ, "COLUMNS": "110", "TERMINAL_WIDTH": "110", "NO_COLOR": "1"}
+
+def _commands_in(text: str) -> list[str]:
+    """Names in the list of commands at the end of a help."""
+    return re.findall(r"^  (\S+)", text.partition("Commands:")[2], flags=re.MULTILINE)
 
 
 _write_command_reference()

@@ -205,10 +205,10 @@ def project(
 
     Minimises a divergence subject to ``||R(T)|| <= norm_bound``, where R is the bound on the dependency in both
     directions of every edge. With the Euclidean divergence, ``sum over edges ||T_e - psi_e||_F^2``, that is a convex
-    problem with a proven gap (Liu and Domke, 2014, section 5; the corrections are in docs/theory.md). Other divergences
-    are minimised by gradient steps, each followed by the Euclidean projection (Algorithm 1 there); the unaries are free
-    then. Below 1 the projected model provably mixes fast, see :func:`fastmix.certify`; the paper's practical choice is
-    2.5, which keeps more of the model and proves nothing.
+    problem with a proven gap (Liu and Domke, 2014, Eq. 3; the corrections are in docs/theory.md). Other divergences
+    (Eq. 7) are minimised by gradient steps, each followed by the Euclidean projection (Algorithm 1 there); the unaries
+    are free then. Below 1 the projected model provably mixes fast, see :func:`fastmix.certify`; the paper's practical
+    choice is 2.5, which keeps more of the model and proves nothing.
 
     Parameters
     ----------

@@ -1,4 +1,7 @@
-"""Projection in a divergence: gradient steps, each followed by the Euclidean projection, and when they end."""
+"""Projection in a divergence: gradient steps, each followed by the Euclidean projection, and when they end.
+
+Algorithm 1 of Liu and Domke (2014) for their Eq. 7, with other coordinates, rules of steps and ends beside theirs.
+"""
 
 from __future__ import annotations
 

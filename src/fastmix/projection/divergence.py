@@ -138,7 +138,7 @@ class Divergence(ABC):
 
 @dataclass(frozen=True)
 class Euclidean(Divergence, name="euclidean"):
-    """The squared distance of the tables, ``sum over edges ||T_e - psi_e||_F^2``; unaries do not change.
+    """The squared distance of the tables, ``sum over edges ||T_e - psi_e||_F^2`` (Eq. 3); unaries do not change.
 
     :func:`fastmix.project` solves it directly, without a descent.
     """

@@ -3,7 +3,7 @@
 For edge e with table psi, ``f_e(z) = min ||T - psi||^2`` over tables with ``R_e(T) <= z`` is convex, piecewise
 quadratic and zero from ``rho_e = R_e(psi)`` on. Its slope ``mu = -f_e'(z)`` is piecewise linear, so a few knots
 (mu, z, f) describe it completely; they are found once per edge. For binary tables under ``range`` there is one piece:
-``f(z) = 4 (rho - z)^2``.
+``f(z) = 4 (rho - z)^2``. The sum of these costs is the objective of Eq. 3 of Liu and Domke (2014).
 
 R is at most z when all contrasts ``|c_k . T|`` are at most t, a multiple of z. By duality the nearest such table is
 ``T = psi - sum_k nu_k c_k`` with nu the solution of a lasso problem with design matrix (c_k), response psi and weight

@@ -1,7 +1,7 @@
 """The fast exact route of the Euclidean projection: tables eliminated, one multiplier per node or a low-rank matrix.
 
 With the cost functions f_e of :mod:`fastmix.projection.edges` the projection is a problem in one number per edge,
-``min sum_e f_e(z_e)`` subject to a norm of the symmetric matrix Z being at most c:
+``min sum_e f_e(z_e)`` subject to a norm of the symmetric matrix Z being at most c (Eq. 3 of Liu and Domke, 2014):
 
 - inf (and 1): ``sum of R at node i <= c``, one multiplier per node, over-relaxed coordinate ascent;
 - spectral: ``lambda_max(Z) <= c``, a positive semidefinite multiplier of low rank, L-BFGS

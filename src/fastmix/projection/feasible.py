@@ -1,5 +1,7 @@
 """The set of models within a norm bound: the nearest model of it, and gradient steps in it.
 
+The set is that of Eq. 7 of Liu and Domke (2014).
+
 A step of steepest descent depends on the coordinates. Three are offered:
 
 - ``indicator``: every entry of every unary and table is a coordinate, as in the paper. The same distribution has many

@@ -1,7 +1,8 @@
 """The Euclidean projection of Liu and Domke (2014): a smoothed dual, climbed by L-BFGS-B.
 
 The tables of a model psi move as little as possible until a norm of the dependency bound R is at most c. A symmetric
-matrix Z of upper bounds on R, zero outside the edges, is drawn to a given matrix Y, which makes the dual smooth:
+matrix Z of upper bounds on R, zero outside the edges, is drawn to a given matrix Y, which makes the dual smooth
+(Eq. 4):
 
     minimise    ||theta - psi||^2 + alpha ||Z - Y||_F^2
     subject to  Z_ij >= R_ij(theta),  Z_ji >= R_ji(theta),  Z_ij = Z_ji,  ||Z|| <= c.
@@ -14,7 +15,7 @@ ties Z_ij to Z_ji, and Delta holds the entries outside the edges at zero. With
     w      = 1/2 sum_k (sigma_k - phi_k)(e_p - e_q)
     Lambda = sums of sigma + phi by slot, + Gamma_e at ij, - Gamma_e at ji, Delta outside the edges
 
-the dual function splits into
+the dual function (Eq. 5) splits into, the second by the ball of Eq. 6,
 
     min_theta  ||theta - psi||^2 + <w, theta>                  at theta = psi - w / 2
     min_Z      -<Lambda, Z> + alpha ||Z - Y||^2, ||Z|| <= c    at Z = point of the ball next to Y + Lambda / (2 alpha)
@@ -36,8 +37,8 @@ price, that gives the largest bound.
 
 References
 ----------
-X. Liu and J. Domke, "Projecting Markov random field parameters for fast mixing", NIPS 2014, section 5, Theorem 7 and
-appendix.
+X. Liu and J. Domke, "Projecting Markov random field parameters for fast mixing", NIPS 2014, section 5, Eq. 4 to 6,
+Theorem 7, and Eq. 9 to 11 in the appendix.
 """
 
 from __future__ import annotations
@@ -406,12 +407,12 @@ def _contrast_entries(model: MarkovRandomField) -> tuple[IntArray, IntArray]:
 class _InfBall:
     """Rows with an l1 norm of at most c: entries 2e for (i, j) and 2e + 1 for (j, i); the extra multiplier is Gamma.
 
-    A ball is the part of the dual that belongs to Z: ``min_Z -<Lambda, Z> + alpha ||Z - Y||^2`` over ``||Z|| <= c``.
-    Matrices are vectors of their free entries, with ``weights`` that make inner products those of the full matrices.
-    ``spread`` gives Lambda from the sums of sigma + phi by slot and the other multipliers, ``target`` Y as entries,
-    ``project`` the nearest point of the ball and what else was found, ``gather`` Z by slot and the gradient by the
-    other multipliers, ``descent`` is ``<N_0, Z_0 - Z>`` >= 0 for the normal ``N_0 = 2 alpha (A_0 - Z_0)`` of a base
-    point, and ``prices`` are u (m,) and K with ``sum_e u_e z_e <= K`` for every Z >= 0 of the ball.
+    Section 5.3. A ball is the part of the dual that belongs to Z: ``min_Z -<Lambda, Z> + alpha ||Z - Y||^2`` over
+    ``||Z|| <= c``. Matrices are vectors of their free entries, with ``weights`` that make inner products those of the
+    full matrices. ``spread`` gives Lambda from the sums of sigma + phi by slot and the other multipliers, ``target`` Y
+    as entries, ``project`` the nearest point of the ball and what else was found, ``gather`` Z by slot and the gradient
+    by the other multipliers, ``descent`` is ``<N_0, Z_0 - Z>`` >= 0 for the normal ``N_0 = 2 alpha (A_0 - Z_0)`` of a
+    base point, and ``prices`` are u (m,) and K with ``sum_e u_e z_e <= K`` for every Z >= 0 of the ball.
     """
 
     def __init__(self, model: MarkovRandomField, limit: float, alpha: float) -> None:
@@ -460,7 +461,7 @@ class _InfBall:
 class _SpectralBall:
     """Symmetric matrices with eigenvalues in [-c, c]: entries of the edges, of the other pairs, of the diagonal.
 
-    The extra multiplier is Delta, for all entries but the edges.
+    The extra multiplier is Delta, for all entries but the edges (section 5.2).
     """
 
     def __init__(self, model: MarkovRandomField, limit: float, alpha: float) -> None:

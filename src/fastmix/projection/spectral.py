@@ -5,6 +5,8 @@ matter, so the dual ``sum_e h_e(2 v_i . v_j) - c ||V||^2`` with ``h(mu) = min_z 
 factor adds h of its scale, at the weighted sum over its pairs. The negative of the dual is minimised here by
 limited-memory BFGS (Nocedal, 1980). A step may overshoot beyond the range of numbers; division follows IEEE rules here
 and in the functions called, so that its value is NaN and the step is shortened.
+
+Liu and Domke (2014, section 5.2) clip singular values instead.
 """
 
 from __future__ import annotations

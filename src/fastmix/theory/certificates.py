@@ -525,7 +525,7 @@ def _offending(matrix: Any) -> tuple[tuple[int, float], ...]:
 
 
 def _theorem_updates(n: int, value: float, accuracy: float) -> int:
-    """``n ln(n / accuracy) / (1 - norm)``, rounded up."""
+    """``n ln(n / accuracy) / (1 - norm)``, rounded up (Theorem 4 of Liu and Domke, 2014)."""
     return math.ceil(n * math.log(n / accuracy) / (1.0 - value) * (1.0 + 1e-12)) if n else 0
 
 

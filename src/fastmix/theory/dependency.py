@@ -1,7 +1,8 @@
 """The dependency matrix R of a model: how far one variable can move the conditional distribution of another.
 
 ``R_ij`` is the largest total variation distance between ``p(X_i | x)`` and ``p(X_i | y)`` over configurations x and y
-that differ only at variable j (Dobrushin's interdependence matrix). It is zero unless i and j share an edge.
+that differ only at variable j (Dobrushin's interdependence matrix; Definition 3 of Liu and Domke, 2014). It is zero
+unless i and j share an edge.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ def edge_dependencies(model: MarkovRandomField, *, dependency: Dependency = "sig
     With rows of the table T for x_i, columns for x_j and ``range(v) = max v - min v``, R_ij is bounded by
 
     ============  ========================================================================
-    ``exact``     its definition, by enumeration of the other neighbours of i
+    ``exact``     its definition (Definition 3 of the paper), by enumeration of the other neighbours of i
     ``field``     for binary x_i, ``(tanh(z + d) - tanh(z - d)) / 2`` with 2 d the range of the field that x_j puts on
                   x_i, at the total field z nearest to 0 that the others can leave; else ``sigmoid``
     ``sigmoid``   ``max_ab tanh(range(T[:, a] - T[:, b]) / 4)``, the largest over all fields
-    ``range``     ``max_ab range(T[:, a] - T[:, b]) / 4``
-    ``l1``        ``max_ab norm(T[:, a] - T[:, b], 1) / 4``
-    ``linf``      ``max_ab norm(T[:, a] - T[:, b], inf) / 2``, the theorem of the paper
+    ``range``     ``max_ab range(T[:, a] - T[:, b]) / 4``, Theorem 12
+    ``l1``        ``max_ab norm(T[:, a] - T[:, b], 1) / 4``, Corollary 13
+    ``linf``      ``max_ab norm(T[:, a] - T[:, b], inf) / 2``, Theorem 6
     ============  ========================================================================
 
     ordered ``exact <= field <= sigmoid <= range <= l1, linf``. Where factors over three or more variables contain both
@@ -93,8 +94,8 @@ def edge_dependencies(model: MarkovRandomField, *, dependency: Dependency = "sig
     the error.
 
     The bounds and their order are in Liu and Domke (2014), "Projecting Markov random field parameters for fast
-    mixing", Theorem 6 and its proof; ``sigmoid`` is attained by a field that puts equal weight on the two extreme
-    states.
+    mixing", Theorem 6 and its proof (Lemmas 8 to 11, Theorem 12, Corollary 13); ``sigmoid`` is attained by a field that
+    puts equal weight on the two extreme states.
 
     Examples
     --------

@@ -1,4 +1,7 @@
-"""The dependency matrix by its definition: enumeration of what the neighbors of a variable can do."""
+"""The dependency matrix by its definition: enumeration of what the neighbors of a variable can do.
+
+Definition 3 of Liu and Domke (2014), in the form of their Lemma 9.
+"""
 
 from __future__ import annotations
 

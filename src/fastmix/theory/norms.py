@@ -2,6 +2,7 @@
 
 A certificate that rests on ``norm < 1`` must not owe it to rounding or to an eigensolver that stopped early, so every
 value here is an upper bound: sums are rounded up, and the spectral norm comes with a positive vector that proves it.
+Any of them serves Theorem 4 of Liu and Domke (2014); for symmetric R the spectral norm is the smallest (Theorem 5).
 """
 
 from __future__ import annotations

@@ -1,0 +1,16 @@
+"""A network of pyAgrum.
+
+`fastmix.convert` takes models of pgmpy, pyAgrum, dimod and networkx as they are and keeps the names of variables and
+states; `to="pyagrum"` goes the other way.
+"""
+
+import pyagrum as gum
+
+import fastmix
+
+network = gum.fastBN("smokes{no|yes}->cancer{no|yes}->xray{clear|shadow}<-tuberculosis{no|yes}->cough{no|yes}<-cancer")
+model = fastmix.convert(network)
+result = fastmix.infer(model, evidence={"xray": "shadow", "cough": "yes"})
+print(result.to_frame())
+print(fastmix.most_probable(model, evidence={"xray": "shadow"}))
+result.plot()

@@ -1,0 +1,76 @@
+"""The documentation is complete and up to date: names of the reference, pages of the gallery, links."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import fastmix
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "examples"))
+import run_gallery  # noqa: E402
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SCRIPTS = sorted(path for path in run_gallery.SCRIPTS.iterdir() if path.suffix in (".py", ".sh"))
+
+
+def missing_links(text: str, folder: Path) -> list[str]:
+    """Relative links and pictures of a page that lead nowhere."""
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    return [t for t in targets if "://" not in t and t != "command_line.md" and not (folder / t).exists()]
+
+
+def test_every_public_name_is_in_the_reference():
+    text = (ROOT / "docs" / "api.md").read_text()
+    errors = {name for name in fastmix.__all__ if name in dir(fastmix.errors)}  # by automodule
+    missing = [name for name in fastmix.__all__ if not re.search(rf"fastmix\.{name}\b", text) and name not in errors]
+    assert missing == ["__version__"]
+
+
+def test_every_script_of_the_gallery_has_its_place():
+    assert sorted(run_gallery.ORDER) == [path.stem for path in SCRIPTS]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_scripts_of_the_gallery_are_short_and_their_pages_show_them(path):
+    title, _, code = run_gallery.split_script(path)
+    page = (run_gallery.PAGES / f"{path.stem}.md").read_text()
+    assert run_gallery.count_lines(code) <= 10
+    assert page.startswith(f"# {title}\n")
+    assert run_gallery.shown(code) in page
+    assert f"]({path.stem}.md)" in (run_gallery.PAGES / "index.md").read_text()
+
+
+def test_pictures_of_the_gallery_are_small():
+    pictures = list((run_gallery.PAGES / "pictures").iterdir())
+    assert len(pictures) >= len(SCRIPTS)
+    assert max(path.stat().st_size for path in pictures) <= run_gallery.MOST_BYTES
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    assert missing_links(page.read_text(), page.parent) == []
+
+
+def test_a_broken_link_is_found():
+    assert missing_links("see [this](nowhere.md#part) and [that](https://example.org)", ROOT) == ["nowhere.md"]
+
+
+def test_a_shell_script_has_title_text_and_code(tmp_path):
+    path = tmp_path / "a.sh"
+    path.write_text("# Title.\n#\n# Some text.\necho a\n\n# a comment\necho b\n")
+    title, text, code = run_gallery.split_script(path)
+    assert (title, text, run_gallery.count_lines(code)) == ("Title", "Some text.", 2)
+
+
+def test_a_script_runs_and_its_picture_and_table_are_kept(tmp_path):
+    script = tmp_path / "script.py"
+    body = 'class Shown:\n    def _repr_html_(self):\n        return "<b>it</b>"\nShown()\n'
+    script.write_text(f'"""Title."""\n{body}')
+    run_gallery.run_here(script, tmp_path)
+    assert (tmp_path / "table.html").read_text() == "<b>it</b>"
+    for name, size in (("a.svg", 10), ("a.png", 10), ("b.svg", 200_000), ("b.png", 10)):
+        (tmp_path / name).write_bytes(b"x" * size)
+    assert [path.name for path in run_gallery.find_pictures(tmp_path)] == ["a.svg", "b.png"]
