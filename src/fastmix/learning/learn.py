@@ -17,6 +17,7 @@ from fastmix.graphs import complete_bipartite_edges, complete_edges
 from fastmix.graphs.basics import canonical_edges
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import MISSING, Dataset, read_data
+from fastmix.learning.machines import MACHINE_CHAINS, is_machine, learn_machine
 from fastmix.learning.objectives import (
     DataTerm,
     ExactLikelihood,
@@ -573,8 +574,9 @@ def _fit(
             error = float(np.abs(coordinates.to_probabilities(difference)).max(initial=0.0))
     else:
         how = "sampled"
-        data_term = DataTerm(coordinates, data)
-        if data_term.fixed and start is None:
+        machine = not l1 and ball is None and not job.data.has_missing and is_machine(template.structure, job.hidden)
+        data_term = None if machine else DataTerm(coordinates, data)
+        if data_term is not None and data_term.fixed and start is None:
             # With little ridge its optimum can be far from that of the likelihood, with modes of its own.
             tame: dict[str, Any] = {
                 **common,
@@ -584,16 +586,19 @@ def _fit(
             }
             first = minimise(PseudoLikelihood(coordinates, data), v, scaling, **tame, clock=job.clock)
             v = first.v
-        chains, device = make_pool(
-            template, job.backend, num_chains=job.num_chains or _default_chains(coordinates), seed=job.seed
-        )
+        num_chains = job.num_chains or (MACHINE_CHAINS if machine else _default_chains(coordinates))
+        chains, device = make_pool(template, job.backend, num_chains=num_chains, seed=job.seed)
         clock = job.clock.part(0.7) if job.validation is not None else job.clock
         chains.clock = clock
         enough = min(_SAMPLED_TOL, _SAMPLED_TOL_EACH * coordinates.size) * (_ROUGH if job.rough else 1.0)
-        answer = sampled_likelihood(
+        rng = np.random.default_rng([job.seed, 2])
+        answer = learn_machine(
+            chains, _extended(job.data, job.hidden), coordinates, v, job.hidden, ridge=ridge, max_iter=job.max_iter,
+            rng=rng, clock=clock, report=job.progress,
+        ) if data_term is None else sampled_likelihood(
             template, chains, data, data_term, v, scaling, ridge=ridge, l1=l1, ball=ball,
             certified=job.within is not None and job.within.certified, tol=job.tol or enough,
-            max_iter=job.max_iter or 200, rng=np.random.default_rng([job.seed, 2]), clock=clock,
+            max_iter=job.max_iter or 200, rng=rng, clock=clock,
             report=job.progress,
         )  # fmt: skip
         v, error, bias, stopped_by = answer.v, answer.moment_error, answer.bias_bound, answer.stopped_by

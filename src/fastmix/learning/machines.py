@@ -1,0 +1,240 @@
+"""Restricted Boltzmann machines by persistent chains and small steps (Tieleman 2008), for many variables and rows.
+
+The gradient of the mean log-likelihood is ``E[v E[h | v]']`` over the data minus the same over the model. The first
+expectation is taken over a few rows at a time, the second over the visible states of chains that go on while the
+parameters change. Given v, hidden variables are independent: their means are exact. Variables are centred, the visible
+ones at their means over the data and the hidden ones at 1/2, which makes the gradient much better conditioned (Melchior,
+Fischer and Wiskott, 2016), and steps are scaled for every parameter by the size of its gradients (Kingma and Ba, 2015).
+They decrease to 0 over the passes through the data, so that chains and parameters agree in the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix._clock import Clock, OutOfTimeError
+from fastmix._memory import check_memory
+from fastmix.chains.base import Chains
+from fastmix.learning.coordinates import Coordinates
+from fastmix.learning.data import MISSING, Dataset
+from fastmix.learning.sampled import Sampled, autocorrelations, start_chains
+from fastmix.model.structure import Structure
+
+__all__ = ["MACHINE_CHAINS", "is_machine", "learn_machine"]
+
+FloatArray = NDArray[np.float64]
+
+MACHINE_CHAINS = 128  # and as many rows at a time
+_EPOCHS = 30  # passes through the data
+_STEP = 0.02  # of the first steps, in standard deviations of the features
+_FORGET, _FORGET_SQUARES = 0.5, 0.995  # of the running means of the gradient and of its squares
+_LEAST = 1e-4  # gradient below which steps get no longer
+
+
+def is_machine(structure: Structure, hidden: int) -> bool:
+    """Whether visible bits are joined to hidden ones only, and to most of them, which come last."""
+    visible = structure.num_variables - hidden
+    edges = structure.edges
+    return (
+        hidden > 0
+        and visible > 0
+        and bool((structure.num_states == 2).all())
+        and bool(((edges[:, 0] < visible) & (edges[:, 1] >= visible)).all())
+        and 2 * len(edges) >= visible * hidden
+    )
+
+
+def learn_machine(
+    chains: Chains,
+    data: Dataset,
+    coordinates: Coordinates,
+    v: FloatArray,
+    hidden: int,
+    *,
+    ridge: float,
+    max_iter: int | None,
+    rng: np.random.Generator,
+    clock: Clock,
+    report: Callable[[dict[str, Any]], None] | None,
+) -> Sampled:
+    """The parameters after ``max_iter`` passes through the data, whose rows have no values for the hidden variables.
+
+    Notes
+    -----
+    A step costs six products of a matrix of bits (rows or chains, visible) or (chains, hidden) with one of weights.
+    """
+    run = _Machine(chains, data, coordinates, v, hidden, ridge)
+    start_chains(chains, data, coordinates.structure.num_states, rng)
+    epochs = max_iter or _EPOCHS
+    result = Sampled(v, math.inf, math.inf, math.inf, 0, 0, "done", True, None, {})
+    batch = min(len(data.states), chains.num_chains)
+    per_epoch = -(-len(data.states) // batch)
+    try:
+        for epoch in range(epochs):
+            order = rng.permutation(len(data.states))
+            run.clear()
+            for k in range(per_epoch):
+                # The time that is left ends the decrease of the steps too.
+                done = max((epoch + k / per_epoch) / epochs, clock.seconds() / clock.limit if clock.limit else 0.0)
+                run.step(order[k * batch : (k + 1) * batch], _STEP * max(0.0, 1.0 - done))
+                clock.check()
+            result.num_rounds, result.num_sweeps = epoch + 1, result.num_sweeps + per_epoch
+            norm, result.moment_error = run.errors()
+            result.history.append(
+                {
+                    "iteration": epoch + 1, "gradient_norm": norm, "moment_error": result.moment_error,
+                    "step": _STEP * max(0.0, 1.0 - (epoch + 1) / epochs), "num_sweeps": per_epoch,
+                    "bias_bound": None, "seconds": clock.seconds(),
+                }
+            )  # fmt: skip
+            if report is not None:
+                report(result.history[-1])
+    except OutOfTimeError:
+        result.stopped_by = "time_limit"
+    except KeyboardInterrupt:
+        result.stopped_by = "interrupt"
+    result.v = run.coordinates_of()
+    result.gap = result.noise = math.nan
+    chains.load(coordinates.to_parameters(result.v))
+    result.correlations, result.mixed = autocorrelations(chains, lambda: None)
+    return result
+
+
+class _Machine:
+    """Parameters, centred, and their running means.
+
+    The log-weight is ``(v - mu)' W (h - 1/2) + beta' v + gamma' h``.
+    """
+
+    def __init__(
+        self, chains: Chains, data: Dataset, coordinates: Coordinates, v: FloatArray, hidden: int, ridge: float
+    ) -> None:
+        from fastmix.chains.layer_kernels import WIDTH
+
+        self.chains, self.coordinates, self.ridge = chains, coordinates, ridge
+        structure = coordinates.structure
+        self.hidden, self.visible = hidden, structure.num_variables - hidden
+        self.tiles = -(-hidden // WIDTH)
+        rows = len(data.states)
+        check_memory(
+            float(rows * self.visible) + 64.0 * self.visible * self.tiles * WIDTH + 8.0 * rows,
+            "the data and the weights", "learn from fewer rows",
+        )  # fmt: skip
+        self.bits = np.ascontiguousarray(data.states[:, : self.visible].astype(np.uint8))
+        assert not (data.states[:, : self.visible] == MISSING).any()
+        self.row_weights = data.weights * rows
+        self.mu = (data.weights @ self.bits).astype(np.float32)
+        # Places of the edges in W, which has columns for all tiles; those that are no edges stay 0.
+        i, j = structure.edges.T
+        self.places = i * (self.tiles * WIDTH) + j - self.visible
+        self.mask = np.zeros((self.visible, self.tiles * WIDTH), dtype=np.float32)
+        self.mask.reshape(-1)[self.places] = 1.0
+        d = coordinates.num_contrasts
+        self.W = np.zeros_like(self.mask)
+        self.W.reshape(-1)[self.places] = 2.0 * v[d:]  # a table of contrasts is half the weight of two bits
+        centres = np.sqrt(2.0) * v[:d]  # fields where all others are 1/2
+        self.beta = centres[: self.visible].astype(np.float32)
+        self.gamma = np.zeros(self.W.shape[1], dtype=np.float32)
+        self.gamma[:hidden] = centres[self.visible :]
+        self.gamma -= (0.5 - self.mu) @ self.W
+        shapes = self.W.shape, self.beta.shape, self.gamma.shape
+        self.means = [np.zeros(shape, dtype=np.float32) for shape in shapes]
+        self.squares = [np.zeros(shape, dtype=np.float32) for shape in shapes]
+        self.sums = [np.zeros(shape, dtype=np.float32) for shape in shapes]
+        self.steps = self.collected = 0
+        self.table = np.zeros((self.tiles, -(-self.visible // 4), 16, WIDTH), dtype=np.float32)
+        spread = np.sqrt(np.maximum(self.mu * (1.0 - self.mu), 1e-2))
+        self.scales = [(2.0 / spread).astype(np.float32), (1.0 / spread).astype(np.float32)]
+
+    def clear(self) -> None:
+        """Begin the mean of the gradient anew."""
+        for total in self.sums:
+            total[...] = 0.0
+        self.collected = 0
+
+    def step(self, rows: NDArray[np.int64], size: float) -> None:
+        """One sweep of the chains, and a step along the gradient."""
+        from fastmix.learning.kernels import scaled_step
+
+        chains = self.chains
+        c = self.gamma - self.mu @ self.W
+        linear = np.concatenate([self.beta - 0.5 * self.W.sum(axis=1), c[: self.hidden]]).astype(np.float64)
+        chains.load_bits(linear, self.W.reshape(-1)[self.places])
+        chains.sweep(1)
+        of_chains = chains.get_bits(self.visible)
+        bits = np.concatenate([self.bits[rows], of_chains])
+        weights = np.concatenate(
+            [self.row_weights[rows] / len(rows), np.full(len(of_chains), -1.0 / len(of_chains))]
+        )
+        products, of_hidden = self.conditional_moments(bits, weights, c)
+        of_visible = weights.astype(np.float32) @ bits
+        self.steps += 1
+        self.collected += 1
+        correct = (1.0 - _FORGET**self.steps, 1.0 - _FORGET_SQUARES**self.steps)
+        constants = np.array(
+            [size / correct[0], 1.0 / correct[1], _FORGET, _FORGET_SQUARES, _LEAST, 0.25 * self.ridge],
+            dtype=np.float32,
+        )
+        centre = (0.5 * self.ridge) * (self.gamma + (0.5 - self.mu) @ self.W)  # of the penalty of hidden fields
+        scaled_step(
+            self.W, self.beta, self.gamma, products, of_visible, of_hidden, self.mu, centre.astype(np.float32),
+            self.mask, *self.means, *self.squares, *self.sums, *self.scales, constants,
+        )  # fmt: skip
+
+    def conditional_moments(
+        self, bits: NDArray[np.uint8], weights: FloatArray, c: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Sums over rows of bits of ``weight * v E[h | v]'`` and ``weight * E[h | v]``."""
+        from fastmix.chains.layer_kernels import WIDTH, add_fields, fill_patterns, patterns_of, to_means
+
+        count = len(bits)
+        fill_patterns(self.W, self.table)
+        turned = np.ascontiguousarray(bits.T)
+        by_visible = np.empty((self.table.shape[1], count), dtype=np.uint8)
+        patterns_of(turned, np.arange(self.visible), np.zeros(count, dtype=np.uint8), by_visible)
+        by_rows = np.empty((-(-count // 4), self.visible), dtype=np.uint8)
+        patterns_of(bits, np.arange(count), np.zeros(self.visible, dtype=np.uint8), by_rows)
+        products, means = np.zeros_like(self.W), np.empty_like(self.gamma)
+        sums = np.zeros((1, len(by_rows), 16, WIDTH), dtype=np.float32)
+        for tile in range(self.tiles):
+            part = slice(tile * WIDTH, (tile + 1) * WIDTH)
+            fields = np.tile(c[part], (count, 1))
+            add_fields(by_visible, self.table[tile], fields)
+            to_means(fields, min(WIDTH, self.hidden - tile * WIDTH), weights)
+            means[part] = fields.sum(axis=0)
+            fill_patterns(fields, sums)
+            out = np.zeros((self.visible, WIDTH), dtype=np.float32)
+            add_fields(by_rows, sums[0], out)
+            products[:, part] = out
+        return products, means
+
+    def errors(self) -> tuple[float, float]:
+        """The largest entry of the mean gradient, and of the mean difference of moments (penalties left out)."""
+        gradient = [total / max(1, self.collected) for total in self.sums]
+        return float(max(np.abs(g).max(initial=0.0) for g in gradient)), float(self.last_difference)
+
+    @property
+    def last_difference(self) -> float:
+        """Largest difference of moments of the last epoch, from the mean gradient with the penalties taken off."""
+        W, beta, gamma = (total / max(1, self.collected) for total in self.sums)
+        centre = self.gamma + (0.5 - self.mu) @ self.W
+        hidden = gamma + 0.5 * self.ridge * centre
+        visible = beta + 0.5 * self.ridge * self.beta
+        pairs = W + 0.25 * self.ridge * self.W + np.outer(0.5 - self.mu, 0.5 * self.ridge * centre)
+        pairs += np.outer(self.mu, hidden) + 0.5 * visible[:, None]
+        pairs *= self.mask
+        return max(float(np.abs(part).max(initial=0.0)) for part in (pairs, visible, hidden[: self.hidden]))
+
+    def coordinates_of(self) -> FloatArray:
+        """The vector v of the parameters."""
+        d = self.coordinates.num_contrasts
+        result = np.empty(self.coordinates.size)
+        result[d:] = 0.5 * self.W.reshape(-1)[self.places]
+        centre = self.gamma + (0.5 - self.mu) @ self.W
+        result[:d] = np.sqrt(0.5) * np.concatenate([self.beta, centre[: self.hidden]])
+        return result
