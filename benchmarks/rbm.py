@@ -30,7 +30,7 @@ def draw(seed: int, rows: int) -> np.ndarray:
     offsets = -1.0 + 0.5 * rng.standard_normal(VISIBLE)
     rng = np.random.default_rng([1, seed])
     hidden = rng.random((rows, HIDDEN)) < 0.3
-    return (rng.random((rows, VISIBLE)) < 1.0 / (1.0 + np.exp(-(hidden @ weights) - offsets))).astype(np.int8)
+    return (rng.random((rows, VISIBLE)) < 1.0 / (1.0 + np.exp(-(hidden @ weights.T) - offsets))).astype(np.int8)
 
 
 def torch_epochs(data: np.ndarray, backend: str, threads: int) -> Callable[[], None]:
@@ -61,7 +61,7 @@ def torch_epochs(data: np.ndarray, backend: str, threads: int) -> Callable[[], N
     return epoch
 
 
-def jax_epochs(data: np.ndarray, backend: str, threads: int) -> Callable[[], None]:  # noqa: ARG001
+def jax_epochs(data: np.ndarray, backend: str, threads: int) -> Callable[[], None]:
     import jax
     import jax.numpy as jnp
 
@@ -99,7 +99,7 @@ def jax_epochs(data: np.ndarray, backend: str, threads: int) -> Callable[[], Non
     return epoch
 
 
-def numpy_epochs(data: np.ndarray, backend: str, threads: int) -> Callable[[], None]:  # noqa: ARG001
+def numpy_epochs(data: np.ndarray, backend: str, threads: int) -> Callable[[], None]:
     rows, rng = data.astype(np.float32), np.random.default_rng(0)
     w = 0.01 * rng.standard_normal((VISIBLE, HIDDEN), dtype=np.float32)
     state = [w, np.zeros(VISIBLE, np.float32), np.zeros(HIDDEN, np.float32), rows[:BATCH].copy()]
@@ -168,7 +168,9 @@ def main() -> None:
         except (ImportError, RuntimeError) as error:
             print(json.dumps({"who": peer, "error": str(error)}), flush=True)
             continue
-        print(json.dumps({"who": peer, "backend": arguments.backend, "threads": arguments.threads, **times}), flush=True)
+        print(
+            json.dumps({"who": peer, "backend": arguments.backend, "threads": arguments.threads, **times}), flush=True
+        )
     if arguments.score:
         held_out = np.hstack([draw(1, 2000), np.full((2000, HIDDEN), -1, dtype=np.int8)])
         begin = time.process_time()

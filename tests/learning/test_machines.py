@@ -28,7 +28,7 @@ def test_which_graphs_are_machines() -> None:
     assert not is_machine(model.structure, 0)
 
 
-@pytest.mark.parametrize("hidden", [2, 130])
+@pytest.mark.parametrize("hidden", [2, 112, 130])
 def test_gradient(hidden: int) -> None:
     """Conditional moments of the data by lookups, against those of the objective in double precision."""
     data = rows_of(9, 50, 0)
@@ -43,12 +43,13 @@ def test_gradient(hidden: int) -> None:
     machine = _Machine(chains, table, coordinates, v, hidden, 0.0)
     np.testing.assert_allclose(machine.coordinates_of(), v, atol=1e-5)
     c = machine.gamma - machine.mu @ machine.W
-    products, means = machine.conditional_moments(data.astype(np.uint8), table.weights, c)
+    products, means, of_visible = machine.conditional_moments(data.astype(np.uint8), table.weights, c)
     expected = DataTerm(coordinates, table).evaluate(v)[1]
     d = coordinates.num_contrasts
     spins = np.sqrt(2.0) * (means[:hidden] - 0.5)
     np.testing.assert_allclose(spins, expected[9:d], atol=1e-5)
     of_data = table.weights @ data
+    np.testing.assert_allclose(of_visible, of_data, atol=1e-6)
     pairs = products[:, :hidden] - 0.5 * means[:hidden] - 0.5 * of_data[:, None] + 0.25
     np.testing.assert_allclose(2.0 * pairs.reshape(-1), expected[d:], atol=1e-5)
 

@@ -1,8 +1,8 @@
 """Compiled loops of two layers of bits, all of one joined to most of the other: products with a matrix of bits.
 
-A sum of weights over the bits of a layer is looked up for four bits at a time (the method of four Russians): sums of all
-16 patterns are made once for the weights, and a product of a matrix of bits with one of numbers then takes a quarter of
-the additions, which no product of matrices in floating-point numbers can do. Sums are in single precision.
+A sum of weights over the bits of a layer is looked up for four bits at a time (the method of four Russians): sums of
+all 16 patterns are made once for the weights, and a product of a matrix of bits with one of numbers then takes a
+quarter of the additions. Sums are in single precision.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _add_rows_in_registers(typing_context, fields, table, pattern, lane, width, 
 
 
 if not config.DISABLE_JIT:
-    _add_rows = _add_rows_in_registers  # noqa: F811
+    _add_rows = _add_rows_in_registers
 
 
 @_outer
@@ -187,7 +187,12 @@ def _to_bits(out, values):  # type: ignore[no-untyped-def]
 @_outer
 def to_means(fields, count, weights):  # type: ignore[no-untyped-def]
     """The first ``count`` columns of fields (rows, WIDTH) become ``weights[row] / (1 + exp(-field))``, the others 0."""
-    field, drawn, u, threshold = np.zeros(WIDTH), np.empty(WIDTH), np.zeros(WIDTH, np.uint32), np.empty(WIDTH, np.uint32)
+    field, drawn, u, threshold = (
+        np.zeros(WIDTH),
+        np.empty(WIDTH),
+        np.zeros(WIDTH, np.uint32),
+        np.empty(WIDTH, np.uint32),
+    )
     for r in range(len(fields)):
         row, weight = fields[r], weights[r]
         for j in range(count):

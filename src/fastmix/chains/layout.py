@@ -279,12 +279,22 @@ class Layout:
         assert self.layers is not None
         order, starts, places = self.layers
         first, second = int(starts[1]), int(starts[2] - starts[1])
-        weights = np.zeros(first * second, dtype=np.float32)
-        weights[places] = products
-        matrix = weights.reshape(first, second)
+        if self._in_order:
+            matrix = np.ascontiguousarray(products, dtype=np.float32).reshape(first, second)
+        else:
+            matrix = np.zeros((first, second), dtype=np.float32)
+            matrix.reshape(-1)[places] = products
         fill_patterns(np.ascontiguousarray(matrix.T), self._layer_tables[0])
         fill_patterns(matrix, self._layer_tables[1])
         return order, starts, linear[order].astype(np.float32), self._layer_tables
+
+    @cached_property
+    def _in_order(self) -> bool:
+        """Whether the edges are all entries of the matrix of two layers, row by row."""
+        assert self.layers is not None
+        places = self.layers[2]
+        first, second = np.diff(self.class_starts).tolist()
+        return len(places) == first * second and bool((np.diff(places) == 1).all())
 
     @cached_property
     def _layer_tables(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

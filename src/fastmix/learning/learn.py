@@ -42,7 +42,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)  # that "auto" tries
-_L1S = (1e-3, 3e-3, 1e-2, 3e-2)
+_L1S = (1e-3, 3e-3, 1e-2, 2e-2, 4e-2)
 _TOL = 1e-5  # of exact objectives, in scaled coordinates
 _SAMPLED_TOL = 2e-3  # of the sampled likelihood, in its own units; or, of small models, as much per parameter
 _SAMPLED_TOL_EACH = 2e-6

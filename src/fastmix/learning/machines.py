@@ -3,9 +3,9 @@
 The gradient of the mean log-likelihood is ``E[v E[h | v]']`` over the data minus the same over the model. The first
 expectation is taken over a few rows at a time, the second over the visible states of chains that go on while the
 parameters change. Given v, hidden variables are independent: their means are exact. Variables are centred, the visible
-ones at their means over the data and the hidden ones at 1/2, which makes the gradient much better conditioned (Melchior,
-Fischer and Wiskott, 2016), and steps are scaled for every parameter by the size of its gradients (Kingma and Ba, 2015).
-They decrease to 0 over the passes through the data, so that chains and parameters agree in the end.
+ones at their means over the data and the hidden ones at 1/2, which makes the gradient much better conditioned
+(Melchior, Fischer and Wiskott, 2016), and steps are scaled for every parameter by the size of its gradients (Kingma and
+Ba, 2015). They decrease to 0 over the passes through the data, so that chains and parameters agree in the end.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class _Machine:
         self.chains, self.coordinates, self.ridge = chains, coordinates, ridge
         structure = coordinates.structure
         self.hidden, self.visible = hidden, structure.num_variables - hidden
-        self.tiles = -(-hidden // WIDTH)
+        self.tiles = -(-(hidden + 1) // WIDTH)  # one more column than there are hidden variables adds the visible up
         rows = len(data.states)
         check_memory(
             float(rows * self.visible) + 64.0 * self.visible * self.tiles * WIDTH + 8.0 * rows,
@@ -129,11 +129,12 @@ class _Machine:
         assert not (data.states[:, : self.visible] == MISSING).any()
         self.row_weights = data.weights * rows
         self.mu = (data.weights @ self.bits).astype(np.float32)
-        # Places of the edges in W, which has columns for all tiles; those that are no edges stay 0.
+        # Places of the edges in W, which has columns for whole tiles; those that are no edges stay 0.
         i, j = structure.edges.T
         self.places = i * (self.tiles * WIDTH) + j - self.visible
         self.mask = np.zeros((self.visible, self.tiles * WIDTH), dtype=np.float32)
         self.mask.reshape(-1)[self.places] = 1.0
+        self.complete = len(i) == self.visible * hidden
         d = coordinates.num_contrasts
         self.W = np.zeros_like(self.mask)
         self.W.reshape(-1)[self.places] = 2.0 * v[d:]  # a table of contrasts is half the weight of two bits
@@ -164,15 +165,12 @@ class _Machine:
         chains = self.chains
         c = self.gamma - self.mu @ self.W
         linear = np.concatenate([self.beta - 0.5 * self.W.sum(axis=1), c[: self.hidden]]).astype(np.float64)
-        chains.load_bits(linear, self.W.reshape(-1)[self.places])
+        chains.load_bits(linear, self._products())
         chains.sweep(1)
         of_chains = chains.get_bits(self.visible)
         bits = np.concatenate([self.bits[rows], of_chains])
-        weights = np.concatenate(
-            [self.row_weights[rows] / len(rows), np.full(len(of_chains), -1.0 / len(of_chains))]
-        )
-        products, of_hidden = self.conditional_moments(bits, weights, c)
-        of_visible = weights.astype(np.float32) @ bits
+        weights = np.concatenate([self.row_weights[rows] / len(rows), np.full(len(of_chains), -1.0 / len(of_chains))])
+        products, of_hidden, of_visible = self.conditional_moments(bits, weights, c)
         self.steps += 1
         self.collected += 1
         correct = (1.0 - _FORGET**self.steps, 1.0 - _FORGET_SQUARES**self.steps)
@@ -188,30 +186,42 @@ class _Machine:
 
     def conditional_moments(
         self, bits: NDArray[np.uint8], weights: FloatArray, c: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Sums over rows of bits of ``weight * v E[h | v]'`` and ``weight * E[h | v]``."""
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+        """Sums over rows of bits of ``weight * v E[h | v]'``, of ``weight * E[h | v]`` and of ``weight * v``."""
         from fastmix.chains.layer_kernels import WIDTH, add_fields, fill_patterns, patterns_of, to_means
 
-        count = len(bits)
+        rows = len(bits)
         fill_patterns(self.W, self.table)
         turned = np.ascontiguousarray(bits.T)
-        by_visible = np.empty((self.table.shape[1], count), dtype=np.uint8)
-        patterns_of(turned, np.arange(self.visible), np.zeros(count, dtype=np.uint8), by_visible)
-        by_rows = np.empty((-(-count // 4), self.visible), dtype=np.uint8)
-        patterns_of(bits, np.arange(count), np.zeros(self.visible, dtype=np.uint8), by_rows)
-        products, means = np.zeros_like(self.W), np.empty_like(self.gamma)
+        by_visible = np.empty((self.table.shape[1], rows), dtype=np.uint8)
+        patterns_of(turned, np.arange(self.visible), np.zeros(rows, dtype=np.uint8), by_visible)
+        by_rows = np.empty((-(-rows // 4), self.visible), dtype=np.uint8)
+        patterns_of(bits, np.arange(rows), np.zeros(self.visible, dtype=np.uint8), by_rows)
+        products, means = np.empty_like(self.W), np.empty_like(self.gamma)
         sums = np.zeros((1, len(by_rows), 16, WIDTH), dtype=np.float32)
         for tile in range(self.tiles):
             part = slice(tile * WIDTH, (tile + 1) * WIDTH)
-            fields = np.tile(c[part], (count, 1))
+            fields = np.tile(c[part], (rows, 1))
             add_fields(by_visible, self.table[tile], fields)
-            to_means(fields, min(WIDTH, self.hidden - tile * WIDTH), weights)
+            count = min(WIDTH, self.hidden - tile * WIDTH)
+            to_means(fields, count, weights)
+            if count < WIDTH:
+                fields[:, count] = weights
             means[part] = fields.sum(axis=0)
             fill_patterns(fields, sums)
             out = np.zeros((self.visible, WIDTH), dtype=np.float32)
             add_fields(by_rows, sums[0], out)
-            products[:, part] = out
-        return products, means
+            if self.tiles == 1:
+                products = out
+            else:
+                products[:, part] = out
+        of_visible = products[:, self.hidden].copy()
+        means[self.hidden :] = 0.0
+        return products, means, of_visible
+
+    def _products(self) -> NDArray[np.float32]:
+        """Weights of the edges."""
+        return self.W[:, : self.hidden].reshape(-1) if self.complete else self.W.reshape(-1)[self.places]
 
     def errors(self) -> tuple[float, float]:
         """The largest entry of the mean gradient, and of the mean difference of moments (penalties left out)."""

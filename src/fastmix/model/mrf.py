@@ -37,8 +37,8 @@ class MarkovRandomField:
     Factors F_a over three or more variables are for models that need them; most have none.
 
     Variables are numbered from 0, the states of variable i from 0 to ``num_states[i] - 1``. Build models with
-    :meth:`from_tables`, :meth:`from_factors`, :meth:`ising`, :meth:`from_couplings`, :meth:`potts`, :meth:`rbm` or :meth:`from_networkx`; the class
-    itself takes the arrays as they are stored, and checks them.
+    :meth:`from_tables`, :meth:`from_factors`, :meth:`ising`, :meth:`from_couplings`, :meth:`potts`, :meth:`rbm` or
+    :meth:`from_networkx`; the class itself takes the arrays as they are stored, and checks them.
 
     Parameters
     ----------
