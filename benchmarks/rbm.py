@@ -146,7 +146,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--peers", nargs="*", default=["torch"], choices=list(PEERS))
     parser.add_argument("--score", action="store_true")
+    parser.add_argument("--batch", type=int, default=BATCH)
     arguments = parser.parse_args()
+    globals()["BATCH"] = arguments.batch
     data = draw(0, ROWS)
     marks: list[tuple[float, float]] = []
 
@@ -159,6 +161,7 @@ def main() -> None:
     )  # fmt: skip
     each = np.diff(np.array(marks), axis=0)
     line: dict[str, Any] = {"who": "fastmix", "backend": arguments.backend, "threads": arguments.threads}
+    line["batch"] = arguments.batch
     line |= {"seconds_per_epoch": float(each[:, 0].min()), "cpu_seconds_per_epoch": float(each[:, 1].min())}
     line |= {"moment_error": result.moment_error, "status": str(result.status), "device": result.stats.get("device")}
     print(json.dumps(line), flush=True)

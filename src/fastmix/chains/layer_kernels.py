@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from fastmix._jit import njit
 from fastmix.chains.kernels import _collect, _count, _draw_by_odds, _fill
 
-__all__ = ["WIDTH", "add_fields", "fill_patterns", "layer_sweeps", "patterns_of", "to_means"]
+__all__ = ["WIDTH", "add_fields", "fill_patterns", "layer_sweeps", "patterns_of", "row_patterns", "to_means"]
 
 _inner = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 _outer = njit(cache=True, nogil=True, error_model="numpy")
@@ -121,6 +121,22 @@ def _add_rows_in_registers(typing_context, fields, table, pattern, lane, width, 
 
 if not config.DISABLE_JIT:
     _add_rows = _add_rows_in_registers
+
+
+@_outer
+def row_patterns(bits, out):  # type: ignore[no-untyped-def]
+    """Patterns of the columns of bits (rows, n), four at a time, into ``out`` (ceil(n / 4), rows)."""
+    n = bits.shape[1]
+    for r in range(len(bits)):
+        row = bits[r]
+        for g in range(n // 4):
+            k = 4 * g
+            out[g, r] = uint8(row[k] | (row[k + 1] << 1) | (row[k + 2] << 2) | (row[k + 3] << 3))
+        if n % 4:
+            g, value = n // 4, 0
+            for k in range(n - n % 4, n):
+                value |= row[k] << (k - 4 * g)
+            out[g, r] = uint8(value)
 
 
 @_outer

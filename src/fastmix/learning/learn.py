@@ -42,6 +42,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)  # that "auto" tries
+_LEAST_RIDGE = 1e-3  # beside an l1 term only ridges up to it are tried
 _L1S = (1e-3, 3e-3, 1e-2, 2e-2, 4e-2)
 _TOL = 1e-5  # of exact objectives, in scaled coordinates
 _SAMPLED_TOL = 2e-3  # of the sampled likelihood, in its own units; or, of small models, as much per parameter
@@ -466,8 +467,9 @@ def _search(job: _Job, graph: IntArray, ridge: float | str, l1: float | str) -> 
         l1 = best.l1
     if ridge == "auto":
         tried, start = [], None
-        for k, value in enumerate(sorted(_RIDGES, reverse=True)):
-            part = job.clock.part(1.0 / (len(_RIDGES) - k + 2))  # the last fit, of the best, gets twice as much
+        ridges = sorted((r for r in _RIDGES if not l1 or r <= _LEAST_RIDGE), reverse=True)
+        for k, value in enumerate(ridges):
+            part = job.clock.part(1.0 / (len(ridges) - k + 2))  # the last fit, of the best, gets twice as much
             tried.append(_fit(replace(job, rough=True, clock=part), graph, value, l1, start))
             start = tried[-1].model
             if tried[-1].status is Status.INTERRUPTED:

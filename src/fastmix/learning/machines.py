@@ -188,13 +188,12 @@ class _Machine:
         self, bits: NDArray[np.uint8], weights: FloatArray, c: NDArray[np.float32]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
         """Sums over rows of bits of ``weight * v E[h | v]'``, of ``weight * E[h | v]`` and of ``weight * v``."""
-        from fastmix.chains.layer_kernels import WIDTH, add_fields, fill_patterns, patterns_of, to_means
+        from fastmix.chains.layer_kernels import WIDTH, add_fields, fill_patterns, patterns_of, row_patterns, to_means
 
         rows = len(bits)
         fill_patterns(self.W, self.table)
-        turned = np.ascontiguousarray(bits.T)
         by_visible = np.empty((self.table.shape[1], rows), dtype=np.uint8)
-        patterns_of(turned, np.arange(self.visible), np.zeros(rows, dtype=np.uint8), by_visible)
+        row_patterns(bits, by_visible)
         by_rows = np.empty((-(-rows // 4), self.visible), dtype=np.uint8)
         patterns_of(bits, np.arange(rows), np.zeros(self.visible, dtype=np.uint8), by_rows)
         products, means = np.empty_like(self.W), np.empty_like(self.gamma)

@@ -178,7 +178,7 @@ class _Run:
         observed = self.data_term.evaluate(v)[1]
         sums = np.zeros((2, self.template.num_parameters))
         wanted = min(_MOST_ROWS, _ROWS_EACH * self.coordinates.size)
-        between = max(1, num_sweeps * self.chains.num_chains // wanted)
+        between = min(num_sweeps, max(1, num_sweeps * self.chains.num_chains // wanted))
         self._snapshots = []
         for k in range(num_sweeps):
             self._sweep(1)
