@@ -43,7 +43,9 @@ def test_gradient(hidden: int) -> None:
     machine = _Machine(chains, table, coordinates, v, hidden, 0.0)
     np.testing.assert_allclose(machine.coordinates_of(), v, atol=1e-5)
     c = machine.gamma - machine.mu @ machine.W
-    products, means, of_visible = machine.conditional_moments(data.astype(np.uint8), table.weights, c)
+    products, means, of_visible = machine.conditional_moments(
+        data[:30].astype(np.uint8), np.ascontiguousarray(data[30:].T.astype(np.uint8)), table.weights, c
+    )
     expected = DataTerm(coordinates, table).evaluate(v)[1]
     d = coordinates.num_contrasts
     spins = np.sqrt(2.0) * (means[:hidden] - 0.5)

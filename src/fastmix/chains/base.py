@@ -129,8 +129,8 @@ class Chains(ABC):
         return self.get_states()[-self.num_chains :]
 
     def get_bits(self, count: int) -> NDArray[np.uint8]:
-        """Current states (K * C, count) of the first variables, of two states each."""
-        return self.get_states()[:, :count].astype(np.uint8)
+        """Current states (count, K * C) of the first variables, of two states each: side by side."""
+        return np.ascontiguousarray(self.get_states()[:, :count].T.astype(np.uint8))
 
     def save(self) -> Any:
         """A copy of the configurations for :meth:`restore`, in a form and a place of the chains' own."""

@@ -50,8 +50,8 @@ class HostChains(Chains):
         return self._lanes()[:, -self.num_chains :].T.astype(np.int64)
 
     def get_bits(self, count: int) -> NDArray[np.uint8]:
-        """Current states (K * C, count) of the first variables, of two states each."""
-        return np.ascontiguousarray(self._lanes()[:count].T).astype(np.uint8, copy=False)
+        """Current states (count, K * C) of the first variables, of two states each: side by side."""
+        return np.ascontiguousarray(self._lanes()[:count], dtype=np.uint8)
 
     def save(self) -> NDArray[Any]:
         """A copy of the configurations for :meth:`restore`."""

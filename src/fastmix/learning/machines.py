@@ -167,10 +167,11 @@ class _Machine:
         linear = np.concatenate([self.beta - 0.5 * self.W.sum(axis=1), c[: self.hidden]]).astype(np.float64)
         chains.load_bits(linear, self._products())
         chains.sweep(1)
-        of_chains = chains.get_bits(self.visible)
-        bits = np.concatenate([self.bits[rows], of_chains])
-        weights = np.concatenate([self.row_weights[rows] / len(rows), np.full(len(of_chains), -1.0 / len(of_chains))])
-        products, of_hidden, of_visible = self.conditional_moments(bits, weights, c)
+        count = chains.num_chains
+        weights = np.concatenate([self.row_weights[rows] / len(rows), np.full(count, -1.0 / count)])
+        products, of_hidden, of_visible = self.conditional_moments(
+            self.bits[rows], chains.get_bits(self.visible), weights, c
+        )
         self.steps += 1
         self.collected += 1
         correct = (1.0 - _FORGET**self.steps, 1.0 - _FORGET_SQUARES**self.steps)
@@ -185,31 +186,41 @@ class _Machine:
         )  # fmt: skip
 
     def conditional_moments(
-        self, bits: NDArray[np.uint8], weights: FloatArray, c: NDArray[np.float32]
+        self, rows: NDArray[np.uint8], lanes: NDArray[np.uint8], weights: FloatArray, c: NDArray[np.float32]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-        """Sums over rows of bits of ``weight * v E[h | v]'``, of ``weight * E[h | v]`` and of ``weight * v``."""
+        """Sums of ``weight * v E[h | v]'``, of ``weight * E[h | v]`` and of ``weight * v``.
+
+        Over rows (any number, visible) of bits v, and lanes (visible, any number).
+        """
         from fastmix.chains.layer_kernels import WIDTH, add_fields, fill_patterns, patterns_of, row_patterns, to_means
 
-        rows = len(bits)
         fill_patterns(self.W, self.table)
-        by_visible = np.empty((self.table.shape[1], rows), dtype=np.uint8)
-        row_patterns(bits, by_visible)
-        by_rows = np.empty((-(-rows // 4), self.visible), dtype=np.uint8)
-        patterns_of(bits, np.arange(rows), np.zeros(self.visible, dtype=np.uint8), by_rows)
+        groups, first, second = self.table.shape[1], len(rows), lanes.shape[1]
+        sites, none = np.arange(max(first, self.visible)), np.zeros(max(second, self.visible), dtype=np.uint8)
+        # Patterns of visible variables for every row, and of rows for every visible variable.
+        parts = [np.empty((groups, count), dtype=np.uint8) for count in (first, second)]
+        row_patterns(rows, parts[0])
+        patterns_of(lanes, sites[: self.visible], none[:second], parts[1])
+        by_visible = np.hstack(parts)
+        parts = [np.empty((-(-count // 4), self.visible), dtype=np.uint8) for count in (first, second)]
+        patterns_of(rows, sites[:first], none[: self.visible], parts[0])
+        row_patterns(lanes, parts[1])
+        by_rows, split = np.vstack(parts), len(parts[0])
         products, means = np.empty_like(self.W), np.empty_like(self.gamma)
-        sums = np.zeros((1, len(by_rows), 16, WIDTH), dtype=np.float32)
+        sums = np.zeros((len(by_rows), 16, WIDTH), dtype=np.float32)
         for tile in range(self.tiles):
             part = slice(tile * WIDTH, (tile + 1) * WIDTH)
-            fields = np.tile(c[part], (rows, 1))
+            fields = np.tile(c[part], (first + second, 1))
             add_fields(by_visible, self.table[tile], fields)
             count = min(WIDTH, self.hidden - tile * WIDTH)
             to_means(fields, count, weights)
             if count < WIDTH:
                 fields[:, count] = weights
             means[part] = fields.sum(axis=0)
-            fill_patterns(fields, sums)
+            fill_patterns(fields[:first], sums[None, :split])
+            fill_patterns(fields[first:], sums[None, split:])
             out = np.zeros((self.visible, WIDTH), dtype=np.float32)
-            add_fields(by_rows, sums[0], out)
+            add_fields(by_rows, sums, out)
             if self.tiles == 1:
                 products = out
             else:
