@@ -96,3 +96,12 @@ def test_moments_of_dense_models_are_counts() -> None:
     expected = model.sufficient_statistics(chains.get_states()).mean(axis=0)
     np.testing.assert_allclose(chains.moments(), expected, atol=1e-12)
     np.testing.assert_allclose(chains.moments(np.ones(333)), expected, atol=1e-12)
+
+
+def plain_results() -> list:
+    """Configurations and sums of a small machine, for the comparison with the compiler."""
+    model = machine(6, 6, 5)
+    chains = CpuChains(model.structure, num_chains=5, seed=3, kernel="layers")
+    chains.load(model.parameters)
+    chains.sweep(2, collect=True)
+    return [chains.get_states().tolist(), chains.take_sums().tolist()]

@@ -100,7 +100,7 @@ class Chains(ABC):
         loading another.
         """
 
-    def load_bits(self, linear: FloatArray, products: FloatArray) -> None:
+    def load_bits(self, linear: FloatArray, products: NDArray[Any]) -> None:
         """The log-weight of binary variables becomes ``linear @ x + sum_e products[e] x_i x_j``: one set of parameters.
 
         A shorter way than :meth:`load` for who changes parameters after every sweep: entries (n,) and (m,).

@@ -218,7 +218,7 @@ class CpuChains(HostChains):
         }  # fmt: skip
         self._arrays = arrange[self.kernel](sets)
 
-    def load_bits(self, linear: FloatArray, products: FloatArray) -> None:
+    def load_bits(self, linear: FloatArray, products: NDArray[Any]) -> None:
         """``linear @ x + sum_e products[e] x_i x_j`` becomes the log-weight of bits x."""
         if self.kernel != "layers":
             super().load_bits(linear, products)

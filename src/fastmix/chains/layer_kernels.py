@@ -8,7 +8,7 @@ quarter of the additions. Sums are in single precision.
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import config, float32, types, uint8
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -79,7 +79,7 @@ def _add_rows(fields, table, pattern, lane, width, first, last):  # type: ignore
     A row is ``WIDTH`` numbers, and arrays are flat; ``width`` is the number of lanes.
     """
     for g in range(first, last):
-        at = WIDTH * (16 * g + pattern[g * width + lane])
+        at = WIDTH * (16 * g + int(pattern[g * width + lane]))
         fields[WIDTH * lane : WIDTH * (lane + 1)] += table[at : at + WIDTH]
 
 
@@ -119,8 +119,8 @@ def _add_rows_in_registers(typing_context, fields, table, pattern, lane, width, 
     return signature, code
 
 
-if not config.DISABLE_JIT:
-    _add_rows = _add_rows_in_registers
+if not config.DISABLE_JIT:  # type: ignore[attr-defined]
+    _add_rows = _add_rows_in_registers  # type: ignore[assignment]
 
 
 @_outer

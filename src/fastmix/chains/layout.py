@@ -272,7 +272,7 @@ class Layout:
         linear += np.bincount(edges[:, 1], tables[:, 1] - tables[:, 0], minlength=n)
         return self.bit_arrays(linear, tables[:, 3] - tables[:, 2] - tables[:, 1] + tables[:, 0])
 
-    def bit_arrays(self, linear: FloatArray, products: FloatArray) -> tuple[Any, ...]:
+    def bit_arrays(self, linear: FloatArray, products: NDArray[Any]) -> tuple[Any, ...]:
         """The same for ``linear @ x + sum_e products[e] x_i x_j`` as the log-weight of bits x."""
         from fastmix.chains.layer_kernels import fill_patterns
 
