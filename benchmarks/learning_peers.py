@@ -59,7 +59,8 @@ Fit = Iterator[tuple[np.ndarray, np.ndarray]]  # couplings and fields, again and
 
 def by_fastmix(spins: np.ndarray, objective: str = "likelihood") -> Fit:
     data = ((spins + 1) / 2).astype(np.int8)
-    options = {"moments": "sampled"} if objective == "likelihood" else {"objective": objective}
+    # A moment error of 0.01 asks for no more than a rough optimum.
+    options = {"moments": "sampled", "tol": 0.004} if objective == "likelihood" else {"objective": objective}
     model = fastmix.learn(data, ridge=1e-4, seed=0, **options).model
     n = spins.shape[1]
     couplings, (i, j) = np.zeros((n, n)), model.edges.T
