@@ -18,6 +18,7 @@ from fastmix.graphs import complete_bipartite_edges, complete_edges
 from fastmix.graphs.basics import canonical_edges
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import MISSING, Dataset, read_data
+from fastmix.learning.machines import MACHINE_CHAINS, is_machine, learn_machine
 from fastmix.learning.objectives import (
     DataTerm,
     ExactLikelihood,
@@ -43,7 +44,8 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)  # that "auto" tries
-_L1S = (1e-3, 3e-3, 1e-2, 3e-2)
+_LEAST_RIDGE = 1e-3  # beside an l1 term only ridges up to it are tried
+_L1S = (1e-3, 3e-3, 1e-2, 2e-2, 4e-2)
 _TOL = 1e-5  # of exact objectives, in scaled coordinates
 _SAMPLED_TOL = 2e-3  # of the sampled likelihood, in its own units; or, of small models, as much per parameter
 _SAMPLED_TOL_EACH = 2e-6
@@ -501,8 +503,9 @@ def _search(job: _Job, graph: IntArray, ridge: float | str, l1: float | str) -> 
         l1 = best.l1
     if ridge == "auto":
         tried, start = [], None
-        for k, value in enumerate(sorted(_RIDGES, reverse=True)):
-            share = 1.0 / (len(_RIDGES) - k + 2)  # the last fit, of the best, gets twice as much
+        ridges = sorted((r for r in _RIDGES if not l1 or r <= _LEAST_RIDGE), reverse=True)
+        for k, value in enumerate(ridges):
+            share = 1.0 / (len(ridges) - k + 2)  # the last fit, of the best, gets twice as much
             part = job.clock.part(share, f"learn with ridge {value:g}")
             tried.append(_fit(replace(job, rough=True, clock=part), graph, value, l1, start))
             start = tried[-1].model
@@ -642,9 +645,7 @@ def _solve(
         if isinstance(goal, ExactLikelihood):
             error = goal.moment_error(goal.evaluate(v)[1])
     else:
-        answer, device = _sample(
-            job, template, data, DataTerm(coordinates, data), v, scaling, common, start, history, report
-        )
+        answer, device = _sample(job, template, data, v, scaling, common, start, history, report)
         v, error, bias, stopped_by = answer.v, answer.moment_error, answer.bias_bound, answer.stopped_by
         stats = {
             "num_iterations": answer.num_rounds, "gap": answer.gap, "noise": answer.noise,
@@ -666,13 +667,16 @@ def _solve(
 
 
 def _sample(
-    job: _Job, template: MarkovRandomField, data: Dataset, data_term: DataTerm, v: FloatArray, scaling: Scaling,
-    common: dict[str, Any], start: MarkovRandomField | None, history: list[dict[str, Any]], report: Callable[..., None],
+    job: _Job, template: MarkovRandomField, data: Dataset, v: FloatArray, scaling: Scaling, common: dict[str, Any],
+    start: MarkovRandomField | None, history: list[dict[str, Any]], report: Callable[..., None],
 ) -> tuple[Sampled, str]:  # fmt: skip
     """The sampled likelihood from a tame optimum of the pseudo-likelihood, an earlier model or a checkpoint on."""
     coordinates = scaling.coordinates
+    plain = not common["l1"] and common["ball"] is None and not job.data.has_missing and job.moments != "tempered"
+    machine = plain and is_machine(template.structure, job.hidden)
+    data_term = None if machine else DataTerm(coordinates, data)
     saved = job.ledger.take_state()
-    if data_term.fixed and start is None and saved is None:
+    if data_term is not None and data_term.fixed and start is None and saved is None:
         # With little ridge its optimum can be far from that of the likelihood, with modes of its own.
         ridge = max(common["ridge"], _TAME) if coordinates.num_contrasts > 32 else common["ridge"]
         tame = {**common, "ridge": ridge, "tol": 1e-3, "max_iter": 200}
@@ -694,6 +698,15 @@ def _sample(
     def keep(arrays: dict[str, NDArray[Any]], facts: dict[str, Any], *, now: bool) -> None:
         job.ledger.keep_state(arrays, {**facts, "history": history}, now=now)
 
+    shared: dict[str, Any] = {"clock": clock, "report": report, "saved": saved}
+    shared["keep"] = keep if job.ledger.keeps else None
+    if data_term is None:
+        chains = make(job.num_chains or MACHINE_CHAINS, 1)
+        answer = learn_machine(
+            chains, job.data.with_hidden(job.hidden), coordinates, v, job.hidden, ridge=common["ridge"],
+            max_iter=job.max_iter, seed=job.seed, **shared,
+        )  # fmt: skip
+        return answer, device
     # Parameters fitted to N rows are worth about 1/(2 N) each, by chance: a hundredth of that decides nothing.
     each = max(_SAMPLED_TOL_EACH, 0.005 / job.data.num_rows)
     enough = min(_SAMPLED_TOL, each * coordinates.size) * (_ROUGH if job.rough else 1.0)
@@ -701,8 +714,7 @@ def _sample(
         template, make, data, data_term, v, scaling, **common,
         num_chains=job.num_chains or _default_chains(coordinates), tempered=job.moments == "tempered",
         certified=job.within is not None and job.within.certified, tol=job.tol or enough, max_iter=job.max_iter or 200,
-        rng=np.random.default_rng([job.seed, 2]), clock=clock, report=report, saved=saved,
-        keep=keep if job.ledger.keeps else None,
+        rng=np.random.default_rng([job.seed, 2]), **shared,
     )  # fmt: skip
     return answer, device
 
