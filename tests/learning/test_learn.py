@@ -231,15 +231,15 @@ def test_replica_exchange_finds_modes_that_chains_do_not(monkeypatch: pytest.Mon
     model = MarkovRandomField.ising(complete_edges(12), 0.22, 0.02)  # nearly all up, or nearly all down
     rows = draws(model, 3000)
     best = fastmix.score(learn(rows).model, rows).log_likelihood
-    tempered = learn(rows, moments="tempered", seed=0)
+    tempered = learn(rows, moments="tempered", num_chains=256, seed=0)
     assert (tempered.status, tempered.moments) == (Status.OK, "tempered")
     assert tempered.stats["num_rungs"] > 2
     assert best - fastmix.score(tempered.model, rows).log_likelihood < 3e-3
     # Plain chains do not go from one to the other. They say so, unless replica exchange takes over.
-    free = learn(rows, moments="sampled", seed=0)
+    free = learn(rows, moments="sampled", num_chains=256, seed=0)
     assert free.moments == "tempered"
     monkeypatch.setattr("fastmix.learning.sampled._PATIENCE", 10**9)
-    stuck = learn(rows, moments="sampled", seed=0, max_iter=12)
+    stuck = learn(rows, moments="sampled", num_chains=256, seed=0, max_iter=12)
     assert (stuck.status, stuck.moments) == (Status.NOT_MIXED, "sampled")
 
 
