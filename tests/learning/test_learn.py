@@ -270,6 +270,13 @@ def test_penalties_are_chosen_on_validation_data(sample: np.ndarray) -> None:
     assert result.ridge in [t["ridge"] for t in tried]
     sparse = learn(few, objective="pseudo-likelihood", l1="auto", validation=valid, num_states=[2, 3, 2, 4])
     assert sparse.l1 in [t["l1"] for t in sparse.stats["tried"]]
+    # Penalties for the likelihood are judged by it, though graphs come from the pseudo-likelihood.
+    likely = learn(few, l1="auto", ridge=1e-3, validation=valid, num_states=[2, 3, 2, 4])
+    first = likely.stats["tried"][0]
+    graph = learn(few, objective="pseudo-likelihood", l1=first["l1"], num_states=[2, 3, 2, 4]).model
+    expected = fastmix.score(graph, valid).log_likelihood
+    assert first["validation_log_likelihood"] == pytest.approx(expected, abs=1e-4)
+    assert likely.l1 == max(likely.stats["tried"], key=lambda t: t["validation_log_likelihood"])["l1"]
     with pytest.raises(ValueError, match="ridge='auto' is chosen on validation data"):
         learn(few, ridge="auto")
 
