@@ -185,7 +185,7 @@ def _sample(
     if data_term is not None and data_term.fixed and start is None and saved is None:
         # With little ridge its optimum can be far from that of the likelihood, with modes of its own.
         ridge = max(common["ridge"], _TAME) if coordinates.num_contrasts > 32 else common["ridge"]
-        tame = {**common, "ridge": ridge, "tol": 1e-3, "max_iter": 200}
+        tame = {**common, "ridge": ridge, "l1": 2.0 * common["l1"], "tol": 1e-3, "max_iter": 200}
         first = minimise(PseudoLikelihood(coordinates, data), v, scaling, **tame, clock=job.clock)
         v = first.v
         if first.stopped_by == "interrupt":

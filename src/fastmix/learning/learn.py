@@ -33,7 +33,7 @@ IntArray = NDArray[np.int64]
 
 _RIDGES = (1e-1, 1e-2, 1e-3, 1e-4)  # that "auto" tries, in this order
 _LEAST_RIDGE = 1e-3  # beside an l1 term only ridges up to it are tried
-_L1S = (4e-2, 2e-2, 1e-2, 3e-3, 1e-3, 0.0)
+_L1S = (4e-2, 2e-2, 1e-2, 5e-3, 2e-3, 1e-3, 0.0)
 _LARGEST_GRAPH = 5000  # variables of a complete graph
 
 
@@ -311,23 +311,26 @@ def _closed_form(job: Job, tree: MarkovRandomField) -> LearnResult:
 def _search(job: Job, graph: IntArray, ridge: float | str, l1: float | str) -> LearnResult:
     """The fit with penalties as given, or the best on the validation data of those that ``auto`` tries."""
     tried: list[LearnResult] = []
+    start = None
     if l1 == "auto":
-        # Graphs are found by the pseudo-likelihood, which is quick, and judged by the objective that was asked for.
-        whole = not job.hidden and not job.data.has_missing
-        quick = replace(job, objective="pseudo-likelihood", judge=job.objective) if whole else job
-        weight = min(_RIDGES) if ridge == "auto" else ridge
+        quick, scale = job, 1.0
+        if job.objective == "likelihood" and not job.hidden and not job.data.has_missing:
+            # Fits of the pseudo-likelihood, which is quick, are judged by the likelihood. Penalties must be twice as
+            # large for the same effect: a table is in the conditionals of both of its variables.
+            quick, scale = replace(job, objective="pseudo-likelihood", judge="likelihood"), 2.0
+        weight = scale * float(min(_RIDGES) if ridge == "auto" else ridge)
         last = job.objective == "pseudo-likelihood" and ridge != "auto"
-        tried = _try(quick, graph, [(weight, value) for value in _L1S], 0 if last else len(_L1S))
+        fits = _try(quick, graph, [(weight, scale * value) for value in _L1S], 0 if last else len(_L1S))
+        tried = [replace(r, ridge=r.ridge / scale, l1=r.l1 / scale) for r in fits]
         best = max(tried, key=_quality)
         if tried[-1].status is Status.INTERRUPTED:
             return _interrupted(best)
         if last:
             return replace(best, stats={**best.stats, "tried": _tried(tried)})
-        l1 = best.l1
-    start = None
+        l1, start = best.l1, best.model if best.l1 else None  # without it there can be modes that the data do not have
     if ridge == "auto":
         ridges = [r for r in _RIDGES if not l1 or r <= _LEAST_RIDGE]
-        fits = _try(job, graph, [(value, l1) for value in ridges], 2)
+        fits = _try(job, graph, [(value, l1) for value in ridges], 2, start)
         tried += fits
         best = max(fits, key=_quality)
         if fits[-1].status is Status.INTERRUPTED:
@@ -336,12 +339,14 @@ def _search(job: Job, graph: IntArray, ridge: float | str, l1: float | str) -> L
             return replace(best, stats={**best.stats, "tried": _tried(tried)})
         ridge, start = best.ridge, best.model
     found = fit(job, graph, ridge, l1, start)
-    if start is not None and found.status is Status.INTERRUPTED and not found.history:
+    if tried and found.status is Status.INTERRUPTED and not found.history:
         found = _interrupted(best)
     return replace(found, stats={**found.stats, "tried": _tried(tried)}) if tried else found
 
 
-def _try(job: Job, graph: IntArray, penalties: Sequence[tuple[Any, Any]], rest: int) -> list[LearnResult]:
+def _try(
+    job: Job, graph: IntArray, penalties: Sequence[tuple[Any, Any]], rest: int, start: MarkovRandomField | None = None
+) -> list[LearnResult]:
     """Fits with penalties (ridge, l1), each from the model before, until they get worse twice or an interrupt.
 
     All have the same share of the time, and ``rest`` such shares are left.
@@ -349,8 +354,8 @@ def _try(job: Job, graph: IntArray, penalties: Sequence[tuple[Any, Any]], rest: 
     tried: list[LearnResult] = []
     for k, (ridge, l1) in enumerate(penalties):
         clock = job.clock.part(1.0 / (len(penalties) - k + rest), f"learn with ridge {ridge:g}, l1 {l1:g}")
-        start = tried[-1].model if tried else None
         tried.append(fit(replace(job, rough=True, clock=clock), graph, ridge, l1, start))
+        start = tried[-1].model
         worse = len(tried) > 2 and _quality(tried[-1]) < _quality(tried[-2]) < _quality(tried[-3])
         if worse or tried[-1].status is Status.INTERRUPTED:
             break
