@@ -82,7 +82,8 @@ def mixed(seed: int) -> None:
     holes = np.where(rng.random(train.shape) < 0.1, -1, train)
     print(json.dumps({"fit": "the model itself", "test": fastmix.score(model, test, seed=seed).log_likelihood}))
     for name, data, options in (
-        ("pseudo-likelihood", train, {"objective": "pseudo-likelihood"}), ("sampled", train, {"moments": "sampled"}),
+        ("pseudo-likelihood", train, {"objective": "pseudo-likelihood"}), ("exact", train, {"moments": "exact"}),
+        ("sampled", train, {"moments": "sampled"}),
         ("tempered", train, {"moments": "tempered"}), ("sampled, values missing", holes, {"moments": "sampled"}),
     ):  # fmt: skip
         begin = time.process_time()

@@ -67,8 +67,11 @@ def draw_network(model: fastmix.MarkovRandomField, found_again: np.ndarray, path
             x[[i, j]], y[[i, j]], color="tab:blue" if strength > 0 else "tab:red", zorder=1,
             alpha=0.25 + 0.75 * found_again[i, j], linewidth=1 + 7 * abs(strength), solid_capstyle="round",
         )  # fmt: skip
-    colors = [f"C{k + 2}" for k, topic in enumerate(TOPICS.values()) for _ in topic]
-    axes.scatter(x, y, s=220, c=colors, edgecolor="white", zorder=2)
+    items = iter(range(len(names)))
+    for color, (topic, questions) in zip(("tab:orange", "tab:green", "tab:purple"), TOPICS.items(), strict=True):
+        own = [next(items) for _ in questions]
+        axes.scatter(x[own], y[own], s=220, c=color, edgecolor="white", zorder=2, label=topic)
+    axes.legend(loc="upper right", frameon=False)
     for i, name in enumerate(names):
         axes.text(1.13 * x[i], 1.1 * y[i], name, ha="left" if x[i] > 0 else "right", va="center")
     axes.set(xlim=(-1.9, 1.9), ylim=(-1.3, 1.3), title="Questions that go together (blue) or against each other (red)")

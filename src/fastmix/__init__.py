@@ -20,7 +20,8 @@ if TYPE_CHECKING:  # for the type checker, which cannot read the table below
     from fastmix.estimates import Estimate
     from fastmix.exact import ExactResult, draw_exact
     from fastmix.interop import convert
-    from fastmix.learning.learn import LearnResult, NormBall, WidthBall, learn
+    from fastmix.learning.learn import learn
+    from fastmix.learning.result import LearnResult, NormBall, WidthBall
     from fastmix.learning.score import ScoreResult, score
     from fastmix.methods.ancestral import ancestral_sample
     from fastmix.methods.annealed import Annealed, AnnealedResult, anneal

@@ -242,15 +242,15 @@ def test_replica_exchange_finds_modes_that_chains_do_not(monkeypatch: pytest.Mon
     model = MarkovRandomField.ising(complete_edges(12), 0.22, 0.02)  # nearly all up, or nearly all down
     rows = draws(model, 3000)
     best = fastmix.score(learn(rows).model, rows).log_likelihood
-    tempered = learn(rows, moments="tempered", seed=0)
+    tempered = learn(rows, moments="tempered", num_chains=256, seed=0)
     assert (tempered.status, tempered.moments) == (Status.OK, "tempered")
     assert tempered.stats["num_rungs"] > 2
     assert best - fastmix.score(tempered.model, rows).log_likelihood < 3e-3
     # Plain chains do not go from one to the other. They say so, unless replica exchange takes over.
-    free = learn(rows, moments="sampled", seed=0)
+    free = learn(rows, moments="sampled", num_chains=256, seed=0)
     assert free.moments == "tempered"
     monkeypatch.setattr("fastmix.learning.sampled._PATIENCE", 10**9)
-    stuck = learn(rows, moments="sampled", seed=0, max_iter=12)
+    stuck = learn(rows, moments="sampled", num_chains=256, seed=0, max_iter=12)
     assert (stuck.status, stuck.moments) == (Status.NOT_MIXED, "sampled")
 
 
@@ -281,6 +281,14 @@ def test_penalties_are_chosen_on_validation_data(sample: np.ndarray) -> None:
     assert result.ridge in [t["ridge"] for t in tried]
     sparse = learn(few, objective="pseudo-likelihood", l1="auto", validation=valid, num_states=[2, 3, 2, 4])
     assert sparse.l1 in [t["l1"] for t in sparse.stats["tried"]]
+    # Penalties for the likelihood are judged by it, though graphs come from the pseudo-likelihood.
+    likely = learn(few, l1="auto", ridge=1e-3, validation=valid, num_states=[2, 3, 2, 4])
+    first = likely.stats["tried"][0]
+    twice = {"l1": 2.0 * first["l1"], "ridge": 2e-3}  # a table is in two conditionals
+    sparse = learn(few, objective="pseudo-likelihood", num_states=[2, 3, 2, 4], **twice)
+    expected = fastmix.score(sparse.model, valid).log_likelihood
+    assert first["validation_log_likelihood"] == pytest.approx(expected, abs=1e-4)
+    assert likely.l1 == max(likely.stats["tried"], key=lambda t: t["validation_log_likelihood"])["l1"]
     with pytest.raises(ValueError, match="ridge='auto' is chosen on validation data"):
         learn(few, ridge="auto")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +105,7 @@ def test_an_interrupted_validation_keeps_the_model(monkeypatch: pytest.MonkeyPat
     def stop(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["fastmix.learning.learn"], "log_normaliser", stop)
+    monkeypatch.setattr("fastmix.learning.fit.log_normaliser", stop)
     result = learn(ROWS, validation=ROWS[:50])
     assert (result.status, result.validation_log_likelihood) == (Status.INTERRUPTED, None)
     assert result.model.num_edges == 10

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import networkx as nx
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -420,3 +421,53 @@ class TestNetworkx:
         graph = nx.Graph([(1, "1", {"coupling": 1.0})])
         with pytest.raises(ModelError, match="variable_names must all be different, got '1' more than once"):
             MarkovRandomField.from_networkx(graph)
+
+
+# -- matrices -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_couplings_of_a_matrix(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 6))
+    J, h = np.triu(rng.standard_normal((n, n)) * (rng.random((n, n)) < 0.6), 1), rng.standard_normal(n)
+    J = J + J.T
+    model = MarkovRandomField.from_couplings(J, h)
+    assert model.num_edges == np.count_nonzero(J) // 2
+    for x in itertools.product((0, 1), repeat=n):
+        s = 2.0 * np.array(x) - 1.0
+        assert model.log_weight(x) == pytest.approx(h @ s + 0.5 * s @ J @ s, abs=1e-12)
+    for sparse in (scipy.sparse.csr_array(J), scipy.sparse.coo_matrix(J)):
+        assert MarkovRandomField.from_couplings(sparse, h) == model
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_restricted_boltzmann_machine(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    visible, hidden = rng.integers(0, 4, size=2)
+    W, b, c = rng.standard_normal((visible, hidden)), rng.standard_normal(visible), rng.standard_normal(hidden)
+    model = MarkovRandomField.rbm(W, b, c)
+    assert (model.num_variables, model.num_edges) == (visible + hidden, visible * hidden)
+    for x in itertools.product((0, 1), repeat=int(visible + hidden)):
+        v, z = np.array(x[:visible], dtype=float), np.array(x[visible:], dtype=float)
+        assert model.log_weight(x) == pytest.approx(v @ W @ z + b @ v + c @ z, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: MarkovRandomField.from_couplings([[0.0, 1.0], [2.0, 0.0]]), r"J must be symmetric, and \(0, 1\)"),
+        (lambda: MarkovRandomField.from_couplings([[0.0, 1.0], [0.0, 0.0]]), r"J must be symmetric, and \(0, 1\)"),
+        (lambda: MarkovRandomField.from_couplings([[1.0]]), "J must be 0 on its diagonal"),
+        (lambda: MarkovRandomField.from_couplings([[0.0, NAN], [NAN, 0.0]]), "J must be finite, got nan"),
+        (lambda: MarkovRandomField.from_couplings([1.0]), "J must be a square matrix"),
+        (lambda: MarkovRandomField.from_couplings([[0.0]], [1.0, 2.0]), "h must"),
+        (lambda: MarkovRandomField.rbm([1.0]), "W must be 2-D"),
+        (lambda: MarkovRandomField.rbm([[INF]]), "W must be finite"),
+        (lambda: MarkovRandomField.rbm([[1.0]], b=[1.0, 2.0]), "b must"),
+        (lambda: MarkovRandomField.rbm([[1.0]], c=[1.0, 2.0]), "c must"),
+    ],
+)
+def test_bad_matrices(build: Callable[[], MarkovRandomField], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        build()

@@ -28,11 +28,13 @@ __all__ = ["CpuChains", "choose_kernel"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-Kernel = Literal["table", "four", "field", "product"]
+Kernel = Literal["table", "four", "field", "layers", "product"]
 
 _SIDE_BY_SIDE = 8  # configurations from which on they go side by side
 _MANY_FOUR = 16  # the same where a single one has a kernel of its own
 _BLOCK = 512  # chains of one block: their numbers and thresholds for one site stay in the first cache
+_LAYER_BLOCK = 64  # the same where configurations are two layers of bits
+_LEAST_LAYER = 32  # variables of a layer from which on sums are looked up
 _LARGE = 1 << 16  # variables from which on configurations do not fit into a cache side by side
 _MOST_COLLECTED = 255  # sweeps whose full units fit into 32 bits: 256 of them would be 2^32, that is 0
 
@@ -66,7 +68,17 @@ def choose_kernel(
     if fit and (num_sets > 1 or (many and not large)):
         return "table"
     linear = binary and not structure.num_factors
-    return "field" if linear and many and not (fit or forbidden) else "product"
+    if not (linear and many and not (fit or forbidden)):
+        return "product"
+    return "layers" if num_sets == 1 and _two_layers(structure) else "field"
+
+
+def _two_layers(structure: Structure) -> bool:
+    """Whether variables fall into two layers with most edges between them, and none within."""
+    if 8 * structure.num_edges < structure.num_variables * _LEAST_LAYER:
+        return False
+    sizes = np.diff(structure.visit_order[1])
+    return len(sizes) == 2 and sizes.min() >= _LEAST_LAYER and 2 * structure.num_edges >= sizes[0] * sizes[1]
 
 
 @dataclass(eq=False)
@@ -159,7 +171,7 @@ class CpuChains(HostChains):
 
     @property
     def _side_by_side(self) -> bool:
-        return self.kernel in ("table", "field")
+        return self.kernel in ("table", "field", "layers")
 
     @property
     def _dtype(self) -> Any:
@@ -171,7 +183,7 @@ class CpuChains(HostChains):
         if not self._side_by_side:
             return [0, chains]
         if self.num_sets == 1:
-            return [*range(0, chains, _BLOCK), chains]
+            return [*range(0, chains, _LAYER_BLOCK if self.kernel == "layers" else _BLOCK), chains]
         unit = 2 - chains % 2  # a block for every thread, chains 2 p and 2 p + 1 together
         shares = min(self.num_threads, chains // unit)
         return [unit * (chains // unit * k // shares) for k in range(shares + 1)]
@@ -203,9 +215,33 @@ class CpuChains(HostChains):
         self.sets, self._gaps = sets, np.diff(sets.coefficients, axis=0)
         arrange = {
             "table": self.layout.table_arrays, "four": self.layout.four_arrays, "field": self.layout.field_arrays,
-            "product": self.layout.product_arrays,
+            "layers": self.layout.layer_arrays, "product": self.layout.product_arrays,
         }  # fmt: skip
         self._arrays = arrange[self.kernel](sets)
+
+    def load_bits(self, linear: FloatArray, products: NDArray[Any]) -> None:
+        """``linear @ x + sum_e products[e] x_i x_j`` becomes the log-weight of bits x."""
+        if self.kernel != "layers":
+            super().load_bits(linear, products)
+            return
+        # Energies are for what was loaded as thetas; here they are asked for with thetas, if at all.
+        self.sets, self._arrays = HostChains.sets, self.layout.bit_arrays(linear, products)
+
+    def _loaded_energies(self, lanes: NDArray[Any]) -> FloatArray:
+        """Energies under the thetas that are loaded, of two layers by a product of matrices."""
+        if self.kernel != "layers":
+            return super()._loaded_energies(lanes)
+        assert self.layout.layers is not None
+        order, starts, places = self.layout.layers
+        linear, joined, _, _, weights, constants = self._binary_terms
+        x = lanes.astype(np.float32)
+        first, second = x[order[: starts[1]]], x[order[starts[1] :]]
+        out = linear.astype(np.float64) @ lanes + constants[:, None]
+        for d in np.flatnonzero(joined):
+            matrix = np.zeros(len(first) * len(second), dtype=np.float32)
+            matrix[places] = weights[d]
+            out[d] += np.einsum("jc,jc->c", matrix.reshape(len(first), -1).T @ first, second, dtype=np.float64)
+        return out
 
     # -- configurations ---------------------------------------------------------------------------------------------
 
@@ -275,6 +311,11 @@ class CpuChains(HostChains):
     def _run_block(self, block: _Block, num_sweeps: int, mode: int) -> None:
         from fastmix.chains import kernels
 
+        if self.kernel == "layers":
+            from fastmix.chains.layer_kernels import layer_sweeps
+
+            layer_sweeps(block.x, *self._arrays, block.streams, block.sums, num_sweeps, mode)
+            return
         run: Any = kernels.table_sweeps if self.kernel == "table" else kernels.field_sweeps
         run(block.x, block.rung, *self._arrays, block.streams, block.sums, num_sweeps, mode)
 

@@ -19,6 +19,9 @@ __all__ = ["HostChains"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+_EXACT = 1 << 24  # numbers below it are exact in single precision
+_LEAST_DENSE = 16  # variables
+
 
 class HostChains(Chains):
     """What is read from configurations in the memory of the host, wherever they come from."""
@@ -45,6 +48,10 @@ class HostChains(Chains):
     def get_top_states(self) -> IntArray:
         """Configurations (C, n) at the last set, that of the target."""
         return self._lanes()[:, -self.num_chains :].T.astype(np.int64)
+
+    def get_bits(self, count: int) -> NDArray[np.uint8]:
+        """Current states (count, K * C) of the first variables, of two states each: side by side."""
+        return np.ascontiguousarray(self._lanes()[:count], dtype=np.uint8)
 
     def save(self) -> NDArray[Any]:
         """A copy of the configurations for :meth:`restore`."""
@@ -129,10 +136,35 @@ class HostChains(Chains):
     def moments(self, weights: FloatArray | None = None) -> FloatArray:
         """Mean over the configurations of ``weight * f(x)``, (P,); plain means without weights (K * C,)."""
         lanes, split = self._lanes(), int(self.structure.unary_offsets[-1])
+        if weights is None and self._dense and lanes.shape[1] < _EXACT:
+            return self._dense_moments(lanes)
         result = np.empty(split + int(self.structure.pairwise_offsets[-1] + self.structure.factor_offsets[-1]))
         values = np.ones(lanes.shape[1]) if weights is None else weights
         self._count(lanes, self._whole, values, result[:split], result[split:])
         result /= lanes.shape[1]
+        return result
+
+    @cached_property
+    def _dense(self) -> bool:
+        """Whether a product of matrices counts pairs faster than a pass over every edge."""
+        structure = self.structure
+        n = structure.num_variables
+        binary = bool((structure.num_states == 2).all()) and not structure.num_factors
+        return n >= _LEAST_DENSE and binary and 8 * structure.num_edges >= n * n
+
+    def _dense_moments(self, lanes: NDArray[Any]) -> FloatArray:
+        """The same for binary variables and most pairs: counts by a product of matrices, exact in single precision."""
+        structure, count, split = self.structure, lanes.shape[1], 2 * len(lanes)
+        x = lanes.astype(np.float32)
+        products = x @ x.T
+        i, j = structure.edges.T
+        both, ones = products[i, j].astype(np.float64), np.diagonal(products).astype(np.float64)
+        result = np.empty(split + 4 * len(i))
+        result[1:split:2], result[:split:2] = ones, count - ones
+        tables = result[split:].reshape(-1, 4)
+        tables[:, 3], tables[:, 2], tables[:, 1] = both, ones[i] - both, ones[j] - both
+        tables[:, 0] = count - ones[i] - tables[:, 1]
+        result /= count
         return result
 
     def covariances(self, theta: FloatArray, patches: Sequence[Patch]) -> FloatArray:

@@ -252,6 +252,67 @@ class Layout:
             np.ascontiguousarray(coefficients.T), self.order, indptr, neighbors, weights, offsets, joined,
         )  # fmt: skip
 
+    # -- two layers of bits -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def layers(self) -> tuple[IntArray, IntArray, IntArray] | None:
+        """The variables by layers and where these begin, if all edges are between two; and where edges are in a matrix.
+
+        The matrix, flat, has a row for every variable of the first layer and a column for every one of the second.
+        """
+        if len(self.class_starts) != 3:
+            return None
+        order, starts = self.order.astype(np.int64), self.class_starts
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        ends = np.sort(place[self.structure.edges], axis=1)
+        return order, starts, ends[:, 0] * (starts[2] - starts[1]) + ends[:, 1] - starts[1]
+
+    def layer_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
+        """For :func:`fastmix.chains.layer_kernels.layer_sweeps`."""
+        theta, n, edges = sets.theta(0), self.structure.num_variables, self.structure.edges
+        tables = theta[self.split :].reshape(-1, 4)
+        linear = theta[1 : self.split : 2] - theta[: self.split : 2]
+        linear += np.bincount(edges[:, 0], tables[:, 2] - tables[:, 0], minlength=n)
+        linear += np.bincount(edges[:, 1], tables[:, 1] - tables[:, 0], minlength=n)
+        return self.bit_arrays(linear, tables[:, 3] - tables[:, 2] - tables[:, 1] + tables[:, 0])
+
+    def bit_arrays(self, linear: FloatArray, products: NDArray[Any]) -> tuple[Any, ...]:
+        """The same for ``linear @ x + sum_e products[e] x_i x_j`` as the log-weight of bits x."""
+        from fastmix.chains.layer_kernels import fill_patterns
+
+        assert self.layers is not None
+        order, starts, places = self.layers
+        first, second = int(starts[1]), int(starts[2] - starts[1])
+        if self._in_order:
+            matrix = np.ascontiguousarray(products, dtype=np.float32).reshape(first, second)
+        else:
+            matrix = np.zeros((first, second), dtype=np.float32)
+            matrix.reshape(-1)[places] = products
+        fill_patterns(np.ascontiguousarray(matrix.T), self._layer_tables[0])
+        fill_patterns(matrix, self._layer_tables[1])
+        return order, starts, linear[order].astype(np.float32), self._layer_tables
+
+    @cached_property
+    def _in_order(self) -> bool:
+        """Whether the edges are all entries of the matrix of two layers, row by row."""
+        assert self.layers is not None
+        places = self.layers[2]
+        first, second = np.diff(self.class_starts).tolist()
+        return len(places) == first * second and bool((np.diff(places) == 1).all())
+
+    @cached_property
+    def _layer_tables(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Room for the sums of both layers: (tiles of the layer, groups of four of the other, 16, WIDTH)."""
+        from fastmix.chains.layer_kernels import WIDTH
+
+        sizes = np.diff(self.class_starts).tolist()
+        first, second = (
+            np.zeros((-(-own // WIDTH), -(-other // 4), 16, WIDTH), dtype=np.float32)
+            for own, other in (sizes, sizes[::-1])
+        )
+        return first, second
+
     # -- exponentiated weights --------------------------------------------------------------------------------------
 
     @cached_property

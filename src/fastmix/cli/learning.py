@@ -74,7 +74,7 @@ def learn(
     """A model fitted to a table of states; UAI text on stdout without -o and --json."""
     import fastmix
     from fastmix.cli import console
-    from fastmix.learning.learn import ball_by_name
+    from fastmix.learning.result import ball_by_name
 
     if output == "-" and as_json:
         raise ValueError("--json and -o - must not both write to stdout")

@@ -2,7 +2,8 @@
 
 from fastmix.learning.data import Dataset, read_data
 from fastmix.learning.files import read_table
-from fastmix.learning.learn import LearnResult, NormBall, WidthBall, learn, stability
+from fastmix.learning.learn import learn, stability
+from fastmix.learning.result import LearnResult, NormBall, WidthBall
 from fastmix.learning.score import ScoreResult, score
 from fastmix.learning.structure import chow_liu, edge_gains
 

@@ -27,7 +27,7 @@ from fastmix.methods.tempering.adaptation import respace
 from fastmix.model import MarkovRandomField
 from fastmix.theory.bias import bias_after
 
-__all__ = ["Sampled", "sampled_likelihood"]
+__all__ = ["Sampled", "autocorrelations", "sampled_likelihood", "start_chains"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -35,7 +35,8 @@ IntArray = NDArray[np.int64]
 _FIRST_SWEEPS = 8  # of the first round, 32 for larger models, whose steps take longer; more are an even number too
 _LARGE = 64  # contrasts
 _MOST_SWEEPS = 1 << 16
-_ROWS = 4096  # of the data, for the Hessian
+_ROWS = 8192  # of the data, for the Hessian
+_ROWS_EACH, _MOST_ROWS = 8, 1 << 16  # configurations for the Hessian: so many for each parameter, and in all
 _LAGS = (1, 2, 4, 8, 16, 32, 64, 128)  # sweeps at which correlations of the energies are measured
 _CORRELATED = 0.2  # of energies, below which chains have reached changed parameters
 _NOT_MIXED = 0.3  # correlation after the longest lag from which on chains do not follow
@@ -107,7 +108,7 @@ def sampled_likelihood(
         if saved is not None:
             z, kept, share, most, num_sweeps = run.restore(saved, result)
         else:
-            run.start(rng)
+            start_chains(run.chains, data, template.num_states, rng)
         while result.num_rounds < max_iter and result.stopped_by != "done":
             if not run.positions and not certified and (tempered or run.lost >= _PATIENCE):
                 run.temper(z)
@@ -177,16 +178,9 @@ class _Run:
         self.bias: float | None = None
         self.correlations: dict[int, float] = {}
         self.order = template.structure.visit_order[0].astype(np.int64)
+        self._snapshots: list[NDArray[Any]] = []
         self._top, self._largest = np.random.default_rng(0).standard_normal(self.coordinates.size), 1.0
         self._axis, self.slow = np.full(self.coordinates.num_contrasts, 1.0), 0.0
-
-    def start(self, rng: np.random.Generator) -> None:
-        """Put chains at rows of the data; what is missing there is drawn evenly."""
-        counts = self.template.num_states
-        chosen = rng.choice(len(self.data.states), size=self.chains.num_chains, p=self.data.weights)
-        states = self.data.states[chosen].astype(np.int64)
-        fill = np.floor(rng.random(states.shape) * counts).astype(np.int64)
-        self.chains.set_states(np.where(states == MISSING, np.minimum(fill, counts - 1), states))
 
     # -- going on later -----------------------------------------------------------------------------------------------
 
@@ -266,8 +260,13 @@ class _Run:
         before, swept = self._slow_scores(), self.num_sweeps
         observed = self.data_term.evaluate(v)[1]
         sums = np.zeros((2, self.template.num_parameters))
+        wanted = min(_MOST_ROWS, _ROWS_EACH * self.coordinates.size)
+        between = min(num_sweeps, max(1, num_sweeps * self.chains.num_chains // wanted))
+        self._snapshots = []
         for k in range(num_sweeps):
             self._sweep(1)
+            if k % between == between - 1:
+                self._snapshots.append(self.chains.get_top_states().astype(np.int16))
             sums[2 * k // num_sweeps] += self.chains.moments(self._of_the_last)
             self.clock.check()
         if not self.certified:
@@ -314,15 +313,7 @@ class _Run:
 
     def _follow(self) -> None:
         """Sweeps until the energies are nearly independent of what they were before the parameters changed."""
-        first, done, self.correlations = self._energies(), 0, {}
-        for lag in _LAGS:
-            self._sweep(lag - done)
-            done = lag
-            self.clock.check()
-            self.correlations[lag] = _correlation(first, self._energies())
-            if self.correlations[lag] < _CORRELATED:
-                break
-        self.mixed = self.correlations[done] < _NOT_MIXED
+        self.correlations, self.mixed = autocorrelations(self._sweep, self._energies, self.clock.check)
         if self.positions and self.chains.exchanges().rejection.max() > _STALE:
             self._respace()
 
@@ -346,25 +337,26 @@ class _Run:
     # -- the step -----------------------------------------------------------------------------------------------------
 
     def _model_here(self) -> None:
-        """The rows of the quadratic model: configurations with about the covariances of the present model.
+        """The rows of the quadratic model: configurations of the last round, and the data, which are alike at the end.
 
-        Those of the chains have them, but are few; the data have them at the optimum. Half of the weight goes to
-        either (hidden and missing values: to the chains).
+        Data with hidden or missing values are left out.
         """
-        states = self.chains.get_top_states()
-        y, weights = self.coordinates.encode(states), np.full(len(states), 1.0 / len(states))
+        rows = self._snapshots
+        weights = np.full(sum(map(len, rows)), 1.0)
         if self.data_term.fixed:
             step = max(1, len(self.data.states) // _ROWS)
             of_data = self.data.weights[::step]
-            y = np.concatenate([y, self.coordinates.encode(self.data.states[::step])])
-            weights = 0.5 * np.concatenate([weights, of_data / of_data.sum()])
+            rows = [*rows, self.data.states[::step]]
+            weights = np.concatenate([weights, of_data * (len(of_data) / of_data.sum())])
+        weights /= weights.sum()
         # Single precision is plenty for a Hessian, and half the time.
-        self._y, self._weights = y.astype(np.float32), weights.astype(np.float32)
-        # Rows are fewer than what a full covariance needs: something in proportion is added to its diagonal.
-        self._shrink = min(1.0, 1.5 * self.coordinates.size / (self.coordinates.size + 1.0 / float((weights**2).sum())))
-        centred = self._y - self._weights @ self._y
+        self._y = np.concatenate([self.coordinates.encode(part).astype(np.float32) for part in rows])
+        self._weights = weights.astype(np.float32)
+        # A covariance of few rows has eigenvalues that are much too small: something is added to its diagonal.
+        self._shrink = min(1.0, 1.5 * (self.coordinates.size * float((weights**2).sum())) ** 2)
         for _ in range(3):
-            self._axis = (centred.T @ (self._weights * (centred @ self._axis))).astype(np.float64)
+            scores = self._y @ self._axis.astype(np.float32)
+            self._axis = (self._y.T @ (self._weights * (scores - self._weights @ scores))).astype(np.float64)
             self._axis /= max(1e-300, float(np.linalg.norm(self._axis)))
         if self.ball is None and not self.l1:
             return
@@ -450,6 +442,32 @@ class _Run:
             return self.scaling.from_v(self.ball(self.scaling.to_v(z)))
         d = self.coordinates.num_contrasts
         return shrink_tables(self.coordinates, z, self.l1 * self.scaling.scales[d:] / self._largest)
+
+
+def start_chains(chains: Chains, data: Dataset, num_states: IntArray, rng: np.random.Generator) -> None:
+    """Chains at rows of the data; what is missing there is drawn evenly."""
+    chosen = rng.choice(len(data.states), size=chains.num_chains, p=data.weights)
+    states = data.states[chosen].astype(np.int64)
+    fill = np.floor(rng.random(states.shape) * num_states).astype(np.int64)
+    chains.set_states(np.where(states == MISSING, np.minimum(fill, num_states - 1), states))
+
+
+def autocorrelations(
+    sweep: Callable[[int], None], energies: Callable[[], FloatArray], check: Callable[[], None]
+) -> tuple[dict[int, float], bool]:
+    """Correlations of the energies of chains with what they were some sweeps before, and whether they become small.
+
+    Sweeps are made until a correlation is below 0.2, and 128 at most.
+    """
+    first, done, found = energies(), 0, {}
+    for lag in _LAGS:
+        sweep(lag - done)
+        done = lag
+        check()
+        found[lag] = _correlation(first, energies())
+        if found[lag] < _CORRELATED:
+            break
+    return found, found[done] < _NOT_MIXED
 
 
 def _correlation(a: FloatArray, b: FloatArray) -> float:

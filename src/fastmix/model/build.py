@@ -11,7 +11,7 @@ import math
 import operator
 from collections.abc import Iterable, Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +23,7 @@ from fastmix.errors import ModelError
 __all__ = [
     "Merged",
     "check_model_memory",
+    "edges_of_matrix",
     "flatten_tables",
     "flatten_unary",
     "image_edges",
@@ -122,6 +123,44 @@ def flatten_tables(edges: IntArray, num_states: IntArray, log_pairwise: ArrayLik
         if table.shape != (rows[e], cols[e]):
             _raise_table_shape(e, edges, num_states, table.shape)
     return np.concatenate([t.reshape(-1) for t in tables]) if tables else np.zeros(0)
+
+
+def edges_of_matrix(J: Any) -> tuple[IntArray, FloatArray, int]:
+    """Edges (m, 2), couplings (m,) and the number of variables of a symmetric matrix, dense or of scipy.sparse.
+
+    Examples
+    --------
+    >>> edges, couplings, n = edges_of_matrix([[0.0, 1.5], [1.5, 0.0]])
+    >>> edges.tolist(), couplings.tolist(), n
+    ([[0, 1]], [1.5], 2)
+    """
+    if hasattr(J, "tocoo"):
+        entries = J.tocsr().tocoo()  # repeated entries add up
+        shape, (row, col) = tuple(J.shape), (np.asarray(entries.row, np.int64), np.asarray(entries.col, np.int64))
+        values = as_float_array("J", entries.data)
+    else:
+        matrix = as_float_array("J", J)
+        shape = matrix.shape
+        row, col = np.nonzero(matrix) if matrix.ndim == 2 else (np.zeros(0, int), np.zeros(0, int))
+        values = matrix[row, col] if matrix.ndim == 2 else matrix.reshape(-1)
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise ModelError(f"J must be a square matrix, got shape {shape}")
+    bad = np.flatnonzero(~np.isfinite(values))
+    if bad.size:
+        raise ModelError(f"J must be finite, got {values[bad[0]]} at {(int(row[bad[0]]), int(col[bad[0]]))}")
+    kept = values != 0.0
+    row, col, values = row[kept], col[kept], values[kept]
+    if (row == col).any():
+        raise ModelError(f"J must be 0 on its diagonal (fields are h), got an entry for {int(row[row == col][0])}")
+    keys, others = np.int64(shape[0]) * row + col, np.int64(shape[0]) * col + row
+    here, there = np.argsort(keys), np.argsort(others)
+    same = keys[here] == others[there]
+    same &= np.abs(values[here] - values[there]) <= 1e-12 * np.abs(values[here])
+    if not same.all():
+        i, j = divmod(int(keys[here][np.flatnonzero(~same)[0]]), shape[0])
+        raise ModelError(f"J must be symmetric, and ({i}, {j}) and ({j}, {i}) differ: give (J + J.T) / 2")
+    upper = here[row[here] < col[here]]
+    return np.stack([row[upper], col[upper]], axis=1).reshape(-1, 2), values[upper], shape[0]
 
 
 def potts_tables(couplings: FloatArray, num_states: int) -> FloatArray:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix import _checks
 from fastmix._memory import check_memory
 from fastmix.errors import ModelError, UnfitMethodError
-from fastmix.graphs import Adjacency
+from fastmix.graphs import Adjacency, complete_bipartite_edges
 from fastmix.model import build
 from fastmix.model.structure import Structure
 
@@ -37,8 +37,8 @@ class MarkovRandomField:
     Factors F_a over three or more variables are for models that need them; most have none.
 
     Variables are numbered from 0, the states of variable i from 0 to ``num_states[i] - 1``. Build models with
-    :meth:`from_tables`, :meth:`from_factors`, :meth:`ising`, :meth:`potts` or :meth:`from_networkx`; the class
-    itself takes the arrays as they are stored, and checks them.
+    :meth:`from_tables`, :meth:`from_factors`, :meth:`ising`, :meth:`from_couplings`, :meth:`potts`, :meth:`rbm` or
+    :meth:`from_networkx`; the class itself takes the arrays as they are stored, and checks them.
 
     Parameters
     ----------
@@ -368,6 +368,66 @@ class MarkovRandomField:
             tables = np.where(table == -np.inf, -np.inf, weights[:, None, None] * table).reshape(-1)
         names = None if state_names is None else [tuple(state_names)] * (rows * cols)
         return cls(counts, scores.reshape(-1), edges, tables, state_names=names, shape=(rows, cols))  # type: ignore[arg-type]
+
+    @classmethod
+    def from_couplings(
+        cls, J: Any, h: ArrayLike = 0.0, *, variable_names: Sequence[str] | None = None
+    ) -> MarkovRandomField:
+        """The Ising model ``exp(sum_i h_i s_i + sum_{i<j} J_ij s_i s_j)`` of a symmetric matrix, spins -1 and +1.
+
+        Parameters
+        ----------
+        J : array (n, n) or scipy.sparse matrix
+            Symmetric, with zeros on the diagonal; entries that are not 0 are the edges.
+        h : float or array (n,)
+
+        Examples
+        --------
+        >>> model = MarkovRandomField.from_couplings([[0.0, 2.0], [2.0, 0.0]], h=0.5)
+        >>> model == MarkovRandomField.ising([(0, 1)], coupling=2.0, field=0.5)
+        True
+        """
+        edges, couplings, n = build.edges_of_matrix(J)
+        fields = _checks.per_item("h", h, n, "variable")
+        return cls.ising(edges, couplings, fields, num_variables=n, variable_names=variable_names)
+
+    @classmethod
+    def rbm(
+        cls, W: ArrayLike, b: ArrayLike = 0.0, c: ArrayLike = 0.0, *, variable_names: Sequence[str] | None = None
+    ) -> MarkovRandomField:
+        """The restricted Boltzmann machine ``exp(v' W h + b' v + c' h)`` of bits v and h.
+
+        Visible variables come first. A variable is 0 or 1, its state; every visible one has an edge to every hidden
+        one.
+
+        Parameters
+        ----------
+        W : array (num_visible, num_hidden)
+        b : float or array (num_visible,)
+        c : float or array (num_hidden,)
+        variable_names : sequence of str, optional
+            Of all variables; by default ``v0``, ``v1``, .. and ``h0``, ``h1``, ..
+
+        Examples
+        --------
+        >>> model = MarkovRandomField.rbm([[1.0, -2.0]], b=[0.5], c=[0.0, 3.0])
+        >>> model.variable_names, float(model.log_weight([1, 0, 1]))
+        (('v0', 'h0', 'h1'), 1.5)
+        """
+        weights = _checks.as_float_array("W", W)
+        if weights.ndim != 2:
+            raise ModelError(f"W must be 2-D (visible, hidden), got shape {weights.shape}")
+        visible, hidden = weights.shape
+        n = visible + hidden
+        build.check_model_memory(n, 2 * n, weights.size, 4 * weights.size)
+        fields = [_checks.per_item("b", b, visible, "visible variable"), _checks.per_item("c", c, hidden, "hidden one")]
+        _checks.per_item("W", weights.reshape(-1), weights.size, "edge")
+        unary = np.multiply.outer(np.concatenate(fields), [0.0, 1.0])
+        tables = np.multiply.outer(weights.reshape(-1), [[0.0, 0.0], [0.0, 1.0]])
+        if variable_names is None:
+            variable_names = [*(f"v{i}" for i in range(visible)), *(f"h{j}" for j in range(hidden))]
+        edges = complete_bipartite_edges(visible, hidden)
+        return cls.from_tables(unary, edges, tables, variable_names=variable_names)
 
     @classmethod
     def from_networkx(cls, graph: Any) -> MarkovRandomField:

@@ -11,7 +11,7 @@ from cuda_checks import dense_binary, key_of, lopsided_binary, mixed_states, ran
 from naive_cuda import NaiveCuda
 
 import oracle
-from fastmix import MarkovRandomField, ResourceError, project
+from fastmix import MarkovRandomField, ResourceError, learn, project
 from fastmix.chains.annealing import make_pool, systematic
 from fastmix.chains.cpu import CpuChains
 from fastmix.chains.cuda import chains as cuda_chains
@@ -207,3 +207,12 @@ def test_too_little_memory_is_refused_or_avoided(monkeypatch):
     assert place == "cpu (no room)"
     monkeypatch.undo()
     assert isinstance(make_pool(model, "auto", num_chains=8, seed=0)[0], CudaChains)
+
+
+def test_a_machine_is_learnt():
+    rows = (np.random.default_rng(0).random((40, 5)) < 0.4).astype(np.int8)
+    result = learn(rows, hidden=2, moments="sampled", max_iter=1, num_chains=64, seed=0, backend="cuda")
+    assert "cuda" in str(result.stats["device"])
+    assert np.isfinite(result.model.parameters).all()
+    assert result.stats["num_sweeps"] == 1
+    assert result.model.log_pairwise.any()

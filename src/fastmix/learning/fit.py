@@ -1,0 +1,367 @@
+"""One fit with given penalties: exact, sampled or by the pseudo-likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix._clock import Clock
+from fastmix.chains.base import Chains
+from fastmix.errors import ModelError, NotConvergedError, ResourceError, UnfitMethodError
+from fastmix.learning.coordinates import Coordinates
+from fastmix.learning.data import MISSING, Dataset
+from fastmix.learning.machines import MACHINE_CHAINS, is_machine, learn_machine
+from fastmix.learning.objectives import (
+    DataTerm,
+    ExactLikelihood,
+    ModelTerm,
+    Objective,
+    PseudoLikelihood,
+    exact_model_term,
+)
+from fastmix.learning.optimise import Scaling, minimise, table_norms
+from fastmix.learning.result import LearnResult, NormBall
+from fastmix.learning.resume import Ledger
+from fastmix.learning.sampled import Sampled, sampled_likelihood
+from fastmix.learning.score import (
+    LogZ,
+    independent_parameters,
+    log_masses,
+    log_normaliser,
+    make_pool,
+    pseudo_log_likelihoods,
+)
+from fastmix.model import MarkovRandomField
+from fastmix.projection import project
+from fastmix.results import Status
+from fastmix.theory import norms
+from fastmix.theory.dependency import dependency_matrix
+
+__all__ = ["Job", "fit", "model_norms"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_TOL = 1e-5  # of exact objectives, in scaled coordinates
+_SAMPLED_TOL = 2e-3  # of the sampled likelihood, in its own units; or, of small models, as much per parameter
+_SAMPLED_TOL_EACH = 2e-6
+_TAME = 1e-2  # least ridge of the pseudo-likelihood where the sampled likelihood begins
+_ROUGH = 5.0  # times the tolerance where penalties are chosen
+_LARGEST = 40.0  # entries of a table beyond which an unpenalised optimum is at infinity
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What a call asks for, but the graph and the penalties."""
+
+    data: Dataset
+    validation: Dataset | None
+    objective: str
+    moments: str
+    within: NormBall | None
+    hidden: int
+    num_chains: int | None
+    tol: float | None
+    max_iter: int | None
+    seed: int
+    clock: Clock
+    backend: str
+    ledger: Ledger
+    rough: bool = False  # sampled only as well as a choice of penalties needs
+    judge: str | None = None  # the objective that validation data are scored by, if it is another one
+
+
+def fit(
+    job: Job, graph: IntArray, ridge: float | str, l1: float | str, start: MarkovRandomField | None = None
+) -> LearnResult:
+    """One fit with given penalties; if the checkpoint has it, what is there."""
+    assert not isinstance(ridge, str)
+    assert not isinstance(l1, str)
+    data = job.data.merged()[0].with_hidden(job.hidden)
+    template = data.blank_model(graph)
+    coordinates = Coordinates(template.structure)
+    known = job.ledger.next_fit()
+    v, facts = _solve(job, template, coordinates, data, ridge, l1, start) if known is None else known
+    model = _without_empty_tables(template.with_parameters(coordinates.to_parameters(v)), coordinates, v, l1)
+    facts["status"] = Status(facts["status"])
+    if known is None:
+        stopped_by = facts["stats"]["stopped_by"]
+        try:
+            validation, normaliser = (None, None) if stopped_by == "interrupt" else _validate(job, model, data)
+        except KeyboardInterrupt:
+            validation = normaliser = None
+            facts["status"], facts["stats"]["stopped_by"] = Status.INTERRUPTED, "interrupt"
+        facts["validation_log_likelihood"] = validation
+        if normaliser is not None:
+            facts["stats"] |= {"validation_std_error": normaliser.std_error, "log_z_method": normaliser.method}
+            if normaliser.status is Status.INTERRUPTED:
+                facts["status"], facts["stats"]["stopped_by"] = Status.INTERRUPTED, "interrupt"
+        if facts["stats"]["stopped_by"] == "done":
+            job.ledger.keep_fit(v, facts)
+    return LearnResult(
+        model=model, objective=job.objective, ridge=ridge, l1=l1, within=job.within, norms=model_norms(model),
+        num_rows=job.data.num_rows, seed=job.seed, **facts,
+    )  # fmt: skip
+
+
+def _solve(
+    job: Job, template: MarkovRandomField, coordinates: Coordinates, data: Dataset, ridge: float, l1: float,
+    start: MarkovRandomField | None,
+) -> tuple[FloatArray, dict[str, Any]]:  # fmt: skip
+    """The optimum v, and what a :class:`LearnResult` says about the way there, as plain data."""
+    means, variances = _moments_of_contrasts(coordinates, data)
+    if ridge == 0.0:
+        _check_seen(data, template.edges, job.hidden, pairs=job.within is None and not l1)
+    alike = "all" if job.within is not None else "edges" if l1 else "entries"
+    scaling = Scaling.of(coordinates, means, variances, alike)
+    ball = None if job.within is None else _Projector(template, job.within, scaling)
+    v = _first(coordinates, data, job, start, template)
+    history: list[dict[str, Any]] = []
+
+    def report(entry: dict[str, Any], at: FloatArray) -> None:
+        k = entry["iteration"]
+        often = "gap" in entry or k & (k - 1) == 0  # they take longer than a small exact step
+        here = model_norms(template.with_parameters(coordinates.to_parameters(at))) if often else None
+        history.append({**entry, "norms": here, "seconds": job.clock.seconds()})
+        shown = {name: entry[name] for name in ("value", "moment_error", "gap") if entry.get(name) is not None}
+        job.clock.report(k, None, "rounds" if "gap" in entry else "iterations", details=shown)
+
+    common: dict[str, Any] = {"ridge": ridge, "l1": l1, "ball": ball}
+    pseudo = job.objective == "pseudo-likelihood"
+    if pseudo and job.hidden:
+        raise UnfitMethodError("the pseudo-likelihood needs every value: hidden variables need objective='likelihood'")
+    term = None if pseudo else _model_term(coordinates, job.moments)
+    error = bias = value = None
+    if pseudo or term is not None:
+        goal: Objective
+        if term is None:
+            goal = PseudoLikelihood(coordinates, data)
+        else:
+            goal = ExactLikelihood(term, DataTerm(coordinates, data))
+        tol, max_iter = _TOL if job.tol is None else job.tol, job.max_iter or 1000
+        outcome = minimise(goal, v, scaling, **common, tol=tol, max_iter=max_iter, clock=job.clock, report=report)
+        v, value, stopped_by = outcome.v, outcome.value, outcome.stopped_by
+        stats: dict[str, Any] = {"num_iterations": outcome.num_iterations, "gradient_norm": outcome.gradient_norm}
+        status = _verdict(stopped_by)
+        how = "none" if term is None else term.method
+        if isinstance(goal, ExactLikelihood):
+            error = goal.moment_error(goal.evaluate(v)[1])
+    else:
+        answer, device = _sample(job, template, data, v, scaling, common, start, history, report)
+        v, error, bias, stopped_by = answer.v, answer.moment_error, answer.bias_bound, answer.stopped_by
+        stats = {
+            "num_iterations": answer.num_rounds, "gap": answer.gap, "noise": answer.noise,
+            "num_chains": answer.num_chains, "num_rungs": answer.num_rungs, "num_sweeps": answer.num_sweeps,
+            "device": device,
+            "correlations": {str(k): c for k, c in answer.correlations.items()},
+            "correlation_of_modes": answer.correlation,
+        }  # fmt: skip
+        how, status = "sampled" if answer.num_rungs == 1 else "tempered", _verdict(stopped_by)
+        if not answer.mixed and status is not Status.INTERRUPTED:
+            status = Status.NOT_MIXED
+    if ridge == 0.0 and float(np.abs(v).max(initial=0.0)) > _LARGEST and status is Status.OK:
+        status = Status.NOT_CONVERGED  # some states decide others: the optimum is at infinity
+    stats = {"stopped_by": "done" if stopped_by == "max_iter" else stopped_by, **stats}
+    return v, {
+        "moments": how, "status": str(status), "value": value, "moment_error": error, "bias_bound": bias,
+        "history": history, "stats": stats,
+    }  # fmt: skip
+
+
+def _sample(
+    job: Job, template: MarkovRandomField, data: Dataset, v: FloatArray, scaling: Scaling, common: dict[str, Any],
+    start: MarkovRandomField | None, history: list[dict[str, Any]], report: Callable[..., None],
+) -> tuple[Sampled, str]:  # fmt: skip
+    """The sampled likelihood from a tame optimum of the pseudo-likelihood, an earlier model or a checkpoint on."""
+    coordinates = scaling.coordinates
+    plain = not common["l1"] and common["ball"] is None and not job.data.has_missing and job.moments != "tempered"
+    machine = plain and is_machine(template.structure, job.hidden)
+    data_term = None if machine else DataTerm(coordinates, data)
+    saved = job.ledger.take_state()
+    if data_term is not None and data_term.fixed and start is None and saved is None:
+        # With little ridge its optimum can be far from that of the likelihood, with modes of its own.
+        ridge = max(common["ridge"], _TAME) if coordinates.num_contrasts > 32 else common["ridge"]
+        tame = {**common, "ridge": ridge, "l1": 2.0 * common["l1"], "tol": 1e-3, "max_iter": 200}
+        first = minimise(PseudoLikelihood(coordinates, data), v, scaling, **tame, clock=job.clock)
+        v = first.v
+        if first.stopped_by == "interrupt":
+            return Sampled(v, stopped_by="interrupt"), "cpu"
+    clock = job.clock.part(0.7) if job.validation is not None else job.clock
+    device = "cpu"
+
+    def make(num_chains: int, num_sets: int) -> Chains:
+        nonlocal device
+        chains, device = make_pool(template, job.backend, num_chains=num_chains, num_sets=num_sets, seed=job.seed)
+        return chains
+
+    if saved is not None:
+        history += saved[1]["history"]
+
+    def keep(arrays: dict[str, NDArray[Any]], facts: dict[str, Any], *, now: bool) -> None:
+        job.ledger.keep_state(arrays, {**facts, "history": history}, now=now)
+
+    shared: dict[str, Any] = {"clock": clock, "report": report, "saved": saved}
+    shared["keep"] = keep if job.ledger.keeps else None
+    if data_term is None:
+        chains = make(job.num_chains or MACHINE_CHAINS, 1)
+        answer = learn_machine(
+            chains, job.data.with_hidden(job.hidden), coordinates, v, job.hidden, ridge=common["ridge"],
+            max_iter=job.max_iter, seed=job.seed, **shared,
+        )  # fmt: skip
+        return answer, device
+    # Parameters fitted to N rows are worth about 1/(2 N) each, by chance: a hundredth of that decides nothing.
+    each = max(_SAMPLED_TOL_EACH, 0.005 / job.data.num_rows)
+    enough = min(_SAMPLED_TOL, each * coordinates.size) * (_ROUGH if job.rough else 1.0)
+    # By Dobrushin's criterion, whose bias the rounds follow; widths are for random updates.
+    proven = job.within is not None and job.within.certified and job.within.norm != "width"
+    answer = sampled_likelihood(
+        template, make, data, data_term, v, scaling, **common,
+        num_chains=job.num_chains or (1024 if coordinates.num_contrasts <= 32 else 4096),
+        tempered=job.moments == "tempered", certified=proven,
+        tol=job.tol or enough, max_iter=job.max_iter or 200,
+        rng=np.random.default_rng([job.seed, 2]), **shared,
+    )  # fmt: skip
+    return answer, device
+
+
+def _verdict(stopped_by: str) -> Status:
+    verdicts = {"done": Status.OK, "interrupt": Status.INTERRUPTED, "time_limit": Status.NOT_CONVERGED}
+    return verdicts.get(stopped_by, Status.NOT_CONVERGED)
+
+
+def _model_term(coordinates: Coordinates, moments: str) -> ModelTerm | None:
+    """Exact moments, or None where they are to be sampled."""
+    if moments in ("sampled", "tempered"):
+        return None
+    try:
+        return exact_model_term(coordinates, asked=moments == "exact")
+    except ResourceError:
+        if moments == "exact":
+            raise
+        return None
+
+
+def _moments_of_contrasts(coordinates: Coordinates, data: Dataset) -> tuple[FloatArray, FloatArray]:
+    """Means and variances (D,) of the contrasts over what is observed; 0 and 1/2 for what never is."""
+    y = coordinates.encode(data.states)
+    width = np.diff(coordinates.starts)
+    seen = np.repeat(data.weights @ (data.states != MISSING), width)
+    never = seen == 0.0
+    seen = np.where(never, 1.0, seen)
+    means = (data.weights @ y) / seen
+    variances = np.maximum(0.0, (data.weights @ y**2) / seen - means**2)
+    return means, np.where(never, 0.5, variances)
+
+
+def _check_seen(data: Dataset, graph: IntArray, hidden: int, *, pairs: bool) -> None:
+    """A :class:`ModelError` where a state, or a pair on an edge, never occurs and nothing keeps it finite."""
+    instead = "so without a penalty its parameter is infinite: give a positive ridge"
+    visible = len(data.num_states) - hidden
+    for i, count in enumerate(data.num_states[:visible].tolist()):
+        counts = np.bincount(data.states[data.states[:, i] != MISSING, i], minlength=count)
+        if (counts == 0).any():
+            state = int(np.flatnonzero(counts == 0)[0])
+            raise ModelError(f"state {state} of {_column(data, i)} never occurs, {instead}, or leave the column out")
+    if not pairs or data.has_missing:
+        return
+    for i, j in graph.tolist():
+        sizes = (int(data.num_states[i]), int(data.num_states[j]))
+        counts = np.bincount(data.states[:, i] * np.int64(sizes[1]) + data.states[:, j], minlength=sizes[0] * sizes[1])
+        if (counts == 0).any():
+            a, b = divmod(int(np.flatnonzero(counts == 0)[0]), sizes[1])
+            where = f"state {a} of {_column(data, i)} and state {b} of {_column(data, j)}"
+            raise ModelError(f"{where} never occur together, {instead}")
+
+
+def _column(data: Dataset, i: int) -> str:
+    return f"column {i}" if data.variable_names is None else f"column {data.variable_names[i]!r}"
+
+
+def _first(
+    coordinates: Coordinates, data: Dataset, job: Job, start: MarkovRandomField | None, template: MarkovRandomField
+) -> FloatArray:
+    """Where to begin: an earlier model on the same graph, else the independent one."""
+    if start is not None:
+        theta = np.zeros(template.num_parameters)
+        theta[: len(start.log_unary)] = start.log_unary
+        where = [template.edge_index(i, j) for i, j in start.edges.tolist()]  # an l1 term may have removed edges
+        sizes = np.diff(start.pairwise_offsets)
+        places = np.repeat(template.pairwise_offsets[where] - start.pairwise_offsets[:-1], sizes)
+        theta[len(start.log_unary) + places + np.arange(len(start.log_pairwise))] = start.log_pairwise
+        return coordinates.from_parameters(theta)[0]
+    v = coordinates.from_parameters(independent_parameters(template, data))[0]
+    if job.hidden:  # hidden variables must differ from each other to become different
+        rng = np.random.default_rng([job.seed, 3])
+        v[coordinates.num_contrasts :] = 0.02 * rng.standard_normal(coordinates.size - coordinates.num_contrasts)
+    return v
+
+
+def _without_empty_tables(
+    model: MarkovRandomField, coordinates: Coordinates, v: FloatArray, l1: float
+) -> MarkovRandomField:
+    """The model without the edges whose tables the l1 term made 0."""
+    if not l1:
+        return model
+    kept = np.flatnonzero(table_norms(coordinates, v) > 0.0)
+    if len(kept) == model.num_edges:
+        return model
+    sizes = np.diff(model.pairwise_offsets)
+    entries = np.repeat(np.isin(np.arange(model.num_edges), kept), sizes)
+    return MarkovRandomField(
+        model.num_states, model.log_unary, model.edges[kept], model.log_pairwise[entries],
+        variable_names=model.variable_names, state_names=model.state_names,
+    )  # fmt: skip
+
+
+def _validate(job: Job, model: MarkovRandomField, data: Dataset) -> tuple[float | None, LogZ | None]:
+    """The mean log-(pseudo-)likelihood of the validation data."""
+    if job.validation is None:
+        return None, None
+    table = job.validation.merged()[0]
+    if (job.judge or job.objective) == "pseudo-likelihood":
+        if table.has_missing:
+            raise ModelError("validation must have every value for the pseudo-likelihood, and some are missing")
+        return float(table.weights @ pseudo_log_likelihoods(model, table)), None
+    accuracy = 0.03 if job.rough else 0.01
+    try:
+        answer = log_normaliser(model, data, tol=accuracy, seed=job.seed, clock=job.clock, backend=job.backend)
+    except ResourceError:  # no time is left: the model matters more
+        return None, None
+    return float(table.weights @ log_masses(model, table)) - answer.log_z, answer
+
+
+def model_norms(model: MarkovRandomField) -> dict[str, float]:
+    """Norms of the dependency matrix of a model, ``spectral`` and ``inf``."""
+    matrix = dependency_matrix(model)
+    return {"spectral": norms.matrix_norm(matrix, "spectral"), "inf": norms.matrix_norm(matrix, "inf")}
+
+
+class _Projector:
+    """The Euclidean projection of tables onto a set, begun where the last one ended.
+
+    The centred vectors b of v stay as they are, so that it is Euclidean in (b, C).
+    """
+
+    def __init__(self, template: MarkovRandomField, within: NormBall, scaling: Scaling) -> None:
+        self.template, self.within, self.scaling = template, within, scaling
+        self.memory: FloatArray | None = None
+
+    def __call__(self, v: FloatArray) -> FloatArray:
+        coordinates, within = self.scaling.coordinates, self.within
+        model = self.template.with_parameters(coordinates.to_parameters(v))
+        try:
+            result = project(model, norm_bound=within.bound, norm=within.norm, warm_start=self.memory, progress=None)
+        except NotConvergedError as error:
+            if error.result.stats["stopped_by"] == "interrupt":
+                raise KeyboardInterrupt from None
+            result = error.result  # inside, but not quite the closest
+        if result.model is not model:
+            self.memory = result.multipliers
+        new = coordinates.from_parameters(result.model.parameters)[0]
+        d, z = coordinates.num_contrasts, self.scaling.from_v(v)
+        z[d:] = new[d:] / self.scaling.scales[d:]
+        return self.scaling.to_v(z)

@@ -1,0 +1,179 @@
+"""The set that a model is learnt in, and what learning gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from fastmix._checks import check_choice, check_positive
+from fastmix.model import MarkovRandomField
+from fastmix.results import Status, jsonable
+from fastmix.theory import norms
+
+__all__ = ["LearnResult", "NormBall", "WidthBall", "ball_by_name"]
+
+
+@dataclass(frozen=True)
+class NormBall:
+    """The models whose dependency matrix (bound ``range``) has a norm of at most ``bound``: a convex set.
+
+    With ``bound < 1`` Gibbs sampling provably mixes fast there (:func:`fastmix.certify`); 2.5 is the paper's practical
+    choice.
+
+    Examples
+    --------
+    >>> NormBall(norm="inf", bound=0.9).certified
+    True
+    """
+
+    norm: Literal["spectral", "inf", "1", "frobenius"] = "spectral"
+    bound: float = 2.5
+
+    def __post_init__(self) -> None:
+        check_choice("norm", self.norm, norms.NORMS)
+        check_positive("bound", self.bound)
+
+    @property
+    def certified(self) -> bool:
+        """Whether all models within mix fast."""
+        return self.bound < 1.0
+
+    def __str__(self) -> str:
+        return f"{self.norm}:{self.bound:g}"
+
+
+@dataclass(frozen=True)
+class WidthBall(NormBall):
+    """The models whose couplings have a width of at most ``bound``: a convex set, larger for dense models.
+
+    With ``bound < 1`` Gibbs sampling by random updates provably mixes fast there (:func:`fastmix.certify`, criterion
+    ``width``).
+
+    Examples
+    --------
+    >>> WidthBall(0.9).certified
+    True
+    """
+
+    norm: Literal["width"] = field(default="width", init=False, repr=False)  # type: ignore[assignment]
+    bound: float = 0.95
+
+    def __post_init__(self) -> None:
+        check_positive("bound", self.bound)
+
+
+def ball_by_name(text: str) -> NormBall:
+    """The set that a text such as ``spectral:2.5``, ``inf:0.9`` or ``width:0.95`` names.
+
+    Examples
+    --------
+    >>> ball_by_name("inf:0.9")
+    NormBall(norm='inf', bound=0.9)
+    >>> ball_by_name("width:0.95")
+    WidthBall(bound=0.95)
+    """
+    kind, _, number = text.partition(":")
+    rule = f"within must be a norm and a bound such as spectral:2.5, with one of {', '.join(norms.NORMS)}, width"
+    try:
+        bound = float(number)
+    except ValueError:
+        raise ValueError(f"{rule}, got {text!r}") from None
+    if kind not in (*norms.NORMS, "width") or not 0.0 < bound < math.inf:
+        raise ValueError(f"{rule}, got {text!r}")
+    if kind == "width":
+        return WidthBall(bound)
+    return NormBall(cast("Any", kind), bound)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LearnResult:
+    """A model fitted to data, and what is known about the fit.
+
+    Attributes
+    ----------
+    model : MarkovRandomField
+        With the names of the data; its vectors and tables add up to 0 over every index. Hidden variables come last.
+    objective : str
+        ``likelihood`` or ``pseudo-likelihood``.
+    moments : str
+        How moments of the model were found: ``closed form``, ``enumeration``, ``junction tree``, ``sampled`` or
+        ``tempered`` (sampled by replica exchange); ``none`` for the pseudo-likelihood.
+    status : Status
+        ``not_converged`` if the optimum was not reached, ``not_mixed`` if the chains did not follow the model.
+    value : float or None
+        The objective that was minimised, penalties included; None where it was sampled.
+    ridge, l1 : float
+        As given, or as chosen on the validation data.
+    within : NormBall or None
+    norms : mapping
+        Norms of the dependency matrix (bound ``sigmoid``) of the model: ``spectral`` and ``inf``. Below 1 Gibbs
+        sampling provably mixes fast.
+    moment_error : float or None
+        Largest difference between probabilities of states and pairs of the model and of the data. Penalties and a set
+        to stay in keep it above 0.
+    bias_bound : float or None
+        In a set with a bound below 1: no moment of the last step had a larger bias.
+    validation_log_likelihood : float or None
+        Mean over the validation data (of the log-pseudo-likelihood, for that objective).
+    num_rows : int
+    seed : int
+    history : list of dict
+        An entry for every iteration with the seconds since the call, the ``moment_error``, the length of the ``step``
+        and the ``norms`` of the model (exact objectives: after 1, 2, 4, 8, .. iterations); exact objectives have their
+        ``value`` and ``gradient_norm``, sampled ones what is left to gain (``gap``), how much of that is ``noise``,
+        ``num_sweeps`` and, in a set with a bound below 1, the ``bias_bound`` of that step.
+    stats, provenance : mapping
+    """
+
+    model: MarkovRandomField
+    objective: str
+    moments: str
+    status: Status
+    value: float | None
+    ridge: float
+    l1: float
+    within: NormBall | None
+    norms: Mapping[str, float]
+    moment_error: float | None
+    bias_bound: float | None
+    validation_log_likelihood: float | None
+    num_rows: int
+    seed: int
+    history: list[dict[str, Any]] = field(default_factory=list)
+    stats: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return (
+            f"LearnResult({self.objective}, status={str(self.status)!r}, ridge={self.ridge:g}, l1={self.l1:g}, "
+            f"spectral norm {self.norms['spectral']:.3g}, {self.model})"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result without the model as plain data, the shape of the command line's JSON."""
+        within = None if self.within is None else {"norm": self.within.norm, "bound": self.within.bound}
+        facts = {
+            "objective": self.objective,
+            "moments": self.moments,
+            "value": self.value,
+            "num_rows": self.num_rows,
+            "num_variables": self.model.num_variables,
+            "num_edges": self.model.num_edges,
+            "ridge": self.ridge,
+            "l1": self.l1,
+            "within": within,
+            "norms": dict(self.norms),
+            "moment_error": self.moment_error,
+            "bias_bound": self.bias_bound,
+            "validation_log_likelihood": self.validation_log_likelihood,
+            "seed": self.seed,
+        }
+        return {
+            "status": str(self.status),
+            **jsonable(facts),
+            "seconds": self.stats.get("seconds"),
+            "stats": jsonable(dict(self.stats)),
+            "provenance": jsonable(dict(self.provenance)),
+        }
