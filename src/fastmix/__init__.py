@@ -1,4 +1,4 @@
-"""Marginal inference in discrete pairwise Markov random fields, with guarantees.
+"""Marginal inference in discrete Markov random fields, with guarantees.
 
 Names are loaded when they are first used: a program that only samples does not wait for the rest.
 """

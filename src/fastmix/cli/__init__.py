@@ -38,7 +38,7 @@ _COMMANDS = (
 def _make_app(arguments: list[str]) -> typer.Typer:
     """The parser; options of methods are looked up only for the command that is called."""
     app = typer.Typer(
-        help="Marginal inference in discrete pairwise Markov random fields, with guarantees.",
+        help="Marginal inference in discrete Markov random fields, with guarantees.",
         add_completion=True,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
