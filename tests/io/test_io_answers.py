@@ -3,6 +3,7 @@ from __future__ import annotations
 import lzma
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastmix.errors import FormatError
-from fastmix.io import read_mar, read_pr, write_mar, write_pr
+from fastmix.io import (
+    answers,
+    read_mar,
+    read_mpe,
+    read_pr,
+    register_answer,
+    write_answer,
+    write_mar,
+    write_mpe,
+    write_pr,
+)
 
 
 def mar(tmp_path, text):
@@ -127,3 +138,34 @@ def test_pr_messages(tmp_path, text, message):
 def test_write_pr_refuses(tmp_path, value):
     with pytest.raises(ValueError, match="natural_log_z must be finite"):
         write_pr(value, tmp_path / "a")
+
+
+# -- MPE, and answers by suffix ---------------------------------------------------------------------------------------
+
+
+def test_states_come_back(tmp_path: Path) -> None:
+    for states in ([], [0], [1, 0, 2], [3] * 50):
+        write_mpe(states, tmp_path / "a.MPE.gz")
+        assert read_mpe(tmp_path / "a.MPE.gz").tolist() == states
+    for text, states in (("MPE 3 1 0 2", [1, 0, 2]), ("MPE 1 3 1 0 2", [1, 0, 2]), ("MPE 1 0", [0]),
+                         ("MPE 2 0 0 -BEGIN- 2 1 1", [1, 1])):  # fmt: skip
+        (tmp_path / "b.MPE").write_text(text)
+        assert read_mpe(tmp_path / "b.MPE").tolist() == states
+    for text in ("MAR 1 0", "MPE", "MPE 3 1 0", "MPE 2 1 0 1", "MPE 2 1 x", "MPE 2 1 -1", "MPE 2 1 0.5"):
+        (tmp_path / "b.MPE").write_text(text)
+        with pytest.raises(FormatError, match=r"b\.MPE:1: "):
+            read_mpe(tmp_path / "b.MPE")
+    for states in ([[1, 0]], [-1], [0.5]):
+        with pytest.raises(ValueError, match="states must be"):
+            write_mpe(states, tmp_path / "c.MPE")
+
+
+def test_suffixes_choose_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "_WRITERS", dict(answers._WRITERS))
+    register_answer(".txt", lambda result, path: Path(path).write_text(str(result)) and None)
+    write_answer("an answer", tmp_path / "a.txt")
+    assert (tmp_path / "a.txt").read_text() == "an answer"
+    with pytest.raises(ValueError, match="suffix must be a new one"):
+        register_answer(".mar", lambda result, path: None)
+    with pytest.raises(ValueError, match=r"-o must name a .*\.txt file, got .*b\.doc"):
+        write_answer("an answer", tmp_path / "b.doc")

@@ -168,7 +168,7 @@ def read_mpe(path: PathLike) -> NDArray[np.int64]:
     if total:
         numbers.require_whole(0, total, "states")
     # With a number of samples there is one word more than 1 + n; a count that fits without one is taken as it is.
-    start = 1 if total > 1 and numbers.values[0] == 1 and total == numbers.values[1] + 2 else 0
+    start = 1 if total > 2 and numbers.values[0] == 1 and total == numbers.values[1] + 2 else 0
     n = numbers.count(start, "the number of variables")
     if total < start + 1 + n:
         numbers.fail_at_end(f"the states of {n} variables")
