@@ -112,7 +112,8 @@ def test_tables_for_people(run: Run) -> None:
         "--ridge auto --validation test.csv", "--objective pseudo-likelihood --l1 auto --validation test.csv",
         "--edges l1 --l1 0.05", "--edges grow --validation test.csv", "--edges edges.txt", "--hidden 1 --max-iter 40",
         "--within spectral:0.5 --moments sampled --num-chains 256", "--within width:0.5", "--num-states 3",
-        "--num-states 2,2,3,2,2", "--weights 4", "--l1 0.1 --ridge 0.01", "--no-header", "--time-limit 60 --backend cpu",
+        "--num-states 2,2,3,2,2", "--weights 4", "--l1 0.1 --ridge 0.01", "--no-header",
+        "--time-limit 60 --backend cpu",
     ],
 )  # fmt: skip
 def test_options(run: Run, options: str) -> None:
