@@ -366,7 +366,7 @@ def test_seeds_are_drawn_returned_and_repeatable():
         ({"num_draws": -1}, "num_draws must be a whole number of at least 0, got -1"),
         ({"num_draws": 51}, "num_draws must be at most num_sweeps, 50, got 51"),
         ({"method": "metropolis"}, "method must be one of gibbs, swendsen-wang, perfect, got 'metropolis'"),
-        ({"schedule": "backwards"}, "schedule must be systematic or random, got 'backwards'"),
+        ({"schedule": "backwards"}, "schedule must be one of systematic, random, random-burn-in, got 'backwards'"),
         ({"estimator": "median"}, "estimator must be rao-blackwell or counts, got 'median'"),
         ({"accuracy": 0.1}, "accuracy must come without num_chains, num_sweeps and burn_in"),
         ({"accuracy": 1.5, "num_sweeps": None}, "accuracy must be a number above 0 and below 1, got 1.5"),

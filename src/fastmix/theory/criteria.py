@@ -83,8 +83,8 @@ def bias_after_updates(model: MarkovRandomField, num_updates: float, *, clock: C
     Examples
     --------
     >>> model = MarkovRandomField.ising([(0, 1), (1, 2), (2, 0)], coupling=-0.3)
-    >>> [round(bias_after_updates(model, count), 4) for count in (0, 100, 300)]
-    [1.0, 0.2687, 0.0003]
+    >>> bias_after_updates(model, 0), bias_after_updates(model, 100) < 1e-4
+    (1.0, True)
     """
     n, largest = model.num_variables, _log_least(model)
     if not n or largest == 0.0:
