@@ -72,6 +72,7 @@ def run_here(path: Path, output: Path) -> None:
             (output / "table.html").write_text(value._repr_html_())
     if "matplotlib.pyplot" in sys.modules:
         plt = sys.modules["matplotlib.pyplot"]
+        plt.rcParams["svg.hashsalt"] = "fastmix"  # the same names in every run
         for number in plt.get_fignums():
             save_figure(plt.figure(number), output / f"figure-{number}")
 

@@ -4,7 +4,9 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.special import logsumexp
 
 import fastmix
 
@@ -41,6 +43,37 @@ def test_scripts_of_the_gallery_are_short_and_their_pages_show_them(path):
     assert page.startswith(f"# {title}\n")
     assert run_gallery.shown(code) in page
     assert f"]({path.stem}.md)" in (run_gallery.PAGES / "index.md").read_text()
+
+
+def kaufman_log_z(coupling: float, n: int) -> float:
+    """Log Z of the Ising model on an n x n torus (Kaufman, 1949), from its four products."""
+    gamma = np.arccosh(np.cosh(2 * coupling) / np.tanh(2 * coupling) - np.cos(np.arange(1, 2 * n) * np.pi / n))
+    gamma = np.concatenate([[2 * coupling + np.log(np.tanh(coupling))], gamma])  # the first has a sign
+    odd, even = n * gamma[1::2] / 2, n * gamma[::2] / 2
+    cosh = [np.log(2 * np.cosh(g)).sum() for g in (odd, even)]
+    sinh = [np.log(2 * np.abs(np.sinh(g)) + 1e-300).sum() for g in (odd, even)]
+    signs = [1.0, 1.0, 1.0, float(np.sign(gamma[0]))]
+    total = logsumexp([cosh[0], sinh[0], cosh[1], sinh[1]], b=signs)
+    return float(total - np.log(2) + n * n / 2 * np.log(2 * np.sinh(2 * coupling)))
+
+
+def test_kaufmans_solution_against_enumeration():
+    model = fastmix.MarkovRandomField.ising(fastmix.graphs.grid_edges(4, 4, torus=True), coupling=0.3)
+    assert kaufman_log_z(0.3, 4) == pytest.approx(fastmix.infer(model, method="exact").log_z, abs=1e-9)
+
+
+def test_the_critical_torus_of_the_gallery_is_within_three_standard_errors():
+    page = (run_gallery.PAGES / "critical_ising.md").read_text()
+    number = r"(-?[\d.e+-]+) ± ([\d.e+-]+)"
+    found = re.search(
+        rf"energy Estimate\({number}\) specific heat Estimate\({number}\).*log Z: {number}", page, re.DOTALL
+    )
+    energy, energy_error, heat, heat_error, log_z, log_z_error = map(float, found.groups())
+    beta, step = np.log(1 + np.sqrt(2)) / 2, 1e-4
+    below, middle, above = (kaufman_log_z(beta + k * step, 64) for k in (-1, 0, 1))
+    assert abs(energy + (above - below) / (2 * step) / 64**2) < 3 * energy_error < 0.01
+    assert abs(heat - beta**2 * (above - 2 * middle + below) / step**2 / 64**2) < 3 * heat_error < 0.2
+    assert abs(log_z - middle) < 3 * log_z_error < 4
 
 
 def test_pictures_of_the_gallery_are_small():

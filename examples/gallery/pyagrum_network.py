@@ -8,6 +8,7 @@ import pyagrum as gum
 
 import fastmix
 
+gum.initRandom(1)  # fastBN fills its tables at random
 network = gum.fastBN("smokes{no|yes}->cancer{no|yes}->xray{clear|shadow}<-tuberculosis{no|yes}->cough{no|yes}<-cancer")
 model = fastmix.convert(network)
 result = fastmix.infer(model, evidence={"xray": "shadow", "cough": "yes"})
