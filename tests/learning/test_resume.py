@@ -23,7 +23,8 @@ CASES: list[dict[str, Any]] = [
     {"moments": "sampled", "ridge": "auto", "validation": ROWS[:100], "max_iter": 4},
     {"ridge": "auto", "validation": ROWS[:100]},
     {"objective": "pseudo-likelihood", "l1": "auto", "validation": ROWS[:100]},
-    {"moments": "sampled", "hidden": 2, "max_iter": 4},
+    {"moments": "sampled", "l1": "auto", "ridge": "auto", "validation": ROWS[:100], "max_iter": 2},
+    {"moments": "sampled", "hidden": 2, "max_iter": 4},  # a machine
     {"moments": "tempered", "tol": 1e-9, "max_iter": 3},
 ]
 
