@@ -284,7 +284,11 @@ def test_interrupts_keep_the_best_model(tmp_path: Path) -> None:
         sys.executable, "-m", "fastmix", "learn", "train.csv", "-o", "model.npz", "--moments", "sampled", "--json",
         "--tol", "1e-12", "--num-chains", "256", "--checkpoint", "run.ckpt", "--checkpoint-seconds", "0",
     ]  # fmt: skip
-    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # A background job may have inherited a SIGINT that is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     begun = time.monotonic()
     while (not (tmp_path / "run.ckpt").exists() or (tmp_path / "run.ckpt").stat().st_size < 20_000) and (
         time.monotonic() - begun < 120

@@ -35,6 +35,7 @@ _SECONDS_PER_ENTRY = 3e-9  # of two passes over a clique table
 # A search may take this share of the time that the best order so far would take.
 _SHARE = 0.15
 _MAX_SECONDS = 20.0
+_OVER = 10.0  # the same, in times, where that order is more than the caller can take
 _FAR = 100.0  # times what the caller can take: given up after one run of each kind
 _MAX_CORE = 8192  # variables of a core that is searched: its rows of bits take 8 MiB
 _MAX_BOUNDED = 2000  # variables of a core whose width is bounded by an order
@@ -400,7 +401,7 @@ def _improve(
         if best_total > _HOPELESS**2 or (far and run >= len(first)):
             return best  # no search makes up for so much
         if best_total > max_entries:
-            budget = max(budget, _MAX_SECONDS)
+            budget = max(budget, min(_MAX_SECONDS, _OVER * worth))
         elif run > 2 * len(first) + 2 * last_gain:
             return best
         if best_total <= CHEAP or spent > budget or clock.past():

@@ -91,6 +91,8 @@ class _Problem:
     def descend(self) -> FloatArray | None:
         """Shares by projected steps along the slopes, from the best cut of all strong couplings."""
         matrix, m = self._matrix, self._model.num_edges
+        if not matrix.shape[0]:
+            return None
         passes = _STEPS * _PASSES * 16.0 * (matrix.nnz + 4.0 * matrix.shape[0])
         steps = int(min(_STEPS, _STEPS * _MAX_WORK / passes))
         if steps < 15:
