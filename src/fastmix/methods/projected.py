@@ -27,7 +27,7 @@ __all__ = ["Projected", "ProjectedResult"]
 FloatArray = NDArray[np.float64]
 
 _NORM_BOUND, _WIDTH_BOUND = 2.5, 0.95  # the paper's practical choice; certified
-_MOST_WIDE, _LEAST_DENSITY = 2000, 0.1  # variables, and edges among pairs, where a bound on the width is fast
+_MOST_WIDE, _LEAST_DENSITY = 1000, 0.1  # variables, and edges among pairs, where a bound on the width is fast
 _MANY_VARIABLES = 100_000  # beyond which other norms than the cheapest take seconds
 _NUM_WEIGHTS = 1024  # draws of the projected model that are weighed by the original one
 _MOST_STATES = 1 << 21  # of those draws together
