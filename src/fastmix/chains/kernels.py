@@ -36,6 +36,7 @@ __all__ = [
     "four_sweeps",
     "largest",
     "log_weights",
+    "next_row",
     "product_sweeps",
     "table_sweeps",
 ]
@@ -435,6 +436,19 @@ def fill_rows(entries, begins, owner, theirs, states, starts, own_steps, other_s
                 values[begins[k] + t * count + s] = np.exp(value - top) if value > -np.inf else 0.0
 
 
+@_inner
+def next_row(at, digits, first, last, states, members, steps):  # type: ignore[no-untyped-def]
+    """Where the next states of the members of a factor, the last fastest, lead in its table; -1 after the last."""
+    for m in range(last - 1, first - 1, -1):
+        digits[m - first] += 1
+        at += steps[m]
+        if digits[m - first] < states[members[m]]:
+            return at
+        at -= digits[m - first] * steps[m]
+        digits[m - first] = 0
+    return -1
+
+
 @_outer
 def fill_factor_rows(states, incident, tables, values):  # type: ignore[no-untyped-def]
     """The same for factors over more variables: of every variable, every factor around it, and its other members."""
@@ -446,8 +460,8 @@ def fill_factor_rows(states, incident, tables, values):  # type: ignore[no-untyp
         for f in range(around[i], around[i + 1]):
             first, last = member_starts[f], member_starts[f + 1]
             digits[: last - first] = 0
-            at, turning = starts[f], True
-            while turning:
+            at = starts[f]
+            while at >= 0:
                 top = -np.inf
                 for s in range(count):
                     top = max(top, tables[at + s * own_steps[f]])
@@ -455,15 +469,7 @@ def fill_factor_rows(states, incident, tables, values):  # type: ignore[no-untyp
                     value = tables[at + s * own_steps[f]]
                     values[place + s] = np.exp(value - top) if value > -np.inf else 0.0
                 place += count
-                turning = False
-                for m in range(last - 1, first - 1, -1):  # the next states of the others, the last fastest
-                    digits[m - first] += 1
-                    at += steps[m]
-                    if digits[m - first] < states[members[m]]:
-                        turning = True
-                        break
-                    at -= digits[m - first] * steps[m]
-                    digits[m - first] = 0
+                at = next_row(at, digits, first, last, states, members, steps)
 
 
 @_inner

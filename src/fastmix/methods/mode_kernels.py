@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastmix._jit import njit
+from fastmix.chains.kernels import next_row
 
 __all__ = ["descend", "hopeful"]
 
@@ -91,24 +92,16 @@ def hopeful(  # type: ignore[no-untyped-def]
                     value += best
                 for f in range(around[i], around[i + 1]):
                     begin, end = member_starts[f], member_starts[f + 1]
-                    at, best, turning = factor_starts[f] + s * own_steps[f], -np.inf, True
+                    at, best = factor_starts[f] + s * own_steps[f], -np.inf
                     digits[: end - begin] = 0
-                    while turning:  # through all states of the others
+                    while at >= 0:  # through all states of the others
                         hoped = True
                         for m in range(begin, end):
                             j, t = members[m], digits[m - begin]
                             hoped = hoped and (x[j] == t if done[j] else free[unary_starts[j] + t])
                         if hoped:
                             best = max(best, tables[at])
-                        turning = False
-                        for m in range(end - 1, begin - 1, -1):
-                            digits[m - begin] += 1
-                            at += steps[m]
-                            if digits[m - begin] < states[members[m]]:
-                                turning = True
-                                break
-                            at -= digits[m - begin] * steps[m]
-                            digits[m - begin] = 0
+                        at = next_row(at, digits, begin, end, states, members, steps)
                     value += best
                 if value > most or most == -np.inf:
                     x[i], most = s, value

@@ -12,7 +12,7 @@ import numpy as np
 from numba import uint64
 
 from fastmix._jit import njit
-from fastmix.chains.kernels import _inner, _next, largest
+from fastmix.chains.kernels import _inner, _next, largest, next_row
 
 __all__ = ["bound_binary", "bound_general"]
 
@@ -66,22 +66,14 @@ def _best_lead(sets, states, incident, tables, f, s, t, digits):  # type: ignore
     _, _, starts, own_steps, member_starts, members, steps, _ = incident
     first, last = member_starts[f], member_starts[f + 1]
     digits[: last - first] = 0
-    best, at, turning = -np.inf, starts[f], True
-    while turning:
+    best, at = -np.inf, starts[f]
+    while at >= 0:
         known = True
         for m in range(first, last):
             known = known and (sets[members[m]] >> uint64(digits[m - first])) & uint64(1) > 0
         if known and tables[at + s * own_steps[f]] > -np.inf:
             best = max(best, tables[at + s * own_steps[f]] - tables[at + t * own_steps[f]])
-        turning = False
-        for m in range(last - 1, first - 1, -1):
-            digits[m - first] += 1
-            at += steps[m]
-            if digits[m - first] < states[members[m]]:
-                turning = True
-                break
-            at -= digits[m - first] * steps[m]
-            digits[m - first] = 0
+        at = next_row(at, digits, first, last, states, members, steps)
     return best
 
 
