@@ -139,11 +139,10 @@ def test_errors_name_the_argument(call: Callable[[], object], message: str) -> N
 
 
 def test_import_is_light() -> None:
-    code = (
-        "import sys; import fastmix.exact.search; "
-        "assert not {'scipy', 'numba'} & {m.split('.')[0] for m in sys.modules}, 'heavy import'"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    code = "import sys; import fastmix.exact.search; print(*{m.split('.')[0] for m in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert "numpy" in loaded
+    assert not {"scipy", "numba"} & set(loaded)
 
 
 # Families

@@ -143,7 +143,13 @@ def test_soft_evidence_and_impossible_evidence() -> None:
     model = MarkovRandomField.ising([(0, 1)], coupling=0.1)
     result = most_probable(model, evidence={0: [0.9, 0.1]})
     assert result.states.tolist() == [0, 0]
-    assert result.log_weight == pytest.approx(0.1)
+    assert result.log_weight == result.upper_bound == pytest.approx(0.1 + np.log(0.9))
+    # What is most probable without the evidence is not a larger weight than the upper bound.
+    biased = MarkovRandomField.ising([(0, 1)], coupling=0.1, field=0.5)
+    against = most_probable(biased, evidence={0: [0.99, 0.01]})
+    weights = {x: biased.log_weight(x) + np.log([0.99, 0.01][x[0]]) for x in np.ndindex(2, 2)}
+    assert tuple(against.states.tolist()) == max(weights, key=weights.get)  # type: ignore[arg-type]
+    assert against.upper_bound == pytest.approx(max(weights.values()))
     hard = MarkovRandomField.from_tables([[0, 0], [0, 0]], [(0, 1)], [[[0, -np.inf], [-np.inf, 0]]])
     with pytest.raises(ModelError):
         most_probable(hard, evidence={0: 0, 1: 1})
@@ -162,3 +168,20 @@ def test_what_it_says() -> None:
         most_probable(model, method="magic")
     assert most_probable(MarkovRandomField.from_factors([], [])).states.tolist() == []
     assert fastmix.infer(model).labels().tolist() == [1, 1]
+
+
+def test_interrupts_keep_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(_: object) -> None:
+        raise KeyboardInterrupt
+
+    model = ising_grid(4, 4, coupling_max=1.0, seed=0)
+    monkeypatch.setattr(module._Search, "_anneal", stop)
+    with pytest.raises(fastmix.Interrupted) as caught:
+        most_probable(model, method="search", seed=0)
+    found = caught.value.result
+    assert found.stats["stopped_by"] == "interrupt"
+    assert found.log_weight == pytest.approx(model.log_weight(found.states))
+    monkeypatch.setattr(module._Search, "_search", stop)
+    with pytest.raises(KeyboardInterrupt) as nothing:
+        most_probable(model, method="search", seed=0)
+    assert not isinstance(nothing.value, fastmix.Interrupted)

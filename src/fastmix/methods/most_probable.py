@@ -44,7 +44,8 @@ class MostProbableResult:
     states : int array (n,)
         Of all variables, observed ones too.
     log_weight : float
-        Of these states, see :meth:`fastmix.MarkovRandomField.log_weight`.
+        Of these states, see :meth:`fastmix.MarkovRandomField.log_weight`; with the logs of the likelihoods of soft
+        evidence added.
     upper_bound : float
         No configuration that agrees with the evidence has a larger log-weight.
     exact : bool
@@ -192,11 +193,13 @@ def most_probable(
     seed = choose_seed(seed)
     with listening(progress, "most probable") as listener:
         clock = Clock(time_limit, default=DEFAULT_SECONDS, listener=listener, what="most probable")
-        reduction = reduce_model(model, evidence, fold_single=True)
+        reduction = reduce_model(model, evidence, fold_single=True, clock=clock)
         search = _Search(reduction.model, seed, clock, tol, memory_limit)
         try:
             used = search.run(method)
         except KeyboardInterrupt:
+            if search.states is None:
+                raise
             search.interrupted = True
             used = "search"
     if search.states is None:
@@ -204,9 +207,7 @@ def most_probable(
     rounding = _ROUNDING * max(1.0, float(np.abs(model.log_unary[model.log_unary > -np.inf]).sum()))
     exact = search.upper - search.value <= max(rounding, _ROUNDING * abs(search.value))
     states = reduction.expand_states(search.states)
-    # The reduced model has the weight of soft evidence in it, the original has not.
-    log_weight = float(model.log_weight(states))
-    upper = log_weight if exact else log_weight + (search.upper - search.value)
+    upper = search.value if exact else search.upper
     status = Status.OK if exact or search.upper - search.value <= tol else Status.NOT_CONVERGED
     options: dict[str, Any] = {
         "evidence": plain_evidence(evidence),
@@ -216,7 +217,7 @@ def most_probable(
     }
     stopped_by = "interrupt" if search.interrupted else "time_limit" if clock.past() and not exact else "done"
     result = MostProbableResult(
-        model, states, log_weight, upper, exact, used, status,
+        model, states, search.value, upper, exact, used, status,
         {"stopped_by": stopped_by, **search.stats, **clock.stats()}, provenance(model, seed=seed, **options),
     )  # fmt: skip
     if search.interrupted:
