@@ -120,6 +120,14 @@ def test_soft_evidence_weights_the_states():
     np.testing.assert_allclose(result.marginal(0), np.bincount(states[:, 0], weights) / weights.sum())
     assert result.model is model
     assert result.to_dict()["evidence"] == {"1": likelihood, "2": 0}
+    table = np.zeros((2, 3))
+    np.add.at(table, (states[:, 0], states[:, 1]), weights / weights.sum())
+    for _ in range(4):  # plans that are kept serve other evidence from the second call on
+        again = fastmix.infer(model, method="exact", evidence={1: likelihood, 2: 0})
+        assert again.log_z == pytest.approx(result.log_z)
+        np.testing.assert_allclose(again.joint(0, 1).value, table, atol=1e-12)
+    mean = again.expect(lambda x: x[:, 1])
+    assert abs(mean.value - table.sum(axis=0) @ np.arange(3)) < 5.0 * mean.std_error
     for bad in ([1.0, 2.0], [0.0, 0.0, 0.0], [1.0, -1.0, 1.0], [1.0, np.inf, 1.0]):
         with pytest.raises(fastmix.ModelError, match="evidence of variable 1"):
             fastmix.infer(model, evidence={1: bad})
