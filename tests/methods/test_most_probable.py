@@ -7,6 +7,7 @@ import pytest
 
 import fastmix
 from fastmix import MarkovRandomField, graphs, most_probable
+from fastmix._clock import Clock
 from fastmix.errors import ModelError, ResourceError, UnfitMethodError
 from fastmix.instances import ising_grid, ising_random, potts_grid, random_tables
 from fastmix.methods import most_probable as module
@@ -185,3 +186,26 @@ def test_interrupts_keep_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(KeyboardInterrupt) as nothing:
         most_probable(model, method="search", seed=0)
     assert not isinstance(nothing.value, fastmix.Interrupted)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_crossing_takes_the_better_of_every_piece(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    model = some_models(seed)[4] if seed % 2 else ising_grid(4, 5, coupling_max=1.0, seed=seed)
+    one, two = (rng.integers(0, model.num_states) for _ in range(2))
+    two = np.where(rng.random(model.num_variables) < 0.4, two, one)
+    search = module._Search(model, seed, Clock(), 0.0, None)
+    search.offer(one)
+    search.cross(two)
+    # By brute force: every connected piece of the difference, or not.
+    differs = np.flatnonzero(one != two)
+    inside = [edge for edge in model.edges.tolist() if set(edge) <= set(differs.tolist())]
+    _, label = graphs.connected_components(model.num_variables, np.array(inside, dtype=int).reshape(-1, 2))
+    pieces = [differs[label[differs] == k] for k in np.unique(label[differs])]
+    best = -np.inf
+    for chosen in np.ndindex(*[2] * len(pieces)):
+        mixed = one.copy()
+        for piece, take in zip(pieces, chosen, strict=True):
+            mixed[piece] = two[piece] if take else one[piece]
+        best = max(best, model.log_weight(mixed))
+    assert search.value == pytest.approx(best)
