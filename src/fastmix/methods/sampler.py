@@ -56,7 +56,7 @@ _LEAST_BATCH, _LEAST_OF_MANY = 4, 25  # sweeps, of few chains and of many: takin
 _MANY_CHAINS = 64
 # Variables, and their states but one, of all chains together by default, and chains: beyond that, more sweeps of fewer
 # chains are worth more in the same time, because every chain burns in and has its sums.
-_MOST_SITES, _MOST_CUTS, _LEAST_CHAINS = 1 << 23, 1 << 24, 8
+_MOST_SITES, _MOST_CUTS, _LEAST_CHAINS = 1 << 20, 1 << 22, 4
 # A time limit is looked at after every step: sweeps that take about as long as this, beginning with a small part.
 _STEP_SECONDS, _FIRST_STEP = 0.1, 64
 _SCOUTED, _SCOUT_SHARE = 16, 0.1  # chains below which others look at the modes, and their share of a time limit
