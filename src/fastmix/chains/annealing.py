@@ -38,6 +38,8 @@ class Annealing:
     log_weights : float array (C,)
     log_ratio : float array (populations,)
         Logarithms of the products of the mean weights before each resampling.
+    log_variance : float array (populations,)
+        Their variances, if chains were independent at every resampling.
 
     References
     ----------
@@ -50,7 +52,7 @@ class Annealing:
         self.chains, self.thetas = chains, thetas
         self.here = np.asarray(coefficients, dtype=np.float64)
         self.log_weights = np.zeros(chains.num_chains)
-        self.log_ratio = np.zeros(populations)
+        self.log_ratio, self.log_variance = np.zeros(populations), np.zeros(populations)
         chains.load(thetas, self.here[None])
 
     def move(self, there: ArrayLike, num_sweeps: int = 1, *, rng: np.random.Generator | None = None) -> None:
@@ -58,7 +60,9 @@ class Annealing:
         target = np.asarray(there, dtype=np.float64)
         self.log_weights += (target - self.here) @ self.chains.energies()
         if rng is not None:
-            chosen, log_means = systematic(self.log_weights.reshape(len(self.log_ratio), -1), rng)
+            log_weights = self.log_weights.reshape(len(self.log_ratio), -1)
+            chosen, log_means = systematic(log_weights, rng)
+            self.log_variance += np.exp(log_weights - log_means[:, None]).var(axis=1) / log_weights.shape[1]
             self.chains.take(chosen.reshape(-1))
             self.log_ratio += log_means
             self.log_weights[...] = 0.0

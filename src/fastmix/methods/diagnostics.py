@@ -24,6 +24,7 @@ __all__ = [
     "Summary",
     "assess_mixing",
     "log_odds_swings",
+    "student_factor",
     "summarise",
 ]
 
@@ -518,14 +519,14 @@ def _standard_errors(statistics: BatchStatistics, moments: _Moments, min_batches
     variance = squares / (num_batches - 1) / total
     if moments.num_parts > 1:
         freedom = moments.num_parts - 1
-        variance = np.maximum(variance, _student(freedom) ** 2 * moments.spread / freedom / total)
+        variance = np.maximum(variance, student_factor(freedom) ** 2 * moments.spread / freedom / total)
         if s.num_chains > 1:
             chains = moments.chain_spread / (s.num_chains - 1) / total
             variance = np.where(moments.r_hat > _MAX_R_HAT, np.maximum(variance, chains), variance)
     return np.where(constant, 0.0, np.sqrt(variance)), constant
 
 
-def _student(freedom: int) -> float:
+def student_factor(freedom: int) -> float:
     """Student's quantile for 95 % over the normal one: factor for a standard error with few degrees of freedom.
 
     By the expansion of Fisher and Cornish in 1 / freedom where that is exact to four digits, which does without loading
@@ -533,7 +534,7 @@ def _student(freedom: int) -> float:
 
     Examples
     --------
-    >>> round(_student(15), 4), round(_student(1), 2)
+    >>> round(student_factor(15), 4), round(student_factor(1), 2)
     (1.0875, 6.48)
     """
     if freedom < 10:
