@@ -16,7 +16,7 @@ from fastmix import (
 )
 from fastmix._clock import Clock
 from fastmix.exact import enumerate_model, plan_exact
-from fastmix.graphs import path_edges
+from fastmix.graphs import complete_edges, path_edges
 from fastmix.instances import ising_grid, potts_grid
 from fastmix.methods import projected
 from fastmix.methods.inference import METHODS, choose_method
@@ -350,11 +350,24 @@ def test_strong_couplings_are_tempered_unless_the_model_is_too_large():
     assert (np.abs(result.node_marginals - exact.node_marginals) <= 8 * result.std_error + 0.01).all()
     assert abs(result.log_z - exact.log_z) <= 8 * result.log_z_std_error
     chosen = {}
-    for kind, strength in (("mixed", 0.6), ("mixed", 4.0), ("attractive", 2.0)):
-        large = ising_grid(300, 300, coupling_max=strength, attractive=kind == "attractive", seed=0)
-        chosen[kind, strength] = choose_method(large, time_limit=60.0).method
-    assert chosen == {("mixed", 0.6): "gibbs", ("mixed", 4.0): "projected", ("attractive", 2.0): "swendsen-wang"}
+    for kind, strength, field in (("mixed", 4.0, 1.0), ("attractive", 2.0, 1.0), ("attractive", 2.0, 0.1)):
+        large = ising_grid(300, 300, coupling_max=strength, field_max=field, attractive=kind == "attractive", seed=0)
+        chosen[kind, field] = choose_method(large, time_limit=60.0).method
+    assert chosen == {("mixed", 1.0): "gibbs", ("attractive", 1.0): "gibbs", ("attractive", 0.1): "swendsen-wang"}
     assert choose_method(ising_grid(40, 40, coupling_max=4.0, seed=0), time_limit=4.0).method == "tempered"
+
+
+def test_gibbs_sampling_that_mixes_is_taken_before_replica_exchange():
+    edges = complete_edges(60)
+    weak = MarkovRandomField.ising(edges, np.random.default_rng(0).normal(scale=0.13, size=len(edges)))
+    choice = choose_method(weak, memory_limit=NOTHING, time_limit=5.0)
+    assert (choice.method, choice.trial and choice.trial.name) == ("tempered", "gibbs")
+    result = infer(weak, memory_limit=NOTHING, time_limit=5.0, seed=1)
+    assert (result.method, result.status) == ("gibbs", "ok")
+    assert "agree after a short run" in result.stats["reason"]
+    # Of an attractive model chains may all sit in one of two phases: no trial there.
+    both = MarkovRandomField.ising(edges, coupling=0.04)
+    assert choose_method(both, memory_limit=NOTHING, time_limit=5.0).trial is None
 
 
 @pytest.mark.parametrize(

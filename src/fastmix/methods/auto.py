@@ -14,7 +14,7 @@ from fastmix.exact import ExactPlan, plan_exact
 from fastmix.methods.base import DEFAULT_SECONDS, Context, Method
 from fastmix.methods.exact import Exact, MemoryLimited
 from fastmix.model import Evidence, MarkovRandomField, check_model
-from fastmix.results import InferenceResult
+from fastmix.results import InferenceResult, Status
 
 if TYPE_CHECKING:
     from fastmix.theory.certificates import Certificate
@@ -27,11 +27,13 @@ _TEMPERED_SHARE = 0.5  # of the time limit that round trips may take
 _BIAS = 1e-3  # of every marginal after the burn-in, for certified models
 _MOST_TEMPERED_STATES = 256
 # Dependencies per variable on average, up to which plain Gibbs sampling is more accurate than replica exchange, and
-# than a projection.
+# than one that has no time for its round trips.
 _WEAK, _STRONG = 2.3, 3.0
-_UNARY_SPAN = 6.0  # of log-unaries on average, beyond which Gibbs sampling beats cluster moves on several labels
+_UNARY_SPAN = (0.7, 6.0)  # of log-unaries on average, beyond which Gibbs sampling beats clusters; two, more states
+_TRIAL = 0.15  # of the time, for Gibbs sampling to show that it mixes where replica exchange would be taken
 _LATE = 4.0  # times too large for replica exchange, up to which it is still more accurate than the others
 _UPDATES_PER_SECOND = 3e8
+_MANY_NEIGHBORS = 40.0  # beyond which an update takes longer in proportion
 _MOST_BURN_IN = 5000  # sweeps: half of the sweeps that are averaged by default
 _NUM_SWEEPS = 10_000
 _MOST_WIDTH = 100_000  # variables for whose width there is time
@@ -62,7 +64,13 @@ class Auto(MemoryLimited):
                 result = Exact(self.memory_limit).run(model, replace(context, clock=limit), choice.plan)
             except ResourceError:
                 choice = _choose_other(model, "exact inference took longer than it seemed to", clock, context.log_z)
-        method = choice.chosen
+        method, reason = choice.chosen, choice.reason
+        if choice.trial is not None and result is None:
+            backend = context.backend if choice.trial.on_gpu else "cpu"
+            tried = choice.trial.run(model, replace(context, clock=clock.part(_TRIAL, quiet=True), backend=backend))
+            if tried.status is Status.OK:
+                method, reason = choice.trial, f"{reason}; but chains from many starts agree after a short run"
+                result = tried if tried.stats["stopped_by"] == "done" else None
         if result is None:
             own = replace(context, clock=clock.part(1.0), backend=context.backend if method.on_gpu else "cpu")
             # Loopy belief propagation takes out states without a partner; a limit may be over before a kept plan runs.
@@ -70,7 +78,7 @@ class Auto(MemoryLimited):
             inner = method.reduce(model, None, clock) if left_over else None
             result = method.run(model if inner is None else inner.model, own)
             result = result if inner is None else result.expanded(inner)
-        stats = {"guarantee": method.guarantee, **result.stats, "reason": choice.reason}
+        stats = {"guarantee": method.guarantee, **result.stats, "reason": reason}
         return replace(result, stats=stats)
 
 
@@ -86,11 +94,14 @@ class Choice:
         In a sentence.
     plan : ExactPlan or None
         The elimination tree, when the method is exact inference.
+    trial : Method or None
+        Another method, which is taken instead if it says ``ok`` after a share of the time.
     """
 
     chosen: Method
     reason: str
     plan: ExactPlan | None = None
+    trial: Method | None = None
 
     @property
     def method(self) -> str:
@@ -174,7 +185,6 @@ def _choose_log_z(model: MarkovRandomField, too_much: str) -> Choice:
 def _choose_sampler(model: MarkovRandomField, slow: str, seconds: float) -> Choice:
     """For models that Gibbs sampling is not certified for."""
     from fastmix.methods.diagnostics import log_odds_swings
-    from fastmix.methods.projected import Projected
     from fastmix.methods.sampler import Gibbs, SwendsenWang
     from fastmix.methods.swendsen_wang import is_swendsen_wang
     from fastmix.methods.tempering.api import Tempered
@@ -191,28 +201,21 @@ def _choose_sampler(model: MarkovRandomField, slow: str, seconds: float) -> Choi
     if total <= _WEAK and not attractive:
         return Choice(gibbs, f"{slow}, but dependencies are weak, {total:.2g} per variable on average")
     if times <= 1.0 and fits:
-        return Choice(Tempered(), slow)
+        # Of attractive models chains can agree in one of two phases that they never leave.
+        return Choice(Tempered(), slow, trial=None if attractive else gibbs)
     why_not = "it is large for replica exchange"
     if attractive and model.num_variables:
         starts = model.unary_offsets[:-1]
         allowed = np.where(model.log_unary > -np.inf, model.log_unary, np.inf)
         span = float((np.maximum.reduceat(model.log_unary, starts) - np.minimum.reduceat(allowed, starts)).mean())
-        if span > _UNARY_SPAN and int(model.num_states.max()) > 2:
+        if span > _UNARY_SPAN[int(model.num_states.max()) > 2]:
             # Pictures to be labelled: the unaries hold clusters where they are (benchmarks/choice.py).
             return Choice(gibbs, f"{slow}; {why_not}, and unaries that span {span:.2g} leave little to cluster moves")
         reason = f"{slow}; {why_not}, and cluster moves fit this attractive model"
         return Choice(SwendsenWang(num_sweeps=_NUM_SWEEPS), reason)
-    if model.has_forbidden or model.num_factors:
-        what = "forbidden pairs" if model.has_forbidden else "factors of three or more variables"
-        return Choice(gibbs, f"{slow}; {why_not}, and {what} rule out a projection")
-    if total <= _STRONG:
-        reason = (
-            f"{slow}; {why_not}, but its dependencies, {total:.2g} per variable, are weak enough for Gibbs sampling"
-        )
-        return Choice(gibbs, reason)
-    if times <= _LATE and fits:
+    if times <= _LATE and fits and total > _STRONG:
         return Choice(Tempered(), f"{slow}; {why_not}, but the most accurate even if it does not mix")
-    return Choice(Projected(num_sweeps=_NUM_SWEEPS), f"{slow}; {why_not}")
+    return Choice(gibbs, f"{slow}; {why_not}")
 
 
 def _ladder_seconds(model: MarkovRandomField) -> float:
@@ -220,9 +223,11 @@ def _ladder_seconds(model: MarkovRandomField) -> float:
 
     A ladder needs about 2 sqrt(n) rungs, some round trips of as many sweeps each, and four ensembles or more.
     """
-    rungs = 2.0 * model.num_variables**0.5 + 1.0
+    n = model.num_variables
+    rungs = 2.0 * n**0.5 + 1.0
     sweeps = 20.0 * rungs
-    return 4.0 * rungs * sweeps * model.num_variables / _UPDATES_PER_SECOND
+    work = max(1.0, 2.0 * model.num_edges / max(1, n) / _MANY_NEIGHBORS)
+    return 4.0 * rungs * sweeps * n * work / _UPDATES_PER_SECOND
 
 
 def certify_sweeps(model: MarkovRandomField, clock: Clock) -> Certificate:
