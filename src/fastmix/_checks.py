@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix.errors import ModelError
 
 __all__ = [
@@ -41,9 +42,6 @@ __all__ = [
     "per_item",
     "require",
 ]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 # Log-potentials beyond this are refused: sums of as many as fit any memory, their differences and the squares of these
 # are then all far inside the range of float64, 1.8e308.

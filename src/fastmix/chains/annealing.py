@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix.chains.base import Chains, make_chains
 from fastmix.chains.cpu import CpuChains
 from fastmix.model import MarkovRandomField
 
 __all__ = ["Annealing", "make_pool", "systematic"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class Annealing:

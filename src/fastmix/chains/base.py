@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.chains.patches import Patch
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model.structure import Structure
 
 __all__ = ["Chains", "Exchanges", "make_chains", "parameter_sets", "sums_by_state"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _FULL = float(1 << 24)  # the unit of the kernels' sums: one sweep
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
 from fastmix.model.structure import Structure
 
 __all__ = ["Patch", "make_patches", "whole_patch"]
-
-IntArray = NDArray[np.int64]
 
 _MOST_WORK = 16  # times the work on the whole graph, beyond which patches do not pay
 

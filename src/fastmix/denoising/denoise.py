@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix import _show
+from fastmix._arrays import BoolArray, FloatArray
 from fastmix._checks import check_count, check_positive, check_threads, choose_seed
 from fastmix._clock import Clock, Report
 from fastmix.denoising.fitting import Fit, fit_picture
@@ -28,9 +29,6 @@ from fastmix.methods.inference import infer
 from fastmix.results import InferenceResult, Status, jsonable
 
 __all__ = ["DEFAULT_METHOD", "METHODS", "DenoiseResult", "denoise"]
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 DEFAULT_METHOD = "annealed"
 _MESSAGES = {"tol": 0.01, "max_iter": 60}  # enough for a picture of 8 bits

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastmix import __version__, instances
+from fastmix._arrays import FloatArray
 from fastmix.errors import NotConvergedError
 from fastmix.exact import infer_exact
 from fastmix.experiments.photographs import encode_map, photograph_instance
@@ -26,12 +26,10 @@ from fastmix.results import jsonable
 
 __all__ = ["Answer", "build", "failed_rows", "mean_error", "run_method", "run_task", "trace_points"]
 
-FloatArray = NDArray[np.float64]
 Outcome = tuple[Row, dict[str, Any]]
 Instance = tuple[MarkovRandomField, FloatArray, Mapping[str, Any]]  # the model, its true marginals, facts for the rows
 
 _POINTS_PER_DECADE = 4
-
 
 # -- instances ------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastmix._arrays import IntArray
 from fastmix._checks import as_edges, check_count, check_seed
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import check_memory
@@ -31,8 +32,6 @@ __all__ = [
     "sparse_matrix",
     "strip_leaves",
 ]
-
-IntArray = npt.NDArray[np.int64]
 
 # Keys i * n + j must fit in int64, and indices of the double cover (2 n nodes) in the int32 of scipy.sparse.csgraph.
 _MAX_VARIABLES = 2**30 - 1

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._checks import describe
 from fastmix.errors import ModelError
 from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes
@@ -31,8 +32,6 @@ __all__ = [
     "answer_suffix", "evidence_in", "json_text", "read_evidence", "read_mar", "read_mpe", "read_pr", "register_answer",
     "write_answer", "write_evidence", "write_mar", "write_mpe", "write_pr",
 ]  # fmt: skip
-
-FloatArray = NDArray[np.float64]
 
 _BEGIN = re.compile(rb"(?<![^\s])-BEGIN-(?![^\s])")
 _SLACK = 1e-6  # printed probabilities may exceed 1 by rounding
@@ -286,7 +285,6 @@ _WRITERS: dict[str, Callable[[Any, PathLike], None]] = {
     ".npz": _answer_npz,
 }
 _COMPETITION = (".mar", ".pr", ".mpe")
-
 
 # -- evidence ---------------------------------------------------------------------------------------------------------
 

@@ -13,14 +13,12 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._memory import check_memory
 from fastmix.errors import FormatError
 from fastmix.io.files import decode_text
 
 __all__ = ["NumberText", "cut_header", "strip_comments"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _WHITE, _DIGIT, _SYMBOL, _ILLEGAL = range(4)
 _CLASSES = bytes(

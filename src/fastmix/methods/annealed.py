@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_count
 from fastmix._clock import NO_LIMIT, Clock, Report
 from fastmix._memory import check_memory
@@ -27,9 +27,6 @@ from fastmix.results import DrawResult, InferenceResult, Status
 from fastmix.theory.dependency import edge_dependencies
 
 __all__ = ["Annealed", "AnnealedResult", "anneal"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _EASY_SWEEPS = 30
 _MOST_STEPS = 10_000  # whatever the energies are: chains that all begin alike would ask for steps of no length

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fastmix._arrays import FloatArray
 from fastmix._checks import as_float_array, check_seconds, check_threads, choose_seed
 from fastmix._clock import Clock, Report, listening
 from fastmix.errors import FastmixError, Interrupted, ResourceError, printable
@@ -21,8 +22,6 @@ from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.results import InferenceResult, Status, jsonable, plain_evidence, provenance
 
 __all__ = ["Comparison", "Row", "compare", "marginal_errors"]
-
-FloatArray = NDArray[np.float64]
 
 # Who is believed when exact inference is not feasible, the first that ran and is satisfied with itself.
 _REFERENCES = ("tempered", "gibbs", "swendsen-wang", "projected", "loopy-bp", "mean-field")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import BoolArray, FloatArray
 from fastmix._checks import check_count
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import certain_entries, num_allowed
@@ -26,9 +27,6 @@ __all__ = [
     "log_odds_swings",
     "summarise",
 ]
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 _CHUNK_ENTRIES = 1 << 18  # numbers worked on at once: 2 MiB a temporary, which stays in the cache
 _LOOSE = 1e-3  # sums may miss what they must add up to by this fraction: conditional probabilities are rounded

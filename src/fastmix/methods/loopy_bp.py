@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Protocol, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._checks import check_choice, check_count, check_positive
 from fastmix._clock import NO_LIMIT, Clock, Report
 from fastmix.errors import UnfitMethodError
@@ -22,7 +23,6 @@ from fastmix.results import InferenceResult, Status, jsonable
 
 __all__ = ["LoopyBP", "LoopyBPResult", "loopy_bp", "make_messages"]
 
-FloatArray = NDArray[np.float64]
 MessageOrder = Literal["parallel", "residual"]
 
 # Automatic damping. On 16x16 Ising grids with fields up to 1, out of 30 each: attractive couplings up to 1, 2 and 4

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import IntArray
 from fastmix._checks import check_count
 from fastmix._clock import Report
 from fastmix._memory import check_memory
@@ -25,9 +26,6 @@ from fastmix.results import DrawResult, Status, jsonable
 from fastmix.theory.certificates import certify
 
 __all__ = ["Perfect", "PerfectSamples", "perfect_sample"]
-
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 
 _EPOCHS = 48  # streams of a sample: one for every doubling of the past
 _MAX_STATES = 64  # bits of a set

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.reduce import Reduction, impossible, reduce_model
 
 __all__ = ["IsingForm", "check_fraction", "find_allowed", "ising_form", "reduce_to_supported"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _SEARCH_CHOICES = 100_000  # of a search, beyond ten per variable: a second or so
 _CHOICES_PER_SECOND = 5e5

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, cast, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_accuracy, check_count, check_positive
 from fastmix._clock import NO_LIMIT, Clock, Report
 from fastmix._memory import check_memory
@@ -39,9 +40,6 @@ from fastmix.theory.dependency import Dependency
 from fastmix.theory.intervals import Intervals, rigorous_intervals
 
 __all__ = ["SAMPLERS", "Gibbs", "SampleResult", "SwendsenWang", "default_chains", "run_chains", "sample"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 Schedule = Literal["systematic", "random", "random-burn-in"]
 _SCHEDULES: tuple[str, ...] = get_args(Schedule)

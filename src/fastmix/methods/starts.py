@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.methods.preparation import find_allowed
@@ -17,10 +17,6 @@ __all__ = [
     "best_unary", "check_starts", "dispersed_states", "find_modes", "finite_arrays", "random_states",
     "remembered_sweeps", "starts_matter",
 ]  # fmt: skip
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
-IntArray = NDArray[np.int64]
 
 _MOST_MODES = 16
 _MOST_CONSTANT = 32  # states that all variables are started in together

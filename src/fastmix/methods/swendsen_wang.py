@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._checks import check_count, check_threads, choose_seed
 from fastmix.chains.host import HostChains
 from fastmix.chains.layout import Layout, ParameterSets
@@ -18,10 +19,7 @@ from fastmix.model import MarkovRandomField, check_pairwise
 
 __all__ = ["ClusterChains", "check_swendsen_wang", "is_swendsen_wang"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 UintArray = NDArray[np.uint64]
-BoolArray = NDArray[np.bool_]
 
 # What a table may miss its form by, relative to its largest entry or to 1: sums of a few rounded terms, and logarithms
 # of numbers written with 17 digits, stay far below, and no sampler could show the difference.

@@ -14,8 +14,9 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import as_float_array, check_log_values, describe
 from fastmix._memory import check_memory
 from fastmix.errors import ModelError
@@ -34,9 +35,6 @@ __all__ = [
     "potts_tables",
     "table_positions",
 ]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _MOST_ENTRIES = 2.0**62  # positions are 64-bit numbers
 

@@ -10,9 +10,10 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fastmix import _checks
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._memory import check_memory
 from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.graphs import Adjacency, complete_bipartite_edges
@@ -20,9 +21,6 @@ from fastmix.model import build
 from fastmix.model.structure import Structure
 
 __all__ = ["Evidence", "MarkovRandomField", "check_model", "check_pairwise"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 # Observed states by variable, each given by number or name; or soft evidence, a list of likelihoods by state.
 Evidence = Mapping[Any, Any]

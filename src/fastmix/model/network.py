@@ -8,17 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fastmix import _checks
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 from fastmix.model.mrf import MarkovRandomField
 
 __all__ = ["MOST_PARENTS", "SUM_TOLERANCE", "BayesianNetwork", "normalize_rows", "order_parents_first"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 # Tables are printed with few digits: 0.3333 three times is within this of 1. A little more, for the rounding of sums.
 SUM_TOLERANCE = 1e-4 + 1e-9

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._checks import as_float_array, describe
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import ImpossibleEvidenceError, ModelError
@@ -18,10 +19,6 @@ from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.build import offsets_of, table_positions
 
 __all__ = ["Reduction", "certain_entries", "forbid_others", "num_allowed", "reduce_model"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 _Factors = dict[tuple[int, ...], FloatArray]  # tables over three or more variables, by scope
 

@@ -13,15 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix import _checks
+from fastmix._arrays import IntArray
 from fastmix.errors import ModelError
 from fastmix.graphs import Adjacency, check_coloring, coloring
 from fastmix.graphs.basics import build_adjacency
 from fastmix.model.build import offsets_of
 
 __all__ = ["Directed", "FactorGroup", "Incident", "Structure"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class Directed(NamedTuple):

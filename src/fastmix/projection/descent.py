@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastmix._checks import check_choice, check_count, check_positive
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
@@ -19,8 +18,6 @@ from fastmix.projection.divergence import Objective
 from fastmix.projection.feasible import COORDINATES, Coordinates, FeasibleSet
 
 __all__ = ["PAPER_STEP", "DecreasingStep", "FixedStep", "LineSearch", "StepRule", "Trace", "descend"]
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass

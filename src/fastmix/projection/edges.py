@@ -26,8 +26,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
 from fastmix.errors import ResourceError, UnfitMethodError
@@ -46,10 +46,6 @@ __all__ = [
     "groups",
     "interactions",
 ]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 # Contrasts of one table beyond which its path is not attempted: 25 x 25 states have 90,000 under range.
 _MAX_CONTRASTS = 100_000

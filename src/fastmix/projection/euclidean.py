@@ -22,15 +22,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
 from fastmix.projection.edges import EdgeCosts, bound_at, bounds_at, cost_at
 
 __all__ = ["MARGIN", "Solution", "Target", "repeat", "solve_frobenius", "solve_inf"]
-
-FloatArray = NDArray[np.float64]
 
 # Room for rounding between what a solver aims at and what is promised; the objective moves by as little.
 MARGIN = 1e-12

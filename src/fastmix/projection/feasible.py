@@ -30,8 +30,8 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import offsets_of, table_positions
@@ -43,8 +43,6 @@ from fastmix.theory.dependency import Dependency, edge_dependencies, to_matrix
 from fastmix.theory.norms import Norm, matrix_norm
 
 __all__ = ["COORDINATES", "SOLVERS", "Coordinates", "FeasibleSet", "Metric"]
-
-FloatArray = NDArray[np.float64]
 
 _LEAST_VARIANCE = 0.05  # relative to the uniform distribution: a limit to how much longer steps get
 

@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import describe
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
@@ -32,8 +32,6 @@ from fastmix.projection.kl import ExactKL
 __all__ = ["Forest", "PiecewiseKL", "PiecewiseObjective", "grid_ladders", "grid_lines", "grid_shape", "merge_lines",
            "split_trees"]  # fmt: skip
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 PieceName = Literal["auto", "rows-and-columns", "adjacent-pairs", "spanning-trees"]
 _NAMES: tuple[str, ...] = get_args(PieceName)

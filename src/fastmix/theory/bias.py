@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_choice, check_count
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
@@ -30,9 +31,6 @@ from fastmix.theory.dependency import (
 )
 
 __all__ = ["Decay", "Iteration", "Schedule", "Target", "bias_after", "check_schedule", "safe_matrix"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 Schedule = Literal["systematic", "random"]
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import BoolArray, FloatArray
 from fastmix._checks import check_choice
 from fastmix.errors import ModelError
 from fastmix.graphs import connected_components
@@ -21,9 +22,6 @@ from fastmix.theory.dependency import DEPENDENCIES, Dependency, _table_groups, l
 from fastmix.theory.intervals import Intervals, finish_intervals
 
 __all__ = ["ComparisonBounds", "comparison_bounds", "original_intervals"]
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 _EPS = float(np.finfo(np.float64).eps)
 _PLAIN_STEPS = 50  # of the comparison, before each linear solve

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.theory.enumeration import MERGE_WIDTH, exact_dependencies
 
@@ -28,9 +29,6 @@ __all__ = [
     "to_matrix",
     "undefined_conditional",
 ]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 Dependency = Literal["exact", "field", "sigmoid", "range", "l1", "linf"]
 DEPENDENCIES: tuple[str, ...] = get_args(Dependency)

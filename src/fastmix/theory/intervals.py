@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fastmix._arrays import BoolArray, FloatArray
 from fastmix._checks import check_choice, check_count
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.model.reduce import certain_entries
@@ -27,9 +28,6 @@ __all__ = [
     "hoeffding_interval",
     "rigorous_intervals",
 ]
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 Inequality = Literal["both", "hoeffding", "bernstein"]
 

@@ -12,13 +12,11 @@ from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._clock import NO_LIMIT, Clock
 
 __all__ = ["NORMS", "Norm", "matrix_norm", "smallest_norm", "spectral_vector"]
-
-FloatArray = NDArray[np.float64]
 
 Norm = Literal["spectral", "inf", "1", "frobenius"]
 NORMS: tuple[str, ...] = get_args(Norm)

@@ -14,15 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
 from fastmix.theory import norms
 
 __all__ = ["Path", "covariance_bound", "path_constant"]
-
-FloatArray = NDArray[np.float64]
 
 _EPS = float(np.finfo(np.float64).eps)
 _TOLERANCE = 0.05  # wanted excess of the exponent: five per cent of the constant

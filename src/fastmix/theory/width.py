@@ -16,8 +16,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
 from fastmix.model import MarkovRandomField, check_pairwise
@@ -34,9 +34,6 @@ __all__ = [
     "norm_from_above",
     "remember_width",
 ]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _EPS = float(np.finfo(np.float64).eps)
 _RANK = 8  # of the two factors of the dual; more change the fourth digit

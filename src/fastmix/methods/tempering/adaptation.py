@@ -6,12 +6,10 @@ import math
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
+
+from fastmix._arrays import FloatArray, IntArray
 
 __all__ = ["num_rungs_for", "phases", "respace"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 REJECTION = 0.5  # the best rate when the replicas of a ladder run one after another: K = 2 Lambda + 1 rungs
 _LEAST_RATE = 1e-3  # of two rungs that always exchange: keeps the barrier strictly increasing

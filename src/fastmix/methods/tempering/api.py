@@ -33,8 +33,6 @@ from fastmix.theory.certificates import certify
 
 __all__ = ["MOVES", "Tempered", "temper"]
 
-FloatArray = NDArray[np.float64]
-
 MOVES = ("houdayer", "swendsen-wang")
 _NUM_SWEEPS = 5_000
 _MOST_SWEEPS = 1_000_000  # where an accuracy decides

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._checks import check_threads
 from fastmix.chains.base import Chains, Exchanges
 from fastmix.chains.cpu import CpuChains
@@ -15,9 +16,6 @@ from fastmix.methods.tempering.path import TemperingPath
 from fastmix.methods.tempering.swendsen_wang_moves import SwendsenWangMoves
 
 __all__ = ["Ladder", "derive_seed"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 PAIRS_EVERY = 20  # rounds between two exchanges of clusters between ladders
 CLUSTERS_EVERY = 100  # rounds between two Swendsen-Wang sweeps

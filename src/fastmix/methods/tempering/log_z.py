@@ -6,11 +6,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from fastmix._arrays import FloatArray
 
 __all__ = ["LogZ", "bridge", "guess_steps", "lower_bound"]
-
-FloatArray = NDArray[np.float64]
 
 _SHARES = (0.125, 0.25, 0.5, 0.75, 0.875)  # of the weights, those above which the bound looks at
 

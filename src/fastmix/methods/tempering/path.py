@@ -9,11 +9,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix.model import MarkovRandomField, check_pairwise
 
 __all__ = ["TemperingPath", "make_path", "split_tables"]
-
-FloatArray = NDArray[np.float64]
 
 _UNARY_POWER = 1.5
 

@@ -13,15 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.methods.mean_field import ascend, expected_tables
 from fastmix.methods.starts import find_modes
 from fastmix.methods.tempering.path import TemperingPath
 
 __all__ = ["Phase", "enter_phases", "find_phases", "lower_bounds", "outweighing", "spread_phases"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _MOST_PHASES = 8
 _ASCENTS = 50  # sweeps of mean field

@@ -8,15 +8,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix.chains.annealing import Annealing
 from fastmix.chains.base import Chains
 from fastmix.methods.starts import random_states, starts_matter
 from fastmix.methods.tempering.path import TemperingPath
 
 __all__ = ["annealed_weights", "first_ladder", "next_position", "start_population"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _HARD_SWEEPS = 20  # at the start of a path with forbidden pairs
 

@@ -7,15 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastmix import _show
+from fastmix._arrays import FloatArray, IntArray
 from fastmix.results import InferenceResult, jsonable
 
 __all__ = ["TemperResult"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix.errors import UnfitMethodError
 from fastmix.methods.swendsen_wang import _normal_form, check_swendsen_wang
 from fastmix.methods.tempering.path import TemperingPath
 
 __all__ = ["SwendsenWangMoves", "check_swendsen_wang_moves", "fits_swendsen_wang_moves"]
-
-FloatArray = NDArray[np.float64]
 
 
 def check_swendsen_wang_moves(path: TemperingPath) -> None:
