@@ -320,17 +320,7 @@ def read_evidence(path: PathLike, num_states: ArrayLike | None = None) -> dict[i
 
 
 def evidence_in(data: bytes, name: str, num_states: ArrayLike | None = None) -> dict[int, int]:
-    r"""The observed states in the content of a file; ``name`` is for messages.
-
-    Examples
-    --------
-    >>> evidence_in(b"2  0 1  5 0", "a"), evidence_in(b"1\n2  0 1  5 0", "a"), evidence_in(b"0", "a")
-    ({0: 1, 5: 0}, {0: 1, 5: 0}, {})
-    >>> evidence_in(b"1  7 1", "a.evid", num_states=[2, 2])
-    Traceback (most recent call last):
-        ...
-    fastmix.errors.FormatError: a.evid:1: observed variables must be from 0 to 1, got '7'
-    """
+    r"""The observed states in the content of a file; ``name`` is for messages."""
     numbers = NumberText(strip_comments(data, name), name)
     if len(numbers) == 0:
         return {}

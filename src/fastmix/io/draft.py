@@ -34,12 +34,7 @@ def shown(word: str) -> str:
 class NetworkDraft:
     """A network as it is read: checks names and tables, and says at which place of the file they are wrong.
 
-    Parameters
-    ----------
-    error : callable
-        The :class:`FormatError` for a place (a number that only this function understands) and a message.
-    source : str
-        Name of the file for messages.
+    ``error`` makes the :class:`FormatError` for a place, a number that it alone understands, and a message.
     """
 
     def __init__(self, error: Callable[[int, str], FormatError], source: str) -> None:

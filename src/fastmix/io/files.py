@@ -132,13 +132,7 @@ def _unpacked(data: bytes, new_stream: Callable[[], Any]) -> Iterator[bytes]:
 
 
 def decode_text(data: bytes, name: str) -> str:
-    """``data`` as text without a byte order mark, or a :class:`FormatError` that says why it is no UTF-8 text.
-
-    Examples
-    --------
-    >>> decode_text(b"MARKOV", "a.uai")
-    'MARKOV'
-    """
+    """``data`` as text without a byte order mark, or a :class:`FormatError` that says why it is no UTF-8 text."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FormatError(f"{name}:1: expected ASCII or UTF-8 text, got UTF-16 or UTF-32; save the file as UTF-8")
     if (position := data.find(b"\0")) >= 0:
@@ -172,17 +166,6 @@ def atomic_write(path: PathLike, *, binary: bool = False) -> AbstractContextMana
         A suffix ``.gz`` or ``.xz`` compresses. ``-`` is the standard output, which gets all or nothing as well.
     binary : bool
         Bytes instead of UTF-8 text with ``\n`` at the ends of lines.
-
-    Raises
-    ------
-    OSError
-        If the target cannot be written.
-
-    Examples
-    --------
-    >>> with atomic_write("-") as stream:
-    ...     _ = stream.write("to the standard output\n")
-    to the standard output
     """
     if os.fspath(path) == "-":
         return _write_spooled(None, "", binary)
@@ -198,13 +181,6 @@ def check_writable(path: PathLike) -> None:
     """Raise what :func:`atomic_write` would raise about this place; what is there stays as it is.
 
     To be called before long work. Whether there will be room on the disk remains to be seen.
-
-    Examples
-    --------
-    >>> check_writable("/")
-    Traceback (most recent call last):
-        ...
-    IsADirectoryError: [Errno 21] Is a directory: '/'
     """
     name = os.fspath(path)
     if name == "-":

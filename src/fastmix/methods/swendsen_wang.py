@@ -79,19 +79,6 @@ class ClusterChains(HostChains):
     Edwards and Sokal, "Generalization of the Fortuin-Kasteleyn-Swendsen-Wang representation and Monte Carlo
     algorithm", Phys. Rev. D 38 (1988).
     Liu, Wong and Kong, "Covariance structure of the Gibbs sampler", Biometrika 81 (1994).
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=1.0, field=[0.5, 0.0, -0.2])
-    >>> engine = ClusterChains(model, num_chains=10, seed=1)
-    >>> engine.sweep(20)
-    >>> engine.sweep(1000, collect=True)
-    >>> sums = engine.take_sums()
-    >>> sums.shape, sums[:2, 0].sum().item()
-    ((6, 10), 1000.0)
-    >>> from fastmix import infer
-    >>> bool(abs(sums.mean(axis=1) / 1000 - infer(model, method="exact").node_marginals).max() < 0.02)
-    True
     """
 
     def __init__(
@@ -121,13 +108,7 @@ class ClusterChains(HostChains):
         self._log_unary = form.log_unary[::2] - form.log_unary[1::2] if self._binary else form.log_unary
 
     def load(self, thetas: ArrayLike, coefficients: ArrayLike | None = None) -> None:
-        """Go on with the parameters ``coefficients[0] @ thetas``; see :meth:`fastmix.chains.base.Chains.load`.
-
-        Raises
-        ------
-        UnfitMethodError
-            If the model with these parameters is not of the class.
-        """
+        """Go on with the parameters ``coefficients[0] @ thetas``; see :meth:`fastmix.chains.base.Chains.load`."""
         same = self.sets.source is thetas
         sets = self.sets.scaled(coefficients) if same else ParameterSets.of(thetas, coefficients)
         model, states = self.model.with_parameters(sets.theta(0)), self.get_states()
@@ -234,36 +215,12 @@ def check_swendsen_wang(model: MarkovRandomField) -> None:
     Every table must be ``T(a, b) = J [a = b] + r(a) + s(b)`` to rounding (1e-12 of its largest entry, or of 1), with
     J >= 0, and equal state counts at both ends unless J = 0. Tables of two binary variables always have this form, and
     may have J < 0 as long as no cycle has an odd number of such edges, because variables can then be relabelled.
-
-    Raises
-    ------
-    UnfitMethodError
-        If the model is not of this class; the message names an edge and the reason.
-
-    Notes
-    -----
-    Time and memory are linear in the number of entries.
-
-    Examples
-    --------
-    >>> check_swendsen_wang(MarkovRandomField.potts([(0, 1)], coupling=0.5, num_states=3))
-    >>> check_swendsen_wang(MarkovRandomField.potts([(0, 1)], coupling=-0.5, num_states=3))
-    Traceback (most recent call last):
-    fastmix.errors.UnfitMethodError: Swendsen-Wang needs attractive Ising or Potts couplings, but edge (0, 1) has the
-    negative coupling -0.5; use Gibbs sampling instead
     """
     _normal_form(model)
 
 
 def is_swendsen_wang(model: MarkovRandomField) -> bool:
-    """Whether :func:`check_swendsen_wang` accepts the model.
-
-    Examples
-    --------
-    >>> square = [(0, 1), (1, 2), (2, 3), (0, 3)]
-    >>> [is_swendsen_wang(MarkovRandomField.ising(square, [1, 1, J, -1])) for J in (1, -1)]
-    [False, True]
-    """
+    """Whether :func:`check_swendsen_wang` accepts the model."""
     try:
         check_swendsen_wang(model)
     except UnfitMethodError:

@@ -53,18 +53,7 @@ def check_model_memory(num_variables: int, num_states: int, num_edges: int, num_
 
 
 def offsets_of(sizes: IntArray) -> IntArray:
-    """Start of each block when blocks of the given sizes lie one after another, with the total at the end.
-
-    Raises
-    ------
-    ModelError
-        If the total does not fit 64 bits.
-
-    Examples
-    --------
-    >>> offsets_of(np.array([2, 3])).tolist()
-    [0, 2, 5]
-    """
+    """Start of each block when blocks of the given sizes lie one after another, with the total at the end."""
     if (total := sizes.sum(dtype=np.float64)) > _MOST_ENTRIES:
         raise ModelError(f"the states and the table entries of a model must be fewer than 2^62 each, got {total:.3g}")
     offsets = np.zeros(len(sizes) + 1, dtype=np.int64)

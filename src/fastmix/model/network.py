@@ -236,11 +236,6 @@ def order_parents_first(parents: Sequence[Sequence[int]]) -> tuple[list[int], li
     """All variables with parents before children, and no cycle; or those that come before any cycle, and a cycle.
 
     A cycle is a list in which each variable is a parent of the next and the last of the first.
-
-    Examples
-    --------
-    >>> order_parents_first([[1], []]), order_parents_first([[1], [0], []])
-    (([1, 0], []), ([2], [0, 1]))
     """
     n = len(parents)
     children: list[list[int]] = [[] for _ in range(n)]
@@ -272,13 +267,6 @@ def normalize_rows(table: FloatArray) -> tuple[FloatArray, int | None]:
 
     A row is none if an entry is negative or not finite, or if the sum is further than 1e-4 from 1. A row that sums to 1
     up to rounding stays as it is, so that doing this again changes nothing.
-
-    Examples
-    --------
-    >>> normalize_rows(np.array([[0.3333, 0.6666], [0.5, 0.5]]))[0].sum(axis=1).tolist()
-    [1.0, 1.0]
-    >>> normalize_rows(np.array([[0.5, 0.5], [0.5, 0.6]]))[1]
-    1
     """
     size = table.shape[-1]
     rows = table.reshape(-1, size)

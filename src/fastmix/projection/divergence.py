@@ -156,18 +156,7 @@ class _SquaredDistance(Objective):
 
 
 def divergence_by_name(name: str) -> Divergence:
-    """The divergence with this name and its default settings.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-
-    Examples
-    --------
-    >>> divergence_by_name("euclidean")
-    Euclidean()
-    """
+    """The divergence with this name and its default settings; a ValueError if there is none."""
     if name not in DIVERGENCES:
         raise ValueError(f"divergence must be one of {', '.join(sorted(DIVERGENCES))}, got {name!r}")
     return DIVERGENCES[name]()

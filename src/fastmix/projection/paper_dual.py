@@ -127,13 +127,6 @@ def solve_paper(
     What the iteration leaves over is taken off by shrinking tables towards their means. ``multipliers`` of the solution
     are sigma, phi, Gamma (infinity norm) or Delta (spectral norm), and Z, which is the Y of the next step; ``facts``
     are the iterations of L-BFGS-B and the evaluations of the dual. A start of another shape counts as none.
-
-    Raises
-    ------
-    UnfitMethodError
-        If a table holds -inf, or an edge has more than two states under ``range``.
-    ResourceError
-        If the multipliers do not fit into memory.
     """
     check_finite(model)
     counts = model.num_states[model.edges]

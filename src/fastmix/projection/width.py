@@ -55,15 +55,7 @@ _SPARSE_TOL, _LARGE_TOL = 1e-3, 5e-3
 
 @dataclass(eq=False)
 class WidthSet:
-    """Models on one graph whose width is bounded: what :class:`fastmix.projection.FeasibleSet` is for norms.
-
-    Parameters
-    ----------
-    model : MarkovRandomField
-    norm_bound, tol, max_iter
-        As for :func:`fastmix.project`.
-    clock : Clock
-    """
+    """Models on one graph whose width is bounded: what :class:`fastmix.projection.FeasibleSet` is for norms."""
 
     model: MarkovRandomField
     _: KW_ONLY

@@ -78,58 +78,21 @@ def rigorous_intervals(
     Each chain contributes one number from 0 to 1 for every state: its average, over the sweeps used, of the indicator
     of the state or of its conditional probability. These numbers are independent between the chains, whatever the
     dependence within a chain, and their expectations are within the bias of the marginal. An inequality for averages
-    of independent numbers in [0, 1] gives an interval for the expectation, and the bias is added on both sides.
+    of independent numbers in [0, 1] (:func:`hoeffding_interval`, :func:`bernstein_half_width`) gives an interval for
+    the expectation, and the bias is added on both sides.
 
-    Parameters
-    ----------
-    model : MarkovRandomField
-    mean : float array (E,)
-        Average over the chains, aligned with ``model.log_unary``.
-    num_chains : int
-        Number C of independent chains, each started without knowledge of the others.
-    bias : float or float array (n,)
-        Bound on the total variation distance of a chain's marginal at the FIRST sweep used; it falls from there. With
-        ``burn_in`` sweeps left out this is ``bias_after(model, burn_in + 1)`` for the schedule of the chains.
-    variances : float array (E,), optional
-        Sample variances of the chains' numbers with the divisor C - 1, for Bernstein's inequality; without them, or
-        with a single chain, only Hoeffding's is used.
-    confidence : float
-        Above 0 and below 1.
-    simultaneous : bool
-        Whether all intervals shall hold at once with this confidence, rather than each.
-    inequality : {"both", "hoeffding", "bernstein"}
-        ``both`` gives each of the two half of the probability of failure, so that both intervals may be used and the
-        narrower one is no choice after the fact.
+    ``mean`` (E,) is the average over the chains. ``bias``, a number or (n,), bounds the total variation distance of a
+    chain's marginal at the FIRST sweep used; it falls from there. With ``burn_in`` sweeps left out this is
+    ``bias_after(model, burn_in + 1)`` for the schedule of the chains. ``variances`` (E,) are sample variances of the
+    chains' numbers with the divisor C - 1; without them, or with a single chain, only Hoeffding's inequality is used.
+    ``both`` gives each of the two half of the probability of failure, so that both intervals may be used and the
+    narrower one is no choice after the fact. ``simultaneous`` divides the probability of failure by the number of
+    states, where the two states of a binary variable count once: each inequality treats a state and its complement
+    alike. States that the unary forbids, and the only one it allows, are known: [0, 0] and [1, 1].
 
-    Returns
-    -------
-    Intervals
-        States that the unary forbids, and the only one it allows, are known: [0, 0] and [1, 1].
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range, or Bernstein's inequality was asked for without what it needs.
-
-    Notes
-    -----
-    See :func:`hoeffding_interval` and :func:`bernstein_half_width` for the inequalities. ``simultaneous`` divides the
-    probability of failure by the number of states, where the two states of a binary variable count once: each
-    inequality treats a state and its complement alike.
-
-    The number of sweeps has to be fixed beforehand, or by a clock: stopping when the chains look good
-    makes their numbers dependent. Few chains give wide intervals however long they are; the smallest
-    half width is about ``ln(4 / failure) / C``.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.3, field=[0.5, 0.0])
-    >>> mean = [0.28, 0.72, 0.44, 0.56]
-    >>> intervals = rigorous_intervals(model, mean, num_chains=1000, bias=0.001, variances=[1e-4] * 4)
-    >>> intervals.lower.round(3).tolist(), intervals.upper.round(3).tolist()
-    ([0.267, 0.707, 0.427, 0.547], [0.293, 0.733, 0.453, 0.573])
-    >>> rigorous_intervals(model, mean, num_chains=1, bias=0.001).vacuous.tolist()
-    [False, False, True, True]
+    The number of sweeps has to be fixed beforehand, or by a clock: stopping when the chains look good makes their
+    numbers dependent. Few chains give wide intervals however long they are; the smallest half width is about
+    ``ln(4 / failure) / C``.
     """
     check_model(model)
     size = len(model.log_unary)
@@ -171,12 +134,6 @@ def hoeffding_interval(mean: ArrayLike, num_chains: int, *, failure: float) -> t
     References
     ----------
     .. [1] W. Hoeffding, "Probability inequalities for sums of bounded random variables", JASA 58, 1963, Theorem 1.
-
-    Examples
-    --------
-    >>> lower, upper = hoeffding_interval([0.0, 0.5], 100, failure=0.05)
-    >>> lower.round(4).tolist(), upper.round(4).tolist()
-    ([0.0, 0.3667], [0.0362, 0.6333])
     """
     count = check_count("num_chains", num_chains, least=1)
     level = math.log(2.0 / _as_failure(failure)) / count
@@ -195,11 +152,6 @@ def bernstein_half_width(variances: ArrayLike, num_chains: int, *, failure: floa
     ----------
     .. [1] A. Maurer and M. Pontil, "Empirical Bernstein bounds and sample-variance penalization", COLT 2009,
        Theorem 11 (for independent numbers that need not have the same distribution).
-
-    Examples
-    --------
-    >>> bernstein_half_width([0.0, 0.01], 1000, failure=0.05).round(4).tolist()
-    [0.0096, 0.0186]
     """
     count = check_count("num_chains", num_chains, least=2)
     log = math.log(3.0 / _as_failure(failure))

@@ -31,24 +31,12 @@ _REFRESH_VISITS = 2e6  # matrices up to this many entries get a vector of their 
 
 @dataclass(frozen=True)
 class Path:
-    """The constant of the path, from above.
+    """The constant of the path, from above."""
 
-    Attributes
-    ----------
-    log_constant : float
-        ``width * integral``, infinite where the bound on the covariance is.
-    integral : float
-        Right-hand sums of K over [0, 1].
-    last : float
-        K(1).
-    num_points : int
-        Points at which K was bounded.
-    """
-
-    log_constant: float
-    integral: float
-    last: float
-    num_points: int
+    log_constant: float  # ``width * integral``, infinite where the bound on the covariance is
+    integral: float  # right-hand sums of K over [0, 1]
+    last: float  # K(1)
+    num_points: int  # points at which K was bounded
 
 
 def path_constant(matrix: Any, width: float, *, clock: Clock = NO_LIMIT) -> Path:

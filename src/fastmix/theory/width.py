@@ -50,37 +50,18 @@ _KNOWN: WeakKeyDictionary[MarkovRandomField, Width] = WeakKeyDictionary()
 
 @dataclass(frozen=True, eq=False)
 class Width:
-    """An upper bound on the width of a matrix of couplings.
-
-    Attributes
-    ----------
-    value : float
-        The bound.
-    diagonal : float array (N,)
-        The e with ``norm(B + diag(e)) <= value / 2``.
-    least : float
-        A lower bound on the width by duality, accurate to rounding: what another diagonal could reach at best.
-    proof : {"cholesky", "positive vector", "random vectors", "none"}
-        How the norm was proved. ``random vectors`` holds with a probability of 1 - 1e-20 over their draw; the others
-        always; ``none`` is for a matrix without couplings.
-    """
+    """An upper bound on the width of a matrix of couplings."""
 
     value: float
-    diagonal: FloatArray
-    least: float
-    proof: str
+    diagonal: FloatArray  # (N,) the e with ``norm(B + diag(e)) <= value / 2``
+    least: float  # a lower bound by duality, accurate to rounding: what another diagonal could reach at best
+    proof: str  # "cholesky", "positive vector", "random vectors" (but for 1e-20 of draws) or "none" (no couplings)
 
 
 def model_width(model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Width:
     """The width of a model with finite tables, any numbers of states.
 
     Infinite for tables with -inf. States that a unary forbids must have been dropped.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1), (1, 2), (2, 0)], coupling=-0.2)
-    >>> round(model_width(model).value, 6)
-    0.6
     """
     check_pairwise(model, "the width")
     if model in _KNOWN:

@@ -29,30 +29,11 @@ class Ladder:
     A round is one Gibbs sweep of every replica, and then the proposal to exchange the configurations of rungs 0 and 1,
     2 and 3, .. or of 1 and 2, 3 and 4, .., in turn. Every ladder depends on the seed and its own number only.
 
-    Parameters
-    ----------
-    path : TemperingPath
-    seed : int
-    pairs : bool
-        Every 20 rounds, ladders 2 p and 2 p + 1 exchange clusters at every rung: the connected components of the
-        variables in which they differ, each with probability 1/2 (Houdayer, 2001). Tables join variables of one
-        component, or a variable of a component to one in which the ladders agree; either way the sum of the
-        log-weights of the two stays the same, for any pairwise model. C must be even.
-    clusters : bool
-        Every 100 rounds, a Swendsen-Wang sweep of every replica; the path must be one for it.
-    num_threads : int, optional
-        All cores by default; the numbers drawn do not depend on it.
-
-    Attributes
-    ----------
-    chains : Chains
-        With a set of parameters for every rung.
-    num_ladders : int
-        C, the number of ladders that the configurations of the latest :meth:`set_rungs` were for.
-    positions : float array (K,)
-        Of the rungs on the path.
-    device : str
-        Where the rounds run: ``cpu`` or ``cuda``.
+    With ``pairs`` (C must be even), ladders 2 p and 2 p + 1 exchange clusters at every rung every 20 rounds: the
+    connected components of the variables in which they differ, each with probability 1/2 (Houdayer, 2001). Tables join
+    variables of one component, or a variable of a component to one in which the ladders agree; either way the sum of
+    the log-weights of the two stays the same, for any pairwise model. With ``clusters``, every 100 rounds there is a
+    Swendsen-Wang sweep of every replica; the path must be one for it.
     """
 
     device = "cpu"

@@ -30,25 +30,12 @@ _SHARE = 4  # one ladder of so many has a phase at its highest rung, whatever is
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """A product distribution q.
+    """A product distribution q."""
 
-    Attributes
-    ----------
-    mode : int array (n,)
-        The configuration that q was found from.
-    log_weight : float
-        Of the mode, in the target of the path.
-    marginals : float array, aligned with ``log_unary``
-        Of q.
-    energies : float array (components of the path,)
-        The means of U, V_1, .. under q; -inf where q allows a forbidden pair.
-    entropy : float
-    """
-
-    mode: IntArray
-    log_weight: float
-    marginals: FloatArray
-    energies: FloatArray
+    mode: IntArray  # the configuration (n,) that q was found from
+    log_weight: float  # of the mode, in the target of the path
+    marginals: FloatArray  # of q, aligned with ``log_unary``
+    energies: FloatArray  # the means of U, V_1, .. under q; -inf where q allows a forbidden pair
     entropy: float
 
 
@@ -110,18 +97,11 @@ def enter_phases(
     phases: list[Phase],
     rng: np.random.Generator,
 ) -> None:
-    """Put replicas into phases that they have missed, in place.
+    """Put replicas (K, C, n) of C ladders into phases that they have missed, in place.
 
     Phases have been missed if the bound of one exceeds the estimate of log Z at the end of the path by more than 1.
     Ladders are then in a phase at the rungs where it outweighs the rest: with the probability that its bound has
     beside the estimate, the same draw at all rungs.
-
-    Parameters
-    ----------
-    states : uint8 array (K, C, n)
-        Configurations of C ladders, changed.
-    positions, log_z : float array (K,)
-        Of the rungs, and estimates there.
     """
     bounds = lower_bounds(path, phases, positions)
     if not phases or bounds[:, -1].max() <= log_z[-1] + _MISSED:

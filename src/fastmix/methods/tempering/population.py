@@ -100,15 +100,8 @@ def annealed_weights(
 ) -> FloatArray:
     """Log-weights (N,) of annealed importance sampling (Neal, 2001): the mean of their exponentials is Z_1 / Z_0.
 
-    Parameters
-    ----------
-    path : TemperingPath
-    population : Annealing
-        Fresh, of exact draws from the first model of the path.
-    positions : float array (T,)
-        Ascending from 0 to 1; a sweep is made at each.
-    stop : callable
-        Once it is true the rest is skipped in one step, which costs tightness but no validity.
+    A fresh population of exact draws makes a sweep at each of the ascending positions. Once ``stop()`` is true the rest
+    is skipped in one step, which costs tightness but no validity.
     """
     coefficients = path.coefficients(positions)
     for there in coefficients[1:]:

@@ -16,28 +16,13 @@ __all__ = ["SwendsenWangMoves", "check_swendsen_wang_moves", "fits_swendsen_wang
 
 
 def check_swendsen_wang_moves(path: TemperingPath) -> None:
-    """Raise unless every model of the path is one for Swendsen-Wang sweeps.
-
-    Raises
-    ------
-    UnfitMethodError
-        With an edge and the reason.
-    """
+    """Raise unless every model of the path is one for Swendsen-Wang sweeps."""
     for position in (1.0,) if path.kind != "projected" else (0.5, 0.75, 1.0):
         check_swendsen_wang(path.model_at(position))
 
 
 class SwendsenWangMoves:
-    """One sweep of clusters for every replica of a block of ladders.
-
-    Parameters
-    ----------
-    path : TemperingPath
-        That :func:`check_swendsen_wang_moves` accepts.
-    positions : float array (K,)
-    random : uint64 array (K, C, 4)
-        Generators, one for every replica; changed in place.
-    """
+    """One sweep of clusters for every replica of a block of ladders, with generators that are changed in place."""
 
     def __init__(self, path: TemperingPath, positions: FloatArray, random: NDArray[np.uint64]) -> None:
         model = path.model
