@@ -77,6 +77,15 @@ def _next(a, b, d, e):  # type: ignore[no-untyped-def]
 
 
 @_inner
+def _uniform(a, b, d, e):  # type: ignore[no-untyped-def]
+    """A number strictly between 0 and 1, a multiple of 2^-54 that is odd, from 53 random bits, and the next state."""
+    high, a, b, d, e = _next(a, b, d, e)
+    low, a, b, d, e = _next(a, b, d, e)
+    bits = (uint64(high) << uint64(21)) | (uint64(low) >> uint64(11))
+    return (np.float64(bits) + 0.5) * (1.0 / 9007199254740992.0), a, b, d, e
+
+
+@_inner
 def _random_site(n, a, b, d, e):  # type: ignore[no-untyped-def]
     """A site below n from two random numbers, uniform to about 2^-32."""
     high, a, b, d, e = _next(a, b, d, e)

@@ -12,18 +12,9 @@ import numpy as np
 from numba import uint64
 
 from fastmix._jit import njit
-from fastmix.chains.kernels import _inner, _next, largest, next_row
+from fastmix.chains.kernels import _inner, _uniform, largest, next_row
 
 __all__ = ["bound_binary", "bound_general"]
-
-
-@_inner
-def _uniform(a, b, d, e):  # type: ignore[no-untyped-def]
-    """A number strictly between 0 and 1, a multiple of 2^-54 that is odd, from 53 random bits, and the next state."""
-    high, a, b, d, e = _next(a, b, d, e)
-    low, a, b, d, e = _next(a, b, d, e)
-    bits = (uint64(high) << uint64(21)) | (uint64(low) >> uint64(11))
-    return (np.float64(bits) + 0.5) * (1.0 / 9007199254740992.0), a, b, d, e
 
 
 @njit(cache=True, nogil=True)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._checks import check_count, check_threads, choose_seed
+from fastmix.chains.generator import MAX_THRESHOLD, make_streams
 from fastmix.chains.host import HostChains
 from fastmix.chains.layout import Layout, ParameterSets
 from fastmix.errors import ModelError, UnfitMethodError
@@ -19,7 +20,6 @@ from fastmix.model import MarkovRandomField, check_pairwise
 
 __all__ = ["ClusterChains", "check_swendsen_wang", "is_swendsen_wang"]
 
-UintArray = NDArray[np.uint64]
 
 # What a table may miss its form by, relative to its largest entry or to 1: sums of a few rounded terms, and logarithms
 # of numbers written with 17 digits, stay far below, and no sampler could show the difference.
@@ -68,7 +68,7 @@ class ClusterChains(HostChains):
 
     *Start.* Every chain starts at a draw from the model without couplings, the first numbers of its stream.
 
-    Probabilities are rounded to multiples of 2**-53. Time: O(n + m) a sweep, practically. Memory: 16 bytes an edge, 8
+    Probabilities of bonds are met to 1.5 * 2**-32. Time: O(n + m) a sweep, practically. Memory: 12 bytes an edge, 8
     bytes a unary entry, a byte a variable and chain (four from 257 states on), 12 bytes a variable and thread if all
     variables are binary, otherwise 4 and 8 a unary entry, and while there are sums, 8 bytes a chain for each variable
     if all are binary, otherwise for each unary entry.
@@ -84,8 +84,6 @@ class ClusterChains(HostChains):
     def __init__(
         self, model: MarkovRandomField, *, num_chains: int, seed: int | None, num_threads: int | None = None
     ) -> None:
-        from fastmix.methods.swendsen_wang_kernels import start_generators
-
         self.model, self.structure, self.layout = model, model.structure, Layout(model.structure)
         self.num_chains, self.seed = check_count("num_chains", num_chains, least=1), choose_seed(seed)
         self.num_threads = min(check_threads(num_threads), self.num_chains)
@@ -95,7 +93,7 @@ class ClusterChains(HostChains):
         self._set_form(model)
         kind: type[np.unsignedinteger[Any]] = np.uint8 if model.num_states.max(initial=1) <= 256 else np.uint32
         self._states: NDArray[Any] = np.zeros((self.num_chains, model.num_variables), dtype=kind)
-        self._random = start_generators(self.seed, self.num_chains)
+        self._random = make_streams(self.seed, 0, self.num_chains).T.copy()
         self._sums: FloatArray | None = None
         self._num_collected = 0
         self._run(1, collect=False, num_edges=0)
@@ -103,9 +101,7 @@ class ClusterChains(HostChains):
     def _set_form(self, model: MarkovRandomField) -> None:
         form = _normal_form(model)
         self._heads, self._tails, self._flips = form.heads, form.tails, form.flips
-        # A number of 53 bits is below the threshold exactly when the uniform number it stands for is below 1 - exp(-J).
-        self._thresholds = np.ceil(-np.expm1(-form.couplings) * 2.0**53).astype(np.uint64)
-        self._log_unary = form.log_unary[::2] - form.log_unary[1::2] if self._binary else form.log_unary
+        self._thresholds, self._log_unary = form.for_kernels(self._binary)
 
     def load(self, thetas: ArrayLike, coefficients: ArrayLike | None = None) -> None:
         """Go on with the parameters ``coefficients[0] @ thetas``; see :meth:`fastmix.chains.base.Chains.load`."""
@@ -169,20 +165,13 @@ class ClusterChains(HostChains):
             sums = sums[:, _flipped_entries(self.model, self._flips)]
         return sums.T
 
-    def get_random_state(self) -> UintArray:
-        """States (num_chains, 4) of the generators, which :meth:`set_random_state` takes back."""
-        return self._random.copy()
+    def get_random_state(self) -> NDArray[np.uint64]:
+        """The streams (num_chains, 4), which :meth:`set_random_state` takes back."""
+        return self._random.astype(np.uint64)
 
-    def set_random_state(self, state: UintArray) -> None:
+    def set_random_state(self, state: NDArray[np.uint64]) -> None:
         """Continue as an engine did that gave this state."""
-        array = np.asarray(state)
-        if array.shape != self._random.shape or array.dtype != np.uint64:
-            raise ValueError(
-                f"state must be a uint64 array of shape {self._random.shape}, got {array.dtype} of {array.shape}"
-            )
-        if not array.any(axis=1).all():
-            raise ValueError("state must not be all zeros for a chain; take it from get_random_state")
-        self._random[...] = array
+        self._random[...] = state
 
     def _run(self, num_sweeps: int, *, collect: bool, num_edges: int | None = None) -> None:
         """Sweeps of all chains, with the first edges only if their number is given."""
@@ -239,6 +228,11 @@ class _NormalForm(NamedTuple):
     couplings: FloatArray
     log_unary: FloatArray
     flips: BoolArray | None  # binary variables whose states are exchanged, (n,); None for no variable
+
+    def for_kernels(self, binary: bool) -> tuple[NDArray[np.uint32], FloatArray]:
+        """Thresholds of the bonds, for the probabilities 1 - exp(-J), and the unaries, binary ones as differences."""
+        thresholds = np.minimum(np.round(-np.expm1(-self.couplings) * 2.0**32), MAX_THRESHOLD).astype(np.uint32)
+        return thresholds, self.log_unary[::2] - self.log_unary[1::2] if binary else self.log_unary
 
 
 def _normal_form(model: MarkovRandomField) -> _NormalForm:

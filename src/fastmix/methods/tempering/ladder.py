@@ -11,6 +11,7 @@ from fastmix._arrays import FloatArray
 from fastmix._checks import check_threads
 from fastmix.chains.base import Chains, Exchanges
 from fastmix.chains.cpu import CpuChains
+from fastmix.chains.generator import make_streams
 from fastmix.chains.layout import tables_fit
 from fastmix.methods.tempering.path import TemperingPath
 from fastmix.methods.tempering.swendsen_wang_moves import SwendsenWangMoves
@@ -100,13 +101,12 @@ class Ladder:
         self._round = self._first_pair_rung = 0
         firsts = [block.first for block in self.chains.blocks] if isinstance(self.chains, CpuChains) else []
         self._cluster_counts = {first: np.zeros((num_rungs, 3), dtype=np.int64) for first in firsts}
-        self._swendsen_wang = self._make_moves(seed) if self.clusters else {}
+        self._swendsen_wang = self._make_moves() if self.clusters else {}
 
-    def _make_moves(self, seed: int) -> dict[int, SwendsenWangMoves]:
-        from fastmix.methods.swendsen_wang_kernels import start_generators
-
+    def _make_moves(self) -> dict[int, SwendsenWangMoves]:
         assert isinstance(self.chains, CpuChains)
-        random = start_generators(seed, self.num_ladders * self.num_rungs).reshape(-1, self.num_rungs, 4)
+        seed = derive_seed(self.seed, self._phase, 1)  # not that of the sweeps, whose streams are the same ones
+        random = make_streams(seed, 0, self.num_ladders * self.num_rungs).T.reshape(-1, self.num_rungs, 4)
         moves = {}
         for block in self.chains.blocks:
             own = random[block.first : block.first + block.width].transpose(1, 0, 2)

@@ -24,7 +24,7 @@ def check_swendsen_wang_moves(path: TemperingPath) -> None:
 class SwendsenWangMoves:
     """One sweep of clusters for every replica of a block of ladders, with generators that are changed in place."""
 
-    def __init__(self, path: TemperingPath, positions: FloatArray, random: NDArray[np.uint64]) -> None:
+    def __init__(self, path: TemperingPath, positions: FloatArray, random: NDArray[np.uint32]) -> None:
         model = path.model
         self._binary = bool((model.num_states == 2).all())
         self._offsets = model.unary_offsets
@@ -32,9 +32,7 @@ class SwendsenWangMoves:
         self._rungs: list[tuple[Any, ...]] = []
         for position in positions.tolist():
             form = _normal_form(path.model_at(position))
-            bonds = np.ceil(-np.expm1(-form.couplings) * 2.0**53).astype(np.uint64)
-            unary = form.log_unary[::2] - form.log_unary[1::2] if self._binary else form.log_unary
-            self._rungs.append((form.heads, form.tails, bonds, unary, form.flips))
+            self._rungs.append((form.heads, form.tails, *form.for_kernels(self._binary), form.flips))
 
     def __call__(self, x: NDArray[np.uint8]) -> None:
         """Sweep the lanes (n, K * C), rung by rung."""
