@@ -104,12 +104,6 @@ def find_order(
     -----
     A greedy run takes ``O(n log n)`` on sparse graphs; a run of the search, compiled, about a microsecond per variable
     and neighbor.
-
-    Examples
-    --------
-    >>> order = find_order([2, 3, 2], [(0, 1), (1, 2)])
-    >>> order.width, order.total_entries
-    (1, 14.0)
     """
     states = np.asarray(num_states, dtype=np.int64)
     logs = np.log(states.astype(float))
@@ -144,11 +138,6 @@ def order_cost(num_states: Sequence[int] | IntArray, scopes: Sequence[tuple[int,
 
     The separator of a variable, less its first member, is part of the separator of that first member, so it is handed
     on to it; merging the smaller set into the larger makes this linear in the members of all separators.
-
-    Examples
-    --------
-    >>> order_cost([2, 2, 2], [(0, 1), (1, 2)], np.array([1, 0, 2])).width
-    2
     """
     logs = np.log(np.asarray(num_states, dtype=float)).tolist()
     position = np.empty(len(logs), dtype=np.int64)
@@ -263,12 +252,6 @@ def treewidth_bounds(num_variables: int, edges: ArrayLike) -> tuple[int, int]:
     Notes
     -----
     ``O(n + m)`` but for sorting: a few seconds for a million variables.
-
-    Examples
-    --------
-    >>> from fastmix.graphs import complete_edges, path_edges
-    >>> treewidth_bounds(5, complete_edges(5)), treewidth_bounds(5, path_edges(5))
-    ((4, 4), (1, 1))
     """
     n, pairs = check_graph(num_variables, edges)
     if not len(pairs):

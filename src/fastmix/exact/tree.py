@@ -50,14 +50,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """The sequence of sums and products for one set of factors, its cost known before anything is allocated.
-
-    Attributes
-    ----------
-    factors : Factors
-    order : Order
-    sequence : Sequence
-    """
+    """The sequence of sums and products for one set of factors, its cost known before anything is allocated."""
 
     factors: Factors
     order: Order
@@ -98,11 +91,6 @@ class Tree:
             zeros asks for the marginal of any other scope.
         clock : Clock
             An :class:`fastmix._clock.OutOfTimeError` where it runs out.
-
-        Raises
-        ------
-        ModelError
-            If no configuration has positive probability.
         """
         try:
             run = self._collect(clock)
@@ -204,18 +192,6 @@ def plan_tree(
     clock : Clock
     seed : int
         Of the search.
-
-    Raises
-    ------
-    ResourceError
-        If the memory needed is over the limit; it carries the treewidth and the bytes.
-
-    Examples
-    --------
-    >>> factors = Factors([2, 2], [(0, 1)], [np.log([0.1, 0.2, 0.3, 0.4])])
-    >>> answer = plan_tree(factors).marginals()
-    >>> round(answer.log_z, 12) + 0.0, answer.marginals[1].round(3).tolist()
-    (0.0, [0.4, 0.6])
     """
     if order is None:
         states = [int(s) for s in factors.num_states]
