@@ -18,30 +18,11 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix.errors import ModelError
 
 __all__ = [
-    "as_array",
-    "as_edges",
-    "as_flat",
-    "as_float_array",
-    "as_number",
-    "as_shape",
-    "as_state_counts",
-    "as_state_names",
-    "as_variable_names",
-    "check_accuracy",
-    "check_choice",
-    "check_count",
-    "check_log_values",
-    "check_positive",
-    "check_seconds",
-    "check_seed",
-    "check_threads",
-    "choose_seed",
-    "count_variables",
-    "describe",
-    "is_whole",
-    "per_item",
-    "require",
-]
+    "as_array", "as_edges", "as_flat", "as_float_array", "as_number", "as_shape", "as_state_counts", "as_state_names",
+    "as_variable_names", "check_accuracy", "check_choice", "check_count", "check_log_values", "check_positive",
+    "check_seconds", "check_seed", "check_threads", "choose_seed", "count_variables", "describe", "is_whole",
+    "per_item", "require",
+]  # fmt: skip
 
 # Log-potentials beyond this are refused: sums of as many as fit any memory, their differences and the squares of these
 # are then all far inside the range of float64, 1.8e308.

@@ -20,14 +20,8 @@ from fastmix.model import MarkovRandomField
 from fastmix.model.build import check_model_memory, offsets_of
 
 __all__ = [
-    "ising_bipartite",
-    "ising_grid",
-    "ising_random",
-    "ising_regular",
-    "ising_tree",
-    "potts_grid",
-    "random_tables",
-]
+    "ising_bipartite", "ising_grid", "ising_random", "ising_regular", "ising_tree", "potts_grid", "random_tables",
+]  # fmt: skip
 
 
 def ising_grid(

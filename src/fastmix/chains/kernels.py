@@ -29,17 +29,9 @@ from fastmix._jit import njit
 from fastmix.chains.layout import BLOCK_SITES
 
 __all__ = [
-    "field_sweeps",
-    "fill_factor_rows",
-    "fill_rows",
-    "fill_thresholds",
-    "four_sweeps",
-    "largest",
-    "log_weights",
-    "next_row",
-    "product_sweeps",
-    "table_sweeps",
-]
+    "field_sweeps", "fill_factor_rows", "fill_rows", "fill_thresholds", "four_sweeps", "largest", "log_weights",
+    "next_row", "product_sweeps", "table_sweeps",
+]  # fmt: skip
 
 # Functions called only from compiled code need no entry points from Python, which saves compilation time.
 # Division follows IEEE rules, because a check for zero would keep loops from being vectorised.

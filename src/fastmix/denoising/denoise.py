@@ -14,15 +14,7 @@ from fastmix._arrays import BoolArray, FloatArray
 from fastmix._checks import check_count, check_positive, check_threads, choose_seed
 from fastmix._clock import Clock, Report
 from fastmix.denoising.fitting import Fit, fit_picture
-from fastmix.denoising.posterior import (
-    COUPLING,
-    DATA_WEIGHT,
-    add_noise,
-    as_grey,
-    binarise,
-    check_grey,
-    denoising_model,
-)  # fmt: skip
+from fastmix.denoising.posterior import COUPLING, DATA_WEIGHT, add_noise, as_grey, binarise, check_grey, denoising_model
 from fastmix.errors import Interrupted
 from fastmix.methods.base import METHODS, Method, find_method, make_method
 from fastmix.methods.inference import infer

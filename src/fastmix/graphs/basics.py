@@ -17,21 +17,10 @@ from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 
 __all__ = [
-    "Adjacency",
-    "IntArray",
-    "adjacency",
-    "build_adjacency",
-    "canonical_edges",
-    "check_graph",
-    "check_graph_memory",
-    "check_size",
-    "connected_components",
-    "covering_spanning_trees",
-    "label_components",
-    "run_loop",
-    "sparse_matrix",
+    "Adjacency", "adjacency", "build_adjacency", "canonical_edges", "check_graph", "check_graph_memory",
+    "check_size", "connected_components", "covering_spanning_trees", "label_components", "run_loop", "sparse_matrix",
     "strip_leaves",
-]
+]  # fmt: skip
 
 # Keys i * n + j must fit in int64, and indices of the double cover (2 n nodes) in the int32 of scipy.sparse.csgraph.
 _MAX_VARIABLES = 2**30 - 1

@@ -24,15 +24,9 @@ from fastmix._memory import available_memory, format_bytes, parse_bytes
 from fastmix.errors import FormatError, ResourceError, printable
 
 __all__ = [
-    "PathLike",
-    "atomic_write",
-    "check_content_size",
-    "check_folder",
-    "check_writable",
-    "decode_text",
-    "display_name",
+    "PathLike", "atomic_write", "check_content_size", "check_folder", "check_writable", "decode_text", "display_name",
     "read_bytes",
-]
+]  # fmt: skip
 
 PathLike = str | os.PathLike[str]
 

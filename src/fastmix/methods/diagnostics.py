@@ -20,13 +20,7 @@ from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import certain_entries, num_allowed
 from fastmix.results import Status
 
-__all__ = [
-    "BatchStatistics",
-    "Summary",
-    "assess_mixing",
-    "log_odds_swings",
-    "summarise",
-]
+__all__ = ["BatchStatistics", "Summary", "assess_mixing", "log_odds_swings", "summarise"]
 
 _CHUNK_ENTRIES = 1 << 18  # numbers worked on at once: 2 MiB a temporary, which stays in the cache
 _LOOSE = 1e-3  # sums may miss what they must add up to by this fraction: conditional probabilities are rounded

@@ -70,21 +70,9 @@ def _best_lead(sets, states, incident, tables, f, s, t, digits):  # type: ignore
 
 @njit(cache=True, nogil=True)
 def bound_general(  # type: ignore[no-untyped-def]
-    sets,
-    order,
-    indptr,
-    neighbors,
-    table_starts,
-    row_steps,
-    col_steps,
-    tables,
-    unary_starts,
-    unary,
-    states,
-    incident,
-    stream,
-    num_sweeps,
-):
+    sets, order, indptr, neighbors, table_starts, row_steps, col_steps, tables, unary_starts, unary, states, incident,
+    stream, num_sweeps,
+):  # fmt: skip
     """The same for any state counts up to 64 (sets uint64 (n,)), and for factors over more variables (``incident``).
 
     A variable takes the state with the largest sum of its log-weight and a Gumbel number. State s stays in the set

@@ -21,13 +21,7 @@ from fastmix.chains.cpu import CpuChains
 from fastmix.errors import FastmixError, FormatError, Interrupted, NotConvergedError, UnfitMethodError
 from fastmix.methods.base import DEFAULT_SECONDS, Context, Method, find_method, make_method, option, run_method
 from fastmix.methods.checkpoint import Checkpoint
-from fastmix.methods.diagnostics import (
-    BatchStatistics,
-    Summary,
-    assess_mixing,
-    log_odds_swings,
-    summarise,
-)
+from fastmix.methods.diagnostics import BatchStatistics, Summary, assess_mixing, log_odds_swings, summarise
 from fastmix.methods.starts import check_starts, dispersed_states, find_modes, remembered_sweeps, starts_matter
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction, reduce_model

@@ -22,19 +22,9 @@ from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 
 __all__ = [
-    "Merged",
-    "check_model_memory",
-    "edges_of_matrix",
-    "flatten_tables",
-    "flatten_unary",
-    "image_edges",
-    "join_larger",
-    "merge_factors",
-    "merge_pairs",
-    "offsets_of",
-    "potts_tables",
-    "table_positions",
-]
+    "Merged", "check_model_memory", "edges_of_matrix", "flatten_tables", "flatten_unary", "image_edges", "join_larger",
+    "merge_factors", "merge_pairs", "offsets_of", "potts_tables", "table_positions",
+]  # fmt: skip
 
 _MOST_ENTRIES = 2.0**62  # positions are 64-bit numbers
 

@@ -36,16 +36,9 @@ from fastmix.model.build import offsets_of
 from fastmix.theory.dependency import Dependency, edge_dependencies, factor_dependencies
 
 __all__ = [
-    "EdgeCosts",
-    "bound_at",
-    "bounds_at",
-    "check_finite",
-    "contrasts",
-    "cost_at",
-    "edge_costs",
-    "groups",
+    "EdgeCosts", "bound_at", "bounds_at", "check_finite", "contrasts", "cost_at", "edge_costs", "groups",
     "interactions",
-]
+]  # fmt: skip
 
 # Contrasts of one table beyond which its path is not attempted: 25 x 25 states have 90,000 under range.
 _MAX_CONTRASTS = 100_000

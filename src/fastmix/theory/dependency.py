@@ -19,16 +19,9 @@ from fastmix.model import MarkovRandomField, check_model
 from fastmix.theory.enumeration import MERGE_WIDTH, exact_dependencies
 
 __all__ = [
-    "DEPENDENCIES",
-    "Dependency",
-    "dependency_matrix",
-    "edge_dependencies",
-    "factor_dependencies",
-    "largest_entries",
-    "rounding_margins",
-    "to_matrix",
-    "undefined_conditional",
-]
+    "DEPENDENCIES", "Dependency", "dependency_matrix", "edge_dependencies", "factor_dependencies", "largest_entries",
+    "rounding_margins", "to_matrix", "undefined_conditional",
+]  # fmt: skip
 
 Dependency = Literal["exact", "field", "sigmoid", "range", "l1", "linf"]
 DEPENDENCIES: tuple[str, ...] = get_args(Dependency)

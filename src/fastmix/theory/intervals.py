@@ -21,13 +21,8 @@ from fastmix.model import MarkovRandomField, check_model
 from fastmix.model.reduce import certain_entries
 
 __all__ = [
-    "Inequality",
-    "Intervals",
-    "bernstein_half_width",
-    "finish_intervals",
-    "hoeffding_interval",
-    "rigorous_intervals",
-]
+    "Inequality", "Intervals", "bernstein_half_width", "finish_intervals", "hoeffding_interval", "rigorous_intervals",
+]  # fmt: skip
 
 Inequality = Literal["both", "hoeffding", "bernstein"]
 

@@ -24,16 +24,9 @@ from fastmix.model import MarkovRandomField, check_pairwise
 from fastmix.theory import norms
 
 __all__ = [
-    "Ascent",
-    "Width",
-    "add_couplings",
-    "coupling_matrix",
-    "matrix_width",
-    "model_width",
-    "norm_estimate",
-    "norm_from_above",
-    "remember_width",
-]
+    "Ascent", "Width", "add_couplings", "coupling_matrix", "matrix_width", "model_width", "norm_estimate",
+    "norm_from_above", "remember_width",
+]  # fmt: skip
 
 _EPS = float(np.finfo(np.float64).eps)
 _RANK = 8  # of the two factors of the dual; more change the fourth digit
