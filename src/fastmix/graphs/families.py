@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
+from fastmix._arrays import IntArray
 from fastmix._checks import check_seed
 from fastmix.errors import ModelError
-from fastmix.graphs.basics import IntArray, canonical_edges, check_graph_memory, check_size
+from fastmix.graphs.basics import canonical_edges, check_graph_memory, check_size
 
 __all__ = [
     "complete_bipartite_edges", "complete_edges", "cubic_edges", "cycle_edges", "erdos_renyi_edges", "grid_edges",

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import BoolArray, FloatArray
-from fastmix._checks import check_count
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import certain_entries, num_allowed
 from fastmix.results import Status
@@ -27,7 +26,7 @@ _LOOSE = 1e-3  # sums may miss what they must add up to by this fraction: condit
 _NO_VARIATION = 1e-12  # batch means that differ by less than this differ by rounding
 _ALL = 1e-9  # share of the variance that is left within parts, at which they count as constant
 _LEAST_PARTS = 16  # of all chains together
-_MAX_R_HAT = 1.01
+_MAX_R_HAT, _MIN_ESS = 1.01, 400.0
 _LEAST_CHAINS = 3  # that can agree without a certificate
 _LEAST_MEMORIES = 100.0  # times that chains can have come back to where some of them were started
 _UNSEEN = 1.5  # visits that what was never seen may have missed: exp(-2 * 1.5) = 5 %
@@ -51,9 +50,7 @@ class BatchStatistics:
     """
 
     def __init__(self, num_entries: int, num_chains: int, expected_sweeps: int) -> None:
-        size = check_count("num_entries", num_entries, least=0)
-        self.num_chains = check_count("num_chains", num_chains, least=1)
-        self.expected_sweeps = check_count("expected_sweeps", expected_sweeps, least=0)
+        size, self.num_chains, self.expected_sweeps = num_entries, num_chains, expected_sweeps
         self.num_batches = self.num_sweeps = self.num_parts = self.num_part_sweeps = self.part = 0
         self.sums, self.part_sums = np.zeros((size, self.num_chains)), np.zeros((size, self.num_chains))
         self.reference, self.squares, self.part_squares = np.zeros(size), np.zeros(size), np.zeros(size)
@@ -65,10 +62,7 @@ class BatchStatistics:
 
     def add(self, sums: ArrayLike, num_sweeps: int) -> None:
         """Take in a batch: how often each state was taken by every chain (E, C), or sums of its probabilities."""
-        length = check_count("num_sweeps", num_sweeps, least=1)
-        values = np.asarray(sums, dtype=np.float64)
-        if values.shape != self.sums.shape:
-            raise ValueError(f"sums must have shape {self.sums.shape}, got {values.shape}")
+        length, values = num_sweeps, np.asarray(sums, dtype=np.float64)
         if values.size:
             least, largest = float(values.min()), float(values.max())
             if not (least >= 0.0 and largest <= length * (1.0 + _LOOSE)):
@@ -104,14 +98,10 @@ class BatchStatistics:
 
     def chain_means(self) -> FloatArray:
         """Average over the run of every chain (E, C): one value of each chain, independent of the others'."""
-        self._check_begun()
         return self.sums / self.num_sweeps
 
     def chain_variances(self) -> FloatArray:
         """Sample variances (E,) of the chain means over the chains, with the divisor C - 1; needs two chains."""
-        self._check_begun()
-        if self.num_chains < 2:
-            raise ValueError("chain_variances needs at least 2 chains, got 1")
         result = np.empty(self.num_entries)
         for rows in self._chunks():
             result[rows] = (self.sums[rows] / self.num_sweeps).var(axis=1, ddof=1)
@@ -125,30 +115,16 @@ class BatchStatistics:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> BatchStatistics:
         """The statistics that :meth:`to_arrays` was called on, to the last bit; other keys are left alone."""
-        if missing := [name for name in (*_STATE, *_ARRAYS) if name not in arrays]:
-            raise ValueError(f"arrays must hold {', '.join((*_STATE, *_ARRAYS))}; {missing[0]} is missing")
-        for name in _STATE:
-            value = np.asarray(arrays[name])
-            if value.ndim or value.dtype.kind not in "iu" or value < 0:
-                raise ValueError(f"{name} must be a whole number of at least 0, got {arrays[name]!r}")
-        reference = np.asarray(arrays["reference"])
-        result = cls(reference.size, int(arrays["num_chains"]), int(arrays["expected_sweeps"]))
+        result = cls(len(arrays["reference"]), int(arrays["num_chains"]), int(arrays["expected_sweeps"]))
         for name in _STATE[2:]:
             setattr(result, name, int(arrays[name]))
         for name in _ARRAYS:
-            value = np.array(arrays[name], dtype=np.float64)
-            if value.shape != getattr(result, name).shape:
-                raise ValueError(f"{name} must have shape {getattr(result, name).shape}, got {value.shape}")
-            setattr(result, name, value)
+            getattr(result, name)[...] = arrays[name]
         return result
 
     def _chunks(self) -> Iterator[slice]:
         rows = max(1, _CHUNK_ENTRIES // self.num_chains)
         return (slice(start, start + rows) for start in range(0, self.num_entries, rows))
-
-    def _check_begun(self) -> None:
-        if not self.num_batches:
-            raise ValueError("the statistics hold no batch yet: call add first")
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +147,6 @@ def summarise(
     *,
     swings: FloatArray | None = None,
     memory: float = 1.0,
-    min_batches: int = 2,
 ) -> Summary:
     """A :class:`Summary`: marginals, standard errors, effective sample sizes and R-hat of a run.
 
@@ -203,8 +178,8 @@ def summarise(
     can do everything, as for indicators of states. ``memory`` are the sweeps for which chains remembered where they
     were started: what they may have missed since then is as slow. Nothing is NaN, by these rules.
 
-    - Too few batches (C B below ``min_batches``): the standard errors are infinite, the effective sample sizes 0.
-      Without any batch the mean is uniform over the allowed states, and R-hat infinite.
+    - One batch: the standard errors are infinite, the effective sample sizes 0. Without any the mean is uniform over
+      the allowed states, and R-hat infinite.
     - All batches of all chains have the same mean, as for a state that was never or always taken: the state counts with
       an effective sample size of N (as in ArviZ), and what is left of the standard error is the part for neighbourhoods
       never met. Chains that all sit in the same place cannot be told from chains that belong there.
@@ -222,14 +197,11 @@ def summarise(
     .. [3] N. T. Argon and S. Andradóttir, "Replicated batch means for steady-state simulations", Naval Research
        Logistics 53, 2006.
     """
-    least = check_count("min_batches", min_batches, least=2)
-    if statistics.num_entries != len(model.log_unary):
-        raise ValueError(f"statistics must have {len(model.log_unary)} entries, got {statistics.num_entries}")
     certain = certain_entries(model)
     moments = _moments(statistics) if statistics.num_batches else _no_moments(model)
     mean = _normalise(moments.mean, model)
     total = float(statistics.num_chains * statistics.num_sweeps)
-    std_error, constant = _standard_errors(statistics, moments, least)
+    std_error, constant = _standard_errors(statistics, moments)
 
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         entry_ess = (np.sqrt(mean * np.maximum(1.0 - mean, 0.0)) / std_error) ** 2
@@ -259,9 +231,7 @@ def summarise(
     )
 
 
-def assess_mixing(
-    summary: Summary, *, certified: bool = False, max_r_hat: float = _MAX_R_HAT, min_ess: float = 400.0
-) -> tuple[Status, str]:
+def assess_mixing(summary: Summary, *, certified: bool = False) -> tuple[Status, str]:
     """Whether the chains agree, ``Status.OK`` or ``Status.NOT_MIXED``, and a sentence that says why.
 
     The limits are those of Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), "Rank-normalization, folding, and
@@ -269,21 +239,18 @@ def assess_mixing(
     memory of the summary), and one or two cannot vouch for each other unless a certificate covers the burn-in
     (``certified``). A pass is no proof: chains that are all stuck in the same place agree.
     """
-    for name, value in (("max_r_hat", max_r_hat), ("min_ess", min_ess)):
-        if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not value >= 0.0:
-            raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
     n = len(summary.r_hat)
     if not n:
         return Status.OK, "There are no variables to mix."
     worst, least = int(summary.r_hat.argmax()), int(summary.ess.argmin())
-    above, below = int((summary.r_hat > max_r_hat).sum()), int((summary.ess < min_ess).sum())
+    above, below = int((summary.r_hat > _MAX_R_HAT).sum()), int((summary.ess < _MIN_ESS).sum())
     if above:
-        what = f"R-hat is {summary.r_hat[worst]:.4g} for variable {worst}, above {max_r_hat:g} ({_number(above, n)})"
+        what = f"R-hat is {summary.r_hat[worst]:.4g} for variable {worst}, above {_MAX_R_HAT:g} ({_number(above, n)})"
         return Status.NOT_MIXED, f"Not mixed: {what}."
     if below:
         what = (
-            f"the effective sample size is {summary.ess[least]:.4g} for variable {least}, below {min_ess:g} "
-            f"({_number(below, n)}), though R-hat is at most {max_r_hat:g}"
+            f"the effective sample size is {summary.ess[least]:.4g} for variable {least}, below {_MIN_ESS:g} "
+            f"({_number(below, n)}), though R-hat is at most {_MAX_R_HAT:g}"
         )
         return Status.NOT_MIXED, f"Not mixed: {what}."
     memories = summary.num_chains * summary.num_sweeps / max(1.0, summary.memory)
@@ -356,14 +323,14 @@ def _normalise(mean: FloatArray, model: MarkovRandomField) -> FloatArray:
     return mean / np.repeat(sums, model.num_states)
 
 
-def _standard_errors(statistics: BatchStatistics, moments: _Moments, min_batches: int) -> tuple[FloatArray, BoolArray]:
+def _standard_errors(statistics: BatchStatistics, moments: _Moments) -> tuple[FloatArray, BoolArray]:
     """Standard errors (E,) of what was seen, and whether no batch differed from another."""
     s = statistics
     total = float(s.num_chains * s.num_sweeps)
     num_batches = s.num_chains * s.num_batches
     squares = np.maximum(s.squares - total * (moments.mean - s.reference) ** 2, 0.0)
     constant = squares <= total * _NO_VARIATION**2
-    if num_batches < min_batches:
+    if num_batches < 2:
         return np.full(s.num_entries, np.inf), constant
     variance = squares / (num_batches - 1) / total
     if moments.num_parts > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, ClassVar, Literal, Protocol, cast, get_args
+from typing import Any, ClassVar, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -193,10 +193,9 @@ def loopy_bp(
     ('ok', 2.705289, [0.435774, 0.564226])
     """
     method = LoopyBP(message_order, damping, max_iter, tol)
-    result = run_method(
+    return run_method(
         method, model, evidence=evidence, edge_marginals=edge_marginals, time_limit=time_limit, progress=progress
     )  # fmt: skip
-    return cast("LoopyBPResult", result)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -183,11 +183,10 @@ def mean_field(
     >>> str(result.status), round(result.log_z_lower, 4), result.marginal(2).round(4).tolist()
     ('ok', 2.1284, [0.4843, 0.5157])
     """
-    result = run_method(
+    return run_method(
         MeanField(num_starts, max_iter, tol), model, evidence=evidence, edge_marginals=edge_marginals, seed=seed,
         time_limit=time_limit, progress=progress,
     )  # fmt: skip
-    return cast("MeanFieldResult", result)
 
 
 def ascend(

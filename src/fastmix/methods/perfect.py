@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -189,10 +189,9 @@ def perfect_sample(
     ((1000, 3), 'ok')
     """
     method = Perfect(num_draws, max_sweeps)
-    result = run_method(
+    return run_method(
         method, model, evidence=evidence, seed=seed, num_threads=num_threads, time_limit=time_limit, progress=progress
     )
-    return cast("PerfectSamples", result)
 
 
 def _reason(model: MarkovRandomField) -> str:

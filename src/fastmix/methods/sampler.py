@@ -255,16 +255,13 @@ class SwendsenWang(_Sampler):
 
     name: ClassVar[str] = "swendsen-wang"
     guarantee: ClassVar[str] = "exact in the limit of many sweeps; the standard errors are estimates"
+    drops_forbidden: ClassVar[bool] = False  # clusters need equal state counts at both ends of an edge
 
     def check(self, model: MarkovRandomField) -> None:
         """The model must be attractive; the message names an edge that is in the way."""
         from fastmix.methods.swendsen_wang import check_swendsen_wang
 
         check_swendsen_wang(model)
-
-    def reduce(self, model: MarkovRandomField, evidence: Evidence | None, clock: Clock = NO_LIMIT) -> Reduction:
-        """With forbidden states: clusters need equal state counts at both ends of an edge. They are never drawn."""
-        return reduce_model(model, evidence, drop_forbidden=False, clock=clock)
 
 
 def sample(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -259,11 +259,10 @@ def temper(
     True
     """
     method = Tempered(norm_bound, num_replicas, num_ensembles, num_sweeps, burn_in, accuracy, moves, confidence)
-    result = run_method(
+    return run_method(
         method, model, evidence=evidence, edge_marginals=edge_marginals, seed=seed, num_threads=num_threads,
         backend=backend, time_limit=time_limit, progress=progress,
     )  # fmt: skip
-    return cast("TemperResult", result)
 
 
 # -- what is asked for ------------------------------------------------------------------------------------------------
