@@ -13,7 +13,8 @@ from fastmix._checks import check_positive
 from fastmix._clock import Clock
 from fastmix.errors import Interrupted, NotConvergedError, UnfitMethodError
 from fastmix.methods.base import Context, Method, option
-from fastmix.methods.sampler import _NUM_SWEEPS, Gibbs, SampleResult, certified_sweeps, default_chains, run_chains
+from fastmix.methods.sample_result import SampleResult
+from fastmix.methods.sampler import _NUM_SWEEPS, Gibbs, certified_sweeps, default_chains, run_chains
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import Reduction
 from fastmix.results import InferenceResult, jsonable
