@@ -11,8 +11,8 @@ import math
 import numpy as np
 from numba import uint64
 
-from fastmix._jit import njit
-from fastmix.chains.kernels import _inner, _uniform, largest, next_row
+from fastmix._jit import inner, njit
+from fastmix.chains.kernels import _uniform, largest, next_row
 
 __all__ = ["bound_binary", "bound_general"]
 
@@ -51,7 +51,7 @@ def bound_binary(sets, order, indptr, neighbors, odds, offsets, stream, num_swee
     stream[0], stream[1], stream[2], stream[3] = a, b, d, e
 
 
-@_inner
+@inner
 def _best_lead(sets, states, incident, tables, f, s, t, digits):  # type: ignore[no-untyped-def]
     """The most by which a factor can prefer state s to t of its owner, for any choice from the sets of the others."""
     _, _, starts, own_steps, member_starts, members, steps, _ = incident

@@ -18,21 +18,18 @@ import math
 
 import numpy as np
 
-from fastmix._jit import njit
+from fastmix._jit import inner, outer
 from fastmix.chains.kernels import _next, _uniform
 
 __all__ = ["run_binary", "run_general"]
 
 _BLOCK = 1024  # edges whose bonds are drawn before their ends are united: the list stays in the first cache
 
-# Functions called only from compiled code need no entry points from Python, which saves compilation time.
-_inner = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
-
 
 # -- bonds ----------------------------------------------------------------------------------------------------------
 
 
-@_inner
+@inner
 def _unite(parent, i, j):  # type: ignore[no-untyped-def]
     """Make i and j members of one cluster."""
     p, q = parent[i], parent[j]
@@ -51,7 +48,7 @@ def _unite(parent, i, j):  # type: ignore[no-untyped-def]
             q = parent[j]
 
 
-@_inner
+@inner
 def _bond(heads, tails, thresholds, x, parent, bonds, random):  # type: ignore[no-untyped-def]
     """Draw the bonds given the states and point every variable towards the smallest of its cluster."""
     for i in range(len(parent)):
@@ -73,7 +70,7 @@ def _bond(heads, tails, thresholds, x, parent, bonds, random):  # type: ignore[n
 # -- clusters -------------------------------------------------------------------------------------------------------
 
 
-@_inner
+@inner
 def _assign_binary(fields, x, parent, work, random, sums, collect):  # type: ignore[no-untyped-def]
     """Draw the states of the clusters, all variables binary, and add the probabilities of state 0 to the sums."""
     for i in range(np.uint64(len(parent))):
@@ -99,7 +96,7 @@ def _assign_binary(fields, x, parent, work, random, sums, collect):  # type: ign
     random[0], random[1], random[2], random[3] = s0, s1, s2, s3
 
 
-@_inner
+@inner
 def _assign_general(offsets, log_unary, x, parent, work, random, sums, collect):  # type: ignore[no-untyped-def]
     """Draw the states of the clusters and add the probabilities of all their states to the sums."""
     for i in range(len(parent)):
@@ -148,7 +145,7 @@ def _assign_general(offsets, log_unary, x, parent, work, random, sums, collect):
 # -- sweeps ---------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@outer
 def run_binary(  # type: ignore[no-untyped-def]
     heads, tails, thresholds, fields, states, random_states, sums, first, last, num_sweeps, collect
 ):
@@ -167,7 +164,7 @@ def run_binary(  # type: ignore[no-untyped-def]
             _assign_binary(fields, x, parent, work, random, row, collect)
 
 
-@njit(cache=True, nogil=True)
+@outer
 def run_general(  # type: ignore[no-untyped-def]
     heads, tails, thresholds, offsets, log_unary, states, random_states, sums, first, last, num_sweeps, collect
 ):
