@@ -2,7 +2,7 @@
 
 Every graph is a number of variables ``n`` and an ``int64`` array of shape ``(m, 2)`` whose rows ``(i, j)`` have
 ``i < j``, are sorted lexicographically and appear once; :func:`canonical_edges` brings any list of pairs to this
-form. Elimination orders are in :mod:`fastmix.exact.orders`.
+form. Elimination orders are in :mod:`fastmix.exact.search`.
 """
 
 from fastmix.graphs.basics import Adjacency, adjacency, canonical_edges, connected_components, covering_spanning_trees
@@ -19,7 +19,7 @@ from fastmix.graphs.families import (
     random_regular_edges,
     random_tree_edges,
     triangular_edges,
-)
+)  # fmt: skip
 
 __all__ = [
     "Adjacency", "adjacency", "canonical_edges", "check_coloring", "coloring", "complete_bipartite_edges",

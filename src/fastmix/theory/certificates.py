@@ -162,15 +162,8 @@ class Certificate:
     def to_dict(self) -> dict[str, Any]:
         """The certificate as plain Python data, the shape of the command line's JSON."""
         names = [
-            "accuracy",
-            "per_variable",
-            "schedule",
-            "num_sweeps",
-            "num_updates",
-            "dependency",
-            "norm",
-            "norm_value",
-        ]
+            "accuracy", "per_variable", "schedule", "num_sweeps", "num_updates", "dependency", "norm", "norm_value"
+        ]  # fmt: skip
         biases = ("max_bias", "total_bias", "bias")
         return {
             "certified": self.certified,

@@ -101,14 +101,7 @@ def original_intervals(original: MarkovRandomField, intervals: Intervals, compar
 
     The marginals of the two models are at most ``comparison.bounds`` apart, so the intervals become wider by this
     much on both sides, at the same confidence.
-
-    ``intervals`` are those of the projected model, see :func:`fastmix.theory.intervals.rigorous_intervals`; intervals
-    or a comparison of models with other variables or states are refused with a ``ValueError``.
     """
-    if intervals.lower.shape != original.log_unary.shape:
-        raise ValueError(f"intervals must be for {len(original.log_unary)} states, got {intervals.lower.shape}")
-    if comparison.bounds.shape != (original.num_variables,):
-        raise ValueError(f"comparison must be of {original.num_variables} variables, got {comparison.bounds.shape}")
     shift = np.repeat(comparison.bounds, original.num_states) * (1.0 + 2.0 * _EPS)
     lower = np.where(shift < 1.0, intervals.lower - shift - _EPS, 0.0)
     upper = np.where(shift < 1.0, intervals.upper + shift + _EPS, 1.0)

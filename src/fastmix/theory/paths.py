@@ -20,7 +20,7 @@ from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
 from fastmix.theory import norms
 
-__all__ = ["Path", "covariance_bound", "path_constant"]
+__all__ = ["Path", "path_constant"]
 
 _EPS = float(np.finfo(np.float64).eps)
 _TOLERANCE = 0.05  # wanted excess of the exponent: five per cent of the constant
@@ -67,20 +67,6 @@ def path_constant(matrix: Any, width: float, *, clock: Clock = NO_LIMIT) -> Path
             loss = -math.fsum(interval[0] for interval in intervals)
     integral = math.fsum((end - begin) * high for _, begin, end, _, high in intervals) * (1.0 + 8.0 * _EPS)
     return Path(width * integral * (1.0 + 8.0 * _EPS), integral, last, points)
-
-
-def covariance_bound(matrix: Any, s: float = 1.0, width: float = math.inf) -> float:
-    """A bound K on the largest eigenvalue of the covariance of spins with couplings ``s J``, whatever the fields.
-
-    Examples
-    --------
-    >>> J = np.array([[0.0, 0.5], [0.5, 0.0]])
-    >>> round(covariance_bound(J), 4)
-    1.4621
-    """
-    from scipy.sparse import csr_array
-
-    return _Bounds(abs(csr_array(matrix)), width)(s)
 
 
 class _Bounds:
