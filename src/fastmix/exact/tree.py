@@ -84,13 +84,8 @@ class Tree:
     def marginals(self, *, of_factors: bool | range = False, clock: Clock = NO_LIMIT) -> Answer:
         """Log Z and all marginals.
 
-        Parameters
-        ----------
-        of_factors : bool or range
-            Whether to give the marginal of every factor's scope too, or the numbers of those to give. A factor of
-            zeros asks for the marginal of any other scope.
-        clock : Clock
-            An :class:`fastmix._clock.OutOfTimeError` where it runs out.
+        ``of_factors`` asks for the marginal of every factor's scope too, or has the numbers of those to give. A factor
+        of zeros asks for the marginal of any other scope.
         """
         try:
             run = self._collect(clock)
@@ -179,19 +174,9 @@ def plan_tree(
     clock: Clock = NO_LIMIT,
     seed: int = 0,
 ) -> Tree:
-    """The sequence for some factors, within a memory limit, before any table is allocated.
+    """The sequence for some factors, reduced by evidence, within a memory limit, before any table is allocated.
 
-    Parameters
-    ----------
-    factors : Factors
-        Reduced by evidence; variables of one state are allowed.
-    memory_limit : float
-        Bytes.
-    order : Order, optional
-        Searched for by default.
-    clock : Clock
-    seed : int
-        Of the search.
+    The order of elimination is searched for unless it is given.
     """
     if order is None:
         states = [int(s) for s in factors.num_states]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastmix._arrays import FloatArray
-from fastmix._checks import as_float_array, check_seconds, check_threads, choose_seed
+from fastmix._checks import as_float_array, check_seconds, check_threads, choose_seed, require
 from fastmix._clock import Clock, Report, listening
 from fastmix.errors import FastmixError, Interrupted, ResourceError, printable
 from fastmix.io.files import atomic_write
@@ -101,10 +101,9 @@ class Comparison:
         ImportError
             Without matplotlib: the extra ``plot`` brings it.
         """
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise ImportError("pictures need matplotlib: pip install 'fastmix[plot]'") from error
+        require("matplotlib", extra="plot", purpose="pictures")
+        from matplotlib.figure import Figure
+
         rows = [row for row in self.rows if row.mean_error is not None][::-1]
         figure = Figure(figsize=(7.0, 1.2 + 0.45 * max(1, len(rows))), layout="constrained")
         axes = figure.add_subplot()

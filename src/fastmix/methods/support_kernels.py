@@ -115,10 +115,7 @@ def find_configuration(  # type: ignore[no-untyped-def]
             for b in range(counts[j]):
                 k = offsets[j] + b
                 if allowed[k] and table[starts[p] + best * own_steps[p] + b * other_steps[p]] == -np.inf:
-                    allowed[k] = False
-                    trail[size], owner[size] = k, j
-                    size += 1
-                    left[j] -= 1
+                    size = _take_away(k, j, allowed, left, trail, owner, size)
             if left[j] < before:
                 keys[j] = -left[j]
                 settle(heap, place, keys, j)
@@ -140,10 +137,7 @@ def find_configuration(  # type: ignore[no-untyped-def]
                 for b in range(counts[j]):
                     k = offsets[j] + b
                     if allowed[k] and not seen[m, b]:
-                        allowed[k] = False
-                        trail[size], owner[size] = k, j
-                        size += 1
-                        left[j] -= 1
+                        size = _take_away(k, j, allowed, left, trail, owner, size)
                 if left[j] < before:
                     keys[j] = -left[j]
                     settle(heap, place, keys, j)
@@ -162,15 +156,20 @@ def find_configuration(  # type: ignore[no-untyped-def]
                     settle(heap, place, keys, j)
             # The state is refuted as long as the choices before it stand.
             i = chosen[depth]
-            k = offsets[i] + states[i]
-            allowed[k] = False
-            trail[size], owner[size] = k, i
-            size += 1
-            left[i] -= 1
+            size = _take_away(offsets[i] + states[i], i, allowed, left, trail, owner, size)
             keys[i] = -left[i]
             settle(heap, place, keys, i)
             possible = left[i] > 0
     return 1
+
+
+@inner
+def _take_away(k, i, allowed, left, trail, owner, size):  # type: ignore[no-untyped-def]
+    """Disallow entry k, a state of variable i, and note that at the end of the trail, whose new length comes back."""
+    allowed[k] = False
+    trail[size], owner[size] = k, i
+    left[i] -= 1
+    return size + 1
 
 
 @inner

@@ -320,13 +320,8 @@ class Ascent:
     X and Y with equal diagonals of sum 1. With ``X = (r_i r_j a_i . a_j)`` and ``Y = (r_i r_j b_i . b_j)``, unit
     vectors a_i and b_i and a unit vector r, ascent by coordinates sets a_i to the direction of ``g_i = sum_j B_ij r_j
     a_j`` and b_i to that of ``-f_i``, ``f_i = sum_j B_ij r_j b_j``; r is the top eigenvector of ``B_ij (a_i . a_j -
-    b_i . b_j)``, by power steps. At the optimum ``e_i = (|f_i| - |g_i|) / (2 r_i)``.
-
-    Attributes
-    ----------
-    diagonal : float array (N,)
-    value : float
-        That of the dual: a lower bound on the width, accurate to rounding.
+    b_i . b_j)``, by power steps. At the optimum ``e_i = (|f_i| - |g_i|) / (2 r_i)``. ``value`` is
+    that of the dual, a lower bound on the width.
     """
 
     def __init__(self, matrix: Any) -> None:
