@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray
-from fastmix._checks import check_choice, check_count, check_positive
+from fastmix._checks import check_choice, check_count, check_positive, check_share
 from fastmix._clock import NO_LIMIT, Clock, Report
 from fastmix.errors import UnfitMethodError
 from fastmix.graphs import connected_components
 from fastmix.methods.base import Context, Method, option, run_method
-from fastmix.methods.preparation import IsingForm, check_fraction, ising_form, reduce_to_supported
+from fastmix.methods.preparation import IsingForm, ising_form, reduce_to_supported
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.build import offsets_of
 from fastmix.model.reduce import Reduction
@@ -88,7 +88,7 @@ class LoopyBP(Method):
     def __post_init__(self) -> None:
         check_choice("message_order", self.message_order, get_args(MessageOrder))
         if self.damping is not None:
-            check_fraction("damping", self.damping)
+            check_share("damping", self.damping, least=0.0)
         check_count("max_iter", self.max_iter, least=1)
         check_positive("tol", self.tol)
 

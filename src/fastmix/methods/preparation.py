@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.reduce import Reduction, impossible, reduce_model
 
-__all__ = ["IsingForm", "check_fraction", "find_allowed", "ising_form", "reduce_to_supported"]
+__all__ = ["IsingForm", "find_allowed", "ising_form", "reduce_to_supported"]
 
 _SEARCH_CHOICES = 100_000  # of a search, beyond ten per variable: a second or so
 _CHOICES_PER_SECOND = 5e5
@@ -88,17 +87,6 @@ def _constraints(model: MarkovRandomField) -> tuple[Any, ...]:
         model.num_states, model.unary_offsets, graph.indptr, graph.neighbors, hard[graph.edge_ids], directed.starts,
         directed.own_steps, directed.other_steps, model.log_pairwise,
     )  # fmt: skip
-
-
-def check_fraction(name: str, value: Any) -> float:
-    """``value`` as a float from 0 to below 1."""
-    try:
-        number = math.nan if isinstance(value, bool | str) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not 0.0 <= number < 1.0:
-        raise ValueError(f"{name} must be a number from 0 to below 1, got {value!r}")
-    return number
 
 
 @dataclass(frozen=True, eq=False)

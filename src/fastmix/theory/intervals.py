@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fastmix._arrays import BoolArray, FloatArray
+from fastmix._checks import check_share
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import certain_entries
 
@@ -86,7 +86,7 @@ def rigorous_intervals(
     ``ln(4 / failure) / C``.
     """
     center = np.clip(np.asarray(mean, dtype=np.float64), 0.0, 1.0)
-    failure = _failure(confidence) / (max(1, _num_questions(model)) if simultaneous else 1)
+    failure = (1.0 - check_share("confidence", confidence)) / (max(1, _num_questions(model)) if simultaneous else 1)
     both = variances is not None and num_chains > 1
     share = failure / 2.0 if both else failure
     lower, upper = hoeffding_interval(center, num_chains, failure=share)
@@ -179,9 +179,3 @@ def _num_questions(model: MarkovRandomField) -> int:
         return 0
     open_states = np.add.reduceat((~certain_entries(model)).astype(np.int64), model.unary_offsets[:-1])
     return int(np.where(open_states == 2, 1, open_states).sum())
-
-
-def _failure(confidence: Any) -> float:
-    if isinstance(confidence, bool | str) or not 0.0 < float(confidence) < 1.0:
-        raise ValueError(f"confidence must be a number above 0 and below 1, got {confidence!r}")
-    return 1.0 - float(confidence)
