@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from fastmix._arrays import BoolArray, FloatArray
 from fastmix._checks import check_share
-from fastmix.model import MarkovRandomField
+from fastmix.model import MarkovRandomField, check_model
 from fastmix.model.reduce import certain_entries
 
 __all__ = [
@@ -85,6 +85,7 @@ def rigorous_intervals(
     numbers dependent. Few chains give wide intervals however long they are; the smallest half width is about
     ``ln(4 / failure) / C``.
     """
+    check_model(model)
     center = np.clip(np.asarray(mean, dtype=np.float64), 0.0, 1.0)
     failure = (1.0 - check_share("confidence", confidence)) / (max(1, _num_questions(model)) if simultaneous else 1)
     both = variances is not None and num_chains > 1
