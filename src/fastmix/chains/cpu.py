@@ -16,7 +16,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_threads
 from fastmix._memory import aligned_zeros
 from fastmix.chains.base import Exchanges, sums_by_state
@@ -27,6 +26,8 @@ from fastmix.model.structure import Structure
 
 __all__ = ["CpuChains", "choose_kernel"]
 
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 Kernel = Literal["table", "four", "field", "layers", "product"]
 
 _SIDE_BY_SIDE = 8  # configurations from which on they go side by side
@@ -47,7 +48,15 @@ def choose_kernel(
     forbidden: bool = False,
     steady: bool = True,
 ) -> Kernel:
-    """The kernel for a structure and numbers of chains and parameter sets."""
+    """The kernel for a structure and numbers of chains and parameter sets.
+
+    Examples
+    --------
+    >>> from fastmix.instances import ising_grid
+    >>> grid = ising_grid(4, 4, coupling_max=1.0, seed=0).structure
+    >>> choose_kernel(grid, 1), choose_kernel(grid, 1000)
+    ('four', 'table')
+    """
     binary, large = bool((structure.num_states == 2).all()), structure.num_variables >= _LARGE
     four = binary and num_sets == 1 and structure.adjacency.max_degree <= 4
     if schedule == "random":
@@ -120,6 +129,16 @@ class CpuChains(HostChains):
         False if the parameters change after every few sweeps: tables then have to be worth filling.
     kernel : str, optional
         Chosen by :func:`choose_kernel`; for tests and benchmarks.
+
+    Examples
+    --------
+    >>> from fastmix import MarkovRandomField
+    >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.5, field=[0.3, 0.0])
+    >>> chains = CpuChains(model.structure, num_chains=1000, seed=0)
+    >>> chains.load(model.parameters)
+    >>> chains.sweep(20)
+    >>> bool(abs(chains.moments()[1] - 0.632) < 0.05)
+    True
     """
 
     def __init__(

@@ -25,7 +25,7 @@ from __future__ import annotations
 import numpy as np
 from numba import uint8, uint32, uint64
 
-from fastmix._jit import inner, njit, outer
+from fastmix._jit import njit
 from fastmix.chains.layout import BLOCK_SITES
 
 __all__ = [
@@ -33,8 +33,12 @@ __all__ = [
     "next_row", "product_sweeps", "table_sweeps",
 ]  # fmt: skip
 
+# Functions called only from compiled code need no entry points from Python, which saves compilation time.
+# Division follows IEEE rules, because a check for zero would keep loops from being vectorised.
+_inner = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 # The same with multiplications and additions contracted, which is both faster and more accurate.
 _fused = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath={"contract"})
+_outer = njit(cache=True, nogil=True, error_model="numpy")
 
 _UNIT = 4294967296.0  # 2^32
 _MOST = 4294967295.0  # the largest threshold, a certainty
@@ -45,12 +49,12 @@ _LEAST_TOTAL, _MOST_TOTAL = 1e-280, 1e300  # between them no product has lost an
 # -- random numbers -------------------------------------------------------------------------------------------------
 
 
-@inner
+@_inner
 def _rotate(x, k):  # type: ignore[no-untyped-def]
     return uint32(uint32(x << uint32(k)) | uint32(x >> uint32(32 - k)))
 
 
-@inner
+@_inner
 def _next(a, b, d, e):  # type: ignore[no-untyped-def]
     """A number up to 2^32 - 2 and the next state. Every operation is wrapped, because Numba widens 32-bit integers."""
     value = uint32(_rotate(uint32(a + e), 7) + a)
@@ -64,7 +68,7 @@ def _next(a, b, d, e):  # type: ignore[no-untyped-def]
     return uint32(value - uint32(value >> uint32(31))), a, b, d, e
 
 
-@inner
+@_inner
 def _uniform(a, b, d, e):  # type: ignore[no-untyped-def]
     """A number strictly between 0 and 1, a multiple of 2^-54 that is odd, from 53 random bits, and the next state."""
     high, a, b, d, e = _next(a, b, d, e)
@@ -73,7 +77,7 @@ def _uniform(a, b, d, e):  # type: ignore[no-untyped-def]
     return (np.float64(bits) + 0.5) * (1.0 / 9007199254740992.0), a, b, d, e
 
 
-@inner
+@_inner
 def _random_site(n, a, b, d, e):  # type: ignore[no-untyped-def]
     """A site below n from two random numbers, uniform to about 2^-32."""
     high, a, b, d, e = _next(a, b, d, e)
@@ -82,7 +86,7 @@ def _random_site(n, a, b, d, e):  # type: ignore[no-untyped-def]
     return np.int64(uint64(uint64(high) * uint64(n) + carry) >> uint64(32)), a, b, d, e
 
 
-@inner
+@_inner
 def _fill(s0, s1, s2, s3, out):  # type: ignore[no-untyped-def]
     for c in range(len(out)):
         out[c], s0[c], s1[c], s2[c], s3[c] = _next(s0[c], s1[c], s2[c], s3[c])
@@ -91,7 +95,7 @@ def _fill(s0, s1, s2, s3, out):  # type: ignore[no-untyped-def]
 # -- thresholds and sums --------------------------------------------------------------------------------------------
 
 
-@inner
+@_inner
 def largest(counts):  # type: ignore[no-untyped-def]
     """The largest count, at least 1; the method ``max`` of arrays takes most of a second to compile."""
     most = 1
@@ -101,25 +105,25 @@ def largest(counts):  # type: ignore[no-untyped-def]
     return most
 
 
-@inner
+@_inner
 def _shorten(threshold):  # type: ignore[no-untyped-def]
     """A threshold rounded to 24 bits: unbiased, 0 and 2^24 for the certain ones."""
     return uint32(uint32(threshold >> uint32(8)) + uint32(uint32(threshold >> uint32(7)) & uint32(1)))
 
 
-@inner
+@_inner
 def _collect(sums, threshold):  # type: ignore[no-untyped-def]
     for c in range(len(sums)):
         sums[c] = uint32(sums[c] + _shorten(threshold[c]))
 
 
-@inner
+@_inner
 def _count(sums, x, k):  # type: ignore[no-untyped-def]
     for c in range(len(sums)):
         sums[c] = uint32(sums[c] + (uint32(1 << 24) if x[c] <= k else uint32(0)))
 
 
-@outer
+@_outer
 def fill_thresholds(  # type: ignore[no-untyped-def]
     states, indptr, neighbors, tables_at, own_steps, their_steps, unary_at, unary, tables, incident, starts, table
 ):
@@ -179,7 +183,7 @@ def fill_thresholds(  # type: ignore[no-untyped-def]
     return site
 
 
-@inner
+@_inner
 def _accumulate(logits):  # type: ignore[no-untyped-def]
     """Logarithms become cumulative weights, scaled to a largest weight of one; their total, 0 if all are -inf."""
     top = -np.inf
@@ -197,13 +201,13 @@ def _accumulate(logits):  # type: ignore[no-untyped-def]
 # -- many configurations, thresholds of all patterns ----------------------------------------------------------------
 
 
-@inner
+@_inner
 def _place(index, rung, size):  # type: ignore[no-untyped-def]
     for c in range(len(index)):
         index[c] = uint32(rung[c] * size)
 
 
-@inner
+@_inner
 def _place_four(index, rung, size, x0, x1, x2, x3, s0, s1, s2, s3):  # type: ignore[no-untyped-def]
     for c in range(len(index)):
         near = uint32(uint32(x0[c] * s0) + uint32(x1[c] * s1))
@@ -211,31 +215,31 @@ def _place_four(index, rung, size, x0, x1, x2, x3, s0, s1, s2, s3):  # type: ign
         index[c] = uint32(uint32(rung[c] * size) + uint32(near + far))
 
 
-@inner
+@_inner
 def _add_state(index, x, stride):  # type: ignore[no-untyped-def]
     for c in range(len(index)):
         index[c] = uint32(index[c] + uint32(x[c] * stride))
 
 
-@inner
+@_inner
 def _gather(out, index, table):  # type: ignore[no-untyped-def]
     for c in range(len(out)):
         out[c] = table[index[c]]
 
 
-@inner
+@_inner
 def _compare(x, u, threshold):  # type: ignore[no-untyped-def]
     for c in range(len(x)):
         x[c] = u[c] >= threshold[c]
 
 
-@inner
+@_inner
 def _compare_more(x, u, threshold):  # type: ignore[no-untyped-def]
     for c in range(len(x)):
         x[c] += uint8(u[c] >= threshold[c])
 
 
-@outer
+@_outer
 def table_sweeps(  # type: ignore[no-untyped-def]
     x, rung, order, indptr, neighbors, strides, cuts, sizes, starts, sum_starts, table, streams, sums, num_sweeps, mode
 ):
@@ -280,7 +284,7 @@ def table_sweeps(  # type: ignore[no-untyped-def]
 # -- one configuration of binary sites with few neighbors -----------------------------------------------------------
 
 
-@outer
+@_outer
 def four_sweeps(x, order, around, table, scan, chunks, first_chunk, last_chunk, streams, sums, num_sweeps, mode):  # type: ignore[no-untyped-def]
     """Sweeps of one configuration x (n + 1,) of binary sites, with at most four neighbors each, over some chunks.
 
@@ -340,7 +344,7 @@ def _add_four(out, x, y, z, w, a, b, d, e):  # type: ignore[no-untyped-def]
         out[c] = (((out[c] + a * x[c]) + b * y[c]) + d * z[c]) + e * w[c]
 
 
-@inner
+@_inner
 def _add_scaled(out, part, rung, weights):  # type: ignore[no-untyped-def]
     for c in range(len(out)):
         out[c] += weights[rung[c]] * part[c]
@@ -374,7 +378,7 @@ def _draw_by_odds(x, field, u, threshold):  # type: ignore[no-untyped-def]
         threshold[c] = uint32(value.view(np.int64) & 0xFFFFFFFF)
 
 
-@outer
+@_outer
 def field_sweeps(  # type: ignore[no-untyped-def]
     x, rung, coefficients, order, indptr, neighbors, weights, offsets, joined, streams, sums, num_sweeps, mode
 ):
@@ -416,7 +420,7 @@ def field_sweeps(  # type: ignore[no-untyped-def]
 # -- any model: products of exponentiated weights -------------------------------------------------------------------
 
 
-@outer
+@_outer
 def fill_rows(entries, begins, owner, theirs, states, starts, own_steps, other_steps, tables, values):  # type: ignore[no-untyped-def]
     """Exponentiated rows of tables, ``values[begins[k] + t * L + s]`` for states s of the owner and t of its neighbor.
 
@@ -433,7 +437,7 @@ def fill_rows(entries, begins, owner, theirs, states, starts, own_steps, other_s
                 values[begins[k] + t * count + s] = np.exp(value - top) if value > -np.inf else 0.0
 
 
-@inner
+@_inner
 def next_row(at, digits, first, last, states, members, steps):  # type: ignore[no-untyped-def]
     """Where the next states of the members of a factor, the last fastest, lead in its table; -1 after the last."""
     for m in range(last - 1, first - 1, -1):
@@ -446,7 +450,7 @@ def next_row(at, digits, first, last, states, members, steps):  # type: ignore[n
     return -1
 
 
-@outer
+@_outer
 def fill_factor_rows(states, incident, tables, values):  # type: ignore[no-untyped-def]
     """The same for factors over more variables: of every variable, every factor around it, and its other members."""
     around, _, starts, own_steps, member_starts, members, steps, _ = incident
@@ -469,7 +473,7 @@ def fill_factor_rows(states, incident, tables, values):  # type: ignore[no-untyp
                 at = next_row(at, digits, first, last, states, members, steps)
 
 
-@inner
+@_inner
 def _row_of(x, f, begins, member_starts, members, steps):  # type: ignore[no-untyped-def]
     """Where the states of the other members of a factor, two at least, lead in its table."""
     m = member_starts[f]
@@ -479,7 +483,7 @@ def _row_of(x, f, begins, member_starts, members, steps):  # type: ignore[no-unt
     return at
 
 
-@inner
+@_inner
 def log_weights(i, x, logs, k, out):  # type: ignore[no-untyped-def]
     """Cumulative conditional weights of site i under set k, scaled to a largest weight of one; their total."""
     indptr, neighbors, starts, own_steps, other_steps, unary_at, states, unary, tables, coefficients, incident = logs
@@ -502,13 +506,13 @@ def log_weights(i, x, logs, k, out):  # type: ignore[no-untyped-def]
     return _accumulate(out[:count])
 
 
-@inner
+@_inner
 def _set_weights(out, values):  # type: ignore[no-untyped-def]
     for j in range(len(out)):
         out[j] = values[j]
 
 
-@inner
+@_inner
 def _some_lost(total):  # type: ignore[no-untyped-def]
     """Whether some product of weights may have lost something."""
     lost = 0
@@ -517,7 +521,7 @@ def _some_lost(total):  # type: ignore[no-untyped-def]
     return lost > 0
 
 
-@inner
+@_inner
 def _add_weights(total, weights):  # type: ignore[no-untyped-def]
     """Weights become cumulative."""
     for j in range(len(total)):
@@ -525,20 +529,20 @@ def _add_weights(total, weights):  # type: ignore[no-untyped-def]
         weights[j] = total[j]
 
 
-@inner
+@_inner
 def _invert(total):  # type: ignore[no-untyped-def]
     for j in range(len(total)):
         total[j] = _UNIT / total[j]
 
 
-@inner
+@_inner
 def _set_thresholds(threshold, weights, scale):  # type: ignore[no-untyped-def]
     for j in range(len(threshold)):
         value = np.float64(min(weights[j] * scale[j], _MOST) + _INTEGER)
         threshold[j] = uint32(value.view(np.int64) & 0xFFFFFFFF)
 
 
-@inner
+@_inner
 def _draw_block(width, count, weights, total, u, threshold, state, sums, mode):  # type: ignore[no-untyped-def]
     """States of the sites of a block from cumulative weights (count rows of width); total is overwritten."""
     _invert(total)
@@ -554,7 +558,7 @@ def _draw_block(width, count, weights, total, u, threshold, state, sums, mode): 
             _count(sums[s * width : (s + 1) * width], state, s)
 
 
-@outer
+@_outer
 def product_sweeps(  # type: ignore[no-untyped-def]
     x, rung, order, blocks, states, indptr, neighbors, potts, begins, factors, values, unary, exponentiated, logs, scan,
     chunks, first_chunk, last_chunk, streams, sums, num_sweeps, mode,
@@ -649,7 +653,7 @@ def product_sweeps(  # type: ignore[no-untyped-def]
                         row[order[first + j]] = state[j]
 
 
-@inner
+@_inner
 def _random_sweep(  # type: ignore[no-untyped-def]
     x, k, order, place, firsts, steps, states, indptr, neighbors, potts, begins, factors, values, unary, exponentiated,
     logs, streams, work,

@@ -13,24 +13,26 @@ from numba import config, float32, types, uint8
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from fastmix._jit import inner, outer
+from fastmix._jit import njit
 from fastmix.chains.kernels import _collect, _count, _draw_by_odds, _fill
 
 __all__ = ["WIDTH", "add_fields", "fill_patterns", "layer_sweeps", "patterns_of", "row_patterns", "to_means"]
 
+_inner = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_outer = njit(cache=True, nogil=True, error_model="numpy")
 
 WIDTH = 112  # variables of a tile, whose fields are added up together: seven registers of 16 numbers
 _GROUPS = 8  # of patterns that are looked up for all lanes before the next: their sums fit into the second cache
 _STRIP = 16  # of them that are turned at a time
 
 
-@inner
+@_inner
 def _copy_sum(out, a, b):  # type: ignore[no-untyped-def]
     for j in range(len(out)):
         out[j] = a[j] + b[j]
 
 
-@outer
+@_outer
 def fill_patterns(weights, table):  # type: ignore[no-untyped-def]
     """Sums of the rows of ``weights`` (k, m) over all patterns of four, into ``table`` (tiles, ceil(k / 4), 16, width).
 
@@ -54,13 +56,13 @@ def fill_patterns(weights, table):  # type: ignore[no-untyped-def]
                 size *= 2
 
 
-@inner
+@_inner
 def _join(out, a, b, c, d):  # type: ignore[no-untyped-def]
     for k in range(len(out)):
         out[k] = uint8(a[k] + uint8(b[k] << 1) + uint8(c[k] << 2) + uint8(d[k] << 3))
 
 
-@outer
+@_outer
 def patterns_of(x, sites, zeros, out):  # type: ignore[no-untyped-def]
     """Patterns of the rows ``sites`` of bits x (any number, W), four at a time, into ``out`` (groups, W)."""
     for g in range(len(out)):
@@ -121,7 +123,7 @@ if not config.DISABLE_JIT:  # type: ignore[attr-defined]
     _add_rows = _add_rows_in_registers  # type: ignore[assignment]
 
 
-@outer
+@_outer
 def row_patterns(bits, out):  # type: ignore[no-untyped-def]
     """Patterns of the columns of bits (rows, n), four at a time, into ``out`` (ceil(n / 4), rows)."""
     n = bits.shape[1]
@@ -137,7 +139,7 @@ def row_patterns(bits, out):  # type: ignore[no-untyped-def]
             out[g, r] = uint8(value)
 
 
-@outer
+@_outer
 def add_fields(pattern, table, fields):  # type: ignore[no-untyped-def]
     """Add to ``fields`` (W, WIDTH) what patterns (groups, W) look up in the ``table`` (groups, 16, WIDTH) of a tile."""
     groups, lanes = pattern.shape
@@ -147,7 +149,7 @@ def add_fields(pattern, table, fields):  # type: ignore[no-untyped-def]
             _add_rows(flat, rows, choice, lane, lanes, first, min(groups, first + _GROUPS))
 
 
-@outer
+@_outer
 def layer_sweeps(  # type: ignore[no-untyped-def]
     x, sites, starts, offsets, tables, streams, sums, num_sweeps, mode
 ):
@@ -185,20 +187,20 @@ def layer_sweeps(  # type: ignore[no-untyped-def]
                             _count(sums[i], x[i], 0)
 
 
-@inner
+@_inner
 def _turn(fields, first, count, out):  # type: ignore[no-untyped-def]
     for k in range(len(fields)):
         for j in range(count):
             out[j, k] = fields[k, first + j]
 
 
-@inner
+@_inner
 def _to_bits(out, values):  # type: ignore[no-untyped-def]
     for k in range(len(out)):
         out[k] = uint8(values[k])
 
 
-@outer
+@_outer
 def to_means(fields, count, weights):  # type: ignore[no-untyped-def]
     """The first ``count`` columns of fields (rows, WIDTH) become ``weights[row] / (1 + exp(-field))``, the others 0."""
     field, drawn, u, threshold = (

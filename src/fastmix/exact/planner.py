@@ -62,17 +62,38 @@ class Step:
 
 @dataclass(eq=False)
 class Sequence:
-    """What is to be done."""
+    """What is to be done.
 
-    scopes: list[tuple[int, ...]]  # of all tables, the outermost axis first: leaves, then those that are computed
-    sizes: list[int]  # their entries
-    leaves: dict[int, list[int]]  # tables that are factors joined: the numbers of these
+    Attributes
+    ----------
+    scopes : list of tuples
+        Of all tables, the outermost axis first: leaves, then those that are computed.
+    sizes : list of int
+        Their entries.
+    leaves : dict
+        Tables that are factors joined: the numbers of these.
+    steps : list
+    moves : dict
+        Tables that are computed in another layout than they are stored in.
+    last : list of tuples
+        By variable, the tables whose product is summed over it.
+    required_bytes : int
+        Peak memory of a run forward and backward.
+    num_runs : int
+        How often all marginals have been asked for.
+    program : Program or None
+        Made when that is often.
+    """
+
+    scopes: list[tuple[int, ...]]
+    sizes: list[int]
+    leaves: dict[int, list[int]]
     steps: list[Step]
-    moves: dict[int, IntArray]  # tables that are computed in another layout than they are stored in
-    last: list[tuple[int, ...]]  # by variable, the tables whose product is summed over it
-    required_bytes: int  # peak memory of a run forward and backward
-    num_runs: int = 0  # how often all marginals have been asked for
-    program: Program | None = None  # made when that is often
+    moves: dict[int, IntArray]
+    last: list[tuple[int, ...]]
+    required_bytes: int
+    num_runs: int = 0
+    program: Program | None = None
 
 
 class Planner:
