@@ -165,7 +165,7 @@ def naive_summary(
         same = max(own) - min(own) < 1e-10
         error = math.sqrt(naive_variance(x, batches))
         if num_chains * len(parts) > 1:
-            factor = diagnostics._student(num_chains * len(parts) - 1)  # which has a test of its own
+            factor = diagnostics.student_factor(num_chains * len(parts) - 1)  # which has a test of its own
             long = naive_variance(x, parts)
             error = max(error, factor * math.sqrt(long))
             if naive_r_hat([row[start:stop] for row in x for start, stop in parts]) > 1.01:
@@ -666,10 +666,10 @@ def test_the_factor_is_the_one_of_student() -> None:
 
     freedoms = range(1, 1001)
     expected = t.isf(0.025, list(freedoms)) / norm.isf(0.025)
-    factors = [diagnostics._student(k) for k in freedoms]
+    factors = [diagnostics.student_factor(k) for k in freedoms]
     np.testing.assert_allclose(factors, expected, rtol=1e-4)
     assert np.all(np.diff(factors) < 0.0)
-    assert 1.0 < diagnostics._student(10**9) < 1.0 + 1e-8
+    assert 1.0 < diagnostics.student_factor(10**9) < 1.0 + 1e-8
 
 
 # -- R-hat elsewhere ------------------------------------------------------------------------------------------------

@@ -21,15 +21,15 @@ class Annealing:
     (Neal 2001, Statistics and Computing 11). With resampling (population annealing, Hukushima and Iba 2003, AIP
     Conference Proceedings 690) chains are replaced by copies of themselves in proportion to their weights at every
     move, so that those in unlikely valleys die out, and ``log_ratio`` (populations,) has the estimate: the logarithms
-    of the products of the mean weights before each resampling. Chains fall into ``populations`` groups, one after
-    another, that are resampled on their own.
+    of the products of the mean weights before each resampling (``log_variance`` are their variances, if chains were
+    independent then). Chains fall into ``populations`` groups, one after another, that are resampled on their own.
     """
 
     def __init__(self, chains: Chains, thetas: FloatArray, coefficients: ArrayLike, *, populations: int = 1) -> None:
         self.chains, self.thetas = chains, thetas
         self.here = np.asarray(coefficients, dtype=np.float64)
         self.log_weights = np.zeros(chains.num_chains)
-        self.log_ratio = np.zeros(populations)
+        self.log_ratio, self.log_variance = np.zeros(populations), np.zeros(populations)
         chains.load(thetas, self.here[None])
 
     def move(self, there: ArrayLike, num_sweeps: int = 1, *, rng: np.random.Generator | None = None) -> None:
@@ -37,7 +37,9 @@ class Annealing:
         target = np.asarray(there, dtype=np.float64)
         self.log_weights += (target - self.here) @ self.chains.energies()
         if rng is not None:
-            chosen, log_means = systematic(self.log_weights.reshape(len(self.log_ratio), -1), rng)
+            log_weights = self.log_weights.reshape(len(self.log_ratio), -1)
+            chosen, log_means = systematic(log_weights, rng)
+            self.log_variance += np.exp(log_weights - log_means[:, None]).var(axis=1) / log_weights.shape[1]
             self.chains.take(chosen.reshape(-1))
             self.log_ratio += log_means
             self.log_weights[...] = 0.0

@@ -19,15 +19,15 @@ from fastmix._clock import Clock, Report
 from fastmix._memory import check_memory
 from fastmix.chains.annealing import Annealing
 from fastmix.methods.base import Context, Method, option, run_method
+from fastmix.methods.diagnostics import student_factor
 from fastmix.methods.starts import find_modes
 from fastmix.methods.swendsen_wang import ClusterChains, check_swendsen_wang
+from fastmix.methods.tempering.path import independent_log_z
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.results import DrawResult, InferenceResult, Status
-from fastmix.theory.dependency import edge_dependencies
 
 __all__ = ["Annealed", "AnnealedResult", "anneal"]
 
-_EASY_SWEEPS = 30
 _MOST_STEPS = 10_000  # whatever the energies are: chains that all begin alike would ask for steps of no length
 _INFORMATIVE = 1.0  # standard deviation of the logarithm of the weights up to which resampling keeps several chains
 _ANNEALING_SHARE = 0.7  # of a time limit
@@ -47,8 +47,8 @@ class AnnealedResult(InferenceResult):
     std_error : float array, aligned with ``model.log_unary``
         Standard error of every probability, from the differences between the populations.
     log_weights : float array (num_populations,)
-        How much each population counts, as the logarithm of its estimate of the ratio of the normalisers at the end and
-        at the start of the annealing; zeros where all count alike.
+        How much each population counts, as the logarithm of its estimate of Z over that of independent variables; zeros
+        where all count alike.
     states : int array (num_populations * num_chains, n)
         Where the chains ended.
     """
@@ -68,6 +68,7 @@ class Annealed(Method):
     name: ClassVar[str] = "annealed"
     guarantee: ClassVar[str] = "exact in the limit of many chains and small steps; the standard errors are estimates"
     drops_forbidden: ClassVar[bool] = False  # clusters need equal state counts at both ends of an edge
+    gives_log_z: ClassVar[bool] = True
 
     num_populations: int = option(4, help="Independent populations of chains.")
     num_chains: int = option(8, help="Chains of every population.")
@@ -93,8 +94,8 @@ class Annealed(Method):
         check_memory(required, f"num_populations times num_chains, {chains},", "run fewer or smaller populations")
         modes = find_modes(model, seed=context.seed, clock=clock.part(_MODES_SHARE))
         run = _Populations(model, self.num_populations, self.num_chains, context.seed, context.num_threads)
-        step = (1.0 - run.scale) * run.spread() / self.num_steps
-        resampled = step <= _INFORMATIVE if self.resample is None else bool(self.resample)
+        step = run.spread() / self.num_steps
+        resampled = (step <= _INFORMATIVE or context.log_z) if self.resample is None else bool(self.resample)
         late, planned = False, math.ceil(1.5 * self.num_steps * self.sweeps_per_step)
         while run.scale < 1.0:
             # Late, the largest steps there are: averages need chains at the model itself.
@@ -116,13 +117,16 @@ class Annealed(Method):
         status = Status.OK if note == "populations agree" else Status.NOT_MIXED
         sweeps = run.steps * self.sweeps_per_step + done
         states = run.engine.get_states()
+        log_z, log_z_error = run.log_z() if resampled else (None, None)
         return AnnealedResult(
             model=model,
             method=self.name,
             status=status,
             node_marginals=mean,
             edge_marginals=DrawResult.pair_frequencies(model, states) if context.edge_marginals else None,
-            log_z=None,
+            log_z=log_z,
+            log_z_kind="estimate" if resampled else None,
+            log_z_std_error=log_z_error,
             stats={
                 "num_steps": run.steps, "num_sweeps": sweeps, "updates": sweeps * run.updates,
                 "mean_std_error": float(error.mean()) if error.size else 0.0,
@@ -153,11 +157,11 @@ def anneal(
 ) -> AnnealedResult:
     """Marginals of an attractive model by population annealing with Swendsen-Wang sweeps.
 
-    The models ``p_s(x) ~ exp(sum_i u_i(x_i) + s sum_ij T_ij(x_i, x_j))`` lead from one in which chains forget their
-    start at once (Dobrushin's condition sets its s) to the model (s = 1). At every step to s' the chains of a
-    population are resampled in proportion to ``exp((s' - s) sum_ij T_ij)`` and then swept. At s = 1 marginals are
-    averaged over sweeps, and populations count in proportion to the product of their mean weights, which estimates the
-    ratio of the normalisers; more chains or smaller steps make less error.
+    The models ``p_s(x) ~ exp(sum_i u_i(x_i) + s sum_ij T_ij(x_i, x_j))`` lead from independent variables (s = 0) to the
+    model (s = 1). At every step to s' the chains of a population are resampled in proportion to
+    ``exp((s' - s) sum_ij T_ij)`` and then swept. At s = 1 marginals are averaged over sweeps, and populations count in
+    proportion to the product of their mean weights, which is an unbiased estimate of Z over the known normaliser at
+    s = 0: ``log_z`` is the logarithm of the mean. More chains or smaller steps make less error.
 
     Parameters
     ----------
@@ -174,7 +178,7 @@ def anneal(
     resample : bool, optional
         By default where a step changes the logarithms of the weights by a standard deviation of 1 at most: beyond, as
         in pictures of a hundred thousand pixels, a few chains would all descend from one. Without resampling this is
-        plain annealing from independent starts.
+        plain annealing from independent starts, and has no ``log_z``.
     num_sweeps : int, optional
         Sweeps at s = 1 that are averaged; half as many as were made on the way by default.
     seed : int, optional
@@ -213,6 +217,8 @@ def anneal(
     >>> model = ising_grid(4, 4, coupling_max=2.0, attractive=True, seed=0)
     >>> result = anneal(model, num_chains=50, seed=1)
     >>> exact = infer(model, method="exact")
+    >>> bool(abs(result.log_z - exact.log_z) < 4 * result.log_z_std_error)
+    True
     >>> bool(abs(result.node_marginals - exact.node_marginals).max() < 0.05)
     True
     """
@@ -223,7 +229,7 @@ def anneal(
 
 
 class _Populations:
-    """Chains on the way from weak couplings (a small ``scale``) to those of the model (1)."""
+    """Chains on the way from independent variables (a ``scale`` of 0) to the couplings of the model (1)."""
 
     def __init__(
         self, model: MarkovRandomField, num_populations: int, num_chains: int, seed: int, num_threads: int | None
@@ -231,8 +237,7 @@ class _Populations:
         self.model, self.shape = model, (num_populations, num_chains)
         first, second = np.random.SeedSequence(seed).spawn(2)
         self.rng = np.random.default_rng(first)
-        self.scale, self.steps = _easy_scale(model), 0
-        self.least_step = (1.0 - self.scale) / _MOST_STEPS
+        self.scale, self.steps = 0.0, 0
         own_seed = int(second.generate_state(1, np.uint64)[0])
         chains = num_populations * num_chains
         self.engine = ClusterChains(model, num_chains=chains, seed=own_seed, num_threads=num_threads)
@@ -240,12 +245,20 @@ class _Populations:
         thetas = np.zeros((2, model.num_parameters))  # unaries, which stay as they are, and couplings
         thetas[0, :split], thetas[1, split:] = model.log_unary, model.log_pairwise
         self.annealing = Annealing(self.engine, thetas, [1.0, self.scale], populations=num_populations)
-        self.engine.sweep(_EASY_SWEEPS)
+        self.engine.sweep(1)  # of variables without couplings: independent draws
 
     @property
     def log_ratio(self) -> FloatArray:
         """Logarithms of the estimated ratios of the normalisers (num_populations,)."""
         return self.annealing.log_ratio
+
+    def log_z(self) -> tuple[float, float]:
+        """That of the model, and its standard error from the differences between the populations."""
+        ratio, count = self.log_ratio, len(self.log_ratio)
+        error = self.annealing.log_variance.mean() / count
+        error = max(error, student_factor(count - 1) ** 2 * ratio.var(ddof=1) / count)
+        mean = float(np.logaddexp.reduce(ratio)) - math.log(count)
+        return independent_log_z(self.model) + mean, math.sqrt(error)
 
     def spread(self) -> float:
         """Standard deviation of the energy of the couplings."""
@@ -259,7 +272,7 @@ class _Populations:
     def strengthen(self, step: float, num_sweeps: int, *, resample: bool) -> None:
         """Move to stronger couplings, resample the chains of every population by their weights, and sweep."""
         spread = self.spread()
-        move = min(_LARGEST_STEP, 1.0 - self.scale, max(step / spread, self.least_step) if spread > 0 else math.inf)
+        move = min(_LARGEST_STEP, 1.0 - self.scale, max(step / spread, 1.0 / _MOST_STEPS) if spread > 0 else math.inf)
         self.scale = 1.0 if 1.0 - self.scale - move < 1e-9 else self.scale + move
         self.steps += 1
         self.annealing.move([1.0, self.scale], num_sweeps, rng=self.rng if resample else None)
@@ -281,16 +294,6 @@ class _Populations:
             if clock.past():
                 break
         return self.engine.take_sums(), done
-
-
-def _easy_scale(model: MarkovRandomField) -> float:
-    """The strongest couplings, as a share of those of the model, at which Dobrushin's condition holds: chains forget
-    their start within a few sweeps.
-    """
-    dependency = edge_dependencies(model, dependency="range").max(axis=1, initial=0.0)
-    # range is linear in the scale, and no smaller than the bound that the condition needs
-    total = np.bincount(model.edges.reshape(-1), np.repeat(dependency, 2), minlength=max(1, model.num_variables))
-    return float(min(1.0, 1.0 / total.max())) if total.max() > 0 else 1.0
 
 
 def _missed(model: MarkovRandomField, modes: IntArray, mean: FloatArray, log_weights: FloatArray) -> float:

@@ -19,7 +19,7 @@ from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import certain_entries, num_allowed
 from fastmix.results import Status
 
-__all__ = ["BatchStatistics", "Summary", "assess_mixing", "log_odds_swings", "summarise"]
+__all__ = ["BatchStatistics", "Summary", "assess_mixing", "log_odds_swings", "student_factor", "summarise"]
 
 _CHUNK_ENTRIES = 1 << 18  # numbers worked on at once: 2 MiB a temporary, which stays in the cache
 _LOOSE = 1e-3  # sums may miss what they must add up to by this fraction: conditional probabilities are rounded
@@ -335,14 +335,14 @@ def _standard_errors(statistics: BatchStatistics, moments: _Moments) -> tuple[Fl
     variance = squares / (num_batches - 1) / total
     if moments.num_parts > 1:
         freedom = moments.num_parts - 1
-        variance = np.maximum(variance, _student(freedom) ** 2 * moments.spread / freedom / total)
+        variance = np.maximum(variance, student_factor(freedom) ** 2 * moments.spread / freedom / total)
         if s.num_chains > 1:
             chains = moments.chain_spread / (s.num_chains - 1) / total
             variance = np.where(moments.r_hat > _MAX_R_HAT, np.maximum(variance, chains), variance)
     return np.where(constant, 0.0, np.sqrt(variance)), constant
 
 
-def _student(freedom: int) -> float:
+def student_factor(freedom: int) -> float:
     """Student's quantile for 95 % over the normal one: factor for a standard error with few degrees of freedom.
 
     By the expansion of Fisher and Cornish where that is exact to four digits, which does without loading SciPy.

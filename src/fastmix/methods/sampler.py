@@ -40,7 +40,7 @@ SAMPLERS = ("gibbs", "swendsen-wang", "perfect")
 _NUM_SWEEPS = 10_000
 # Variables, and their states but one, of all chains together by default, and chains: beyond that, more sweeps of fewer
 # chains are worth more in the same time, because every chain burns in and has its sums.
-_MOST_SITES, _MOST_CUTS, _LEAST_CHAINS = 1 << 23, 1 << 24, 8
+_MOST_SITES, _MOST_CUTS, _LEAST_CHAINS = 1 << 20, 1 << 22, 4
 _SCOUTED, _SCOUT_SHARE = 16, 0.1  # chains below which others look at the modes, and their share of a time limit
 _MOST_CERTIFIED = 1e12  # updates of all chains together to burn in: about an hour
 _CERTIFIED_BIAS = 0.01  # of every marginal, for one or two chains to be believed

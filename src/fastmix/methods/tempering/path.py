@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix._arrays import FloatArray
 from fastmix.model import MarkovRandomField, check_pairwise
 
-__all__ = ["TemperingPath", "make_path", "split_tables"]
+__all__ = ["TemperingPath", "independent_log_z", "make_path", "split_tables"]
 
 _UNARY_POWER = 1.5
 
@@ -135,8 +135,15 @@ def split_tables(model: MarkovRandomField) -> MarkovRandomField:
 
 
 def _start_log_z(model: MarkovRandomField, kind: str) -> float:
-    if kind != "independent" or not model.num_variables:
+    if kind != "independent":
         return model.log_constant + float(np.log(model.num_states).sum())
+    return independent_log_z(model)
+
+
+def independent_log_z(model: MarkovRandomField) -> float:
+    """Log Z of the unaries alone."""
+    if not model.num_variables:
+        return model.log_constant
     top = np.maximum.reduceat(model.log_unary, model.unary_offsets[:-1])
     weights = np.exp(model.log_unary - np.repeat(top, model.num_states))
     return model.log_constant + math.fsum(top + np.log(np.add.reduceat(weights, model.unary_offsets[:-1])))
