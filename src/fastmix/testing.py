@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fastmix._arrays import FloatArray
 from fastmix.errors import UnfitMethodError
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.methods.base import Method, run_method
@@ -19,6 +19,8 @@ from fastmix.model import MarkovRandomField
 from fastmix.results import InferenceResult
 
 __all__ = ["assert_conforms", "assert_distributions", "assert_marginals_close", "conformance_models"]
+
+FloatArray = NDArray[np.float64]
 
 
 def conformance_models(

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.errors import BadFileError, FormatError, ImpossibleEvidenceError, Interrupted, ModelError, printable
+from fastmix.errors import (
+    BadFileError,
+    FormatError,
+    ImpossibleEvidenceError,
+    Interrupted,
+    ModelError,
+    printable,
+)  # fmt: skip
 from fastmix.io import (
     format_of,
     read_evidence,
@@ -43,12 +50,37 @@ if TYPE_CHECKING:
     from fastmix.methods.most_probable import MostProbableResult
 
 __all__ = [
-    "answering", "blaming_checkpoint", "blaming_input", "check_answers", "check_model_output", "check_output_folder",
-    "check_outputs", "check_picture_name", "emit_json", "explain_status", "forget_checkpoint", "load", "load_edges",
-    "load_marginals", "load_picture", "load_table", "message", "rows_told", "salvage", "save_model", "save_rows",
-    "show_batch", "show_bracket", "show_certificate", "show_comparison", "show_facts", "show_marginals",
-    "show_most_probable", "show_path", "show_sampling",
-]  # fmt: skip
+    "answering",
+    "blaming_checkpoint",
+    "blaming_input",
+    "check_answers",
+    "check_model_output",
+    "check_output_folder",
+    "check_outputs",
+    "check_picture_name",
+    "emit_json",
+    "explain_status",
+    "forget_checkpoint",
+    "load",
+    "load_edges",
+    "load_marginals",
+    "load_picture",
+    "load_table",
+    "message",
+    "rows_told",
+    "salvage",
+    "save_model",
+    "save_rows",
+    "show_batch",
+    "show_bracket",
+    "show_certificate",
+    "show_comparison",
+    "show_facts",
+    "show_marginals",
+    "show_most_probable",
+    "show_path",
+    "show_sampling",
+]
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fastmix._arrays import FloatArray
 from fastmix.experiments.figures import STYLES, mean_and_error, mean_error_of, median_seconds, select, values_of
 from fastmix.experiments.plan import Row
 
@@ -18,6 +18,7 @@ __all__ = [
     "photographs_converge", "piecewise_wins_on_potts", "projection_is_competitive",
 ]  # fmt: skip
 
+FloatArray = NDArray[np.float64]
 Verdict = Literal["reproduced", "not reproduced", "undecided"]
 
 _TRACTABLE = ("euclidean", "piecewise", "reversed-kl")
