@@ -60,7 +60,7 @@ _KEPT = 3  # runs that the search goes on from
 class Order(NamedTuple):
     """An order of elimination and its cost: entries of all clique tables, of the largest one, and its width.
 
-    ``is_exact`` is False where the numbers are an estimate from above, on graphs far too large for any order.
+    ``is_exact`` is False where the numbers are an estimate, on graphs far too large for any order.
     """
 
     order: IntArray
@@ -104,13 +104,14 @@ def find_order(
     if len(core) <= _MAX_CORE and len(core) > 64:
         rest: list[int] | None = None
     else:
-        rest = _greedy(neighbors, core, logs.tolist(), clock)
+        rest = _greedy(neighbors, core, logs.tolist(), clock.part(1.0 / 3.0))
     if rest is not None:
-        found = order_cost(states, scopes, np.array(stripped + rest, dtype=np.int64))
+        found = order_cost(states, scopes, np.array(stripped + rest, dtype=np.int64), most=_HOPELESS)
         if len(core) > _MAX_CORE:
             sweep = _sweep_estimate(len(states), _star_pairs(scopes), logs)
             if sweep.total_entries < found.total_entries:
-                found = min(order_cost(states, scopes, sweep.order), found, key=lambda o: o.total_entries)
+                swept = order_cost(states, scopes, sweep.order, most=_HOPELESS)
+                found = min(swept, found, key=lambda o: o.total_entries)
             return found
         if found.total_entries <= CHEAP:
             return found
@@ -118,11 +119,14 @@ def find_order(
     return _search(states, logs, scopes, stripped, core, neighbors, clock, seed, effort, max_entries)
 
 
-def order_cost(num_states: Sequence[int] | IntArray, scopes: Sequence[tuple[int, ...]], order: IntArray) -> Order:
+def order_cost(
+    num_states: Sequence[int] | IntArray, scopes: Sequence[tuple[int, ...]], order: IntArray, *, most: float = math.inf
+) -> Order:
     """The cost of an order: the cliques of elimination, variable by variable.
 
     The separator of a variable, less its first member, is part of the separator of that first member, so it is handed
-    on to it; merging the smaller set into the larger makes this linear in the members of all separators.
+    on to it; merging the smaller set into the larger makes this linear in the members of all separators. The rest is
+    not looked at beyond ``most`` entries.
     """
     logs = np.log(np.asarray(num_states, dtype=float)).tolist()
     position = np.empty(len(logs), dtype=np.int64)
@@ -145,6 +149,8 @@ def order_cost(num_states: Sequence[int] | IntArray, scopes: Sequence[tuple[int,
             continue
         entries = math.exp(min(700.0, own + sum([logs[u] for u in separator])))
         total, largest, width = total + entries, max(largest, entries), max(width, len(separator))
+        if entries > most:
+            return Order(order, total, largest, width, is_exact=False)
         if len(separator) > 1:
             first = min(separator)
             separator.remove(first)

@@ -329,10 +329,11 @@ def certify(
     reduced = model.drop_forbidden_states() if model.has_forbidden else model
     for name in CRITERIA if criterion == "auto" else [criterion] if criterion in CRITERIA else []:
         why = "it says nothing about systematic sweeps" if systematic else CRITERIA[name].unfit(reduced)
-        if why is not None:
+        late = criterion == "auto" and clock.past()
+        if why is not None or late:
             if criterion == name:
                 raise UnfitMethodError(f"criterion={name!r} does not apply: {why}")
-            reason = f"does not apply: {why}"
+            reason = "not tried: the time limit was over" if why is None else f"does not apply: {why}"
             others[name] = {"criterion": name, "certified": False, "num_updates": None, "reason": reason}
             continue
         certificate = _by_criterion(CRITERIA[name], model, reduced, level, bool(per_variable), budget, margin, clock)

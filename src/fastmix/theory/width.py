@@ -172,7 +172,7 @@ def matrix_width(matrix: Any, *, clock: Clock = NO_LIMIT) -> Width:
     ascent.run(clock=clock)
     diagonal, least = ascent.diagonal, ascent.value
     best = Width(best.value, best.diagonal, min(least * scale, best.value), best.proof)
-    if best.least >= 0.9995 * best.value:
+    if best.least >= 0.9995 * best.value or clock.past():
         return best
     t, estimate = 1.0, norm_estimate(scaled, diagonal)
     if n <= _DENSE and estimate > 0.51 * least:
