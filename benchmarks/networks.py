@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from exact import limited
 from fastmix import MarkovRandomField, infer
-from fastmix.io.bif import read_bif
+from fastmix.io import read_network
 from fastmix.model.network import BayesianNetwork
 
 FloatArray = NDArray[np.float64]
@@ -61,7 +61,7 @@ def main() -> int:
     print(f"{'':14}{'variables':>10}{row}{row}{'difference':>12}")
     ratios, worst = [], 0.0
     for file in [f for f in files if ".bif" in f.suffixes]:
-        network = read_bif(file)
+        network = read_network(file)
         model, peer = network.to_model(), Peer(network, fresh=options.fresh)
         cases = draw_evidence(network, options.repeat)
         for evidence in ({}, cases[0], {}):

@@ -35,7 +35,8 @@ if TYPE_CHECKING:  # for the type checker, which cannot read the table below
     from fastmix.methods.most_probable import MostProbableResult, most_probable
     from fastmix.methods.perfect import Perfect, PerfectSamples, perfect_sample
     from fastmix.methods.projected import Projected, ProjectedResult
-    from fastmix.methods.sampler import Gibbs, SampleResult, SwendsenWang, sample
+    from fastmix.methods.sample_result import SampleResult
+    from fastmix.methods.sampler import Gibbs, SwendsenWang, sample
     from fastmix.methods.tempering import TemperResult, Tempered, temper
     from fastmix.model import MarkovRandomField
     from fastmix.projection import (
@@ -75,7 +76,8 @@ _HOMES = {
         "methods.most_probable": "MostProbableResult most_probable",
         "methods.perfect": "Perfect PerfectSamples perfect_sample",
         "methods.projected": "Projected ProjectedResult",
-        "methods.sampler": "Gibbs SampleResult SwendsenWang sample",
+        "methods.sample_result": "SampleResult",
+        "methods.sampler": "Gibbs SwendsenWang sample",
         "methods.tempering": "TemperResult Tempered temper",
         "model": "MarkovRandomField",
         "projection": "KL PAPER_STEP DecreasingStep Divergence Euclidean FixedStep LineSearch Objective PaperDual "

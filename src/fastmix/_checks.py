@@ -14,36 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix.errors import ModelError
 
 __all__ = [
-    "as_array",
-    "as_edges",
-    "as_flat",
-    "as_float_array",
-    "as_number",
-    "as_shape",
-    "as_state_counts",
-    "as_state_names",
-    "as_variable_names",
-    "check_accuracy",
-    "check_choice",
-    "check_count",
-    "check_log_values",
-    "check_positive",
-    "check_seconds",
-    "check_seed",
-    "check_threads",
-    "choose_seed",
-    "count_variables",
-    "describe",
-    "is_whole",
-    "per_item",
-    "require",
-]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+    "as_array", "as_edges", "as_flat", "as_float_array", "as_number", "as_shape", "as_state_counts", "as_state_names",
+    "as_variable_names", "check_accuracy", "check_choice", "check_count", "check_log_values", "check_positive",
+    "check_seconds", "check_seed", "check_share", "check_threads", "choose_seed", "count_variables", "describe",
+    "is_whole", "per_item", "require",
+]  # fmt: skip
 
 # Log-potentials beyond this are refused: sums of as many as fit any memory, their differences and the squares of these
 # are then all far inside the range of float64, 1.8e308.
@@ -196,13 +175,20 @@ def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
 
 def check_accuracy(accuracy: Any) -> float:
     """``accuracy`` as a number between 0 and 1."""
+    return check_share("accuracy", accuracy, least=1e-15)
+
+
+def check_share(name: str, value: Any, *, least: float | None = None) -> float:
+    """``value`` as a float from ``least`` to below 1; above 0 without it."""
     try:
-        value = math.nan if isinstance(accuracy, bool | str) else float(accuracy)
+        number = math.nan if isinstance(value, bool | str) else float(value)
     except (TypeError, ValueError):
-        value = math.nan
-    if not 1e-15 <= value < 1.0:
-        raise ValueError(f"accuracy must be a number above 0 and below 1, got {accuracy!r}; the least is 1e-15")
-    return value
+        number = math.nan
+    if not (0.0 < number < 1.0 if least is None else least <= number < 1.0):
+        rule = "from 0 to below 1" if least == 0.0 else "above 0 and below 1"
+        least_one = f"; the least is {least:g}" if least else ""
+        raise ValueError(f"{name} must be a number {rule}, got {value!r}{least_one}")
+    return number
 
 
 def check_count(

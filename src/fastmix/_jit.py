@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 else:
     IndexDataCacheFile = object  # those of Numba and of its CUDA part are put beside it below
 
-__all__ = ["cuda_jit", "njit"]
+__all__ = ["cuda_jit", "inner", "njit", "outer"]
 
 _LOGGER = logging.getLogger(__name__)
 _DIGEST = 32  # bytes of SHA-256
@@ -153,3 +153,10 @@ def _tell(what: str, text: str, level: int = logging.WARNING) -> None:
     if what not in _told:
         _told.add(what)
         _LOGGER.log(level, "fastmix: %s", printable(text))
+
+
+# Division follows IEEE rules, because a check for zero would keep loops from being vectorised.
+outer = njit(cache=True, nogil=True, error_model="numpy")
+"""The decorator of kernels that Python calls."""
+inner = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""The decorator of those that compiled code alone calls: no entry points from Python, which saves compilation time."""

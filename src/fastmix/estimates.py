@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Estimate", "joint_frequencies", "mean_of", "variance_of"]
+from fastmix._arrays import FloatArray
 
-FloatArray = NDArray[np.float64]
+__all__ = ["Estimate", "joint_frequencies", "mean_of", "variance_of"]
 
 _LEAST_GROUPS = 16  # parts whose spread gives the standard error; long chains are cut where there are fewer chains
 _CHUNK_ENTRIES = 1 << 24  # states given to a function at once

@@ -11,25 +11,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fastmix import graphs
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import as_edges, as_state_counts, check_count, check_seed
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import check_model_memory, offsets_of
 
 __all__ = [
-    "ising_bipartite",
-    "ising_grid",
-    "ising_random",
-    "ising_regular",
-    "ising_tree",
-    "potts_grid",
-    "random_tables",
-]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+    "ising_bipartite", "ising_grid", "ising_random", "ising_regular", "ising_tree", "potts_grid", "random_tables",
+]  # fmt: skip
 
 
 def ising_grid(

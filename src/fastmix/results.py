@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix import _show
+from fastmix._arrays import FloatArray
 from fastmix.estimates import Estimate, joint_frequencies, mean_of, variance_of
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction
 
 __all__ = ["DrawResult", "InferenceResult", "Status", "jsonable", "plain_evidence", "provenance", "smallest_type"]
-
-FloatArray = NDArray[np.float64]
 
 _SHOWN_VARIABLES, _BARS, _TRACES = 10, 40, 8  # in a notebook's table, and in charts
 

@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastmix.errors import FormatError, ModelError, ResourceError
-from fastmix.io.bif import format_bif, is_bif, parse_bif, read_bif, write_bif
-from fastmix.io.xmlbif import is_xmlbif, parse_xmlbif, read_xmlbif
+from fastmix.io import read_network
+from fastmix.io.bif import format_bif, is_bif, parse_bif, write_bif
+from fastmix.io.xmlbif import is_xmlbif, parse_xmlbif
 from fastmix.model.network import BayesianNetwork
 
 # Variables, arcs and table entries of the files of the shared data; the reader of pgmpy finds the same tables.
@@ -175,11 +176,11 @@ class TestReading:
         text = net(ROWS).encode()
         for name, data in (("a.bif", text), ("a.bif.gz", gzip.compress(text)), ("a.bif.xz", lzma.compress(text))):
             (tmp_path / name).write_bytes(data)
-            assert read_bif(tmp_path / name) == parse_bif(text)
+            assert read_network(tmp_path / name) == parse_bif(text)
         with pytest.raises(ResourceError, match="holds more than"):
-            read_bif(tmp_path / "a.bif.gz", max_bytes=100)
+            read_network(tmp_path / "a.bif.gz", max_bytes=100)
         with pytest.raises(OSError, match="none"):
-            read_bif(tmp_path / "none.bif")
+            read_network(tmp_path / "none.bif")
 
     def test_sniffing(self):
         assert is_bif(net(ROWS).encode())
@@ -344,7 +345,7 @@ class TestWriting:
         )
         for name in ("a.bif", "a.bif.gz", "a.bif.xz"):
             assert write_bif(network, tmp_path / name) == []
-            assert read_bif(tmp_path / name) == network
+            assert read_network(tmp_path / name) == network
         assert sorted(path.name for path in tmp_path.iterdir()) == ["a.bif", "a.bif.gz", "a.bif.xz"]
 
     @given(
@@ -379,7 +380,7 @@ class TestWriting:
         assert names.endswith("2 are not, such as 'a b'")
         assert properties == "properties with ';' or a brace alone are not written: 2, such as 'x;'"
         assert caplog.messages == [names, properties]
-        assert read_bif(tmp_path / "a.bif").properties == ("fine",)
+        assert read_network(tmp_path / "a.bif").properties == ("fine",)
 
     @pytest.mark.parametrize("name", ["", 'a"b', "a\nb", "a\tb", "\x00", "\ud800", "\u2028"])
     def test_names_that_cannot_be_written(self, name, tmp_path):
@@ -434,7 +435,7 @@ class TestXml:
         )
         assert network == expected
         (tmp_path / "a.xml.gz").write_bytes(gzip.compress(XML.encode()))
-        assert read_xmlbif(tmp_path / "a.xml.gz") == expected
+        assert read_network(tmp_path / "a.xml.gz") == expected
 
     def test_the_order_of_a_table_with_two_parents(self):
         more = "<VARIABLE><NAME>c</NAME><OUTCOME>p</OUTCOME><OUTCOME>q</OUTCOME></VARIABLE><DEFINITION><FOR>c</FOR>"
@@ -551,7 +552,7 @@ def test_no_network_is_left_out(folder):
 def test_networks_that_people_use(folder, name):
     path = folder / f"{name}.bif.gz"
     before = time.process_time()
-    network = read_bif(path)
+    network = read_network(path)
     assert time.process_time() - before < 1
     assert is_bif(gzip.decompress(path.read_bytes()))
     assert (network.num_variables, sum(map(len, network.parents)), network.num_entries) == SHARED[name]
@@ -567,7 +568,7 @@ def test_networks_that_people_use(folder, name):
 
 def test_marginals_of_asia(folder):
     """By summing over all configurations, against numbers from the literature (P(lung) = 0.055, P(dysp) = 0.436)."""
-    network = read_bif(folder / "asia.bif.gz")
+    network = read_network(folder / "asia.bif.gz")
     scopes, log_tables = network.to_factors()
     operands: list = [item for scope, table in zip(scopes, log_tables, strict=True) for item in (np.exp(table), scope)]
     joint = np.einsum(*operands, list(range(8)))

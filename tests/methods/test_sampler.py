@@ -31,8 +31,9 @@ from fastmix import (
 from fastmix.chains.cpu import CpuChains
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid
-from fastmix.methods import sampler
-from fastmix.methods.sampler import SampleResult, sample
+from fastmix.methods import sampler, sampling_run
+from fastmix.methods.sample_result import SampleResult
+from fastmix.methods.sampler import sample
 from fastmix.results import Status
 from fastmix.testing import assert_distributions, conformance_models
 from fastmix.theory.bias import bias_after
@@ -536,7 +537,7 @@ def test_an_interrupt_before_the_first_batch_has_nothing_to_report(monkeypatch):
 
 
 def test_time_limit(monkeypatch):
-    monkeypatch.setattr(sampler.Chains, "updates_per_step", 4 * 9 * 50)
+    monkeypatch.setattr(sampling_run.Chains, "updates_per_step", 4 * 9 * 50)
     result = sample(WEAK, num_chains=4, num_sweeps=10_000_000, burn_in=0, time_limit=0.2, seed=1)
     assert (result.status, result.stats["stopped_by"]) == (Status.OK, "time_limit")
     # A batch would be 156,250 sweeps: what has been collected of the first one counts.
@@ -550,14 +551,14 @@ def test_time_limit(monkeypatch):
     cut = sample(WEAK, num_chains=4, num_sweeps=1000, burn_in=1000, time_limit=1e-9, seed=1)
     assert (cut.status, cut.stats["stopped_by"]) == (Status.NOT_MIXED, "time_limit")
     assert cut.stats["burn_in"] == 1  # the first step is small, whatever the speed turns out to be
-    monkeypatch.setattr(sampler, "_FIRST_STEP", 1)
+    monkeypatch.setattr(sampling_run, "_FIRST_STEP", 1)
     assert sample(WEAK, num_chains=4, num_sweeps=1000, burn_in=1000, time_limit=1e-9, seed=1).stats["burn_in"] == 50
     assert cut.stats["num_sweeps"] > 0
     assert sample(WEAK, num_chains=4, num_sweeps=50, time_limit=1e9, seed=1).stats["stopped_by"] == "done"
 
 
 def test_progress_is_told(monkeypatch):
-    monkeypatch.setattr(sampler.Chains, "updates_per_step", 4 * 9 * 50)
+    monkeypatch.setattr(sampling_run.Chains, "updates_per_step", 4 * 9 * 50)
     told = []
     sample(WEAK, num_chains=4, num_sweeps=640, burn_in=120, seed=1, progress=told.append)
     done = [report.done for report in told]
@@ -621,7 +622,7 @@ def test_interrupted_runs_go_on_to_the_same_bits(calls, torn, kind, tmp_path, mo
     if kind == "everything":  # edges are counted after every sweep, so that the interrupt comes between two batches
         options |= {"edge_marginals": True, "num_draws": 40, "history_at": [3, 25]}
     expected = sample(lopsided(), **options)
-    monkeypatch.setattr(sampler.Chains, "updates_per_step", 3 * 5 * 10)
+    monkeypatch.setattr(sampling_run.Chains, "updates_per_step", 3 * 5 * 10)
     path = tmp_path / "run.npz"
     stop_after(monkeypatch, calls, torn=torn)
     with pytest.raises(KeyboardInterrupt) as stopped:
@@ -645,8 +646,8 @@ def test_a_finished_run_stays_until_its_file_is_removed(tmp_path):
 def test_runs_over_their_time_go_on_to_the_same_bits(tmp_path, monkeypatch):
     options = {"num_chains": 3, "num_sweeps": 640, "burn_in": 0, "seed": 5}
     expected = sample(lopsided(), **options)
-    monkeypatch.setattr(sampler.Chains, "updates_per_step", 3 * 5 * 10)
-    monkeypatch.setattr(sampler, "_FIRST_STEP", 1)  # a whole batch: what a checkpoint can keep
+    monkeypatch.setattr(sampling_run.Chains, "updates_per_step", 3 * 5 * 10)
+    monkeypatch.setattr(sampling_run, "_FIRST_STEP", 1)  # a whole batch: what a checkpoint can keep
     path = str(tmp_path / "run.npz.gz")  # compressed, for its name
     for _ in range(3):
         limited = sample(lopsided(), checkpoint=path, time_limit=1e-9, **options)
@@ -694,7 +695,7 @@ def test_the_seed_of_a_checkpoint_is_taken(tmp_path):
 def test_projected_runs_take_the_seed_of_their_checkpoint(tmp_path, monkeypatch):
     path = tmp_path / "run.npz"
     options = {"divergence": fastmix.Euclidean(), "num_chains": 3, "num_sweeps": 640, "burn_in": 0}
-    monkeypatch.setattr(sampler.Chains, "updates_per_step", 3 * 9 * 10)
+    monkeypatch.setattr(sampling_run.Chains, "updates_per_step", 3 * 9 * 10)
     stop_after(monkeypatch, 30, torn=False)
     with pytest.raises(KeyboardInterrupt) as stopped:
         fastmix.infer(WEAK, method="projected", checkpoint=str(path), **options)

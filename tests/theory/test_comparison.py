@@ -20,7 +20,7 @@ from fastmix.model import MarkovRandomField
 from fastmix.projection import project
 from fastmix.theory import comparison as module
 from fastmix.theory.comparison import ComparisonBounds, comparison_bounds, original_intervals
-from fastmix.theory.intervals import Intervals, rigorous_intervals
+from fastmix.theory.intervals import rigorous_intervals
 
 FloatArray = NDArray[np.float64]
 INF = math.inf
@@ -332,17 +332,6 @@ def test_original_intervals_that_say_nothing() -> None:
     assert wide.vacuous.tolist() == [True, True, False, False]
     assert wide.lower.tolist() == [0.0, 0.0, 1.0, 0.0]
     assert wide.upper.tolist() == [1.0, 1.0, 1.0, 0.0]
-
-
-def test_original_intervals_of_another_model() -> None:
-    model = MarkovRandomField.from_tables([np.zeros(2)], [], [])
-    narrow = rigorous_intervals(model, [0.5, 0.5], num_chains=10, bias=0.0)
-    comparison = comparison_bounds(model, model)
-    with pytest.raises(ValueError, match="intervals must be for 3 states"):
-        original_intervals(MarkovRandomField.from_tables([np.zeros(3)], [], []), narrow, comparison)
-    two = Intervals(np.zeros(4), np.ones(4), np.ones(4, dtype=bool), 0.95, False)
-    with pytest.raises(ValueError, match="comparison must be of 2 variables"):
-        original_intervals(MarkovRandomField.from_tables(np.zeros((2, 2)), [], []), two, comparison)
 
 
 def test_nothing_is_said_where_a_conditional_of_the_projected_model_is_undefined():

@@ -3,49 +3,26 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix.chains.base import Chains, make_chains
 from fastmix.chains.cpu import CpuChains
 from fastmix.model import MarkovRandomField
 
 __all__ = ["Annealing", "make_pool", "systematic"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
 
 class Annealing:
     """Chains that go from one mixture ``coefficients @ thetas`` of parameters to the next, with their weights.
 
-    Without resampling the mean of ``exp(log_weights)`` is an unbiased estimate of the ratio of the normalisers at the
-    present and at the first model, if the chains are exact draws from the first: annealed importance sampling [1]_.
-    With resampling (population annealing [2]_) chains are replaced by copies of themselves in proportion to their
-    weights at every move, so that those in unlikely valleys die out, and ``log_ratio`` has the estimate.
-
-    Parameters
-    ----------
-    chains : Chains
-        With one set of parameters.
-    thetas : float array (D, P)
-    coefficients : array_like (D,)
-        Of the first model, which is loaded.
-    populations : int
-        Chains fall into as many groups, one after another, that are resampled on their own.
-
-    Attributes
-    ----------
-    log_weights : float array (C,)
-    log_ratio : float array (populations,)
-        Logarithms of the products of the mean weights before each resampling.
-    log_variance : float array (populations,)
-        Their variances, if chains were independent at every resampling.
-
-    References
-    ----------
-    .. [1] R. M. Neal, "Annealed importance sampling", Statistics and Computing 11, 2001.
-    .. [2] K. Hukushima and Y. Iba, "Population annealing and its application to a spin glass", AIP Conference
-       Proceedings 690, 2003.
+    Without resampling the mean of ``exp(log_weights)`` (C,) is an unbiased estimate of the ratio of the normalisers at
+    the present and at the first model, if the chains are exact draws from the first: annealed importance sampling
+    (Neal 2001, Statistics and Computing 11). With resampling (population annealing, Hukushima and Iba 2003, AIP
+    Conference Proceedings 690) chains are replaced by copies of themselves in proportion to their weights at every
+    move, so that those in unlikely valleys die out, and ``log_ratio`` (populations,) has the estimate: the logarithms
+    of the products of the mean weights before each resampling (``log_variance`` are their variances, if chains were
+    independent then). Chains fall into ``populations`` groups, one after another, that are resampled on their own.
     """
 
     def __init__(self, chains: Chains, thetas: FloatArray, coefficients: ArrayLike, *, populations: int = 1) -> None:

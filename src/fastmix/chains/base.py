@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.chains.patches import Patch
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model.structure import Structure
 
 __all__ = ["Chains", "Exchanges", "make_chains", "parameter_sets", "sums_by_state"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _FULL = float(1 << 24)  # the unit of the kernels' sums: one sweep
 
@@ -215,15 +213,7 @@ class Chains(ABC):
 
 
 def make_chains(backend: str, make_cpu: Callable[[], Chains], make_cuda: Callable[[], Chains]) -> tuple[Chains, str]:
-    """Chains on the backend that was asked for, ``cpu``, ``cuda`` or ``auto``, and what they run on in words.
-
-    Raises
-    ------
-    ValueError
-        If there is no such backend.
-    UnfitMethodError, ResourceError
-        For ``cuda`` where it cannot be; ``auto`` then takes the CPU and says why.
-    """
+    """Chains on the backend that was asked for, ``cpu``, ``cuda`` or ``auto``, and what they run on in words."""
     if backend not in ("cpu", "cuda", "auto"):
         raise ValueError(f"backend must be cpu, cuda or auto, got {backend!r}")
     if backend == "cpu":
@@ -258,13 +248,6 @@ def sums_by_state(structure: Structure, totals: FloatArray, sweeps: int) -> Floa
 
     These have a row for every state of a variable but the last, are cumulative over the states, and count 2^24 per
     sweep.
-
-    Examples
-    --------
-    >>> from fastmix import MarkovRandomField
-    >>> structure = MarkovRandomField.ising([(0, 1)], 1.0).structure
-    >>> sums_by_state(structure, np.array([[3.0], [1.0]]) * 2**24, 4).ravel().tolist()
-    [3.0, 1.0, 1.0, 3.0]
     """
     result = np.empty((int(structure.unary_offsets[-1]), totals.shape[1]))
     states = int(structure.num_states.max(initial=1))

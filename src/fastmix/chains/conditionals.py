@@ -22,11 +22,6 @@ def check_conditionals(model: MarkovRandomField) -> None:
     without a common row or column, so that no single update leads from one to another, or those of a factor over more
     variables into groups that differ in two variables or more. Groups that only several terms together keep apart are
     not found. Factors may forbid all states of a variable beside states of the others that they forbid anyway.
-
-    Raises
-    ------
-    UnfitMethodError
-        With the edge or factor that keeps groups apart, or the variable whose conditional distribution is undefined.
     """
     if not model.has_forbidden:
         return

@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix.chains.base import Chains
 from fastmix.chains.layout import Layout, ParameterSets
 from fastmix.chains.patches import Patch, whole_patch
 from fastmix.model.build import offsets_of
 
 __all__ = ["HostChains"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _EXACT = 1 << 24  # numbers below it are exact in single precision
 _LEAST_DENSE = 16  # variables

@@ -29,17 +29,9 @@ from fastmix._jit import njit
 from fastmix.chains.layout import BLOCK_SITES
 
 __all__ = [
-    "field_sweeps",
-    "fill_factor_rows",
-    "fill_rows",
-    "fill_thresholds",
-    "four_sweeps",
-    "largest",
-    "log_weights",
-    "next_row",
-    "product_sweeps",
-    "table_sweeps",
-]
+    "field_sweeps", "fill_factor_rows", "fill_rows", "fill_thresholds", "four_sweeps", "largest", "log_weights",
+    "next_row", "product_sweeps", "table_sweeps",
+]  # fmt: skip
 
 # Functions called only from compiled code need no entry points from Python, which saves compilation time.
 # Division follows IEEE rules, because a check for zero would keep loops from being vectorised.
@@ -74,6 +66,15 @@ def _next(a, b, d, e):  # type: ignore[no-untyped-def]
     d = uint32(d ^ t)
     e = _rotate(e, 11)
     return uint32(value - uint32(value >> uint32(31))), a, b, d, e
+
+
+@_inner
+def _uniform(a, b, d, e):  # type: ignore[no-untyped-def]
+    """A number strictly between 0 and 1, a multiple of 2^-54 that is odd, from 53 random bits, and the next state."""
+    high, a, b, d, e = _next(a, b, d, e)
+    low, a, b, d, e = _next(a, b, d, e)
+    bits = (uint64(high) << uint64(21)) | (uint64(low) >> uint64(11))
+    return (np.float64(bits) + 0.5) * (1.0 / 9007199254740992.0), a, b, d, e
 
 
 @_inner

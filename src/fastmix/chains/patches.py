@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
 from fastmix.model.structure import Structure
 
 __all__ = ["Patch", "make_patches", "whole_patch"]
-
-IntArray = NDArray[np.int64]
 
 _MOST_WORK = 16  # times the work on the whole graph, beyond which patches do not pay
 
@@ -56,13 +54,6 @@ def make_patches(
 
     Cores are grown by breadth-first search. A graph whose patches would overlap so much that they are more work than
     they save, such as a dense one, is one patch, and so is one with factors over three or more variables.
-
-    Examples
-    --------
-    >>> from fastmix.graphs import path_edges
-    >>> patches = make_patches(MarkovRandomField.ising(path_edges(9), 1.0), core_size=3, reach=2)
-    >>> [(p.core_variables.tolist(), p.variables.tolist()) for p in patches][1]
-    ([3, 4, 5], [1, 2, 3, 4, 5, 6, 7])
     """
     if model.num_factors:
         return [whole_patch(model)]

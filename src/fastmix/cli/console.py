@@ -35,7 +35,7 @@ from fastmix.io import (
 from fastmix.io.answers import answer_suffix, json_text
 from fastmix.io.files import atomic_write, check_folder, check_writable, decode_text, display_name, read_bytes
 from fastmix.methods.perfect import PerfectSamples
-from fastmix.methods.sampler import SampleResult
+from fastmix.methods.sample_result import SampleResult
 from fastmix.model import MarkovRandomField
 from fastmix.model.network import BayesianNetwork
 from fastmix.results import DrawResult, InferenceResult, Status

@@ -8,21 +8,7 @@ from fastmix.denoising.posterior import COUPLING, DATA_WEIGHT, NOISE, add_noise,
 from fastmix.methods.annealed import AnnealedResult, anneal
 
 __all__ = [
-    "COUPLING",
-    "DATA_WEIGHT",
-    "DEFAULT_METHOD",
-    "METHODS",
-    "NOISE",
-    "AnnealedResult",
-    "DenoiseResult",
-    "add_noise",
-    "anneal",
-    "binarise",
-    "denoise",
-    "denoising_model",
-    "label_model",
-    "load_image",
-    "parse_size",
-    "write_comparison",
+    "COUPLING", "DATA_WEIGHT", "DEFAULT_METHOD", "METHODS", "NOISE", "AnnealedResult", "DenoiseResult", "add_noise",
+    "anneal", "binarise", "denoise", "denoising_model", "label_model", "load_image", "parse_size", "write_comparison",
     "write_picture",
-]
+]  # fmt: skip

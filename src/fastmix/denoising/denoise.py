@@ -10,27 +10,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix import _show
+from fastmix._arrays import BoolArray, FloatArray
 from fastmix._checks import check_count, check_positive, check_threads, choose_seed
 from fastmix._clock import Clock, Report
 from fastmix.denoising.fitting import Fit, fit_picture
-from fastmix.denoising.posterior import (
-    COUPLING,
-    DATA_WEIGHT,
-    add_noise,
-    as_grey,
-    binarise,
-    check_grey,
-    denoising_model,
-)  # fmt: skip
+from fastmix.denoising.posterior import COUPLING, DATA_WEIGHT, add_noise, as_grey, binarise, check_grey, denoising_model
 from fastmix.errors import Interrupted
 from fastmix.methods.base import METHODS, Method, find_method, make_method
 from fastmix.methods.inference import infer
 from fastmix.results import InferenceResult, Status, jsonable
 
 __all__ = ["DEFAULT_METHOD", "METHODS", "DenoiseResult", "denoise"]
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 DEFAULT_METHOD = "annealed"
 _MESSAGES = {"tol": 0.01, "max_iter": 60}  # enough for a picture of 8 bits

@@ -12,15 +12,12 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix.denoising.posterior import agreement, data_scores, label_model
 from fastmix.model import MarkovRandomField
 
 __all__ = ["Fit", "fit_picture", "noise_level"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _ROUNDS, _SWEEPS = 8, 4
 _MOST_FITTED = 60_000  # pixels that the fit looks at: a part of a larger picture

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._checks import check_count, require
 from fastmix.denoising.posterior import as_grey, check_size
 from fastmix.errors import FormatError, ResourceError
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from fastmix.denoising.denoise import DenoiseResult
 
 __all__ = ["MAX_PIXELS", "load_image", "parse_size", "resize", "write_comparison", "write_picture"]
-
-FloatArray = NDArray[np.float64]
 
 _MOST_PIXELS = 250_000_000  # what is decoded at all: a few bytes a pixel
 MAX_PIXELS = 1_000_000  # what is denoised unless asked for: minutes

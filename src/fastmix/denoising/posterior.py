@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fastmix import graphs
+from fastmix._arrays import BoolArray, FloatArray
 from fastmix._checks import check_positive, check_seed
 from fastmix._memory import available_memory, check_memory
 from fastmix.model import MarkovRandomField
@@ -22,9 +23,6 @@ __all__ = [
     "COUPLING", "DATA_WEIGHT", "NOISE", "add_noise", "agreement", "as_grey", "binarise", "check_grey", "check_size",
     "data_scores", "denoising_model", "label_model",
 ]  # fmt: skip
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 COUPLING = 0.7
 DATA_WEIGHT = 0.25

@@ -34,22 +34,9 @@ class Enumeration(NamedTuple):
 def enumerate_model(model: MarkovRandomField, *, max_configurations: int = 1 << 20) -> Enumeration:
     """All configurations of a small model with their probabilities, marginals and log Z.
 
-    Raises
-    ------
-    ResourceError
-        If there are more than ``max_configurations``.
-    ModelError
-        If no configuration has positive probability.
-
     Notes
     -----
     Time and memory are proportional to configurations times variables and edges.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.0, field=[0.0, 0.5])
-    >>> enumerate_model(model).probabilities.round(3).tolist()
-    [0.134, 0.366, 0.134, 0.366]
     """
     check_model(model)
     total = float(np.prod(model.num_states, dtype=float))

@@ -95,28 +95,12 @@ def strip_simplicial(adjacency, order):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def eliminate(start, logs, noise, weights, limit, order):  # type: ignore[no-untyped-def]
-    """One greedy run.
+    """One greedy run: entries of all tables and of the largest, and its variables less one.
 
-    Parameters
-    ----------
-    start : uint64 array (n, words)
-        Rows of neighbors.
-    logs : float array (n,)
-        Logs of the numbers of states.
-    noise : float array (n,)
-        Added to the scores.
-    weights : float array (4,)
-        Of the log of the table, of the log of one plus the fill, of the fill, and of not having been in a separator
-        yet, in the score; the lowest is next.
-    limit : float
-        The run ends where the entries of all tables are more.
-    order : int array (n,)
-        Filled.
-
-    Returns
-    -------
-    total, largest, width : float, float, int
-        Entries of all tables and of the largest, and its variables less one; total is inf where the limit ended it.
+    ``start`` (n, words) are rows of neighbors, ``logs`` (n,) those of the numbers of states, ``noise`` (n,) is added to
+    the scores, of which the lowest is next: the ``weights`` are those of the log of the table, of the log of one plus
+    the fill, of the fill, and of not having been in a separator yet. The run ends, with infinite entries, where the
+    tables have more than ``limit``; ``order`` (n,) is filled.
     """
     n, words = start.shape
     adjacency = start.copy()

@@ -57,21 +57,11 @@ class _Core(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class JunctionTree:
-    """The elimination of all variables of a model, its cost known before anything is allocated.
+    """The elimination of all variables of a model, its cost known before anything is allocated."""
 
-    Attributes
-    ----------
-    model : MarkovRandomField
-        Another one on the same graph may take its place by ``dataclasses.replace``.
-    tree : Tree
-        For the variables that are left without hanging trees.
-    core : _Core or None
-        None where all variables are.
-    """
-
-    model: MarkovRandomField
-    tree: Tree
-    core: _Core | None
+    model: MarkovRandomField  # another one on the same graph may take its place by ``dataclasses.replace``
+    tree: Tree  # for the variables that are left without hanging trees
+    core: _Core | None  # none where all variables are
 
     @property
     def treewidth(self) -> int:
@@ -109,11 +99,6 @@ class JunctionTree:
         """Log Z, node and edge marginals; an :class:`fastmix._clock.OutOfTimeError` where the time does not do.
 
         Without ``edge_marginals`` these are zeros.
-
-        Raises
-        ------
-        ModelError
-            If no configuration has positive probability.
         """
         model, core = self.model, self.core
         unary, log_scale = self._sum_leaves()
@@ -177,11 +162,6 @@ def plan_junction_tree(model: MarkovRandomField, *, memory_limit: float, clock: 
 
     Variables should have at least two states (:func:`fastmix.model.reduce.reduce_model` folds single ones). An
     :class:`fastmix._clock.OutOfTimeError` ends planning that takes too long.
-
-    Raises
-    ------
-    ResourceError
-        If the memory needed is over the limit; it carries the treewidth and the bytes.
     """
     check_model(model)
     n = model.num_variables

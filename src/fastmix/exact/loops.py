@@ -314,21 +314,11 @@ def _is_broken(groups, inner, ca, cb, co):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: ignore[no-untyped-def]
-    """Add the sum of products to o, or what the mode says.
+    """Add the sum of products of the flat tables a and b to o, or what the mode says.
 
-    Parameters
-    ----------
-    a, b, o : float arrays
-        Flat tables.
-    groups : int array (groups, 4)
-        Sizes, and strides of three tables; not empty.
-    ca, cb, co : int
-        Columns of the strides of a, b and o.
-    mode : int
-        ``SUM``; ``MAX`` of sums; ``SUM_EXP``, of exp(a + b - top), top as o; ``SCALE`` and ``SCALE_LOG``: o times b.
-    top : float array
-    start, stop : int
-        Steps of the outer loops, see :func:`outer_count`; all of them by a stop of -1.
+    ``groups`` (groups, 4) are sizes, and strides of three tables in the columns ca, cb and co. ``MAX`` is that of sums;
+    ``SUM_EXP`` of exp(a + b - top), top as o; ``SCALE`` and ``SCALE_LOG`` are o times b. Steps ``start`` to ``stop`` of
+    the outer loops are made, see :func:`outer_count`; all of them by a stop of -1.
     """
     inner, mid, kind = _loops(groups, ca, cb, co, mode)
     depth = 0

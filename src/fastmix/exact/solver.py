@@ -90,25 +90,11 @@ def infer_exact(
     ExactResult
         ``stats`` holds the treewidth, the bytes, the arithmetic used and the seconds.
 
-    Raises
-    ------
-    ResourceError
-        If the tables of the best elimination order found need more memory than the limit; nothing is allocated then.
-    ModelError
-        If the evidence, or the model itself, has probability zero.
-
     Notes
     -----
     Time and memory grow with the number of entries of the largest clique, exponentially in the treewidth: about
     0.1 s for a 16x16 grid of binary variables, 16 times that for 20x20. Interchangeable variables are counted together
     when the plain tree does not fit (see :mod:`fastmix.exact.twins`).
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=0.8, field=[0.3, 0.0, 0.0])
-    >>> result = infer_exact(model)
-    >>> round(result.log_z, 6), result.marginal(1).round(6).tolist()
-    (3.252856, [0.375505, 0.624495])
     """
     result = plan_exact(model, evidence=evidence, memory_limit=memory_limit).run()
     origin = provenance(model, evidence=plain_evidence(evidence), memory_limit=memory_limit)
@@ -185,13 +171,6 @@ def plan_exact(
     Parameters and errors as for :func:`infer_exact`; also a :class:`ResourceError` where the time on the clock would
     not do for as many variables, or ends before the plan is made. ``reduced`` says that forbidden and single states
     have been taken out already.
-
-    Examples
-    --------
-    >>> from fastmix.instances import ising_grid
-    >>> plan = plan_exact(ising_grid(4, 4, coupling_max=1.0, seed=0))
-    >>> plan.tree.treewidth, plan.seconds < 10
-    (4, True)
     """
     begun = Clock()
     try:

@@ -50,14 +50,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """The sequence of sums and products for one set of factors, its cost known before anything is allocated.
-
-    Attributes
-    ----------
-    factors : Factors
-    order : Order
-    sequence : Sequence
-    """
+    """The sequence of sums and products for one set of factors, its cost known before anything is allocated."""
 
     factors: Factors
     order: Order
@@ -91,18 +84,8 @@ class Tree:
     def marginals(self, *, of_factors: bool | range = False, clock: Clock = NO_LIMIT) -> Answer:
         """Log Z and all marginals.
 
-        Parameters
-        ----------
-        of_factors : bool or range
-            Whether to give the marginal of every factor's scope too, or the numbers of those to give. A factor of
-            zeros asks for the marginal of any other scope.
-        clock : Clock
-            An :class:`fastmix._clock.OutOfTimeError` where it runs out.
-
-        Raises
-        ------
-        ModelError
-            If no configuration has positive probability.
+        ``of_factors`` asks for the marginal of every factor's scope too, or has the numbers of those to give. A factor
+        of zeros asks for the marginal of any other scope.
         """
         try:
             run = self._collect(clock)
@@ -191,31 +174,9 @@ def plan_tree(
     clock: Clock = NO_LIMIT,
     seed: int = 0,
 ) -> Tree:
-    """The sequence for some factors, within a memory limit, before any table is allocated.
+    """The sequence for some factors, reduced by evidence, within a memory limit, before any table is allocated.
 
-    Parameters
-    ----------
-    factors : Factors
-        Reduced by evidence; variables of one state are allowed.
-    memory_limit : float
-        Bytes.
-    order : Order, optional
-        Searched for by default.
-    clock : Clock
-    seed : int
-        Of the search.
-
-    Raises
-    ------
-    ResourceError
-        If the memory needed is over the limit; it carries the treewidth and the bytes.
-
-    Examples
-    --------
-    >>> factors = Factors([2, 2], [(0, 1)], [np.log([0.1, 0.2, 0.3, 0.4])])
-    >>> answer = plan_tree(factors).marginals()
-    >>> round(answer.log_z, 12) + 0.0, answer.marginals[1].round(3).tolist()
-    (0.0, [0.4, 0.6])
+    The order of elimination is searched for unless it is given.
     """
     if order is None:
         states = [int(s) for s in factors.num_states]

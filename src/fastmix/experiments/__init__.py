@@ -15,12 +15,6 @@ from fastmix.experiments.runner import ExperimentResult, Progress, run_experimen
 from fastmix.experiments.specs import EXPERIMENTS
 
 __all__ = [
-    "EXPERIMENTS",
-    "Experiment",
-    "ExperimentResult",
-    "Progress",
-    "Settings",
-    "cluster",
-    "run_experiment",
+    "EXPERIMENTS", "Experiment", "ExperimentResult", "Progress", "Settings", "cluster", "run_experiment",
     "write_report",
-]
+]  # fmt: skip

@@ -78,11 +78,6 @@ def run_in_order(function: Callable[[T], R], tasks: Sequence[T], pool: Pool) -> 
 
     The function, importable by name where the pool runs it, keeps its own errors in its results. A task whose process
     dies is tried once more, alone; if the process dies again its result is a :class:`CrashError`, and the others go on.
-
-    Raises
-    ------
-    LostError
-        If a task raises or cannot be handed over: a cluster that is gone, workers without fastmix.
     """
     waiting = deque(tasks)
     flying: deque[tuple[T, Future[R] | None]] = deque()  # None: was in hand when a process died, to be run alone

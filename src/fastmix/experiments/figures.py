@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix.experiments.photographs import decode_map
 from fastmix.experiments.plan import Experiment, Row, Settings
 
@@ -21,12 +21,10 @@ __all__ = [
     "strength_panel", "strength_tables", "timing_table", "values_of",
 ]  # fmt: skip
 
-FloatArray = NDArray[np.float64]
 Point = tuple[float, float, float]  # x, mean, standard error
 
 _ERROR = "mean error of the marginals"
 _SHOWN = 3  # photographs in the figures of pictures
-
 
 # -- what is drawn --------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import BoolArray, FloatArray
 from fastmix._checks import require
 from fastmix.denoising import add_noise, anneal, binarise, denoising_model, load_image
 from fastmix.denoising.images import resize
@@ -21,9 +22,6 @@ from fastmix.experiments.plan import Case, Experiment, Settings, derive_seed
 from fastmix.model import MarkovRandomField
 
 __all__ = ["decode_map", "encode_map", "load_photographs", "photograph_case", "photograph_cases", "photograph_instance"]
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 # Photographs that are part of the scikit-image package itself, so that nothing is downloaded.
 _CARRIED = ("astronaut", "brick", "camera", "chelsea", "clock", "coffee", "coins", "gravel", "moon", "rocket")

@@ -106,30 +106,11 @@ def synthetic_cases(experiment: Experiment, settings: Settings) -> list[Case]:
 
 @dataclass(frozen=True)
 class Experiment:
-    """The specification of one figure or table of the paper.
-
-    Attributes
-    ----------
-    name, title, summary : str
-        Name on the command line, heading, and what is done in a few sentences.
-    problem, shapes, kinds, strengths, quick_strengths
-        Of the instances; ``cases`` gives them for given settings, in the order of the file.
-    methods : tuple of MethodCall
-    tables, figures, findings : callable
-        What rows look like, and what they say about the claims of the paper.
-    where, caption : str
-        For titles and captions of the figures.
-    paper : mapping
-        The paper's own numbers by method, to be shown beside ours.
-    trials, quick_trials : int
-        Instances for every point.
-    alone : bool
-        Whether tasks must run one at a time on this machine, because seconds are the result.
-    """
+    """The specification of one figure or table of the paper."""
 
     name: str
     title: str
-    summary: str
+    summary: str  # what is done, in a few sentences
     problem: str
     methods: tuple[MethodCall, ...]
     tables: Callable[[Experiment, Settings, Sequence[Row]], list[Table]]
@@ -137,28 +118,22 @@ class Experiment:
     findings: Callable[[Sequence[Row]], list[Finding]] | None = None
     where: str = ""
     caption: str = ""
-    paper: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    paper: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # the paper's own numbers by method
     shapes: tuple[Mapping[str, Any], ...] = ({},)
     kinds: tuple[str, ...] = ("attractive", "mixed")
     strengths: tuple[float, ...] = tuple(0.5 * k for k in range(9))
     quick_strengths: tuple[float, ...] = (0.0, 1.0, 2.0, 3.0, 4.0)
     trials: int = 50
     quick_trials: int = 3
-    cases: Callable[[Experiment, Settings], list[Case]] = synthetic_cases
-    alone: bool = False
+    cases: Callable[[Experiment, Settings], list[Case]] = synthetic_cases  # in the order of the file
+    alone: bool = False  # whether tasks must run one at a time on this machine, because seconds are the result
 
     def num_trials(self, settings: Settings) -> int:
         """How many instances every point has."""
         return settings.trials or (self.quick_trials if settings.quick else self.trials)
 
     def calls(self, settings: Settings) -> tuple[MethodCall, ...]:
-        """The methods that were asked for, in the order of the experiment, with their options.
-
-        Raises
-        ------
-        ValueError
-            If a method was asked for that the experiment does not have.
-        """
+        """The methods that were asked for, in the order of the experiment, with their options."""
         known = [call.name for call in self.methods]
         if unknown := [name for name in settings.methods or () if name not in known]:
             raise ValueError(f"methods must be among {', '.join(known)}, got {unknown[0]!r}")

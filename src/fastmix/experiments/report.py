@@ -105,24 +105,10 @@ class _Section:
 
 
 def write_report(folder: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]]:
-    """Write ``report.html`` and the figures of every experiment that has been run into a folder.
+    """Write ``report.html`` and the figures (SVG, PNG and for curves CSV) of every experiment that was run in a folder.
 
-    Parameters
-    ----------
-    folder : path
-        That of :func:`fastmix.experiments.run_experiment`.
-
-    Returns
-    -------
-    (Path, tuple of Path)
-        The page, and the files of the figures: an SVG, a PNG and for curves a CSV each.
-
-    Raises
-    ------
-    ValueError
-        If there is nothing to report on.
-    FormatError
-        If the folder holds files with the names of ours that are not ours.
+    The page and the files of the figures come back. A ValueError if there is nothing to report on, a
+    :class:`FormatError` if the folder holds files with the names of ours that are not ours.
     """
     root = Path(folder)
     sections = [

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastmix import __version__, instances
+from fastmix._arrays import FloatArray
 from fastmix.errors import NotConvergedError
 from fastmix.exact import infer_exact
 from fastmix.experiments.photographs import encode_map, photograph_instance
@@ -26,12 +26,10 @@ from fastmix.results import jsonable
 
 __all__ = ["Answer", "build", "failed_rows", "mean_error", "run_method", "run_task", "trace_points"]
 
-FloatArray = NDArray[np.float64]
 Outcome = tuple[Row, dict[str, Any]]
 Instance = tuple[MarkovRandomField, FloatArray, Mapping[str, Any]]  # the model, its true marginals, facts for the rows
 
 _POINTS_PER_DECADE = 4
-
 
 # -- instances ------------------------------------------------------------------------------------------------------
 
@@ -70,13 +68,7 @@ class Answer:
 
 
 def trace_points(num_sweeps: int) -> list[int]:
-    """Numbers of sweeps at which the error is noted, evenly spaced in their logarithm.
-
-    Examples
-    --------
-    >>> trace_points(100)
-    [1, 2, 3, 6, 10, 18, 32, 56, 100]
-    """
+    """Numbers of sweeps at which the error is noted, evenly spaced in their logarithm."""
     decades = np.log10(num_sweeps)
     points = 10.0 ** (np.arange(int(decades * _POINTS_PER_DECADE) + 1) / _POINTS_PER_DECADE)
     return sorted({round(float(point)) for point in points} | {num_sweeps})
@@ -89,11 +81,6 @@ def run_method(model: MarkovRandomField, call: MethodCall, *, seed: int) -> Answ
     arguments, then :func:`fastmix.sample`; with ``num_sweeps`` alone, :func:`fastmix.sample`. ``step="paper"`` is
     :data:`fastmix.projection.PAPER_STEP`, ``solver="paper-once"`` a smoothed step of its dual. ``repeats`` runs
     everything so often, for the seconds; the answer is the same every time.
-
-    Raises
-    ------
-    ValueError
-        If the method or the divergence is not known.
     """
     options = dict(call.options)
     repeats = int(options.pop("repeats", 1))
@@ -182,13 +169,6 @@ def run_task(task: Task) -> list[Outcome]:
 
     The instance is built and solved once. A method that raises gives a row with the error in ``failure`` and none in
     ``error``; the others go on.
-
-    Examples
-    --------
-    >>> case = Case("ising-grid", 0, {"rows": 3, "cols": 3, "kind": "mixed", "strength": 0.5}, seed=0)
-    >>> [(row, seconds)] = run_task(Task(case, (MethodCall("loopy-bp"),)))
-    >>> row["method"], row["failure"], 0 < row["error"] < 0.1
-    ('loopy-bp', None, True)
     """
     start = time.process_time()
     try:

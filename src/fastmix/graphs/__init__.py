@@ -2,16 +2,10 @@
 
 Every graph is a number of variables ``n`` and an ``int64`` array of shape ``(m, 2)`` whose rows ``(i, j)`` have
 ``i < j``, are sorted lexicographically and appear once; :func:`canonical_edges` brings any list of pairs to this
-form. Elimination orders are in :mod:`fastmix.exact.orders`.
+form. Elimination orders are in :mod:`fastmix.exact.search`.
 """
 
-from fastmix.graphs.basics import (
-    Adjacency,
-    adjacency,
-    canonical_edges,
-    connected_components,
-    covering_spanning_trees,
-)
+from fastmix.graphs.basics import Adjacency, adjacency, canonical_edges, connected_components, covering_spanning_trees
 from fastmix.graphs.colors import check_coloring, coloring, degeneracy
 from fastmix.graphs.families import (
     complete_bipartite_edges,
@@ -25,26 +19,11 @@ from fastmix.graphs.families import (
     random_regular_edges,
     random_tree_edges,
     triangular_edges,
-)
+)  # fmt: skip
 
 __all__ = [
-    "Adjacency",
-    "adjacency",
-    "canonical_edges",
-    "check_coloring",
-    "coloring",
-    "complete_bipartite_edges",
-    "complete_edges",
-    "connected_components",
-    "covering_spanning_trees",
-    "cubic_edges",
-    "cycle_edges",
-    "degeneracy",
-    "erdos_renyi_edges",
-    "grid_edges",
-    "hexagonal_edges",
-    "path_edges",
-    "random_regular_edges",
-    "random_tree_edges",
+    "Adjacency", "adjacency", "canonical_edges", "check_coloring", "coloring", "complete_bipartite_edges",
+    "complete_edges", "connected_components", "covering_spanning_trees", "cubic_edges", "cycle_edges", "degeneracy",
+    "erdos_renyi_edges", "grid_edges", "hexagonal_edges", "path_edges", "random_regular_edges", "random_tree_edges",
     "triangular_edges",
-]
+]  # fmt: skip

@@ -10,29 +10,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastmix._arrays import IntArray
 from fastmix._checks import as_edges, check_count, check_seed
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 
 __all__ = [
-    "Adjacency",
-    "IntArray",
-    "adjacency",
-    "build_adjacency",
-    "canonical_edges",
-    "check_graph",
-    "check_graph_memory",
-    "check_size",
-    "connected_components",
-    "covering_spanning_trees",
-    "label_components",
-    "run_loop",
-    "sparse_matrix",
+    "Adjacency", "adjacency", "build_adjacency", "canonical_edges", "check_graph", "check_graph_memory",
+    "check_size", "connected_components", "covering_spanning_trees", "label_components", "run_loop", "sparse_matrix",
     "strip_leaves",
-]
-
-IntArray = npt.NDArray[np.int64]
+]  # fmt: skip
 
 # Keys i * n + j must fit in int64, and indices of the double cover (2 n nodes) in the int32 of scipy.sparse.csgraph.
 _MAX_VARIABLES = 2**30 - 1

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastmix._arrays import IntArray
 from fastmix._checks import as_edges
 from fastmix.errors import ModelError
-from fastmix.graphs.basics import Adjacency, IntArray, adjacency, build_adjacency, check_graph, run_loop
+from fastmix.graphs.basics import Adjacency, adjacency, build_adjacency, check_graph, run_loop
 
 __all__ = ["check_coloring", "coloring", "degeneracy", "peel"]
 

@@ -6,23 +6,15 @@ import math
 
 import numpy as np
 
+from fastmix._arrays import IntArray
 from fastmix._checks import check_seed
 from fastmix.errors import ModelError
-from fastmix.graphs.basics import IntArray, canonical_edges, check_graph_memory, check_size
+from fastmix.graphs.basics import canonical_edges, check_graph_memory, check_size
 
 __all__ = [
-    "complete_bipartite_edges",
-    "complete_edges",
-    "cubic_edges",
-    "cycle_edges",
-    "erdos_renyi_edges",
-    "grid_edges",
-    "hexagonal_edges",
-    "path_edges",
-    "random_regular_edges",
-    "random_tree_edges",
-    "triangular_edges",
-]
+    "complete_bipartite_edges", "complete_edges", "cubic_edges", "cycle_edges", "erdos_renyi_edges", "grid_edges",
+    "hexagonal_edges", "path_edges", "random_regular_edges", "random_tree_edges", "triangular_edges",
+]  # fmt: skip
 
 
 def grid_edges(rows: int, cols: int, torus: bool = False) -> IntArray:

@@ -29,26 +29,10 @@ from fastmix.model import MarkovRandomField
 from fastmix.model.network import BayesianNetwork
 
 __all__ = [
-    "Format",
-    "atomic_write",
-    "format_of",
-    "formats",
-    "read_evidence",
-    "read_mar",
-    "read_model",
-    "read_model_or_network",
-    "read_mpe",
-    "read_network",
-    "read_pr",
-    "register_answer",
-    "register_format",
-    "write_answer",
-    "write_evidence",
-    "write_mar",
-    "write_model",
-    "write_mpe",
-    "write_pr",
-]
+    "Format", "atomic_write", "format_of", "formats", "read_evidence", "read_mar", "read_model",
+    "read_model_or_network", "read_mpe", "read_network", "read_pr", "register_answer", "register_format",
+    "write_answer", "write_evidence", "write_mar", "write_model", "write_mpe", "write_pr",
+]  # fmt: skip
 
 register_format(uai.FORMAT)
 register_format(npz.FORMAT)

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._checks import describe
 from fastmix.errors import ModelError
 from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes
@@ -31,8 +32,6 @@ __all__ = [
     "answer_suffix", "evidence_in", "json_text", "read_evidence", "read_mar", "read_mpe", "read_pr", "register_answer",
     "write_answer", "write_evidence", "write_mar", "write_mpe", "write_pr",
 ]  # fmt: skip
-
-FloatArray = NDArray[np.float64]
 
 _BEGIN = re.compile(rb"(?<![^\s])-BEGIN-(?![^\s])")
 _SLACK = 1e-6  # printed probabilities may exceed 1 by rounding
@@ -287,7 +286,6 @@ _WRITERS: dict[str, Callable[[Any, PathLike], None]] = {
 }
 _COMPETITION = (".mar", ".pr", ".mpe")
 
-
 # -- evidence ---------------------------------------------------------------------------------------------------------
 
 
@@ -322,17 +320,7 @@ def read_evidence(path: PathLike, num_states: ArrayLike | None = None) -> dict[i
 
 
 def evidence_in(data: bytes, name: str, num_states: ArrayLike | None = None) -> dict[int, int]:
-    r"""The observed states in the content of a file; ``name`` is for messages.
-
-    Examples
-    --------
-    >>> evidence_in(b"2  0 1  5 0", "a"), evidence_in(b"1\n2  0 1  5 0", "a"), evidence_in(b"0", "a")
-    ({0: 1, 5: 0}, {0: 1, 5: 0}, {})
-    >>> evidence_in(b"1  7 1", "a.evid", num_states=[2, 2])
-    Traceback (most recent call last):
-        ...
-    fastmix.errors.FormatError: a.evid:1: observed variables must be from 0 to 1, got '7'
-    """
+    r"""The observed states in the content of a file; ``name`` is for messages."""
     numbers = NumberText(strip_comments(data, name), name)
     if len(numbers) == 0:
         return {}

@@ -31,11 +31,11 @@ import numpy as np
 from fastmix._memory import check_memory
 from fastmix.errors import FormatError, ModelError
 from fastmix.io.draft import NetworkDraft, shown
-from fastmix.io.files import PathLike, atomic_write, decode_text, display_name, read_bytes
+from fastmix.io.files import PathLike, atomic_write, decode_text
 from fastmix.io.formats import Format
 from fastmix.model.network import BayesianNetwork
 
-__all__ = ["FORMAT", "format_bif", "is_bif", "parse_bif", "read_bif", "write_bif"]
+__all__ = ["FORMAT", "format_bif", "is_bif", "parse_bif", "write_bif"]
 
 _logger = logging.getLogger(__name__)
 
@@ -68,67 +68,14 @@ _BARE_NAME = re.compile(r"""(?!.*/[/*])[^\s{}()\[\],;|"]+""")
 _NO_NAME = re.compile('["\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]')
 
 
-def read_bif(path: PathLike, *, max_bytes: float | None = None) -> BayesianNetwork:
-    """The Bayesian network in a BIF file.
-
-    Parameters
-    ----------
-    path : str or path-like
-        Plain or compressed text; ``-`` is the standard input.
-    max_bytes : float, optional
-        As for :func:`fastmix.io.read_model`.
-
-    Raises
-    ------
-    FormatError
-        If the file is not in the format; the message starts with ``path:line`` and holds the word that is wrong.
-    ResourceError
-        If it holds more than ``max_bytes``, or a table for which there is not enough memory.
-    OSError
-        If the file cannot be read.
-
-    Notes
-    -----
-    About half a microsecond for each word of the file.
-
-    Examples
-    --------
-    >>> import os, tempfile
-    >>> network = BayesianNetwork(["coin"], [["head", "tail"]], [[]], [[0.5, 0.5]])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = os.path.join(folder, "coin.bif.gz")
-    ...     notes = write_bif(network, path)
-    ...     read_bif(path) == network
-    True
-    """
-    return parse_bif(read_bytes(path, max_bytes), display_name(path))
-
-
 def parse_bif(text: str | bytes, name: str = "<string>") -> BayesianNetwork:
-    r"""The Bayesian network in a text in BIF; as :func:`read_bif`, with ``name`` in the place of the path in messages.
-
-    Examples
-    --------
-    >>> text = "network n {}\nvariable a { type discrete [2] { no, yes }; }\nprobability (a) { table 0.5, %s; }"
-    >>> parse_bif(text % "0.5")
-    BayesianNetwork(1 variable, 0 arcs, 2 table entries)
-    >>> parse_bif(text % "half", "bad.bif")
-    Traceback (most recent call last):
-        ...
-    fastmix.errors.FormatError: bad.bif:3: a probability of 'a' must be a number, got 'half'
-    """
+    """The Bayesian network in a text in BIF; ``name`` is that of the file, for messages."""
     content = decode_text(text, name) if isinstance(text, bytes) else text.removeprefix("\ufeff")
     return _Parser(content.replace("\r\n", "\n").replace("\r", "\n"), name).network()
 
 
 def is_bif(data: bytes) -> bool:
-    r"""Whether the first word of a file, after comments, is that of a BIF block.
-
-    Examples
-    --------
-    >>> is_bif(b"// a net\nnetwork asia {}"), is_bif(b"MARKOV 2")
-    (True, False)
-    """
+    r"""Whether the first word of a file, after comments, is that of a BIF block."""
     return _FIRST_BLOCK.match(data) is not None
 
 
@@ -434,34 +381,6 @@ def write_bif(network: BayesianNetwork, path: PathLike) -> list[str]:
         One line each, also logged as a warning, for names that are no plain words of letters, digits, ``_`` and ``-``
         (they are written as they are if they hold no white space or punctuation of the format, and in quotes
         otherwise), and for properties that the format cannot hold, which are left out.
-
-    Raises
-    ------
-    ModelError
-        If a name is empty or holds a double quote or a control character: the format has no way to write them.
-    OSError
-        If the file cannot be written.
-
-    Examples
-    --------
-    >>> rain = BayesianNetwork(["rain", "wet"], [["no", "yes"]] * 2, [[], [0]], [[0.8, 0.2], [[0.9, 0.1], [0.0, 1.0]]])
-    >>> write_bif(rain, "-")
-    network unknown {
-    }
-    variable rain {
-      type discrete [ 2 ] { no, yes };
-    }
-    variable wet {
-      type discrete [ 2 ] { no, yes };
-    }
-    probability ( rain ) {
-      table 0.8, 0.2;
-    }
-    probability ( wet | rain ) {
-      (no) 0.9, 0.1;
-      (yes) 0.0, 1.0;
-    }
-    []
     """
     notes = _check_names(network)
     with atomic_write(path) as stream:
@@ -471,13 +390,7 @@ def write_bif(network: BayesianNetwork, path: PathLike) -> list[str]:
 
 
 def format_bif(network: BayesianNetwork) -> str:
-    """A Bayesian network as text in BIF, see :func:`write_bif`, whose notes are logged as warnings.
-
-    Examples
-    --------
-    >>> print(format_bif(BayesianNetwork(["a coin"], [["head", "tail"]], [[]], [[0.5, 0.5]])).splitlines()[2])
-    variable "a coin" {
-    """
+    """A Bayesian network as text in BIF, see :func:`write_bif`, whose notes are logged as warnings."""
     _check_names(network)
     return "".join(_chunks(network))
 

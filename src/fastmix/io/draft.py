@@ -7,15 +7,13 @@ import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._memory import check_memory
 from fastmix.errors import FormatError
 from fastmix.model.network import MOST_PARENTS, BayesianNetwork, normalize_rows, order_parents_first
 
 __all__ = ["NetworkDraft", "shown"]
-
-FloatArray = NDArray[np.float64]
 
 _NUMERIC = re.compile(r"[0-9eE+\-. ]*")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -36,12 +34,7 @@ def shown(word: str) -> str:
 class NetworkDraft:
     """A network as it is read: checks names and tables, and says at which place of the file they are wrong.
 
-    Parameters
-    ----------
-    error : callable
-        The :class:`FormatError` for a place (a number that only this function understands) and a message.
-    source : str
-        Name of the file for messages.
+    ``error`` makes the :class:`FormatError` for a place, a number that it alone understands, and a message.
     """
 
     def __init__(self, error: Callable[[int, str], FormatError], source: str) -> None:

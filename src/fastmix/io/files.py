@@ -24,15 +24,9 @@ from fastmix._memory import available_memory, format_bytes, parse_bytes
 from fastmix.errors import FormatError, ResourceError, printable
 
 __all__ = [
-    "PathLike",
-    "atomic_write",
-    "check_content_size",
-    "check_folder",
-    "check_writable",
-    "decode_text",
-    "display_name",
+    "PathLike", "atomic_write", "check_content_size", "check_folder", "check_writable", "decode_text", "display_name",
     "read_bytes",
-]
+]  # fmt: skip
 
 PathLike = str | os.PathLike[str]
 
@@ -132,13 +126,7 @@ def _unpacked(data: bytes, new_stream: Callable[[], Any]) -> Iterator[bytes]:
 
 
 def decode_text(data: bytes, name: str) -> str:
-    """``data`` as text without a byte order mark, or a :class:`FormatError` that says why it is no UTF-8 text.
-
-    Examples
-    --------
-    >>> decode_text(b"MARKOV", "a.uai")
-    'MARKOV'
-    """
+    """``data`` as text without a byte order mark, or a :class:`FormatError` that says why it is no UTF-8 text."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FormatError(f"{name}:1: expected ASCII or UTF-8 text, got UTF-16 or UTF-32; save the file as UTF-8")
     if (position := data.find(b"\0")) >= 0:
@@ -172,17 +160,6 @@ def atomic_write(path: PathLike, *, binary: bool = False) -> AbstractContextMana
         A suffix ``.gz`` or ``.xz`` compresses. ``-`` is the standard output, which gets all or nothing as well.
     binary : bool
         Bytes instead of UTF-8 text with ``\n`` at the ends of lines.
-
-    Raises
-    ------
-    OSError
-        If the target cannot be written.
-
-    Examples
-    --------
-    >>> with atomic_write("-") as stream:
-    ...     _ = stream.write("to the standard output\n")
-    to the standard output
     """
     if os.fspath(path) == "-":
         return _write_spooled(None, "", binary)
@@ -198,13 +175,6 @@ def check_writable(path: PathLike) -> None:
     """Raise what :func:`atomic_write` would raise about this place; what is there stays as it is.
 
     To be called before long work. Whether there will be room on the disk remains to be seen.
-
-    Examples
-    --------
-    >>> check_writable("/")
-    Traceback (most recent call last):
-        ...
-    IsADirectoryError: [Errno 21] Is a directory: '/'
     """
     name = os.fspath(path)
     if name == "-":

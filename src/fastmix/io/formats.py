@@ -77,13 +77,7 @@ def formats() -> tuple[Format, ...]:
 
 
 def format_of(path: PathLike) -> Format:
-    """The format that the end of a file's name chooses for writing; the first, UAI, for ``-``.
-
-    Raises
-    ------
-    ValueError
-        If the suffix names no format.
-    """
+    """The format that the end of a file's name chooses for writing; the first, UAI, for ``-``."""
     name = os.fspath(path)
     if name == "-":
         return _FORMATS[0]

@@ -18,34 +18,12 @@ def parse_observations(text: str, model: MarkovRandomField) -> dict[int, int]:
 
     Variables and states are names or numbers; a name that holds a comma or an equals sign stands in double quotes
     (two of them for a quote inside).
-
-    Raises
-    ------
-    ValueError
-        If a pair is incomplete, or a variable or state is unknown (the nearest name is given) or named twice.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1)], 1.0, variable_names=["rain, heavy", "wet"])
-    >>> parse_observations('"rain, heavy"=1, wet=0', model)
-    {0: 1, 1: 0}
     """
     return number_observations(_pairs(text), model)
 
 
 def parse_observations_json(text: str, name: str = "<string>") -> list[tuple[str, Any]]:
-    """Variables and states as they stand in a JSON object, ``{"SAO2": "LOW", "3": 1}``, repeated ones included.
-
-    Raises
-    ------
-    FormatError
-        If the text is no such object; the message begins with ``name``, the file's.
-
-    Examples
-    --------
-    >>> parse_observations_json('{"SAO2": "LOW", "3": 1}')
-    [('SAO2', 'LOW'), ('3', 1)]
-    """
+    """Variables and states as they stand in a JSON object, ``{"SAO2": "LOW", "3": 1}``, repeated ones included."""
     what = "evidence must be a JSON object of variables and states"
     try:
         pairs = json.loads(text, object_pairs_hook=list)

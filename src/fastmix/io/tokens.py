@@ -13,14 +13,12 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._memory import check_memory
 from fastmix.errors import FormatError
 from fastmix.io.files import decode_text
 
 __all__ = ["NumberText", "cut_header", "strip_comments"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _WHITE, _DIGIT, _SYMBOL, _ILLEGAL = range(4)
 _CLASSES = bytes(
@@ -75,30 +73,11 @@ def cut_header(data: bytes, name: str, allowed: tuple[str, ...]) -> tuple[str, b
 
 
 class NumberText:
-    r"""The words of a text as numbers, and where each of them stands.
+    """The words of a text without comments as numbers (T,): values, whether they are digits only, where they start.
 
-    ``data`` is text without comments, ``name`` that of the file for messages. A :class:`FormatError` if a word is not
-    a decimal number; ``inf`` and ``nan`` are none.
-
-    Attributes
-    ----------
-    values : float array (T,)
-        All words as numbers. A word too large for a double is inf here, one too small is 0.
-    whole : bool array (T,)
-        Whether a word is digits only, as counts and numbers of variables must be.
-    starts : int array (T,)
-        Byte at which each word starts.
-
-    Notes
-    -----
-    Finding the words is vectorised over bytes; turning them into numbers takes about a quarter of a microsecond each.
-    Memory: 17 bytes per word, and three bytes per byte of text for a while.
-
-    Examples
-    --------
-    >>> numbers = NumberText(b"2\n0.5 1e-3", "a.uai")
-    >>> numbers.values.tolist(), numbers.line(2)
-    ([2.0, 0.5, 0.001], 2)
+    A :class:`FormatError` if a word is not a decimal number; ``inf`` and ``nan`` are none. A word too large for a
+    double is inf, one too small is 0. Finding the words is vectorised over bytes; turning them into numbers takes about
+    a quarter of a microsecond each. Memory: 17 bytes per word, and three bytes per byte of text for a while.
     """
 
     def __init__(self, data: bytes, name: str) -> None:

@@ -32,8 +32,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix.errors import FormatError, ImpossibleEvidenceError, ModelError
 from fastmix.io.formats import Format
 from fastmix.io.tokens import NumberText, cut_header, strip_comments
@@ -41,9 +41,6 @@ from fastmix.model import MarkovRandomField, check_model
 from fastmix.model.build import join_larger, offsets_of
 
 __all__ = ["FORMAT", "read", "write"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _logger = logging.getLogger(__name__)
 

@@ -20,11 +20,10 @@ from xml.parsers import expat
 from fastmix._memory import check_memory
 from fastmix.errors import FormatError
 from fastmix.io.draft import NetworkDraft, shown
-from fastmix.io.files import PathLike, display_name, read_bytes
 from fastmix.io.formats import Format
 from fastmix.model.network import BayesianNetwork
 
-__all__ = ["FORMAT", "is_xmlbif", "parse_xmlbif", "read_xmlbif"]
+__all__ = ["FORMAT", "is_xmlbif", "parse_xmlbif"]
 
 _CHILDREN = {
     "": ("BIF",),
@@ -42,54 +41,13 @@ _MOST_ATTRIBUTES = 50
 _LONGEST_DEFAULT = 100
 
 
-def read_xmlbif(path: PathLike, *, max_bytes: float | None = None) -> BayesianNetwork:
-    """The Bayesian network in an XMLBIF file.
-
-    Parameters
-    ----------
-    path : str or path-like
-        Plain or compressed; ``-`` is the standard input.
-    max_bytes : float, optional
-        As for :func:`fastmix.io.read_model`.
-
-    Raises
-    ------
-    FormatError
-        If the file is not in the format; the message starts with ``path:line``.
-    ResourceError
-        If it holds more than ``max_bytes``, or more numbers than there is memory for.
-    OSError
-        If the file cannot be read.
-
-    Notes
-    -----
-    Time and memory in proportion to the file.
-    """
-    return parse_xmlbif(read_bytes(path, max_bytes), display_name(path))
-
-
 def parse_xmlbif(text: str | bytes, name: str = "<string>") -> BayesianNetwork:
-    """The Bayesian network in a text in XMLBIF; as :func:`read_xmlbif`, with ``name`` instead of the path in messages.
-
-    Examples
-    --------
-    >>> parse_xmlbif(
-    ...     "<BIF><NETWORK><VARIABLE><NAME>a</NAME><OUTCOME>no</OUTCOME><OUTCOME>yes</OUTCOME></VARIABLE>"
-    ...     "<DEFINITION><FOR>a</FOR><TABLE>0.25 0.75</TABLE></DEFINITION></NETWORK></BIF>"
-    ... )
-    BayesianNetwork(1 variable, 0 arcs, 2 table entries)
-    """
+    """The Bayesian network in a text in XMLBIF; ``name`` is that of the file, for messages."""
     return _Reader(name).read(text)
 
 
 def is_xmlbif(data: bytes) -> bool:
-    """Whether a file looks like XML with an element ``BIF``.
-
-    Examples
-    --------
-    >>> is_xmlbif(b"<?xml version='1.0'?> <BIF VERSION='0.3'>"), is_xmlbif(b"network asia {}")
-    (True, False)
-    """
+    """Whether a file looks like XML with an element ``BIF``."""
     return data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"<" and b"<BIF" in data
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_count
-from fastmix._clock import NO_LIMIT, Clock, Report
+from fastmix._clock import Clock, Report
 from fastmix._memory import check_memory
 from fastmix.chains.annealing import Annealing
 from fastmix.methods.base import Context, Method, option, run_method
@@ -24,13 +24,9 @@ from fastmix.methods.starts import find_modes
 from fastmix.methods.swendsen_wang import ClusterChains, check_swendsen_wang
 from fastmix.methods.tempering.path import independent_log_z
 from fastmix.model import Evidence, MarkovRandomField
-from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.results import DrawResult, InferenceResult, Status
 
 __all__ = ["Annealed", "AnnealedResult", "anneal"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _MOST_STEPS = 10_000  # whatever the energies are: chains that all begin alike would ask for steps of no length
 _INFORMATIVE = 1.0  # standard deviation of the logarithm of the weights up to which resampling keeps several chains
@@ -71,6 +67,7 @@ class Annealed(Method):
 
     name: ClassVar[str] = "annealed"
     guarantee: ClassVar[str] = "exact in the limit of many chains and small steps; the standard errors are estimates"
+    drops_forbidden: ClassVar[bool] = False  # clusters need equal state counts at both ends of an edge
     gives_log_z: ClassVar[bool] = True
 
     num_populations: int = option(4, help="Independent populations of chains.")
@@ -89,10 +86,6 @@ class Annealed(Method):
     def check(self, model: MarkovRandomField) -> None:
         """The model must be attractive; the message names an edge that is in the way."""
         check_swendsen_wang(model)
-
-    def reduce(self, model: MarkovRandomField, evidence: Evidence | None, clock: Clock = NO_LIMIT) -> Reduction:
-        """With forbidden states: clusters need equal state counts at both ends of an edge. They are never drawn."""
-        return reduce_model(model, evidence, drop_forbidden=False, clock=clock)
 
     def run(self, model: MarkovRandomField, context: Context) -> AnnealedResult:
         """Marginals of the populations."""
@@ -230,10 +223,9 @@ def anneal(
     True
     """
     method = Annealed(num_populations, num_chains, num_steps, sweeps_per_step, resample, num_sweeps)
-    result = run_method(
+    return run_method(
         method, model, evidence=evidence, seed=seed, num_threads=num_threads, time_limit=time_limit, progress=progress
     )
-    return cast("AnnealedResult", result)
 
 
 class _Populations:

@@ -117,14 +117,7 @@ def choose_method(
     time_limit: float | None = None,
     log_z: bool = False,
 ) -> Choice:
-    """The method that ``infer(method="auto")`` runs, see there.
-
-    Examples
-    --------
-    >>> from fastmix.instances import ising_grid
-    >>> choose_method(ising_grid(4, 4, coupling_max=1.0, seed=0)).method
-    'exact'
-    """
+    """The method that ``infer(method="auto")`` runs, see there."""
     check_model(model)
     clock = Clock(time_limit, default=DEFAULT_SECONDS)
     small = Auto(memory_limit).reduce(model, evidence, clock).model

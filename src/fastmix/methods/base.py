@@ -100,6 +100,8 @@ class Method:
         Whether ``seed``, ``num_threads``, ``backend="cuda"`` and ``log_z=True`` mean something to it.
     takes_factors : bool
         Whether models may have factors over three or more variables.
+    drops_forbidden : bool
+        Whether states that a unary forbids are taken out of the model before :meth:`run`.
     """
 
     name: ClassVar[str]
@@ -109,6 +111,7 @@ class Method:
     on_gpu: ClassVar[bool] = False
     gives_log_z: ClassVar[bool] = False
     takes_factors: ClassVar[bool] = False
+    drops_forbidden: ClassVar[bool] = True
 
     def check(self, model: MarkovRandomField) -> None:
         """Raise an :class:`UnfitMethodError` that says why, where the method cannot answer for this model."""
@@ -125,7 +128,7 @@ class Method:
 
     def reduce(self, model: MarkovRandomField, evidence: Evidence | None, clock: Clock = NO_LIMIT) -> Reduction:
         """What evidence and forbidden states leave of a model for :meth:`run`; stops with the clock's limit."""
-        return reduce_model(model, evidence, clock=clock)
+        return reduce_model(model, evidence, drop_forbidden=self.drops_forbidden, clock=clock)
 
     def budget(self) -> float | None:
         """Seconds that a run without a time limit takes at most; None for as long as it takes."""
@@ -252,7 +255,7 @@ def run_method(
     time_limit: float | None = None,
     progress: Report = "auto",
     certify: bool = True,
-) -> InferenceResult:
+) -> Any:
     """The answer of a method about all variables of a model, see :func:`fastmix.infer`."""
     check_model(model)
     backend = "cpu" if backend is None else backend

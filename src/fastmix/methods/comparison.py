@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fastmix._checks import as_float_array, check_seconds, check_threads, choose_seed
+from fastmix._arrays import FloatArray
+from fastmix._checks import as_float_array, check_seconds, check_threads, choose_seed, require
 from fastmix._clock import Clock, Report, listening
 from fastmix.errors import FastmixError, Interrupted, ResourceError, printable
 from fastmix.io.files import atomic_write
@@ -22,8 +23,6 @@ from fastmix.results import InferenceResult, Status, jsonable, plain_evidence, p
 
 __all__ = ["Comparison", "Row", "compare", "marginal_errors"]
 
-FloatArray = NDArray[np.float64]
-
 # Who is believed when exact inference is not feasible, the first that ran and is satisfied with itself.
 _REFERENCES = ("tempered", "gibbs", "swendsen-wang", "projected", "loopy-bp", "mean-field")
 _REFUSED = "refused"
@@ -32,35 +31,17 @@ _NOT_COMPARED = ("auto", "perfect")  # unless they are named: it is one of the o
 
 @dataclass(frozen=True)
 class Row:
-    """What one method did.
-
-    Attributes
-    ----------
-    method : str
-    status : str
-        As in the result of the method, or ``refused`` for one that does not fit the model.
-    mean_error, max_error : float or None
-        Mean and largest total variation distance of a variable's marginal from the reference.
-    std_error : float or None
-        Largest standard error that the method states for the model asked about.
-    projected_std_error : float or None
-        The same for the projected model, of the method ``projected``.
-    log_z : float or None
-    seconds : float
-        Wall clock, compilation included where it was the first use of the method.
-    note : str
-        The guarantee, or the reason of a refusal.
-    """
+    """What one method did."""
 
     method: str
-    status: str
-    mean_error: float | None
+    status: str  # as in the result of the method, or ``refused`` for one that does not fit the model
+    mean_error: float | None  # mean and largest total variation distance of a variable's marginal from the reference
     max_error: float | None
-    std_error: float | None
-    projected_std_error: float | None
+    std_error: float | None  # largest standard error that the method states for the model asked about
+    projected_std_error: float | None  # the same for the projected model, of the method ``projected``
     log_z: float | None
-    seconds: float
-    note: str
+    seconds: float  # wall clock, compilation included where it was the first use of the method
+    note: str  # the guarantee, or the reason of a refusal
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -120,10 +101,9 @@ class Comparison:
         ImportError
             Without matplotlib: the extra ``plot`` brings it.
         """
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise ImportError("pictures need matplotlib: pip install 'fastmix[plot]'") from error
+        require("matplotlib", extra="plot", purpose="pictures")
+        from matplotlib.figure import Figure
+
         rows = [row for row in self.rows if row.mean_error is not None][::-1]
         figure = Figure(figsize=(7.0, 1.2 + 0.45 * max(1, len(rows))), layout="constrained")
         axes = figure.add_subplot()
@@ -155,15 +135,7 @@ class Comparison:
 
 
 def marginal_errors(model: MarkovRandomField, marginals: FloatArray, reference: FloatArray) -> FloatArray:
-    """Total variation distance of every variable's marginal (n,); for binary ones ``|p(1) - q(1)|``.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.5)
-    >>> p, q = np.array([0.5, 0.5, 0.2, 0.8]), np.array([0.5, 0.5, 0.3, 0.7])
-    >>> marginal_errors(model, p, q).round(6).tolist()
-    [0.0, 0.1]
-    """
+    """Total variation distance of every variable's marginal (n,); for binary ones ``|p(1) - q(1)|``."""
     if not model.num_variables:
         return np.zeros(0)
     return 0.5 * np.add.reduceat(np.abs(marginals - reference), model.unary_offsets[:-1])

@@ -9,17 +9,14 @@ given one, all at once and best possible.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import UnfitMethodError
 from fastmix.graphs.basics import label_components
 from fastmix.model import MarkovRandomField, check_pairwise
 
 __all__ = ["best_expansion", "check_expansion", "cut_states", "gauge_of", "minimum_cut"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _LARGEST = 2.0**29  # of a capacity: two of them are added up in 32 bits with a sign
 _ROUNDS = 6

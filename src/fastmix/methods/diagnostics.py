@@ -14,29 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastmix._checks import check_count
+from fastmix._arrays import BoolArray, FloatArray
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import certain_entries, num_allowed
 from fastmix.results import Status
 
-__all__ = [
-    "BatchStatistics",
-    "Summary",
-    "assess_mixing",
-    "log_odds_swings",
-    "student_factor",
-    "summarise",
-]
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
+__all__ = ["BatchStatistics", "Summary", "assess_mixing", "log_odds_swings", "student_factor", "summarise"]
 
 _CHUNK_ENTRIES = 1 << 18  # numbers worked on at once: 2 MiB a temporary, which stays in the cache
 _LOOSE = 1e-3  # sums may miss what they must add up to by this fraction: conditional probabilities are rounded
 _NO_VARIATION = 1e-12  # batch means that differ by less than this differ by rounding
 _ALL = 1e-9  # share of the variance that is left within parts, at which they count as constant
 _LEAST_PARTS = 16  # of all chains together
-_MAX_R_HAT = 1.01
+_MAX_R_HAT, _MIN_ESS = 1.01, 400.0
 _LEAST_CHAINS = 3  # that can agree without a certificate
 _LEAST_MEMORIES = 100.0  # times that chains can have come back to where some of them were started
 _UNSEEN = 1.5  # visits that what was never seen may have missed: exp(-2 * 1.5) = 5 %
@@ -50,55 +40,17 @@ _ARRAYS = ("sums", "part_sums", "reference", "squares", "part_squares")
 class BatchStatistics:
     """Sums over a run of C chains, batch by batch: what :func:`summarise` needs, in two (E, C) arrays.
 
-    Kept are the sums of every state entry and chain, and, for every state entry, the squares of the means of batches
-    and of parts about a fixed reference (the mean of the first batch), weighted by their lengths and added over the
-    chains. Parts are long: the run of a chain has 2 of them, and with fewer than 8 chains so many that there are 16 in
-    all.
-
-    Parameters
-    ----------
-    num_entries : int
-        Number E of state entries, ``len(model.log_unary)``.
-    num_chains : int
-        Number C of independent chains, at least 1.
-    expected_sweeps : int
-        Sweeps that the whole run is going to collect; this decides where its parts begin.
-
-    Attributes
-    ----------
-    num_entries, num_chains, expected_sweeps : int
-        As given.
-    num_batches, num_sweeps : int
-        Batches and sweeps added so far.
-    num_parts, num_part_sweeps, part : int
-        Parts of every chain that are complete, sweeps of the one that is not, and its number.
-    sums, part_sums : float array (E, C)
-        Sums over the run, and over the part that is not complete.
-    reference, squares, part_squares : float array (E,)
-        The reference r, and the sums over batches (complete parts) k and chains c of ``b_k (mean_kc - r)^2`` with the
-        length b_k.
-
-    Notes
-    -----
-    A batch counts, as a whole, to the part of the run in which its middle lies (to the earlier one if that is the very
-    border). The parts are those of the run as announced: a run that ended early has fewer, and what runs over counts
-    to the last.
-
-    Memory: 16 E C bytes. A batch costs one pass over its sums.
-
-    Examples
-    --------
-    >>> statistics = BatchStatistics(num_entries=2, num_chains=3, expected_sweeps=20)
-    >>> statistics.add([[3, 4, 5], [7, 6, 5]], num_sweeps=10)
-    >>> statistics.add([[5, 4, 6], [5, 6, 4]], num_sweeps=10)
-    >>> statistics.num_batches, statistics.num_sweeps, statistics.chain_means()[0].tolist()
-    (2, 20, [0.4, 0.4, 0.55])
+    Kept are the sums of every state entry and chain, and, for every state entry, the squares ``b_k (mean_kc - r)^2`` of
+    the means of batches (``squares``) and of parts (``part_squares``) about a fixed reference r, the mean of the first
+    batch, weighted by their lengths b_k and added over the chains c. Parts are long: the run of a chain has 2 of them,
+    and with fewer than 8 chains so many that there are 16 in all. ``expected_sweeps`` of the whole run decide where its
+    parts begin: a run that ended early has fewer, and what runs over counts to the last. A batch counts, as a whole, to
+    the part in which its middle lies (to the earlier one if that is the very border). ``num_part_sweeps``,
+    ``part_sums`` and ``part`` are of the part that is not complete. A batch costs one pass over its sums.
     """
 
     def __init__(self, num_entries: int, num_chains: int, expected_sweeps: int) -> None:
-        size = check_count("num_entries", num_entries, least=0)
-        self.num_chains = check_count("num_chains", num_chains, least=1)
-        self.expected_sweeps = check_count("expected_sweeps", expected_sweeps, least=0)
+        size, self.num_chains, self.expected_sweeps = num_entries, num_chains, expected_sweeps
         self.num_batches = self.num_sweeps = self.num_parts = self.num_part_sweeps = self.part = 0
         self.sums, self.part_sums = np.zeros((size, self.num_chains)), np.zeros((size, self.num_chains))
         self.reference, self.squares, self.part_squares = np.zeros(size), np.zeros(size), np.zeros(size)
@@ -109,25 +61,8 @@ class BatchStatistics:
         return len(self.reference)
 
     def add(self, sums: ArrayLike, num_sweeps: int) -> None:
-        """Take in one batch.
-
-        Parameters
-        ----------
-        sums : float array (E, C)
-            For every state entry and chain the number of sweeps of the batch that ended in the state, or the sum of
-            its conditional probabilities.
-        num_sweeps : int
-            Length of the batch, at least 1.
-
-        Raises
-        ------
-        ValueError
-            If the sums have another shape, or are not between 0 and the length of the batch.
-        """
-        length = check_count("num_sweeps", num_sweeps, least=1)
-        values = np.asarray(sums, dtype=np.float64)
-        if values.shape != self.sums.shape:
-            raise ValueError(f"sums must have shape {self.sums.shape}, got {values.shape}")
+        """Take in a batch: how often each state was taken by every chain (E, C), or sums of its probabilities."""
+        length, values = num_sweeps, np.asarray(sums, dtype=np.float64)
         if values.size:
             least, largest = float(values.min()), float(values.max())
             if not (least >= 0.0 and largest <= length * (1.0 + _LOOSE)):
@@ -163,14 +98,10 @@ class BatchStatistics:
 
     def chain_means(self) -> FloatArray:
         """Average over the run of every chain (E, C): one value of each chain, independent of the others'."""
-        self._check_begun()
         return self.sums / self.num_sweeps
 
     def chain_variances(self) -> FloatArray:
         """Sample variances (E,) of the chain means over the chains, with the divisor C - 1; needs two chains."""
-        self._check_begun()
-        if self.num_chains < 2:
-            raise ValueError("chain_variances needs at least 2 chains, got 1")
         result = np.empty(self.num_entries)
         for rows in self._chunks():
             result[rows] = (self.sums[rows] / self.num_sweeps).var(axis=1, ddof=1)
@@ -183,65 +114,29 @@ class BatchStatistics:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> BatchStatistics:
-        """The statistics that :meth:`to_arrays` was called on, to the last bit; other keys are left alone.
-
-        Raises
-        ------
-        ValueError
-            If a key is missing, or the arrays do not fit together.
-        """
-        if missing := [name for name in (*_STATE, *_ARRAYS) if name not in arrays]:
-            raise ValueError(f"arrays must hold {', '.join((*_STATE, *_ARRAYS))}; {missing[0]} is missing")
-        for name in _STATE:
-            value = np.asarray(arrays[name])
-            if value.ndim or value.dtype.kind not in "iu" or value < 0:
-                raise ValueError(f"{name} must be a whole number of at least 0, got {arrays[name]!r}")
-        reference = np.asarray(arrays["reference"])
-        result = cls(reference.size, int(arrays["num_chains"]), int(arrays["expected_sweeps"]))
+        """The statistics that :meth:`to_arrays` was called on, to the last bit; other keys are left alone."""
+        result = cls(len(arrays["reference"]), int(arrays["num_chains"]), int(arrays["expected_sweeps"]))
         for name in _STATE[2:]:
             setattr(result, name, int(arrays[name]))
         for name in _ARRAYS:
-            value = np.array(arrays[name], dtype=np.float64)
-            if value.shape != getattr(result, name).shape:
-                raise ValueError(f"{name} must have shape {getattr(result, name).shape}, got {value.shape}")
-            setattr(result, name, value)
+            getattr(result, name)[...] = arrays[name]
         return result
 
     def _chunks(self) -> Iterator[slice]:
         rows = max(1, _CHUNK_ENTRIES // self.num_chains)
         return (slice(start, start + rows) for start in range(0, self.num_entries, rows))
 
-    def _check_begun(self) -> None:
-        if not self.num_batches:
-            raise ValueError("the statistics hold no batch yet: call add first")
-
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """Marginals estimated from chains, and how far they can be trusted.
+    """Marginals estimated from chains, and how far they can be trusted."""
 
-    Attributes
-    ----------
-    mean : float array (E,)
-        Node marginals, aligned with ``model.log_unary``; they add up to 1 for every variable.
-    std_error : float array (E,)
-        Monte Carlo standard errors.
-    ess : float array (n,)
-        Effective sample size of every variable: independent draws that would give an error as large.
-    r_hat : float array (n,)
-        Split R-hat of every variable; close to 1 where the chains agree.
-    memory : float
-        Sweeps for which chains remembered where they were started.
-    num_chains, num_sweeps, num_batches : int
-        Of what the summary rests on; sweeps and batches of each chain.
-    """
-
-    mean: FloatArray
-    std_error: FloatArray
-    ess: FloatArray
-    r_hat: FloatArray
-    memory: float
-    num_chains: int
+    mean: FloatArray  # (E,) node marginals, aligned with ``model.log_unary``; they add up to 1 for every variable
+    std_error: FloatArray  # (E,) Monte Carlo standard errors
+    ess: FloatArray  # (n,) effective sample size of every variable: independent draws that would give an error as large
+    r_hat: FloatArray  # (n,) split R-hat of every variable; close to 1 where the chains agree
+    memory: float  # sweeps for which chains remembered where they were started
+    num_chains: int  # of what the summary rests on; sweeps and batches of each chain
     num_sweeps: int
     num_batches: int
 
@@ -252,7 +147,6 @@ def summarise(
     *,
     swings: FloatArray | None = None,
     memory: float = 1.0,
-    min_batches: int = 2,
 ) -> Summary:
     """A :class:`Summary`: marginals, standard errors, effective sample sizes and R-hat of a run.
 
@@ -280,46 +174,19 @@ def summarise(
     values again (or, when the median lies between them, to one); both maps are affine on two points, and R-hat
     does not change under affine maps.
 
-    Parameters
-    ----------
-    statistics : BatchStatistics
-        Of sums that add up to the sweeps over the states of every variable.
-    model : MarkovRandomField
-        Its ``log_unary`` is aligned with the entries.
-    swings : float array (n,), optional
-        For sums of conditional probabilities: by how much neighbours can change the log-odds of a variable's states,
-        see :func:`log_odds_swings`. Without it neighbourhoods can do everything, as for indicators of states.
-    memory : float
-        Sweeps for which chains remembered where they were started: what they may have missed since then is as slow.
-    min_batches : int
-        Batches of all chains together, C B, below which no standard error is given; at least 2.
+    ``swings`` are those of :func:`log_odds_swings`, for sums of conditional probabilities; without them neighbourhoods
+    can do everything, as for indicators of states. ``memory`` are the sweeps for which chains remembered where they
+    were started: what they may have missed since then is as slow. Nothing is NaN, by these rules.
 
-    Returns
-    -------
-    Summary
-        Free of NaN, by these rules.
-
-        - Too few batches: the standard errors are infinite, the effective sample sizes 0. Without any batch the mean is
-          uniform over the allowed states, and R-hat infinite.
-        - All batches of all chains have the same mean, as for a state that was never or always taken: the state counts
-          with an effective sample size of N (as in ArviZ), and what is left of the standard error is the part for
-          neighbourhoods never met. That takes the sweeps as independent: chains that all sit in the same place cannot
-          be told from chains that belong there.
-        - A state that the unary forbids, or the only one it allows, is known: standard error 0. No other is below
-          2^-24, to which conditional probabilities are rounded.
-        - R-hat is 1 where all parts are constant and equal, infinite where they are constant and differ, and infinite
-          where there is nothing to compare: one chain with one part, or parts of a single sweep.
-
-    Raises
-    ------
-    ValueError
-        If the statistics do not fit the model, or do not add up.
-
-    Notes
-    -----
-    Batches should be long beside the autocorrelation time of the chain and many: about as long as they are many for a
-    single chain [2]_. For sums of conditional probabilities W is still the variance of the indicator.
-    Time O(E C), memory O(E) beyond the statistics.
+    - One batch: the standard errors are infinite, the effective sample sizes 0. Without any the mean is uniform over
+      the allowed states, and R-hat infinite.
+    - All batches of all chains have the same mean, as for a state that was never or always taken: the state counts with
+      an effective sample size of N (as in ArviZ), and what is left of the standard error is the part for neighbourhoods
+      never met. Chains that all sit in the same place cannot be told from chains that belong there.
+    - A state that the unary forbids, or the only one it allows, is known: standard error 0. No other is below 2^-24, to
+      which conditional probabilities are rounded.
+    - R-hat is 1 where all parts are constant and equal, infinite where they are constant and differ, and infinite where
+      there is nothing to compare: one chain with one part, or parts of a single sweep.
 
     References
     ----------
@@ -329,29 +196,12 @@ def summarise(
        Annals of Statistics 38, 2010.
     .. [3] N. T. Argon and S. Andradóttir, "Replicated batch means for steady-state simulations", Naval Research
        Logistics 53, 2006.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.from_tables([[0.0, 1.0]], [], [])
-    >>> rng = np.random.default_rng(1)
-    >>> statistics = BatchStatistics(2, num_chains=4, expected_sweeps=5000)
-    >>> for _ in range(50):
-    ...     ones = rng.binomial(100, 0.731, size=4)
-    ...     statistics.add([100 - ones, ones], num_sweeps=100)
-    >>> summary = summarise(statistics, model)
-    >>> summary.mean.round(2).tolist(), summary.std_error.round(3).tolist()
-    ([0.27, 0.73], [0.003, 0.003])
-    >>> bool(summary.ess[0] > 15_000), bool(abs(summary.r_hat[0] - 1) < 0.001)
-    (True, True)
     """
-    least = check_count("min_batches", min_batches, least=2)
-    if statistics.num_entries != len(model.log_unary):
-        raise ValueError(f"statistics must have {len(model.log_unary)} entries, got {statistics.num_entries}")
     certain = certain_entries(model)
     moments = _moments(statistics) if statistics.num_batches else _no_moments(model)
     mean = _normalise(moments.mean, model)
     total = float(statistics.num_chains * statistics.num_sweeps)
-    std_error, constant = _standard_errors(statistics, moments, least)
+    std_error, constant = _standard_errors(statistics, moments)
 
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         entry_ess = (np.sqrt(mean * np.maximum(1.0 - mean, 0.0)) / std_error) ** 2
@@ -381,60 +231,26 @@ def summarise(
     )
 
 
-def assess_mixing(
-    summary: Summary, *, certified: bool = False, max_r_hat: float = _MAX_R_HAT, min_ess: float = 400.0
-) -> tuple[Status, str]:
+def assess_mixing(summary: Summary, *, certified: bool = False) -> tuple[Status, str]:
     """Whether the chains agree, ``Status.OK`` or ``Status.NOT_MIXED``, and a sentence that says why.
 
-    Parameters
-    ----------
-    summary : Summary
-    certified : bool
-        Whether a certificate covers the burn-in: one or two chains cannot vouch for each other without it.
-    max_r_hat : float
-        Largest R-hat of a variable that passes.
-    min_ess : float
-        Smallest effective sample size of a variable, over all chains, that passes.
-
-    Returns
-    -------
-    status : Status
-    sentence : str
-
-    Notes
-    -----
-    The defaults are those of Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), "Rank-normalization, folding,
-    and localization". Chains must also have had the time to come back 100 times to where some of them were started
-    (the memory of the summary). A pass is no proof: chains that are all stuck in the same place agree. For a proof see
-    :func:`fastmix.certify`.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.from_tables([[0.0, 1.0]], [], [])
-    >>> stuck = BatchStatistics(2, num_chains=2, expected_sweeps=200)
-    >>> for _ in range(10):
-    ...     stuck.add([[20, 0], [0, 20]], num_sweeps=20)
-    >>> status, sentence = assess_mixing(summarise(stuck, model))
-    >>> str(status)
-    'not_mixed'
-    >>> sentence
-    'Not mixed: R-hat is inf for variable 0, above 1.01 (1 of 1 variable is).'
+    The limits are those of Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), "Rank-normalization, folding, and
+    localization". Chains must also have had the time to come back 100 times to where some of them were started (the
+    memory of the summary), and one or two cannot vouch for each other unless a certificate covers the burn-in
+    (``certified``). A pass is no proof: chains that are all stuck in the same place agree.
     """
-    for name, value in (("max_r_hat", max_r_hat), ("min_ess", min_ess)):
-        if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not value >= 0.0:
-            raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
     n = len(summary.r_hat)
     if not n:
         return Status.OK, "There are no variables to mix."
     worst, least = int(summary.r_hat.argmax()), int(summary.ess.argmin())
-    above, below = int((summary.r_hat > max_r_hat).sum()), int((summary.ess < min_ess).sum())
+    above, below = int((summary.r_hat > _MAX_R_HAT).sum()), int((summary.ess < _MIN_ESS).sum())
     if above:
-        what = f"R-hat is {summary.r_hat[worst]:.4g} for variable {worst}, above {max_r_hat:g} ({_number(above, n)})"
+        what = f"R-hat is {summary.r_hat[worst]:.4g} for variable {worst}, above {_MAX_R_HAT:g} ({_number(above, n)})"
         return Status.NOT_MIXED, f"Not mixed: {what}."
     if below:
         what = (
-            f"the effective sample size is {summary.ess[least]:.4g} for variable {least}, below {min_ess:g} "
-            f"({_number(below, n)}), though R-hat is at most {max_r_hat:g}"
+            f"the effective sample size is {summary.ess[least]:.4g} for variable {least}, below {_MIN_ESS:g} "
+            f"({_number(below, n)}), though R-hat is at most {_MAX_R_HAT:g}"
         )
         return Status.NOT_MIXED, f"Not mixed: {what}."
     memories = summary.num_chains * summary.num_sweeps / max(1.0, summary.memory)
@@ -507,14 +323,14 @@ def _normalise(mean: FloatArray, model: MarkovRandomField) -> FloatArray:
     return mean / np.repeat(sums, model.num_states)
 
 
-def _standard_errors(statistics: BatchStatistics, moments: _Moments, min_batches: int) -> tuple[FloatArray, BoolArray]:
+def _standard_errors(statistics: BatchStatistics, moments: _Moments) -> tuple[FloatArray, BoolArray]:
     """Standard errors (E,) of what was seen, and whether no batch differed from another."""
     s = statistics
     total = float(s.num_chains * s.num_sweeps)
     num_batches = s.num_chains * s.num_batches
     squares = np.maximum(s.squares - total * (moments.mean - s.reference) ** 2, 0.0)
     constant = squares <= total * _NO_VARIATION**2
-    if num_batches < min_batches:
+    if num_batches < 2:
         return np.full(s.num_entries, np.inf), constant
     variance = squares / (num_batches - 1) / total
     if moments.num_parts > 1:
@@ -529,13 +345,7 @@ def _standard_errors(statistics: BatchStatistics, moments: _Moments, min_batches
 def student_factor(freedom: int) -> float:
     """Student's quantile for 95 % over the normal one: factor for a standard error with few degrees of freedom.
 
-    By the expansion of Fisher and Cornish in 1 / freedom where that is exact to four digits, which does without loading
-    SciPy.
-
-    Examples
-    --------
-    >>> round(student_factor(15), 4), round(student_factor(1), 2)
-    (1.0875, 6.48)
+    By the expansion of Fisher and Cornish where that is exact to four digits, which does without loading SciPy.
     """
     if freedom < 10:
         from scipy.special import stdtrit
@@ -552,11 +362,6 @@ def log_odds_swings(model: MarkovRandomField) -> FloatArray:
 
     The sum over the neighbours j of ``max_ab range(T_ij[:, a] - T_ij[:, b])``, and the same for all other members of a
     factor over more variables together; infinite where pairs are forbidden.
-
-    Examples
-    --------
-    >>> log_odds_swings(MarkovRandomField.ising([(0, 1)], 0.5, num_variables=3)).tolist()
-    [2.0, 2.0, 0.0]
     """
     from fastmix.theory.dependency import edge_dependencies
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, ClassVar, Literal, Protocol, cast, get_args
+from typing import Any, ClassVar, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix._checks import check_choice, check_count, check_positive
+from fastmix._arrays import FloatArray
+from fastmix._checks import check_choice, check_count, check_positive, check_share
 from fastmix._clock import NO_LIMIT, Clock, Report
 from fastmix.errors import UnfitMethodError
 from fastmix.graphs import connected_components
 from fastmix.methods.base import Context, Method, option, run_method
-from fastmix.methods.preparation import IsingForm, check_fraction, ising_form, reduce_to_supported
+from fastmix.methods.preparation import IsingForm, ising_form, reduce_to_supported
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.build import offsets_of
 from fastmix.model.reduce import Reduction
@@ -22,7 +23,6 @@ from fastmix.results import InferenceResult, Status, jsonable
 
 __all__ = ["LoopyBP", "LoopyBPResult", "loopy_bp", "make_messages"]
 
-FloatArray = NDArray[np.float64]
 MessageOrder = Literal["parallel", "residual"]
 
 # Automatic damping. On 16x16 Ising grids with fields up to 1, out of 30 each: attractive couplings up to 1, 2 and 4
@@ -88,7 +88,7 @@ class LoopyBP(Method):
     def __post_init__(self) -> None:
         check_choice("message_order", self.message_order, get_args(MessageOrder))
         if self.damping is not None:
-            check_fraction("damping", self.damping)
+            check_share("damping", self.damping, least=0.0)
         check_count("max_iter", self.max_iter, least=1)
         check_positive("tol", self.tol)
 
@@ -193,10 +193,9 @@ def loopy_bp(
     ('ok', 2.705289, [0.435774, 0.564226])
     """
     method = LoopyBP(message_order, damping, max_iter, tol)
-    result = run_method(
+    return run_method(
         method, model, evidence=evidence, edge_marginals=edge_marginals, time_limit=time_limit, progress=progress
     )  # fmt: skip
-    return cast("LoopyBPResult", result)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastmix._jit import njit
+from fastmix._jit import inner, outer
 from fastmix.methods.support_kernels import order_heap, settle
 
 __all__ = [
@@ -27,16 +27,11 @@ __all__ = [
     "table_rounds",
 ]  # fmt: skip
 
-# Functions called only from compiled code need no entry points from Python, which saves compilation time.
-# Division follows IEEE rules, because a check for zero would keep loops from being vectorised.
-_inner = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-_entry = njit(cache=True, nogil=True, error_model="numpy")
-
 
 # -- binary, odds ---------------------------------------------------------------------------------------------------
 
 
-@_inner
+@inner
 def _node_products(odds, indptr, incoming, messages, products):  # type: ignore[no-untyped-def]
     """Odds of every variable, written to the place of each of its incoming messages: the next loop has no gather."""
     for i in range(len(odds)):
@@ -48,7 +43,7 @@ def _node_products(odds, indptr, incoming, messages, products):  # type: ignore[
             products[incoming[p]] = value
 
 
-@_inner
+@inner
 def _new_odds(new, old, products, weights, first, back, tol):  # type: ignore[no-untyped-def]
     """New messages from number ``first`` on, and how many changed by more than tol; those opposite start at ``back``.
 
@@ -64,20 +59,20 @@ def _new_odds(new, old, products, weights, first, back, tol):  # type: ignore[no
     return count
 
 
-@_inner
+@inner
 def _geometric_mean(new, old):  # type: ignore[no-untyped-def]
     for d in range(len(new)):
         new[d] = np.sqrt(new[d] * old[d])
 
 
-@_inner
+@inner
 def _copy(target, source):  # type: ignore[no-untyped-def]
     # A slice assigned to would take longer to compile than all the rest.
     for d in range(len(target)):
         target[d] = source[d]
 
 
-@_entry
+@outer
 def odds_rounds(odds, indptr, incoming, weights, messages, spare, products, halvings, tol, num_rounds):  # type: ignore[no-untyped-def]
     """Rounds in which all messages are renewed at once, as odds: how many, the last change, whether it is within tol.
 
@@ -107,7 +102,7 @@ def odds_rounds(odds, indptr, incoming, weights, messages, spare, products, halv
 # -- binary, log-odds -----------------------------------------------------------------------------------------------
 
 
-@_inner
+@inner
 def _new_log_odds(cavity, twice_coupling, weight):  # type: ignore[no-untyped-def]
     """2 atanh(tanh(cavity / 2) tanh(J)), to rounding for numbers of any size.
 
@@ -123,7 +118,7 @@ def _new_log_odds(cavity, twice_coupling, weight):  # type: ignore[no-untyped-de
     return value if (cavity >= 0.0) == (twice_coupling >= 0.0) else -value
 
 
-@_entry
+@outer
 def log_odds_rounds(field, edges, twice_coupling, weights, messages, totals, damping, tol, num_rounds):  # type: ignore[no-untyped-def]
     """As ``odds_rounds`` with the logs of odds: ``field`` is log p(1) / p(0), the weights are exp(-2 |J|)."""
     m = len(edges)
@@ -149,7 +144,7 @@ def log_odds_rounds(field, edges, twice_coupling, weights, messages, totals, dam
 # -- tables: one message --------------------------------------------------------------------------------------------
 
 
-@_inner
+@inner
 def _move_top_to_zero(message, start, count):  # type: ignore[no-untyped-def]
     top = message[start]
     for b in range(start + 1, start + count):
@@ -158,7 +153,7 @@ def _move_top_to_zero(message, start, count):  # type: ignore[no-untyped-def]
         message[b] -= top
 
 
-@_inner
+@inner
 def _new_message(cavity, num_in, table, weights, first, tame, forward, work, out, start, num_out):  # type: ignore[no-untyped-def]
     """``out[b] = log sum_a exp(cavity[a] + table[a, b])`` with the largest entry moved to 0.
 
@@ -201,7 +196,7 @@ def _new_message(cavity, num_in, table, weights, first, tame, forward, work, out
     _move_top_to_zero(out, start, num_out)
 
 
-@_inner
+@inner
 def _distance(x, y, start, count):  # type: ignore[no-untyped-def]
     largest = 0.0
     for b in range(start, start + count):
@@ -209,7 +204,7 @@ def _distance(x, y, start, count):  # type: ignore[no-untyped-def]
     return largest
 
 
-@_inner
+@inner
 def _mix(target, other, weight, start, count):  # type: ignore[no-untyped-def]
     """Move the logs of a message towards another one by a fraction of the way."""
     for b in range(start, start + count):
@@ -217,7 +212,7 @@ def _mix(target, other, weight, start, count):  # type: ignore[no-untyped-def]
     _move_top_to_zero(target, start, count)
 
 
-@_inner
+@inner
 def _node_total(i, unary, unary_offsets, indptr, incoming, starts, messages, totals):  # type: ignore[no-untyped-def]
     """Log-belief of one variable, not normalised: its unary and all incoming messages."""
     base, count = unary_offsets[i], unary_offsets[i + 1] - unary_offsets[i]
@@ -229,7 +224,7 @@ def _node_total(i, unary, unary_offsets, indptr, incoming, starts, messages, tot
             totals[base + k] += messages[begin + k]
 
 
-@_inner
+@inner
 def _renew(  # type: ignore[no-untyped-def]
     d, edges, offsets, table, weights, tame, totals, unary_offsets, starts, messages, cavity, work, out
 ):
@@ -249,7 +244,7 @@ def _renew(  # type: ignore[no-untyped-def]
 # -- factors: messages to all members -------------------------------------------------------------------------------
 
 
-@_inner
+@inner
 def _spread(a, scopes, members, offsets, factors, totals, unary_offsets, starts, messages, d, out, begin):  # type: ignore[no-untyped-def]
     """Write to ``out`` the log of the belief of factor a, not normalised; the message to its last member is d - 1."""
     size, step = offsets[a + 1] - offsets[a], 1
@@ -264,7 +259,7 @@ def _spread(a, scopes, members, offsets, factors, totals, unary_offsets, starts,
         step *= count
 
 
-@_inner
+@inner
 def _renew_factor(  # type: ignore[no-untyped-def]
     a, scopes, members, offsets, factors, totals, unary_offsets, starts, messages, d, room, top, sums, out
 ):
@@ -292,7 +287,7 @@ def _renew_factor(  # type: ignore[no-untyped-def]
 # -- all at once ----------------------------------------------------------------------------------------------------
 
 
-@_entry
+@outer
 def table_rounds(  # type: ignore[no-untyped-def]
     unary, unary_offsets, indptr, incoming, edges, offsets, table, weights, tame, starts, messages, spare, totals,
     cavity, work, scopes, members, factor_offsets, factors, room, damping, tol, num_rounds,
@@ -332,7 +327,7 @@ def table_rounds(  # type: ignore[no-untyped-def]
 # -- the most changed first -----------------------------------------------------------------------------------------
 
 
-@_entry
+@outer
 def start_residual(  # type: ignore[no-untyped-def]
     unary, unary_offsets, indptr, incoming, edges, offsets, table, weights, tame, starts, messages, pending, totals,
     cavity, work, heap, place, keys,
@@ -347,7 +342,7 @@ def start_residual(  # type: ignore[no-untyped-def]
     order_heap(heap, place, keys)
 
 
-@_entry
+@outer
 def table_residual(  # type: ignore[no-untyped-def]
     unary, unary_offsets, indptr, incoming, edges, offsets, table, weights, tame, starts, messages, pending, totals,
     cavity, work, heap, place, keys, damping, tol, num_updates, num_renewed,
@@ -387,7 +382,7 @@ def table_residual(  # type: ignore[no-untyped-def]
 # -- beliefs --------------------------------------------------------------------------------------------------------
 
 
-@_inner
+@inner
 def _normalise(values, start, stop):  # type: ignore[no-untyped-def]
     """Turn logs into probabilities in place; the log of their sum is returned."""
     top = -np.inf
@@ -402,7 +397,7 @@ def _normalise(values, start, stop):  # type: ignore[no-untyped-def]
     return top + np.log(total)
 
 
-@_entry
+@outer
 def table_beliefs(  # type: ignore[no-untyped-def]
     unary, unary_offsets, indptr, incoming, edges, offsets, table, starts, messages, scopes, members, factor_offsets,
     factors, nodes, pairs, sets,
@@ -438,7 +433,7 @@ def table_beliefs(  # type: ignore[no-untyped-def]
     return log_z
 
 
-@_entry
+@outer
 def binary_beliefs(field, edges, coupling, degree, messages, nodes, pairs):  # type: ignore[no-untyped-def]
     """As ``table_beliefs`` for messages that are log-odds: ``field`` (2 h) and ``coupling`` (J) are those of spins."""
     m = len(edges)

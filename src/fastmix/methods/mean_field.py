@@ -6,11 +6,11 @@ import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._checks import check_count, check_positive
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError, Report
 from fastmix._memory import check_memory
@@ -23,8 +23,6 @@ from fastmix.results import InferenceResult, Status, jsonable
 from fastmix.theory.dependency import largest_entries
 
 __all__ = ["MeanField", "MeanFieldResult", "ascend", "expected_tables", "mean_field"]
-
-FloatArray = NDArray[np.float64]
 
 _CHUNK_WORK = 2e7  # table entries between two looks at the clock and the keyboard: a fraction of a second
 _NO_PRODUCT = "no start led to an allowed configuration: the marginals break forbidden pairs, and the bound is void"
@@ -185,11 +183,10 @@ def mean_field(
     >>> str(result.status), round(result.log_z_lower, 4), result.marginal(2).round(4).tolist()
     ('ok', 2.1284, [0.4843, 0.5157])
     """
-    result = run_method(
+    return run_method(
         MeanField(num_starts, max_iter, tol), model, evidence=evidence, edge_marginals=edge_marginals, seed=seed,
         time_limit=time_limit, progress=progress,
     )  # fmt: skip
-    return cast("MeanFieldResult", result)
 
 
 def ascend(

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastmix._jit import njit
+from fastmix._jit import inner, outer
 
 __all__ = ["spin_sweeps", "table_sweeps"]
-
-# Functions called only from compiled code need no entry points from Python, which saves compilation time.
-_inner = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-_entry = njit(cache=True, nogil=True, error_model="numpy")
 
 
 # -- binary, in spins -----------------------------------------------------------------------------------------------
 
 
-@_entry
+@outer
 def spin_sweeps(field, indptr, neighbors, couplings, means, local, tol, num_sweeps, bounds):  # type: ignore[no-untyped-def]
     """Sweeps of ``means_i = tanh(field_i + sum_j J_ij means_j)``, each variable with the newest means of the others.
 
@@ -57,7 +53,7 @@ def spin_sweeps(field, indptr, neighbors, couplings, means, local, tol, num_swee
 # -- any tables -----------------------------------------------------------------------------------------------------
 
 
-@_inner
+@inner
 def _expected_row(table, first, width, q, start):  # type: ignore[no-untyped-def]
     """``sum_b q(b) table[b]`` over a row; an entry of minus infinity counts only where q is positive."""
     total = 0.0
@@ -67,7 +63,7 @@ def _expected_row(table, first, width, q, start):  # type: ignore[no-untyped-def
     return total
 
 
-@_inner
+@inner
 def _expected_factor(table, first, scope, offsets, q, at, out, digits, weights):  # type: ignore[no-untyped-def]
     """Add the mean of a factor under q to ``out``, for every state of its member ``at``, or to ``out[0]`` for -1.
 
@@ -98,7 +94,7 @@ def _expected_factor(table, first, scope, offsets, q, at, out, digits, weights):
             changed -= 1
 
 
-@_inner
+@inner
 def _bound(unary, unary_offsets, edges, offsets, table, scope_starts, scopes, factor_offsets, factors, q, room):  # type: ignore[no-untyped-def]
     """Expected log-weight plus entropy of a product distribution; minus infinity if it allows what is forbidden."""
     total = 0.0
@@ -119,7 +115,7 @@ def _bound(unary, unary_offsets, edges, offsets, table, scope_starts, scopes, fa
     return total + mean[0]
 
 
-@_entry
+@outer
 def table_sweeps(  # type: ignore[no-untyped-def]
     unary, unary_offsets, indptr, neighbors, edge_ids, edges, offsets, table, around, factors_around, scope_starts,
     scopes, factor_offsets, factors, q, tol, num_sweeps, bounds,

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import IntArray
 from fastmix._checks import check_choice, check_positive, choose_seed
 from fastmix._clock import Clock, OutOfTimeError, Report, listening
 from fastmix._memory import available_memory
@@ -18,9 +19,6 @@ from fastmix.model.reduce import reduce_model
 from fastmix.results import Status, jsonable, plain_evidence, provenance
 
 __all__ = ["METHODS", "MostProbableResult", "most_probable"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 METHODS = ("auto", "exact", "cut", "expansion", "search")
 _BAND_ENTRIES = 2.0**21  # of all tables of a move

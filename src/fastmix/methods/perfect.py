@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import IntArray
 from fastmix._checks import check_count
 from fastmix._clock import Report
 from fastmix._memory import check_memory
@@ -25,9 +26,6 @@ from fastmix.results import DrawResult, Status, jsonable
 from fastmix.theory.certificates import certify
 
 __all__ = ["Perfect", "PerfectSamples", "perfect_sample"]
-
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 
 _EPOCHS = 48  # streams of a sample: one for every doubling of the past
 _MAX_STATES = 64  # bits of a set
@@ -191,10 +189,9 @@ def perfect_sample(
     ((1000, 3), 'ok')
     """
     method = Perfect(num_draws, max_sweeps)
-    result = run_method(
+    return run_method(
         method, model, evidence=evidence, seed=seed, num_threads=num_threads, time_limit=time_limit, progress=progress
     )
-    return cast("PerfectSamples", result)
 
 
 def _reason(model: MarkovRandomField) -> str:

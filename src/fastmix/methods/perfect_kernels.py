@@ -11,19 +11,10 @@ import math
 import numpy as np
 from numba import uint64
 
-from fastmix._jit import njit
-from fastmix.chains.kernels import _inner, _next, largest, next_row
+from fastmix._jit import inner, njit
+from fastmix.chains.kernels import _uniform, largest, next_row
 
 __all__ = ["bound_binary", "bound_general"]
-
-
-@_inner
-def _uniform(a, b, d, e):  # type: ignore[no-untyped-def]
-    """A number strictly between 0 and 1, a multiple of 2^-54 that is odd, from 53 random bits, and the next state."""
-    high, a, b, d, e = _next(a, b, d, e)
-    low, a, b, d, e = _next(a, b, d, e)
-    bits = (uint64(high) << uint64(21)) | (uint64(low) >> uint64(11))
-    return (np.float64(bits) + 0.5) * (1.0 / 9007199254740992.0), a, b, d, e
 
 
 @njit(cache=True, nogil=True)
@@ -60,7 +51,7 @@ def bound_binary(sets, order, indptr, neighbors, odds, offsets, stream, num_swee
     stream[0], stream[1], stream[2], stream[3] = a, b, d, e
 
 
-@_inner
+@inner
 def _best_lead(sets, states, incident, tables, f, s, t, digits):  # type: ignore[no-untyped-def]
     """The most by which a factor can prefer state s to t of its owner, for any choice from the sets of the others."""
     _, _, starts, own_steps, member_starts, members, steps, _ = incident
@@ -79,21 +70,9 @@ def _best_lead(sets, states, incident, tables, f, s, t, digits):  # type: ignore
 
 @njit(cache=True, nogil=True)
 def bound_general(  # type: ignore[no-untyped-def]
-    sets,
-    order,
-    indptr,
-    neighbors,
-    table_starts,
-    row_steps,
-    col_steps,
-    tables,
-    unary_starts,
-    unary,
-    states,
-    incident,
-    stream,
-    num_sweeps,
-):
+    sets, order, indptr, neighbors, table_starts, row_steps, col_steps, tables, unary_starts, unary, states, incident,
+    stream, num_sweeps,
+):  # fmt: skip
     """The same for any state counts up to 64 (sets uint64 (n,)), and for factors over more variables (``incident``).
 
     A variable takes the state with the largest sum of its log-weight and a Gumbel number. State s stays in the set

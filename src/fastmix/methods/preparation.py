@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.reduce import Reduction, impossible, reduce_model
 
-__all__ = ["IsingForm", "check_fraction", "find_allowed", "ising_form", "reduce_to_supported"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+__all__ = ["IsingForm", "find_allowed", "ising_form", "reduce_to_supported"]
 
 _SEARCH_CHOICES = 100_000  # of a search, beyond ten per variable: a second or so
 _CHOICES_PER_SECOND = 5e5
@@ -27,27 +23,9 @@ def reduce_to_supported(model: MarkovRandomField, evidence: Evidence | None, clo
 
     A state goes when some neighbor has no state left that the edge between them allows beside it, and so on until
     nothing more goes (arc consistency). Such states have probability zero, and belief propagation would find the same
-    ones by itself, through messages of minus infinity: without them every message stays finite.
-
-    Raises
-    ------
-    ModelError
-        If the evidence is not valid, or no configuration has positive probability: a variable has no state left, or a
-        search shows it (an odd cycle in two colors has partners for every state). Deciding that is NP-complete: where
-        the search gives up, the model passes.
-
-    Notes
-    -----
-    Linear in the number of entries for models without forbidden pairs; otherwise at most the largest state count
-    times that.
-
-    Examples
-    --------
-    >>> table = [[0.0, -np.inf], [-np.inf, -np.inf]]
-    >>> model = MarkovRandomField.from_tables([[0, 0], [0, 0], [0, 1]], [(0, 1), (1, 2)], [table, [[1, 2], [3, 4]]])
-    >>> reduction = reduce_to_supported(model, None)
-    >>> reduction.model, reduction.fixed.tolist()
-    (MarkovRandomField(1 variable of 2 states, 0 edges), [0, 0, -1])
+    ones by itself, through messages of minus infinity: without them every message stays finite. A :class:`ModelError`
+    if a variable has no state left, or a search shows that no configuration has positive probability (an odd cycle in
+    two colors has partners for every state); where the search gives up, the model passes.
     """
     check_model(model)
     reduction = reduce_model(model, evidence, fold_single=True, clock=clock)
@@ -79,13 +57,6 @@ def find_allowed(
     The model must have no forbidden states; the scores are aligned with ``log_unary``. Backtracking, of at most 100,000
     choices and ten per variable: the question is NP-complete. A :class:`ModelError` if the search has shown that there
     is none; ``given`` says whether the model is one given evidence, for the message.
-
-    Examples
-    --------
-    >>> different = np.where(np.eye(2, dtype=bool), -np.inf, 0.0)
-    >>> model = MarkovRandomField.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2)], [different] * 2)
-    >>> find_allowed(model, np.array([0.2, 0.8, 0.5, 0.5, 0.5, 0.5])).tolist()
-    [1, 0, 1]
     """
     from fastmix.methods.support_kernels import find_configuration
 
@@ -118,17 +89,6 @@ def _constraints(model: MarkovRandomField) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def check_fraction(name: str, value: Any) -> float:
-    """``value`` as a float from 0 to below 1."""
-    try:
-        number = math.nan if isinstance(value, bool | str) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not 0.0 <= number < 1.0:
-        raise ValueError(f"{name} must be a number from 0 to below 1, got {value!r}")
-    return number
-
-
 @dataclass(frozen=True, eq=False)
 class IsingForm:
     """``log_weight(x) = constant + sum_i field_i s_i + sum_ij coupling_ij s_i s_j`` with s = 2 x - 1.
@@ -146,13 +106,6 @@ def ising_form(model: MarkovRandomField) -> IsingForm | None:
 
     Every table of two by two finite numbers is ``c + f s_i + g s_j + J s_i s_j``; f and g join the fields. The
     distribution is the same, and so are the fixed points of belief propagation and mean field.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.from_tables([[0.0, 1.0], [0.0, 0.0]], [(0, 1)], [[[2.0, 0.0], [0.0, 0.0]]])
-    >>> form = ising_form(model)
-    >>> form.field.tolist(), form.coupling.tolist(), form.constant
-    ([0.0, -0.5], [0.5], 1.0)
     """
     if not (model.num_states == 2).all() or model.has_forbidden or model.num_factors:
         return None

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._checks import check_positive
 from fastmix._clock import Clock
 from fastmix.errors import Interrupted, NotConvergedError, UnfitMethodError
 from fastmix.methods.base import Context, Method, option
-from fastmix.methods.sampler import _NUM_SWEEPS, Gibbs, SampleResult, certified_sweeps, default_chains, run_chains
+from fastmix.methods.sample_result import SampleResult
+from fastmix.methods.sampler import _NUM_SWEEPS, Gibbs, certified_sweeps, default_chains, run_chains
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import Reduction
 from fastmix.results import InferenceResult, jsonable
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
     from fastmix.projection import Divergence, ProjectionResult
 
 __all__ = ["Projected", "ProjectedResult"]
-
-FloatArray = NDArray[np.float64]
 
 _NORM_BOUND, _WIDTH_BOUND = 2.5, 0.95  # the paper's practical choice; certified
 _MOST_WIDE, _LEAST_DENSITY = 1000, 0.1  # variables, and edges among pairs, where a bound on the width is fast

@@ -1,16 +1,17 @@
-"""``sample()``: chains run in batches, with error bars, diagnostics, resumption and honest statuses."""
+"""``sample()``: Gibbs and Swendsen-Wang sampling, planned, run and judged."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, cast, get_args
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_accuracy, check_count, check_positive
 from fastmix._clock import NO_LIMIT, Clock, Report
 from fastmix._memory import check_memory
@@ -20,28 +21,16 @@ from fastmix.chains.cpu import CpuChains
 from fastmix.errors import FastmixError, FormatError, Interrupted, NotConvergedError, UnfitMethodError
 from fastmix.methods.base import DEFAULT_SECONDS, Context, Method, find_method, make_method, option, run_method
 from fastmix.methods.checkpoint import Checkpoint
-from fastmix.methods.diagnostics import (
-    BatchStatistics,
-    Summary,
-    assess_mixing,
-    log_odds_swings,
-    summarise,
-)
+from fastmix.methods.diagnostics import assess_mixing, log_odds_swings, summarise
+from fastmix.methods.sample_result import CONFIDENCE, SampleResult, sweep_order
+from fastmix.methods.sampling_run import MANY_CHAINS, Plan, Run, make_result
 from fastmix.methods.starts import check_starts, dispersed_states, find_modes, remembered_sweeps, starts_matter
 from fastmix.model import Evidence, MarkovRandomField
-from fastmix.model.reduce import Reduction, reduce_model
-from fastmix.results import InferenceResult, Status, jsonable
-from fastmix.theory.bias import bias_after
+from fastmix.model.reduce import Reduction
+from fastmix.results import Status
 from fastmix.theory.certificates import Certificate, certify
-from fastmix.theory.comparison import comparison_bounds, original_intervals
-from fastmix.theory.criteria import bias_after_updates
-from fastmix.theory.dependency import Dependency
-from fastmix.theory.intervals import Intervals, rigorous_intervals
 
 __all__ = ["SAMPLERS", "Gibbs", "SampleResult", "SwendsenWang", "default_chains", "run_chains", "sample"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 Schedule = Literal["systematic", "random", "random-burn-in"]
 _SCHEDULES: tuple[str, ...] = get_args(Schedule)
@@ -49,124 +38,14 @@ _SCHEDULES: tuple[str, ...] = get_args(Schedule)
 SAMPLERS = ("gibbs", "swendsen-wang", "perfect")
 
 _NUM_SWEEPS = 10_000
-_BURN_SHARE, _MARGIN = 0.1, 1.05  # of a time limit to burn in; more sweeps than fit the rest, which then ends them
-_BATCHES = 64
-_BATCH_UPDATES = 2e8
-_LEAST_BATCH, _LEAST_OF_MANY = 4, 25  # sweeps, of few chains and of many: taking sums costs more than some sweeps
-_MANY_CHAINS = 64
 # Variables, and their states but one, of all chains together by default, and chains: beyond that, more sweeps of fewer
 # chains are worth more in the same time, because every chain burns in and has its sums.
 _MOST_SITES, _MOST_CUTS, _LEAST_CHAINS = 1 << 20, 1 << 22, 4
-# A time limit is looked at after every step: sweeps that take about as long as this, beginning with a small part.
-_STEP_SECONDS, _FIRST_STEP = 0.1, 64
 _SCOUTED, _SCOUT_SHARE = 16, 0.1  # chains below which others look at the modes, and their share of a time limit
-_EDGE_COUNTS = 1000  # configurations a chain that edge marginals are counted from
-_CONFIDENCE = 0.95
 _MOST_CERTIFIED = 1e12  # updates of all chains together to burn in: about an hour
 _CERTIFIED_BIAS = 0.01  # of every marginal, for one or two chains to be believed
-# Probabilities are met to 4e-10 by the thresholds and averages to 3e-8 by the 24-bit sums: widened by more than both.
-_ROUNDING = 1e-6
 _CHAIN_BYTES = 48  # beside its states and sums
 _DRAW_BYTES = 34  # a state of a draw: one as kept, one stacked, and four 8-byte arrays in mapping it to the original
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class SampleResult(InferenceResult):
-    """Marginals from sampling, with their error bars.
-
-    Attributes
-    ----------
-    std_error : float array, aligned with ``model.log_unary``
-        Monte Carlo standard error of every probability, by batch means over all chains.
-    ess, r_hat : float array (n,)
-        Effective sample size and rank-normalised split R-hat of every variable; observed ones have the best values.
-    states : int array (num_chains, n)
-        Where the chains ended: give the result as ``start`` to go on from there.
-    draws : int array (num_chains, num_draws, n) or None
-    history : list of (sweeps, flat node marginals)
-        Running marginals at the sweeps asked for (``history_at``).
-    """
-
-    std_error: FloatArray = field(default_factory=lambda: np.zeros(0))
-    ess: FloatArray = field(default_factory=lambda: np.zeros(0))
-    r_hat: FloatArray = field(default_factory=lambda: np.zeros(0))
-    states: IntArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
-    draws: NDArray[np.integer[Any]] | None = None
-    history: list[tuple[int, FloatArray]] = field(default_factory=list)
-    chain_variances: FloatArray | None = field(default=None, repr=False)
-    reduction: Reduction | None = field(default=None, repr=False)
-
-    def intervals(
-        self,
-        *,
-        confidence: float = _CONFIDENCE,
-        simultaneous: bool = False,
-        dependency: Dependency = "sigmoid",
-        original: MarkovRandomField | None = None,
-    ) -> Intervals:
-        """Intervals that hold the marginals with a proven confidence: bias by the certificate, deviation by the chains.
-
-        Parameters
-        ----------
-        confidence : float
-        simultaneous : bool
-            Whether all intervals shall hold at once.
-        dependency : str
-            Dependency bound behind the bias, see :func:`fastmix.certify`. After a burn-in of random updates the other
-            criteria bound it too. For a model that cannot be certified the bias stays 1, and the intervals say so in
-            ``vacuous``.
-        original : MarkovRandomField, optional
-            The model that the sampled one is a projection of: the intervals are then for its marginals, by the
-            comparison theorem of Dobrushin.
-
-        Raises
-        ------
-        UnfitMethodError
-            For cluster moves, whose mixing no certificate bounds.
-        """
-        if self.method != "gibbs":
-            raise UnfitMethodError(f"intervals need the certificate of Gibbs sampling, and this is {self.method}")
-        reduction = self.reduction or reduce_model(self.model)  # None where there was nothing to reduce
-        small = reduction.model
-        bias = _bias(small, int(self.stats["burn_in"]), self.provenance["options"]["schedule"], dependency)
-        kept = reduction.unary_positions
-        inner = rigorous_intervals(
-            small, self.node_marginals[kept], num_chains=int(self.stats["num_chains"]), bias=bias,
-            variances=self.chain_variances, confidence=confidence, simultaneous=simultaneous,
-        )  # fmt: skip
-        lower = reduction.expand_node_marginals(np.maximum(inner.lower - _ROUNDING, 0.0))
-        upper = reduction.expand_node_marginals(np.minimum(inner.upper + _ROUNDING, 1.0))
-        vacuous = np.zeros(len(lower), dtype=bool)
-        vacuous[kept] = inner.vacuous
-        result = Intervals(lower, upper, vacuous, inner.confidence, inner.simultaneous)
-        if original is None:
-            return result
-        if (reduction.fixed >= 0).any():
-            raise UnfitMethodError("original needs a run without evidence: condition both models first")
-        return original_intervals(original, result, comparison_bounds(self.model, original))
-
-    def to_arviz(self) -> Any:
-        """The draws as ArviZ's data object (extra ``interop``); the run must have kept some (``num_draws``)."""
-        from fastmix.interop.arviz import to_arviz
-
-        if self.draws is None:
-            raise ValueError("to_arviz needs draws: run sample() with num_draws")
-        return to_arviz(self.draws, self.model)
-
-    def _expansion(self, reduction: Reduction) -> dict[str, Any]:
-        values = super()._expansion(reduction)
-        history = [(t, reduction.expand_node_marginals(m)) for t, m in self.history]
-        return {**values, "history": history, "reduction": reduction}
-
-    def to_dict(self) -> dict[str, Any]:
-        """The result as plain data; adds ``std_error``, ``r_hat_max``, ``ess_min`` and ``updates_per_second``."""
-        return {
-            **super().to_dict(),
-            "std_error": self._by_variable(self.std_error),
-            "r_hat_max": jsonable(float(self.r_hat.max(initial=1.0))),
-            "ess_min": jsonable(float(self.ess.min(initial=np.inf))),
-            "updates_per_second": self.stats.get("updates_per_second"),
-        }
 
 
 @dataclass(frozen=True)
@@ -263,16 +142,13 @@ class SwendsenWang(_Sampler):
 
     name: ClassVar[str] = "swendsen-wang"
     guarantee: ClassVar[str] = "exact in the limit of many sweeps; the standard errors are estimates"
+    drops_forbidden: ClassVar[bool] = False  # clusters need equal state counts at both ends of an edge
 
     def check(self, model: MarkovRandomField) -> None:
         """The model must be attractive; the message names an edge that is in the way."""
         from fastmix.methods.swendsen_wang import check_swendsen_wang
 
         check_swendsen_wang(model)
-
-    def reduce(self, model: MarkovRandomField, evidence: Evidence | None, clock: Clock = NO_LIMIT) -> Reduction:
-        """With forbidden states: clusters need equal state counts at both ends of an edge. They are never drawn."""
-        return reduce_model(model, evidence, drop_forbidden=False, clock=clock)
 
 
 def sample(
@@ -445,7 +321,7 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     engine.set_states(states)
     average = estimator == "rao-blackwell"
     edges = bool(context.edge_marginals)
-    run = _Run(model, engine, plan, num_draws, method.history_at, edges, average, watch=at_modes)
+    run = Run(model, engine, plan, num_draws, method.history_at, edges, average, watch=at_modes)
     if changes and plan.burn_in:
         # Other numbers than those of the burn-in; on the CPU, or the first engine would have refused.
         other = (key_seed + 1) % 2**63, "systematic", estimator, context.num_threads, "cpu"
@@ -489,7 +365,7 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     if stopped_by == "interrupt":
         status = Status.INTERRUPTED
     stats: dict[str, Any] = {"note": note, "stopped_by": stopped_by, "backend": place}
-    return _result(method.name, status, summary, run, stats, schedule)
+    return make_result(method.name, status, summary, run, stats, schedule)
 
 
 def _promise(model: MarkovRandomField, burn_in: int, schedule: str, clock: Clock) -> str | None:
@@ -507,7 +383,7 @@ def _promise(model: MarkovRandomField, burn_in: int, schedule: str, clock: Clock
 
 
 def _scout(
-    model: MarkovRandomField, method: str, plan: _Plan, modes: IntArray, seed: int, clock: Clock
+    model: MarkovRandomField, method: str, plan: Plan, modes: IntArray, seed: int, clock: Clock
 ) -> list[tuple[IntArray, FloatArray, int]]:
     """Modes (K, n) that few chains have no room for, averages (E, K) of others that burn in from them, and sweeps."""
     if not len(modes) or not plan.burn_in:
@@ -522,27 +398,19 @@ def _scout(
     return [(modes, engine.take_sums() / done, done)] if done else []
 
 
-@dataclass(frozen=True)
-class _Plan:
-    num_chains: int
-    num_sweeps: int
-    burn_in: int
-    bias: float | None = None
-
-
 def _plan(
     model: MarkovRandomField, method: _Sampler, accuracy: float | None, schedule: Schedule | None
-) -> tuple[_Plan, Schedule]:
+) -> tuple[Plan, Schedule]:
     """The numbers of a run, and the order of its updates."""
     if accuracy is None:
         going_on = isinstance(method.start, SampleResult)
         chains = int(method.num_chains or (len(method.start.states) if going_on else default_chains(model)))
         sweeps = int(method.num_sweeps or _NUM_SWEEPS)
         default = 0 if going_on else sweeps // 10
-        plan = _Plan(chains, sweeps, default if method.burn_in is None else int(method.burn_in))
+        plan = Plan(chains, sweeps, default if method.burn_in is None else int(method.burn_in))
         return plan, schedule or "systematic"
     # Hoeffding: exp(-2 C (accuracy / 2)^2) * 2 <= 1 - confidence.
-    chains = math.ceil(math.log(2.0 / (1.0 - _CONFIDENCE)) / (2.0 * (accuracy / 2) ** 2))
+    chains = math.ceil(math.log(2.0 / (1.0 - CONFIDENCE)) / (2.0 * (accuracy / 2) ** 2))
     certificate = _certificate(model, accuracy / 2, schedule or "systematic", _MOST_CERTIFIED / chains)
     if not certificate.certified and schedule is None:
         at_random = _certificate(model, accuracy / 2, "random-burn-in", _MOST_CERTIFIED / chains)
@@ -557,7 +425,7 @@ def _plan(
     schedule = schedule or "systematic"
     counted = schedule != "random-burn-in" and certificate.criterion == "dobrushin"
     burn_in = max(0, certified_sweeps(certificate) - counted)
-    return _Plan(chains, 1, burn_in, certificate.max_bias), schedule
+    return Plan(chains, 1, burn_in, certificate.max_bias), schedule
 
 
 def _certificate(model: MarkovRandomField, accuracy: float, schedule: Schedule, max_updates: float) -> Certificate:
@@ -565,7 +433,7 @@ def _certificate(model: MarkovRandomField, accuracy: float, schedule: Schedule, 
     if schedule == "systematic":
         return certify(
             model, accuracy=accuracy, criterion="dobrushin", schedule=schedule, per_variable=True,
-            order=_order(model, schedule),
+            order=sweep_order(model, schedule),
         )  # fmt: skip
     joint = schedule == "random-burn-in"
     return certify(model, accuracy=accuracy, schedule="random", per_variable=not joint, max_updates=max_updates)
@@ -579,40 +447,20 @@ def certified_sweeps(certificate: Certificate) -> int:
     return -(-certificate.num_updates // max(1, len(certificate.bias)))
 
 
-def _bias(model: MarkovRandomField, burn_in: int, schedule: str, dependency: Dependency) -> FloatArray:
-    """Bounds on the bias of what is averaged first (n,), after the burn-in."""
-    n = model.num_variables
-    if schedule == "random-burn-in":
-        # Whatever comes after it: the joint distribution is as close as this, and no sweep takes it away.
-        bias = bias_after(model, burn_in, schedule="random", dependency=dependency)
-        bias = np.full(n, min(1.0, float(bias.sum()) * (1.0 + 1e-12)))
-    else:
-        order = _order(model, schedule)
-        known = cast("Literal['systematic', 'random']", schedule)
-        bias = bias_after(model, burn_in + 1, schedule=known, order=order, dependency=dependency)
-    if schedule != "systematic" and bias.max(initial=0.0) > _ROUNDING:
-        bias = np.minimum(bias, bias_after_updates(model, float(burn_in) * n))
-    return bias
-
-
 def default_chains(model: MarkovRandomField) -> int:
     """Chains of a run that was not told how many: 64, but fewer for large models."""
     n, cuts = model.num_variables, len(model.log_unary) - model.num_variables
     most = min(_MOST_SITES // max(1, n), _MOST_CUTS // max(1, cuts))
-    return int(np.clip(most, _LEAST_CHAINS, _MANY_CHAINS))
+    return int(np.clip(most, _LEAST_CHAINS, MANY_CHAINS))
 
 
-def _is_certified(model: MarkovRandomField, plan: _Plan, schedule: Schedule) -> bool:
+def _is_certified(model: MarkovRandomField, plan: Plan, schedule: Schedule) -> bool:
     """Whether the burn-in provably brings every marginal within 0.01."""
     try:
         certificate = _certificate(model, _CERTIFIED_BIAS, schedule, _MOST_CERTIFIED)
     except UnfitMethodError:  # no certificate for such a model
         return False
     return certificate.certified and certified_sweeps(certificate) <= plan.burn_in
-
-
-def _order(model: MarkovRandomField, schedule: str) -> IntArray | None:
-    return model.structure.visit_order[0].astype(np.int64) if schedule == "systematic" else None
 
 
 def _engine(
@@ -669,7 +517,7 @@ def _start_states(reduction: Reduction, start: object, num_chains: int) -> IntAr
     return flat - model.unary_offsets[:-1]
 
 
-def _check_chains(model: MarkovRandomField, plan: _Plan, accuracy: float | None, backend: str) -> None:
+def _check_chains(model: MarkovRandomField, plan: Plan, accuracy: float | None, backend: str) -> None:
     """Refuse chains whose configurations and, but for groups of chains on a GPU, sums do not fit the memory."""
     each = _CHAIN_BYTES + 24.0 * model.num_variables
     if backend == "cpu":
@@ -680,248 +528,9 @@ def _check_chains(model: MarkovRandomField, plan: _Plan, accuracy: float | None,
     check_memory(plan.num_chains * each, what, way_out)
 
 
-def _check_draws(model: MarkovRandomField, plan: _Plan, num_draws: int) -> None:
+def _check_draws(model: MarkovRandomField, plan: Plan, num_draws: int) -> None:
     num_chains = plan.num_chains
     if num_draws > plan.num_sweeps:
         raise ValueError(f"num_draws must be at most num_sweeps, {plan.num_sweeps}, got {num_draws}")
     required = float(num_chains) * num_draws * model.num_variables * _DRAW_BYTES
     check_memory(required, f"num_draws {num_draws} of {num_chains} chains", "keep fewer, or run fewer chains")
-
-
-class _Run:
-    """A run in progress: what is done, what is collected, and what a checkpoint holds."""
-
-    def __init__(
-        self,
-        model: MarkovRandomField,
-        engine: Chains,
-        plan: _Plan,
-        num_draws: int,
-        history_at: Sequence[int],
-        edge_marginals: bool,
-        average_pairs: bool,
-        *,
-        watch: IntArray,
-    ) -> None:
-        # Sums over the burn-in (entries of log_unary, those that are watched) of some groups of chains.
-        self.watch = watch
-        self.burn_sums = np.zeros((len(model.log_unary), len(watch))) if watch.size else None
-        self.model, self.engine, self.plan = model, engine, plan
-        self.done = -plan.burn_in  # sweeps, negative while burning in
-        self.statistics = BatchStatistics(len(model.log_unary), engine.num_chains // engine.group_size, plan.num_sweeps)
-        self.history_at = [t for t in history_at if 0 < t <= plan.num_sweeps]
-        self.history: list[tuple[int, FloatArray]] = []
-        self.draws: list[NDArray[Any]] = []
-        self.num_draws = num_draws
-        self.pairs = np.zeros(len(model.log_pairwise)) if edge_marginals else None
-        self.averages_pairs = average_pairs
-        self._set_stops()
-        self.seconds = 0.0
-        self.fills_time = self.fills_burn_in = False  # whether a time limit is to be used up
-        self.timed = 0, 0.0  # sweeps and seconds of the burn-in when it was last planned
-        self.following: Callable[[], Chains] | None = None  # what sweeps after the burn-in, if not the same
-
-    def _change_over(self) -> None:
-        """Go on with what sweeps after the burn-in, from where it ended."""
-        if self.following is not None:
-            states, self.engine, self.following = self.engine.get_states(), self.following(), None
-            self.engine.set_states(states)
-
-    def _set_stops(self) -> None:
-        """When to note what, by the number of sweeps that are planned."""
-        engine, planned = self.engine, self.plan.num_sweeps
-        self.draw_every = planned // self.num_draws if self.num_draws else 0
-        self.pair_every = max(1, planned // _EDGE_COUNTS)
-        # Long runs have more batches, so that an interrupt loses a second of work at most.
-        most = int(_BATCH_UPDATES / max(1, engine.updates_per_sweep * engine.num_chains))
-        least = _LEAST_OF_MANY if engine.num_chains >= _MANY_CHAINS else _LEAST_BATCH
-        self.batch = min(planned, max(least, min(most, math.ceil(planned / _BATCHES))))
-        self.statistics.expected_sweeps = planned
-
-    def _fill_time(self, clock: Clock) -> None:
-        """After the burn-in, plan what the time leaves room for: first a tenth of it to burn in."""
-        sweeps, seconds = self.timed
-        each = (self.seconds - seconds) / max(1, self.plan.burn_in - sweeps)  # latest: first steps are small and slow
-        self.timed = self.plan.burn_in, self.seconds
-        rest = _BURN_SHARE * (clock.limit or 0.0) - clock.used()
-        if self.fills_burn_in and rest > 0.2 * _BURN_SHARE * (clock.limit or 0.0) and each > 0.0:
-            more = max(1, int(rest / each))
-            self.plan, self.done = replace(self.plan, burn_in=self.plan.burn_in + more), -more
-            return
-        affordable = int(_MARGIN * clock.left() / each) if each > 0.0 else 0
-        self.plan = replace(self.plan, num_sweeps=max(self.plan.num_sweeps, affordable))
-        self._set_stops()
-
-    def next_stop(self) -> int:
-        """The next number of sweeps at which something has to be noted."""
-        stops = [self.plan.num_sweeps, (self.done // self.batch + 1) * self.batch]
-        stops += [t for t in self.history_at if t > self.done][:1]
-        if self.draw_every:
-            stops.append((self.done // self.draw_every + 1) * self.draw_every)
-        if self.pairs is not None:
-            stops.append((self.done // self.pair_every + 1) * self.pair_every)
-        return min(stop for stop in stops if stop > self.done)
-
-    def go(self, clock: Clock, checkpoint: Checkpoint | None) -> str:
-        """Run to the end (``done``), the time limit (``time_limit``) or an interrupt (``interrupt``)."""
-        most = max(
-            1, int(self.engine.updates_per_step / max(1, self.engine.updates_per_sweep * self.engine.num_chains))
-        )
-        step = most if clock.limit is None else max(1, most // _FIRST_STEP)
-        # What comes after the last sweep takes about a third of what came before the first.
-        share = 1.0 if clock.limit is None else max(0.5, 1.0 - clock.used() / (3.0 * (clock.limit or 1e-3)))
-        since_batch = self.done  # sums are taken at batches and trace points only
-        snapshot: dict[str, NDArray[Any]] | None = None  # where a later process can go on
-        try:
-            while self.done < self.plan.num_sweeps:
-                if self.done >= 0:
-                    self._change_over()
-                target = 0 if self.done < 0 else self.next_stop()
-                start = clock.used()
-                count = min(step, target - self.done)
-                watched = self.done < 0 and self.burn_sums is not None
-                self.engine.sweep(count, collect=self.done >= 0 or watched)
-                self.done += count
-                seconds = clock.used() - start
-                self.seconds += seconds
-                if clock.limit is not None:
-                    step = max(1, step // 2) if seconds > _STEP_SECONDS else min(most, 2 * step)
-                if watched and (checkpoint is not None or self.done == 0):
-                    self._take_burn_sums()
-                if self.done == 0:
-                    if self.fills_time and self.plan.burn_in:
-                        self._fill_time(clock)
-                    since_batch = self.done
-                if self.done == target and self.done > 0:
-                    since_batch = self._note(since_batch)
-                total = self.plan.burn_in + self.plan.num_sweeps
-                clock.report(self.done + self.plan.burn_in, total, "sweeps", per_second=self.updates_per_second())
-                resumable = since_batch == self.done or self.done < 0
-                if checkpoint is not None and resumable:
-                    snapshot = self.arrays()
-                    checkpoint.save(snapshot, now=self.done == self.plan.num_sweeps)
-                if self.done < 0 and clock.past(0.5 * share) and checkpoint is None:
-                    # Half of the time must be left for what the answer is made of.
-                    if watched:
-                        self._take_burn_sums()
-                    self.plan = replace(self.plan, burn_in=self.plan.burn_in + self.done)
-                    self.done = since_batch = 0
-                elif clock.past(share) and (self.done > 0 if checkpoint is None else snapshot is not None):
-                    # A run with a checkpoint goes on until it can be saved: runs of any length add up to the answer.
-                    if self.done == self.plan.num_sweeps:
-                        return "done"
-                    if checkpoint is not None and snapshot is not None:
-                        checkpoint.save(snapshot, now=True)
-                    if self.done > max(0, since_batch):
-                        self.statistics.add(self._take_sums(), self.done - since_batch)
-                    return "time_limit"
-        except KeyboardInterrupt:
-            if checkpoint is not None and snapshot is not None:
-                checkpoint.save(snapshot, now=True)
-            return "interrupt"
-        return "done"
-
-    def _take_sums(self) -> FloatArray:
-        """Sums of single chains, or means over the chains of a group, which count as one chain from here on."""
-        sums = self.engine.take_sums()
-        return sums / self.engine.group_size if self.engine.group_size > 1 else sums
-
-    def _take_burn_sums(self) -> None:
-        assert self.burn_sums is not None
-        self.burn_sums += self._take_sums()[:, self.watch]
-
-    def _note(self, since_batch: int) -> int:
-        done = self.done
-        if done % self.batch == 0 or done in self.history_at or done == self.plan.num_sweeps:
-            self.statistics.add(self._take_sums(), done - since_batch)
-            since_batch = done
-        if done in self.history_at:
-            self.history.append((done, summarise(self.statistics, self.model).mean))
-        wants_draw = self.draw_every and done % self.draw_every == 0 and len(self.draws) < self.num_draws
-        wants_pairs = self.pairs is not None and done % self.pair_every == 0
-        if wants_draw:
-            states = self.engine.get_states()
-            self.draws.append(states.astype(np.uint8 if states.max(initial=0) < 256 else np.uint16))
-        if wants_pairs and self.pairs is not None:
-            self.engine.add_pairs(self.pairs, average=self.averages_pairs)
-        return since_batch
-
-    @property
-    def how_pairs(self) -> str:
-        """What edge marginals are made of."""
-        return "conditional averages" if self.averages_pairs else "counts of pairs"
-
-    def updates_per_second(self) -> float:
-        sweeps = self.done + self.plan.burn_in
-        updates = float(sweeps) * self.engine.updates_per_sweep * self.engine.num_chains
-        return updates / self.seconds if self.seconds else 0.0
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything that a later process needs to go on."""
-        parts: dict[str, NDArray[Any]] = {
-            "done": np.array([self.done]),
-            "seconds": np.array([self.seconds]),
-            "states": self.engine.get_states().astype(np.uint16),
-            "random": self.engine.get_random_state(),
-            "draws": np.array(self.draws, dtype=np.uint16),
-            "trace": np.array([m for _, m in self.history]),
-            "pairs": np.zeros(0) if self.pairs is None else self.pairs.copy(),
-            "burn_sums": np.zeros(0) if self.burn_sums is None else self.burn_sums.copy(),
-        }
-        return parts | {f"statistics_{k}": np.array(v) for k, v in self.statistics.to_arrays().items()}
-
-    def restore(self, parts: dict[str, NDArray[Any]] | None) -> None:
-        """Go on from what :meth:`arrays` gave."""
-        if parts is None:
-            return
-        self.done, self.seconds = int(parts["done"][0]), float(parts["seconds"][0])
-        if self.done > 0:  # at 0 the states are those of the burn-in still
-            self._change_over()
-        self.engine.set_states(parts["states"].astype(np.int64))
-        self.engine.set_random_state(parts["random"])
-        self.draws = list(parts["draws"])
-        self.history = list(zip(self.history_at, parts["trace"], strict=False))
-        if self.pairs is not None:
-            self.pairs = parts["pairs"].copy()
-        if self.burn_sums is not None:
-            self.burn_sums = parts["burn_sums"].copy()
-        prefix = "statistics_"
-        self.statistics = BatchStatistics.from_arrays(
-            {k.removeprefix(prefix): v for k, v in parts.items() if k.startswith(prefix)}
-        )
-
-
-def _result(
-    method: str, status: Status, summary: Summary, run: _Run, stats: dict[str, Any], schedule: str
-) -> SampleResult:
-    """The result about the reduced model."""
-    edges = None
-    model, plan = run.model, run.plan
-    if run.pairs is not None:
-        total = run.pairs[: model.pairwise_offsets[1]].sum() if len(run.pairs) else 1.0
-        edges = run.pairs / max(total, 1.0)
-        stats["edge_marginals"] = run.how_pairs
-    whole = run.engine.group_size == 1  # variances of groups say nothing about those of chains
-    sweeps = run.statistics.num_sweeps  # after an interrupt fewer than were run
-    options = {"num_chains": plan.num_chains, "num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in}
-    return SampleResult(
-        model=model,
-        method=method,
-        status=status,
-        node_marginals=summary.mean,
-        edge_marginals=edges,
-        log_z=None,
-        stats={
-            "num_chains": plan.num_chains, "num_sweeps": sweeps, "burn_in": plan.burn_in,
-            "updates": (run.done + plan.burn_in) * run.engine.updates_per_sweep * plan.num_chains,
-            "updates_per_second": run.updates_per_second(), "bias": plan.bias, **stats,
-        },
-        provenance={"device": run.engine.device, "options": {**options, "schedule": schedule}},
-        std_error=summary.std_error,
-        ess=summary.ess,
-        r_hat=summary.r_hat,
-        states=run.engine.get_states(),
-        draws=np.stack(run.draws, axis=1) if run.draws else None,
-        history=run.history,
-        chain_variances=run.statistics.chain_variances() if plan.num_chains > 1 and whole else None,
-    )  # fmt: skip

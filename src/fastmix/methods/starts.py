@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.methods.preparation import find_allowed
@@ -17,10 +17,6 @@ __all__ = [
     "best_unary", "check_starts", "dispersed_states", "find_modes", "finite_arrays", "random_states",
     "remembered_sweeps", "starts_matter",
 ]  # fmt: skip
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
-IntArray = NDArray[np.int64]
 
 _MOST_MODES = 16
 _MOST_CONSTANT = 32  # states that all variables are started in together
@@ -93,26 +89,8 @@ def find_modes(model: MarkovRandomField, *, seed: int, count: int = _MOST_MODES,
     same state; and at random configurations. From the best of what these lead to it begins again at the hopeful
     configuration without the states taken so far, which is where the opposite of an ordered phase is found.
 
-    Parameters
-    ----------
-    model : MarkovRandomField
-    seed : int
-        Of the random configurations.
-    count : int
-        Fewer are found when descents meet, or when the model is so large that they would take more than a second.
-    clock : Clock
-        The search ends with what it has when its limit is past.
-
-    Returns
-    -------
-    int array (number found, n)
-        All different, all of positive weight; there may be none if pairs are forbidden.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=1.0, field=0.1)
-    >>> find_modes(model, seed=0).tolist()
-    [[1, 1, 1], [0, 0, 0]]
+    All are different and of positive weight; there may be none if pairs are forbidden. Fewer than ``count`` are found
+    when descents meet, would take more than a second, or when the limit of the clock is past.
     """
     n = model.num_variables
     work = 10.0 * (len(model.log_unary) + 2.0 * len(model.log_pairwise) + 3.0 * len(model.log_factors))
@@ -153,23 +131,12 @@ def dispersed_states(
 def remembered_sweeps(
     model: MarkovRandomField, modes: IntArray, burned: FloatArray, num_sweeps: int, mean: FloatArray
 ) -> float:
-    """Sweeps for which chains that burnt in from modes remembered these, the largest of all.
+    """Sweeps for which chains that burnt in from modes (K, n) remembered these, the largest of all.
 
     The overlap of a chain with its mode is the number of variables in the states of the mode, beyond what the answer
-    has. An overlap that decays exponentially with time t is on average over w sweeps ``f = t / w (1 - exp(-w / t))`` of
-    what it was at the start, and ``t = w f (1 - f + f^2 / 2) / (1 - f)`` to 4 %. Chance makes it longer, never shorter:
-    the largest of several is taken.
-
-    Parameters
-    ----------
-    modes : int array (K, n)
-        Where K chains started.
-    burned : float array (entries of log_unary, K)
-        Averages of these chains over the burn-in.
-    num_sweeps : int
-        Of the burn-in.
-    mean : float array (entries of log_unary,)
-        The answer.
+    (``mean``) has. An overlap that decays exponentially with time t is on average over the w sweeps of the burn-in
+    (``burned``, by entries and chains) ``f = t / w (1 - exp(-w / t))`` of what it was at the start, and
+    ``t = w f (1 - f + f^2 / 2) / (1 - f)`` to 4 %. Chance makes it longer, never shorter: the largest is taken.
     """
     longest = 0.0
     for k, mode in enumerate(modes):

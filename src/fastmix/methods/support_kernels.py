@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastmix._jit import njit
+from fastmix._jit import inner, outer
 
 __all__ = ["close_supports", "find_configuration", "order_heap", "settle"]
 
 
-@njit(cache=True, nogil=True)
+@outer
 def close_supports(counts, offsets, indptr, neighbors, hard, starts, own_steps, other_steps, table, allowed):  # type: ignore[no-untyped-def]
     """Take away, in place, states without an allowed partner at some neighbor, until every state left has one.
 
@@ -61,7 +61,7 @@ def close_supports(counts, offsets, indptr, neighbors, hard, starts, own_steps, 
     return -1
 
 
-@njit(cache=True, nogil=True)
+@outer
 def find_configuration(  # type: ignore[no-untyped-def]
     counts, offsets, indptr, neighbors, hard, starts, own_steps, other_steps, table, factors, scores, budget, states
 ):
@@ -115,10 +115,7 @@ def find_configuration(  # type: ignore[no-untyped-def]
             for b in range(counts[j]):
                 k = offsets[j] + b
                 if allowed[k] and table[starts[p] + best * own_steps[p] + b * other_steps[p]] == -np.inf:
-                    allowed[k] = False
-                    trail[size], owner[size] = k, j
-                    size += 1
-                    left[j] -= 1
+                    size = _take_away(k, j, allowed, left, trail, owner, size)
             if left[j] < before:
                 keys[j] = -left[j]
                 settle(heap, place, keys, j)
@@ -140,10 +137,7 @@ def find_configuration(  # type: ignore[no-untyped-def]
                 for b in range(counts[j]):
                     k = offsets[j] + b
                     if allowed[k] and not seen[m, b]:
-                        allowed[k] = False
-                        trail[size], owner[size] = k, j
-                        size += 1
-                        left[j] -= 1
+                        size = _take_away(k, j, allowed, left, trail, owner, size)
                 if left[j] < before:
                     keys[j] = -left[j]
                     settle(heap, place, keys, j)
@@ -162,22 +156,23 @@ def find_configuration(  # type: ignore[no-untyped-def]
                     settle(heap, place, keys, j)
             # The state is refuted as long as the choices before it stand.
             i = chosen[depth]
-            k = offsets[i] + states[i]
-            allowed[k] = False
-            trail[size], owner[size] = k, i
-            size += 1
-            left[i] -= 1
+            size = _take_away(offsets[i] + states[i], i, allowed, left, trail, owner, size)
             keys[i] = -left[i]
             settle(heap, place, keys, i)
             possible = left[i] > 0
     return 1
 
 
-# Called from compiled code only: no entry point from Python, which saves compilation time.
-_inner = njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@inner
+def _take_away(k, i, allowed, left, trail, owner, size):  # type: ignore[no-untyped-def]
+    """Disallow entry k, a state of variable i, and note that at the end of the trail, whose new length comes back."""
+    allowed[k] = False
+    trail[size], owner[size] = k, i
+    left[i] -= 1
+    return size + 1
 
 
-@_inner
+@inner
 def _find_supports(members, values, counts, offsets, allowed, keys, states, digits, seen):  # type: ignore[no-untyped-def]
     """Mark in ``seen`` the states of a factor's members that some entry of its table supports; whether there are any.
 
@@ -207,7 +202,7 @@ def _find_supports(members, values, counts, offsets, allowed, keys, states, digi
 # ``heap`` holds items in the order of the heap, ``place`` the position of every item, ``keys`` the key of every item.
 
 
-@_inner
+@inner
 def _sink(heap, place, keys, at):  # type: ignore[no-untyped-def]
     item = heap[at]
     key = keys[item]
@@ -224,7 +219,7 @@ def _sink(heap, place, keys, at):  # type: ignore[no-untyped-def]
     place[item] = at
 
 
-@_inner
+@inner
 def order_heap(heap, place, keys):  # type: ignore[no-untyped-def]
     """Bring items in any order into that of a heap; ``place`` is written."""
     for at in range(len(heap)):
@@ -233,7 +228,7 @@ def order_heap(heap, place, keys):  # type: ignore[no-untyped-def]
         _sink(heap, place, keys, at)
 
 
-@_inner
+@inner
 def settle(heap, place, keys, item):  # type: ignore[no-untyped-def]
     """Move one item whose key has changed to where it belongs; all others must be in order."""
     at, key = place[item], keys[item]

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._checks import check_count, check_threads, choose_seed
+from fastmix.chains.generator import MAX_THRESHOLD, make_streams
 from fastmix.chains.host import HostChains
 from fastmix.chains.layout import Layout, ParameterSets
 from fastmix.errors import ModelError, UnfitMethodError
@@ -18,10 +20,6 @@ from fastmix.model import MarkovRandomField, check_pairwise
 
 __all__ = ["ClusterChains", "check_swendsen_wang", "is_swendsen_wang"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-UintArray = NDArray[np.uint64]
-BoolArray = NDArray[np.bool_]
 
 # What a table may miss its form by, relative to its largest entry or to 1: sums of a few rounded terms, and logarithms
 # of numbers written with 17 digits, stay far below, and no sampler could show the difference.
@@ -70,7 +68,7 @@ class ClusterChains(HostChains):
 
     *Start.* Every chain starts at a draw from the model without couplings, the first numbers of its stream.
 
-    Probabilities are rounded to multiples of 2**-53. Time: O(n + m) a sweep, practically. Memory: 16 bytes an edge, 8
+    Probabilities of bonds are met to 1.5 * 2**-32. Time: O(n + m) a sweep, practically. Memory: 12 bytes an edge, 8
     bytes a unary entry, a byte a variable and chain (four from 257 states on), 12 bytes a variable and thread if all
     variables are binary, otherwise 4 and 8 a unary entry, and while there are sums, 8 bytes a chain for each variable
     if all are binary, otherwise for each unary entry.
@@ -81,26 +79,11 @@ class ClusterChains(HostChains):
     Edwards and Sokal, "Generalization of the Fortuin-Kasteleyn-Swendsen-Wang representation and Monte Carlo
     algorithm", Phys. Rev. D 38 (1988).
     Liu, Wong and Kong, "Covariance structure of the Gibbs sampler", Biometrika 81 (1994).
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=1.0, field=[0.5, 0.0, -0.2])
-    >>> engine = ClusterChains(model, num_chains=10, seed=1)
-    >>> engine.sweep(20)
-    >>> engine.sweep(1000, collect=True)
-    >>> sums = engine.take_sums()
-    >>> sums.shape, sums[:2, 0].sum().item()
-    ((6, 10), 1000.0)
-    >>> from fastmix import infer
-    >>> bool(abs(sums.mean(axis=1) / 1000 - infer(model, method="exact").node_marginals).max() < 0.02)
-    True
     """
 
     def __init__(
         self, model: MarkovRandomField, *, num_chains: int, seed: int | None, num_threads: int | None = None
     ) -> None:
-        from fastmix.methods.swendsen_wang_kernels import start_generators
-
         self.model, self.structure, self.layout = model, model.structure, Layout(model.structure)
         self.num_chains, self.seed = check_count("num_chains", num_chains, least=1), choose_seed(seed)
         self.num_threads = min(check_threads(num_threads), self.num_chains)
@@ -110,7 +93,7 @@ class ClusterChains(HostChains):
         self._set_form(model)
         kind: type[np.unsignedinteger[Any]] = np.uint8 if model.num_states.max(initial=1) <= 256 else np.uint32
         self._states: NDArray[Any] = np.zeros((self.num_chains, model.num_variables), dtype=kind)
-        self._random = start_generators(self.seed, self.num_chains)
+        self._random = make_streams(self.seed, 0, self.num_chains).T.copy()
         self._sums: FloatArray | None = None
         self._num_collected = 0
         self._run(1, collect=False, num_edges=0)
@@ -118,18 +101,10 @@ class ClusterChains(HostChains):
     def _set_form(self, model: MarkovRandomField) -> None:
         form = _normal_form(model)
         self._heads, self._tails, self._flips = form.heads, form.tails, form.flips
-        # A number of 53 bits is below the threshold exactly when the uniform number it stands for is below 1 - exp(-J).
-        self._thresholds = np.ceil(-np.expm1(-form.couplings) * 2.0**53).astype(np.uint64)
-        self._log_unary = form.log_unary[::2] - form.log_unary[1::2] if self._binary else form.log_unary
+        self._thresholds, self._log_unary = form.for_kernels(self._binary)
 
     def load(self, thetas: ArrayLike, coefficients: ArrayLike | None = None) -> None:
-        """Go on with the parameters ``coefficients[0] @ thetas``; see :meth:`fastmix.chains.base.Chains.load`.
-
-        Raises
-        ------
-        UnfitMethodError
-            If the model with these parameters is not of the class.
-        """
+        """Go on with the parameters ``coefficients[0] @ thetas``; see :meth:`fastmix.chains.base.Chains.load`."""
         same = self.sets.source is thetas
         sets = self.sets.scaled(coefficients) if same else ParameterSets.of(thetas, coefficients)
         model, states = self.model.with_parameters(sets.theta(0)), self.get_states()
@@ -190,20 +165,13 @@ class ClusterChains(HostChains):
             sums = sums[:, _flipped_entries(self.model, self._flips)]
         return sums.T
 
-    def get_random_state(self) -> UintArray:
-        """States (num_chains, 4) of the generators, which :meth:`set_random_state` takes back."""
-        return self._random.copy()
+    def get_random_state(self) -> NDArray[np.uint64]:
+        """The streams (num_chains, 4), which :meth:`set_random_state` takes back."""
+        return self._random.astype(np.uint64)
 
-    def set_random_state(self, state: UintArray) -> None:
+    def set_random_state(self, state: NDArray[np.uint64]) -> None:
         """Continue as an engine did that gave this state."""
-        array = np.asarray(state)
-        if array.shape != self._random.shape or array.dtype != np.uint64:
-            raise ValueError(
-                f"state must be a uint64 array of shape {self._random.shape}, got {array.dtype} of {array.shape}"
-            )
-        if not array.any(axis=1).all():
-            raise ValueError("state must not be all zeros for a chain; take it from get_random_state")
-        self._random[...] = array
+        self._random[...] = state
 
     def _run(self, num_sweeps: int, *, collect: bool, num_edges: int | None = None) -> None:
         """Sweeps of all chains, with the first edges only if their number is given."""
@@ -236,36 +204,12 @@ def check_swendsen_wang(model: MarkovRandomField) -> None:
     Every table must be ``T(a, b) = J [a = b] + r(a) + s(b)`` to rounding (1e-12 of its largest entry, or of 1), with
     J >= 0, and equal state counts at both ends unless J = 0. Tables of two binary variables always have this form, and
     may have J < 0 as long as no cycle has an odd number of such edges, because variables can then be relabelled.
-
-    Raises
-    ------
-    UnfitMethodError
-        If the model is not of this class; the message names an edge and the reason.
-
-    Notes
-    -----
-    Time and memory are linear in the number of entries.
-
-    Examples
-    --------
-    >>> check_swendsen_wang(MarkovRandomField.potts([(0, 1)], coupling=0.5, num_states=3))
-    >>> check_swendsen_wang(MarkovRandomField.potts([(0, 1)], coupling=-0.5, num_states=3))
-    Traceback (most recent call last):
-    fastmix.errors.UnfitMethodError: Swendsen-Wang needs attractive Ising or Potts couplings, but edge (0, 1) has the
-    negative coupling -0.5; use Gibbs sampling instead
     """
     _normal_form(model)
 
 
 def is_swendsen_wang(model: MarkovRandomField) -> bool:
-    """Whether :func:`check_swendsen_wang` accepts the model.
-
-    Examples
-    --------
-    >>> square = [(0, 1), (1, 2), (2, 3), (0, 3)]
-    >>> [is_swendsen_wang(MarkovRandomField.ising(square, [1, 1, J, -1])) for J in (1, -1)]
-    [False, True]
-    """
+    """Whether :func:`check_swendsen_wang` accepts the model."""
     try:
         check_swendsen_wang(model)
     except UnfitMethodError:
@@ -284,6 +228,11 @@ class _NormalForm(NamedTuple):
     couplings: FloatArray
     log_unary: FloatArray
     flips: BoolArray | None  # binary variables whose states are exchanged, (n,); None for no variable
+
+    def for_kernels(self, binary: bool) -> tuple[NDArray[np.uint32], FloatArray]:
+        """Thresholds of the bonds, for the probabilities 1 - exp(-J), and the unaries, binary ones as differences."""
+        thresholds = np.minimum(np.round(-np.expm1(-self.couplings) * 2.0**32), MAX_THRESHOLD).astype(np.uint32)
+        return thresholds, self.log_unary[::2] - self.log_unary[1::2] if binary else self.log_unary
 
 
 def _normal_form(model: MarkovRandomField) -> _NormalForm:

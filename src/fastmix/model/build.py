@@ -14,29 +14,17 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import as_float_array, check_log_values, describe
 from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 
 __all__ = [
-    "Merged",
-    "check_model_memory",
-    "edges_of_matrix",
-    "flatten_tables",
-    "flatten_unary",
-    "image_edges",
-    "join_larger",
-    "merge_factors",
-    "merge_pairs",
-    "offsets_of",
-    "potts_tables",
-    "table_positions",
-]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+    "Merged", "check_model_memory", "edges_of_matrix", "flatten_tables", "flatten_unary", "image_edges", "join_larger",
+    "merge_factors", "merge_pairs", "offsets_of", "potts_tables", "table_positions",
+]  # fmt: skip
 
 _MOST_ENTRIES = 2.0**62  # positions are 64-bit numbers
 
@@ -55,18 +43,7 @@ def check_model_memory(num_variables: int, num_states: int, num_edges: int, num_
 
 
 def offsets_of(sizes: IntArray) -> IntArray:
-    """Start of each block when blocks of the given sizes lie one after another, with the total at the end.
-
-    Raises
-    ------
-    ModelError
-        If the total does not fit 64 bits.
-
-    Examples
-    --------
-    >>> offsets_of(np.array([2, 3])).tolist()
-    [0, 2, 5]
-    """
+    """Start of each block when blocks of the given sizes lie one after another, with the total at the end."""
     if (total := sizes.sum(dtype=np.float64)) > _MOST_ENTRIES:
         raise ModelError(f"the states and the table entries of a model must be fewer than 2^62 each, got {total:.3g}")
     offsets = np.zeros(len(sizes) + 1, dtype=np.int64)

@@ -8,17 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fastmix import _checks
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 from fastmix.model.mrf import MarkovRandomField
 
 __all__ = ["MOST_PARENTS", "SUM_TOLERANCE", "BayesianNetwork", "normalize_rows", "order_parents_first"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 # Tables are printed with few digits: 0.3333 three times is within this of 1. A little more, for the rounding of sums.
 SUM_TOLERANCE = 1e-4 + 1e-9
@@ -238,11 +236,6 @@ def order_parents_first(parents: Sequence[Sequence[int]]) -> tuple[list[int], li
     """All variables with parents before children, and no cycle; or those that come before any cycle, and a cycle.
 
     A cycle is a list in which each variable is a parent of the next and the last of the first.
-
-    Examples
-    --------
-    >>> order_parents_first([[1], []]), order_parents_first([[1], [0], []])
-    (([1, 0], []), ([2], [0, 1]))
     """
     n = len(parents)
     children: list[list[int]] = [[] for _ in range(n)]
@@ -274,13 +267,6 @@ def normalize_rows(table: FloatArray) -> tuple[FloatArray, int | None]:
 
     A row is none if an entry is negative or not finite, or if the sum is further than 1e-4 from 1. A row that sums to 1
     up to rounding stays as it is, so that doing this again changes nothing.
-
-    Examples
-    --------
-    >>> normalize_rows(np.array([[0.3333, 0.6666], [0.5, 0.5]]))[0].sum(axis=1).tolist()
-    [1.0, 1.0]
-    >>> normalize_rows(np.array([[0.5, 0.5], [0.5, 0.6]]))[1]
-    1
     """
     size = table.shape[-1]
     rows = table.reshape(-1, size)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._checks import as_float_array, describe
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import ImpossibleEvidenceError, ModelError
@@ -18,10 +19,6 @@ from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.build import offsets_of, table_positions
 
 __all__ = ["Reduction", "certain_entries", "forbid_others", "num_allowed", "reduce_model"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 _Factors = dict[tuple[int, ...], FloatArray]  # tables over three or more variables, by scope
 
@@ -107,38 +104,14 @@ def reduce_model(
 ) -> Reduction:
     """The model given evidence, as a :class:`Reduction` that can map answers back.
 
-    Parameters
-    ----------
-    model : MarkovRandomField
-    evidence : mapping, optional
-        Observed state (number or name) by variable (number or name). Observed variables leave the model. A list of
-        likelihoods, one per state, is soft evidence: the variable stays, and its states are weighted by them.
-    drop_forbidden : bool
-        Drop states whose unary, after folding, is -inf.
-    fold_single : bool
-        Also remove variables that have a single state left, as if it had been observed.
-    clock : Clock
-        After its limit a reduction of several passes ends with an :class:`fastmix._clock.OutOfTimeError`.
+    Observed variables leave the model; a list of likelihoods, one per state, is soft evidence: the variable stays, and
+    its states are weighted by them. With ``drop_forbidden``, states whose unary, after folding, is -inf go, and with
+    ``fold_single`` variables that have a single state left, as if it had been observed. A :class:`ModelError` if the
+    evidence, or the model itself, has probability zero for a reason visible in a single variable or edge. After the
+    limit of the clock a reduction of several passes ends with an :class:`fastmix._clock.OutOfTimeError`.
 
-    Raises
-    ------
-    ModelError
-        If the evidence is no mapping, or names unknown variables or states; if it, or the model itself, has
-        probability zero for a reason visible in a single variable or edge.
-
-    Notes
-    -----
     Time and memory are linear in the number of entries. When there is nothing to do, ``model`` of the answer is the
     very object that was given.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=1.0)
-    >>> reduction = reduce_model(model, {1: 0})
-    >>> reduction.model
-    MarkovRandomField(2 variables of 2 states, 0 edges)
-    >>> reduction.expand_states([0, 1]).tolist()
-    [0, 0, 1]
     """
     check_model(model)
     original = model
@@ -474,11 +447,6 @@ def certain_entries(model: MarkovRandomField) -> NDArray[np.bool_]:
     """Which entries of ``log_unary`` have a probability of 0 or 1 by the unaries alone, (E,).
 
     States that the unary forbids, and the one state of a variable that it allows.
-
-    Examples
-    --------
-    >>> certain_entries(MarkovRandomField.from_tables([[0.0, 1.0], [0.0, -np.inf]], [], [])).tolist()
-    [False, False, True, True]
     """
     allowed = model.log_unary > -np.inf
     return ~allowed | (num_allowed(model) == 1)

@@ -13,15 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix import _checks
+from fastmix._arrays import IntArray
 from fastmix.errors import ModelError
 from fastmix.graphs import Adjacency, check_coloring, coloring
 from fastmix.graphs.basics import build_adjacency
 from fastmix.model.build import offsets_of
 
 __all__ = ["Directed", "FactorGroup", "Incident", "Structure"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class Directed(NamedTuple):
@@ -38,22 +36,12 @@ class Directed(NamedTuple):
 
 
 class FactorGroup(NamedTuple):
-    """Factors over three or more variables whose tables have one shape.
-
-    Attributes
-    ----------
-    numbers : int array (k,)
-    scopes : int array (k, size)
-    first_pairs : int array (k,)
-        Where the pairs of each begin in ``Structure.scope_pairs``; they go by ``np.triu_indices(size, 1)``.
-    places : int array (k, ...)
-        Where the entries of their tables are in ``log_factors``, with an axis for every variable.
-    """
+    """Factors over three or more variables whose tables have one shape."""
 
     numbers: IntArray
     scopes: IntArray
-    first_pairs: IntArray
-    places: IntArray
+    first_pairs: IntArray  # where pairs begin in ``Structure.scope_pairs``; they go by ``np.triu_indices(size, 1)``
+    places: IntArray  # of the entries of their tables in ``log_factors``, (k, ...), with an axis for every variable
 
 
 class Incident(NamedTuple):

@@ -12,22 +12,7 @@ from fastmix.projection.piecewise import PiecewiseKL
 from fastmix.projection.reversed_kl import ReversedKL
 
 __all__ = [
-    "DIVERGENCES",
-    "KL",
-    "PAPER_STEP",
-    "DecreasingStep",
-    "Divergence",
-    "Euclidean",
-    "FeasibleSet",
-    "FixedStep",
-    "LineSearch",
-    "Objective",
-    "PaperDual",
-    "PiecewiseKL",
-    "ProjectionResult",
-    "ReversedKL",
-    "StepRule",
-    "Trace",
-    "divergence_by_name",
-    "project",
-]
+    "DIVERGENCES", "KL", "PAPER_STEP", "DecreasingStep", "Divergence", "Euclidean", "FeasibleSet", "FixedStep",
+    "LineSearch", "Objective", "PaperDual", "PiecewiseKL", "ProjectionResult", "ReversedKL", "StepRule", "Trace",
+    "divergence_by_name", "project",
+]  # fmt: skip

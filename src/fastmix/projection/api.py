@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix import _show
+from fastmix._arrays import FloatArray
 from fastmix._checks import check_choice, check_count, check_positive, choose_seed
 from fastmix._clock import Clock, Report, listening
 from fastmix.errors import NotConvergedError, UnfitMethodError
@@ -29,8 +30,6 @@ from fastmix.theory.dependency import edge_dependencies
 from fastmix.theory.norms import NORMS, Norm
 
 __all__ = ["ProjectionResult", "project"]
-
-FloatArray = NDArray[np.float64]
 
 _STATUS = {"time_limit": Status.TIME_LIMIT, "interrupted": Status.INTERRUPTED, "max_iter": Status.NOT_CONVERGED}
 _STOPPED_BY = {"time_limit": "time_limit", "interrupted": "interrupt"}

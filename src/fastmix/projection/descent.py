@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastmix._checks import check_choice, check_count, check_positive
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
@@ -20,31 +19,16 @@ from fastmix.projection.feasible import COORDINATES, Coordinates, FeasibleSet
 
 __all__ = ["PAPER_STEP", "DecreasingStep", "FixedStep", "LineSearch", "StepRule", "Trace", "descend"]
 
-FloatArray = NDArray[np.float64]
-
 
 @dataclass
 class Trace:
-    """What a descent has seen: values, the latest feasible model, and why it ended.
-
-    Attributes
-    ----------
-    clock : Clock
-    num_steps : int or None
-        That are planned, where that is known.
-    values : list of float
-        Of the divergence at the start and after every step.
-    theta : MarkovRandomField or None
-        Where the latest value was taken.
-    reason : str
-        ``num_steps``, ``tol``, ``stationary``, ``time_limit`` or ``interrupted``.
-    """
+    """What a descent has seen: values, the latest feasible model, and why it ended."""
 
     clock: Clock = NO_LIMIT
-    num_steps: int | None = None
-    values: list[float] = field(default_factory=list)
-    theta: MarkovRandomField | None = None
-    reason: str = "num_steps"
+    num_steps: int | None = None  # that are planned, where that is known
+    values: list[float] = field(default_factory=list)  # of the divergence at the start and after every step
+    theta: MarkovRandomField | None = None  # where the latest value was taken
+    reason: str = "num_steps"  # or ``tol``, ``stationary``, ``time_limit`` or ``interrupted``
 
     def record(self, value: float, theta: MarkovRandomField) -> bool:
         """Take in a value; False when the time is up."""

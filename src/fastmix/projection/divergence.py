@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix.model import MarkovRandomField
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from fastmix.projection.descent import StepRule
 
 __all__ = ["DIVERGENCES", "Divergence", "Euclidean", "Objective", "divergence_by_name"]
-
-FloatArray = NDArray[np.float64]
 
 DIVERGENCES: dict[str, type[Divergence]] = {}  # by name, in the order of their definition
 
@@ -158,18 +156,7 @@ class _SquaredDistance(Objective):
 
 
 def divergence_by_name(name: str) -> Divergence:
-    """The divergence with this name and its default settings.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-
-    Examples
-    --------
-    >>> divergence_by_name("euclidean")
-    Euclidean()
-    """
+    """The divergence with this name and its default settings; a ValueError if there is none."""
     if name not in DIVERGENCES:
         raise ValueError(f"divergence must be one of {', '.join(sorted(DIVERGENCES))}, got {name!r}")
     return DIVERGENCES[name]()

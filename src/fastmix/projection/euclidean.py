@@ -6,7 +6,7 @@ With the cost functions f_e of :mod:`fastmix.projection.edges` the projection is
 - inf (and 1): ``sum of R at node i <= c``, one multiplier per node, over-relaxed coordinate ascent;
 - spectral: ``lambda_max(Z) <= c``, a positive semidefinite multiplier of low rank, L-BFGS
   (:mod:`fastmix.projection.spectral`);
-- frobenius: ``2 sum_e z_e^2 <= c^2``, a single multiplier, bisection (with factors one per edge, L-BFGS-B).
+- frobenius: ``2 sum_e z_e^2 <= c^2``, one multiplier per edge, L-BFGS-B.
 
 Factors add one number each, their scale, that counts in R of several edges (:mod:`fastmix.projection.edges`).
 
@@ -22,15 +22,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
 from fastmix.projection.edges import EdgeCosts, bound_at, bounds_at, cost_at
 
 __all__ = ["MARGIN", "Solution", "Target", "repeat", "solve_frobenius", "solve_inf"]
-
-FloatArray = NDArray[np.float64]
 
 # Room for rounding between what a solver aims at and what is promised; the objective moves by as little.
 MARGIN = 1e-12
@@ -138,42 +136,8 @@ def solve_inf(costs: EdgeCosts, target: Target) -> Solution:
 
 
 def solve_frobenius(costs: EdgeCosts, target: Target) -> Solution:
-    """Projection onto ``2 sum R^2 <= limit^2``; the multiplier is one number, with factors one per edge."""
-    if costs.model.num_factors:
-        return _solve_frobenius_jointly(costs, target)
-    knots = (costs.start, costs.mu, costs.z)
-    solution = Solution(np.zeros(len(costs.rho)), np.zeros(1))
-    low, high = 0.0, 1.0
-    size = np.sqrt(2.0) * float(np.linalg.norm(costs.rho))
-    while size > target.limit:  # the norm falls as the multiplier grows
-        high *= 4.0
-        size = np.sqrt(2.0) * float(np.linalg.norm(_frobenius_bounds(*knots, high)))
-
-    def step() -> bool:
-        nonlocal low, high
-        eta = 0.5 * (low + high)
-        if solution.iterations == 0 and target.start is not None and target.start.shape == (1,):
-            eta = float(target.start[0])
-        z = _frobenius_bounds(*knots, eta)
-        size = np.sqrt(2.0) * float(np.linalg.norm(z))
-        dual = costs.cost(z) + eta * (size**2 - target.limit**2)
-        if size > target.limit:
-            low = max(low, eta)
-        else:
-            high = min(high, eta)
-        if size > target.cap:
-            z *= target.cap / size
-        solution.iterations += 1
-        solution.multipliers[0] = eta
-        return solution.update(costs.cost(z), dual, z, target.tol)
-
-    repeat(step, solution, target)
-    return solution
-
-
-def _solve_frobenius_jointly(costs: EdgeCosts, target: Target) -> Solution:
-    """The same where factors count in several edges: ascent on the dual of R in the ball, a number per edge."""
-    from scipy.optimize import minimize
+    """Projection onto ``2 sum R^2 <= limit^2``: ascent on the dual of R in the ball; multipliers are one per edge."""
+    from scipy.optimize import Bounds, minimize
 
     m, radius = costs.model.num_edges, target.limit / np.sqrt(2.0)
     first = costs.dependencies(bounds_at(costs.start, costs.mu, costs.z, np.zeros(len(costs.start) - 1)))
@@ -205,7 +169,7 @@ def _solve_frobenius_jointly(costs: EdgeCosts, target: Target) -> Solution:
             solution.multipliers,
             jac=True,
             method="L-BFGS-B",
-            bounds=[(0.0, None)] * m,
+            bounds=Bounds(np.zeros(m), np.full(m, np.inf)),
             callback=after,
             options=options,
         )
@@ -362,20 +326,3 @@ def _dual_and_primal(indptr, items, weights, start, mus, zs, fs, lam, loads, lim
         z[k] *= share[k]
         primal += cost_at(z[k], mus[a:b], zs[a:b], fs[a:b])
     return dual, primal
-
-
-@njit(cache=True, error_model="numpy")
-def _frobenius_bounds(start, mus, zs, eta):  # type: ignore[no-untyped-def]
-    """The z of every edge that minimises ``f_e(z) + 2 eta z^2``: where its slope mu is ``4 eta z``."""
-    z = np.empty(len(start) - 1)
-    for e in range(len(z)):
-        k, last = start[e], start[e + 1] - 1
-        while k < last and mus[k + 1] <= 4.0 * eta * zs[k + 1]:
-            k += 1
-        if k == last:
-            z[e] = zs[last]
-        else:
-            # On this piece z = zs[k] + slope (mu - mus[k]) and mu = 4 eta z.
-            slope = (zs[k + 1] - zs[k]) / (mus[k + 1] - mus[k])
-            z[e] = (zs[k] - slope * mus[k]) / (1.0 - 4.0 * eta * slope)
-    return z

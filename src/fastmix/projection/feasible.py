@@ -30,8 +30,8 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import offsets_of, table_positions
@@ -43,8 +43,6 @@ from fastmix.theory.dependency import Dependency, edge_dependencies, to_matrix
 from fastmix.theory.norms import Norm, matrix_norm
 
 __all__ = ["COORDINATES", "SOLVERS", "Coordinates", "FeasibleSet", "Metric"]
-
-FloatArray = NDArray[np.float64]
 
 _LEAST_VARIANCE = 0.05  # relative to the uniform distribution: a limit to how much longer steps get
 
@@ -61,16 +59,10 @@ SOLVERS: dict[str, Callable[[EdgeCosts, Target], Solution]] = {
 
 @dataclass(eq=False)
 class FeasibleSet:
-    """Models on one graph whose dependency norm is bounded, and steps within them.
+    """Models on one graph, with finite entries, whose dependency norm is bounded, and steps within them.
 
-    Parameters
-    ----------
-    model : MarkovRandomField
-        Gives graph and state counts; finite entries only.
-    norm_bound, norm, dependency, solver, tol, max_iter
-        As for :func:`fastmix.project`.
-    clock : Clock
-        After whose limit projections must be fast rather than exact.
+    The bound and the options are those of :func:`fastmix.project`; after the limit of the clock projections must be
+    fast rather than exact.
     """
 
     model: MarkovRandomField
@@ -104,16 +96,8 @@ class FeasibleSet:
     ) -> tuple[MarkovRandomField, Solution]:
         """The model with the closest tables, but for rounding, and how it was found; the unaries stay as they are.
 
-        Factors over three or more variables are scaled, each as a whole.
-
-        Parameters
-        ----------
-        start : float array, optional
-            Multipliers of an earlier solution.
-        weights : float array (m,), optional
-            What the squared distance of every table counts; the paper's dual counts all alike.
-        clock : Clock, optional
-            After its limit, one that is close; that of the set by default.
+        Factors over three or more variables are scaled, each as a whole. ``start`` are multipliers of an earlier
+        solution, ``weights`` (m,) what the squared distance of every table counts; the paper's dual counts all alike.
         """
         clock = self.clock if clock is None else clock
         target = Target(self.norm_bound, self.tol, self.max_iter, start, clock)
@@ -188,27 +172,8 @@ class FeasibleSet:
 class Metric:
     """Steepest directions and lengths for the models on one graph.
 
-    Parameters
-    ----------
-    model : MarkovRandomField
-        Gives the graph and the state counts.
-    coordinates : {"indicator", "centred", "fisher"}
-
-    Attributes
-    ----------
-    edge_weights : float array (m,) or None
-        What the squared Frobenius norm of every table counts in a length, 1 at most; None when all count the same.
-
-    Examples
-    --------
-    A step against the gradient by (h, J) of an Ising model, in both coordinates:
-
-    >>> model = MarkovRandomField.ising([(0, 1)], coupling=1.0)
-    >>> gradient = np.array([-1.0, 1.0, 0.0, 0.0, 0.5, -0.5, -0.5, 0.5])  # by h_0: 2, by J: 2
-    >>> Metric(model, "centred").steepest(gradient).tolist()
-    [-2.0, 2.0, 0.0, 0.0, 2.0, -2.0, -2.0, 2.0]
-    >>> Metric(model, "indicator").steepest(gradient).tolist()
-    [-1.0, 1.0, 0.0, 0.0, 0.5, -0.5, -0.5, 0.5]
+    ``edge_weights`` (m,) are what the squared Frobenius norm of every table counts in a length, 1 at most; None when
+    all count the same.
     """
 
     def __init__(self, model: MarkovRandomField, coordinates: Coordinates) -> None:

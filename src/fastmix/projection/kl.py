@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import available_memory
 from fastmix.errors import ResourceError
@@ -16,8 +16,6 @@ from fastmix.model import MarkovRandomField
 from fastmix.projection.divergence import Divergence, Objective
 
 __all__ = ["KL", "ExactKL"]
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

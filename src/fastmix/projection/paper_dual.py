@@ -47,8 +47,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_count, check_positive
 from fastmix._clock import Clock
 from fastmix._jit import njit
@@ -62,9 +62,6 @@ from fastmix.theory.dependency import Dependency, edge_dependencies, to_matrix
 from fastmix.theory.norms import Norm, matrix_norm
 
 __all__ = ["Dual", "PaperDual", "Point", "clip_eigenvalues", "shrink_rows", "solve_paper"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _MEMORY = 20  # pairs of vectors that L-BFGS-B keeps
 _MAX_RESTARTS = 10  # of one smoothed step, each with the values measured from a nearer point
@@ -130,13 +127,6 @@ def solve_paper(
     What the iteration leaves over is taken off by shrinking tables towards their means. ``multipliers`` of the solution
     are sigma, phi, Gamma (infinity norm) or Delta (spectral norm), and Z, which is the Y of the next step; ``facts``
     are the iterations of L-BFGS-B and the evaluations of the dual. A start of another shape counts as none.
-
-    Raises
-    ------
-    UnfitMethodError
-        If a table holds -inf, or an edge has more than two states under ``range``.
-    ResourceError
-        If the multipliers do not fit into memory.
     """
     check_finite(model)
     counts = model.num_states[model.edges]

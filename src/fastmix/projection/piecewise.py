@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import describe
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
@@ -32,8 +32,6 @@ from fastmix.projection.kl import ExactKL
 __all__ = ["Forest", "PiecewiseKL", "PiecewiseObjective", "grid_ladders", "grid_lines", "grid_shape", "merge_lines",
            "split_trees"]  # fmt: skip
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 PieceName = Literal["auto", "rows-and-columns", "adjacent-pairs", "spanning-trees"]
 _NAMES: tuple[str, ...] = get_args(PieceName)
@@ -233,19 +231,11 @@ def _as_pieces(pieces: Any) -> tuple[tuple[int, ...], ...]:
 class Forest:
     """Pieces whose nodes, of one or several variables each, form trees.
 
-    Nodes are numbered children before parents, piece by piece. Potentials are the entries of all nodes, then the tables
-    of all links to a parent, (own states, states of the parent). All of them are ``matrix @ parameters``.
-
-    Parameters
-    ----------
-    model : MarkovRandomField
-    piece_of, parent : int array (nodes,)
-        The piece of every node and its parent, -1 for roots.
-    variable, node, stride : int array (k,)
-        Variables, the node that each is in (as often as there are pieces with it), and the distance of its states among
-        those of the node.
-    ends, edges : int array (l, 2), int array (l,)
-        The edges, by the places of their ends in ``variable`` and as rows of ``model.edges``.
+    Nodes are numbered children before parents, piece by piece; ``parent`` is -1 for roots. Potentials are the entries
+    of all nodes, then the tables of all links to a parent, (own states, states of the parent). All of them are
+    ``matrix @ parameters``. ``variable``, ``node`` and ``stride`` (k,) list variables, the node that each is in (as
+    often as there are pieces with it), and the distance of its states among those of the node; ``ends`` (l, 2) are
+    those of the ``edges`` (l,), as places in that list.
     """
 
     def __init__(

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._checks import check_count
 from fastmix._clock import Clock
 from fastmix._memory import check_memory
@@ -23,8 +23,6 @@ from fastmix.projection.descent import DecreasingStep, FixedStep, StepRule
 from fastmix.projection.divergence import Divergence, Objective
 
 __all__ = ["PoolObjective", "ReversedKL", "anneal", "anneal_population", "match_marginals"]
-
-FloatArray = NDArray[np.float64]
 
 _START_SIZE = 0.1
 _PER_SECOND = 2e8  # variables and edges of a chain that are gone through

@@ -130,22 +130,9 @@ def _add(x, factor, y):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _ascend(  # type: ignore[no-untyped-def]
-    edges,
-    pair_starts,
-    pair_edges,
-    pair_weights,
-    start,
-    mus,
-    zs,
-    fs,
-    v,
-    limit,
-    num_steps,
-    steps,
-    changes,
-    products,
+    edges, pair_starts, pair_edges, pair_weights, start, mus, zs, fs, v, limit, num_steps, steps, changes, products,
     used,
-):
+):  # fmt: skip
     """At most ``num_steps`` steps of L-BFGS from v, in place.
 
     ``steps``, ``changes`` (memory, n * rank) and ``products`` hold the memory of the method between calls, and

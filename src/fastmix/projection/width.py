@@ -22,8 +22,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
 from fastmix._memory import check_memory
@@ -43,9 +43,6 @@ from fastmix.theory.width import (
 
 __all__ = ["WidthSet"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
 _MOST_DENSE = 3000  # coordinates up to which matrices are decomposed
 _LEAST_DENSITY = 0.1  # of edges among pairs; below, the splitting takes hundreds of steps
 _MEMORY = 10  # steps that are combined
@@ -58,15 +55,7 @@ _SPARSE_TOL, _LARGE_TOL = 1e-3, 5e-3
 
 @dataclass(eq=False)
 class WidthSet:
-    """Models on one graph whose width is bounded: what :class:`fastmix.projection.FeasibleSet` is for norms.
-
-    Parameters
-    ----------
-    model : MarkovRandomField
-    norm_bound, tol, max_iter
-        As for :func:`fastmix.project`.
-    clock : Clock
-    """
+    """Models on one graph whose width is bounded: what :class:`fastmix.projection.FeasibleSet` is for norms."""
 
     model: MarkovRandomField
     _: KW_ONLY

@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_choice, check_count
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
@@ -30,9 +31,6 @@ from fastmix.theory.dependency import (
 )
 
 __all__ = ["Decay", "Iteration", "Schedule", "Target", "bias_after", "check_schedule", "safe_matrix"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 Schedule = Literal["systematic", "random"]
 
@@ -50,42 +48,12 @@ def bias_after(
     order: ArrayLike | None = None,
     dependency: Dependency = "sigmoid",
 ) -> FloatArray:
-    """Bounds on the bias of every variable's marginal after a number of Gibbs sweeps from any start.
+    """Bounds (n,) on the bias of every variable's marginal after a number of Gibbs sweeps from any start, from 0 to 1.
 
     From ``delta = 1``, a systematic sweep sets ``delta_i <- min(1, sum_j R_ij delta_j)`` in place, one variable after
-    another; a random update replaces delta by ``(1 - 1/n) delta + R delta / n``, and n of them, a random sweep,
-    by ``sum_k w_k R^k delta`` with binomial weights w, cut at 1. The sum of the result bounds the total
-    variation distance of the joint distribution.
-
-    Parameters
-    ----------
-    model_or_R : MarkovRandomField, or scipy.sparse array or array_like (n, n)
-        A model, or a non-negative matrix that bounds its R.
-    num_sweeps : int
-        At least 0.
-    schedule : {"systematic", "random"}
-    order : int array (n,), optional
-        Order of a systematic sweep, every variable once.
-    dependency : {"exact", "field", "sigmoid", "range", "l1", "linf"}
-        Dependency on R of a model.
-
-    Returns
-    -------
-    float array (n,)
-        Between 0 and 1, falling with the number of sweeps.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=0.5)
-    >>> bias_after(model, 1).round(4).tolist()
-    [0.4621, 0.6757, 0.3122]
-    >>> bias_after(model, 5).round(4).tolist()
-    [0.0243, 0.0225, 0.0104]
+    another in the given order; a random update replaces delta by ``(1 - 1/n) delta + R delta / n``, and n of them, a
+    random sweep, by ``sum_k w_k R^k delta`` with binomial weights w, cut at 1. The sum of the result bounds the total
+    variation distance of the joint distribution. R is given, or bounded by the dependency of a model.
     """
     if isinstance(model_or_R, MarkovRandomField):
         check_choice("dependency", dependency, DEPENDENCIES)

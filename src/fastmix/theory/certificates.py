@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fastmix import _show
+from fastmix._arrays import FloatArray
 from fastmix._checks import check_accuracy, check_choice, check_count
 from fastmix._clock import Clock
 from fastmix.errors import UnfitMethodError
@@ -35,8 +36,6 @@ from fastmix.theory.dependency import DEPENDENCIES, Dependency, dependency_matri
 from fastmix.theory.norms import Norm
 
 __all__ = ["Certificate", "certify"]
-
-FloatArray = NDArray[np.float64]
 
 _MAX_VISITS = 3e9  # entries of R that one certificate may visit: about six seconds
 _BLOCK_SWEEPS = 50  # without a norm below 1, the sum of delta must fall by a thousandth in this many sweeps
@@ -163,15 +162,8 @@ class Certificate:
     def to_dict(self) -> dict[str, Any]:
         """The certificate as plain Python data, the shape of the command line's JSON."""
         names = [
-            "accuracy",
-            "per_variable",
-            "schedule",
-            "num_sweeps",
-            "num_updates",
-            "dependency",
-            "norm",
-            "norm_value",
-        ]
+            "accuracy", "per_variable", "schedule", "num_sweeps", "num_updates", "dependency", "norm", "norm_value"
+        ]  # fmt: skip
         biases = ("max_bias", "total_bias", "bias")
         return {
             "certified": self.certified,

@@ -23,26 +23,13 @@ __all__ = ["CRITERIA", "Criterion", "Finding", "bias_after_updates", "num_random
 
 @dataclass(frozen=True)
 class Finding:
-    """What a criterion found.
+    """What a criterion found."""
 
-    Attributes
-    ----------
-    log_constant : float
-        Logarithm of C, infinite if there is none.
-    form : {"entropy", "variance"}
-    width : float or None
-        The width behind it, if there is one.
-    reason : str
-        The finding in words, or what failed.
-    scaled : callable, optional
-        The finding for all couplings multiplied by a factor, where it follows at no cost.
-    """
-
-    log_constant: float
-    form: str = "entropy"
-    width: float | None = None
-    reason: str = ""
-    scaled: Callable[[float], Finding] | None = None
+    log_constant: float  # logarithm of C, infinite if there is none
+    form: str = "entropy"  # or "variance"
+    width: float | None = None  # the width behind it, if there is one
+    reason: str = ""  # the finding in words, or what failed
+    scaled: Callable[[float], Finding] | None = None  # for couplings times a factor, where it follows at no cost
 
 
 class Criterion(Protocol):
@@ -79,12 +66,6 @@ def bias_after_updates(model: MarkovRandomField, num_updates: float, *, clock: C
 
     The smallest of the distances by all criteria that apply: what :func:`num_random_updates` says, solved for the
     accuracy. States that a unary forbids must have been dropped.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1), (1, 2), (2, 0)], coupling=-0.3)
-    >>> bias_after_updates(model, 0), bias_after_updates(model, 100) < 1e-4
-    (1.0, True)
     """
     n, largest = model.num_variables, _log_least(model)
     if not n or largest == 0.0:

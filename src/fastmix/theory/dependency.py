@@ -14,23 +14,14 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.theory.enumeration import MERGE_WIDTH, exact_dependencies
 
 __all__ = [
-    "DEPENDENCIES",
-    "Dependency",
-    "dependency_matrix",
-    "edge_dependencies",
-    "factor_dependencies",
-    "largest_entries",
-    "rounding_margins",
-    "to_matrix",
-    "undefined_conditional",
-]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+    "DEPENDENCIES", "Dependency", "dependency_matrix", "edge_dependencies", "factor_dependencies", "largest_entries",
+    "rounding_margins", "to_matrix", "undefined_conditional",
+]  # fmt: skip
 
 Dependency = Literal["exact", "field", "sigmoid", "range", "l1", "linf"]
 DEPENDENCIES: tuple[str, ...] = get_args(Dependency)
@@ -43,7 +34,7 @@ _MAX_JOINT = 1 << 20  # states of the neighbours of a variable whose factors sha
 
 
 def edge_dependencies(model: MarkovRandomField, *, dependency: Dependency = "sigmoid") -> FloatArray:
-    """Bounds on the two dependencies of every edge, R_ij in column 0 and R_ji in column 1 for edge (i, j).
+    """Bounds (m, 2) on the two dependencies of every edge, R_ij in column 0 and R_ji in column 1 for edge (i, j).
 
     With rows of the table T for x_i, columns for x_j and ``range(v) = max v - min v``, R_ij is bounded by
 
@@ -60,52 +51,19 @@ def edge_dependencies(model: MarkovRandomField, *, dependency: Dependency = "sig
     ordered ``exact <= field <= sigmoid <= range <= l1, linf``. Where factors over three or more variables contain both
     i and j, every range or norm is a sum over T and these factors, of each the largest over the states of its rest.
     ``range`` and ``sigmoid`` are the same both ways for tables without -inf, and do not change when functions of x_i or
-    of x_j alone are added to T.
+    of x_j alone are added to T. States that a unary forbids are dropped first, with factors also those that some table
+    leaves no configuration. Where a state of x_i is forbidden under one of two states of x_j and not under the other,
+    or two states of x_j forbid every state of x_i, ``sigmoid`` is 1 and ``range``, ``l1`` and ``linf`` are infinite.
+    For ``exact``, configurations of the other neighbours under which both conditionals are undefined do not count, and
+    one defined beside one undefined counts as 1.
 
-    Parameters
-    ----------
-    model : MarkovRandomField
-        States that a unary forbids are dropped first, with factors also those that some table leaves no configuration:
-        the bounds hold between configurations without them.
-    dependency : {"exact", "field", "sigmoid", "range", "l1", "linf"}
-
-    Returns
-    -------
-    float array (m, 2)
-        Aligned with ``model.edges``. ``exact`` and ``sigmoid`` are at most 1. Where a state of x_i is forbidden
-        (-inf) under one of two states of x_j and not under the other, or two states of x_j forbid every state of
-        x_i, ``sigmoid`` is 1 and ``range``, ``l1`` and ``linf`` are infinite. For ``exact``, configurations of
-        the other neighbours under which both conditionals are undefined do not count, and one defined beside one
-        undefined counts as 1.
-
-    Raises
-    ------
-    ValueError
-        If the dependency bound is not known.
-    ResourceError
-        If ``exact`` would take more than about 2e7 conditional distributions.
-
-    Notes
-    -----
-    ``O(L^2 L')`` time for an edge of L and L' states, a fraction of a second for millions of binary edges; ``exact``
-    enumerates, for each edge and direction, the product of the state counts of the other neighbours, merged where
-    their summed effects agree. ``field`` takes O(1) time for an edge. Values
-    are accurate to rounding, on neither side; :func:`rounding_margins` bounds
-    the error.
+    ``O(L^2 L')`` time for an edge of L and L' states; ``exact`` enumerates the product of the state counts of the other
+    neighbours, merged where their summed effects agree, and refuses more than about 2e7 conditional distributions.
+    Values are accurate to rounding, on neither side; :func:`rounding_margins` bounds the error.
 
     The bounds and their order are in Liu and Domke (2014), "Projecting Markov random field parameters for fast
     mixing", Theorem 6 and its proof (Lemmas 8 to 11, Theorem 12, Corollary 13); ``sigmoid`` is attained by a field that
     puts equal weight on the two extreme states.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=[0.5, -0.2], field=[0.0, 0.3, 1.0])
-    >>> edge_dependencies(model, dependency="range").tolist()
-    [[0.5, 0.5], [0.2, 0.2]]
-    >>> edge_dependencies(model).round(4).tolist()
-    [[0.4621, 0.4621], [0.1974, 0.1974]]
-    >>> edge_dependencies(model, dependency="exact").round(4).tolist()
-    [[0.4621, 0.4585], [0.19, 0.0848]]
     """
     check_model(model)
     if dependency not in DEPENDENCIES:
@@ -164,12 +122,6 @@ def rounding_margins(model: MarkovRandomField, *, dependency: Dependency = "sigm
     The formulas have absolute error of about eps times the largest finite table entry, from the two subtractions (the
     relative error of the other operations, at most a few eps, is left to the caller). For ``exact`` and ``field`` the
     logits of x_i are sums over all its terms, so the scale is the sum of their largest entries.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.5)
-    >>> bool((rounding_margins(model) < 1e-15).all())
-    True
     """
     structure = model.structure
     num_terms: Any = 1.0
@@ -207,19 +159,6 @@ def undefined_conditional(model: MarkovRandomField) -> tuple[int, str] | None:
     There Gibbs sampling is undefined, and so is R. Whether chains reach such states of the neighbours is not asked:
     they may start from them. A variable of more than 16 states with too many sets of states that its neighbours can
     forbid together is named, too, in other words.
-
-    Parameters
-    ----------
-    model : MarkovRandomField
-        States that a unary forbids are dropped first, as the sampler does.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.from_tables([[0.0, 0.0]] * 2, [(0, 1)], [[[0.0, 0.0], [-np.inf, -np.inf]]])
-    >>> undefined_conditional(model)
-    (1, 'variable 1 has no allowed state for some states of its neighbours')
-    >>> undefined_conditional(MarkovRandomField.ising([(0, 1)], coupling=9.0)) is None
-    True
     """
     if not model.has_forbidden:
         return None

@@ -11,13 +11,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix.errors import ResourceError
 from fastmix.model import MarkovRandomField
 
 __all__ = ["MERGE_WIDTH", "exact_dependencies"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _CHUNK_ENTRIES = 1 << 18  # table entries worked on at once: 2 MiB a temporary, which stays in the cache
 

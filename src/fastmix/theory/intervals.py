@@ -10,28 +10,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fastmix._checks import check_choice, check_count
+from fastmix._arrays import BoolArray, FloatArray
+from fastmix._checks import check_share
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.model.reduce import certain_entries
 
 __all__ = [
-    "Inequality",
-    "Intervals",
-    "bernstein_half_width",
-    "finish_intervals",
-    "hoeffding_interval",
-    "rigorous_intervals",
-]
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
-
-Inequality = Literal["both", "hoeffding", "bernstein"]
+    "Intervals", "bernstein_half_width", "finish_intervals", "hoeffding_interval", "rigorous_intervals",
+]  # fmt: skip
 
 _EPS = float(np.finfo(np.float64).eps)
 _ROUNDING = 1e-12  # of averages over sweeps and chains
@@ -73,87 +63,38 @@ def rigorous_intervals(
     variances: ArrayLike | None = None,
     confidence: float = 0.95,
     simultaneous: bool = False,
-    inequality: Inequality = "both",
 ) -> Intervals:
     """Intervals that hold the marginals of a model with a stated confidence, from independent chains of any length.
 
     Each chain contributes one number from 0 to 1 for every state: its average, over the sweeps used, of the indicator
     of the state or of its conditional probability. These numbers are independent between the chains, whatever the
     dependence within a chain, and their expectations are within the bias of the marginal. An inequality for averages
-    of independent numbers in [0, 1] gives an interval for the expectation, and the bias is added on both sides.
+    of independent numbers in [0, 1] (:func:`hoeffding_interval`, :func:`bernstein_half_width`) gives an interval for
+    the expectation, and the bias is added on both sides.
 
-    Parameters
-    ----------
-    model : MarkovRandomField
-    mean : float array (E,)
-        Average over the chains, aligned with ``model.log_unary``.
-    num_chains : int
-        Number C of independent chains, each started without knowledge of the others.
-    bias : float or float array (n,)
-        Bound on the total variation distance of a chain's marginal at the FIRST sweep used; it falls from there. With
-        ``burn_in`` sweeps left out this is ``bias_after(model, burn_in + 1)`` for the schedule of the chains.
-    variances : float array (E,), optional
-        Sample variances of the chains' numbers with the divisor C - 1, for Bernstein's inequality; without them, or
-        with a single chain, only Hoeffding's is used.
-    confidence : float
-        Above 0 and below 1.
-    simultaneous : bool
-        Whether all intervals shall hold at once with this confidence, rather than each.
-    inequality : {"both", "hoeffding", "bernstein"}
-        ``both`` gives each of the two half of the probability of failure, so that both intervals may be used and the
-        narrower one is no choice after the fact.
+    ``mean`` (E,) is the average over the chains. ``bias``, a number or (n,), bounds the total variation distance of a
+    chain's marginal at the FIRST sweep used; it falls from there. With ``burn_in`` sweeps left out this is
+    ``bias_after(model, burn_in + 1)`` for the schedule of the chains. ``variances`` (E,) are sample variances of the
+    chains' numbers with the divisor C - 1; without them, or with a single chain, only Hoeffding's inequality is used.
+    Otherwise each of the two has half of the probability of failure, so that both intervals may be used and the
+    narrower one is no choice after the fact. ``simultaneous`` divides the probability of failure by the number of
+    states, where the two states of a binary variable count once: each inequality treats a state and its complement
+    alike. States that the unary forbids, and the only one it allows, are known: [0, 0] and [1, 1].
 
-    Returns
-    -------
-    Intervals
-        States that the unary forbids, and the only one it allows, are known: [0, 0] and [1, 1].
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range, or Bernstein's inequality was asked for without what it needs.
-
-    Notes
-    -----
-    See :func:`hoeffding_interval` and :func:`bernstein_half_width` for the inequalities. ``simultaneous`` divides the
-    probability of failure by the number of states, where the two states of a binary variable count once: each
-    inequality treats a state and its complement alike.
-
-    The number of sweeps has to be fixed beforehand, or by a clock: stopping when the chains look good
-    makes their numbers dependent. Few chains give wide intervals however long they are; the smallest
-    half width is about ``ln(4 / failure) / C``.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1)], coupling=0.3, field=[0.5, 0.0])
-    >>> mean = [0.28, 0.72, 0.44, 0.56]
-    >>> intervals = rigorous_intervals(model, mean, num_chains=1000, bias=0.001, variances=[1e-4] * 4)
-    >>> intervals.lower.round(3).tolist(), intervals.upper.round(3).tolist()
-    ([0.267, 0.707, 0.427, 0.547], [0.293, 0.733, 0.453, 0.573])
-    >>> rigorous_intervals(model, mean, num_chains=1, bias=0.001).vacuous.tolist()
-    [False, False, True, True]
+    The number of sweeps has to be fixed beforehand, or by a clock: stopping when the chains look good makes their
+    numbers dependent. Few chains give wide intervals however long they are; the smallest half width is about
+    ``ln(4 / failure) / C``.
     """
     check_model(model)
-    size = len(model.log_unary)
-    center = _as_unit_interval("mean", mean, (size,), slack=1e-6)
-    count = check_count("num_chains", num_chains, least=1)
-    shift = _as_unit_interval("bias", bias, (model.num_variables,), scalar=True)
-    check_choice("inequality", inequality, get_args(Inequality))
-    failure = _failure(confidence) / (max(1, _num_questions(model)) if simultaneous else 1)
-    spread = None if variances is None else _as_variances(variances, size)
-    if inequality == "bernstein" and (spread is None or count < 2):
-        missing = "variances" if spread is None else "at least 2 chains"
-        raise ValueError(f"inequality='bernstein' needs {missing}; inequality='hoeffding' does not")
-    use_both = inequality == "both" and spread is not None and count > 1
-    share = failure / 2.0 if use_both else failure
-    lower, upper = np.zeros(size), np.ones(size)
-    if inequality in ("hoeffding", "both"):
-        lower, upper = hoeffding_interval(center, count, failure=share)
-    if inequality == "bernstein" or use_both:
-        assert spread is not None
-        half = bernstein_half_width(spread, count, failure=share)
+    center = np.clip(np.asarray(mean, dtype=np.float64), 0.0, 1.0)
+    failure = (1.0 - check_share("confidence", confidence)) / (max(1, _num_questions(model)) if simultaneous else 1)
+    both = variances is not None and num_chains > 1
+    share = failure / 2.0 if both else failure
+    lower, upper = hoeffding_interval(center, num_chains, failure=share)
+    if both:
+        half = bernstein_half_width(np.asarray(variances), num_chains, failure=share)
         lower, upper = np.maximum(lower, center - half), np.minimum(upper, center + half)
-    wide = np.repeat(shift, model.num_states) + _ROUNDING
+    wide = np.repeat(np.broadcast_to(bias, model.num_variables), model.num_states) + _ROUNDING
     return finish_intervals(model, lower - wide, upper + wide, float(confidence), bool(simultaneous))
 
 
@@ -173,15 +114,8 @@ def hoeffding_interval(mean: ArrayLike, num_chains: int, *, failure: float) -> t
     References
     ----------
     .. [1] W. Hoeffding, "Probability inequalities for sums of bounded random variables", JASA 58, 1963, Theorem 1.
-
-    Examples
-    --------
-    >>> lower, upper = hoeffding_interval([0.0, 0.5], 100, failure=0.05)
-    >>> lower.round(4).tolist(), upper.round(4).tolist()
-    ([0.0, 0.3667], [0.0362, 0.6333])
     """
-    count = check_count("num_chains", num_chains, least=1)
-    level = math.log(2.0 / _as_failure(failure)) / count
+    level = math.log(2.0 / failure) / num_chains
     values = np.asarray(mean, dtype=np.float64)
     return 1.0 - _upper_end(1.0 - values, level), _upper_end(values, level)
 
@@ -197,16 +131,10 @@ def bernstein_half_width(variances: ArrayLike, num_chains: int, *, failure: floa
     ----------
     .. [1] A. Maurer and M. Pontil, "Empirical Bernstein bounds and sample-variance penalization", COLT 2009,
        Theorem 11 (for independent numbers that need not have the same distribution).
-
-    Examples
-    --------
-    >>> bernstein_half_width([0.0, 0.01], 1000, failure=0.05).round(4).tolist()
-    [0.0096, 0.0186]
     """
-    count = check_count("num_chains", num_chains, least=2)
-    log = math.log(3.0 / _as_failure(failure))
+    log = math.log(3.0 / failure)
     values = np.asarray(variances, dtype=np.float64)
-    return np.sqrt(2.0 * log / count * values) + 7.0 * log / (3.0 * (count - 1))
+    return np.sqrt(2.0 * log / num_chains * values) + 7.0 * log / (3.0 * (num_chains - 1))
 
 
 def _upper_end(p: FloatArray, level: float) -> FloatArray:
@@ -252,42 +180,3 @@ def _num_questions(model: MarkovRandomField) -> int:
         return 0
     open_states = np.add.reduceat((~certain_entries(model)).astype(np.int64), model.unary_offsets[:-1])
     return int(np.where(open_states == 2, 1, open_states).sum())
-
-
-# -- arguments ------------------------------------------------------------------------------------------------------
-
-
-def _as_unit_interval(
-    name: str, values: ArrayLike, shape: tuple[int, ...], *, scalar: bool = False, slack: float = 0.0
-) -> FloatArray:
-    array = np.asarray(values, dtype=np.float64)
-    if scalar and array.ndim == 0:
-        array = np.broadcast_to(array, shape)
-    if array.shape != shape:
-        either = "be a number or " if scalar else ""
-        raise ValueError(f"{name} must {either}have shape {shape}, got {array.shape}")
-    if not ((array >= -slack) & (array <= 1.0 + slack)).all():
-        raise ValueError(f"{name} must be from 0 to 1, got {array.min():g} to {array.max():g}")
-    return np.clip(array, 0.0, 1.0)
-
-
-def _as_variances(variances: ArrayLike, size: int) -> FloatArray:
-    array = np.asarray(variances, dtype=np.float64)
-    if array.shape != (size,):
-        raise ValueError(f"variances must have shape {(size,)}, got {array.shape}")
-    # Of two numbers 0 and 1 it is 1/2, the largest there is.
-    if not ((array >= 0.0) & (array <= 0.5 + _ROUNDING)).all():
-        raise ValueError(f"variances must be from 0 to 0.5, got {array.min():g} to {array.max():g}")
-    return array
-
-
-def _failure(confidence: Any) -> float:
-    if isinstance(confidence, bool | str) or not 0.0 < float(confidence) < 1.0:
-        raise ValueError(f"confidence must be a number above 0 and below 1, got {confidence!r}")
-    return 1.0 - float(confidence)
-
-
-def _as_failure(failure: float) -> float:
-    if not 0.0 < failure < 1.0:
-        raise ValueError(f"failure must be above 0 and below 1, got {failure!r}")
-    return float(failure)

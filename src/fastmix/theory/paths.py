@@ -14,15 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
 from fastmix.theory import norms
 
-__all__ = ["Path", "covariance_bound", "path_constant"]
-
-FloatArray = NDArray[np.float64]
+__all__ = ["Path", "path_constant"]
 
 _EPS = float(np.finfo(np.float64).eps)
 _TOLERANCE = 0.05  # wanted excess of the exponent: five per cent of the constant
@@ -33,24 +31,12 @@ _REFRESH_VISITS = 2e6  # matrices up to this many entries get a vector of their 
 
 @dataclass(frozen=True)
 class Path:
-    """The constant of the path, from above.
+    """The constant of the path, from above."""
 
-    Attributes
-    ----------
-    log_constant : float
-        ``width * integral``, infinite where the bound on the covariance is.
-    integral : float
-        Right-hand sums of K over [0, 1].
-    last : float
-        K(1).
-    num_points : int
-        Points at which K was bounded.
-    """
-
-    log_constant: float
-    integral: float
-    last: float
-    num_points: int
+    log_constant: float  # ``width * integral``, infinite where the bound on the covariance is
+    integral: float  # right-hand sums of K over [0, 1]
+    last: float  # K(1)
+    num_points: int  # points at which K was bounded
 
 
 def path_constant(matrix: Any, width: float, *, clock: Clock = NO_LIMIT) -> Path:
@@ -81,20 +67,6 @@ def path_constant(matrix: Any, width: float, *, clock: Clock = NO_LIMIT) -> Path
             loss = -math.fsum(interval[0] for interval in intervals)
     integral = math.fsum((end - begin) * high for _, begin, end, _, high in intervals) * (1.0 + 8.0 * _EPS)
     return Path(width * integral * (1.0 + 8.0 * _EPS), integral, last, points)
-
-
-def covariance_bound(matrix: Any, s: float = 1.0, width: float = math.inf) -> float:
-    """A bound K on the largest eigenvalue of the covariance of spins with couplings ``s J``, whatever the fields.
-
-    Examples
-    --------
-    >>> J = np.array([[0.0, 0.5], [0.5, 0.0]])
-    >>> round(covariance_bound(J), 4)
-    1.4621
-    """
-    from scipy.sparse import csr_array
-
-    return _Bounds(abs(csr_array(matrix)), width)(s)
 
 
 class _Bounds:

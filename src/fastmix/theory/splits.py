@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
 from fastmix.theory import norms
@@ -20,8 +20,6 @@ from fastmix.theory.dependency import edge_dependencies, rounding_margins, to_ma
 from fastmix.theory.width import Ascent, Width, coupling_matrix, matrix_width, model_width
 
 __all__ = ["Split", "split_model"]
-
-FloatArray = NDArray[np.float64]
 
 _STEPS = 40
 _PASSES = 4  # of the ascent behind the width, for every step

@@ -16,27 +16,17 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
 from fastmix.model import MarkovRandomField, check_pairwise
 from fastmix.theory import norms
 
 __all__ = [
-    "Ascent",
-    "Width",
-    "add_couplings",
-    "coupling_matrix",
-    "matrix_width",
-    "model_width",
-    "norm_estimate",
-    "norm_from_above",
-    "remember_width",
-]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+    "Ascent", "Width", "add_couplings", "coupling_matrix", "matrix_width", "model_width", "norm_estimate",
+    "norm_from_above", "remember_width",
+]  # fmt: skip
 
 _EPS = float(np.finfo(np.float64).eps)
 _RANK = 8  # of the two factors of the dual; more change the fourth digit
@@ -53,37 +43,18 @@ _KNOWN: WeakKeyDictionary[MarkovRandomField, Width] = WeakKeyDictionary()
 
 @dataclass(frozen=True, eq=False)
 class Width:
-    """An upper bound on the width of a matrix of couplings.
-
-    Attributes
-    ----------
-    value : float
-        The bound.
-    diagonal : float array (N,)
-        The e with ``norm(B + diag(e)) <= value / 2``.
-    least : float
-        A lower bound on the width by duality, accurate to rounding: what another diagonal could reach at best.
-    proof : {"cholesky", "positive vector", "random vectors", "none"}
-        How the norm was proved. ``random vectors`` holds with a probability of 1 - 1e-20 over their draw; the others
-        always; ``none`` is for a matrix without couplings.
-    """
+    """An upper bound on the width of a matrix of couplings."""
 
     value: float
-    diagonal: FloatArray
-    least: float
-    proof: str
+    diagonal: FloatArray  # (N,) the e with ``norm(B + diag(e)) <= value / 2``
+    least: float  # a lower bound by duality, accurate to rounding: what another diagonal could reach at best
+    proof: str  # "cholesky", "positive vector", "random vectors" (but for 1e-20 of draws) or "none" (no couplings)
 
 
 def model_width(model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Width:
     """The width of a model with finite tables, any numbers of states.
 
     Infinite for tables with -inf. States that a unary forbids must have been dropped.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1), (1, 2), (2, 0)], coupling=-0.2)
-    >>> round(model_width(model).value, 6)
-    0.6
     """
     check_pairwise(model, "the width")
     if model in _KNOWN:
@@ -349,13 +320,8 @@ class Ascent:
     X and Y with equal diagonals of sum 1. With ``X = (r_i r_j a_i . a_j)`` and ``Y = (r_i r_j b_i . b_j)``, unit
     vectors a_i and b_i and a unit vector r, ascent by coordinates sets a_i to the direction of ``g_i = sum_j B_ij r_j
     a_j`` and b_i to that of ``-f_i``, ``f_i = sum_j B_ij r_j b_j``; r is the top eigenvector of ``B_ij (a_i . a_j -
-    b_i . b_j)``, by power steps. At the optimum ``e_i = (|f_i| - |g_i|) / (2 r_i)``.
-
-    Attributes
-    ----------
-    diagonal : float array (N,)
-    value : float
-        That of the dual: a lower bound on the width, accurate to rounding.
+    b_i . b_j)``, by power steps. At the optimum ``e_i = (|f_i| - |g_i|) / (2 r_i)``. ``value`` is
+    that of the dual, a lower bound on the width.
     """
 
     def __init__(self, matrix: Any) -> None:

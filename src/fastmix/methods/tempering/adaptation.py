@@ -6,12 +6,10 @@ import math
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
+
+from fastmix._arrays import FloatArray, IntArray
 
 __all__ = ["num_rungs_for", "phases", "respace"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 REJECTION = 0.5  # the best rate when the replicas of a ladder run one after another: K = 2 Lambda + 1 rungs
 _LEAST_RATE = 1e-3  # of two rungs that always exchange: keeps the barrier strictly increasing
@@ -23,42 +21,15 @@ def num_rungs_for(barrier: float) -> int:
 
     Non-reversible exchange makes a round trip in ``2 + 2 K r / (1 - r)`` rounds for a rate r = Lambda / K, and a round
     costs K: the product is least at r = 1/2.
-
-    Examples
-    --------
-    >>> num_rungs_for(6.0)
-    13
     """
     return max(2, math.ceil(barrier / REJECTION - 1e-9) + 1)
 
 
 def respace(positions: FloatArray, rejection: FloatArray, num_rungs: int | None) -> tuple[FloatArray, IntArray, float]:
-    """Positions at which all exchanges would be rejected equally often.
+    """Positions at which all exchanges would be rejected equally often, the old rung closest to each, and Lambda.
 
     The cumulative rejection rate is a function Lambda of the position, hardly depending on the ladder it was measured
-    on, and rungs go to equal steps of it.
-
-    Parameters
-    ----------
-    positions : float array (K,)
-    rejection : float array (K - 1,)
-        Rates between successive rungs.
-    num_rungs : int or None
-        By :func:`num_rungs_for` if None.
-
-    Returns
-    -------
-    positions : float array (num_rungs,)
-    source : int array (num_rungs,)
-        The old rung closest to each new one, in Lambda.
-    barrier : float
-        Lambda at the end.
-
-    Examples
-    --------
-    >>> new, source, barrier = respace(np.array([0.0, 0.5, 1.0]), np.array([0.6, 0.2]), 5)
-    >>> new.round(3).tolist(), source.tolist(), round(barrier, 3)
-    ([0.0, 0.167, 0.333, 0.5, 1.0], [0, 0, 1, 1, 2], 0.8)
+    on, and rungs go to equal steps of it; as many as :func:`num_rungs_for` says if their number is None.
     """
     barrier = np.concatenate([[0.0], np.cumsum(np.maximum(rejection, _LEAST_RATE))])
     count = num_rungs_for(float(barrier[-1])) if num_rungs is None else num_rungs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +32,6 @@ from fastmix.results import Status
 from fastmix.theory.certificates import certify
 
 __all__ = ["MOVES", "Tempered", "temper"]
-
-FloatArray = NDArray[np.float64]
 
 MOVES = ("houdayer", "swendsen-wang")
 _NUM_SWEEPS = 5_000
@@ -261,11 +259,10 @@ def temper(
     True
     """
     method = Tempered(norm_bound, num_replicas, num_ensembles, num_sweeps, burn_in, accuracy, moves, confidence)
-    result = run_method(
+    return run_method(
         method, model, evidence=evidence, edge_marginals=edge_marginals, seed=seed, num_threads=num_threads,
         backend=backend, time_limit=time_limit, progress=progress,
     )  # fmt: skip
-    return cast("TemperResult", result)
 
 
 # -- what is asked for ------------------------------------------------------------------------------------------------

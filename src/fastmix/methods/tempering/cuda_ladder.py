@@ -12,13 +12,7 @@ __all__ = ["CudaLadder", "ladders_together"]
 
 
 def ladders_together(path: TemperingPath) -> int:
-    """Ladders that share words on the device, whose number must be a multiple of this.
-
-    Raises
-    ------
-    UnfitMethodError
-        If no kernel can hold the tables of several models of this path.
-    """
+    """Ladders that share words on the device, whose number must be a multiple of this."""
     return 32 if choose_cuda_kernel(path.model.structure, 1 << 10, num_sets=2) == "packed" else 4
 
 

@@ -14,18 +14,9 @@ __all__ = ["exchange_clusters"]
 def exchange_clusters(x, num_ladders, first_rung, indptr, neighbors, streams, counts):  # type: ignore[no-untyped-def]
     """Exchange, with probability 1/2 each, the clusters in which ladders 2 p and 2 p + 1 differ at the same rung.
 
-    Parameters
-    ----------
-    x : uint8 (n, K * C)
-    num_ladders : int
-        C, even.
-    first_rung : int
-        Rungs below it are left alone.
-    indptr, neighbors : int
-    streams : uint32 (4, K * C)
-        Those of the even ladders are used.
-    counts : int (K, 3)
-        For every rung: pairs looked at, sites that differ, and how many of them are in the largest cluster.
+    ``x`` (n, K * C) has C ladders of K rungs; those below ``first_rung`` are left alone, and the streams (4, K * C) of
+    even ladders are used. ``counts`` (K, 3) get, for every rung, the pairs looked at, the sites that differ, and how
+    many of them are in the largest cluster.
     """
     n, width = x.shape
     differs, stack = np.empty(n, np.uint8), np.empty(n, np.int32)

@@ -7,17 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._checks import check_threads
 from fastmix.chains.base import Chains, Exchanges
 from fastmix.chains.cpu import CpuChains
+from fastmix.chains.generator import make_streams
 from fastmix.chains.layout import tables_fit
 from fastmix.methods.tempering.path import TemperingPath
 from fastmix.methods.tempering.swendsen_wang_moves import SwendsenWangMoves
 
 __all__ = ["Ladder", "derive_seed"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 PAIRS_EVERY = 20  # rounds between two exchanges of clusters between ladders
 CLUSTERS_EVERY = 100  # rounds between two Swendsen-Wang sweeps
@@ -31,30 +30,11 @@ class Ladder:
     A round is one Gibbs sweep of every replica, and then the proposal to exchange the configurations of rungs 0 and 1,
     2 and 3, .. or of 1 and 2, 3 and 4, .., in turn. Every ladder depends on the seed and its own number only.
 
-    Parameters
-    ----------
-    path : TemperingPath
-    seed : int
-    pairs : bool
-        Every 20 rounds, ladders 2 p and 2 p + 1 exchange clusters at every rung: the connected components of the
-        variables in which they differ, each with probability 1/2 (Houdayer, 2001). Tables join variables of one
-        component, or a variable of a component to one in which the ladders agree; either way the sum of the
-        log-weights of the two stays the same, for any pairwise model. C must be even.
-    clusters : bool
-        Every 100 rounds, a Swendsen-Wang sweep of every replica; the path must be one for it.
-    num_threads : int, optional
-        All cores by default; the numbers drawn do not depend on it.
-
-    Attributes
-    ----------
-    chains : Chains
-        With a set of parameters for every rung.
-    num_ladders : int
-        C, the number of ladders that the configurations of the latest :meth:`set_rungs` were for.
-    positions : float array (K,)
-        Of the rungs on the path.
-    device : str
-        Where the rounds run: ``cpu`` or ``cuda``.
+    With ``pairs`` (C must be even), ladders 2 p and 2 p + 1 exchange clusters at every rung every 20 rounds: the
+    connected components of the variables in which they differ, each with probability 1/2 (Houdayer, 2001). Tables join
+    variables of one component, or a variable of a component to one in which the ladders agree; either way the sum of
+    the log-weights of the two stays the same, for any pairwise model. With ``clusters``, every 100 rounds there is a
+    Swendsen-Wang sweep of every replica; the path must be one for it.
     """
 
     device = "cpu"
@@ -121,13 +101,12 @@ class Ladder:
         self._round = self._first_pair_rung = 0
         firsts = [block.first for block in self.chains.blocks] if isinstance(self.chains, CpuChains) else []
         self._cluster_counts = {first: np.zeros((num_rungs, 3), dtype=np.int64) for first in firsts}
-        self._swendsen_wang = self._make_moves(seed) if self.clusters else {}
+        self._swendsen_wang = self._make_moves() if self.clusters else {}
 
-    def _make_moves(self, seed: int) -> dict[int, SwendsenWangMoves]:
-        from fastmix.methods.swendsen_wang_kernels import start_generators
-
+    def _make_moves(self) -> dict[int, SwendsenWangMoves]:
         assert isinstance(self.chains, CpuChains)
-        random = start_generators(seed, self.num_ladders * self.num_rungs).reshape(-1, self.num_rungs, 4)
+        seed = derive_seed(self.seed, self._phase, 1)  # not that of the sweeps, whose streams are the same ones
+        random = make_streams(seed, 0, self.num_ladders * self.num_rungs).T.reshape(-1, self.num_rungs, 4)
         moves = {}
         for block in self.chains.blocks:
             own = random[block.first : block.first + block.width].transpose(1, 0, 2)

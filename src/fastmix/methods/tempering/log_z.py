@@ -6,35 +6,23 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from fastmix._arrays import FloatArray
 
 __all__ = ["LogZ", "bridge", "guess_steps", "lower_bound"]
-
-FloatArray = NDArray[np.float64]
 
 _SHARES = (0.125, 0.25, 0.5, 0.75, 0.875)  # of the weights, those above which the bound looks at
 
 
 @dataclass(frozen=True, eq=False)
 class LogZ:
-    """The log of the ratio of normalisers between the ends of a ladder.
+    """The log of the ratio of normalisers between the ends of a ladder."""
 
-    Attributes
-    ----------
-    steps : float array (K - 1,)
-        Between each rung and the next; they sum to ``value``.
-    value, std_error : float
-    integral : float
-        The same by thermodynamic integration.
-    bounds : (float, float)
-        Averages of D from below and from above: the true ratio lies between their expectations.
-    """
-
-    steps: FloatArray
+    steps: FloatArray  # (K - 1,) between each rung and the next; they sum to ``value``
     value: float
     std_error: float
-    integral: float
-    bounds: tuple[float, float]
+    integral: float  # the same by thermodynamic integration
+    bounds: tuple[float, float]  # averages of D from below and above: the true ratio is between their expectations
 
 
 def bridge(sums: FloatArray, shifts: FloatArray) -> LogZ:
@@ -44,24 +32,10 @@ def bridge(sums: FloatArray, shifts: FloatArray) -> LogZ:
 
         Z_{k+1} / Z_k = exp(s) E_k[f(D - s)] / E_{k+1}[f(s - D)],
 
-    with the least variance (for independent draws) where s is the answer itself [1]_.
-
-    Parameters
-    ----------
-    sums : float array (6, K - 1, E)
-        What exchanges of E independent ensembles added up, see :class:`fastmix.chains.base.Exchanges`.
-    shifts : float array (K - 1,)
-        The numbers s with which it was done.
-
-    Notes
-    -----
-    Jensen's inequality for both ends gives ``E_k[D] <= log Z_{k+1} / Z_k <= E_{k+1}[D]``; thermodynamic integration
-    with the trapezoidal rule is the average of the two.
-
-    References
-    ----------
-    .. [1] C. H. Bennett, "Efficient estimation of free energy differences from Monte Carlo data", J. Comput. Phys. 22,
-       1976.
+    with the least variance (for independent draws) where s is the answer itself (C. H. Bennett, J. Comput. Phys. 22,
+    1976). Jensen's inequality for both ends gives ``E_k[D] <= log Z_{k+1} / Z_k <= E_{k+1}[D]``; thermodynamic
+    integration with the trapezoidal rule is the average of the two. ``sums`` (6, K - 1, E) are what exchanges of E
+    independent ensembles added up (:class:`fastmix.chains.base.Exchanges`), with the numbers s of ``shifts`` (K - 1,).
     """
     count = sums.shape[2]
     whole = sums.sum(axis=2)
@@ -97,11 +71,6 @@ def lower_bound(log_weights: FloatArray, confidence: float) -> float:
     ``log Z >= log w_(m) + log a`` with probability at least 1 - d for the m-th largest weight. The same inequality for
     the mean gives ``log Z >= log mean(w) + log d``. The best of several m and the mean is taken, with the error
     probability shared between them.
-
-    Examples
-    --------
-    >>> round(lower_bound(np.zeros(1000), 0.95), 2)
-    -0.17
     """
     from scipy.special import betaincinv
 

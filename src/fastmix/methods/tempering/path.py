@@ -9,11 +9,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix.model import MarkovRandomField, check_pairwise
 
 __all__ = ["TemperingPath", "independent_log_z", "make_path", "split_tables"]
-
-FloatArray = NDArray[np.float64]
 
 _UNARY_POWER = 1.5
 
@@ -23,25 +22,13 @@ class TemperingPath:
     """Models ``p_s(x) ~ exp(a_0(s) U(x) + a_1(s) V_1(x) + ..)`` for s from 0 to 1, the last one the target.
 
     U is the sum of the unaries, and every V the sum of one set of tables.
-
-    Attributes
-    ----------
-    model : MarkovRandomField
-        The target with its tables split (:func:`split_tables`): U are its unaries, V_1 its tables.
-    tables : tuple of float arrays, aligned with ``model.log_pairwise`` and then ``model.log_factors``
-        The sets of tables; where the target forbids a pair they hold 0, see ``forbidden``.
-    forbidden : bool array or None
-        Entries of the tables that are -inf in all models of the path.
-    kind : {"uniform", "independent", "projected"}
-    log_z : float or None
-        That of the model at s = 0; None if forbidden pairs leave it unknown.
     """
 
-    model: MarkovRandomField
-    tables: tuple[FloatArray, ...]
-    forbidden: NDArray[np.bool_] | None
-    kind: str
-    log_z: float | None
+    model: MarkovRandomField  # the target with its tables split (``split_tables``): U are its unaries, V_1 its tables
+    tables: tuple[FloatArray, ...]  # as ``log_pairwise`` and ``log_factors``; 0 where the target forbids a pair
+    forbidden: NDArray[np.bool_] | None  # entries of the tables that are -inf in all models of the path
+    kind: str  # "uniform", "independent" or "projected"
+    log_z: float | None  # that of the model at s = 0; None if forbidden pairs leave it unknown
 
     def coefficients(self, positions: ArrayLike) -> FloatArray:
         """The numbers a_0(s), a_1(s), .. at positions (K,) as an array (K, 1 + number of sets of tables).
@@ -80,22 +67,12 @@ class TemperingPath:
 
 
 def make_path(model: MarkovRandomField, *, norm_bound: float | None = None) -> TemperingPath:
-    """The path to a model from a start that is known exactly.
+    """The path to a model, without states that a unary forbids, from a start that is known exactly.
 
-    Parameters
-    ----------
-    model : MarkovRandomField
-        Without states that a unary forbids.
-    norm_bound : float, optional
-        None starts from the uniform distribution: unaries and tables grow together, the unaries more slowly.
-        0 starts from independent variables with the unaries of the model. A positive number starts from the uniform
-        distribution, too, and goes by way of the projection of the model onto that bound of the dependency norm
-        (:func:`fastmix.project`).
-
-    Raises
-    ------
-    UnfitMethodError
-        If the model forbids pairs of states, or has factors over more variables, and is to be projected.
+    Without ``norm_bound`` it starts from the uniform distribution: unaries and tables grow together, the unaries more
+    slowly. 0 starts from independent variables with the unaries of the model. A positive number starts from the uniform
+    distribution, too, and goes by way of the projection of the model onto that bound of the dependency norm
+    (:func:`fastmix.project`), which takes no forbidden pairs and no factors over more variables.
     """
     split = split_tables(model)
     tables, forbidden = split.parameters[len(split.log_unary) :], None
@@ -123,13 +100,6 @@ def split_tables(model: MarkovRandomField) -> MarkovRandomField:
     A path that treats unaries and tables differently would otherwise depend on how the model happens to be written.
     Unaries sum to zero, too, and what depends on one variable of a larger factor is moved. Models with forbidden pairs
     come back as they are.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.from_tables([[0, 0], [0, 0]], [(0, 1)], [[[3, 1], [1, 3]]])
-    >>> split = split_tables(model)
-    >>> split.table(0, 1).tolist(), split.log_constant
-    ([[1.0, -1.0], [-1.0, 1.0]], 2.0)
     """
     if any(tables.size and tables.min() == -np.inf for tables in (model.log_pairwise, model.log_factors)):
         return model

@@ -13,15 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.methods.mean_field import ascend, expected_tables
 from fastmix.methods.starts import find_modes
 from fastmix.methods.tempering.path import TemperingPath
 
 __all__ = ["Phase", "enter_phases", "find_phases", "lower_bounds", "outweighing", "spread_phases"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _MOST_PHASES = 8
 _ASCENTS = 50  # sweeps of mean field
@@ -32,25 +30,12 @@ _SHARE = 4  # one ladder of so many has a phase at its highest rung, whatever is
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """A product distribution q.
+    """A product distribution q."""
 
-    Attributes
-    ----------
-    mode : int array (n,)
-        The configuration that q was found from.
-    log_weight : float
-        Of the mode, in the target of the path.
-    marginals : float array, aligned with ``log_unary``
-        Of q.
-    energies : float array (components of the path,)
-        The means of U, V_1, .. under q; -inf where q allows a forbidden pair.
-    entropy : float
-    """
-
-    mode: IntArray
-    log_weight: float
-    marginals: FloatArray
-    energies: FloatArray
+    mode: IntArray  # the configuration (n,) that q was found from
+    log_weight: float  # of the mode, in the target of the path
+    marginals: FloatArray  # of q, aligned with ``log_unary``
+    energies: FloatArray  # the means of U, V_1, .. under q; -inf where q allows a forbidden pair
     entropy: float
 
 
@@ -112,18 +97,11 @@ def enter_phases(
     phases: list[Phase],
     rng: np.random.Generator,
 ) -> None:
-    """Put replicas into phases that they have missed, in place.
+    """Put replicas (K, C, n) of C ladders into phases that they have missed, in place.
 
     Phases have been missed if the bound of one exceeds the estimate of log Z at the end of the path by more than 1.
     Ladders are then in a phase at the rungs where it outweighs the rest: with the probability that its bound has
     beside the estimate, the same draw at all rungs.
-
-    Parameters
-    ----------
-    states : uint8 array (K, C, n)
-        Configurations of C ladders, changed.
-    positions, log_z : float array (K,)
-        Of the rungs, and estimates there.
     """
     bounds = lower_bounds(path, phases, positions)
     if not phases or bounds[:, -1].max() <= log_z[-1] + _MISSED:

@@ -8,15 +8,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix.chains.annealing import Annealing
 from fastmix.chains.base import Chains
 from fastmix.methods.starts import random_states, starts_matter
 from fastmix.methods.tempering.path import TemperingPath
 
 __all__ = ["annealed_weights", "first_ladder", "next_position", "start_population"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _HARD_SWEEPS = 20  # at the start of a path with forbidden pairs
 
@@ -102,15 +100,8 @@ def annealed_weights(
 ) -> FloatArray:
     """Log-weights (N,) of annealed importance sampling (Neal, 2001): the mean of their exponentials is Z_1 / Z_0.
 
-    Parameters
-    ----------
-    path : TemperingPath
-    population : Annealing
-        Fresh, of exact draws from the first model of the path.
-    positions : float array (T,)
-        Ascending from 0 to 1; a sweep is made at each.
-    stop : callable
-        Once it is true the rest is skipped in one step, which costs tightness but no validity.
+    A fresh population of exact draws makes a sweep at each of the ascending positions. Once ``stop()`` is true the rest
+    is skipped in one step, which costs tightness but no validity.
     """
     coefficients = path.coefficients(positions)
     for there in coefficients[1:]:

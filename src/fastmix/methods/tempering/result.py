@@ -7,19 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastmix import _show
-from fastmix.results import InferenceResult, jsonable
+from fastmix._arrays import FloatArray, IntArray
+from fastmix.methods.sample_result import ChainResult
+from fastmix.results import jsonable
 
 __all__ = ["TemperResult"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TemperResult(InferenceResult):
+class TemperResult(ChainResult):
     """Marginals and log Z from replica exchange, with their error bars.
 
     Attributes
@@ -41,14 +39,10 @@ class TemperResult(InferenceResult):
         Where the replicas at the highest rung ended.
     """
 
-    std_error: FloatArray = field(default_factory=lambda: np.zeros(0))
-    ess: FloatArray = field(default_factory=lambda: np.zeros(0))
-    r_hat: FloatArray = field(default_factory=lambda: np.zeros(0))
     log_z_confidence: float | None = None
     positions: FloatArray = field(default_factory=lambda: np.zeros(0))
     rejection: FloatArray = field(default_factory=lambda: np.zeros(0))
     round_trips: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    states: IntArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
 
     def half_widths(self, *, confidence: float = 0.95) -> FloatArray:
         """Half the widths of intervals for every probability: a Student quantile times the standard error.
@@ -77,14 +71,10 @@ class TemperResult(InferenceResult):
         """The result as plain data, the shape of the command line's JSON."""
         return {
             **super().to_dict(),
-            "std_error": self._by_variable(self.std_error),
-            "r_hat_max": jsonable(float(self.r_hat.max(initial=1.0))),
-            "ess_min": jsonable(float(self.ess.min(initial=np.inf))),
             "log_z_std_error": jsonable(self.log_z_std_error),
             "log_z_lower": jsonable(self.log_z_lower),
             "log_z_confidence": jsonable(self.log_z_confidence),
             "positions": jsonable(self.positions),
             "rejection": jsonable(self.rejection),
             "round_trips": jsonable(self.round_trips),
-            "updates_per_second": self.stats.get("updates_per_second"),
         }

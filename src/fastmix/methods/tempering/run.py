@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._clock import Clock
 from fastmix._memory import available_memory, check_memory
 from fastmix.chains.annealing import Annealing
@@ -19,8 +19,6 @@ from fastmix.methods.tempering.phases import enter_phases, find_phases, spread_p
 from fastmix.methods.tempering.population import annealed_weights, first_ladder, start_population
 
 __all__ = ["Plan", "Run"]
-
-FloatArray = NDArray[np.float64]
 
 _BATCHES = 64
 _STEP_SECONDS = 0.1  # between two looks at the clock and the keyboard

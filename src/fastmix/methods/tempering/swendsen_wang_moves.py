@@ -7,40 +7,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix.errors import UnfitMethodError
 from fastmix.methods.swendsen_wang import _normal_form, check_swendsen_wang
 from fastmix.methods.tempering.path import TemperingPath
 
 __all__ = ["SwendsenWangMoves", "check_swendsen_wang_moves", "fits_swendsen_wang_moves"]
 
-FloatArray = NDArray[np.float64]
-
 
 def check_swendsen_wang_moves(path: TemperingPath) -> None:
-    """Raise unless every model of the path is one for Swendsen-Wang sweeps.
-
-    Raises
-    ------
-    UnfitMethodError
-        With an edge and the reason.
-    """
+    """Raise unless every model of the path is one for Swendsen-Wang sweeps."""
     for position in (1.0,) if path.kind != "projected" else (0.5, 0.75, 1.0):
         check_swendsen_wang(path.model_at(position))
 
 
 class SwendsenWangMoves:
-    """One sweep of clusters for every replica of a block of ladders.
+    """One sweep of clusters for every replica of a block of ladders, with generators that are changed in place."""
 
-    Parameters
-    ----------
-    path : TemperingPath
-        That :func:`check_swendsen_wang_moves` accepts.
-    positions : float array (K,)
-    random : uint64 array (K, C, 4)
-        Generators, one for every replica; changed in place.
-    """
-
-    def __init__(self, path: TemperingPath, positions: FloatArray, random: NDArray[np.uint64]) -> None:
+    def __init__(self, path: TemperingPath, positions: FloatArray, random: NDArray[np.uint32]) -> None:
         model = path.model
         self._binary = bool((model.num_states == 2).all())
         self._offsets = model.unary_offsets
@@ -48,9 +32,7 @@ class SwendsenWangMoves:
         self._rungs: list[tuple[Any, ...]] = []
         for position in positions.tolist():
             form = _normal_form(path.model_at(position))
-            bonds = np.ceil(-np.expm1(-form.couplings) * 2.0**53).astype(np.uint64)
-            unary = form.log_unary[::2] - form.log_unary[1::2] if self._binary else form.log_unary
-            self._rungs.append((form.heads, form.tails, bonds, unary, form.flips))
+            self._rungs.append((form.heads, form.tails, *form.for_kernels(self._binary), form.flips))
 
     def __call__(self, x: NDArray[np.uint8]) -> None:
         """Sweep the lanes (n, K * C), rung by rung."""

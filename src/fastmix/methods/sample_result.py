@@ -1,0 +1,152 @@
+"""What chains return: marginals with error bars, and intervals that the certificate proves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix._arrays import FloatArray, IntArray
+from fastmix.errors import UnfitMethodError
+from fastmix.model import MarkovRandomField
+from fastmix.model.reduce import Reduction, reduce_model
+from fastmix.results import InferenceResult, jsonable
+from fastmix.theory.bias import bias_after
+from fastmix.theory.comparison import comparison_bounds, original_intervals
+from fastmix.theory.criteria import bias_after_updates
+from fastmix.theory.dependency import Dependency
+from fastmix.theory.intervals import Intervals, rigorous_intervals
+
+__all__ = ["CONFIDENCE", "ChainResult", "SampleResult", "bias_bounds", "sweep_order"]
+
+CONFIDENCE = 0.95
+# Probabilities are met to 4e-10 by the thresholds and averages to 3e-8 by the 24-bit sums: widened by more than both.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ChainResult(InferenceResult):
+    """Marginals from chains, with their error bars and what the chains say about themselves."""
+
+    std_error: FloatArray = field(default_factory=lambda: np.zeros(0))
+    ess: FloatArray = field(default_factory=lambda: np.zeros(0))
+    r_hat: FloatArray = field(default_factory=lambda: np.zeros(0))
+    states: IntArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain data; adds ``std_error``, ``r_hat_max``, ``ess_min`` and ``updates_per_second``."""
+        return {
+            **super().to_dict(),
+            "std_error": self._by_variable(self.std_error),
+            "r_hat_max": jsonable(float(self.r_hat.max(initial=1.0))),
+            "ess_min": jsonable(float(self.ess.min(initial=np.inf))),
+            "updates_per_second": self.stats.get("updates_per_second"),
+        }
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SampleResult(ChainResult):
+    """Marginals from sampling, with their error bars.
+
+    Attributes
+    ----------
+    std_error : float array, aligned with ``model.log_unary``
+        Monte Carlo standard error of every probability, by batch means over all chains.
+    ess, r_hat : float array (n,)
+        Effective sample size and rank-normalised split R-hat of every variable; observed ones have the best values.
+    states : int array (num_chains, n)
+        Where the chains ended: give the result as ``start`` to go on from there.
+    draws : int array (num_chains, num_draws, n) or None
+    history : list of (sweeps, flat node marginals)
+        Running marginals at the sweeps asked for (``history_at``).
+    """
+
+    draws: NDArray[np.integer[Any]] | None = None
+    history: list[tuple[int, FloatArray]] = field(default_factory=list)
+    chain_variances: FloatArray | None = field(default=None, repr=False)
+    reduction: Reduction | None = field(default=None, repr=False)
+
+    def intervals(
+        self,
+        *,
+        confidence: float = CONFIDENCE,
+        simultaneous: bool = False,
+        dependency: Dependency = "sigmoid",
+        original: MarkovRandomField | None = None,
+    ) -> Intervals:
+        """Intervals that hold the marginals with a proven confidence: bias by the certificate, deviation by the chains.
+
+        Parameters
+        ----------
+        confidence : float
+        simultaneous : bool
+            Whether all intervals shall hold at once.
+        dependency : str
+            Dependency bound behind the bias, see :func:`fastmix.certify`. After a burn-in of random updates the other
+            criteria bound it too. For a model that cannot be certified the bias stays 1, and the intervals say so in
+            ``vacuous``.
+        original : MarkovRandomField, optional
+            The model that the sampled one is a projection of: the intervals are then for its marginals, by the
+            comparison theorem of Dobrushin.
+
+        Raises
+        ------
+        UnfitMethodError
+            For cluster moves, whose mixing no certificate bounds.
+        """
+        if self.method != "gibbs":
+            raise UnfitMethodError(f"intervals need the certificate of Gibbs sampling, and this is {self.method}")
+        reduction = self.reduction or reduce_model(self.model)  # None where there was nothing to reduce
+        small = reduction.model
+        bias = bias_bounds(small, int(self.stats["burn_in"]), self.provenance["options"]["schedule"], dependency)
+        kept = reduction.unary_positions
+        inner = rigorous_intervals(
+            small, self.node_marginals[kept], num_chains=int(self.stats["num_chains"]), bias=bias,
+            variances=self.chain_variances, confidence=confidence, simultaneous=simultaneous,
+        )  # fmt: skip
+        lower = reduction.expand_node_marginals(np.maximum(inner.lower - _ROUNDING, 0.0))
+        upper = reduction.expand_node_marginals(np.minimum(inner.upper + _ROUNDING, 1.0))
+        vacuous = np.zeros(len(lower), dtype=bool)
+        vacuous[kept] = inner.vacuous
+        result = Intervals(lower, upper, vacuous, inner.confidence, inner.simultaneous)
+        if original is None:
+            return result
+        if (reduction.fixed >= 0).any():
+            raise UnfitMethodError("original needs a run without evidence: condition both models first")
+        return original_intervals(original, result, comparison_bounds(self.model, original))
+
+    def to_arviz(self) -> Any:
+        """The draws as ArviZ's data object (extra ``interop``); the run must have kept some (``num_draws``)."""
+        from fastmix.interop.arviz import to_arviz
+
+        if self.draws is None:
+            raise ValueError("to_arviz needs draws: run sample() with num_draws")
+        return to_arviz(self.draws, self.model)
+
+    def _expansion(self, reduction: Reduction) -> dict[str, Any]:
+        values = super()._expansion(reduction)
+        history = [(t, reduction.expand_node_marginals(m)) for t, m in self.history]
+        return {**values, "history": history, "reduction": reduction}
+
+
+def bias_bounds(model: MarkovRandomField, burn_in: int, schedule: str, dependency: Dependency) -> FloatArray:
+    """Bounds on the bias of what is averaged first (n,), after the burn-in."""
+    n = model.num_variables
+    if schedule == "random-burn-in":
+        # Whatever comes after it: the joint distribution is as close as this, and no sweep takes it away.
+        bias = bias_after(model, burn_in, schedule="random", dependency=dependency)
+        bias = np.full(n, min(1.0, float(bias.sum()) * (1.0 + 1e-12)))
+    else:
+        order = sweep_order(model, schedule)
+        known = cast("Literal['systematic', 'random']", schedule)
+        bias = bias_after(model, burn_in + 1, schedule=known, order=order, dependency=dependency)
+    if schedule != "systematic" and bias.max(initial=0.0) > _ROUNDING:
+        bias = np.minimum(bias, bias_after_updates(model, float(burn_in) * n))
+    return bias
+
+
+def sweep_order(model: MarkovRandomField, schedule: str) -> IntArray | None:
+    """The order of a systematic sweep (n,); None for other schedules."""
+    return model.structure.visit_order[0].astype(np.int64) if schedule == "systematic" else None

@@ -1,0 +1,281 @@
+"""A run of chains in batches: what is done, what is collected, and what a checkpoint holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix._arrays import FloatArray, IntArray
+from fastmix._clock import Clock
+from fastmix.chains.base import Chains
+from fastmix.methods.checkpoint import Checkpoint
+from fastmix.methods.diagnostics import BatchStatistics, Summary, summarise
+from fastmix.methods.sample_result import SampleResult
+from fastmix.model import MarkovRandomField
+from fastmix.results import Status
+
+__all__ = ["MANY_CHAINS", "Plan", "Run", "make_result"]
+
+_BURN_SHARE, _MARGIN = 0.1, 1.05  # of a time limit to burn in; more sweeps than fit the rest, which then ends them
+_BATCHES = 64
+_BATCH_UPDATES = 2e8
+_LEAST_BATCH, _LEAST_OF_MANY = 4, 25  # sweeps, of few chains and of many: taking sums costs more than some sweeps
+MANY_CHAINS = 64
+# A time limit is looked at after every step: sweeps that take about as long as this, beginning with a small part.
+_STEP_SECONDS, _FIRST_STEP = 0.1, 64
+_EDGE_COUNTS = 1000  # configurations a chain that edge marginals are counted from
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The numbers of a run; ``bias`` is what a certificate promises about what is averaged."""
+
+    num_chains: int
+    num_sweeps: int
+    burn_in: int
+    bias: float | None = None
+
+
+class Run:
+    """A run in progress: what is done, what is collected, and what a checkpoint holds."""
+
+    def __init__(
+        self,
+        model: MarkovRandomField,
+        engine: Chains,
+        plan: Plan,
+        num_draws: int,
+        history_at: Sequence[int],
+        edge_marginals: bool,
+        average_pairs: bool,
+        *,
+        watch: IntArray,
+    ) -> None:
+        # Sums over the burn-in (entries of log_unary, those that are watched) of some groups of chains.
+        self.watch = watch
+        self.burn_sums = np.zeros((len(model.log_unary), len(watch))) if watch.size else None
+        self.model, self.engine, self.plan = model, engine, plan
+        self.done = -plan.burn_in  # sweeps, negative while burning in
+        self.statistics = BatchStatistics(len(model.log_unary), engine.num_chains // engine.group_size, plan.num_sweeps)
+        self.history_at = [t for t in history_at if 0 < t <= plan.num_sweeps]
+        self.history: list[tuple[int, FloatArray]] = []
+        self.draws: list[NDArray[Any]] = []
+        self.num_draws = num_draws
+        self.pairs = np.zeros(len(model.log_pairwise)) if edge_marginals else None
+        self.averages_pairs = average_pairs
+        self._set_stops()
+        self.seconds = 0.0
+        self.fills_time = self.fills_burn_in = False  # whether a time limit is to be used up
+        self.timed = 0, 0.0  # sweeps and seconds of the burn-in when it was last planned
+        self.following: Callable[[], Chains] | None = None  # what sweeps after the burn-in, if not the same
+
+    def _change_over(self) -> None:
+        """Go on with what sweeps after the burn-in, from where it ended."""
+        if self.following is not None:
+            states, self.engine, self.following = self.engine.get_states(), self.following(), None
+            self.engine.set_states(states)
+
+    def _set_stops(self) -> None:
+        """When to note what, by the number of sweeps that are planned."""
+        engine, planned = self.engine, self.plan.num_sweeps
+        self.draw_every = planned // self.num_draws if self.num_draws else 0
+        self.pair_every = max(1, planned // _EDGE_COUNTS)
+        # Long runs have more batches, so that an interrupt loses a second of work at most.
+        most = int(_BATCH_UPDATES / max(1, engine.updates_per_sweep * engine.num_chains))
+        least = _LEAST_OF_MANY if engine.num_chains >= MANY_CHAINS else _LEAST_BATCH
+        self.batch = min(planned, max(least, min(most, math.ceil(planned / _BATCHES))))
+        self.statistics.expected_sweeps = planned
+
+    def _fill_time(self, clock: Clock) -> None:
+        """After the burn-in, plan what the time leaves room for: first a tenth of it to burn in."""
+        sweeps, seconds = self.timed
+        each = (self.seconds - seconds) / max(1, self.plan.burn_in - sweeps)  # latest: first steps are small and slow
+        self.timed = self.plan.burn_in, self.seconds
+        rest = _BURN_SHARE * (clock.limit or 0.0) - clock.used()
+        if self.fills_burn_in and rest > 0.2 * _BURN_SHARE * (clock.limit or 0.0) and each > 0.0:
+            more = max(1, int(rest / each))
+            self.plan, self.done = replace(self.plan, burn_in=self.plan.burn_in + more), -more
+            return
+        affordable = int(_MARGIN * clock.left() / each) if each > 0.0 else 0
+        self.plan = replace(self.plan, num_sweeps=max(self.plan.num_sweeps, affordable))
+        self._set_stops()
+
+    def next_stop(self) -> int:
+        """The next number of sweeps at which something has to be noted."""
+        stops = [self.plan.num_sweeps, (self.done // self.batch + 1) * self.batch]
+        stops += [t for t in self.history_at if t > self.done][:1]
+        if self.draw_every:
+            stops.append((self.done // self.draw_every + 1) * self.draw_every)
+        if self.pairs is not None:
+            stops.append((self.done // self.pair_every + 1) * self.pair_every)
+        return min(stop for stop in stops if stop > self.done)
+
+    def go(self, clock: Clock, checkpoint: Checkpoint | None) -> str:
+        """Run to the end (``done``), the time limit (``time_limit``) or an interrupt (``interrupt``)."""
+        most = max(
+            1, int(self.engine.updates_per_step / max(1, self.engine.updates_per_sweep * self.engine.num_chains))
+        )
+        step = most if clock.limit is None else max(1, most // _FIRST_STEP)
+        # What comes after the last sweep takes about a third of what came before the first.
+        share = 1.0 if clock.limit is None else max(0.5, 1.0 - clock.used() / (3.0 * (clock.limit or 1e-3)))
+        since_batch = self.done  # sums are taken at batches and trace points only
+        snapshot: dict[str, NDArray[Any]] | None = None  # where a later process can go on
+        try:
+            while self.done < self.plan.num_sweeps:
+                if self.done >= 0:
+                    self._change_over()
+                target = 0 if self.done < 0 else self.next_stop()
+                start = clock.used()
+                count = min(step, target - self.done)
+                watched = self.done < 0 and self.burn_sums is not None
+                self.engine.sweep(count, collect=self.done >= 0 or watched)
+                self.done += count
+                seconds = clock.used() - start
+                self.seconds += seconds
+                if clock.limit is not None:
+                    step = max(1, step // 2) if seconds > _STEP_SECONDS else min(most, 2 * step)
+                if watched and (checkpoint is not None or self.done == 0):
+                    self._take_burn_sums()
+                if self.done == 0:
+                    if self.fills_time and self.plan.burn_in:
+                        self._fill_time(clock)
+                    since_batch = self.done
+                if self.done == target and self.done > 0:
+                    since_batch = self._note(since_batch)
+                total = self.plan.burn_in + self.plan.num_sweeps
+                clock.report(self.done + self.plan.burn_in, total, "sweeps", per_second=self.updates_per_second())
+                resumable = since_batch == self.done or self.done < 0
+                if checkpoint is not None and resumable:
+                    snapshot = self.arrays()
+                    checkpoint.save(snapshot, now=self.done == self.plan.num_sweeps)
+                if self.done < 0 and clock.past(0.5 * share) and checkpoint is None:
+                    # Half of the time must be left for what the answer is made of.
+                    if watched:
+                        self._take_burn_sums()
+                    self.plan = replace(self.plan, burn_in=self.plan.burn_in + self.done)
+                    self.done = since_batch = 0
+                elif clock.past(share) and (self.done > 0 if checkpoint is None else snapshot is not None):
+                    # A run with a checkpoint goes on until it can be saved: runs of any length add up to the answer.
+                    if self.done == self.plan.num_sweeps:
+                        return "done"
+                    if checkpoint is not None and snapshot is not None:
+                        checkpoint.save(snapshot, now=True)
+                    if self.done > max(0, since_batch):
+                        self.statistics.add(self._take_sums(), self.done - since_batch)
+                    return "time_limit"
+        except KeyboardInterrupt:
+            if checkpoint is not None and snapshot is not None:
+                checkpoint.save(snapshot, now=True)
+            return "interrupt"
+        return "done"
+
+    def _take_sums(self) -> FloatArray:
+        """Sums of single chains, or means over the chains of a group, which count as one chain from here on."""
+        sums = self.engine.take_sums()
+        return sums / self.engine.group_size if self.engine.group_size > 1 else sums
+
+    def _take_burn_sums(self) -> None:
+        assert self.burn_sums is not None
+        self.burn_sums += self._take_sums()[:, self.watch]
+
+    def _note(self, since_batch: int) -> int:
+        done = self.done
+        if done % self.batch == 0 or done in self.history_at or done == self.plan.num_sweeps:
+            self.statistics.add(self._take_sums(), done - since_batch)
+            since_batch = done
+        if done in self.history_at:
+            self.history.append((done, summarise(self.statistics, self.model).mean))
+        wants_draw = self.draw_every and done % self.draw_every == 0 and len(self.draws) < self.num_draws
+        wants_pairs = self.pairs is not None and done % self.pair_every == 0
+        if wants_draw:
+            states = self.engine.get_states()
+            self.draws.append(states.astype(np.uint8 if states.max(initial=0) < 256 else np.uint16))
+        if wants_pairs and self.pairs is not None:
+            self.engine.add_pairs(self.pairs, average=self.averages_pairs)
+        return since_batch
+
+    @property
+    def how_pairs(self) -> str:
+        """What edge marginals are made of."""
+        return "conditional averages" if self.averages_pairs else "counts of pairs"
+
+    def updates_per_second(self) -> float:
+        """Updates of single variables per second so far."""
+        sweeps = self.done + self.plan.burn_in
+        updates = float(sweeps) * self.engine.updates_per_sweep * self.engine.num_chains
+        return updates / self.seconds if self.seconds else 0.0
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything that a later process needs to go on."""
+        parts: dict[str, NDArray[Any]] = {
+            "done": np.array([self.done]),
+            "seconds": np.array([self.seconds]),
+            "states": self.engine.get_states().astype(np.uint16),
+            "random": self.engine.get_random_state(),
+            "draws": np.array(self.draws, dtype=np.uint16),
+            "trace": np.array([m for _, m in self.history]),
+            "pairs": np.zeros(0) if self.pairs is None else self.pairs.copy(),
+            "burn_sums": np.zeros(0) if self.burn_sums is None else self.burn_sums.copy(),
+        }
+        return parts | {f"statistics_{k}": np.array(v) for k, v in self.statistics.to_arrays().items()}
+
+    def restore(self, parts: dict[str, NDArray[Any]] | None) -> None:
+        """Go on from what :meth:`arrays` gave."""
+        if parts is None:
+            return
+        self.done, self.seconds = int(parts["done"][0]), float(parts["seconds"][0])
+        if self.done > 0:  # at 0 the states are those of the burn-in still
+            self._change_over()
+        self.engine.set_states(parts["states"].astype(np.int64))
+        self.engine.set_random_state(parts["random"])
+        self.draws = list(parts["draws"])
+        self.history = list(zip(self.history_at, parts["trace"], strict=False))
+        if self.pairs is not None:
+            self.pairs = parts["pairs"].copy()
+        if self.burn_sums is not None:
+            self.burn_sums = parts["burn_sums"].copy()
+        prefix = "statistics_"
+        self.statistics = BatchStatistics.from_arrays(
+            {k.removeprefix(prefix): v for k, v in parts.items() if k.startswith(prefix)}
+        )
+
+
+def make_result(
+    method: str, status: Status, summary: Summary, run: Run, stats: dict[str, Any], schedule: str
+) -> SampleResult:
+    """The result about the reduced model."""
+    edges = None
+    model, plan = run.model, run.plan
+    if run.pairs is not None:
+        total = run.pairs[: model.pairwise_offsets[1]].sum() if len(run.pairs) else 1.0
+        edges = run.pairs / max(total, 1.0)
+        stats["edge_marginals"] = run.how_pairs
+    whole = run.engine.group_size == 1  # variances of groups say nothing about those of chains
+    sweeps = run.statistics.num_sweeps  # after an interrupt fewer than were run
+    options = {"num_chains": plan.num_chains, "num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in}
+    return SampleResult(
+        model=model,
+        method=method,
+        status=status,
+        node_marginals=summary.mean,
+        edge_marginals=edges,
+        log_z=None,
+        stats={
+            "num_chains": plan.num_chains, "num_sweeps": sweeps, "burn_in": plan.burn_in,
+            "updates": (run.done + plan.burn_in) * run.engine.updates_per_sweep * plan.num_chains,
+            "updates_per_second": run.updates_per_second(), "bias": plan.bias, **stats,
+        },
+        provenance={"device": run.engine.device, "options": {**options, "schedule": schedule}},
+        std_error=summary.std_error,
+        ess=summary.ess,
+        r_hat=summary.r_hat,
+        states=run.engine.get_states(),
+        draws=np.stack(run.draws, axis=1) if run.draws else None,
+        history=run.history,
+        chain_variances=run.statistics.chain_variances() if plan.num_chains > 1 and whole else None,
+    )  # fmt: skip
