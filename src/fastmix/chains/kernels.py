@@ -325,8 +325,8 @@ def four_sweeps(x, order, around, table, scan, chunks, first_chunk, last_chunk, 
 
 @_outer
 def single_sweeps(  # type: ignore[no-untyped-def]
-    x, order, indptr, neighbors, strides, cuts, _sizes, starts, sum_starts, table, scan, chunks, first_chunk, last_chunk,
-    streams, sums, num_sweeps, mode,
+    x, order, indptr, neighbors, strides, cuts, _sizes, starts, sum_starts, table, scan, chunks, first_chunk,
+    last_chunk, streams, sums, num_sweeps, mode,
 ):  # fmt: skip
     """The same for any states and any number of neighbors, with the tables of :func:`table_sweeps` for one set.
 
