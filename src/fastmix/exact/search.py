@@ -371,10 +371,12 @@ def _improve(
     order = np.empty(n, dtype=np.int64)
     spent, run, last_gain = 0.0, 0, 0
     first = [(which, noise * rng.random(n)) for noise in _NOISES for which in range(_BY_RANK)]
-    first[1:1] = [(_BY_RANK, _ranks(sweep)) for sweep in (_breadth_first(rows), np.arange(n))]
+    first[1:1] = [(_BY_RANK, np.zeros(0)), (_BY_RANK, np.arange(n, dtype=float))]
     while True:
         if run < len(first):
             which, noise = first[run]
+            if not len(noise):  # not needed by a search that ends after one run
+                noise = _ranks(_breadth_first(rows))
         elif run % 4 == 0:
             which, noise = int(rng.integers(_BY_RANK)), rng.choice(_NOISES) * rng.random(n)
         else:
