@@ -147,8 +147,9 @@ def run_files(files: list[Path], peer_seconds: int) -> int:
         planning: list[float] = []
         try:
             for _ in range(3):
-                model = read_model(file)  # a new one, with which no plan is kept
+                model = read_model(file)  # a new one for each, with which nothing is kept
                 plan = timed(lambda: plan_exact(model, evidence=evidence, memory_limit=8 * 2**30), planning)  # noqa: B023
+                model = read_model(file)
                 result = timed(lambda: infer(model, method="exact", evidence=evidence, memory_limit=8 * 2**30), seconds)  # noqa: B023
         except ResourceError as error:
             print(f"{name:20}{'':9}  {error}")

@@ -17,7 +17,7 @@ import time
 
 import numpy as np
 
-from fastmix import MarkovRandomField, infer
+from fastmix import MarkovRandomField, UnfitMethodError, infer
 from fastmix.chains.cpu import CpuChains
 
 
@@ -113,8 +113,13 @@ def main() -> None:
         for num_states in (2, 3):
             model = plaquettes(arguments.side, num_states)
             for num_chains, num_sets in ((1, 1), (1 << 10, 1), (1 << 14, 1), (1 << 17, 1), (256, 16)):
-                kernel, rate, load = cuda_speed(model, num_chains, num_sets, arguments.seconds)
-                print(f"{num_states:>6} {num_chains:>8} {num_sets:>4} {kernel:>8} {rate:>10.3g} {load:>7.3f}")
+                row = f"{num_states:>6} {num_chains:>8} {num_sets:>4}"
+                try:
+                    kernel, rate, load = cuda_speed(model, num_chains, num_sets, arguments.seconds)
+                except UnfitMethodError as error:
+                    print(f"{row} {error}")
+                    continue
+                print(f"{row} {kernel:>8} {rate:>10.3g} {load:>7.3f}")
             check_on_gpu(num_states)
         return
     print(f"{arguments.side} x {arguments.side}, one thread of {os.cpu_count()} cores, seconds of the processor")
