@@ -419,19 +419,23 @@ def _ranks(order: IntArray) -> FloatArray:
 def _breadth_first(rows: NDArray[np.uint64]) -> IntArray:
     """The reverse of a breadth-first order from a variable at the rim, as by Cuthill and McKee."""
     n = len(rows)
-    matrix = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little")[:, :n].astype(bool)
-    degree = matrix.sum(axis=1)
-    seen = np.zeros(n, dtype=bool)
+    matrix = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little")[:, :n]
+    owners, flat = np.nonzero(matrix)
+    degree = np.bincount(owners, minlength=n)
+    # Neighbors of every variable, those of few neighbors first.
+    flat = flat[np.lexsort((degree[flat], owners))]
+    neighbors = [part.tolist() for part in np.split(flat, np.cumsum(degree)[:-1])]
+    by_degree = np.argsort(degree, kind="stable").tolist()
+    seen: set[int] = set()
     order: list[int] = []
     while len(order) < n:
-        start = int(np.argmin(np.where(seen, n, degree)))
+        start = next(v for v in by_degree if v not in seen)
         for last in (False, True):
-            part, mark = [start], seen.copy()
-            mark[start] = True
+            part, mark = [start], seen | {start}
             for v in part:  # grows on the way
-                around = np.flatnonzero(matrix[v] & ~mark)
-                mark[around] = True
-                part += around[np.argsort(degree[around], kind="stable")].tolist()
+                around = [u for u in neighbors[v] if u not in mark]
+                mark.update(around)
+                part += around
             if last:
                 order += part
                 seen = mark
