@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,7 @@ def run_files(files: list[Path], peer_seconds: int) -> int:
         line = f"{name:20}{min(seconds):9.3f}{target:>8}{min(planning):7.3f}{figures}{errors(file, result)}"
         if peer_seconds:
             given = model.condition(evidence) if evidence else model
-            line += "".join(f"{limited(peer, given, peer_seconds):>11}" for peer in PEERS)
+            line += "".join(f"{limited(partial(prepared, peer, given), peer_seconds):>11}" for peer in PEERS)
         print(line, flush=True)
     return 0
 
@@ -175,8 +176,8 @@ def errors(file: Path, result: InferenceResult) -> str:
     return f"{error_z:10.1e}{error:11.1e}"
 
 
-def limited(peer: str, model: MarkovRandomField, limit: int) -> str:
-    """CPU seconds of a peer in a process of its own, building its model not counted, or what became of it."""
+def limited(prepare: Callable[[], Callable[[], Any]], limit: int) -> str:
+    """CPU seconds of a call, without those of preparing it, in a process of its own; or what became of it."""
     read, write = os.pipe()
     child = os.fork()
     if not child:
@@ -184,7 +185,7 @@ def limited(peer: str, model: MarkovRandomField, limit: int) -> str:
         resource.setrlimit(resource.RLIMIT_AS, (PEER_BYTES, PEER_BYTES))
         spent: list[float] = []
         try:
-            timed(prepared(peer, model), spent)
+            timed(prepare(), spent)
             os.write(write, f"{spent[0]:.3f}".encode())
         except Exception as error:
             os.write(write, type(error).__name__[:10].encode())
