@@ -5,8 +5,8 @@ log Z; pyAgrum node marginals. Building the models is not timed on either side; 
 
 With ``--files`` models of UAI and BIF files are answered, with the evidence beside them: seconds of the whole answer,
 the best of three runs, its estimate before, treewidth, memory, and the largest differences from the reference files
-(``.PR``: log10 Z, ``.MAR``: marginals, six digits each). ``--peers`` adds pyAgrum and, for log Z alone, opt_einsum,
-each in a process of its own that ends after a limit.
+(``.PR``: log10 Z, ``.MAR``: marginals, six digits each). ``--peers`` adds pyAgrum and, for log Z alone, opt_einsum and
+cotengra, each in a process of its own that ends after a limit of seconds or of 8 GiB.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ TARGETS = {
     "Grids_11": 0.15, "Segmentation_11": 0.04, "CSP_11": 1.2, "Promedus_13": 0.1, "Promedus_24": 0.1,
     "Alchemy_11": 0.3, "Pedigree_11": 0.2,
 }  # fmt: skip
-PEER_SECONDS = 120
+PEERS = ("pyAgrum", "opt_einsum", "cotengra")
+PEER_BYTES = 8 * 2**30
 
 _FIRST_CALL = """
 import time
@@ -67,14 +69,14 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=7, metavar="N", help="timed calls of each library (default 7)")
     parser.add_argument("--large", action="store_true", help="only a 20x20 grid with fastmix: seconds and peak memory")
     parser.add_argument("--files", nargs="+", type=Path, metavar="PATH", help="UAI and BIF files, or folders of them")
-    parser.add_argument("--peers", action="store_true", help="pyAgrum and opt_einsum on the files too")
+    parser.add_argument("--peers", action="store_true", help=f"{', '.join(PEERS)} on the files too")
+    parser.add_argument("--peer-seconds", type=int, default=120, metavar="N", help="that a peer has for a file")
     options = parser.parse_args()
     if options.repeat < 1:
         parser.error(f"--repeat must be at least 1, got {options.repeat}")
     if options.files:
-        return run_files(
-            [f for p in options.files for f in (sorted(p.iterdir()) if p.is_dir() else [p])], options.peers
-        )
+        files = [f for p in options.files for f in (sorted(p.iterdir()) if p.is_dir() else [p])]
+        return run_files(files, options.peer_seconds if options.peers else 0)
     return run_large() if options.large else run_comparison(options.repeat)
 
 
@@ -131,9 +133,11 @@ def run_large() -> int:
     return 0
 
 
-def run_files(files: list[Path], peers: bool) -> int:
+def run_files(files: list[Path], peer_seconds: int) -> int:
     heads = f"{'plan':>7}{'estimate':>10}{'width':>7}{'MiB':>7}{'log10 Z':>10}{'marginals':>11}"
-    print(f"{'':20}{'seconds':>9}{'target':>8}{heads}{'pyAgrum  opt_einsum' if peers else '':>22}")
+    print(
+        f"{'':20}{'seconds':>9}{'target':>8}{heads}{''.join(f'{name:>11}' for name in PEERS) if peer_seconds else ''}"
+    )
     for file in files:
         if file.suffix != ".uai" and ".bif" not in file.suffixes:
             continue
@@ -144,8 +148,9 @@ def run_files(files: list[Path], peers: bool) -> int:
         planning: list[float] = []
         try:
             for _ in range(3):
-                model = read_model(file)  # a new one, with which no plan is kept
+                model = read_model(file)  # a new one for each, with which nothing is kept
                 plan = timed(lambda: plan_exact(model, evidence=evidence, memory_limit=8 * 2**30), planning)  # noqa: B023
+                model = read_model(file)
                 result = timed(lambda: infer(model, method="exact", evidence=evidence, memory_limit=8 * 2**30), seconds)  # noqa: B023
         except ResourceError as error:
             print(f"{name:20}{'':9}  {error}")
@@ -153,10 +158,9 @@ def run_files(files: list[Path], peers: bool) -> int:
         target = f"{TARGETS[name]:g}" if name in TARGETS else ""
         figures = f"{plan.seconds:10.3f}{plan.tree.treewidth:7d}{plan.tree.required_bytes / 2**20:7.0f}"
         line = f"{name:20}{min(seconds):9.3f}{target:>8}{min(planning):7.3f}{figures}{errors(file, result)}"
-        if peers:
+        if peer_seconds:
             given = model.condition(evidence) if evidence else model
-            pair = (lambda: pyagrum_posteriors(pyagrum_model(given), given)), (lambda: einsum_log_z(given))  # noqa: B023
-            line += "".join(f"{limited(call, PEER_SECONDS):>11}" for call in pair)
+            line += "".join(f"{limited(partial(prepared, peer, given), peer_seconds):>11}" for peer in PEERS)
         print(line, flush=True)
     return 0
 
@@ -172,15 +176,16 @@ def errors(file: Path, result: InferenceResult) -> str:
     return f"{error_z:10.1e}{error:11.1e}"
 
 
-def limited(call: Callable[[], Any], limit: int) -> str:
-    """CPU seconds of a call in a process of its own, or what became of it."""
+def limited(prepare: Callable[[], Callable[[], Any]], limit: int) -> str:
+    """CPU seconds of a call, without those of preparing it, in a process of its own; or what became of it."""
     read, write = os.pipe()
     child = os.fork()
     if not child:
         signal.alarm(limit)
+        resource.setrlimit(resource.RLIMIT_AS, (PEER_BYTES, PEER_BYTES))
         spent: list[float] = []
         try:
-            timed(call, spent)
+            timed(prepare(), spent)
             os.write(write, f"{spent[0]:.3f}".encode())
         except Exception as error:
             os.write(write, type(error).__name__[:10].encode())
@@ -191,16 +196,24 @@ def limited(call: Callable[[], Any], limit: int) -> str:
         return answer.read() or f"> {limit}"
 
 
-def einsum_log_z(model: MarkovRandomField) -> float:
-    """Log Z by opt_einsum, all tables scaled to a largest entry of one."""
-    import opt_einsum
-
+def prepared(peer: str, model: MarkovRandomField) -> Callable[[], Any]:
+    """The call that a peer is timed with: posteriors, or log Z with all tables scaled to a largest entry of one."""
+    if peer == "pyAgrum":
+        other = pyagrum_model(model)
+        return lambda: pyagrum_posteriors(other, model)
     terms = [([i], model.unary(i)) for i in range(model.num_variables)]
     terms += [([i, j], model.table(i, j)) for i, j in model.edges.tolist()]
     terms += [(scope.tolist(), table) for scope, table in model.factors]
     scale = sum(float(table.max()) for _, table in terms)
-    operands = [part for scope, table in terms for part in (np.exp(table - table.max()), scope)]
-    return scale + math.log(float(opt_einsum.contract(*operands, [], optimize="auto")))
+    scopes, tables = [tuple(scope) for scope, _ in terms], [np.exp(table - table.max()) for _, table in terms]
+    if peer == "cotengra":
+        import cotengra
+
+        return lambda: scale + math.log(float(cotengra.array_contract(tables, scopes, (), optimize="auto")))
+    import opt_einsum
+
+    operands = [part for pair in zip(tables, scopes, strict=True) for part in pair]
+    return lambda: scale + math.log(float(opt_einsum.contract(*operands, (), optimize="auto")))
 
 
 def first_call(*, compiled: bool = False) -> float:

@@ -2,9 +2,11 @@
 
 Every square of a grid has two factors: one over its upper left half (three corners), one over its lower right half.
 A variable has up to six factors and six neighbors. Beside the kernels stands the loop that one would write first: for
-every update, the conditional distribution from the tables of the model.
+every update, the conditional distribution from the tables of the model. With ``--backend cuda`` the chains are those of
+an NVIDIA GPU, with one set of parameters and as replicas of ladders of 16; the marginals of a smaller grid are compared
+with exact ones.
 
-    python benchmarks/factors.py [--side 64] [--seconds 1.0]
+    python benchmarks/factors.py [--side 64] [--seconds 1.0] [--backend cuda]
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import time
 
 import numpy as np
 
-from fastmix import MarkovRandomField
+from fastmix import MarkovRandomField, UnfitMethodError, infer
 from fastmix.chains.cpu import CpuChains
 
 
@@ -66,12 +68,60 @@ def speed(model: MarkovRandomField, num_chains: int, seconds: float) -> tuple[st
     return chains.kernel, sweeps * num_chains * model.num_variables / (time.process_time() - start), load
 
 
+def cuda_speed(model: MarkovRandomField, num_chains: int, num_sets: int, seconds: float) -> tuple[str, float, float]:
+    """The kernel on a GPU, its updates per second of the clock, and the seconds of loading the parameters."""
+    from fastmix.chains.cuda.chains import CudaChains
+
+    group = num_chains if num_sets == 1 else 4
+    chains = CudaChains(model.structure, num_chains=num_chains, num_sets=num_sets, seed=0, group_size=group)
+    coefficients = np.linspace(0.0, 1.0, num_sets)[:, None] if num_sets > 1 else None
+    chains.load(model.parameters[None], coefficients)
+    run = chains.exchange_rounds if num_sets > 1 else chains.sweep
+    run(1, collect=True)  # compiles
+    start = time.perf_counter()
+    chains.load(model.parameters[None].copy(), coefficients)
+    load = time.perf_counter() - start
+    start, sweeps, step = time.perf_counter(), 0, 1
+    while time.perf_counter() - start < seconds:
+        run(step, collect=True)
+        sweeps, step = sweeps + step, min(2 * step, 256)
+    updates = sweeps * num_chains * num_sets * model.num_variables
+    return chains.kernel, updates / (time.perf_counter() - start), load
+
+
+def check_on_gpu(num_states: int) -> None:
+    """Print how far marginals from the GPU are from exact ones on a small grid, in standard errors."""
+    model = plaquettes(8, num_states)
+    exact = infer(model, method="exact")
+    for method in ("gibbs", "tempered"):
+        result = infer(model, method=method, backend="cuda", num_sweeps=20_000, seed=0)
+        error = np.abs(result.node_marginals - exact.node_marginals)
+        z = np.max(error / np.maximum(result.std_error, 1e-12))
+        print(f"8 x 8, {num_states} states, {method} on {result.stats['backend']}: {result.status}, ", end="")
+        print(f"largest error {error.max():.2g}, {z:.2f} standard errors")
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--side", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=1.0, help="of processor time for each number")
+    parser.add_argument("--backend", choices=["cpu", "cuda"], default="cpu")
     arguments = parser.parse_args()
+    if arguments.backend == "cuda":
+        print(f"{'states':>6} {'chains':>8} {'sets':>4} {'kernel':>8} {'updates/s':>10} {'load s':>7}")
+        for num_states in (2, 3):
+            model = plaquettes(arguments.side, num_states)
+            for num_chains, num_sets in ((1, 1), (1 << 10, 1), (1 << 14, 1), (1 << 17, 1), (256, 16)):
+                row = f"{num_states:>6} {num_chains:>8} {num_sets:>4}"
+                try:
+                    kernel, rate, load = cuda_speed(model, num_chains, num_sets, arguments.seconds)
+                except UnfitMethodError as error:
+                    print(f"{row} {error}")
+                    continue
+                print(f"{row} {kernel:>8} {rate:>10.3g} {load:>7.3f}")
+            check_on_gpu(num_states)
+        return
     print(f"{arguments.side} x {arguments.side}, one thread of {os.cpu_count()} cores, seconds of the processor")
     print(f"{'states':>6} {'factors':>8} {'chains':>6} {'kernel':>8} {'updates/s':>10} {'load s':>7} {'naive':>9}")
     for num_states in (2, 3, 4):

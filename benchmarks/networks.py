@@ -16,6 +16,7 @@ import os
 import statistics
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def main() -> int:
         for evidence in ({}, cases[0], {}):
             answer(model, evidence)
         feasible = {
-            kind: not limited(lambda: peer.posteriors(evidence), options.limit).startswith(">")  # noqa: B023
+            kind: not limited(lambda: partial(peer.posteriors, evidence), options.limit).startswith(">")  # noqa: B023
             for kind, evidence in ((0, {}), (1, cases[0]))
         }
         ours, theirs, difference = run(model, peer, cases, feasible, options.limit)

@@ -24,7 +24,7 @@ from fastmix.chains.layout import Layout, ParameterSets, tables_fit
 from fastmix.model.reduce import reduce_model
 from fastmix.theory import dependency
 
-SYSTEMATIC = ("table", "four", "field", "product")
+SYSTEMATIC = ("table", "four", "single", "field", "product")
 RANDOM = ("random",)
 KERNELS = SYSTEMATIC + RANDOM
 ESTIMATORS = ("rao-blackwell", "counts")
@@ -514,7 +514,7 @@ def test_sabotaged_joint_counts_fail(kernel):
     assert goodness(model, run_chains(model, kernel, stale=stale)) < FALSE_ALARM
 
 
-@pytest.mark.parametrize("kernel", ["four", "product"])
+@pytest.mark.parametrize("kernel", ["four", "single", "product"])
 def test_joint_counts_of_chunks(kernel, monkeypatch):
     monkeypatch.setattr(layout, "_CHUNKED_SITES", 100)
     monkeypatch.setattr(layout, "_CHUNK", 1000)
@@ -591,7 +591,7 @@ def grid(rows: int, cols: int, states: int, seed: int = 0) -> MarkovRandomField:
     )
 
 
-CASES = [(kernel, False) for kernel in KERNELS] + [("four", True), ("product", True)]
+CASES = [(kernel, False) for kernel in KERNELS] + [("four", True), ("single", True), ("product", True)]
 
 
 def case_engine(kernel: str, chunked: bool, monkeypatch, *, num_threads: int = 1, seed: int = 3, **options) -> Engine:

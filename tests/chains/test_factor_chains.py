@@ -22,7 +22,7 @@ from fastmix.methods.starts import find_modes, random_states
 from fastmix.model.reduce import reduce_model
 
 SEEDS = strategies.seeds(60, quick=12)
-KERNELS = ("table", "product", "random")
+KERNELS = ("table", "single", "product", "random")
 PARITY = np.where(np.indices((2, 2, 2)).sum(axis=0) % 2, -np.inf, 0.0)
 
 
@@ -53,10 +53,12 @@ def check_against_naive(model: MarkovRandomField, kernel: str, seed: int, num_sw
 
 @pytest.mark.parametrize("forbidden", [0.0, 0.15])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_draws_are_those_of_the_naive_sampler(seed, forbidden):
+def test_draws_are_those_of_the_naive_sampler(seed, forbidden, monkeypatch):
     model = some_model(seed, forbidden, scale=[0.3, 1.0, 4.0][seed % 3])
     for kernel in KERNELS:
         check_against_naive(model, kernel, seed)
+    monkeypatch.setattr("fastmix.chains.cpu.tables_fit", lambda *_, **__: False)
+    check_against_naive(model, "random", seed)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -101,6 +103,8 @@ def test_kernels_are_chosen_by_the_blanket():
     )
     assert choose_kernel(wide.structure, 64) == "product"  # never by sums over single neighbors
     assert choose_kernel(narrow.structure, 64) == "table"
+    assert choose_kernel(narrow.structure, 1) == choose_kernel(narrow.structure, 64, schedule="random") == "single"
+    assert choose_kernel(wide.structure, 1, schedule="random") == "product"
     check_against_naive(wide, "product", 0, num_sweeps=1)
 
 
@@ -263,13 +267,17 @@ def test_the_best_mode_is_mostly_found():
 
 
 def test_the_gpu_refuses_in_a_sentence():
-    model = some_model(0)
+    triple = np.ones((2, 2, 2))
+    chain = MarkovRandomField.from_factors([2] * 6, [((i, i + 1, i + 2), triple) for i in range(4)])
+    assert [choose_cuda_kernel(chain.structure, 1, num_sets=sets) for sets in (1, 2)] == ["packed", "table"]
+    assert choose_cuda_kernel(some_model(0).structure, 64) == "table"
+    model = MarkovRandomField.from_factors([2] * 40, [((0, i, i + 1), triple) for i in range(1, 39)])
     with pytest.raises(UnfitMethodError, match="backend must be cpu for a model with factors"):
         choose_cuda_kernel(model.structure, 64)
 
     def make_cuda():
         raise AssertionError(choose_cuda_kernel(model.structure, 64))
 
-    chains, place = make_chains("auto", lambda: make(model, "table"), make_cuda)
+    chains, place = make_chains("auto", lambda: make(model, "product"), make_cuda)
     assert chains.device == "cpu"
     assert place.startswith("cpu (backend must be cpu for a model with factors")

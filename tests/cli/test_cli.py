@@ -27,8 +27,10 @@ import pytest
 import fastmix
 from fastmix import Status, cli, instances
 from fastmix.exact import enumerate_model
-from fastmix.io import read_mar, read_model, read_pr, write_evidence, write_model
+from fastmix.io import read_mar, read_model, read_network, read_pr, write_evidence, write_model
+from fastmix.io.bif import write_bif
 from fastmix.model import MarkovRandomField
+from fastmix.model.network import BayesianNetwork
 
 PROVENANCE = {"version", "seed", "options", "model_hash", "device"}
 
@@ -524,6 +526,19 @@ def test_convert(run: Run, saved: str, model: MarkovRandomField, name: str) -> N
     assert run("convert", name, "back.npz") == (0, "", "")
     if name == "out.npz":
         assert read_model("back.npz") == model
+
+
+def test_convert_networks(run: Run, saved: str) -> None:
+    tables = [[0.25, 0.75], [[1.0, 0.0], [0.5, 0.5]]]
+    network = BayesianNetwork(["a, b", "c"], [["x", "y"], ["s", "t"]], [[], [0]], tables)
+    write_bif(network, "net.bif")
+    for name in ("out.bif", "out.bif.gz"):
+        assert run("convert", "net.bif", name).code == 0
+        assert read_network(name) == network
+    assert json.loads(run("convert", "net.bif", "out.bif", "--json").out)["num_edges"] == 1
+    assert_refused(run("convert", saved, "other.bif"), 2, "a BIF file holds a Bayesian network, and")
+    assert_refused(run("convert", "net.bif", "other.bif", "-e", "c=s"), 2, "--evidence must not be given for a BIF")
+    assert not Path("other.bif").exists()
 
 
 def test_convert_json(run: Run, saved: str, model: MarkovRandomField) -> None:

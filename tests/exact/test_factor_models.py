@@ -61,6 +61,19 @@ def test_against_enumeration(seed: int, hard: bool) -> None:
     assert (model.log_weight(draws) > -np.inf).all()
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_same_call_gives_the_same_bits(seed: int) -> None:
+    model = random_model(seed, hard=False)
+    other = random_model(seed, hard=False)  # equal, and nothing is kept with it
+    infer(other, method="exact", evidence={0: 0})
+    for evidence in ({}, {0: 0}):
+        answers = [infer(m, method="exact", evidence=evidence) for m in (model, model, other, model, model)]
+        for answer in answers[1:]:
+            assert answer.log_z == answers[0].log_z
+            np.testing.assert_array_equal(answer.node_marginals, answers[0].node_marginals)
+            np.testing.assert_array_equal(answer.edge_marginals, answers[0].edge_marginals)
+
+
 def test_draws_have_the_right_frequencies() -> None:
     model = random_model(3, False)
     draws = np.asarray(draw_exact(model, num_draws=20_000, seed=2).states)

@@ -93,7 +93,7 @@ def test_random_factors_agree_with_enumeration(how, zeros, arithmetic, monkeypat
 
 @pytest.mark.parametrize("zeros", [0.0, 0.2])
 def test_programs_agree_with_enumeration(zeros):
-    """From the third call on one compiled function runs all steps, also on tables that underflow or contradict."""
+    """Compiled functions run all steps, also on tables that underflow or contradict; without a compiler, the same."""
     rng = np.random.default_rng(5 if zeros else 6)
     seen = set()
     for case in range(80):
@@ -106,8 +106,10 @@ def test_programs_agree_with_enumeration(zeros):
         log_z, marginals, by_factor, _, _, _ = naive(factors)
         if log_z == -np.inf:
             seen.add("impossible")
-            with pytest.raises(ModelError, match="no configuration has positive probability"):
-                tree.flat_marginals(factor * flat)
+            for num_runs in (0, 10):
+                tree.sequence.num_runs = num_runs
+                with pytest.raises(ModelError, match="no configuration has positive probability"):
+                    tree.flat_marginals(factor * flat)
             continue
         answer = tree.flat_marginals(factor * flat, of_factors=True)
         assert tree.sequence.program is not None
@@ -116,6 +118,11 @@ def test_programs_agree_with_enumeration(zeros):
         np.testing.assert_allclose(answer.marginals, np.concatenate(marginals), atol=ATOL)
         np.testing.assert_allclose(answer.factor_marginals, np.concatenate([np.zeros(0), *by_factor]), atol=ATOL)
         some = range(len(factors.scopes) // 2, len(factors.scopes))
+        tree.sequence.num_runs = 0
+        plain = tree.flat_marginals(factor * flat, of_factors=True)
+        assert (plain.log_z, plain.arithmetic) == (answer.log_z, answer.arithmetic)
+        np.testing.assert_array_equal(plain.marginals, answer.marginals)
+        np.testing.assert_array_equal(plain.factor_marginals, answer.factor_marginals)
         part = tree.flat_marginals(factor * flat, of_factors=some)
         size = sum([len(factors.tables[f]) for f in some])
         last = answer.factor_marginals[len(answer.factor_marginals) - size :]

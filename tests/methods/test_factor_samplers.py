@@ -37,6 +37,14 @@ def test_samplers_conform():
     assert_conforms(Tempered(num_sweeps=2000), atol=0.03, strong=False)
 
 
+def test_samplers_conform_on_alarm(shared_data):
+    alarm = [("alarm", read_model(shared_data / "bif" / "alarm.bif.gz"))]
+    assert_conforms(Gibbs(num_sweeps=100_000), atol=0.03, models=alarm)
+    assert_conforms(Tempered(num_sweeps=4000), atol=0.015, models=alarm)
+    with pytest.raises(AssertionError, match="on the model 'alarm': node marginals are off by"):
+        assert_conforms(Gibbs(num_sweeps=50, burn_in=0), atol=1e-4, models=alarm)
+
+
 @pytest.mark.parametrize("method", ["gibbs", "tempered"])
 @pytest.mark.parametrize("seed", range(3))
 def test_marginals_are_within_their_errors(method, seed):

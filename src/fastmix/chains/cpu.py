@@ -28,7 +28,7 @@ __all__ = ["CpuChains", "choose_kernel"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-Kernel = Literal["table", "four", "field", "layers", "product"]
+Kernel = Literal["table", "four", "single", "field", "layers", "product"]
 
 _SIDE_BY_SIDE = 8  # configurations from which on they go side by side
 _MANY_FOUR = 16  # the same where a single one has a kernel of its own
@@ -59,17 +59,18 @@ def choose_kernel(
     """
     binary, large = bool((structure.num_states == 2).all()), structure.num_variables >= _LARGE
     four = binary and num_sets == 1 and structure.adjacency.max_degree <= 4
+    fit = tables_fit(structure, num_sets=num_sets, num_chains=None if steady else num_chains)
+    single: Kernel = "single" if fit and num_sets == 1 and structure.num_factors else "product"
     if schedule == "random":
-        return "four" if four else "product"
+        return "four" if four else single
     if four and (num_chains < _MANY_FOUR or large):
         return "four"
-    fit = tables_fit(structure, num_sets=num_sets, num_chains=None if steady else num_chains)
     many = num_chains * num_sets >= _SIDE_BY_SIDE
     if fit and (num_sets > 1 or (many and not large)):
         return "table"
     linear = binary and not structure.num_factors
     if not (linear and many and not (fit or forbidden)):
-        return "product"
+        return single
     return "layers" if num_sets == 1 and _two_layers(structure) else "field"
 
 
@@ -174,6 +175,10 @@ class CpuChains(HostChains):
         return self.kernel in ("table", "field", "layers")
 
     @property
+    def _one_by_one(self) -> bool:
+        return self.kernel in ("four", "single")
+
+    @property
     def _dtype(self) -> Any:
         return np.uint8 if self.structure.num_states.max(initial=1) <= 256 else np.uint16
 
@@ -214,8 +219,9 @@ class CpuChains(HostChains):
             raise ValueError(f"there must be {self.num_sets} sets of parameters, got {sets.num_sets}")
         self.sets, self._gaps = sets, np.diff(sets.coefficients, axis=0)
         arrange = {
-            "table": self.layout.table_arrays, "four": self.layout.four_arrays, "field": self.layout.field_arrays,
-            "layers": self.layout.layer_arrays, "product": self.layout.product_arrays,
+            "table": self.layout.table_arrays, "four": self.layout.four_arrays, "single": self.layout.table_arrays,
+            "field": self.layout.field_arrays, "layers": self.layout.layer_arrays,
+            "product": self.layout.product_arrays,
         }  # fmt: skip
         self._arrays = arrange[self.kernel](sets)
 
@@ -298,11 +304,11 @@ class CpuChains(HostChains):
             self.parallel([partial(self._run_block, block, num_sweeps, mode) for block in self.blocks])
         elif len(self.layout.chunks) == 2 or self._scan:
             count = len(self.blocks[0].x)
-            shares = count if self.kernel == "four" else min(self.num_threads, count)
+            shares = count if self._one_by_one else min(self.num_threads, count)
             bounds = [count * k // max(1, shares) for k in range(shares + 1)]
             tasks = [partial(self._run_rows, (0, len(self.layout.chunks) - 1), rows) for rows in pairwise(bounds)]
             self.parallel([partial(task, num_sweeps, mode) for task in tasks])
-        elif self.kernel == "four":  # one after another: a large configuration and its tables fill the caches
+        elif self._one_by_one:  # one after another: a large configuration and its tables fill the caches
             for c in range(self.num_chains):
                 self._run_chunked((c, c + 1), num_sweeps, mode)
         else:
@@ -324,9 +330,9 @@ class CpuChains(HostChains):
         from fastmix.chains import kernels
 
         (first, last), block = rows, self.blocks[0]
-        if self.kernel == "four":
+        if self._one_by_one:
             x, streams, sums = block.x[first], block.streams[first], block.sums[first]
-            run: Any = kernels.four_sweeps
+            run: Any = kernels.four_sweeps if self.kernel == "four" else kernels.single_sweeps
             run(x, *self._arrays, self._scan, self.layout.chunks, *chunks, streams, sums, num_sweeps, mode)
             return
         part, below = slice(first, last), len(block.x) - self.num_chains
@@ -489,7 +495,7 @@ class CpuChains(HostChains):
         for block in self.blocks:
             sums = block.sums
             if not self._side_by_side:
-                sums = sums.T if self.kernel == "four" else sums[:, self._sum_places].T
+                sums = sums.T if self._one_by_one else sums[:, self._sum_places].T
             self._totals[:, block.first : block.first + block.width] += sums
             block.sums[...] = 0
         self._swept += self._collected

@@ -324,6 +324,41 @@ def four_sweeps(x, order, around, table, scan, chunks, first_chunk, last_chunk, 
             streams[0, q], streams[1, q], streams[2, q], streams[3, q] = a, b, d, e
 
 
+@_outer
+def single_sweeps(  # type: ignore[no-untyped-def]
+    x, order, indptr, neighbors, strides, cuts, _sizes, starts, sum_starts, table, scan, chunks, first_chunk,
+    last_chunk, streams, sums, num_sweeps, mode,
+):  # fmt: skip
+    """The same for any states and any number of neighbors, with the tables of :func:`table_sweeps` for one set.
+
+    Sums (total cuts,) are from entry ``sum_starts[i]`` on.
+    """
+    n = len(order)
+    for _ in range(num_sweeps):
+        for q in range(first_chunk, last_chunk):
+            a, b, d, e = streams[0, q], streams[1, q], streams[2, q], streams[3, q]
+            for p in range(chunks[q], chunks[q + 1]):
+                i = np.int64(order[p])
+                if scan == 1:
+                    i, a, b, d, e = _random_site(n, a, b, d, e)
+                u, a, b, d, e = _next(a, b, d, e)
+                at = starts[i]
+                for k in range(indptr[i], indptr[i + 1]):
+                    at += np.int64(x[neighbors[k]]) * strides[k]
+                state = 0
+                for j in range(cuts[i]):
+                    threshold = table[at + j]
+                    state += u >= threshold
+                    if mode == 1:
+                        sums[sum_starts[i] + j] += _shorten(threshold)
+                x[i] = state
+            streams[0, q], streams[1, q], streams[2, q], streams[3, q] = a, b, d, e
+        if mode == 2:
+            for i in order[chunks[first_chunk] : chunks[last_chunk]]:
+                for j in range(x[i], cuts[i]):
+                    sums[sum_starts[i] + j] += uint32(1 << 24)
+
+
 # -- many configurations of binary sites with any number of neighbors -----------------------------------------------
 
 _LOG2E, _MAGIC = 1.4426950408889634, 6755399441055744.0  # 1.5 * 2^52: adding it leaves the nearest integer behind

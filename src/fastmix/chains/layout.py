@@ -191,11 +191,11 @@ class Layout:
         )  # fmt: skip
 
     def table_arrays(self, sets: ParameterSets) -> tuple[NDArray[Any], ...]:
-        """For :func:`fastmix.chains.kernels.table_sweeps`."""
+        """For :func:`fastmix.chains.kernels.table_sweeps`, and for ``single_sweeps``."""
         starts, sizes = self._pattern_arrays[6], self.patterns[0]
         table = np.empty(int(starts[-1]), dtype=np.uint32)
         for k in range(self.num_sets):
-            self._fill(sets.theta(k), starts[:-1] + k * sizes, table)
+            self.fill_thresholds(sets.theta(k), starts[:-1] + k * sizes, table)
         return (*self._pattern_arrays, table)
 
     @cached_property
@@ -213,10 +213,11 @@ class Layout:
         table = np.zeros(16 * len(self.order), dtype=np.uint32)
         starts = np.empty(len(self.order), dtype=np.int64)
         starts[self.order] = 16 * np.arange(len(self.order))
-        self._fill(sets.theta(0), starts, table)
+        self.fill_thresholds(sets.theta(0), starts, table)
         return self.order, self._around, table.reshape(-1, 16)
 
-    def _fill(self, theta: FloatArray, starts: IntArray, table: NDArray[np.uint32]) -> None:
+    def fill_thresholds(self, theta: FloatArray, starts: IntArray, table: NDArray[np.uint32]) -> None:
+        """Fill in the thresholds of all patterns around every variable, from ``table[starts[i]]`` on."""
         from fastmix.chains.kernels import fill_thresholds
 
         structure, graph = self.structure, self.structure.adjacency
@@ -366,14 +367,25 @@ class Layout:
         return offsets_of(counts).astype(np.int32), neighbors[kept], slots[kept], unary_places
 
     @cached_property
+    def factor_places(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """Factors around the places of a sweep: row starts and entries of ``incident``, the same of their members."""
+        around = self.structure.incident
+        each = np.diff(around.indptr)[self.order]
+        indptr = offsets_of(each)
+        entries = np.repeat(around.indptr[self.order] - indptr[:-1], each) + np.arange(indptr[-1])
+        others = np.diff(around.member_starts)[entries]
+        starts = offsets_of(others)
+        members = np.repeat(around.member_starts[entries] - starts[:-1], others) + np.arange(starts[-1])
+        return indptr, entries, starts, members
+
+    @cached_property
     def _factor_rows(self) -> tuple[tuple[NDArray[Any], ...], int]:
         """Factors around the places of a sweep as the product kernel reads them, and how many values they have.
 
         A row has the states of the owner side by side; rows go by the states of the other members, the last fastest.
         """
         around, counts = self.structure.incident, self.structure.num_states
-        each = np.diff(around.indptr)
-        owner = np.repeat(np.arange(len(counts)), each)
+        owner = np.repeat(np.arange(len(counts)), np.diff(around.indptr))
         steps = np.ones(len(around.members), dtype=np.int64)
         sizes, others = counts[owner], np.diff(around.member_starts)
         for back in range(1, int(others.max(initial=0)) + 1):
@@ -382,14 +394,9 @@ class Layout:
             steps[here] = sizes[entries]
             sizes[entries] = sizes[entries] * counts[around.members[here]]
         begins = offsets_of(sizes)
-        # By place: the entries of a site stay together.
-        indptr = offsets_of(each[self.order])
-        moved = np.repeat(around.indptr[self.order] - indptr[:-1], each[self.order]) + np.arange(indptr[-1])
-        member_starts = offsets_of(others[moved])
-        spread = np.repeat(around.member_starts[moved] - member_starts[:-1], others[moved])
-        picked = spread + np.arange(member_starts[-1])
+        indptr, entries, member_starts, picked = self.factor_places
         rows = (
-            indptr.astype(np.int32), begins[moved], member_starts.astype(np.int32),
+            indptr.astype(np.int32), begins[entries], member_starts.astype(np.int32),
             around.members[picked].astype(np.int32), steps[picked],
         )  # fmt: skip
         return rows, int(begins[-1])

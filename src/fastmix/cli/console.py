@@ -33,6 +33,7 @@ from fastmix.io import (
     write_mpe,
 )  # fmt: skip
 from fastmix.io.answers import answer_suffix, json_text
+from fastmix.io.bif import write_bif
 from fastmix.io.files import atomic_write, check_folder, check_writable, decode_text, display_name, read_bytes
 from fastmix.methods.perfect import PerfectSamples
 from fastmix.methods.sample_result import SampleResult
@@ -66,6 +67,7 @@ __all__ = [
     "load_marginals",
     "load_picture",
     "load_table",
+    "load_whole_network",
     "message",
     "rows_told",
     "salvage",
@@ -159,6 +161,14 @@ def load_network(path: str) -> MarkovRandomField | BayesianNetwork:
     """The Bayesian network in a file, or the model of one that holds none."""
     with blaming_input(path):
         return _reading(read_model_or_network, path)
+
+
+def load_whole_network(path: str) -> BayesianNetwork:
+    """The Bayesian network in a file; a :class:`ValueError` if it holds none."""
+    found = load_network(path)
+    if not isinstance(found, BayesianNetwork):
+        raise ValueError(f"a BIF file holds a Bayesian network, and {display_name(path)} is none; write .uai or .npz")
+    return found
 
 
 def _reading(read: Callable[[str], T], path: str) -> T:
@@ -261,9 +271,9 @@ def forget_checkpoint(path: str | None, result: InferenceResult | LearnResult) -
         os.remove(path)
 
 
-def save_model(model: MarkovRandomField, path: str) -> None:
-    """Write a model, passing on what its format could not hold."""
-    for note in write_model(model, path):
+def save_model(model: MarkovRandomField | BayesianNetwork, path: str) -> None:
+    """Write a model, or a network as BIF, passing on what its format could not hold."""
+    for note in write_bif(model, path) if isinstance(model, BayesianNetwork) else write_model(model, path):
         message(f"note: {note}")
 
 

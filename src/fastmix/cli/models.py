@@ -89,7 +89,9 @@ def describe_model(model: MarkovRandomField, evidence: Observed | None = None) -
 
 def convert(
     source: Annotated[str, typer.Argument(metavar="IN", help=f"{format_names()} file; - is stdin.")],
-    target: Annotated[str, typer.Argument(metavar="OUT", help=f"{suffix_list()}; - is UAI to stdout.")],
+    target: Annotated[
+        str, typer.Argument(metavar="OUT", help=f"{suffix_list()}, or .bif of a network; - is UAI to stdout.")
+    ],
     evidence: Annotated[
         str | None, typer.Option("--evidence", "-e", metavar="FILE", help="Condition on these states first.")
     ] = None,
@@ -98,6 +100,11 @@ def convert(
     """Write a model in another format, optionally given evidence."""
     from fastmix.cli import console
 
+    if target.endswith((".bif", ".bif.gz", ".bif.xz")):
+        if evidence is not None:
+            raise ValueError("--evidence must not be given for a BIF file, which holds networks; write .uai or .npz")
+        _save(console.load_whole_network(source), target, as_json, source=source, evidence=evidence)
+        return
     console.check_model_output(target)
     loaded, observed = console.load(source, evidence)
     if observed:
@@ -116,6 +123,7 @@ def _save(model: Any, output: str | None, as_json: bool, *, seed: int | None = N
     if output is not None or not as_json:
         console.save_model(model, "-" if output is None else output)
     if as_json:
+        model = model.to_model() if hasattr(model, "to_model") else model  # a network
         facts = {"num_variables": model.num_variables, "num_edges": model.num_edges, "output": output}
         facts["seconds"] = time.perf_counter() - start
         console.emit_json({**facts, "provenance": provenance(model, seed=seed, **options)})

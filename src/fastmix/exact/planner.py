@@ -80,9 +80,9 @@ class Sequence:
     required_bytes : int
         Peak memory of a run forward and backward.
     num_runs : int
-        How often all marginals have been asked for.
+        How often the program has been run.
     program : Program or None
-        Made when that is often.
+        Made when marginals are first asked for, if tables are small.
     """
 
     scopes: list[tuple[int, ...]]

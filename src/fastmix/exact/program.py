@@ -1,4 +1,4 @@
-"""A sequence of small sums of products as arrays of integers, which one compiled function runs."""
+"""A sequence of small sums of products as arrays of integers, which a few functions run, compiled or not."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.errors import ModelError
+from fastmix.exact import plain_program
 from fastmix.exact.passes import limits
 from fastmix.exact.planner import Factors, Sequence
 from fastmix.exact.search import Order
@@ -36,7 +37,7 @@ class FlatAnswer(NamedTuple):
 
 
 class Program:
-    """What :func:`fastmix.exact.program_kernels.run_program` takes, made once for a sequence.
+    """What the functions of :mod:`fastmix.exact.program_kernels` take, made once for a sequence.
 
     Attributes
     ----------
@@ -51,7 +52,10 @@ class Program:
 
     def __init__(self, factors: Factors, sequence: Sequence) -> None:
         states, scopes = factors.num_states, factors.scopes
-        sizes, starts, end = sequence.sizes, _starts(sequence.sizes), sum(sequence.sizes)
+        sizes, end = sequence.sizes, sum(sequence.sizes)
+        placed = [*sequence.leaves, *[t for t in range(len(sizes)) if t not in sequence.leaves]]  # leaves come first
+        at = dict(zip(placed, _starts([sizes[t] for t in placed]), strict=True))
+        starts = [at[t] for t in range(len(sizes))]
         self.offsets = _starts([math.prod([states[v] for v in scope]) for scope in scopes], last=True)
         self.scalars = np.array([self.offsets[f] for f, scope in enumerate(scopes) if not scope], dtype=np.int64)
         free = [v for v, items in enumerate(sequence.last) if not items]
@@ -61,6 +65,7 @@ class Program:
         for v in free:
             self.nodes[nodes[v] : nodes[v + 1]] = 1.0 / states[v]
         in_place = {step.second for step in sequence.steps if step.out == step.first}
+        patterns = _Patterns(states)
         leaves: list[tuple[int, ...]] = []
         members: list[tuple[int, int]] = []
         readings: list[tuple[int, int, int]] = []
@@ -73,38 +78,49 @@ class Program:
             leaves.append((t, starts[t], size, len(members), len(members) + len(factors_of), t in in_place))
             for f in factors_of:
                 members.append((f, num_positions))
-                positions.append(_positions(states, scope, scopes[f], self.offsets[f]))
+                positions.append(patterns.of(scope, scopes[f]) + self.offsets[f])
                 num_positions += size
             for v in scope:
                 if v not in seen:
                     seen.add(v)
                     readings.append((starts[t], size, num_targets))
-                    targets.append(_positions(states, scope, (v,), nodes[v]))
+                    targets.append(patterns.of(scope, (v,)) + nodes[v])
                     num_targets += size
         groups = [step.groups for step in sequence.steps]
-        steps, ones = _schedule(sequence, starts, end)
-        self.arrays = (
-            _table(leaves, 6), _table(members, 2), _joined(positions), _table(steps, 13),
-            np.concatenate(groups) if groups else np.zeros((0, 4), dtype=np.int64),
-            np.array(ones, dtype=np.int64), _table(readings, 3), _joined(targets),
-        )  # fmt: skip
+        steps, self.ones = _schedule(sequence, starts, end)
+        self.leaves = _table(leaves, 6), _table(members, 2), _joined(positions)
+        self.leaf_end = sum([sizes[t] for t in sequence.leaves])
+        self.steps = _table(steps, 13), np.concatenate(groups) if groups else np.zeros((0, 4), dtype=np.int64)
+        self.readings = _table(readings, 3), _joined(targets)
         self.shape = len(sizes), end, max([len(g) for g in groups], default=0)
 
-    def run(self, values: FloatArray, wanted: range) -> FlatAnswer | None:
+    def run(self, values: FloatArray, wanted: range, *, compiled: bool = True) -> FlatAnswer | None:
         """Log Z and marginals for the tables of all factors, one after another; None where they underflow.
 
-        A :class:`ModelError` if no configuration has positive probability.
+        The same bits with and without the compiler. A :class:`ModelError` if no configuration has positive probability.
         """
-        from fastmix.exact.program_kernels import DONE, IMPOSSIBLE, run_program
+        run: Any = plain_program
+        if compiled:
+            from fastmix.exact import program_kernels
 
-        nodes = self.nodes.copy()
-        joint = np.zeros(len(values) if wanted else 0)
-        asked = (wanted.start, wanted.stop)
-        log_z, verdict = run_program(values, *self.arrays, self.shape, limits(), asked, nodes, joint)
-        if verdict == IMPOSSIBLE:
+            run = program_kernels
+        num_tables, end, depth = self.shape
+        w, ranges, scales = np.zeros(2 * end + 1), np.zeros(num_tables + 1), np.ones(len(self.steps[0]))
+        w[self.ones] = 1.0
+        log_z = run.fill_leaves(w, values, *self.leaves, ranges)
+        np.exp(w[: self.leaf_end], out=w[: self.leaf_end])
+        verdict = plain_program.IMPOSSIBLE
+        if log_z > -math.inf:
+            verdict = run.run_steps(w, *self.steps, ranges, depth, limits(), scales)
+        if verdict == plain_program.IMPOSSIBLE:
             raise ModelError("no configuration has positive probability: hard constraints contradict each other")
-        if verdict != DONE:
+        nodes, joint = self.nodes.copy(), np.zeros(len(values) if wanted else 0)
+        asked = (wanted.start, wanted.stop)
+        if verdict != plain_program.DONE or not run.read_marginals(
+            w, end + 1, *self.leaves, *self.readings, limits()[3], asked, nodes, joint
+        ):
             return None
+        log_z += float(np.log(scales).sum())
         if len(self.scalars):
             log_z += float(values[self.scalars].sum())
             if wanted:
@@ -157,16 +173,27 @@ def _starts(sizes: Iterable[int], *, last: bool = False) -> list[int]:
     return [*starts, total] if last else starts
 
 
-def _positions(states: Any, scope: tuple[int, ...], part: tuple[int, ...], start: int) -> IntArray:
-    """By entry of a table, that of a table over some of its variables, which begins at a place."""
-    strides, stride = {}, 1
-    for v in reversed(part):
-        strides[v] = stride
-        stride *= int(states[v])
-    place = np.array([start])
-    for v in scope:
-        place = (place[:, None] + strides.get(v, 0) * np.arange(states[v])).reshape(-1)
-    return place
+class _Patterns:
+    """By entry of a table, that of a table over some of its variables; equal ones are made once."""
+
+    def __init__(self, states: Any) -> None:
+        self.states = [int(s) for s in states]
+        self.made: dict[tuple[int, ...], IntArray] = {}
+
+    def of(self, scope: tuple[int, ...], part: tuple[int, ...]) -> IntArray:
+        """For the variables of both tables, each a sequence with the last one fastest."""
+        states, strides, stride = self.states, {}, 1
+        for v in reversed(part):
+            strides[v] = stride
+            stride *= states[v]
+        key = tuple([number for v in scope for number in (states[v], strides.get(v, 0))])
+        found = self.made.get(key)
+        if found is None:
+            found = np.zeros(1, dtype=np.int64)
+            for count, step in zip(key[::2], key[1::2], strict=True):
+                found = (found[:, None] + step * np.arange(count)).reshape(-1)
+            self.made[key] = found
+        return found
 
 
 def _table(rows: list[Any], columns: int) -> IntArray:

@@ -337,10 +337,12 @@ def _improve(
     order = np.empty(n, dtype=np.int64)
     spent, run, last_gain = 0.0, 0, 0
     first = [(which, noise * rng.random(n)) for noise in _NOISES for which in range(_BY_RANK)]
-    first[1:1] = [(_BY_RANK, _ranks(sweep)) for sweep in (_breadth_first(rows), np.arange(n))]
+    first[1:1] = [(_BY_RANK, np.zeros(0)), (_BY_RANK, np.arange(n, dtype=float))]
     while True:
         if run < len(first):
             which, noise = first[run]
+            if not len(noise):  # not needed by a search that ends after one run
+                noise = _ranks(_breadth_first(rows))
         elif run % 4 == 0:
             which, noise = int(rng.integers(_BY_RANK)), rng.choice(_NOISES) * rng.random(n)
         else:
@@ -383,19 +385,23 @@ def _ranks(order: IntArray) -> FloatArray:
 def _breadth_first(rows: NDArray[np.uint64]) -> IntArray:
     """The reverse of a breadth-first order from a variable at the rim, as by Cuthill and McKee."""
     n = len(rows)
-    matrix = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little")[:, :n].astype(bool)
-    degree = matrix.sum(axis=1)
-    seen = np.zeros(n, dtype=bool)
+    matrix = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little")[:, :n]
+    owners, flat = np.nonzero(matrix)
+    degree = np.bincount(owners, minlength=n)
+    # Neighbors of every variable, those of few neighbors first.
+    flat = flat[np.lexsort((degree[flat], owners))]
+    neighbors = [part.tolist() for part in np.split(flat, np.cumsum(degree)[:-1])]
+    by_degree = np.argsort(degree, kind="stable").tolist()
+    seen: set[int] = set()
     order: list[int] = []
     while len(order) < n:
-        start = int(np.argmin(np.where(seen, n, degree)))
+        start = next(v for v in by_degree if v not in seen)
         for last in (False, True):
-            part, mark = [start], seen.copy()
-            mark[start] = True
+            part, mark = [start], seen | {start}
             for v in part:  # grows on the way
-                around = np.flatnonzero(matrix[v] & ~mark)
-                mark[around] = True
-                part += around[np.argsort(degree[around], kind="stable")].tolist()
+                around = [u for u in neighbors[v] if u not in mark]
+                mark.update(around)
+                part += around
             if last:
                 order += part
                 seen = mark

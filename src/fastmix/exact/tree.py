@@ -36,7 +36,7 @@ _SECONDS_PER_ENTRY = 6e-9  # of a clique visited three times
 _SECONDS_PER_PRODUCT = 1e-9  # the same by matrix products
 _SECONDS_PER_BYTE = 8e-10  # of memory touched for the first time
 _SECONDS_PER_STEP = 4e-5
-_PLAIN_RUNS = 2  # of a sequence, before it is worth compiling
+_PLAIN_RUNS, _PLAIN_STEPS = 2, 200  # of a sequence, up to which it is not worth loading a compiler
 
 
 class Answer(NamedTuple):
@@ -101,16 +101,17 @@ class Tree:
     ) -> FlatAnswer:
         """Log Z and all marginals for other tables, which lie one after another, as the marginals will.
 
-        From the third call on a sequence of small tables is run by one compiled function; the first ones need no
-        compiler. Parameters and errors as for :meth:`marginals`.
+        A sequence of small tables is run as a whole, compiled if it is long or from the third call on: the first calls
+        of a short one need no compiler, and give the same bits. Parameters and errors as for :meth:`marginals`.
         """
         sequence, wanted = self.sequence, self._wanted(of_factors)
-        sequence.num_runs += 1
-        if sequence.num_runs > _PLAIN_RUNS and Program.fits(sequence, self.order):
+        if Program.fits(sequence, self.order):
             clock.check()
+            sequence.num_runs += 1
             if sequence.program is None:
                 sequence.program = Program(self.factors, sequence)
-            if (found := sequence.program.run(values, wanted)) is not None:
+            compiled = sequence.num_runs > _PLAIN_RUNS or len(sequence.steps) > _PLAIN_STEPS
+            if (found := sequence.program.run(values, wanted, compiled=compiled)) is not None:
                 return found
         answer = self.with_values(values).marginals(of_factors=of_factors, clock=clock)
         nodes, joint = [np.concatenate([np.zeros(0), *t]) for t in (answer.marginals, answer.factor_marginals or ())]

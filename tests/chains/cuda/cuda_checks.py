@@ -10,6 +10,7 @@ import numpy as np
 from naive_cuda import NaiveCuda
 
 import oracle
+from fastmix import draw_exact
 from fastmix.chains.cuda.chains import CudaChains
 from fastmix.chains.cuda.device import CudaKernel, Launch
 from fastmix.instances import random_tables
@@ -52,7 +53,10 @@ def check_against_naive(
     together: bool = False,
 ) -> None:
     """All states after every sweep (or after all, in one call), and the sums, are those of the naive sampler."""
-    states = random_states(model, num_chains, seed)
+    if model.num_factors and model.has_forbidden:
+        states = draw_exact(model, num_draws=num_chains, seed=seed)
+    else:
+        states = random_states(model, num_chains, seed)
     for estimator in estimators:
         engine = make_chains(
             model, num_chains=num_chains, seed=seed, kernel=kernel, launch=launch, group_size=group_size,
@@ -80,6 +84,8 @@ def check_against_naive(
 
 def applies(kernel: str, model: MarkovRandomField) -> bool:
     binary = model.num_variables > 0 and bool((model.num_states == 2).all())
+    if model.num_factors and kernel != "packed":
+        return kernel == "table"
     if kernel == "packed":
         return binary and model.adjacency.max_degree <= 4
     return kernel in ("table", "logit") or (binary and not model.has_forbidden)
@@ -106,6 +112,22 @@ def mixed_states(scale: float = 0.8) -> MarkovRandomField:
     """Unequal state counts, asymmetric tables, a cycle and a variable of one state."""
     edges = [(0, 1), (0, 3), (1, 2), (1, 4), (2, 5), (3, 4), (4, 5)]
     return random_tables(edges, [2, 3, 1, 5, 2, 2], scale=scale, seed=1)
+
+
+def binary_triples(scale: float = 1.0) -> MarkovRandomField:
+    """Factors over three binary variables that have at most four neighbours, and a pair."""
+    rng = np.random.default_rng(8)
+    factors = [(scope, scale * rng.normal(size=(2,) * len(scope))) for scope in ((0, 1, 2), (2, 3, 4), (1, 5), (4,))]
+    return MarkovRandomField.from_factors([2] * 6, factors)
+
+
+def mixed_factors(scale: float = 1.0) -> MarkovRandomField:
+    """Factors over three and four variables with unequal state counts, pairs of their own and an isolated variable."""
+    rng, counts = np.random.default_rng(9), [2, 3, 1, 4, 2, 3]
+    scopes = ((0, 1, 3), (1, 2, 3, 4), (0, 1), (4,), (5,))
+    return MarkovRandomField.from_factors(
+        counts, [(scope, scale * rng.normal(size=[counts[v] for v in scope])) for scope in scopes]
+    )
 
 
 def model_for(kernel: str) -> MarkovRandomField:

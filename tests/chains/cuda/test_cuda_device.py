@@ -7,7 +7,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda_checks import KERNELS, applies, dense_binary, lopsided_binary, make_chains
+from cuda_checks import (
+    KERNELS,
+    applies,
+    binary_triples,
+    dense_binary,
+    lopsided_binary,
+    make_chains,
+    mixed_factors,
+)
 from scipy import stats
 
 from fastmix import MarkovRandomField, draw_exact, infer
@@ -48,8 +56,17 @@ def p_value(counts: np.ndarray, p: np.ndarray) -> float:
     return float(stats.chi2.sf(statistic, int(keep.sum()) - 1))
 
 
+def grid_of_triangles(side: int, scale: float) -> MarkovRandomField:
+    """Factors over three variables of every square of a grid: six neighbours."""
+    rng, at = np.random.default_rng(0), np.arange(side * side).reshape(side, side)
+    upper = np.stack([at[:-1, :-1], at[:-1, 1:], at[1:, :-1]], axis=-1).reshape(-1, 3)
+    lower = np.stack([at[:-1, 1:], at[1:, :-1], at[1:, 1:]], axis=-1).reshape(-1, 3)
+    scopes = np.concatenate([upper, lower]).tolist()
+    return MarkovRandomField.from_factors([2] * side**2, [(s, scale * rng.normal(size=(2, 2, 2))) for s in scopes])
+
+
 def models() -> list[MarkovRandomField]:
-    return [lopsided_binary(), dense_binary(6), reduce_model(lopsided()).model]
+    return [lopsided_binary(), dense_binary(6), reduce_model(lopsided()).model, binary_triples(), mixed_factors()]
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -109,6 +126,19 @@ def test_marginals_of_grids(estimator):
             error = means.std(axis=1, ddof=1) / np.sqrt(means.shape[1])
             # 64 groups: Student with 63 degrees of freedom, two-sided 1e-9 a variable.
             assert (np.abs(means.mean(axis=1) - exact) <= 7.2 * error + 1e-6).all()
+
+
+@pytest.mark.parametrize("method", ["gibbs", "tempered"])
+def test_marginals_of_factors(method):
+    for model in (binary_triples(2.0), mixed_factors(1.5), grid_of_triangles(8, 1.0)):
+        exact = infer(model, method="exact", edge_marginals=True)
+        result = infer(model, method=method, backend="cuda", num_sweeps=4000, edge_marginals=True, seed=1)
+        assert result.stats["backend"].startswith("cuda")
+        assert result.status == "ok"
+        assert (np.abs(result.node_marginals - exact.node_marginals) <= 7.0 * result.std_error + 1e-6).all()
+        assert np.abs(result.edge_marginals - exact.edge_marginals).max() < 0.03
+        if method == "tempered":
+            assert abs(result.log_z - exact.log_z) < 7.0 * result.log_z_std_error + 1e-6
 
 
 def test_one_chain_of_a_large_model():

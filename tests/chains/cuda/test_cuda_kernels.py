@@ -12,11 +12,13 @@ import pytest
 from cuda_checks import (
     KERNELS,
     applies,
+    binary_triples,
     check_against_naive,
     dense_binary,
     key_of,
     lopsided_binary,
     make_chains,
+    mixed_factors,
     mixed_states,
     model_for,
     random_states,
@@ -25,7 +27,7 @@ from naive_cuda import NaiveCuda, philox, uniform
 
 import oracle
 import strategies
-from fastmix import MarkovRandomField, ResourceError, UnfitMethodError, sample
+from fastmix import MarkovRandomField, ResourceError, UnfitMethodError, infer, sample
 from fastmix.chains.base import Chains
 from fastmix.chains.cuda import chains as cuda_chains
 from fastmix.chains.cuda import device as cuda_device
@@ -395,9 +397,10 @@ def test_sets_that_no_kernel_holds_are_refused():
         Chains.exchange_rounds(make_chains(lopsided_binary(), num_chains=4), 1)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", [*KERNELS, "triples", "factors"])
 def test_edge_marginals_are_those_of_the_cpu(kernel):
-    model, chains = model_for(kernel), 5
+    model, chains = {"triples": binary_triples, "factors": mixed_factors}.get(kernel, lambda: model_for(kernel))(), 5
+    kernel = {"triples": "packed", "factors": "table"}.get(kernel, kernel)
     engine = make_chains(model, num_chains=chains, seed=3, kernel=kernel, launch=SMALL)
     if kernel == "logit":
         engine = make_chains(model.replace(log_pairwise=0.5 * model.log_pairwise), num_chains=chains, launch=SMALL)
@@ -455,6 +458,55 @@ def test_edge_marginals_mean_what_they_mean_on_the_cpu(estimator, monkeypatch):
         else:
             expected[x[i], x[j]] += 1.0 / len(draws)
     np.testing.assert_allclose(result.edge_marginal(i, j), expected, atol=1e-8)
+
+
+# -- factors over three or more variables -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kernel", "make", "num_chains"), [("packed", binary_triples, 35), ("table", binary_triples, 6),
+                                       ("table", mixed_factors, 6), ("table", mixed_factors, 1)],
+)  # fmt: skip
+def test_factors_match_the_naive_sampler(kernel, make, num_chains):
+    check_against_naive(make(), kernel, num_chains=num_chains, num_sweeps=2, launch=SMALL, seed=3)
+
+
+@pytest.mark.parametrize("seed", strategies.seeds(20, quick=3))
+def test_random_factors_match_the_naive_sampler(seed):
+    rng = np.random.default_rng(seed)
+    model = oracle.random_factors(rng, 5, [2, 3][seed % 2], 3, [0.5, 2.0, 300.0][seed % 3], [0.0, 0.15][seed % 2])
+    model = reduce_model(model).model
+    for kernel in KERNELS:
+        if model.num_factors and applies(kernel, model):
+            check_against_naive(
+                model, kernel, num_chains=3, num_sweeps=2, launch=SMALL, seed=seed, estimators=["rao-blackwell"]
+            )
+
+
+def test_a_factor_that_is_left_out_is_noticed(monkeypatch):
+    model = mixed_factors()
+    less = model.replace(log_factors=np.zeros(len(model.log_factors)))
+    engine = make_chains(less, num_chains=6, seed=3, launch=SMALL)
+    states = random_states(model, 6, 3)
+    engine.set_states(states)
+    naive = NaiveCuda(model, states, "table", key_of(engine))
+    for _ in range(3):
+        naive.sweep()
+        engine.sweep(1)
+    assert engine.get_states().tolist() != naive.x
+
+
+def test_samples_of_factors(monkeypatch):
+    monkeypatch.setattr(cuda_device, "_THREADS", dict.fromkeys(cuda_device._THREADS, 1))  # see SMALL
+    model = mixed_factors(0.5)
+    result = sample(model, num_chains=8, num_sweeps=60, burn_in=5, backend="cuda", seed=1)
+    assert result.stats["backend"] == f"cuda ({cuda_available()[1]})"
+    error = np.abs(result.node_marginals - infer(model, method="exact").node_marginals)
+    assert (error <= 6 * result.std_error + 1e-6).all()
+    monkeypatch.setattr(cuda_device, "_TABLE_ENTRIES", 10)
+    with pytest.raises(UnfitMethodError, match="a model with factors over three or more variables, got cuda: the GPU"):
+        sample(model, num_chains=8, num_sweeps=2, burn_in=0, backend="cuda")
+    assert "tables of all patterns" in sample(model, num_sweeps=50, seed=0, backend="auto").stats["backend"]
 
 
 # -- refusals, and that the comparisons can fail ----------------------------------------------------------------------

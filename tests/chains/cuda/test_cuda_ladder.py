@@ -60,6 +60,12 @@ def mixed_model() -> MarkovRandomField:
     return random_tables([(0, 1), (1, 2), (0, 2)], [2, 3, 2], scale=1.5, seed=2)
 
 
+def factor_model() -> MarkovRandomField:
+    rng = np.random.default_rng(3)
+    factors = [((0, 1, 2), 1.5 * rng.normal(size=(2, 2, 2))), ((0, 1), rng.normal(size=(2, 2))), ((2,), [0.0, 0.7])]
+    return MarkovRandomField.from_factors([2, 2, 2], factors)
+
+
 def small_ladder(path, seed=3):
     """With few threads: the simulator has a Python thread for every thread of a block."""
     return CudaLadder(path, seed=seed, launch=Launch(1, 1, 8))
@@ -67,6 +73,7 @@ def small_ladder(path, seed=3):
 
 @pytest.mark.parametrize(("make", "kernel", "bound"), [
     (binary_model, "packed", None), (binary_model, "packed", 0.5), (mixed_model, "table", None),
+    (factor_model, "table", None),
 ])  # fmt: skip
 def test_rounds_are_those_of_the_naive_ladder(make, kernel, bound):
     model = make()
@@ -122,3 +129,6 @@ def test_what_the_device_cannot_do_is_refused():
     dense = MarkovRandomField.ising(complete_edges(30), 0.1)
     with pytest.raises(UnfitMethodError, match="tables of all patterns of neighbours"):
         temper(dense, backend="cuda")
+    wide = MarkovRandomField.from_factors([2] * 30, [((0, i, i + 1), np.ones((2, 2, 2))) for i in range(1, 29)])
+    with pytest.raises(UnfitMethodError, match="a model with factors over three or more variables, got cuda: the GPU"):
+        temper(wide, backend="cuda")

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda_checks import dense_binary, key_of, lopsided_binary, mixed_states, random_states
+from cuda_checks import (
+    binary_triples,
+    dense_binary,
+    key_of,
+    lopsided_binary,
+    mixed_factors,
+    mixed_states,
+    random_states,
+)
 from naive_cuda import NaiveCuda
 
 import oracle
@@ -46,7 +54,7 @@ LAYOUTS = ("packed", "table")
 
 
 def other_parameters(graph: MarkovRandomField | Structure, seed: int = 0) -> np.ndarray:
-    count = int(graph.unary_offsets[-1] + graph.pairwise_offsets[-1])
+    count = int(graph.unary_offsets[-1] + graph.pairwise_offsets[-1] + graph.factor_offsets[-1])
     return 0.7 * np.random.default_rng(seed).standard_normal(count)
 
 
@@ -54,9 +62,9 @@ def make(model: MarkovRandomField, *, num_chains: int = CHAINS, seed: int = 5) -
     return CudaChains(model.structure, num_chains=num_chains, seed=seed, estimator=None, launch=SMALL)
 
 
-def pools(kernel: str) -> tuple[CudaChains, CpuChains]:
+def pools(kernel: str, model: MarkovRandomField | None = None) -> tuple[CudaChains, CpuChains]:
     """Chains on the device and on the CPU with the same configurations."""
-    model = MODELS[kernel]()
+    model = model or MODELS[kernel]()
     states = random_states(model, CHAINS, seed=2)
     one, two = make(model), CpuChains(model.structure, num_chains=CHAINS, seed=5, steady=False)
     assert one.kernel == kernel
@@ -108,6 +116,19 @@ def test_covariances_are_those_of_the_cpu(kernel, monkeypatch):
     assert len(batches) == -(-len(patches) // 2)
     assert batches[0].num_pieces > 2 * batches[0].num_patches
     np.testing.assert_allclose(found, two.covariances(change, patches), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("kernel", "model"), [("packed", binary_triples()), ("table", mixed_factors())])
+def test_factors_are_read_as_on_the_cpu(kernel, model):
+    one, two = pools(kernel, model)
+    change = other_parameters(model)
+    np.testing.assert_allclose(one.energies(change), two.energies(change), rtol=0, atol=1e-9)
+    weights = np.random.default_rng(1).standard_normal(CHAINS)
+    np.testing.assert_allclose(one.moments(weights), two.moments(weights), rtol=0, atol=1e-12)
+    whole = [whole_patch(model)]
+    np.testing.assert_allclose(one.covariances(change, whole), two.covariances(change, whole), rtol=0, atol=1e-12)
+    change[-1] += 0.1
+    assert not np.allclose(one.energies(change), two.energies(other_parameters(model)), rtol=0, atol=1e-3)
 
 
 # -- moving -----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 States lie by the place of a variable in a sweep: configuration c of place p is bit ``c % 32`` of the word
 ``x[p * stride + c // 32]`` (packed), or the element ``x[p * stride + c]``. A row of zeros follows the last place. So a
 variable is an edge to that row, and a *term* is either: two rows, the number of states of the second (1 for a
-variable), and where its entries begin in a vector of parameters.
+variable), and where its entries begin in a vector of parameters. In models with factors over more variables a term has
+any number of rows, each with the step that its states make.
 
 Sums of floats are added up in an order that depends on the shape of the launch only, so that the same seed gives the
 same bits.
@@ -63,6 +64,35 @@ def _packed_state(x, row, chain):
 @cuda.jit(device=True)
 def _plain_state(x, row, chain):
     return uint64(x[row + chain])
+
+
+@cache
+def _entry(packed: bool, factors: bool) -> Any:
+    """The function that finds the entry of a term that a chain is in, beside the first of the term.
+
+    ``terms`` are ``rows`` uint32 (terms, 2), ``steps`` uint32 and ``offsets`` uint64 (terms,); with ``factors`` rows
+    and steps are those of all members, and ``starts`` uint32 says where those of each term begin, and their end.
+    """
+    state = _packed_state if packed else _plain_state
+
+    @cuda.jit(device=True)
+    def pair(x, terms, term, chain):
+        rows, steps, _ = terms
+        one = state(x, uint64(rows[term * uint64(2)]), chain)
+        two = state(x, uint64(rows[term * uint64(2) + uint64(1)]), chain)
+        return one * uint64(steps[term]) + two
+
+    @cuda.jit(device=True)
+    def factor(x, terms, term, chain):
+        rows, steps, _, starts = terms
+        entry = uint64(0)
+        k, end = uint64(starts[term]), uint64(starts[term + uint64(1)])
+        while k < end:
+            entry += state(x, uint64(rows[k]), chain) * uint64(steps[k])
+            k += uint64(1)
+        return entry
+
+    return factor if factors else pair
 
 
 @cuda.jit(device=True)
@@ -220,24 +250,40 @@ def _plain_terms(x, terms, tile, chain, first, last, thread, threads, part, part
     return total
 
 
+_factor_entry = _entry(packed=False, factors=True)
+
+
+@cuda.jit(device=True)
+def _factor_terms(x, terms, tile, chain, first, last, thread, threads, part, parts):
+    """The same for terms over any number of variables."""
+    described, values = terms
+    column = uint64(tile) * uint64(4) + uint64(chain)
+    total = float64(0.0)
+    term = uint64(first + part)
+    while term < uint64(last):
+        total += values[uint64(described[2][term]) + _factor_entry(x, described, term, column)]
+        term += uint64(parts)
+    return total
+
+
 # A kernel of so many phases would take more registers than leave room for the threads that hide latencies.
 _FEW_REGISTERS = {} if getattr(config, "ENABLE_CUDASIM", False) else {"max_registers": 128}
 
 
 @cache
-def rounds_kernel(update: Any, packed: bool) -> Any:
+def rounds_kernel(update: Any, packed: bool, factors: bool) -> Any:
     """The kernel of whole rounds of replica exchange, launched cooperatively: a sweep, energies, decisions, exchange.
 
     Blocks take turns at the units of chains, and wait for each other three times in a round. The arguments up to
     ``stride`` are those of :func:`sweep_kernel`; ``states`` is ``x`` as :func:`energy_kernel` takes it; ``terms``, the
-    terms of all energies one after the other, as :func:`_packed_terms` or :func:`_plain_terms` takes them, and
+    terms of all energies one after the other, as :func:`_packed_terms` and its twins take them, and
     ``pieces`` uint32, where those of each begin; ``ladder``: differences of coefficients (sets - 1, energies and a
     constant), shifts (sets - 1,), room for energies (energies, configurations) and for masks, a word for every unit,
     then what is counted, see :class:`fastmix.chains.base.Exchanges`, the set at which each
     configuration started, where it is heading and round trips; ``sizes``: sets, chains, sites, units of a set, room for
     configurations, energies.
     """
-    add_terms = _packed_terms if packed else _plain_terms
+    add_terms = _packed_terms if packed else _factor_terms if factors else _plain_terms
     per_word, bits = (32, 1) if packed else (4, 8)
 
     @cuda_jit(cache=True, **_FEW_REGISTERS)
@@ -428,17 +474,18 @@ def fill_masks(table, num_rows, row_step, entry_step, masks, terms):
 
 
 @cache
-def energy_kernel(packed: bool) -> Any:
+def energy_kernel(packed: bool, factors: bool) -> Any:
     """The kernel that adds up terms, chain by chain.
 
-    ``rows`` uint32 (terms, 2), ``steps`` uint32 and ``offsets`` uint64 (terms,) describe the terms, ``values`` float64
-    are all parameters; ``pieces`` int64 says where the pieces of the list of terms begin, and its end. The result is
-    ``out`` float64 (pieces, chains). Blocks along x share the chains, blocks along y the pieces.
+    ``terms`` as for :func:`_entry`, ``values`` float64 are all parameters; ``pieces`` int64 says where the pieces of
+    the list of terms begin, and its end. The result is ``out`` float64 (pieces, chains). Blocks along x share the
+    chains, blocks along y the pieces.
     """
-    state = _packed_state if packed else _plain_state
+    find = _entry(packed, factors)
 
     @cuda_jit(cache=True)
-    def kernel(x, rows, steps, offsets, values, pieces, num_chains, out):
+    def kernel(x, terms, values, pieces, num_chains, out):
+        offsets = terms[2]
         chain = _first()
         if chain >= num_chains:
             return
@@ -447,9 +494,7 @@ def energy_kernel(packed: bool) -> Any:
             total = 0.0
             term, end = uint64(pieces[piece]), uint64(pieces[piece + uint64(1)])
             while term < end:
-                one = state(x, uint64(rows[term * uint64(2)]), chain)
-                two = state(x, uint64(rows[term * uint64(2) + uint64(1)]), chain)
-                total += values[uint64(offsets[term]) + one * uint64(steps[term]) + two]
+                total += values[uint64(offsets[term]) + find(x, terms, term, chain)]
                 term += uint64(1)
             out[piece * num_chains + chain] = total
             piece += uint64(cuda.gridDim.y)
@@ -507,30 +552,30 @@ def centre_rows(values, num_rows, num_chains):
 
 
 @cache
-def count_kernel(packed: bool) -> Any:
+def count_kernel(packed: bool, factors: bool) -> Any:
     """The kernel that adds up the weights of the chains in every state of every term (block by block).
 
-    ``rows``, ``steps``, ``offsets`` as above and ``sizes`` uint64 (terms,), the entries of a term; ``owners`` int64
-    (terms,), the row of ``weights`` float64 (rows, chains) that a term takes; ``out`` float64, aligned with all
-    parameters. The block has a power of two of threads.
+    ``terms`` as above and ``sizes`` uint64 (terms,), the entries of a term; ``owners`` int64 (terms,), the row of
+    ``weights`` float64 (rows, chains) that a term takes; ``out`` float64, aligned with all parameters. The block has a
+    power of two of threads.
     """
-    state = _packed_state if packed else _plain_state
+    find = _entry(packed, factors)
 
     @cuda_jit(cache=True)
-    def kernel(x, rows, steps, offsets, sizes, owners, weights, num_chains, out):
+    def kernel(x, terms, sizes, owners, weights, num_chains, out):
+        offsets = terms[2]
         shared = cuda.shared.array(_ROOM, float64)
         thread, threads = uint64(cuda.threadIdx.x), uint64(cuda.blockDim.x)
         term = uint64(cuda.blockIdx.x)
         while term < uint64(sizes.shape[0]):
-            one, two = uint64(rows[term * uint64(2)]), uint64(rows[term * uint64(2) + uint64(1)])
-            step, size = uint64(steps[term]), uint64(sizes[term])
+            size = uint64(sizes[term])
             begin, at = uint64(owners[term]) * num_chains, uint64(offsets[term])
             entry = uint64(0)
             while entry < size:
                 sum0, sum1, sum2, sum3 = 0.0, 0.0, 0.0, 0.0
                 chain = thread
                 while chain < num_chains:
-                    found = state(x, one, chain) * step + state(x, two, chain)
+                    found = find(x, terms, term, chain)
                     weight = weights[begin + chain]
                     sum0 += weight if found == entry else 0.0
                     sum1 += weight if found == entry + uint64(1) else 0.0
@@ -564,15 +609,33 @@ def count_kernel(packed: bool) -> Any:
 
 
 @cache
-def pair_kernel(packed: bool, average: bool) -> Any:
+def pair_kernel(packed: bool, average: bool, factors: bool) -> Any:
     """The kernel that counts the pairs of states on every edge (block by block), in units of ``2 * PAIR_UNIT``.
 
     With ``average`` it adds half a unit for either end instead: the conditional probabilities of that end's states
     beside the present state of the other. ``ends`` int64 (edges, 2) are places, ``offsets`` where the table of an edge
-    begins in ``out`` uint64, and ``links`` as in :func:`fill_thresholds`, for the parameters from ``values[at]`` on.
-    Chains are those from ``first`` to ``last``.
+    begins in ``out`` uint64, and ``links`` as in :func:`fill_thresholds`, for the parameters from ``values[at]`` on;
+    with ``factors`` these follow, see ``Incident`` of the structure: ``indptr``, ``starts``, ``own_steps``,
+    ``member_starts``, rows and steps of the members. Chains are those from ``first`` to ``last``.
     """
     state = _packed_state if packed else _plain_state
+
+    @cuda.jit(device=True)
+    def no_factors(x, links, values, at, site, s, chain):
+        return 0.0
+
+    @cuda.jit(device=True)
+    def all_factors(x, links, values, at, site, s, chain):
+        around, starts, own_steps, member_starts, members, steps = links[7:]
+        total = 0.0
+        for f in range(around[site], around[site + 1]):
+            place = at + starts[f] + s * own_steps[f]
+            for m in range(member_starts[f], member_starts[f + 1]):
+                place += int64(state(x, uint64(members[m]), chain)) * steps[m]
+            total += values[place]
+        return total
+
+    factors_of = all_factors if factors else no_factors
 
     @cuda.jit(device=True)
     def log_weight(x, links, values, at, site, s, chain):
@@ -581,7 +644,7 @@ def pair_kernel(packed: bool, average: bool) -> Any:
         for k in range(indptr[site], indptr[site + 1]):
             near = int64(state(x, uint64(rows[k]), chain))
             total += values[at + starts[k] + s * own_steps[k] + near * other_steps[k]]
-        return total
+        return total + factors_of(x, links, values, at, site, s, chain)
 
     @cuda_jit(cache=True)
     def kernel(x, ends, offsets, links, values, at, first, last, stride, out):

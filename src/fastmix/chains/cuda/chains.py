@@ -25,7 +25,8 @@ from fastmix.chains.cuda.device import (
     start_kernel,
 )
 from fastmix.chains.generator import make_streams
-from fastmix.chains.patches import Patch
+from fastmix.chains.layout import Layout, ParameterSets
+from fastmix.chains.patches import Patch, whole_patch
 from fastmix.errors import ResourceError
 from fastmix.model.build import offsets_of
 from fastmix.model.structure import Structure
@@ -133,7 +134,8 @@ class CudaChains(Chains):
         self._row = self._units if self._bytewise else self._stride  # elements as the kernel takes them
         self._per_chain = group_size % self.width != 0 or self.width == 1
         self._num_rows = int((structure.num_states - 1).sum())
-        self._num_parameters = int(structure.unary_offsets[-1] + structure.pairwise_offsets[-1])
+        self._factors = structure.num_factors > 0
+        self._num_parameters = int(self._term_offsets[-1])
         self._together: dict[Any, tuple[Any, int]] = {}
         self._rooms: dict[str, Any] = {}
         self._batches: tuple[object, list[_Batch]] = None, []
@@ -206,15 +208,27 @@ class CudaChains(Chains):
 
     def _fill_tables(self) -> None:
         kernels, table = _kernels(), self._table
-        self._start(
-            kernels.fill_thresholds, 16 * self._n * self.num_sets, self._load_values(), np.int64(self._num_parameters),
-            self._links, *self._patterns, np.int64(table.size // self.num_sets), table,
-        )  # fmt: skip
+        if self._factors:
+            table.copy_to_device(self._host_thresholds())
+        else:
+            self._start(
+                kernels.fill_thresholds, 16 * self._n * self.num_sets, self._load_values(),
+                np.int64(self._num_parameters), self._links, *self._patterns, np.int64(table.size // self.num_sets),
+                table,
+            )  # fmt: skip
         if self.kernel == "packed":
             rows = self._n * self.num_sets
             steps = (128, 1) if self._launch.block_x >= 32 else (1, rows)
             sizes = [np.uint64(k) for k in (rows, *steps)]
             self._start(kernels.fill_masks, rows, table, *sizes, self._tables[1], self._tables[3])
+
+    def _host_thresholds(self) -> NDArray[np.uint32]:
+        """Tables of models with factors, which the layout fills for the CPU as well."""
+        sets = ParameterSets(self._thetas, self._coefficients, self._forbidden)
+        layout, table = Layout(self.structure), np.zeros((self.num_sets, self._table.size // self.num_sets), np.uint32)
+        for k, row in enumerate(table):
+            layout.fill_thresholds(sets.theta(k), self._table_starts[self._order.places], row)
+        return table.reshape(-1)
 
     # -- configurations ---------------------------------------------------------------------------------------------
 
@@ -363,7 +377,7 @@ class CudaChains(Chains):
             states, self._x, *rest, self._exchange_terms, self._exchange_pieces, tuple(self._ladder.values()), sizes,
             np.uint32(self._units), num_rounds, np.uint64(self._sweep), *self._key,
         )  # fmt: skip
-        kernel = _kernels().rounds_kernel(self._update(self._mode if collect else 0), self._packed)
+        kernel = _kernels().rounds_kernel(self._update(self._mode if collect else 0), self._packed, self._factors)
         kernel, most = self._prepare_together(kernel, block, arguments)
         start_kernel(kernel, ((min(most, self._units // launch.block_x), 1), block), *arguments)
         self._sweep += num_rounds
@@ -392,14 +406,15 @@ class CudaChains(Chains):
                 lists.append(np.flatnonzero(weights))
                 numbers.append(weights[lists[-1]])
             rows = self._describe(np.concatenate(lists))[0]
-            arrays = {"term rows": rows, "term weights": np.concatenate(numbers)}
+            arrays: tuple[NDArray[Any], ...] = rows, np.concatenate(numbers)
         else:
             lists = [np.flatnonzero(np.add.reduceat(theta != 0.0, self._term_offsets[:-1])) for theta in self._thetas]
             owner = np.repeat(np.arange(len(lists)), [len(part) for part in lists])
-            rows, steps, offsets = self._describe(np.concatenate(lists))
+            rows, steps, offsets, *starts = self._describe(np.concatenate(lists))
             offsets = offsets + (owner * self._num_parameters).astype(np.uint64)
-            arrays = {"term rows": rows, "term steps": steps, "term offsets": offsets, "term values": self._thetas}
-        self._exchange_terms = tuple(self._put(name, a) for name, a in arrays.items())
+            arrays = rows, steps, offsets, *starts, self._thetas
+        terms = tuple(self._put(f"term {k}", a) for k, a in enumerate(arrays))
+        self._exchange_terms = (terms[:-1], terms[-1]) if self._factors else terms
         pieces = offsets_of(np.array([len(part) for part in lists]))
         self._exchange_pieces = self._put("term pieces", pieces.astype(np.uint32))
         room = self._units * self.width
@@ -527,7 +542,7 @@ class CudaChains(Chains):
         chains = np.uint64(self._total - self.num_chains), np.uint64(self._total)
         shape = min(structure.num_edges, _MOST_BLOCKS), self._shape(self.num_chains)[1]
         start_kernel(
-            kernels.pair_kernel(self._packed, average), shape, self._x, ends,
+            kernels.pair_kernel(self._packed, average, self._factors), shape, self._x, ends,
             self._put("tables", structure.pairwise_offsets[:-1]), self._links, self._load_values(), at, *chains,
             np.uint64(self._stride), counts,
         )  # fmt: skip
@@ -539,15 +554,15 @@ class CudaChains(Chains):
         parts = self._room("parts", batch.num_pieces * self._total)
         threads = self._shape(self._total)[1]
         shape = (-(-self._total // threads), min(batch.num_pieces, _MOST_BLOCKS)), threads
-        run = kernels.energy_kernel(self._packed)
-        start_kernel(run, shape, self._x, *batch.terms, values, batch.pieces, chains, parts)
+        run = kernels.energy_kernel(self._packed, self._factors)
+        start_kernel(run, shape, self._x, batch.terms, values, batch.pieces, chains, parts)
         self._start(kernels.sum_pieces, batch.num_patches * self._total, parts, batch.starts, chains, out)
 
     def _count(self, batch: _Batch, weights: Any) -> None:
         """The sums of weights (patches, configurations) in every state of the terms in the cores of a batch."""
         shape = min(batch.num_core, _MOST_BLOCKS), self._shape(self._total)[1]
         results = self._room("results", self._num_parameters)
-        run = _kernels().count_kernel(self._packed)
+        run = _kernels().count_kernel(self._packed, self._factors)
         start_kernel(run, shape, self._x, *batch.core, weights, np.uint64(self._total), results)
 
     def _take_results(self) -> FloatArray:
@@ -555,18 +570,22 @@ class CudaChains(Chains):
 
     @cached_property
     def _whole(self) -> _Batch:
-        variables, edges = np.arange(self._n), np.arange(self.structure.num_edges)
-        return _Batch(self, [Patch(variables, edges, variables, variables, edges)])
+        return _Batch(self, [whole_patch(self.structure)])
 
     @cached_property
     def _term_offsets(self) -> IntArray:
-        """Where the parameters of every variable and edge begin, and their end."""
-        split = self.structure.unary_offsets[-1]
-        return np.concatenate([self.structure.unary_offsets, split + self.structure.pairwise_offsets[1:]])
+        """Where the parameters of every variable, edge and factor begin, and their end."""
+        structure = self.structure
+        tables = np.append(
+            structure.pairwise_offsets[1:], structure.pairwise_offsets[-1] + structure.factor_offsets[1:]
+        )
+        return np.append(structure.unary_offsets, structure.unary_offsets[-1] + tables)
 
     def _describe(self, terms: IntArray) -> tuple[NDArray[Any], ...]:
-        """Rows, steps and offsets of some terms: variables, then edges."""
+        """Rows, steps and offsets of some terms: variables, then edges, then factors; see ``_entry`` of the kernels."""
         n, edges = self._n, self.structure.edges
+        if self._factors:
+            return self._describe_members(terms)
         variables, chosen = terms[terms < n], terms[terms >= n] - n
         rows = np.full((len(terms), 2), n)
         rows[terms < n, 0] = self._order.places[variables]
@@ -575,6 +594,22 @@ class CudaChains(Chains):
         steps[terms >= n] = self.structure.num_states[edges[chosen, 1]]
         offsets = self._term_offsets[:-1][terms].astype(np.uint64)
         return (rows * self._stride).astype(np.uint32).reshape(-1), steps, offsets
+
+    def _describe_members(self, terms: IntArray) -> tuple[NDArray[Any], ...]:
+        """The same where some have more than two members, which are listed, and where those of each begin."""
+        structure = self.structure
+        own, theirs = np.arange(self._n), structure.num_states[structure.edges[:, 1]]
+        members = np.concatenate([own, structure.edges.reshape(-1), structure.scope_variables])
+        steps = np.concatenate(
+            [np.ones_like(own), np.stack([theirs, np.ones_like(theirs)], axis=1).reshape(-1), structure.factor_strides]
+        )
+        sizes = np.repeat([1, 2], [self._n, structure.num_edges])
+        sizes = np.append(sizes, np.diff(structure.scope_starts))
+        starts = offsets_of(sizes[terms])
+        picked = np.repeat(offsets_of(sizes)[:-1][terms] - starts[:-1], sizes[terms]) + np.arange(starts[-1])
+        rows = (self._order.places[members[picked]] * self._stride).astype(np.uint32)
+        offsets = self._term_offsets[:-1][terms].astype(np.uint64)
+        return rows, steps[picked].astype(np.uint32), offsets, starts.astype(np.uint32)
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
@@ -603,7 +638,8 @@ class CudaChains(Chains):
         required += 0 if self.kernel.endswith("field") else 8 * self._num_parameters * (self.num_sets + 1)
         if not self._mode:  # a descent: spare and saved states, energies with their pieces, lists of terms
             numbers = min(_BATCH_NUMBERS, n * self._total) + _MOST_THREADS
-            required += 3.0 * states * dtype.itemsize + 16.0 * numbers + _TERM_BYTES * (n + structure.num_edges)
+            terms = n + structure.num_edges + len(structure.scope_variables)
+            required += 3.0 * states * dtype.itemsize + 16.0 * numbers + _TERM_BYTES * terms
         check_memory(self._cuda, required, memory_limit)
         try:
             self._x, self._starts = self._zeros(states, dtype), self._put("starts", self._order.starts)
@@ -634,6 +670,7 @@ class CudaChains(Chains):
         cuts = (structure.num_states - 1)[order.sites]
         strides, patterns = cuda_tables.pattern_strides(structure, order)
         begin = 16 * np.arange(n) if self.kernel == "packed" else offsets_of(cuts * patterns)[:-1]
+        self._table_starts = begin
         theirs = structure.num_states[order.sites][order.neighbors]
         self._patterns = tuple(
             self._put(name, a) for name, a in (("strides", strides), ("theirs", theirs), ("begin", begin))
@@ -659,7 +696,10 @@ class CudaChains(Chains):
 
     @cached_property
     def _links(self) -> tuple[Any, ...]:
-        """The graph as kernels read it that compute conditional distributions, see ``fill_thresholds``."""
+        """The graph as kernels read it that compute conditional distributions, see ``fill_thresholds``.
+
+        Factors over more variables follow, if there are any, see ``pair_kernel``.
+        """
         structure, order = self.structure, self._order
         split, (_, starts, own_steps, other_steps) = structure.unary_offsets[-1], structure.directed
         rows = (order.neighbors.astype(np.int64) * self._stride).astype(np.uint32)
@@ -667,7 +707,18 @@ class CudaChains(Chains):
             order.indptr, rows, split + starts[order.entries], own_steps[order.entries], other_steps[order.entries],
             structure.unary_offsets[:-1][order.sites], (structure.num_states - 1)[order.sites],
         )  # fmt: skip
+        if self._factors:
+            arrays = *arrays, *self._around
         return tuple(self._put(f"link {k}", a) for k, a in enumerate(arrays))
+
+    @property
+    def _around(self) -> tuple[NDArray[Any], ...]:
+        """The factors around every place."""
+        structure, around = self.structure, self.structure.incident
+        indptr, entries, member_starts, picked = Layout(structure).factor_places
+        rows = (self._order.places[around.members[picked]] * self._stride).astype(np.uint32)
+        starts = structure.unary_offsets[-1] + around.starts[entries]
+        return indptr, starts, around.own_steps[entries], member_starts, rows, around.steps[picked]
 
     @cached_property
     def _sum_rows(self) -> Any:
@@ -712,8 +763,11 @@ class _Batch:
 
     def __init__(self, chains: CudaChains, patches: Sequence[Patch]) -> None:
         n, put = chains._n, chains._cuda.to_device
-        lists = [np.concatenate([p.variables, n + p.edges]).astype(np.int64) for p in patches]
-        cores = [np.concatenate([p.core_variables, n + p.core_edges]).astype(np.int64) for p in patches]
+        m = n + chains.structure.num_edges
+        lists = [np.concatenate([p.variables, n + p.edges, m + p.factors]).astype(np.int64) for p in patches]
+        cores = [
+            np.concatenate([p.core_variables, n + p.core_edges, m + p.core_factors]).astype(np.int64) for p in patches
+        ]
         terms, core = np.concatenate(lists), np.concatenate(cores)
         size = max(_LEAST_TERMS, len(terms) * chains._total // _MOST_THREADS)
         pieces, starts, first = [0], [0], 0
@@ -726,7 +780,7 @@ class _Batch:
         owners = np.repeat(np.arange(len(cores)), [len(c) for c in cores]).astype(np.int64)
         self.terms = tuple(put(a) for a in chains._describe(terms))
         self.pieces, self.starts = put(np.array(pieces, dtype=np.int64)), put(np.array(starts, dtype=np.int64))
-        self.core = tuple(put(a) for a in (*chains._describe(core), sizes, owners))
+        self.core = tuple(put(a) for a in chains._describe(core)), put(sizes), put(owners)
         self.num_patches, self.num_pieces, self.num_core = len(patches), len(pieces) - 1, len(core)
 
 

@@ -128,7 +128,7 @@ def choose_cuda_kernel(
 
     ``packed`` and ``packed-field`` hold 32 chains of a binary variable in a word, for at most four neighbours (from
     tables) and for any number (from log-odds); ``field`` is for few chains of binary variables; ``table`` and ``logit``
-    are for any states, with and without pattern tables.
+    are for any states, with and without pattern tables. Factors over three or more variables are held by tables only.
 
     Raises
     ------
@@ -144,23 +144,21 @@ def choose_cuda_kernel(
     >>> choose_cuda_kernel(potts_grid(4, 4, coupling_max=1.0, seed=0).structure, 1000)
     'table'
     """
-    if structure.num_factors:
-        raise UnfitMethodError(
-            f"backend must be cpu for a model with factors over three or more variables, got cuda; there are "
-            f"{structure.num_factors}"
-        )
-    entries = structure.pattern_entries
+    entries, factors = structure.pattern_entries, structure.num_factors > 0
     if structure.num_variables and bool((structure.num_states == 2).all()):
-        if num_sets == 1 and not forbidden and num_chains < _PACKED_CHAINS:
+        linear = num_sets == 1 and not forbidden and not factors
+        if linear and num_chains < _PACKED_CHAINS:
             return "field"
-        if structure.adjacency.max_degree <= 4:
+        if structure.adjacency.max_degree <= 4 and not (factors and num_sets > 1):
             return "packed"
-        if num_sets == 1 and not forbidden:
+        if linear:
             return "packed-field"
-    if num_sets > 1 and entries > _RUNG_ENTRIES:
+    most, where = (_RUNG_ENTRIES, " for every rung") if num_sets > 1 else (_TABLE_ENTRIES, "")
+    if entries > most and (factors or num_sets > 1):
+        what = "a model with factors over three or more variables" if factors else "tempering this model"
         raise UnfitMethodError(
-            "backend must be cpu for tempering this model, got cuda: the GPU needs tables of all patterns of "
-            f"neighbours, which would have {entries:.2g} entries for every rung, more than {_RUNG_ENTRIES:.2g}"
+            f"backend must be cpu for {what}, got cuda: the GPU needs tables of all patterns of neighbours, which "
+            f"would have {entries:.2g} entries{where}, more than {most:.2g}"
         )
     return "table" if entries <= _TABLE_ENTRIES else "logit"
 

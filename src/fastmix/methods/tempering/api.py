@@ -415,7 +415,9 @@ def _result(
     status = Status.INTERRUPTED if stats["stopped_by"] == "interrupt" else verdict.status
     means = run.statistics.chain_means()
     spread = means.std(axis=1, ddof=1) / math.sqrt(run.num_ensembles)
-    error = np.hypot(spread, overlooked)
+    # Few ensembles can agree by chance: batches of sweeps and long parts of them, as in Gibbs sampling, are many more.
+    parts = np.where(np.isfinite(summary.std_error), summary.std_error, 0.0)
+    error = np.hypot(np.maximum(spread, parts), overlooked)
     error[certain_entries(model)] = 0.0
     edges = None
     if run.pairs is not None:

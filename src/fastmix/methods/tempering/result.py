@@ -23,8 +23,8 @@ class TemperResult(ChainResult):
     Attributes
     ----------
     std_error : float array, aligned with ``model.log_unary``
-        Standard error of every probability: the spread of the independent ensembles, and one over the number of round
-        trips, because that is how much probability can be overlooked.
+        Standard error of every probability: the spread of the independent ensembles, or that of batches of sweeps if it
+        is larger, and one over the number of round trips, because that is how much probability can be overlooked.
     ess, r_hat : float array (n,)
         Effective sample size and split R-hat of every variable over the ensembles; observed ones have the best values.
     log_z_std_error : float or None
