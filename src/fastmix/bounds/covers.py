@@ -29,6 +29,7 @@ BoolArray = NDArray[np.bool_]
 
 _NEW = 20.0  # how much more a factor counts that no cover has yet
 _LARGE = 20_000  # variables beyond which bands alone are tried
+_SECONDS_PER_VARIABLE = 1e-3  # with less time than that for all of them, too
 
 
 class Cover(NamedTuple):
@@ -289,7 +290,7 @@ def find_covers(
     strips = _strips(num_states, scopes, weights, max_entries, clock)
     while True:
         worth = weights * np.where(counted == 0, _NEW if covers else 1.0, 1.0 / (1.0 + counted)) + 1e-12
-        if len(covers) < 2 and strips is not None and len(logs) > _LARGE:
+        if len(covers) < 2 and strips is not None and _in_haste(len(logs), clock):
             kept, order = strips.inside[len(covers)], strips.order
         else:
             work = _Elimination(logs, scopes, worth.tolist(), math.log(max_entries), clock)
@@ -307,6 +308,11 @@ def find_covers(
         if kept.all() or (counted.all() and len(covers) >= 2):
             break
     return covers
+
+
+def _in_haste(n: int, clock: Clock) -> bool:
+    """Whether bands have to do."""
+    return n > _LARGE or clock.left() < _SECONDS_PER_VARIABLE * n
 
 
 def _alone(
@@ -407,7 +413,7 @@ def find_clusters(
     logs = np.log(np.asarray(num_states, dtype=float)).tolist()
     clusters = np.full(n, -1, dtype=np.int64)
     strips = _strips(num_states, scopes, weights, max_entries, clock) if scopes else None
-    if strips is not None and n > _LARGE:
+    if strips is not None and _in_haste(n, clock):
         return Clusters(strips.bands, strips.order)
     open_now, round_number = set(range(n)), 0
     order: list[int] = []
