@@ -302,7 +302,7 @@ def test_bands_on_a_lattice_are_strips() -> None:
     scopes = [tuple(e) for e in model.edges.tolist()]
     weights = np.ones(len(scopes))
     covers = find_covers([2] * 400, scopes, weights, max_entries=2.0**8)
-    assert len(covers) == 2
+    assert len(covers) == 4  # two in either direction
     assert all(len(c.members) > 0.88 * len(scopes) for c in covers)
     assert _in_bands(scopes, find_clusters([2] * 400, scopes, weights, max_entries=2.0**8).number).mean() > 0.9
 

@@ -37,7 +37,7 @@ _SECONDS_PER_ENTRY = 4e-9
 _EVALUATIONS = 40.0  # wanted in the time there is: the limit on tables follows from it
 _MOST_ENTRIES = 2.0**20
 _SECONDS_PER_TERM = 3e-5  # of making terms and plans
-_SHARE_OF_MEAN_FIELD = _SHARE_OF_WALKS = 0.1  # of the time
+_SHARE_OF_MEAN_FIELD, _SHARE_OF_WALKS = 0.1, 0.2  # of the time
 _SHARE_BEFORE_DRAWS = 0.6  # of the time, where there are to be draws
 _LEAST_MEMORY = 2.0**20  # bytes that are taken beside the model, whatever the limit
 _STEPS = 30  # of the optimiser, between improvements of the lower bound

@@ -8,6 +8,7 @@ is what a lower bound is built on.
 
 from __future__ import annotations
 
+import copy
 import heapq
 import math
 from collections.abc import Iterable, Sequence
@@ -213,6 +214,12 @@ class _Levels:
             side = np.flatnonzero(first + other == (first + other).min())
             self.corner[part], self.side[part] = first, _distances(inside, side.tolist())
 
+    def turned(self) -> _Levels:
+        """The other direction of a lattice: distances from the side that meets this one in the corner."""
+        other = copy.copy(self)
+        other.side = self.corner - self.side
+        return other
+
     def bands(self, width: int, shift: int) -> IntArray:
         """The number of the band of every variable."""
         return (self.side + shift) // width
@@ -301,6 +308,10 @@ def find_covers(
                 covers.append(_cover(num_states, scopes, kept, order))
                 counted += kept
                 kept = strips.inside[1]
+                other = _strips(num_states, scopes, weights, max_entries, clock, turned=True)
+                if other is not None and other.lost < 2.0 * strips.lost:  # a lattice
+                    covers += [_cover(num_states, scopes, inside, other.order) for inside in other.inside]
+                    counted += other.inside[0].astype(float) + other.inside[1]
         if covers and not (kept & (counted == 0)).any() and not counted.all():
             kept, order = _alone(logs, scopes, worth, counted == 0, max_entries, clock)
         covers.append(_cover(num_states, scopes, kept, order))
@@ -350,13 +361,21 @@ class _Strips(NamedTuple):
 
 
 def _strips(
-    num_states: Sequence[int], scopes: Sequence[tuple[int, ...]], weights: FloatArray, max_entries: float, clock: Clock
+    num_states: Sequence[int],
+    scopes: Sequence[tuple[int, ...]],
+    weights: FloatArray,
+    max_entries: float,
+    clock: Clock,
+    *,
+    turned: bool = False,
 ) -> _Strips | None:
     """Bands of levels whose factors, cut to the band, fit the limit; None where there are too few levels."""
     n = len(num_states)
     if n < 9:
         return None
     levels = _Levels(n, scopes)
+    if turned:
+        levels = levels.turned()
     clock.check()
     if levels.side.max() < 2:
         return None
