@@ -37,7 +37,7 @@ _SECONDS_PER_ENTRY = 4e-9
 _EVALUATIONS = 40.0  # wanted in the time there is: the limit on tables follows from it
 _MOST_ENTRIES = 2.0**20
 _SECONDS_PER_TERM = 3e-5  # of making terms and plans
-_SHARE_OF_MEAN_FIELD, _SHARE_OF_WALKS = 0.1, 0.2  # of the time
+_SHARE_OF_MEAN_FIELD = _SHARE_OF_WALKS = 0.1  # of the time; walks have what is left in the end, too
 _SHARE_BEFORE_DRAWS = 0.6  # of the time, where there are to be draws
 _LEAST_MEMORY = 2.0**20  # bytes that are taken beside the model, whatever the limit
 _STEPS = 30  # of the optimiser, between improvements of the lower bound
@@ -300,6 +300,7 @@ class _Work:
         finally:
             self._take_upper()
             self._take_lower()
+        self._take_walks(terms, clock)
         if confidence is not None:
             self._draw(confidence, num_draws, rng)
         self.clock.check()
@@ -476,10 +477,10 @@ class _Work:
 
     def _take_walks(self, terms: Terms, clock: Clock) -> None:
         """Bounds on the marginals of binary variables, from the walks around each of them."""
-        found = walk_bounds(terms, clock)
+        found = None if clock.past() else walk_bounds(terms, clock)
         if found is not None:
-            self.local.append((found.lower, found.upper))
-            self.stats["num_walks"] = found.num_nodes
+            self.local = [combine([*self.local, (found.lower, found.upper)], terms)]
+            self.stats["num_walks"] = self.stats.get("num_walks", 0) + found.num_nodes
             self.methods["marginals"] = "weights of states, walks"
 
     def _point(self, configuration: IntArray) -> FloatArray:

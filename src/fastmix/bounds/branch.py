@@ -27,6 +27,7 @@ FloatArray = NDArray[np.float64]
 
 _STEPS = 10  # of the optimiser for every part
 _SWEEPS = 10  # of the lower bound
+_LEAST_PARTS, _MOST_PARTS = 8, 256  # kept at a time, whatever the memory
 _TIGHT = 1e-10  # of log Z: nothing is gained by going on
 
 
@@ -79,29 +80,39 @@ class Cases:
         self.upper, self.lower, self.terms = upper, lower, upper.terms
         self.log_z, self.states = log_z, states
         self.parts = [_Case({}, log_z[1], states[1], log_z[0], states[0], upper.point, upper.beliefs)]
-        self.most = max(2.0, memory_limit / (8.0 * (len(upper.point) + 3.0 * self.terms.num_unary)))
+        room = memory_limit / (8.0 * (len(upper.point) + 3.0 * self.terms.num_unary))
+        self.most = min(max(_LEAST_PARTS, room), _MOST_PARTS)
+        self.num_parts = 1
+        # Sums over the parts that are not kept, since they can hardly be narrower: log Z first, then all states.
+        self.closed = tuple(np.full(1 + self.terms.num_unary, -np.inf) for _ in range(2))
         self.ties = np.zeros(self.terms.num_variables)
         for scope, weight in zip(self.terms.scopes[self.terms.num_variables :], self.terms.weights, strict=True):
             self.ties[list(scope)] += weight
 
-    @property
-    def num_parts(self) -> int:
-        """Parts so far."""
-        return len(self.parts)
-
     def split(self, clock: Clock) -> bool:
         """Whether a part was split; its bounds, and those of the whole, are then replaced by sums."""
+        if not self.parts:
+            return False
         widest = max(range(len(self.parts)), key=lambda k: self.parts[k].gap)
         part = self.parts[widest]
-        if part.gap < self.log_z[1] + math.log(_TIGHT) or len(self.parts) > self.most:
+        if part.gap < self.log_z[1] + math.log(_TIGHT):
             return False
         variable = self._choose(part)
         if variable is None:
-            return False
+            self._close(widest)
+            return True
         new = [self._fix(part, variable, a, clock) for a in range(self.terms.num_states[variable])]
         self.parts[widest : widest + 1] = [case for case in new if case is not None]
+        self.num_parts += sum(case is not None for case in new) - 1
+        while len(self.parts) > self.most:
+            self._close(min(range(len(self.parts)), key=lambda k: self.parts[k].gap))
         self._add_up()
         return True
+
+    def _close(self, number: int) -> None:
+        """Count a part as it is, without keeping it."""
+        for total, own in zip(self.closed, _bounds([self.parts.pop(number)]), strict=True):
+            np.logaddexp(total, own, out=total)
 
     def _choose(self, part: _Case) -> int | None:
         """A variable that is tied to others and uncertain; None if there is none."""
@@ -154,17 +165,17 @@ class Cases:
         return case
 
     def _add_up(self) -> None:
-        slack = rounding(len(self.parts), 0.0)
-        if not self.parts:
-            return
-        low = float(np.logaddexp.reduce([part.lower for part in self.parts])) - slack
-        high = float(np.logaddexp.reduce([part.upper for part in self.parts])) + slack
-        self.log_z = max(self.log_z[0], low), min(self.log_z[1], high)
-        lower, upper = (
-            np.logaddexp.reduce([getattr(part, name) for part in self.parts], axis=0)
-            for name in ("states_lower", "states_upper")
-        )
-        self.states = np.maximum(self.states[0], lower - slack), np.minimum(self.states[1], upper + slack)
+        slack = rounding(2.0 * self.num_parts, 0.0)
+        low, high = (np.logaddexp(t, own) for t, own in zip(self.closed, _bounds(self.parts), strict=True))
+        self.log_z = max(self.log_z[0], float(low[0]) - slack), min(self.log_z[1], float(high[0]) + slack)
+        self.states = np.maximum(self.states[0], low[1:] - slack), np.minimum(self.states[1], high[1:] + slack)
+
+
+def _bounds(parts: list[_Case]) -> tuple[FloatArray, FloatArray]:
+    """Lower and upper bounds of parts, added up: log Z, then all states."""
+    low = [np.append(part.lower, part.states_lower) for part in parts]
+    high = [np.append(part.upper, part.states_upper) for part in parts]
+    return np.logaddexp.reduce(low, axis=0), np.logaddexp.reduce(high, axis=0)
 
 
 def clamped(terms: Terms, fixed: dict[int, int]) -> Terms:

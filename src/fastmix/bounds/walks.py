@@ -31,8 +31,8 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _EPS = float(np.finfo(np.float64).eps)
-_CHUNK = 64  # variables between looks at the clock
-_MOST_NODES = 2_000_000  # of the tree of one variable
+_CHUNK = 200_000  # nodes between looks at the clock, at most
+_NODES_PER_SECOND = 5e6
 _DEEPEST = 200  # steps of a walk
 _FALL = 0.5  # of the threshold, from round to round
 _NARROW = 1e-9  # brackets that are not worth another round
@@ -84,10 +84,12 @@ def walk_bounds(terms: Terms, clock: Clock) -> Walks | None:
     while len(left) and not clock.past():
         began, before = clock.used(), _width(bounds[0][left], bounds[1][left])
         done = 0
-        for k in range(0, len(left), _CHUNK):
-            roots = left[k : k + _CHUNK]
+        most = max(100, min(_CHUNK, int(0.5 * clock.left() * _NODES_PER_SECOND / len(left))))
+        chunk = min(256, max(1, _CHUNK // most))
+        for k in range(0, len(left), chunk):
+            roots = left[k : k + chunk]
             low, high, nodes = np.empty(len(roots)), np.empty(len(roots)), np.empty(len(roots), dtype=np.int64)
-            follow_walks(*fields, inverse, reach, roots, threshold, _MOST_NODES, path, low, high, nodes)
+            follow_walks(*fields, inverse, reach, roots, threshold, most, path, low, high, nodes)
             error = 32.0 * _EPS * size * (nodes + 8.0)
             bounds[0][roots] = np.maximum(bounds[0][roots], low - error)
             bounds[1][roots] = np.minimum(bounds[1][roots], high + error)
