@@ -38,6 +38,7 @@ _EVALUATIONS = 40.0  # wanted in the time there is: the limit on tables follows 
 _MOST_ENTRIES = 2.0**20
 _SECONDS_PER_TERM = 3e-5  # of making terms and plans
 _SHARE_OF_MEAN_FIELD = _SHARE_OF_WALKS = 0.1  # of the time; walks have what is left in the end, too
+_SHARE_OF_FIRST_START = 0.3  # of the time for starts of the lower bound: if it takes more there is no second one
 _SHARE_BEFORE_DRAWS = 0.6  # of the time, where there are to be draws
 _LEAST_MEMORY = 2.0**20  # bytes that are taken beside the model, whatever the limit
 _STEPS = 30  # of the optimiser, between improvements of the lower bound
@@ -410,10 +411,11 @@ class _Work:
             unary = terms.values[: terms.num_unary]
             sums = np.logaddexp.reduceat(unary, terms.offsets[: terms.num_variables]) if len(unary) else unary
             for start in (self.product, np.exp(unary - np.repeat(sums, terms.num_states))):
+                if start is None or (start is not self.product and clock.past(_SHARE_OF_FIRST_START)):
+                    continue
                 with contextlib.suppress(ModelError):  # forbidden pairs across clusters leave nothing
-                    if start is not None:
-                        self.lower.start(start)
-                        self.lower.improve(clock, 20)
+                    self.lower.start(start)
+                    self.lower.improve(clock, 20)
 
     def _build_upper(self, terms: Terms, entries: float, clock: Clock) -> None:
         """Covers, with smaller tables where they are over the memory after all."""
