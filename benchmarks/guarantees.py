@@ -45,12 +45,14 @@ def main() -> int:
         (0.24, proven.node_lower, proven.node_upper, "bracket, proven outright"),
     )  # fmt: skip
     for k, (shift, low, high, label) in enumerate(rows):
-        axes.vlines(place + shift, low[chosen], high[chosen], lw=2.0, color=f"C{k}", label=label)
+        axes.vlines(place + shift, low[chosen] - p, high[chosen] - p, lw=2.0, color=f"C{k}", label=label)
         print(f"{label}: mean width {np.mean(high - low):.4f}")
-    axes.plot(place, p, "k_", markersize=9, label="truth")
+    axes.axhline(0.0, lw=0.8, color="black", label="truth")
+    axes.set_yscale("symlog", linthresh=1e-4)
     axes.set(
-        xlabel="variables, in order of their marginal", ylabel="probability of the state +1", xticks=[], ylim=(0, 1)
-    )
+        xlabel="variables, in order of their marginal", ylabel="probability of the state +1, less the truth", xticks=[],
+        ylim=(-1.0, 30.0), yticks=[-1e-1, -1e-2, -1e-3, 0.0, 1e-3, 1e-2, 1e-1],
+    )  # fmt: skip
     axes.legend(fontsize=8, loc="upper left")
     figure.tight_layout()
     figure.savefig(options.output, metadata={"Date": None})

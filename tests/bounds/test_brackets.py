@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 import fastmix
 from fastmix import MarkovRandomField, instances
 from fastmix._clock import NO_LIMIT, Clock
+from fastmix.bounds.branch import Cases
 from fastmix.bounds.covers import Clusters, _in_bands, find_clusters, find_covers, split_scope
 from fastmix.bounds.draws import sampled_bounds
 from fastmix.bounds.lower import Lower
 from fastmix.bounds.marginals import blanket_bounds, combine, tighten
 from fastmix.bounds.terms import Terms, find_terms
 from fastmix.bounds.upper import Upper, crude_upper
+from fastmix.bounds.walks import _fields, _mirror, follow_walks, walk_bounds
 from fastmix.exact.search import order_cost
 from fastmix.results import InferenceResult, Status
 from strategies import seeds
@@ -300,7 +302,7 @@ def test_bands_on_a_lattice_are_strips() -> None:
     scopes = [tuple(e) for e in model.edges.tolist()]
     weights = np.ones(len(scopes))
     covers = find_covers([2] * 400, scopes, weights, max_entries=2.0**8)
-    assert len(covers) == 2
+    assert len(covers) == 4  # two in either direction
     assert all(len(c.members) > 0.88 * len(scopes) for c in covers)
     assert _in_bands(scopes, find_clusters([2] * 400, scopes, weights, max_entries=2.0**8).number).mean() > 0.9
 
@@ -361,8 +363,9 @@ def test_bad_arguments_are_named() -> None:
 def test_interrupting_keeps_the_best() -> None:
     model = instances.ising_grid(6, 6, coupling_max=1.0, seed=0)
 
-    def stop(_: fastmix.Progress) -> None:
-        raise KeyboardInterrupt
+    def stop(progress: fastmix.Progress) -> None:
+        if progress.unit == "iterations":
+            raise KeyboardInterrupt
 
     with pytest.raises(fastmix.Interrupted) as caught:
         fastmix.bracket(model, memory_limit=2000, time_limit=20, seed=0, progress=stop)
@@ -413,3 +416,112 @@ def test_answers_without_errors_are_told_only() -> None:
     missed = found.misses(answer)
     assert missed is not None
     assert "log Z" in missed
+
+
+# -- walks ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", seeds(200, quick=40))
+def test_walks_bound_marginals(seed: int) -> None:
+    model = random_small(3 * seed if seed % 2 else seed)  # every second one has binary variables alone
+    terms = find_terms(model)
+    log_z, by_state = truth(model)
+    p = np.exp(left_of(terms, by_state) - log_z)
+    for seconds in (1e-6, 1.0):
+        found = walk_bounds(terms, Clock(seconds))
+        if found is None:
+            return
+        assert (found.lower <= p + 1e-12).all()
+        assert (p <= found.upper + 1e-12).all()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whole_trees_of_walks_are_exact(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(3, 6))
+    pairs = [pair for pair in itertools.combinations(range(n), 2) if rng.random() < 0.8] or [(0, 1)]
+    model = MarkovRandomField.ising(pairs, 2.0 * rng.normal(size=len(pairs)), rng.normal(size=n))
+    by_state = truth(model)[1]
+    fields = _fields(find_terms(model))
+    assert fields is not None
+    roots, low, high = np.arange(n), np.empty(n), np.empty(n)
+    nodes, path = np.empty(n, dtype=np.int64), np.full(n, -1, dtype=np.int64)
+    for kernel in (follow_walks, follow_walks.py_func):
+        kernel(*fields, _mirror(fields), np.zeros(n), roots, 0.0, 10**9, path, low, high, nodes)
+        np.testing.assert_array_equal(low, high)
+        np.testing.assert_allclose(low, 0.5 * (by_state[1::2] - by_state[::2]), atol=1e-9)
+
+
+def test_walks_with_the_wrong_state_at_a_loop_fail() -> None:
+    model = MarkovRandomField.ising([(0, 1), (1, 2), (2, 0)], [1.0, -0.7, 0.4], [0.3, -0.2, 0.5])
+    fields = _fields(find_terms(model))
+    assert fields is not None
+    low, high = np.empty(3), np.empty(3)
+    path, nodes = np.full(3, -1, dtype=np.int64), np.empty(3, dtype=np.int64)
+    mirror = np.full(6, -1)  # the edge that closes always comes first
+    follow_walks(*fields, mirror, np.zeros(3), np.arange(3), 0.0, 10**9, path, low, high, nodes)
+    by_state = truth(model)[1]
+    assert np.abs(low - 0.5 * (by_state[1::2] - by_state[::2])).max() > 1e-2
+
+
+def test_walks_shorten_brackets_of_weak_lattices() -> None:
+    model = instances.ising_grid(12, 12, coupling_max=0.3, field_max=0.1, seed=0)
+    terms = find_terms(model)
+    found = walk_bounds(terms, Clock(5.0))
+    assert found is not None
+    low, high = blanket_bounds(terms)
+    assert float((found.upper - found.lower).mean()) < 0.1 * float((high - low).mean())
+
+
+# -- cases ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", seeds(200, quick=40))
+def test_cases_hold_after_every_split(seed: int) -> None:
+    model = random_small(seed)
+    terms, upper = rough_covers(model)
+    if not terms.num_variables:
+        return
+    log_z, by_state = truth(model)
+    by_state = left_of(terms, by_state)
+    slack = 1e-12 * (1.0 + abs(log_z))  # of the enumeration
+    scopes = terms.scopes[terms.num_variables :]
+    lower = Lower(terms, find_clusters(terms.num_states, scopes, terms.weights, max_entries=4.0))
+    upper.improve(NO_LIMIT, 3)
+    start = np.full(terms.num_unary, -np.inf), upper.states
+    cases = Cases(upper, lower, (-math.inf, upper.log_z), start)
+    widths = [upper.log_z - log_z]
+    for _ in range(30):
+        if not cases.split(NO_LIMIT):
+            break
+        assert cases.log_z[0] <= log_z <= cases.log_z[1]
+        assert (cases.states[0] <= np.where(np.isfinite(by_state), by_state + slack, by_state)).all()
+        assert (by_state <= cases.states[1] + slack).all()
+        widths.append(cases.log_z[1] - log_z)
+    assert widths[-1] <= widths[0]
+
+
+def test_all_cases_are_exact() -> None:
+    model = random_small(9, forbidden=False)
+    _, upper = rough_covers(model)
+    upper.improve(NO_LIMIT, 3)
+    cases = Cases(upper, None, (-math.inf, upper.log_z), (np.full(len(upper.states), -np.inf), upper.states))
+    while cases.split(NO_LIMIT):
+        pass
+    assert cases.log_z[1] == pytest.approx(truth(model)[0], abs=1e-8)
+
+
+def test_a_lower_bound_where_entries_are_forbidden() -> None:
+    rng = np.random.default_rng(0)
+    factors = []
+    for i in range(60):
+        scope = tuple(int(v) for v in rng.choice(40, 3, replace=False))
+        table = np.where(rng.random((2, 2, 2)) < 0.3, -np.inf, rng.normal(size=(2, 2, 2)))
+        table[i % 2, 0, 0] = table[0, 0, 0] = 0.0
+        factors.append((scope, table))
+    model = MarkovRandomField.from_factors([2] * 40, factors)
+    result = fastmix.bracket(model, memory_limit=2e4, time_limit=2.0, seed=0)
+    assert not result.exact
+    exact = fastmix.infer(model, method="exact").log_z
+    assert exact is not None
+    assert -math.inf < result.log_z_lower <= exact <= result.log_z_upper

@@ -281,3 +281,15 @@ def test_a_split_is_no_worse_than_its_parents() -> None:
     assert split.total < 0.95 * min(
         model_width(model).value, certify(model, accuracy=0.1, criterion="dobrushin").norm_value
     )
+
+
+@pytest.mark.parametrize("times", [0.98, 1.02])
+def test_a_restricted_boltzmann_machine_is_certified_by_its_largest_singular_value(times: float) -> None:
+    """Units of 0 and 1 and weights W: the width is half of the largest singular value, whatever the biases."""
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(12, 8))
+    weights *= times * 2.0 / np.linalg.norm(weights, 2)
+    model = MarkovRandomField.rbm(weights, 3.0 * rng.normal(size=12), 3.0 * rng.normal(size=8))
+    certificate = certify(model, accuracy=0.01, criterion="width", max_updates=math.inf)
+    assert certificate.width == pytest.approx(times, rel=1e-3)
+    assert certificate.certified is (times < 1.0)

@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from fastmix._checks import check_count, check_positive, choose_seed
 from fastmix._clock import Clock, OutOfTimeError, Report, listening
 from fastmix._memory import available_memory
+from fastmix.bounds.branch import Cases
 from fastmix.bounds.covers import find_clusters, find_covers
 from fastmix.bounds.draws import draw_configurations, sampled_bounds
 from fastmix.bounds.lower import Lower, configurations_lower
 from fastmix.bounds.marginals import blanket_bounds, combine, tighten
 from fastmix.bounds.terms import Terms, find_terms, rounding, spread
 from fastmix.bounds.upper import Upper, crude_upper
+from fastmix.bounds.walks import walk_bounds
 from fastmix.errors import Interrupted, ModelError, ResourceError
 from fastmix.exact import plan_exact
 from fastmix.model import Evidence, MarkovRandomField, check_model
@@ -35,9 +37,12 @@ _SECONDS_PER_ENTRY = 4e-9
 _EVALUATIONS = 40.0  # wanted in the time there is: the limit on tables follows from it
 _MOST_ENTRIES = 2.0**20
 _SECONDS_PER_TERM = 3e-5  # of making terms and plans
+_SHARE_OF_MEAN_FIELD = _SHARE_OF_WALKS = 0.1  # of the time; walks have what is left in the end, too
+_SHARE_OF_FIRST_START = 0.3  # of the time for starts of the lower bound: if it takes more there is no second one
 _SHARE_BEFORE_DRAWS = 0.6  # of the time, where there are to be draws
 _LEAST_MEMORY = 2.0**20  # bytes that are taken beside the model, whatever the limit
-_LARGE = 2000  # variables from which naive mean field is tried first
+_STEPS = 30  # of the optimiser, between improvements of the lower bound
+_LEAST_GAIN = 0.3  # nats by so many steps; where they gain less, cases gain more
 _DRAWN = 64  # configurations looked at for a start
 
 
@@ -272,6 +277,7 @@ class _Work:
         self.local: list[tuple[FloatArray, FloatArray]] = []
         self.upper: Upper | None = None
         self.lower: Lower | None = None
+        self.product: FloatArray | None = None  # marginals of mean field
 
     def run(self, confidence: float | None, num_draws: int) -> None:
         """All that there is time for; an OutOfTimeError where it ends before."""
@@ -284,8 +290,8 @@ class _Work:
         if not terms.num_variables:
             return
         rng = np.random.default_rng(self.seed)
-        if not self.model.num_factors and terms.num_variables >= _LARGE:
-            self._take_mean_field(terms, clock)
+        self._take_mean_field(terms, clock)
+        self._take_walks(terms, clock.part(_SHARE_OF_WALKS))
         entries = self._table_entries(terms, clock)
         with contextlib.suppress(OutOfTimeError):
             self._build_lower(terms, entries, clock.part(0.3))
@@ -295,25 +301,49 @@ class _Work:
         finally:
             self._take_upper()
             self._take_lower()
+        self._take_walks(terms, clock)
         if confidence is not None:
             self._draw(confidence, num_draws, rng)
         self.clock.check()
 
     def _improve(self, rng: np.random.Generator, clock: Clock) -> None:
-        """Bounds from above and from below in turns, until time is over or nothing is gained."""
+        """Bounds from above and from below in turns, then by cases, until time is over or nothing is gained."""
         upper, rounds = self.upper, 0
         if upper is None:
             return
         upper.improve(clock, 1)
+        slow = False
         while upper.parts and not clock.past():
-            if rounds in (0, 1, 3, 7) or upper.done:
-                self._start(rng, clock if upper.done else clock.part(0.25))
-            if upper.done:
+            if rounds in (0, 1, 3, 7) or slow:
+                self._start(rng, clock.part(0.25))
+            if slow:
+                self._split(clock)
                 return
             rounds += 1
             clock.report(upper.num_evaluations, None, "iterations")
-            upper.improve(clock.part(0.35 if rounds < 3 else 0.6), 30)
+            before = upper.log_z
+            upper.improve(clock.part(0.35 if rounds < 3 else 0.6), _STEPS)
             self._take_upper()
+            # Where many variables are left, cases are no match for a better split of all tables.
+            slow = upper.done or before - upper.log_z < min(_LEAST_GAIN, 0.05 * (upper.log_z - self.log_z[0]))
+
+    def _split(self, clock: Clock) -> None:
+        """Bounds by cases, until time is over or nothing is gained."""
+        assert self.upper is not None
+        assert self.terms is not None
+        memory = self._memory(self.terms)
+        cases = Cases(self.upper, self.lower, self.log_z, self.states, memory_limit=memory)
+        try:
+            while cases.split(clock):
+                clock.report(cases.num_parts, None, "cases")
+        except OutOfTimeError:
+            pass
+        finally:
+            for side, name in enumerate(("lower", "upper")):
+                if cases.log_z[side] != self.log_z[side]:
+                    self.methods[name] = "cases"
+            self.log_z, self.states = cases.log_z, cases.states
+            self.stats["num_cases"] = cases.num_parts
 
     def _solve(self) -> bool:
         """Whether exact inference gave the answer."""
@@ -380,9 +410,12 @@ class _Work:
             self.lower = Lower(terms, clusters, memory_limit=self._memory(terms))
             unary = terms.values[: terms.num_unary]
             sums = np.logaddexp.reduceat(unary, terms.offsets[: terms.num_variables]) if len(unary) else unary
-            with contextlib.suppress(ModelError):  # forbidden pairs across clusters leave nothing
-                self.lower.start(np.exp(unary - np.repeat(sums, terms.num_states)))
-                self.lower.improve(clock, 20)
+            for start in (self.product, np.exp(unary - np.repeat(sums, terms.num_states))):
+                if start is None or (start is not self.product and clock.past(_SHARE_OF_FIRST_START)):
+                    continue
+                with contextlib.suppress(ModelError):  # forbidden pairs across clusters leave nothing
+                    self.lower.start(start)
+                    self.lower.improve(clock, 20)
 
     def _build_upper(self, terms: Terms, entries: float, clock: Clock) -> None:
         """Covers, with smaller tables where they are over the memory after all."""
@@ -418,17 +451,39 @@ class _Work:
         self._take_lower()
 
     def _take_mean_field(self, terms: Terms, clock: Clock) -> None:
-        """Naive mean field, whose sweeps are so fast that it is the best there is for large models in little time."""
+        """Naive mean field, whose sweeps are so fast that it is the best there is for large models in little time.
+
+        Where entries are forbidden it begins at configurations that are possible, as far as it finds any.
+        """
         from fastmix.methods.mean_field import mean_field
 
-        found = mean_field(
-            self.model, evidence=self.evidence, num_starts=2, seed=self.seed, time_limit=clock.rest(0.15), progress=None
-        )
+        try:
+            found = mean_field(
+                self.model,
+                evidence=self.evidence,
+                num_starts=2,
+                seed=self.seed,
+                time_limit=clock.rest(0.1),
+                progress=None,
+            )
+        except ResourceError:  # not even time to begin
+            return
+        if not found.log_z_lower > -math.inf:
+            return
+        self.product = found.node_marginals[terms.kept]
         size = spread(terms.values, terms.offsets) + abs(terms.log_constant)
         bound = found.log_z_lower - rounding(3.0 * len(terms.values), size)
         if bound > self.log_z[0]:
             self.log_z = bound, self.log_z[1]
             self.methods["lower"] = "mean field"
+
+    def _take_walks(self, terms: Terms, clock: Clock) -> None:
+        """Bounds on the marginals of binary variables, from the walks around each of them."""
+        found = None if clock.past() else walk_bounds(terms, clock)
+        if found is not None:
+            self.local = [combine([*self.local, (found.lower, found.upper)], terms)]
+            self.stats["num_walks"] = self.stats.get("num_walks", 0) + found.num_nodes
+            self.methods["marginals"] = "weights of states, walks"
 
     def _point(self, configuration: IntArray) -> FloatArray:
         assert self.terms is not None

@@ -8,6 +8,7 @@ is what a lower bound is built on.
 
 from __future__ import annotations
 
+import copy
 import heapq
 import math
 from collections.abc import Iterable, Sequence
@@ -29,6 +30,7 @@ BoolArray = NDArray[np.bool_]
 
 _NEW = 20.0  # how much more a factor counts that no cover has yet
 _LARGE = 20_000  # variables beyond which bands alone are tried
+_SECONDS_PER_VARIABLE = 1e-3  # with less time than that for all of them, too
 
 
 class Cover(NamedTuple):
@@ -212,6 +214,12 @@ class _Levels:
             side = np.flatnonzero(first + other == (first + other).min())
             self.corner[part], self.side[part] = first, _distances(inside, side.tolist())
 
+    def turned(self) -> _Levels:
+        """The other direction of a lattice: distances from the side that meets this one in the corner."""
+        other = copy.copy(self)
+        other.side = self.corner - self.side
+        return other
+
     def bands(self, width: int, shift: int) -> IntArray:
         """The number of the band of every variable."""
         return (self.side + shift) // width
@@ -289,7 +297,7 @@ def find_covers(
     strips = _strips(num_states, scopes, weights, max_entries, clock)
     while True:
         worth = weights * np.where(counted == 0, _NEW if covers else 1.0, 1.0 / (1.0 + counted)) + 1e-12
-        if len(covers) < 2 and strips is not None and len(logs) > _LARGE:
+        if len(covers) < 2 and strips is not None and _in_haste(len(logs), clock):
             kept, order = strips.inside[len(covers)], strips.order
         else:
             work = _Elimination(logs, scopes, worth.tolist(), math.log(max_entries), clock)
@@ -300,6 +308,10 @@ def find_covers(
                 covers.append(_cover(num_states, scopes, kept, order))
                 counted += kept
                 kept = strips.inside[1]
+                other = _strips(num_states, scopes, weights, max_entries, clock, turned=True)
+                if other is not None and other.lost < 2.0 * strips.lost:  # a lattice
+                    covers += [_cover(num_states, scopes, inside, other.order) for inside in other.inside]
+                    counted += other.inside[0].astype(float) + other.inside[1]
         if covers and not (kept & (counted == 0)).any() and not counted.all():
             kept, order = _alone(logs, scopes, worth, counted == 0, max_entries, clock)
         covers.append(_cover(num_states, scopes, kept, order))
@@ -307,6 +319,11 @@ def find_covers(
         if kept.all() or (counted.all() and len(covers) >= 2):
             break
     return covers
+
+
+def _in_haste(n: int, clock: Clock) -> bool:
+    """Whether bands have to do."""
+    return n > _LARGE or clock.left() < _SECONDS_PER_VARIABLE * n
 
 
 def _alone(
@@ -344,13 +361,21 @@ class _Strips(NamedTuple):
 
 
 def _strips(
-    num_states: Sequence[int], scopes: Sequence[tuple[int, ...]], weights: FloatArray, max_entries: float, clock: Clock
+    num_states: Sequence[int],
+    scopes: Sequence[tuple[int, ...]],
+    weights: FloatArray,
+    max_entries: float,
+    clock: Clock,
+    *,
+    turned: bool = False,
 ) -> _Strips | None:
     """Bands of levels whose factors, cut to the band, fit the limit; None where there are too few levels."""
     n = len(num_states)
     if n < 9:
         return None
     levels = _Levels(n, scopes)
+    if turned:
+        levels = levels.turned()
     clock.check()
     if levels.side.max() < 2:
         return None
@@ -407,7 +432,7 @@ def find_clusters(
     logs = np.log(np.asarray(num_states, dtype=float)).tolist()
     clusters = np.full(n, -1, dtype=np.int64)
     strips = _strips(num_states, scopes, weights, max_entries, clock) if scopes else None
-    if strips is not None and n > _LARGE:
+    if strips is not None and _in_haste(n, clock):
         return Clusters(strips.bands, strips.order)
     open_now, round_number = set(range(n)), 0
     order: list[int] = []

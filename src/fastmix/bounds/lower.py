@@ -8,6 +8,7 @@ bound never falls. Keeping x_i = a changes the cluster of i alone: ``log Z(x_i =
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import NamedTuple
 
@@ -50,7 +51,7 @@ class _Class:
         places = np.array([self.local[v] for v in order if v in self.local], dtype=np.int64)
         self.tree: Tree = plan_tree(
             Factors(states, scopes, tables), memory_limit=memory_limit, order=order_cost(states, scopes, places)
-        )
+        ).run_often()
         self.inside = np.zeros(0, dtype=bool)  # entries of factors that lie within one cluster
         self.free_energy = self.error = 0.0  # entropy and mean of those factors
         self.marginals: list[FloatArray] = []
@@ -95,6 +96,15 @@ class Lower:
         self.crossing = [f for f, owners in enumerate(self.owners) if len(owners) > 1]
         self.num_sweeps = 0
         self.done = False
+
+    def on(self, terms: Terms) -> Lower:
+        """The same clusters for other tables of single variables, to be started; what is in work is shared."""
+        other = copy.copy(self)
+        other.terms = terms
+        vectors = terms.cut(terms.values, range(terms.num_variables))
+        other.tables = [*vectors, *self.tables[terms.num_variables :]]
+        other.log_z, other.states, other.num_sweeps = -math.inf, np.full(terms.num_unary, -np.inf), 0
+        return other
 
     @property
     def seconds(self) -> float:

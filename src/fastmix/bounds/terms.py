@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -59,6 +59,17 @@ class Terms:
     def num_unary(self) -> int:
         """Entries of the tables of single variables, which come first."""
         return int(self.offsets[self.num_variables])
+
+    @cached_property
+    def kept(self) -> IntArray:
+        """The places of the states that are left among those of the user's model."""
+        return np.flatnonzero(self.reduction.expand_node_marginals(np.full(self.num_unary, 2.0)) > 1.5)
+
+    def with_values(self, values: FloatArray) -> Terms:
+        """The same scopes with other tables."""
+        terms = replace(self, values=values)
+        terms.__dict__.update({k: v for k, v in self.__dict__.items() if k in ("offsets", "groups")})
+        return terms
 
     def cut(self, values: FloatArray, members: Sequence[int] | IntArray) -> list[FloatArray]:
         """The tables of some factors."""

@@ -12,6 +12,7 @@ between 0 and exp(U) (Liu, Fisher and Ihler 2015, for mini-buckets).
 
 from __future__ import annotations
 
+import copy
 import math
 
 import numpy as np
@@ -79,7 +80,7 @@ class Upper:
         self.trees: list[Tree] = []
         for cover, members in zip(covers, self.members, strict=True):
             factors = Factors(terms.num_states, [terms.scopes[f] for f in members], terms.cut(terms.values, members))
-            self.trees.append(plan_tree(factors, order=cover.order, memory_limit=memory_limit))
+            self.trees.append(plan_tree(factors, order=cover.order, memory_limit=memory_limit).run_often())
         self.count = np.zeros(len(terms.values))
         for p in self.positions:
             self.count[p] += 1.0
@@ -96,6 +97,14 @@ class Upper:
         self.log_parts: list[float] = []
         self.parts: list[FloatArray] = []
         self.shares = np.full(len(covers), 1.0 / len(covers))
+
+    def on(self, terms: Terms, point: FloatArray) -> Upper:
+        """The same covers for other tables, from a point of the optimisation; trees are shared."""
+        other = copy.copy(self)
+        other.terms, other.soft, other.point = terms, terms.values > -np.inf, point
+        other.log_z, other.states = math.inf, np.full(terms.num_unary, np.inf)
+        other.done, other.num_evaluations, other.parts = False, 0, []
+        return other
 
     @property
     def seconds(self) -> float:

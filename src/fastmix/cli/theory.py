@@ -96,7 +96,7 @@ def bracket(
             )
         )  # fmt: skip
     if as_json:
-        console.emit_json(result.to_dict())
+        console.emit_json(result.to_dict(), loaded, observed)
     else:
         console.show_bracket(result)
     if result.status != "ok":

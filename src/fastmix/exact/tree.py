@@ -96,6 +96,11 @@ class Tree:
             beliefs = run.beliefs()
         return self._read(run, beliefs, of_factors)
 
+    def run_often(self) -> Tree:
+        """The tree itself, told that :meth:`flat_marginals` is going to be called many times: it compiles at once."""
+        self.sequence.num_runs = max(self.sequence.num_runs, _PLAIN_RUNS)
+        return self
+
     def flat_marginals(
         self, values: FloatArray, *, of_factors: bool | range = False, clock: Clock = NO_LIMIT
     ) -> FlatAnswer:

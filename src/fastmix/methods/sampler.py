@@ -491,7 +491,9 @@ def _engine(
         from fastmix.chains.cuda.device import choose_group_size
 
         if schedule != "systematic":
-            raise UnfitMethodError(f"schedule must be systematic on the GPU, got {schedule!r}; use backend='cpu'")
+            raise UnfitMethodError(
+                "schedule must be systematic on the GPU, which makes no random updates; use backend='cpu'"
+            )
         size = choose_group_size(structure, num_chains, forbidden=forbidden)
         return CudaChains(
             structure, num_chains=num_chains, seed=seed, estimator=estimator, group_size=size, forbidden=forbidden

@@ -514,7 +514,7 @@ def test_samples_of_factors(monkeypatch):
 
 def test_requests_that_cannot_be_met_are_refused():
     model = lopsided()
-    with pytest.raises(UnfitMethodError, match="schedule must be systematic on the GPU, got 'random'"):
+    with pytest.raises(UnfitMethodError, match="schedule must be systematic on the GPU"):
         sample(model, num_chains=4, num_sweeps=2, burn_in=0, schedule="random", backend="cuda")
     with pytest.raises(ValueError, match="group_size must divide num_chains, 10, got 4"):
         make_chains(model, num_chains=10, seed=0, group_size=4)
