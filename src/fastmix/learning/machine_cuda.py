@@ -31,7 +31,6 @@ FloatArray = NDArray[np.float64]
 
 _TILE, _DEPTH = 16, 64  # rows and columns of a tile; terms of its sums that are read at a time
 _SIMULATED = 2, 8  # the same in the simulator, where every thread is one of the host's
-_MOST_PRODUCTS = 2e11  # multiplications of a launch: some hundredths of a second
 _STREAM = (1 << 40) + 1
 _HIDDEN_TAG, _VISIBLE_TAG = 32, 33  # of counters
 
@@ -40,7 +39,7 @@ _HIDDEN_TAG, _VISIBLE_TAG = 32, 33  # of counters
 def steps_kernel(tile: int, depth: int) -> Any:
     """The kernel of some steps of a machine, launched cooperatively with blocks of tile x tile threads."""
     wait = barrier(True)
-    rounds = depth // tile
+    rounds, padded = depth // tile, tile + 1
 
     @cuda.jit(device=True)
     def uniform(lane, site, step, tag, key0, key1):
@@ -83,8 +82,8 @@ def steps_kernel(tile: int, depth: int) -> Any:
         sum_w, sum_b, sum_g = sums
         mu, mask, scales_w, scales_b = fixed
         visible, hidden, columns, width, batch, chains, num_rows, num_steps, first_step = sizes
-        a = cuda.shared.array((depth, tile + 1), float32)  # a line each: the simulator tells arrays apart by lines
-        b = cuda.shared.array((depth, tile + 1), float32)
+        a = cuda.shared.array((depth, padded), float32)  # a line each: the simulator tells arrays apart by lines
+        b = cuda.shared.array((depth, padded), float32)
         share = cuda.shared.array(depth, float32)
         x, y = cuda.threadIdx.x, cuda.threadIdx.y
         lanes = batch + chains + 1
@@ -225,14 +224,14 @@ def steps_kernel(tile: int, depth: int) -> Any:
 class CudaMachine(Machine):
     """The same on an NVIDIA GPU; the arrays of the host are copies, up to date after :meth:`fetch`."""
 
+    most_products = 2e11
+
     def _prepare(self) -> None:
         self._cuda = require_cuda()
         simulated = is_simulated(self._cuda)
         self._tile, depth = _SIMULATED if simulated else (_TILE, _DEPTH)
         self._kernel, self._room = steps_kernel(self._tile, depth), int(simulated)  # blocks
         lanes = self.batch + self.num_chains + 1
-        per_step = 5.0 * self.num_chains * self.W.size
-        self.at_once = max(1, int(_MOST_PRODUCTS / per_step))
         check_memory(
             self._cuda, self.bits.size + 24.0 * self.W.size + 6.0 * lanes * self.W.shape[1] + 12.0 * len(self.bits)
         )

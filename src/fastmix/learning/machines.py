@@ -154,10 +154,10 @@ class Machine:
     means, squares, sums : lists of such arrays
         Running means of the gradient and of its squares, and the sum over the ``collected`` steps of this pass.
     at_once : int
-        Steps of a call of :meth:`advance`.
+        Steps of a call of :meth:`advance`, about ``most_products`` multiplications: some hundredths of a second.
     """
 
-    at_once = 1
+    most_products = 1e9
 
     def __init__(
         self, data: Dataset, coordinates: Coordinates, v: FloatArray, hidden: int, ridge: float, num_chains: int,
@@ -170,6 +170,7 @@ class Machine:
         self.hidden, self.visible = hidden, structure.num_variables - hidden
         tiles, groups, rows = -(-(hidden + 1) // WIDTH), -(-self.visible // 4), len(data.states)
         self.batch = min(rows, num_chains)
+        self.at_once = max(1, int(self.most_products / (5.0 * num_chains * self.visible * (hidden + 1))))
         columns = tiles * WIDTH
         check_memory(
             4.0 * groups * rows + 44.0 * (self.visible + num_chains) * columns + 8.0 * rows,
