@@ -39,16 +39,6 @@ def test_sums_that_are_looked_up(rows: int, bits: int) -> None:
         np.testing.assert_allclose(fields[:, : part.shape[1]], expected, atol=1e-4)
 
 
-def test_means() -> None:
-    rng = np.random.default_rng(0)
-    fields = (20.0 * rng.standard_normal((50, layer_kernels.WIDTH))).astype(np.float32)
-    weights = rng.standard_normal(50)
-    expected = weights[:, None] / (1.0 + np.exp(-fields.astype(np.float64)))
-    layer_kernels.to_means(fields, 100, weights)
-    np.testing.assert_allclose(fields[:, :100], expected[:, :100], atol=1e-6)
-    assert not fields[:, 100:].any()
-
-
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 @pytest.mark.parametrize("estimator", ["rao-blackwell", "counts"])
 def test_the_same_draws_as_the_field_kernel(missing: float, estimator: str) -> None:
@@ -70,19 +60,6 @@ def test_the_same_draws_as_the_field_kernel(missing: float, estimator: str) -> N
     np.testing.assert_allclose(engines[0].energies(), engines[1].energies(), atol=1e-3)
     np.testing.assert_allclose(engines[0].energies()[0], model.log_weight(engines[0].get_states()), atol=1e-3)
     np.testing.assert_array_equal(engines[0].moments(), engines[1].moments())
-    np.testing.assert_array_equal(engines[0].get_bits(7), engines[1].get_states()[:, :7].T)
-
-
-def test_parameters_of_bits() -> None:
-    model = machine(4)
-    tables = model.log_pairwise.reshape(-1, 4)
-    for kernel in ("layers", "field"):
-        one, two = (CpuChains(model.structure, num_chains=64, seed=5, kernel=kernel) for _ in range(2))  # type: ignore[arg-type]
-        one.load(model.parameters)
-        two.load_bits(model.log_unary[1::2] - model.log_unary[::2], tables[:, 3])
-        one.sweep(3)
-        two.sweep(3)
-        assert (one.get_states() == two.get_states()).all()
 
 
 def test_moments_of_dense_models_are_counts() -> None:

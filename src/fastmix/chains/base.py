@@ -98,16 +98,6 @@ class Chains(ABC):
         loading another.
         """
 
-    def load_bits(self, linear: FloatArray, products: NDArray[Any]) -> None:
-        """The log-weight of binary variables becomes ``linear @ x + sum_e products[e] x_i x_j``: one set of parameters.
-
-        A shorter way than :meth:`load` for who changes parameters after every sweep: entries (n,) and (m,).
-        """
-        n, m = len(linear), len(products)
-        theta = np.zeros(2 * n + 4 * m)
-        theta[1 : 2 * n : 2], theta[2 * n + 3 :: 4] = linear, products
-        self.load(theta)
-
     # -- configurations ---------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -125,10 +115,6 @@ class Chains(ABC):
     def get_top_states(self) -> IntArray:
         """Configurations (C, n) at the last set, that of the target."""
         return self.get_states()[-self.num_chains :]
-
-    def get_bits(self, count: int) -> NDArray[np.uint8]:
-        """Current states (count, K * C) of the first variables, of two states each: side by side."""
-        return np.ascontiguousarray(self.get_states()[:, :count].T.astype(np.uint8))
 
     def save(self) -> Any:
         """A copy of the configurations for :meth:`restore`, in a form and a place of the chains' own."""

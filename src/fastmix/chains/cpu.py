@@ -225,14 +225,6 @@ class CpuChains(HostChains):
         }  # fmt: skip
         self._arrays = arrange[self.kernel](sets)
 
-    def load_bits(self, linear: FloatArray, products: NDArray[Any]) -> None:
-        """``linear @ x + sum_e products[e] x_i x_j`` becomes the log-weight of bits x."""
-        if self.kernel != "layers":
-            super().load_bits(linear, products)
-            return
-        # Energies are for what was loaded as thetas; here they are asked for with thetas, if at all.
-        self.sets, self._arrays = HostChains.sets, self.layout.bit_arrays(linear, products)
-
     def _loaded_energies(self, lanes: NDArray[Any]) -> FloatArray:
         """Energies under the thetas that are loaded, of two layers by a product of matrices."""
         if self.kernel != "layers":

@@ -47,10 +47,6 @@ class HostChains(Chains):
         """Configurations (C, n) at the last set, that of the target."""
         return self._lanes()[:, -self.num_chains :].T.astype(np.int64)
 
-    def get_bits(self, count: int) -> NDArray[np.uint8]:
-        """Current states (count, K * C) of the first variables, of two states each: side by side."""
-        return np.ascontiguousarray(self._lanes()[:count], dtype=np.uint8)
-
     def save(self) -> NDArray[Any]:
         """A copy of the configurations for :meth:`restore`."""
         return self._lanes().copy()

@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from fastmix._jit import njit
 from fastmix.chains.kernels import _collect, _count, _draw_by_odds, _fill
 
-__all__ = ["WIDTH", "add_fields", "fill_patterns", "layer_sweeps", "patterns_of", "row_patterns", "to_means"]
+__all__ = ["WIDTH", "add_fields", "add_rows", "fill_group", "fill_patterns", "layer_sweeps", "patterns_of"]
 
 _inner = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 _outer = njit(cache=True, nogil=True, error_model="numpy")
@@ -32,28 +32,35 @@ def _copy_sum(out, a, b):  # type: ignore[no-untyped-def]
         out[j] = a[j] + b[j]
 
 
+@_inner
+def fill_group(weights, row, first, last, out):  # type: ignore[no-untyped-def]
+    """Sums of four rows of ``weights`` from ``row`` on, over all patterns, into ``out`` (16, at least last - first).
+
+    Columns from ``first`` to ``last``; rows that are not there count as 0.
+    """
+    count = last - first
+    out[0] = float32(0.0)
+    size = 1
+    for k in range(row, row + 4):
+        for p in range(size):
+            new, old = out[size + p, :count], out[p, :count]
+            if k < len(weights):
+                _copy_sum(new, old, weights[k, first:last])
+            else:
+                new[:] = old
+        size *= 2
+
+
 @_outer
 def fill_patterns(weights, table):  # type: ignore[no-untyped-def]
     """Sums of the rows of ``weights`` (k, m) over all patterns of four, into ``table`` (tiles, ceil(k / 4), 16, width).
 
     Columns are cut into tiles; what the last one has beyond m stays as it is.
     """
-    rows, columns = weights.shape
     width = table.shape[3]
     for t in range(len(table)):
-        first, last = t * width, min(columns, (t + 1) * width)
-        count = last - first
         for g in range(table.shape[1]):
-            table[t, g, 0] = float32(0.0)
-            size = 1
-            for k in range(4 * g, 4 * g + 4):
-                for p in range(size):
-                    new, old = table[t, g, size + p, :count], table[t, g, p, :count]
-                    if k < rows:
-                        _copy_sum(new, old, weights[k, first:last])
-                    else:
-                        new[:] = old
-                size *= 2
+            fill_group(weights, 4 * g, t * width, min(weights.shape[1], (t + 1) * width), table[t, g])
 
 
 @_inner
@@ -73,27 +80,27 @@ def patterns_of(x, sites, zeros, out):  # type: ignore[no-untyped-def]
         _join(out[g], x[sites[k]], b, c, d)
 
 
-def _add_rows(fields, table, pattern, lane, width, first, last):  # type: ignore[no-untyped-def]
-    """Add rows ``16 g + pattern[g, lane]`` of the table, groups g from first to last, to row ``lane`` of the fields.
+def add_rows(fields, table, pattern, lane, at, step, count):  # type: ignore[no-untyped-def]
+    """Add rows ``16 g + pattern[at + g * step]`` of the table, for ``count`` groups g, to row ``lane`` of the fields.
 
-    A row is ``WIDTH`` numbers, and arrays are flat; ``width`` is the number of lanes.
+    A row is ``WIDTH`` numbers, and arrays are flat.
     """
-    for g in range(first, last):
-        at = WIDTH * (16 * g + int(pattern[g * width + lane]))
-        fields[WIDTH * lane : WIDTH * (lane + 1)] += table[at : at + WIDTH]
+    for g in range(count):
+        row = WIDTH * (16 * g + int(pattern[at + g * step]))
+        fields[WIDTH * lane : WIDTH * (lane + 1)] += table[row : row + WIDTH]
 
 
 @intrinsic
-def _add_rows_in_registers(typing_context, fields, table, pattern, lane, width, first, last):  # type: ignore[no-untyped-def]  # noqa: ARG001
+def _add_rows_in_registers(typing_context, fields, table, pattern, lane, at, step, count):  # type: ignore[no-untyped-def]  # noqa: ARG001
     """The same with sums that stay in registers: compiled loops over arrays would store and load them every time."""
-    signature = types.void(fields, table, pattern, lane, width, first, last)
+    signature = types.void(fields, table, pattern, lane, at, step, count)
 
     def code(context, builder, call, values):  # type: ignore[no-untyped-def]
         out, rows, choice = (
             context.make_array(kind)(context, builder, value).data
             for kind, value in zip(call.args[:3], values[:3], strict=True)
         )
-        lane_at, lanes, begin, end = values[3:]
+        lane_at, begin, stride, number = values[3:]
         index, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), 16)
         unit = ir.Constant(index, WIDTH)
         base = builder.gep(out, [builder.mul(lane_at, unit)])
@@ -105,8 +112,9 @@ def _add_rows_in_registers(typing_context, fields, table, pattern, lane, width, 
 
         for total, place in zip(sums, places, strict=True):
             builder.store(builder.load(part(base, place), align=4), total)
-        with cgutils.for_range_slice(builder, begin, end, ir.Constant(index, 1), intp=index) as (g, _):
-            chosen = builder.load(builder.gep(choice, [builder.add(builder.mul(g, lanes), lane_at)]))
+        with cgutils.for_range(builder, number, intp=index) as loop:
+            g = loop.index
+            chosen = builder.load(builder.gep(choice, [builder.add(builder.mul(g, stride), begin)]))
             row = builder.add(builder.shl(g, ir.Constant(index, 4)), builder.zext(chosen, index))
             source = builder.gep(rows, [builder.mul(row, unit)])
             for total, place in zip(sums, places, strict=True):
@@ -120,23 +128,7 @@ def _add_rows_in_registers(typing_context, fields, table, pattern, lane, width, 
 
 
 if not config.DISABLE_JIT:  # type: ignore[attr-defined]
-    _add_rows = _add_rows_in_registers  # type: ignore[assignment]
-
-
-@_outer
-def row_patterns(bits, out):  # type: ignore[no-untyped-def]
-    """Patterns of the columns of bits (rows, n), four at a time, into ``out`` (ceil(n / 4), rows)."""
-    n = bits.shape[1]
-    for r in range(len(bits)):
-        row = bits[r]
-        for g in range(n // 4):
-            k = 4 * g
-            out[g, r] = uint8(row[k] | (row[k + 1] << 1) | (row[k + 2] << 2) | (row[k + 3] << 3))
-        if n % 4:
-            g, value = n // 4, 0
-            for k in range(n - n % 4, n):
-                value |= row[k] << (k - 4 * g)
-            out[g, r] = uint8(value)
+    add_rows = _add_rows_in_registers  # type: ignore[assignment]
 
 
 @_outer
@@ -145,8 +137,10 @@ def add_fields(pattern, table, fields):  # type: ignore[no-untyped-def]
     groups, lanes = pattern.shape
     flat, rows, choice = fields.reshape(-1), table.reshape(-1), pattern.reshape(-1)
     for first in range(0, groups, _GROUPS):
+        count = min(groups - first, _GROUPS)
+        part = rows[first * 16 * WIDTH :]
         for lane in range(lanes):
-            _add_rows(flat, rows, choice, lane, lanes, first, min(groups, first + _GROUPS))
+            add_rows(flat, part, choice, lane, first * lanes + lane, lanes, count)
 
 
 @_outer
@@ -198,22 +192,3 @@ def _turn(fields, first, count, out):  # type: ignore[no-untyped-def]
 def _to_bits(out, values):  # type: ignore[no-untyped-def]
     for k in range(len(out)):
         out[k] = uint8(values[k])
-
-
-@_outer
-def to_means(fields, count, weights):  # type: ignore[no-untyped-def]
-    """The first ``count`` columns of fields (rows, WIDTH) become ``weights[row] / (1 + exp(-field))``, the others 0."""
-    field, drawn, u, threshold = (
-        np.zeros(WIDTH),
-        np.empty(WIDTH),
-        np.zeros(WIDTH, np.uint32),
-        np.empty(WIDTH, np.uint32),
-    )
-    for r in range(len(fields)):
-        row, weight = fields[r], weights[r]
-        for j in range(count):
-            field[j] = row[j]
-        _draw_by_odds(drawn, field, u, threshold)
-        for j in range(count):
-            row[j] = weight - weight * (threshold[j] / 4294967295.0)
-        row[count:] = float32(0.0)

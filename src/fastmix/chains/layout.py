@@ -271,36 +271,20 @@ class Layout:
 
     def layer_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
         """For :func:`fastmix.chains.layer_kernels.layer_sweeps`."""
+        from fastmix.chains.layer_kernels import fill_patterns
+
+        assert self.layers is not None
         theta, n, edges = sets.theta(0), self.structure.num_variables, self.structure.edges
         tables = theta[self.split :].reshape(-1, 4)
         linear = theta[1 : self.split : 2] - theta[: self.split : 2]
         linear += np.bincount(edges[:, 0], tables[:, 2] - tables[:, 0], minlength=n)
         linear += np.bincount(edges[:, 1], tables[:, 1] - tables[:, 0], minlength=n)
-        return self.bit_arrays(linear, tables[:, 3] - tables[:, 2] - tables[:, 1] + tables[:, 0])
-
-    def bit_arrays(self, linear: FloatArray, products: NDArray[Any]) -> tuple[Any, ...]:
-        """The same for ``linear @ x + sum_e products[e] x_i x_j`` as the log-weight of bits x."""
-        from fastmix.chains.layer_kernels import fill_patterns
-
-        assert self.layers is not None
         order, starts, places = self.layers
-        first, second = int(starts[1]), int(starts[2] - starts[1])
-        if self._in_order:
-            matrix = np.ascontiguousarray(products, dtype=np.float32).reshape(first, second)
-        else:
-            matrix = np.zeros((first, second), dtype=np.float32)
-            matrix.reshape(-1)[places] = products
+        matrix = np.zeros((int(starts[1]), int(starts[2] - starts[1])), dtype=np.float32)
+        matrix.reshape(-1)[places] = tables[:, 3] - tables[:, 2] - tables[:, 1] + tables[:, 0]
         fill_patterns(np.ascontiguousarray(matrix.T), self._layer_tables[0])
         fill_patterns(matrix, self._layer_tables[1])
         return order, starts, linear[order].astype(np.float32), self._layer_tables
-
-    @cached_property
-    def _in_order(self) -> bool:
-        """Whether the edges are all entries of the matrix of two layers, row by row."""
-        assert self.layers is not None
-        places = self.layers[2]
-        first, second = np.diff(self.class_starts).tolist()
-        return len(places) == first * second and bool((np.diff(places) == 1).all())
 
     @cached_property
     def _layer_tables(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -41,16 +41,16 @@ from fastmix.results import Status
 from fastmix.theory import norms
 from fastmix.theory.dependency import dependency_matrix
 
-__all__ = ["Job", "fit", "model_norms"]
+__all__ = ["Job", "fit", "model_norms", "moments_of_contrasts"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _TOL = 1e-5  # of exact objectives, in scaled coordinates
-_SAMPLED_TOL = 2e-3  # of the sampled likelihood, in its own units; or, of small models, as much per parameter
-_SAMPLED_TOL_EACH = 2e-6
+_SAMPLED_TOL = 2e-6  # of the sampled likelihood, in its own units, for each parameter, at least
+_CHANCE, _LITTLE_CHANCE, _SMALL = 0.1, 0.01, 64  # shares of what chance makes, the second for so many contrasts
 _TAME = 1e-2  # least ridge of the pseudo-likelihood where the sampled likelihood begins
-_ROUGH = 5.0  # times the tolerance where penalties are chosen
+_ROUGH, _MOST_ROUGH = 5.0, 0.01  # times the tolerance where penalties are chosen, and the largest that this makes
 _LARGEST = 40.0  # entries of a table beyond which an unpenalised optimum is at infinity
 
 
@@ -113,7 +113,7 @@ def _solve(
     start: MarkovRandomField | None,
 ) -> tuple[FloatArray, dict[str, Any]]:  # fmt: skip
     """The optimum v, and what a :class:`LearnResult` says about the way there, as plain data."""
-    means, variances = _moments_of_contrasts(coordinates, data)
+    means, variances = moments_of_contrasts(coordinates, data)
     if ridge == 0.0:
         _check_seen(data, template.edges, job.hidden, pairs=job.within is None and not l1)
     alike = "all" if job.within is not None else "edges" if l1 else "entries"
@@ -213,9 +213,13 @@ def _sample(
             max_iter=job.max_iter, seed=job.seed, **shared,
         )  # fmt: skip
         return answer, device
-    # Parameters fitted to N rows are worth about 1/(2 N) each, by chance: a hundredth of that decides nothing.
-    each = max(_SAMPLED_TOL_EACH, 0.005 / job.data.num_rows)
-    enough = min(_SAMPLED_TOL, each * coordinates.size) * (_ROUGH if job.rough else 1.0)
+    # Parameters fitted to N rows are worth about 1/(2 N) each, by chance: a small share of that decides nothing
+    # (Bottou and Bousquet, 2008). Tables that an l1 term has made 0 are no parameters.
+    share = _CHANCE if coordinates.num_contrasts > _SMALL else _LITTLE_CHANCE
+    size = np.count_nonzero(v) if common["l1"] else coordinates.size
+    enough = max(_SAMPLED_TOL, 0.5 * share / job.data.num_rows) * size
+    if job.rough:
+        enough = max(enough, min(_ROUGH * enough, _MOST_ROUGH))
     # By Dobrushin's criterion, whose bias the rounds follow; widths are for random updates.
     proven = job.within is not None and job.within.certified and job.within.norm != "width"
     answer = sampled_likelihood(
@@ -245,7 +249,7 @@ def _model_term(coordinates: Coordinates, moments: str) -> ModelTerm | None:
         return None
 
 
-def _moments_of_contrasts(coordinates: Coordinates, data: Dataset) -> tuple[FloatArray, FloatArray]:
+def moments_of_contrasts(coordinates: Coordinates, data: Dataset) -> tuple[FloatArray, FloatArray]:
     """Means and variances (D,) of the contrasts over what is observed; 0 and 1/2 for what never is."""
     y = coordinates.encode(data.states)
     width = np.diff(coordinates.starts)

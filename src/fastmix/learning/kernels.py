@@ -1,4 +1,4 @@
-"""Compiled loops of the pseudo-likelihood, and of steps of restricted Boltzmann machines."""
+"""Compiled loops of the pseudo-likelihood."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from fastmix._jit import njit
 
-__all__ = ["conditional_residuals", "scaled_step"]
+__all__ = ["conditional_residuals"]
 
 _GROUP = 16  # factors of at most 2 whose product is taken before its logarithm
 
@@ -60,50 +60,3 @@ def conditional_residuals(fields, states, weights, num_states, starts, tables, t
                     mean += probabilities[s] * tables[at + s * width + k]
                 fields[r, first + k] = weight * (mean / norm - tables[at + x * width + k])
         logs[r] = total - math.log(product)
-
-
-@njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-def _scaled_row(x, gradient, mean, square, total, scale, constants):  # type: ignore[no-untyped-def]
-    size, correct, forget, forget_squares, least = constants[0], constants[1], constants[2], constants[3], constants[4]
-    one = np.float32(1.0)
-    for j in range(len(x)):
-        g = gradient[j]
-        total[j] += g
-        mean[j] = forget * mean[j] + (one - forget) * g
-        square[j] = forget_squares * square[j] + (one - forget_squares) * g * g
-        x[j] += scale * size * mean[j] / (np.sqrt(square[j] * correct) + least)
-
-
-@njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-def _centred_row(out, products, of_hidden, weights, centre, mask, mu, half, decay):  # type: ignore[no-untyped-def]
-    """A row of the gradient with respect to W."""
-    shift = np.float32(0.5) - mu
-    for j in range(len(out)):
-        out[j] = mask[j] * (products[j] - mu * of_hidden[j] - half - decay * weights[j] - shift * centre[j])
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def scaled_step(  # type: ignore[no-untyped-def]
-    W, beta, gamma, products, of_visible, of_hidden, mu, centre, mask, mean_w, mean_b, mean_g, square_w, square_b,
-    square_g, sum_w, sum_b, sum_g, scales_w, scales_b, constants,
-):  # fmt: skip
-    """A step of a restricted Boltzmann machine along its centred gradient, scaled for every parameter.
-
-    See :class:`fastmix.learning.machines._Machine`; ``centre`` is half the ridge times the fields of hidden variables
-    where all visible ones are 1/2.
-    """
-    decay = constants[5]
-    row = np.empty(W.shape[1], np.float32)
-    for i in range(len(W)):
-        _centred_row(
-            row, products[i], of_hidden, W[i], centre, mask[i], mu[i], np.float32(0.5) * of_visible[i], decay
-        )  # fmt: skip
-        _scaled_row(W[i], row, mean_w[i], square_w[i], sum_w[i], scales_w[i], constants)
-    ridge = np.float32(2.0) * decay
-    for i in range(len(beta)):
-        part = slice(i, i + 1)
-        _scaled_row(
-            beta[part], of_visible[part] - ridge * beta[part], mean_b[part], square_b[part], sum_b[part], scales_b[i],
-            constants,
-        )  # fmt: skip
-    _scaled_row(gamma, of_hidden - centre, mean_g, square_g, sum_g, np.float32(2.0), constants)

@@ -16,9 +16,10 @@ from fastmix.errors import ResourceError
 from fastmix.graphs import complete_bipartite_edges, complete_edges
 from fastmix.graphs.basics import canonical_edges
 from fastmix.learning.coordinates import Coordinates
-from fastmix.learning.data import read_data
-from fastmix.learning.fit import Job, fit, model_norms
+from fastmix.learning.data import MISSING, Dataset, read_data
+from fastmix.learning.fit import Job, fit, model_norms, moments_of_contrasts
 from fastmix.learning.objectives import DataTerm, exact_model_term
+from fastmix.learning.optimise import table_norms
 from fastmix.learning.result import LearnResult, NormBall
 from fastmix.learning.resume import Ledger, fingerprint
 from fastmix.learning.score import log_masses
@@ -33,7 +34,7 @@ IntArray = NDArray[np.int64]
 
 _RIDGES = (1e-1, 1e-2, 1e-3, 1e-4)  # that "auto" tries, in this order
 _LEAST_RIDGE = 1e-3  # beside an l1 term only ridges up to it are tried
-_L1S = (4e-2, 2e-2, 1e-2, 5e-3, 2e-3, 1e-3, 0.0)
+_HALVINGS = range(2, 9)  # of the least l1 that leaves no edge, for those that "auto" tries, before 0
 _LARGEST_GRAPH = 5000  # variables of a complete graph
 
 
@@ -100,8 +101,8 @@ def learn(
         Persistent chains; 1,024 to 4,096 by default.
     tol : float, optional
         Largest entry of the gradient (in scaled coordinates) at which to stop, 1e-5; or, sampled, the gain in the mean
-        log-likelihood that is still promised: 2e-3, or, of small models, 2e-6 or a hundredth of what chance makes of N
-        rows, 1/(2 N), for each parameter.
+        log-likelihood that is still promised: for each parameter a tenth of what chance makes of N rows, 1/(2 N), a
+        hundredth for up to 64 binary variables, or 2e-6 if that is more.
     max_iter : int, optional
         Iterations (1,000), or, sampled, rounds of sweeps (200).
     seed : int, optional
@@ -320,7 +321,8 @@ def _search(job: Job, graph: IntArray, ridge: float | str, l1: float | str) -> L
             quick, scale = replace(job, objective="pseudo-likelihood", judge="likelihood"), 2.0
         weight = scale * float(min(_RIDGES) if ridge == "auto" else ridge)
         last = job.objective == "pseudo-likelihood" and ridge != "auto"
-        fits = _try(quick, graph, [(weight, scale * value) for value in _L1S], 0 if last else len(_L1S))
+        path = _l1_path(job.data.merged()[0].with_hidden(job.hidden), graph)
+        fits = _try(quick, graph, [(weight, scale * value) for value in path], 0 if last else len(path))
         tried = [replace(r, ridge=r.ridge / scale, l1=r.l1 / scale) for r in fits]
         best = max(tried, key=_quality)
         if tried[-1].status is Status.INTERRUPTED:
@@ -342,6 +344,20 @@ def _search(job: Job, graph: IntArray, ridge: float | str, l1: float | str) -> L
     if tried and found.status is Status.INTERRUPTED and not found.history:
         found = _interrupted(best)
     return replace(found, stats={**found.stats, "tried": _tried(tried)}) if tried else found
+
+
+def _l1_path(data: Dataset, graph: IntArray) -> list[float]:
+    """L1 terms to try: halves, quarters, .. of the least one that leaves the independent model as it is; 0 last.
+
+    The gradient of the likelihood there, in the table of an edge, is the covariance of its contrasts over the data.
+    """
+    coordinates = Coordinates(data.blank_model(graph).structure)
+    means, _ = moments_of_contrasts(coordinates, data)
+    seen = np.repeat(data.states != MISSING, np.diff(coordinates.starts), axis=1)
+    centred = np.where(seen, coordinates.encode(data.states) - means, 0.0)
+    products = centred.T @ (data.weights[:, None] * centred)
+    largest = float(table_norms(coordinates, coordinates.gather(means, products)).max(initial=0.0))
+    return [(largest or 0.5) * 2.0**-k for k in _HALVINGS] + [0.0]  # 1/2: no covariance of two contrasts is larger
 
 
 def _try(

@@ -18,15 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
-from fastmix._memory import check_memory
+from fastmix._memory import aligned_zeros, check_memory
 from fastmix.chains.base import Chains
+from fastmix.chains.generator import make_streams
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import MISSING, Dataset
 from fastmix.learning.optimise import Report
 from fastmix.learning.sampled import Sampled, autocorrelations, start_chains
 from fastmix.model.structure import Structure
 
-__all__ = ["MACHINE_CHAINS", "is_machine", "learn_machine"]
+__all__ = ["MACHINE_CHAINS", "Machine", "is_machine", "learn_machine"]
 
 FloatArray = NDArray[np.float64]
 
@@ -35,6 +36,8 @@ _EPOCHS = 30  # passes through the data
 _STEP = 0.02  # of the first steps, in standard deviations of the features
 _FORGET, _FORGET_SQUARES = 0.5, 0.995  # of the running means of the gradient and of its squares
 _LEAST = 1e-4  # gradient below which steps get no longer
+_STREAMS = 1 << 40  # of random numbers, none of which a chain of its own has
+_GROUPS = 16  # of patterns whose sums are looked up for all lanes before the next: 112 KiB
 _ARRAYS = ("W", "beta", "gamma", *(f"{kind} {k}" for kind in ("mean", "square") for k in range(3)))
 
 
@@ -68,33 +71,37 @@ def learn_machine(
 ) -> Sampled:
     """The parameters after ``max_iter`` passes through the data, whose rows have no values for the hidden variables.
 
-    After every pass ``keep`` gets all that is needed to go on from there, which ``saved`` gives back.
+    After every pass ``keep`` gets all that is needed to go on from there, which ``saved`` gives back. The ``chains``
+    say where to begin, on which device, and in the end whether such chains follow the model.
 
     Notes
     -----
-    A step costs six products of a matrix of bits (rows or chains, visible) or (chains, hidden) with one of weights.
+    A step costs five products of a matrix of bits (rows or chains, visible) or (chains, hidden) with one of weights.
     """
-    run = _Machine(chains, data, coordinates, v, hidden, ridge)
+    run = _make(chains)(data, coordinates, v, hidden, ridge, chains.num_chains, seed)
     epochs = max_iter or _EPOCHS
     result = Sampled(v, num_chains=chains.num_chains, stopped_by="done")
     snapshot = saved
     if saved is None:
         start_chains(chains, data, coordinates.structure.num_states, np.random.default_rng([seed, 2]))
+        run.start(chains.get_states()[:, : run.visible])
     else:
         run.restore(saved[0])
         result.num_rounds, result.num_sweeps = saved[1]["num_rounds"], saved[1]["num_sweeps"]
         result.moment_error = saved[1]["moment_error"]
-    batch = min(len(data.states), chains.num_chains)
-    per_epoch = -(-len(data.states) // batch)
+    per_epoch = -(-len(data.states) // run.batch)
     try:
         for epoch in range(result.num_rounds, epochs):
             order = np.random.default_rng([seed, 2, epoch]).permutation(len(data.states))
             run.clear()
-            for k in range(per_epoch):
+            for k in range(0, per_epoch, run.at_once):
                 # The time that is left ends the decrease of the steps too.
-                done = max((epoch + k / per_epoch) / epochs, clock.seconds() / clock.limit if clock.limit else 0.0)
-                run.step(order[k * batch : (k + 1) * batch], _STEP * max(0.0, 1.0 - done))
+                spent = clock.seconds() / clock.limit if clock.limit else 0.0
+                done = np.maximum((epoch + np.arange(k, min(per_epoch, k + run.at_once)) / per_epoch) / epochs, spent)
+                rows = order[k * run.batch : (k + run.at_once) * run.batch]
+                run.advance(rows, _STEP * np.maximum(0.0, 1.0 - done))
                 clock.check()
+            run.fetch()
             result.num_rounds, result.num_sweeps = epoch + 1, result.num_sweeps + per_epoch
             norm, result.moment_error = run.errors()
             entry = {
@@ -114,9 +121,11 @@ def learn_machine(
         result.stopped_by = "interrupt"
     if keep is not None and snapshot is not None:
         keep(*snapshot, now=True)
+    run.fetch()
     result.v = run.coordinates_of()
     result.gap = result.noise = math.nan
     chains.clock = NO_LIMIT
+    chains.set_states(run.states())
     chains.load(coordinates.to_parameters(result.v))
     result.correlations, result.mixed = autocorrelations(
         chains.sweep, lambda: np.asarray(chains.energies()[0]), lambda: None
@@ -124,67 +133,124 @@ def learn_machine(
     return result
 
 
-class _Machine:
-    """Parameters, centred, and their running means.
+def _make(chains: Chains) -> type[Machine]:
+    """The machine of the device that chains run on."""
+    if chains.device == "cpu":
+        return Machine
+    from fastmix.learning.machine_cuda import CudaMachine
+
+    return CudaMachine
+
+
+class Machine:
+    """Parameters, centred, their running means, and chains; on the CPU.
 
     The log-weight is ``(v - mu)' W (h - 1/2) + beta' v + gamma' h``.
+
+    Attributes
+    ----------
+    W, beta, gamma : float32 arrays (visible, columns), (visible,), (columns,)
+        There are columns for whole tiles of ``WIDTH`` numbers, one more than hidden variables at least.
+    means, squares, sums : lists of such arrays
+        Running means of the gradient and of its squares, and the sum over the ``collected`` steps of this pass.
+    at_once : int
+        Steps of a call of :meth:`advance`, about ``most_products`` multiplications: some hundredths of a second.
     """
 
+    most_products = 1e9
+
     def __init__(
-        self, chains: Chains, data: Dataset, coordinates: Coordinates, v: FloatArray, hidden: int, ridge: float
-    ) -> None:
+        self, data: Dataset, coordinates: Coordinates, v: FloatArray, hidden: int, ridge: float, num_chains: int,
+        seed: int,
+    ) -> None:  # fmt: skip
         from fastmix.chains.layer_kernels import WIDTH
 
-        self.chains, self.coordinates, self.ridge = chains, coordinates, ridge
+        self.coordinates, self.ridge, self.num_chains, self.seed = coordinates, ridge, num_chains, seed
         structure = coordinates.structure
         self.hidden, self.visible = hidden, structure.num_variables - hidden
-        self.tiles = -(-(hidden + 1) // WIDTH)  # one more column than there are hidden variables adds the visible up
-        rows = len(data.states)
+        tiles, groups, rows = -(-(hidden + 1) // WIDTH), -(-self.visible // 4), len(data.states)
+        self.batch = min(rows, num_chains)
+        self.at_once = max(1, int(self.most_products / (5.0 * num_chains * self.visible * (hidden + 1))))
+        columns = tiles * WIDTH
         check_memory(
-            float(rows * self.visible) + 64.0 * self.visible * self.tiles * WIDTH + 8.0 * rows,
+            4.0 * groups * rows + 44.0 * (self.visible + num_chains) * columns + 8.0 * rows,
             "the data and the weights", "learn from fewer rows",
         )  # fmt: skip
-        self.bits = np.ascontiguousarray(data.states[:, : self.visible].astype(np.uint8))
+        self.bits = np.zeros((rows, 4 * groups), dtype=np.uint8)
+        self.bits[:, : self.visible] = data.states[:, : self.visible]
         assert not (data.states[:, : self.visible] == MISSING).any()
         self.row_weights = data.weights * rows
-        self.mu = (data.weights @ self.bits).astype(np.float32)
-        # Places of the edges in W, which has columns for whole tiles; those that are no edges stay 0.
+        self.mu = (data.weights @ self.bits[:, : self.visible]).astype(np.float32)
+        # Places of the edges in W; those that are no edges stay 0.
         i, j = structure.edges.T
-        self.places = i * (self.tiles * WIDTH) + j - self.visible
-        self.mask = np.zeros((self.visible, self.tiles * WIDTH), dtype=np.float32)
+        self.places = i * columns + j - self.visible
+        self.mask, self.W = (aligned_zeros((self.visible, columns), np.float32) for _ in range(2))
         self.mask.reshape(-1)[self.places] = 1.0
-        self.complete = len(i) == self.visible * hidden
         d = coordinates.num_contrasts
-        self.W = np.zeros_like(self.mask)
         self.W.reshape(-1)[self.places] = 2.0 * v[d:]  # a table of contrasts is half the weight of two bits
         centres = np.sqrt(2.0) * v[:d]  # fields where all others are 1/2
         self.beta = centres[: self.visible].astype(np.float32)
-        self.gamma = np.zeros(self.W.shape[1], dtype=np.float32)
+        self.gamma = np.zeros(columns, dtype=np.float32)
         self.gamma[:hidden] = centres[self.visible :]
         self.gamma -= (0.5 - self.mu) @ self.W
         shapes = self.W.shape, self.beta.shape, self.gamma.shape
-        self.means = [np.zeros(shape, dtype=np.float32) for shape in shapes]
-        self.squares = [np.zeros(shape, dtype=np.float32) for shape in shapes]
-        self.sums = [np.zeros(shape, dtype=np.float32) for shape in shapes]
+        self.means, self.squares, self.sums = ([aligned_zeros(shape, np.float32) for shape in shapes] for _ in range(3))
         self.steps = self.collected = 0
-        self.table = np.zeros((self.tiles, -(-self.visible // 4), 16, WIDTH), dtype=np.float32)
         spread = np.sqrt(np.maximum(self.mu * (1.0 - self.mu), 1e-2))
         self.scales = [(2.0 / spread).astype(np.float32), (1.0 / spread).astype(np.float32)]
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Lanes, whole groups of four of rows and of chains, and room for a step."""
+        from fastmix.chains.layer_kernels import WIDTH
+
+        self.first_chain, chains = -4 * (-self.batch // 4), -4 * (-self.num_chains // 4)
+        lanes, width, columns = self.first_chain + chains, self.bits.shape[1], self.W.shape[1]
+        bits, h = aligned_zeros((lanes, width), np.uint8), aligned_zeros((chains, columns), np.uint8)
+        streams = make_streams(self.seed, _STREAMS, WIDTH)
+        self.lanes = bits, bits.view(np.uint32), np.zeros((lanes, width // 4), dtype=np.uint8), streams
+        self.hidden_lanes = h, h.view(np.uint32), np.zeros((chains, columns // 4), dtype=np.uint8)
+        shapes = (
+            (columns // WIDTH, lanes, WIDTH), (_GROUPS, 16, WIDTH), (max(self.visible, chains), WIDTH), (columns, WIDTH)
+        )  # fmt: skip
+        fields, table, products, turned = (aligned_zeros(shape, np.float32) for shape in shapes)
+        across = np.zeros((lanes // 4, self.visible), dtype=np.uint8)
+        numbers = aligned_zeros((WIDTH,), np.uint32), aligned_zeros((WIDTH,), np.float32)
+        self.room = fields, table, across, products, turned, *numbers
+        # Fields where the other layer is 0, and sums of columns, which steps keep up to date.
+        offsets = self.gamma - self.mu @ self.W, self.beta - 0.5 * self.W.sum(axis=1)
+        self._derived: tuple[NDArray[np.float32], ...] = *offsets, self.W.sum(axis=0)
+
+    def start(self, visible: NDArray[Any]) -> None:
+        """Chains go on from visible states (chains, visible)."""
+        self.lanes[0][self.first_chain :][: self.num_chains, : self.visible] = visible
+
+    def states(self) -> NDArray[Any]:
+        """Configurations of the chains, (chains, variables)."""
+        bits, h = self.lanes[0][self.first_chain :, : self.visible], self.hidden_lanes[0][:, : self.hidden]
+        return np.hstack([bits, h])[: self.num_chains]
 
     def pack(self) -> dict[str, NDArray[Any]]:
         """All that :meth:`restore` needs."""
         parts = dict(zip(_ARRAYS, (self.W, self.beta, self.gamma, *self.means, *self.squares), strict=True))
         arrays = {name: part.copy() for name, part in parts.items()}
-        return arrays | {
-            "steps": np.array(self.steps), "states": self.chains.get_states(), "streams": self.chains.get_random_state()
-        }  # fmt: skip
+        states = self.states()[:, : self.visible]
+        more = {name: part.copy() for name, part in self._more().items()}
+        return arrays | {"steps": np.array(self.steps), "states": states, **more}
+
+    def _more(self) -> dict[str, NDArray[Any]]:
+        """What a run carries on beside parameters and chains."""
+        return {"streams": self.lanes[3], **{f"derived {k}": part for k, part in enumerate(self._derived)}}
 
     def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
         """Go on from what :meth:`pack` gave."""
-        self.W, self.beta, self.gamma, *rest = (arrays[name] for name in _ARRAYS)
-        self.means, self.squares, self.steps = rest[:3], rest[3:], int(arrays["steps"])
-        self.chains.set_states(arrays["states"])
-        self.chains.set_random_state(arrays["streams"])
+        parts = self.W, self.beta, self.gamma, *self.means, *self.squares
+        for name, part in zip(_ARRAYS, parts, strict=True):
+            part[...] = arrays[name]
+        self.steps = int(arrays["steps"])
+        self.start(arrays["states"])
+        for name, part in self._more().items():
+            part[...] = arrays[name]
 
     def clear(self) -> None:
         """Begin the mean of the gradient anew."""
@@ -192,80 +258,33 @@ class _Machine:
             total[...] = 0.0
         self.collected = 0
 
-    def step(self, rows: NDArray[np.int64], size: float) -> None:
-        """One sweep of the chains, and a step along the gradient."""
-        from fastmix.learning.kernels import scaled_step
+    def constants(self, sizes: FloatArray) -> NDArray[np.float32]:
+        """For every step to come: its size, factors of the running means, and penalties, (steps, 6)."""
+        number = self.steps + 1.0 + np.arange(len(sizes))
+        first, second = 1.0 - _FORGET**number, 1.0 - _FORGET_SQUARES**number
+        rest = np.tile([_FORGET, _FORGET_SQUARES, _LEAST, 0.25 * self.ridge], (len(sizes), 1))
+        return np.column_stack([sizes / first, 1.0 / second, rest]).astype(np.float32)
 
-        chains = self.chains
-        c = self.gamma - self.mu @ self.W
-        linear = np.concatenate([self.beta - 0.5 * self.W.sum(axis=1), c[: self.hidden]]).astype(np.float64)
-        chains.load_bits(linear, self._products())
-        chains.sweep(1)
-        count = chains.num_chains
-        weights = np.concatenate([self.row_weights[rows] / len(rows), np.full(count, -1.0 / count)])
-        products, of_hidden, of_visible = self.conditional_moments(
-            self.bits[rows], chains.get_bits(self.visible), weights, c
-        )
-        self.steps += 1
-        self.collected += 1
-        correct = (1.0 - _FORGET**self.steps, 1.0 - _FORGET_SQUARES**self.steps)
-        constants = np.array(
-            [size / correct[0], 1.0 / correct[1], _FORGET, _FORGET_SQUARES, _LEAST, 0.25 * self.ridge],
-            dtype=np.float32,
-        )
-        centre = (0.5 * self.ridge) * (self.gamma + (0.5 - self.mu) @ self.W)  # of the penalty of hidden fields
-        scaled_step(
-            self.W, self.beta, self.gamma, products, of_visible, of_hidden, self.mu, centre.astype(np.float32),
-            self.mask, *self.means, *self.squares, *self.sums, *self.scales, constants,
-        )  # fmt: skip
+    def advance(self, rows: NDArray[np.int64], sizes: FloatArray) -> None:
+        """Steps of these sizes along gradients over so many batches of rows, and of the chains: one sweep each."""
+        from fastmix.learning.machine_kernels import machine_step
 
-    def conditional_moments(
-        self, rows: NDArray[np.uint8], lanes: NDArray[np.uint8], weights: FloatArray, c: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-        """Sums of ``weight * v E[h | v]'``, of ``weight * E[h | v]`` and of ``weight * v``.
+        fixed = self.mu, self.mask, *self.scales, self.hidden
+        for k, constants in enumerate(self.constants(sizes)):
+            chosen = rows[k * self.batch : (k + 1) * self.batch]
+            weights = np.zeros(len(self.lanes[0]), dtype=np.float32)
+            weights[: len(chosen)] = self.row_weights[chosen] / len(chosen)
+            weights[self.first_chain :][: self.num_chains] = -1.0 / self.num_chains
+            machine_step(
+                self.bits, chosen, weights, self.lanes, self.hidden_lanes, self.room,
+                (self.W, self.beta, self.gamma, *self._derived), fixed, tuple(self.means), tuple(self.squares),
+                tuple(self.sums), constants,
+            )  # fmt: skip
+        self.steps += len(sizes)
+        self.collected += len(sizes)
 
-        Over rows (any number, visible) of bits v, and lanes (visible, any number).
-        """
-        from fastmix.chains.layer_kernels import WIDTH, add_fields, fill_patterns, patterns_of, row_patterns, to_means
-
-        fill_patterns(self.W, self.table)
-        groups, first, second = self.table.shape[1], len(rows), lanes.shape[1]
-        sites, none = np.arange(max(first, self.visible)), np.zeros(max(second, self.visible), dtype=np.uint8)
-        # Patterns of visible variables for every row, and of rows for every visible variable.
-        parts = [np.empty((groups, count), dtype=np.uint8) for count in (first, second)]
-        row_patterns(rows, parts[0])
-        patterns_of(lanes, sites[: self.visible], none[:second], parts[1])
-        by_visible = np.hstack(parts)
-        parts = [np.empty((-(-count // 4), self.visible), dtype=np.uint8) for count in (first, second)]
-        patterns_of(rows, sites[:first], none[: self.visible], parts[0])
-        row_patterns(lanes, parts[1])
-        by_rows, split = np.vstack(parts), len(parts[0])
-        products, means = np.empty_like(self.W), np.empty_like(self.gamma)
-        sums = np.zeros((len(by_rows), 16, WIDTH), dtype=np.float32)
-        for tile in range(self.tiles):
-            part = slice(tile * WIDTH, (tile + 1) * WIDTH)
-            fields = np.tile(c[part], (first + second, 1))
-            add_fields(by_visible, self.table[tile], fields)
-            count = min(WIDTH, self.hidden - tile * WIDTH)
-            to_means(fields, count, weights)
-            if count < WIDTH:
-                fields[:, count] = weights
-            means[part] = fields.sum(axis=0)
-            fill_patterns(fields[:first], sums[None, :split])
-            fill_patterns(fields[first:], sums[None, split:])
-            out = np.zeros((self.visible, WIDTH), dtype=np.float32)
-            add_fields(by_rows, sums, out)
-            if self.tiles == 1:
-                products = out
-            else:
-                products[:, part] = out
-        of_visible = products[:, self.hidden].copy()
-        means[self.hidden :] = 0.0
-        return products, means, of_visible
-
-    def _products(self) -> NDArray[np.float32]:
-        """Weights of the edges."""
-        return self.W[:, : self.hidden].reshape(-1) if self.complete else self.W.reshape(-1)[self.places]
+    def fetch(self) -> None:
+        """Have parameters, running means and sums in the arrays of the host."""
 
     def errors(self) -> tuple[float, float]:
         """The largest entry of the mean gradient, and of the mean difference of moments (penalties left out)."""
