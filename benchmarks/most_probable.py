@@ -73,8 +73,8 @@ def grids(arguments: argparse.Namespace) -> None:
             ours, theirs, gap, exact, seconds = np.array(rows, dtype=float).T
             worst = ((theirs - ours) / np.abs(ours)).max()
             print(
-                f"{size:5d} {ours.mean():12.4f} {theirs.mean():12.4f} {(ours > theirs + 1e-9).sum():4d}/{len(rows):<2d} "
-                f"{100 * worst:9.4f}% {gap.mean():9.4f} {int(exact.sum()):6d} {seconds.mean():6.2f}",
+                f"{size:5d} {ours.mean():12.4f} {theirs.mean():12.4f} {(ours > theirs + 1e-9).sum():4d}/{len(rows):<2d}"
+                f" {100 * worst:9.4f}% {gap.mean():9.4f} {int(exact.sum()):6d} {seconds.mean():6.2f}",
                 flush=True,
             )
 
@@ -93,7 +93,7 @@ def files(paths: list[str], limit: float) -> None:
             fits = type(error).__name__.removesuffix("Error")
         result, seconds = cpu(most_probable, model, seed=0, time_limit=limit, progress=None)
         print(
-            f"{Path(path).name:28} {model.num_variables:9d} {fits:>10} {result.log_weight:15.6f} {result.gap:10.4f} "
+            f"{Path(path).name:24} {model.num_variables:9d} {fits:>9} {result.log_weight:15.6f} {result.gap:9.4f} "
             f"{result.exact!s:>6} {result.method:>10} {seconds:7.2f}",
             flush=True,
         )
