@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from fastmix.executors import CrashError, LostError, Pool, run_in_order
 from fastmix.experiments import EXPERIMENTS, Progress, cluster, run_experiment
-from fastmix.experiments.execution import CrashError, LostError, Pool, run_in_order
 from fastmix.results import Status
 
-sys.path.insert(0, str(Path(__file__).parent))  # spawned workers inherit the path and import the tasks by name
+sys.path.insert(
+    0, str(Path(__file__).parent / "experiments")
+)  # spawned workers inherit the path and import the tasks by name
 import experiment_helpers as helpers
 
 
@@ -92,7 +94,7 @@ class Given(Executor):
 def test_what_an_executor_raises_is_no_result(error: Exception) -> None:
     results = run_in_order(helpers.double, range(4), Pool(executor=Given(None, error, None, None)))
     assert next(results) == 0
-    with pytest.raises(LostError, match=f"the executor failed .{type(error).__name__}.*the same call runs"):
+    with pytest.raises(LostError, match=f"the executor failed .{type(error).__name__}"):
         next(results)
 
 
