@@ -80,20 +80,21 @@ def grids(arguments: argparse.Namespace) -> None:
 
 
 def files(paths: list[str], limit: float) -> None:
-    """A table of UAI files: whether the junction tree fits, and what was found."""
+    """A table of UAI files, with the evidence beside them: whether the junction tree fits, and what was found."""
     print(
-        f"{'file':28} {'variables':>9} {'tree':>10} {'log-weight':>15} {'gap':>10} {'exact':>6} {'method':>10} {'s':>7}"
+        f"{'file':24} {'variables':>9} {'tree':>8} {'log-weight':>15} {'gap':>9} {'exact':>6} {'method':>10} {'s':>7}"
     )
     for path in paths:
+        observed = fastmix.io.read_evidence(f"{path}.evid") if Path(f"{path}.evid").exists() else None
         model = fastmix.io.read_model(path)
         try:
-            fastmix.infer(model, method="exact", progress=None, time_limit=limit)
+            fastmix.infer(model, method="exact", evidence=observed, progress=None, time_limit=limit)
             fits = "fits"
         except fastmix.FastmixError as error:
             fits = type(error).__name__.removesuffix("Error")
-        result, seconds = cpu(most_probable, model, seed=0, time_limit=limit, progress=None)
+        result, seconds = cpu(most_probable, model, evidence=observed, seed=0, time_limit=limit, progress=None)
         print(
-            f"{Path(path).name:24} {model.num_variables:9d} {fits:>9} {result.log_weight:15.6f} {result.gap:9.4f} "
+            f"{Path(path).name:24} {model.num_variables:9d} {fits:>8} {result.log_weight:15.6f} {result.gap:9.4f} "
             f"{result.exact!s:>6} {result.method:>10} {seconds:7.2f}",
             flush=True,
         )
