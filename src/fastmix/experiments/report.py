@@ -180,16 +180,18 @@ def _findings_html(findings: Sequence[tuple[Experiment, Finding]]) -> str:
     if not findings:
         return ""
     cards = "".join(
-        f'<li class="finding {finding.verdict.replace(" ", "-")}"><span class="verdict">{_text(finding.verdict)}</span>'
+        f'<li class="finding {finding.kind.replace(" ", "-")}"><span class="verdict">{_text(finding.label)}</span>'
         f'<p class="claim">{_text(finding.claim)}</p><p>{_text(finding.evidence)} '
         f'<a href="#{experiment.name}">{_text(experiment.title)}</a></p></li>'
         for experiment, finding in findings
     )
-    counts = Counter(finding.verdict for _, finding in findings)
-    summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    counts = Counter(finding.kind for _, finding in findings)
+    summary = ", ".join(
+        format_count(count, kind) if kind == "hint" else f"{count} {kind}" for kind, count in counts.items()
+    )
     return (
         '<section id="findings"><h2>What the paper found</h2>'
-        f'<p class="quiet">{summary}. Verdicts are computed from the rows by fixed rules.</p>'
+        f'<p class="quiet">{summary}. Verdicts are computed from the rows by fixed rules; from few trials they are hints.</p>'
         f'<ul class="findings">{cards}</ul></section>'
     )
 

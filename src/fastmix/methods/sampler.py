@@ -63,7 +63,7 @@ _MANY_CHAINS = 64
 # chains are worth more in the same time, because every chain burns in and has its sums.
 _MOST_SITES, _MOST_CUTS, _LEAST_CHAINS = 1 << 23, 1 << 24, 8
 _FIRST_STEP = 64  # a time limit is looked at after every step: the first is this part of what a step can be
-_SHARED_CHAINS = 8  # that go to a worker together where they are swept side by side
+_SHARED_CHAINS = 32  # that go to a worker together where they are swept side by side: fewer are slower each
 _SCOUTED, _SCOUT_SHARE = 16, 0.1  # chains below which others look at the modes, and their share of a time limit
 _EDGE_COUNTS = 1000  # configurations a chain that edge marginals are counted from
 _CONFIDENCE = 0.95

@@ -28,6 +28,7 @@ PAIRS_EVERY = 20  # rounds between two exchanges of clusters between ladders
 CLUSTERS_EVERY = 100  # rounds between two Swendsen-Wang sweeps
 _PERCOLATING = 0.9  # share of the largest cluster beyond which exchanging clusters only exchanges the ladders
 _LEAST_RUNGS = 3
+_SHARED_LANES = 128  # replicas that go to a worker together: fewer are slower each
 
 
 class Ladder:
@@ -144,7 +145,9 @@ class Ladder:
             lost = "" if self.sharing is None else self.sharing.lost
             options = (self.pairs, self.clusters, self.chains.kernel)
             make = partial(_twin, self.path, self.positions, options)
-            self.sharing = Sharing(self.pool, make, self.num_ladders, least=2 if self.pairs else 1)
+            unit = 2 if self.pairs else 1
+            least = unit * -(-_SHARED_LANES // (unit * num_rungs))
+            self.sharing = Sharing(self.pool, make, self.num_ladders, least=least)
             self.sharing.lost, self.step_seconds = lost, self.sharing.step_seconds
 
     # -- parts ------------------------------------------------------------------------------------------------------
