@@ -186,12 +186,12 @@ def _findings_html(findings: Sequence[tuple[Experiment, Finding]]) -> str:
         for experiment, finding in findings
     )
     counts = Counter(finding.kind for _, finding in findings)
-    summary = ", ".join(
-        format_count(count, kind) if kind == "hint" else f"{count} {kind}" for kind, count in counts.items()
-    )
+    hints = counts.pop("hint", 0)
+    kinds = [f"{count} {kind}" for kind, count in counts.items()] + [format_count(hints, "hint")] * bool(hints)
     return (
         '<section id="findings"><h2>What the paper found</h2>'
-        f'<p class="quiet">{summary}. Verdicts are computed from the rows by fixed rules; from few trials they are hints.</p>'
+        f'<p class="quiet">{", ".join(kinds)}. Verdicts are computed from the rows by fixed rules; those from few trials '
+        "are called hints.</p>"
         f'<ul class="findings">{cards}</ul></section>'
     )
 
