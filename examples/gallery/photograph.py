@@ -17,5 +17,5 @@ colors = photo[[20, 130, 170, 240, 60], [420, 260, 205, 60, 30]]
 model = fastmix.MarkovRandomField.image(-((photo[:, :, None] - colors) ** 2).sum(axis=-1) / 0.02, 0.5, contrast=photo)
 result = fastmix.infer(model, time_limit=10, seed=1)
 best = fastmix.most_probable(model, tol=0.1, time_limit=10, seed=1)
-print(result.summary(), best.summary(), f"mean standard error {result.std_error.mean():.4f}", sep="\n\n")
+print(result.summary(), best, f"mean standard error {result.std_error.mean():.4f}", sep="\n\n")
 plt.imsave("labels.png", np.hstack([photo, colors[result.labels()], colors[best.labels()]]))

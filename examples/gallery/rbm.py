@@ -15,7 +15,5 @@ data = np.unique(np.vstack([np.repeat(bits, 4, axis=1), np.tile(bits, 4)]), axis
 learnt = fastmix.learn(data, hidden=10, ridge=1e-4, seed=0, time_limit=30)
 print(learnt.model, fastmix.score(learnt.model, data), f"at best {-np.log(len(data)):.3f}", sep="\n")
 print(fastmix.most_probable(learnt.model, evidence={0: 1, 1: 0, 2: 1, 3: 0}).states[:16].reshape(4, 4))
-draws = fastmix.draw_exact(learnt.model, num_draws=24, seed=1)[:, :16].reshape(3, 8, 4, 4) / 1.0
-plt.imshow(
-    np.pad(draws, [(0, 0)] * 2 + [(1, 1)] * 2, constant_values=0.4).swapaxes(1, 2).reshape(18, 48), cmap="gray_r"
-)
+draws = fastmix.draw_exact(learnt.model, num_draws=24, seed=1)[:, :16].reshape(3, 8, 4, 4).swapaxes(1, 2) / 1.0
+plt.imshow(np.pad(draws, [(0, 0), (1, 1)] * 2, constant_values=0.4).reshape(18, 48), cmap="gray_r")

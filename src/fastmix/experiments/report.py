@@ -190,8 +190,8 @@ def _findings_html(findings: Sequence[tuple[Experiment, Finding]]) -> str:
     kinds = [f"{count} {kind}" for kind, count in counts.items()] + [format_count(hints, "hint")] * bool(hints)
     return (
         '<section id="findings"><h2>What the paper found</h2>'
-        f'<p class="quiet">{", ".join(kinds)}. Verdicts are computed from the rows by fixed rules; those from few trials '
-        "are called hints.</p>"
+        f'<p class="quiet">{", ".join(kinds)}. Verdicts are computed from the rows by fixed rules; those from few '
+        "trials are called hints.</p>"
         f'<ul class="findings">{cards}</ul></section>'
     )
 
