@@ -115,7 +115,7 @@ def test_bad_numbers_and_addresses() -> None:
     with pytest.raises(ValueError, match="num_workers must be"):
         Pool(0)
     pytest.importorskip("distributed")
-    with pytest.raises(ValueError, match="scheduler must be the address"), cluster("not an address"):
+    with pytest.raises(ValueError, match="cluster must be the address"), cluster("not an address"):
         pass
 
 

@@ -6,9 +6,8 @@ probabilities (rows, columns, labels), `labels()` the most probable label of eve
 Pixels whose probabilities are close to a half differ between the two.
 """
 
-import matplotlib.pyplot as plt
 import numpy as np
-from skimage import data
+from skimage import data, io
 
 import fastmix
 
@@ -18,4 +17,4 @@ model = fastmix.MarkovRandomField.image(-((photo[:, :, None] - colors) ** 2).sum
 result = fastmix.infer(model, time_limit=10, seed=1)
 best = fastmix.most_probable(model, tol=0.1, time_limit=10, seed=1)
 print(result.summary(), best, f"mean standard error {result.std_error.mean():.4f}", sep="\n\n")
-plt.imsave("labels.png", np.hstack([photo, colors[result.labels()], colors[best.labels()]]))
+io.imsave("labels.png", np.uint8(255 * np.hstack([photo, colors[result.labels()], colors[best.labels()]])))

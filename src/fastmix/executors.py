@@ -231,9 +231,7 @@ def cluster(address: str) -> Iterator[Executor]:
         distributed.comm.get_address_host_port(address if "://" in address else f"tcp://{address}", strict=True)
         client = distributed.Client(address, set_as_default=False, timeout=10)
     except (OSError, ValueError) as error:
-        raise ValueError(
-            f"scheduler must be the address of a running Dask scheduler, got {address!r}: {error}"
-        ) from None
+        raise ValueError(f"cluster must be the address of a running Dask scheduler, got {address!r}: {error}") from None
     with client:
         yield _ClusterExecutor(client)
 
