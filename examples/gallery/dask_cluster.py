@@ -17,4 +17,4 @@ if __name__ == "__main__":
     with cores, cluster(cores.scheduler_address) as executor:
         result = fastmix.temper(model, num_sweeps=1000, seed=1, executor=executor)
     print((result.node_marginals == fastmix.temper(model, num_sweeps=1000, seed=1).node_marginals).all())
-    result.plot()
+    result.plot(kind="ladder")
