@@ -205,7 +205,10 @@ def _alone(function: Callable[[T], R], task: T, pool: Pool, *, tries: int) -> R 
             pool.close(now=True)
         elif not _killed_workers(result):
             return result
-    return CrashError("the process that ran this task died twice (killed, or out of memory)")
+    return CrashError(
+        "the process that ran this task died twice (killed, out of memory, or started from a script without "
+        'if __name__ == "__main__":)'
+    )
 
 
 @contextlib.contextmanager

@@ -80,7 +80,7 @@ class Sharing:
         compiled = 0.0
         for (first, last), answer in zip(groups, answers, strict=True):
             if isinstance(answer, CrashError):
-                raise ResourceError(f"{answer}: use more memory, or fewer chains")
+                raise ResourceError(f"{answer}: try fewer chains or workers")
             chains.unpack(first, last, answer[0])
             compiled = max(compiled, answer[1])
         add_compiled(compiled)
