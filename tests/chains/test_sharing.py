@@ -76,6 +76,8 @@ RUNS: dict[str, tuple[MarkovRandomField, dict[str, Any]]] = {
         MarkovRandomField.potts([(0, 1), (1, 2), (0, 2)], coupling=0.4, num_states=3),
         {"num_chains": 6, "method": "swendsen-wang"},
     ),
+    "no edges": (MarkovRandomField.from_tables([[0.0, 1.0], [0.0, 0.5, 1.0]], [], []), {"num_chains": 5}),
+    "nothing left": (GRID, {"num_chains": 40, "evidence": dict.fromkeys(range(20), 1), "num_draws": 2}),
     "evidence": (GRID, {"num_chains": 64, "evidence": {0: 1, 7: 0}, "history_at": [10, 100]}),
 }
 FIELDS = ("node_marginals", "edge_marginals", "std_error", "ess", "r_hat", "states", "draws")
@@ -95,7 +97,7 @@ def test_shared_chains_have_the_same_bits(name: str) -> None:
     elsewhere = Elsewhere()
     alone, shared = sample(model, **options), sample(model, executor=elsewhere, **options)
     assert_same(alone, shared)
-    assert elsewhere.done > 2
+    assert elsewhere.done > 1
     assert "shared with an executor" in shared.stats["backend"]
     assert [(t, m.tolist()) for t, m in alone.history] == [(t, m.tolist()) for t, m in shared.history]
 
@@ -116,7 +118,7 @@ def test_shared_ladders_have_the_same_bits(name: str) -> None:
     elsewhere = Elsewhere()
     alone, shared = temper(model, **options), temper(model, executor=elsewhere, **options)
     assert_same(alone, shared, "positions", "rejection", "round_trips", "log_z", "log_z_std_error", "log_z_lower")
-    assert elsewhere.done > 2
+    assert elsewhere.done > 1
     assert "shared with an executor" in shared.stats["backend"]
 
 
