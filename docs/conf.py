@@ -19,6 +19,7 @@ myst_enable_extensions = ["attrs_inline", "deflist"]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = f"fastmix {version}"
+html_static_path, html_css_files = ["_static"], ["site.css"]
 exclude_patterns = ["_build"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # types are in the parameter lists

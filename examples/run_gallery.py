@@ -190,16 +190,16 @@ def main(arguments: list[str]) -> None:
     PAGES.mkdir(exist_ok=True)
     notes = PAGES / "runs.json"
     rows = json.loads(notes.read_text())["rows"] if arguments and notes.exists() else {}
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    machine = f"{os.cpu_count()} cores, Python {platform.python_version()}"
     for name in arguments or known:
         row = rows[name] = run_script(known[name])
+        ordered = {name: rows[name] for name in known if name in rows}
+        notes.write_text(json.dumps({"date": date, "machine": machine, "rows": ordered}, indent=1) + "\n")
+        write_index(list(ordered.values()), date, machine)
         print(f"{row['seconds']:6.1f} s {row['lines']:3d} lines  {row['title']}", flush=True)
         if row["lines"] > 10 or row["seconds"] > MOST_SECONDS:
             print(f"       {name} is over 10 lines or {MOST_SECONDS:.0f} seconds")
-    rows = {name: rows[name] for name in known if name in rows}
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    machine = f"{os.cpu_count()} cores, Python {platform.python_version()}"
-    notes.write_text(json.dumps({"date": date, "machine": machine, "rows": rows}, indent=1) + "\n")
-    write_index(list(rows.values()), date, machine)
 
 
 if __name__ == "__main__":

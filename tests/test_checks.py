@@ -27,7 +27,7 @@ from fastmix import (
 )
 from fastmix._checks import as_float_array, check_positive, choose_seed
 from fastmix.cli.models import describe_model
-from fastmix.experiments.execution import Pool
+from fastmix.executors import Pool
 from fastmix.methods import inference
 from fastmix.model.network import BayesianNetwork
 from fastmix.model.reduce import reduce_model

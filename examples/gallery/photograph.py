@@ -1,19 +1,20 @@
 """Labelling a photograph.
 
-Five pixels of a photograph are its labels, and neighbors that look alike prefer the same one. `labels()` is the most
-probable label of every pixel by itself, `to_array()` has the probabilities (rows, columns, labels). The verdict is
-that on the worst of 135,300 pixels; the mean standard error of a probability says more about the picture as a whole.
+Five pixels of a photograph are its labels, and neighbors that look alike prefer the same one. `to_array()` has the
+probabilities (rows, columns, labels), `labels()` the most probable label of every pixel by itself (middle), and
+`most_probable` the labelling that is the most probable as a whole (right), with a proven gap to the best there is.
+Pixels whose probabilities are close to a half differ between the two.
 """
 
-import matplotlib.pyplot as plt
 import numpy as np
-from skimage import data
+from skimage import data, io
 
 import fastmix
 
 photo = data.chelsea() / 255.0
 colors = photo[[20, 130, 170, 240, 60], [420, 260, 205, 60, 30]]
-model = fastmix.MarkovRandomField.image(-((photo[:, :, None] - colors) ** 2).sum(axis=-1) / 0.02, 1.0, contrast=photo)
-result = fastmix.infer(model, time_limit=20, seed=1)
-print(result.summary(), f"mean standard error of a probability: {result.std_error.mean():.4f}", sep="\n")
-plt.imsave("labels.png", np.hstack([photo, colors[result.labels()]]))
+model = fastmix.MarkovRandomField.image(-((photo[:, :, None] - colors) ** 2).sum(axis=-1) / 0.02, 0.5, contrast=photo)
+result = fastmix.infer(model, time_limit=10, seed=1)
+best = fastmix.most_probable(model, tol=0.1, time_limit=10, seed=1)
+print(result.summary(), best, f"mean standard error {result.std_error.mean():.4f}", sep="\n\n")
+io.imsave("labels.png", np.uint8(255 * np.hstack([photo, colors[result.labels()], colors[best.labels()]])))

@@ -15,8 +15,8 @@ from fastmix._checks import check_seconds
 from fastmix.errors import printable
 
 __all__ = [
-    "NO_LIMIT", "Clock", "Listener", "OutOfTimeError", "Progress", "Report", "bar_shown", "compiling", "is_compiling",
-    "listening",
+    "NO_LIMIT", "Clock", "Listener", "OutOfTimeError", "Progress", "Report", "add_compiled", "bar_shown", "compiling",
+    "is_compiling", "listening",
 ]  # fmt: skip
 
 _LEAST = 1e-3  # seconds
@@ -51,6 +51,10 @@ class _Compiled:
                 self._total += now - self._since
             self._since, self._active = now, self._active + by
 
+    def add(self, seconds: float) -> None:
+        with self._lock:
+            self._total += seconds
+
 
 _COMPILED = _Compiled()
 
@@ -63,6 +67,11 @@ def compiling() -> Iterator[None]:
         yield
     finally:
         _COMPILED.change(-1)
+
+
+def add_compiled(seconds: float) -> None:
+    """Seconds just spent waiting for another process that compiled: no clock counts them."""
+    _COMPILED.add(seconds)
 
 
 def is_compiling() -> bool:

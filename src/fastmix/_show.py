@@ -52,6 +52,8 @@ def picture(axes: Any, values: NDArray[Any], *, label: str, **options: Any) -> A
     """A matrix as a picture with a scale of colours."""
     image = axes.imshow(values, interpolation="nearest", **options)
     axes.figure.colorbar(image, ax=axes, label=label, shrink=0.8)
+    for axis in (axes.xaxis, axes.yaxis):  # rows and columns are numbered
+        axis.get_major_locator().set_params(integer=True)
     return axes
 
 

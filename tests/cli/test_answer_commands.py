@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,6 +104,10 @@ def test_map_says_when_it_is_not_exact(run: Run) -> None:
         ("infer grid.uai ./grid.uai -o out/", 2, "different names"),
         ("infer grid.uai names.npz -o grid.uai", 2, "-o must be a folder"),
         ("infer grid.uai names.npz --method gibbs --checkpoint a.npz", 2, "--checkpoint must not"),
+        ("infer grid.uai names.npz --num-workers 0", 2, "--num-workers must be"),
+        ("infer grid.uai names.npz --num-workers 2 --cluster host:8786", 2, "--num-workers must not come with"),
+        ("infer grid.uai --method mean-field --num-workers 2", 2, "--num-workers must come with several models"),
+        ("sample grid.uai --method perfect --cluster host:8786", 2, "--cluster must come with chains"),
     ],
 )
 def test_refused_with_one_line(run: Run, line: str, code: int, text: str) -> None:
@@ -147,6 +154,43 @@ def test_one_bad_file_does_not_stop_a_batch(run: Run, tmp_path: Path) -> None:
     assert [row["status"] for row in facts["files"]] == ["ok", "refused"]
     assert facts["num_failed"] == 1
     assert run("infer grid.uai -o out/")[0] == 0
+
+
+def test_batches_and_chains_by_workers(run: Run, tmp_path: Path) -> None:
+    Path("bad.uai").write_text("MARKOV 1 x")
+    line = "infer grid.uai bad.uai names.npz large.npz --method gibbs --num-sweeps 50 --seed 1 --json -o "
+    alone, shared = run(f"{line} alone/"), run(f"{line} shared/ --num-workers 2")
+    assert (alone[0], alone[2]) == (shared[0], shared[2])
+    assert alone[0] == 3
+    for one, other in zip(json.loads(alone[1])["files"], json.loads(shared[1])["files"], strict=True):
+        assert {**one, "seconds": 0} == {**other, "seconds": 0}
+    written = sorted(path.name for path in (tmp_path / "alone").iterdir())
+    assert written == ["grid.uai.MAR", "large.npz.MAR", "names.npz.MAR"]
+    for name in written:
+        assert (tmp_path / "alone" / name).read_bytes() == (tmp_path / "shared" / name).read_bytes()
+    for line in ("sample grid.uai --num-sweeps 200", "temper grid.uai --num-sweeps 200"):
+        run(f"{line} --seed 1 -o one.MAR")
+        assert run(f"{line} --seed 1 -o two.MAR --num-workers 1")[2] == ""
+        assert Path("one.MAR").read_bytes() == Path("two.MAR").read_bytes()
+
+
+def test_a_batch_whose_workers_are_lost_goes_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lost:
+        """An executor that makes one answer."""
+
+        def submit(self, function: Any, /, *arguments: Any) -> Future[Any]:
+            future: Future[Any] = Future()
+            if self.__dict__.setdefault("done", False):
+                future.set_exception(OSError("gone"))
+            else:
+                self.done = True
+                future.set_result(function(*arguments))
+            return future
+
+    monkeypatch.setattr("fastmix.cli.console.workers", lambda *_: nullcontext(Lost()))
+    _, out, err = run("infer grid.uai names.npz large.npz --method mean-field --seed 1")
+    assert "the executor failed (OSError: gone): this process goes on with 2 of 3 files" in err
+    assert [row.split()[0] for row in out.splitlines()[1:]] == ["grid.uai", "names.npz", "large.npz"]
 
 
 def test_fastmix_alone_shows_help(run: Run) -> None:

@@ -1176,7 +1176,7 @@ def test_experiment(run: Run, tmp_path: Path) -> None:
     assert again["num_run"] == 0
     assert_refused(run("experiment", "magic", "-o", "out"), 2, "magic")
     assert_refused(run("experiment", "potts", "-o", "out", "--trials", "0"), 2, "trials must be")
-    assert_refused(run("experiment", "potts", "-o", "out", "--cluster", "[/red]"), 2, "scheduler must be the address")
+    assert_refused(run("experiment", "potts", "-o", "out", "--cluster", "[/red]"), 2, "cluster must be the address")
 
 
 @pytest.mark.parametrize("name", ["strength-random.jsonl", "strength-random.settings.json", "timing.settings.json"])

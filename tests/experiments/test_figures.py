@@ -121,6 +121,18 @@ def test_nothing_is_claimed_from_too_little() -> None:
     assert verdicts("potts", rows) == ["undecided"] * 2
 
 
+def test_few_trials_are_a_hint() -> None:
+    findings = EXPERIMENTS["potts"].findings
+    assert findings is not None
+    for trials, label in ((4, "a hint: reproduced in 4 trials"), (12, "reproduced, from 12 trials")):
+        rows = made_up_rows("potts", Settings(trials=trials, quick=True), {"piecewise": 0.05})
+        assert (findings(rows)[0].num_trials, findings(rows)[0].label) == (trials, label)
+    rows = made_up_rows("norms", Settings(trials=3, quick=True))
+    found = EXPERIMENTS["norms"].findings
+    assert found is not None
+    assert found(rows)[0].label == "a hint: not reproduced in 3 trials"
+
+
 # -- averages and curves --------------------------------------------------------------------------------------------
 
 

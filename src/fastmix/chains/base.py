@@ -61,6 +61,8 @@ class Chains(ABC):
         Chains that are added up together in the sums, a divisor of their number.
     updates_per_step : float
         Updates, of all configurations together, that are worth a call of :meth:`sweep`: a fraction of a second.
+    step_seconds : float
+        Seconds that are.
     device : str
         ``"cpu"``, or the name of a GPU.
     clock : Clock
@@ -72,6 +74,7 @@ class Chains(ABC):
     num_sets: int = 1
     group_size: int = 1
     updates_per_step: float = 2e7
+    step_seconds: float = 0.1
     device: str = "cpu"
     clock: Clock = NO_LIMIT
 

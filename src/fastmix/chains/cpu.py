@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -272,10 +272,46 @@ class CpuChains(HostChains):
             block.streams[...] = part.reshape(block.streams.shape).astype(np.uint32)
             start += block.streams.size
 
+    # -- parts ------------------------------------------------------------------------------------------------------
+
+    def pack(self, first: int, last: int) -> dict[str, Any]:
+        """All that changes about some chains: configurations, streams, sums and what exchanges have added up."""
+        self._empty_sums()
+        parts: dict[str, Any] = {"counts": (self._round, self._swept), "totals": None}
+        if self._swept:
+            parts["totals"] = self._totals[:, first:last].copy()
+        for name in ("x", "streams", *(("exchanges", "carrier", "heading", "trips") if self.num_sets > 1 else ())):
+            views = [view[..., own] for view, own, _ in self._views(name, first, last)]
+            parts[name] = np.concatenate(views, axis=-1, dtype=self._dtype if name == "x" else None, casting="unsafe")
+        return parts
+
+    def unpack(self, first: int, last: int, parts: dict[str, Any]) -> None:
+        """Let some chains go on from what others were."""
+        (self._round, self._swept), totals = parts["counts"], parts["totals"]
+        self._collected = 0
+        self._totals[:, first:last] = 0.0 if totals is None else totals
+        for name in parts.keys() - {"counts", "totals"}:
+            for view, own, given in self._views(name, first, last):
+                view[..., own] = parts[name][..., given]
+
+    def _views(self, name: str, first: int, last: int) -> Iterator[tuple[NDArray[Any], slice, slice]]:
+        """An array of every block that holds some of the chains, chains last; which these are there, and in a part."""
+        for block in self.blocks:
+            begin, end = max(first, block.first), min(last, block.first + block.width)
+            if begin < end:
+                array = getattr(block, name)
+                if name in ("x", "streams") and not self._side_by_side:
+                    view = array.reshape(self.num_sets, block.width, -1).swapaxes(1, 2)
+                else:
+                    view = array.reshape(-1, block.width)
+                yield view, slice(begin - block.first, end - block.first), slice(begin - first, end - first)
+
     # -- moving -----------------------------------------------------------------------------------------------------
 
     def sweep(self, num_sweeps: int, *, collect: bool = False) -> None:
         """Run sweeps, and empty the 32-bit sums before they can overflow."""
+        if self.sharing is not None and self.sharing.call(self, "sweep", num_sweeps, collect=collect):
+            return
         while num_sweeps > 0 and self.structure.num_variables:
             count = self._make_room(num_sweeps, collect)
             self._run(count, self._mode if collect else 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +14,9 @@ from fastmix.chains.base import Chains
 from fastmix.chains.layout import Layout, ParameterSets
 from fastmix.chains.patches import Patch, whole_patch
 from fastmix.model.build import offsets_of
+
+if TYPE_CHECKING:
+    from fastmix.chains.sharing import Sharing
 
 __all__ = ["HostChains"]
 
@@ -26,6 +29,11 @@ class HostChains(Chains):
 
     sets = ParameterSets.of(np.zeros((1, 0)))  # until some are loaded
     layout: Layout
+    sharing: Sharing | None = None
+
+    def share(self, sharing: Sharing) -> None:
+        """Have sweeps made by workers; parameters must not change any more."""
+        self.sharing, self.updates_per_step, self.step_seconds = sharing, sharing.updates_per_step, sharing.step_seconds
 
     def _lanes(self) -> NDArray[Any]:
         """Configurations (n, K * C), not to be changed."""

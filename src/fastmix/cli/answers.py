@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 import typer
 
-from fastmix.cli.options import AnySeed, AsJson, Backend, Evidence, MemoryLimit, Model, NumThreads, TimeLimit
+from fastmix.cli.options import (
+    AnySeed,
+    AsJson,
+    Backend,
+    Cluster,
+    Evidence,
+    MemoryLimit,
+    Model,
+    NumThreads,
+    NumWorkers,
+    TimeLimit,
+)  # fmt: skip
 from fastmix.io.formats import format_names
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from fastmix.results import InferenceResult
 
 __all__ = ["compare", "infer", "map_", "sample", "temper"]
@@ -23,6 +37,7 @@ AnswerFiles = Annotated[
         "several. A folder takes a .MAR and a .PR for every model.",
     ),
 ]  # fmt: skip
+_MOST_AHEAD = 256  # models of a batch that are read before their turn
 _MARGINALS = (".mar", ".pr", ".json", ".csv", ".npz")
 
 
@@ -45,6 +60,8 @@ def infer(
     num_threads: NumThreads = None,
     time_limit: TimeLimit = None,
     backend: Backend = None,
+    num_workers: NumWorkers = None,
+    cluster: Cluster = None,
     as_json: AsJson = False,
     *,
     options: dict[str, Any],
@@ -62,78 +79,152 @@ def infer(
     )
     found = find_method(method, "--method")
 
-    def answer(model: str, log_z: bool) -> InferenceResult:
-        loaded, observed = console.load(model, evidence)
-        with console.answering(model, evidence):
-            return console.salvage(
-                lambda: fastmix.infer(
-                    loaded, method=method, evidence=observed, log_z=log_z, seed=seed, num_threads=num_threads,
-                    time_limit=time_limit, backend=backend, bracket=bracket, **options,
-                )
-            )  # fmt: skip
-
+    if is_batch and checkpoint is not None:
+        raise ValueError("--checkpoint must not be given with several models")
+    shared = "--cluster" if cluster is not None else "--num-workers" if num_workers is not None else None
+    if shared is not None and not (is_batch or found.shares):
+        raise ValueError(
+            f"{shared} must come with several models, or a method that has chains (gibbs, swendsen-wang, tempered), "
+            f"got one model and {method}"
+        )
+    options = {
+        **options, "method": method, "seed": seed, "num_threads": num_threads, "time_limit": time_limit,
+        "backend": backend, "bracket": bracket, "log_z": log_z,
+    }  # fmt: skip
     if is_batch:
-        if checkpoint is not None:
-            raise ValueError("--checkpoint must not be given with several models")
-        _infer_batch(models, outputs, as_json, lambda model: answer(model, log_z))
+        folder = _check_batch(models, outputs)
+        with console.workers(cluster, num_workers) as executor:
+            answers = (
+                map(partial(_answer, evidence=evidence, options=options), models)
+                if executor is None
+                else _answers_elsewhere(executor, models, evidence, options)
+            )
+            _give_batch(models, answers, folder, as_json)
         return
     for path, suffix in zip(outputs, console.check_answers(outputs, as_json, _MARGINALS), strict=True):
         if suffix == ".pr" and not found.gives_log_z:  # before the model is read
             raise ValueError(f"the method {method} gives no log Z to write to {path}; exact and tempered do")
-        log_z = log_z or suffix == ".pr"
+        options["log_z"] |= suffix == ".pr"
     console.check_outputs(models[0], outputs, checkpoint)
-    result = answer(models[0], log_z)
+    with console.workers(cluster, num_workers) as executor:
+        loaded, observed = console.load(models[0], evidence)
+        with console.answering(models[0], evidence):
+            result = console.salvage(lambda: fastmix.infer(loaded, evidence=observed, executor=executor, **options))
     _give_answer(result, outputs, as_json, checkpoint, console.show_marginals, ".mar")
 
 
-def _infer_batch(
-    models: list[str], outputs: list[str], as_json: bool, answer: Callable[[str], InferenceResult]
-) -> None:
+# What there is to say about a file of a batch: an answer, or in words why there is none and the exit code.
+Outcome: TypeAlias = "InferenceResult | tuple[str, int]"
+
+
+def _answer(path: str, evidence: str | None, options: dict[str, Any]) -> Outcome:
+    """The answer for one file of a batch."""
+    return _answer_loaded(_load(path, evidence, options))
+
+
+def _load(path: str, evidence: str | None, options: dict[str, Any]) -> tuple[Any, ...]:
+    """What :func:`_answer_loaded` needs, wherever it is called; workers need not see the files."""
+    from fastmix.cli import console
+
+    try:
+        return path, evidence, console.load(path, evidence), options
+    except Exception as error:
+        return path, evidence, _explained(error), {}
+
+
+def _answer_loaded(task: tuple[Any, ...]) -> Outcome:
+    import fastmix
+    from fastmix.cli import console
+
+    path, evidence, loaded, options = task
+    if isinstance(loaded[0], str):  # could not be read
+        return cast("tuple[str, int]", loaded)
+    try:
+        with console.answering(path, evidence):
+            return console.salvage(lambda: fastmix.infer(loaded[0], evidence=loaded[1], **options))
+    except Exception as error:
+        return _explained(error)
+
+
+def _explained(error: Exception) -> tuple[str, int]:
+    from fastmix.cli.failures import explain
+
+    if (known := explain(error)) is None or isinstance(error, BrokenPipeError):
+        raise error
+    return known
+
+
+def _answers_elsewhere(
+    executor: Executor, models: list[str], evidence: str | None, options: dict[str, Any]
+) -> Iterator[Outcome]:
+    """The same by workers, one thread each; when they are lost this process goes on."""
+    from fastmix.cli import console
+    from fastmix.executors import CrashError, LostError, as_pool, run_in_order
+
+    pool, rest = as_pool(executor), list(models)
+    pool.ahead = min(pool.ahead, _MOST_AHEAD)
+    own = {**options, "num_threads": options["num_threads"] or 1, "progress": None}
+    try:
+        for outcome in run_in_order(_answer_loaded, (_load(path, evidence, own) for path in models), pool):
+            del rest[0]
+            yield (str(outcome), 2) if isinstance(outcome, CrashError) else outcome
+    except LostError as error:
+        console.message(f"{error}: this process goes on with {len(rest)} of {len(models)} files")
+    yield from (_answer(path, evidence, options) for path in rest)
+
+
+def _check_batch(models: list[str], outputs: list[str]) -> str | None:
+    """The folder for the answers of several models, which is made."""
+    import os
+
+    from fastmix.cli import console
+
+    if not outputs:
+        return None
+    if len(outputs) > 1:
+        raise ValueError(f"-o must be one folder for several models, got {', '.join(map(repr, outputs))}")
+    folder, names = outputs[0], [os.path.basename(path) for path in models]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"MODEL... must have different names, for the files in -o, got {twice[0]!r} twice")
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise ValueError(f"-o must be a folder for several models, got {folder!r}")
+    console.check_output_folder(folder)
+    os.makedirs(folder, exist_ok=True)
+    return folder
+
+
+def _give_batch(models: list[str], answers: Iterator[Outcome], folder: str | None, as_json: bool) -> None:
     """Answers for several files into a folder, and a table of them; the exit code is the worst of all."""
     import os
 
     from fastmix.cli import console
-    from fastmix.cli.failures import explain
     from fastmix.io import write_mar, write_pr
 
-    if len(outputs) > 1:
-        raise ValueError(f"-o must be one folder for several models, got {', '.join(map(repr, outputs))}")
-    folder = outputs[0] if outputs else None
-    names = [os.path.basename(path) for path in models]
-    if folder is not None:
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"MODEL... must have different names, for the files in -o, got {twice[0]!r} twice")
-        if os.path.exists(folder) and not os.path.isdir(folder):
-            raise ValueError(f"-o must be a folder for several models, got {folder!r}")
-        console.check_output_folder(folder)
-        os.makedirs(folder, exist_ok=True)
     rows: list[dict[str, Any]] = []
     worst = 0
-    for path, name in zip(models, names, strict=True):
-        row: dict[str, Any] = {"file": path, "method": None, "status": "", "log_z": None, "seconds": None, "note": ""}
-        try:
-            result = answer(path)
-            if folder is not None:
-                place = os.path.join(folder, "stdin" if name == "-" else name)
-                write_mar(result.marginals, f"{place}.MAR")
-                if result.log_z is not None:
-                    write_pr(result.log_z, f"{place}.PR")
-        except Exception as error:
-            if (known := explain(error)) is None or isinstance(error, BrokenPipeError):
-                raise
-            row["note"], code = known
-            row["status"] = "bad file" if code == 3 else "refused" if code == 2 else "not_converged"
-            console.message(row["note"])
-        else:
-            code = int(result.status != "ok")
-            row |= {name: result.to_dict()[name] for name in ("method", "status", "log_z", "seconds")}
-            row["note"] = "" if not code else console.explain_status(result)
-            if result.stats.get("stopped_by") == "interrupt":
-                rows.append(row)
-                worst = max(worst, 1)
+    try:
+        for path, outcome in zip(models, answers, strict=True):
+            row: dict[str, Any] = {"file": path, "method": None, "status": "", "log_z": None, "seconds": None}
+            if isinstance(outcome, tuple):
+                note, code = outcome
+                row["status"] = "bad file" if code == 3 else "refused" if code == 2 else "not_converged"
+                console.message(note)
+            else:
+                if folder is not None:
+                    place = os.path.join(folder, "stdin" if path == "-" else os.path.basename(path))
+                    write_mar(outcome.marginals, f"{place}.MAR")
+                    if outcome.log_z is not None:
+                        write_pr(outcome.log_z, f"{place}.PR")
+                code = int(outcome.status != "ok")
+                row |= {name: outcome.to_dict()[name] for name in ("method", "status", "log_z", "seconds")}
+                note = "" if not code else console.explain_status(outcome)
+            rows.append({**row, "note": note})
+            worst = max(worst, code)
+            if not isinstance(outcome, tuple) and outcome.stats.get("stopped_by") == "interrupt":
                 break
-        worst = max(worst, code)
-        rows.append(row)
+    except KeyboardInterrupt:  # between two answers, or before there was one
+        console.message(f"interrupted after {len(rows)} of {len(models)} files")
+        worst = max(worst, 1)
     if as_json:
         console.emit_json({"files": rows, "num_failed": sum(row["status"] != "ok" for row in rows)})
     else:
@@ -150,6 +241,8 @@ def temper(
     num_threads: NumThreads = None,
     time_limit: TimeLimit = None,
     backend: Backend = None,
+    num_workers: NumWorkers = None,
+    cluster: Cluster = None,
     as_json: AsJson = False,
     *,
     options: dict[str, Any],
@@ -157,7 +250,7 @@ def temper(
     """Marginals and log Z by replica exchange, for models in which single chains get stuck."""
     infer(
         [model], "tempered", evidence, output, seed=seed, num_threads=num_threads, time_limit=time_limit,
-        backend=backend, as_json=as_json, options=options,
+        backend=backend, num_workers=num_workers, cluster=cluster, as_json=as_json, options=options,
     )  # fmt: skip
 
 
@@ -175,6 +268,7 @@ def _give_answer(
     elif not outputs:
         show(result)
     console.forget_checkpoint(checkpoint, result)
+    console.tell_lost(result)
     if result.status != "ok":
         if outputs or as_json:
             console.message(f"status {result.status}: {console.explain_status(result)}")
@@ -278,6 +372,8 @@ def sample(
     num_threads: NumThreads = None,
     time_limit: TimeLimit = None,
     backend: Backend = None,
+    num_workers: NumWorkers = None,
+    cluster: Cluster = None,
     evidence: Evidence = None,
     output: Annotated[
         list[str] | None,
@@ -313,6 +409,9 @@ def sample(
     if others := [name for name in options if name not in allowed]:
         own = ", ".join(f"--{name.replace('_', '-')}" for name in allowed)
         raise ValueError(f"--{others[0].replace('_', '-')} must not be given with --method {method}, which takes {own}")
+    if (cluster is not None or num_workers is not None) and method not in ("gibbs", "swendsen-wang"):
+        shared = "--cluster" if cluster is not None else "--num-workers"
+        raise ValueError(f"{shared} must come with chains (gibbs, swendsen-wang), got --method {method}")
     if method == "ancestral":
         if not isinstance(network, BayesianNetwork) or backend == "cuda":
             raise fastmix.UnfitMethodError(
@@ -326,11 +425,11 @@ def sample(
         else:
             loaded, observed = (network.to_model() if isinstance(network, BayesianNetwork) else network), {}
         options.setdefault("num_draws", 100 if method == "perfect" else int(bool(outputs)))
-        with console.answering(model, evidence):
+        with console.workers(cluster, num_workers) as executor, console.answering(model, evidence):
             result = console.salvage(
                 lambda: fastmix.sample(
                     loaded, method=method, seed=seed, num_threads=num_threads, evidence=observed, time_limit=time_limit,
-                    backend=cast("Any", backend or "cpu"), **options,
+                    backend=cast("Any", backend or "cpu"), executor=executor, **options,
                 )
             )  # fmt: skip
     for path in outputs:
@@ -340,5 +439,6 @@ def sample(
     else:
         console.show_sampling(model, result)
     console.forget_checkpoint(checkpoint, result)
+    console.tell_lost(result)
     if result.status != "ok":
         raise typer.Exit(1)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 from typing import Annotated, Any
 
 import typer
 
-from fastmix.cli.options import AnySeed, AsJson, NumThreads, TimeLimit
+from fastmix.cli.options import AnySeed, AsJson, Cluster, NumThreads, TimeLimit
 
 __all__ = ["denoise", "experiment", "warm_up"]
 
@@ -98,9 +96,7 @@ def experiment(
     images: Annotated[str | None, typer.Option(metavar="DIR", help="Photographs for denoise.")] = None,
     seed: Annotated[int, typer.Option(help="Root of all randomness.")] = 0,
     num_workers: Annotated[int | None, typer.Option(help="Processes; as many as processors by default.")] = None,
-    cluster: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Of a running Dask scheduler, such as tcp://host:8786.")
-    ] = None,
+    cluster: Cluster = None,
     as_json: AsJson = False,
 ) -> None:
     """A figure or table of the paper, or what is missing of it; ends with the path of its report."""
@@ -110,16 +106,11 @@ def experiment(
 
     chosen = None if methods is None else [word.strip() for word in methods.split(",") if word.strip()]
     console.check_output_folder(output)
-    with contextlib.ExitStack() as stack:
-        if cluster is not None:  # Dask logs tracebacks when a scheduler dies: what that means is said below
-            stack.callback(logging.disable, logging.root.manager.disable)
-            logging.disable(logging.CRITICAL)
-        executor = None if cluster is None else stack.enter_context(experiments.cluster(cluster))
+    with console.workers(cluster, num_workers) as executor, console.blaming_input(output):
         progress: Report = "auto" if bar_shown() else console.rows_told()
-        stack.enter_context(console.blaming_input(output))
         result = experiments.run_experiment(
             name, output, trials=trials, quick=quick, methods=chosen, seed=seed, images=images, executor=executor,
-            num_workers=num_workers, progress=progress,
+            progress=progress,
         )  # fmt: skip
     if as_json:
         console.emit_json(result.to_dict())

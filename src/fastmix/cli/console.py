@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import sys
@@ -43,6 +44,8 @@ from fastmix.results import DrawResult, InferenceResult, Status
 from fastmix.theory.certificates import Certificate
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from rich.console import Console
 
     from fastmix.bounds import BracketResult
@@ -82,6 +85,8 @@ __all__ = [
     "show_most_probable",
     "show_path",
     "show_sampling",
+    "tell_lost",
+    "workers",
 ]
 
 T = TypeVar("T")
@@ -113,6 +118,35 @@ def salvage(call: Callable[[], T]) -> T:
         if stop.result is None:
             raise
         return cast("T", stop.result)
+
+
+@contextlib.contextmanager
+def workers(cluster: str | None, num_workers: int | None) -> Iterator[Executor | None]:
+    """The executor that ``--cluster`` or ``--num-workers`` stands for; None without either."""
+    from fastmix import executors
+
+    if cluster is not None and num_workers is not None:
+        raise ValueError(f"--num-workers must not come with --cluster, which has its own, got {num_workers}")
+    if num_workers is not None:
+        with executors.processes(num_workers) as executor:
+            yield executor
+    elif cluster is None:
+        yield None
+    else:
+        before = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)  # Dask logs tracebacks when a scheduler dies: commands say what it means
+        try:
+            with executors.cluster(cluster) as executor:
+                yield executor
+        finally:
+            logging.disable(before)
+
+
+def tell_lost(result: Any) -> None:
+    """Say that workers were lost on the way to a result."""
+    backend = str(getattr(result, "stats", {}).get("backend", ""))
+    if "this process went on" in backend:
+        message(backend.removeprefix("cpu (").removesuffix(")"))
 
 
 def load(path: str, evidence_path: str | None = None) -> tuple[MarkovRandomField, dict[int, Any]]:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from fastmix.methods.base import Method
 
 __all__ = [
-    "AnySeed", "AsJson", "Backend", "DivergenceName", "Evidence", "MemoryLimit", "Model", "NumThreads", "Output",
-    "TimeLimit", "with_method_options", "with_signature",
+    "AnySeed", "AsJson", "Backend", "Cluster", "DivergenceName", "Evidence", "MemoryLimit", "Model", "NumThreads",
+    "NumWorkers", "Output", "TimeLimit", "with_method_options", "with_signature",
 ]  # fmt: skip
 
 Model = Annotated[
@@ -37,6 +37,10 @@ Backend = Annotated[
     typer.Option(help="Where gibbs, tempered run: cpu (default), cuda, or auto for a GPU if any."),
 ]
 NumThreads = Annotated[int | None, typer.Option(help="All cores by default; does not change the answer.")]
+NumWorkers = Annotated[int | None, typer.Option(help="Processes to share the work with; does not change the answer.")]
+Cluster = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Of a running Dask scheduler, such as tcp://host:8786.")
+]
 MemoryLimit = Annotated[
     str | None, typer.Option(metavar="SIZE", help="Such as 4GiB; half of the free memory by default.")
 ]

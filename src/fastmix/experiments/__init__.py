@@ -2,13 +2,13 @@
 
 :mod:`~fastmix.experiments.specs` says for every figure or table which instances and methods it takes and how its rows
 are drawn. A run: :mod:`~fastmix.experiments.plan` (cases and seeds), :mod:`~fastmix.experiments.trials` (a case run),
-:mod:`~fastmix.experiments.journal` (rows on disk), :mod:`~fastmix.experiments.execution` (processes and clusters),
+:mod:`~fastmix.experiments.journal` (rows on disk), :mod:`fastmix.executors` (processes and clusters),
 :mod:`~fastmix.experiments.report` (figures and page).
 """
 
 from __future__ import annotations
 
-from fastmix.experiments.execution import cluster
+from fastmix.executors import cluster
 from fastmix.experiments.plan import Experiment, Settings
 from fastmix.experiments.report import write_report
 from fastmix.experiments.runner import ExperimentResult, Progress, run_experiment

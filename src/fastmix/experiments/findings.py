@@ -10,7 +10,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.experiments.figures import STYLES, mean_and_error, mean_error_of, median_seconds, select, values_of
+from fastmix.experiments.figures import (
+    STYLES,
+    format_count,
+    mean_and_error,
+    mean_error_of,
+    median_seconds,
+    select,
+    values_of,
+)
 from fastmix.experiments.plan import Row
 
 __all__ = [
@@ -24,6 +32,7 @@ Verdict = Literal["reproduced", "not reproduced", "undecided"]
 _TRACTABLE = ("euclidean", "piecewise", "reversed-kl")
 _BASELINES = ("mean-field", "loopy-bp", "gibbs")
 _LEAST_TRIALS = 2
+_FEW_TRIALS = 10  # below which a verdict is called a hint
 _CLEAR = 2.0  # standard errors that a difference must exceed to decide anything
 # What the paper's words are taken to mean.
 _FEW_ITERATIONS = 10  # it says "around 5"
@@ -36,15 +45,42 @@ _STRONG = 1.0  # strengths from which the methods differ at all
 
 @dataclass(frozen=True)
 class Finding:
-    """A statement of the paper, in our words, and what our rows say about it: a verdict, and the numbers behind it."""
+    """A statement of the paper, in our words, and what our rows say about it: a verdict, and the numbers behind it.
+
+    Attributes
+    ----------
+    claim, verdict, evidence : str
+    num_trials : int
+        Random instances, or photographs, that the verdict rests on.
+    """
 
     claim: str
     verdict: Verdict
     evidence: str
+    num_trials: int = 0
+
+    @property
+    def kind(self) -> str:
+        """The verdict, or ``hint`` where few trials are behind it."""
+        return self.verdict if self.verdict == "undecided" or self.num_trials >= _FEW_TRIALS else "hint"
+
+    @property
+    def label(self) -> str:
+        """The verdict in words, with the number of trials."""
+        trials = format_count(self.num_trials, "trial")
+        if self.kind == "hint":
+            return f"a hint: {self.verdict} in {trials}"
+        return f"{self.verdict}, from {trials}" if self.num_trials else self.verdict
 
 
-def _finding(claim: str, holds: bool, evidence: str) -> Finding:
-    return Finding(claim, "reproduced" if holds else "not reproduced", evidence)
+def _finding(claim: str, holds: bool, evidence: str, num_trials: int) -> Finding:
+    return Finding(claim, "reproduced" if holds else "not reproduced", evidence, num_trials)
+
+
+def _trials(rows: Sequence[Row], *methods: str) -> int:
+    """Trials that have some of the methods."""
+    cases = {(str(row["parameters"].get("image")), row["trial"]) for name in methods for row in select(rows, name)}
+    return len(cases)
 
 
 def _undecided(claim: str, reason: str = "The methods were not run.") -> Finding:
@@ -67,7 +103,8 @@ def projection_is_competitive(rows: Sequence[Row], where: str) -> list[Finding]:
         averages = {name: float(values.mean()) for name, values in means.items()}
         best, rival = (min(averages[n] for n in names if n in averages) for names in (_TRACTABLE, _BASELINES))
         evidence = f"Mean error over strengths from {_STRONG:g}: {_listing(averages)}."
-        found.append(_finding(claim, best <= _COMPETITIVE * rival, evidence))
+        trials = min(len(values) for values in means.values())
+        found.append(_finding(claim, best <= _COMPETITIVE * rival, evidence, trials))
     return found
 
 
@@ -84,7 +121,7 @@ def euclidean_converges_quickly(rows: Sequence[Row]) -> list[Finding]:
         f"The paper's smoothed dual, once, to its tolerance: {median:.0f} iterations (median; {counts.min():.0f} to "
         f"{counts.max():.0f}).{ours}"
     )
-    return [_finding(claim, median <= _FEW_ITERATIONS, evidence)]
+    return [_finding(claim, median <= _FEW_ITERATIONS, evidence, _trials(rows, "euclidean-dual"))]
 
 
 def infinity_norm_is_faster(rows: Sequence[Row]) -> list[Finding]:
@@ -104,7 +141,8 @@ def infinity_norm_is_faster(rows: Sequence[Row]) -> list[Finding]:
     speed = ", ".join(f"{_short(name)} {ratio:.1f} times" for name, ratio in ratios.items())
     loss = ", ".join(f"{_short(name)} {loss:+.3f}" for name, loss in losses.items())
     evidence = f"Seconds, spectral over infinity: {speed}. Error, infinity less spectral: {loss}."
-    return [_finding(claim, faster and max(losses.values()) <= _SMALL_LOSS, evidence)]
+    trials = min(min(_trials(rows, name), _trials(rows, f"{name}-spectral")) for name in losses)
+    return [_finding(claim, faster and max(losses.values()) <= _SMALL_LOSS, evidence, trials)]
 
 
 def piecewise_wins_on_potts(rows: Sequence[Row]) -> list[Finding]:
@@ -128,8 +166,10 @@ def _all_better(claim: str, rows: Sequence[Row], kind: str, ours: Sequence[str],
     averages = {name: float(values.mean()) for name, values in means.items()}
     worst, runner = max(ours, key=averages.__getitem__), min(set(others) & set(averages), key=averages.__getitem__)
     mean, error = mean_and_error(means[worst] - means[runner])
-    evidence = f"Mean error: {_listing(averages)}."
-    return Finding(claim, "undecided", evidence) if abs(mean) <= _CLEAR * error else _finding(claim, mean < 0, evidence)
+    evidence, trials = f"Mean error: {_listing(averages)}.", len(means[worst])
+    if abs(mean) <= _CLEAR * error:
+        return Finding(claim, "undecided", evidence, trials)
+    return _finding(claim, mean < 0, evidence, trials)
 
 
 def photographs_converge(rows: Sequence[Row]) -> list[Finding]:
@@ -140,7 +180,7 @@ def photographs_converge(rows: Sequence[Row]) -> list[Finding]:
     if moves:
         settled = all(abs(early - late) <= _CONVERGED * late for early, late in moves.values())
         texts = [f"{_short(name)} {early:.4f}, at the end {late:.4f}" for name, (early, late) in moves.items()]
-        found = [_finding(claim, settled, f"Error at 10,000 sweeps: {'; '.join(texts)}.")]
+        found = [_finding(claim, settled, f"Error at 10,000 sweeps: {'; '.join(texts)}.", _trials(rows, *moves))]
     claim = "On photographs, Gibbs sampling with the original parameters converges very slowly."
     plain = "gibbs-long" if select(rows, "gibbs-long") else "gibbs"
     moved = _early_and_late(rows, plain)
@@ -151,7 +191,8 @@ def photographs_converge(rows: Sequence[Row]) -> list[Finding]:
         sweeps = max(point[0] for row in select(rows, plain) for point in row["trace"])
         # Slow: a large error, that goes on falling or does not even do that.
         still = late > 0.02 or early > (1 + _CONVERGED) * late
-        found.append(_finding(claim, still, f"Error {early:.4f} at 10,000 sweeps and {late:.4f} at {sweeps:,}."))
+        evidence = f"Error {early:.4f} at 10,000 sweeps and {late:.4f} at {sweeps:,}."
+        found.append(_finding(claim, still, evidence, _trials(rows, plain)))
     claim = "On the posterior of a photograph Swendsen-Wang mixes rapidly, so that its samples can stand for the truth."
     chosen = select(rows, "swendsen-wang")
     mean, error = mean_error_of(chosen)
@@ -162,7 +203,7 @@ def photographs_converge(rows: Sequence[Row]) -> list[Finding]:
     sure = f" (our truth, from annealed populations, is sure to {doubt.mean():.3f})" if len(doubt) else ""
     evidence = f"One chain of {sweeps:,} sweeps is off by {mean:.3f} ± {error:.3f} on average{sure}."
     limit = max(0.02, 2.0 * float(doubt.mean()) if len(doubt) else 0.0)
-    return [*found, _finding(claim, mean <= limit, evidence)]
+    return [*found, _finding(claim, mean <= limit, evidence, _trials(rows, "swendsen-wang"))]
 
 
 def _early_and_late(rows: Sequence[Row], method: str) -> tuple[float, float] | None:

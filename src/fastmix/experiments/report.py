@@ -166,16 +166,18 @@ def _findings_html(findings: Sequence[tuple[Experiment, Finding]]) -> str:
     if not findings:
         return ""
     cards = "".join(
-        f'<li class="finding {finding.verdict.replace(" ", "-")}"><span class="verdict">{_text(finding.verdict)}</span>'
+        f'<li class="finding {finding.kind.replace(" ", "-")}"><span class="verdict">{_text(finding.label)}</span>'
         f'<p class="claim">{_text(finding.claim)}</p><p>{_text(finding.evidence)} '
         f'<a href="#{experiment.name}">{_text(experiment.title)}</a></p></li>'
         for experiment, finding in findings
     )
-    counts = Counter(finding.verdict for _, finding in findings)
-    summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    counts = Counter(finding.kind for _, finding in findings)
+    hints = counts.pop("hint", 0)
+    kinds = [f"{count} {kind}" for kind, count in counts.items()] + [format_count(hints, "hint")] * bool(hints)
     return (
         '<section id="findings"><h2>What the paper found</h2>'
-        f'<p class="quiet">{summary}. Verdicts are computed from the rows by fixed rules.</p>'
+        f'<p class="quiet">{", ".join(kinds)}. Verdicts are computed from the rows by fixed rules; those from few '
+        "trials are called hints.</p>"
         f'<ul class="findings">{cards}</ul></section>'
     )
 

@@ -15,7 +15,7 @@ from typing import Any
 from fastmix import __version__
 from fastmix._clock import Listener, Progress, Report, listening
 from fastmix._memory import format_bytes
-from fastmix.experiments.execution import CrashError, LostError, Pool, count_processors, run_in_order
+from fastmix.executors import CrashError, LostError, Pool, as_pool, count_processors, run_in_order
 from fastmix.experiments.journal import Journal, completed_rows, read_settings, write_settings
 from fastmix.experiments.plan import Experiment, Row, Settings, Task
 from fastmix.experiments.plotting import require_matplotlib
@@ -96,7 +96,7 @@ def run_experiment(
     images : str, optional
         Folder of photographs for ``denoise``.
     executor : concurrent.futures.Executor, optional
-        Runs the tasks, for instance that of :func:`fastmix.experiments.cluster`; processes on this machine by default.
+        Runs the tasks, for instance that of :func:`fastmix.executors.cluster`; processes on this machine by default.
     num_workers : int, optional
         How many of these; as many as there are processors by default.
     progress : "auto", None or callable
@@ -126,7 +126,7 @@ def run_experiment(
     require_matplotlib()  # before the hours, not after
     if executor is not None and num_workers is not None:
         raise ValueError(f"num_workers must not come with an executor, which has its own, got {num_workers}")
-    pool = Pool(num_workers, executor)
+    pool = Pool(num_workers) if executor is None else as_pool(executor)
     settings = Settings(trials, quick, None if methods is None else tuple(methods), seed, images)
     chosen = list(EXPERIMENTS.values()) if name == "all" else [find_experiment(name)]
     plans = []
@@ -148,7 +148,7 @@ def run_experiment(
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
     except LostError as error:
-        status, note = Status.INTERRUPTED, str(error)
+        status, note = Status.INTERRUPTED, f"{error}; the same call runs what is missing"
     finally:
         pool.close(now=status == Status.INTERRUPTED)
     report, figures = write_report(folder)

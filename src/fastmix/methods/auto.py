@@ -50,6 +50,7 @@ class Auto(MemoryLimited):
     """
 
     name: ClassVar[str] = "auto"
+    shares: ClassVar[bool] = True
     share: ClassVar[float] = _EXACT_SHARE / 2  # surely chosen
 
     def run(self, model: MarkovRandomField, context: Context) -> InferenceResult:

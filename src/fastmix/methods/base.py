@@ -23,7 +23,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from fastmix._checks import check_threads, choose_seed
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError, Report, listening
@@ -31,6 +31,11 @@ from fastmix.errors import Interrupted, ResourceError, UnfitMethodError
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.results import InferenceResult, Status, plain_evidence, provenance
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from fastmix.executors import Pool
 
 __all__ = [
     "BACKENDS", "DEFAULT_SECONDS", "METHODS", "Context", "Method", "find_method", "make_method", "method_names",
@@ -73,6 +78,8 @@ class Context:
         How the model of the run came from that of the user.
     certify : bool
         Whether what is guaranteed is worth the time of a certificate.
+    pool : Pool or None
+        Workers to share chains with.
     """
 
     seed: int
@@ -84,6 +91,7 @@ class Context:
     given: bool = False
     reduction: Reduction | None = None
     certify: bool = True
+    pool: Pool | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +110,8 @@ class Method:
         Whether models may have factors over three or more variables.
     drops_forbidden : bool
         Whether states that a unary forbids are taken out of the model before :meth:`run`.
+    shares : bool
+        Whether it has chains that an ``executor`` can run.
     """
 
     name: ClassVar[str]
@@ -112,6 +122,7 @@ class Method:
     gives_log_z: ClassVar[bool] = False
     takes_factors: ClassVar[bool] = False
     drops_forbidden: ClassVar[bool] = True
+    shares: ClassVar[bool] = False
 
     def check(self, model: MarkovRandomField) -> None:
         """Raise an :class:`UnfitMethodError` that says why, where the method cannot answer for this model."""
@@ -254,6 +265,7 @@ def run_method(
     backend: str | None = None,
     time_limit: float | None = None,
     progress: Report = "auto",
+    executor: Executor | None = None,
     certify: bool = True,
 ) -> Any:
     """The answer of a method about all variables of a model, see :func:`fastmix.infer`."""
@@ -266,6 +278,18 @@ def run_method(
         raise UnfitMethodError(
             f"backend must be cpu for {method.name.title()}, got 'cuda'; Gibbs sampling can run on a GPU"
         )
+    pool = None
+    if executor is not None:
+        from fastmix.executors import as_pool
+
+        pool = as_pool(executor)
+    if pool is not None and not method.shares:
+        raise UnfitMethodError(
+            f"executor must not come with the method {method.name}, which has no chains to share; gibbs, swendsen-wang "
+            "and tempered do"
+        )
+    if pool is not None and backend != "cpu":
+        raise ValueError(f"executor must come with the backend cpu, got {backend!r}")
     if log_z and not method.gives_log_z:
         raise UnfitMethodError(f"the method {method.name} gives no log Z; exact, tempered and loopy-bp do")
     saved = method.saved_seed() if seed is None else None
@@ -280,7 +304,7 @@ def run_method(
                 "the model: give it more time"
             ) from None
         context = Context(
-            chosen_seed, clock, threads, backend, edge_marginals, log_z, bool(evidence), reduction, certify
+            chosen_seed, clock, threads, backend, edge_marginals, log_z, bool(evidence), reduction, certify, pool
         )
         if (reason := method.fits(reduction.model)) is not None:
             raise UnfitMethodError(reason)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastmix._checks import check_seconds
 from fastmix._clock import Report
@@ -12,6 +12,9 @@ from fastmix.methods.auto import Choice, choose_method
 from fastmix.methods.base import METHODS, Method, make_method, run_method
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.results import InferenceResult, Status
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 __all__ = ["METHODS", "Choice", "choose_method", "infer"]
 
@@ -29,6 +32,7 @@ def infer(
     time_limit: float | None = None,
     progress: Report = "auto",
     bracket: bool = False,
+    executor: Executor | None = None,
     **options: Any,
 ) -> InferenceResult:
     """Marginals of every variable, by the method named or the one that fits the model.
@@ -66,6 +70,8 @@ def infer(
     bracket : bool
         Add proven bounds (:func:`fastmix.bracket`) as ``bracket`` of the result, in half of the time limit. A sampler's
         answer that lies outside of them by more than four standard errors has the status ``not_mixed``.
+    executor : concurrent.futures.Executor, optional
+        Shares the chains of ``gibbs``, ``swendsen-wang`` or ``tempered`` out, see :func:`fastmix.sample`.
     **options
         Of the method, when it is given by name, such as ``burn_in=10`` with ``gibbs``: the fields of its class
         (:class:`fastmix.Gibbs` and so on). An option of another method is refused.
@@ -113,7 +119,7 @@ def infer(
     share = limit / 2.0 if bracket and limit is not None else limit
     result = run_method(
         chosen, model, evidence=evidence, edge_marginals=edge_marginals, log_z=log_z, seed=seed,
-        num_threads=num_threads, backend=backend, time_limit=share, progress=progress,
+        num_threads=num_threads, backend=backend, time_limit=share, progress=progress, executor=executor,
     )  # fmt: skip
     return _with_bracket(result, evidence, share, progress) if bracket else result
 

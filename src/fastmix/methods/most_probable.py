@@ -94,6 +94,15 @@ class MostProbableResult:
         rows = [*pairs[:10], *([(f"and {len(pairs) - 10:,} more", "")] if len(pairs) > 10 else [])]
         return _show.html_table(repr(self.model), facts, rows, ("variable", "state"))
 
+    def summary(self) -> str:
+        """A few lines of text: the method, the verdict and what it means, the log-weight and its gap, seconds."""
+        gap = "the largest" if self.exact else f"at most {self.gap:.3g} below the largest"
+        lines = [f"{self.method}: {self.status}. {self.status.advice}", str(self.model)]
+        lines.append(f"log-weight: {self.log_weight:.8g}, {gap}")
+        if (seconds := self.stats.get("seconds")) is not None:
+            lines.append(f"{seconds:.3g} s")
+        return "\n".join(lines)
+
     def labels(self) -> IntArray:
         """The states, in the shape of an image model."""
         return self.states if self.model.shape is None else self.states.reshape(self.model.shape)

@@ -6,7 +6,8 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, get_args
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,6 +19,7 @@ from fastmix._memory import check_memory
 from fastmix.chains.base import Chains, make_chains
 from fastmix.chains.conditionals import check_conditionals
 from fastmix.chains.cpu import CpuChains
+from fastmix.chains.host import HostChains
 from fastmix.errors import FastmixError, FormatError, Interrupted, NotConvergedError, UnfitMethodError
 from fastmix.methods.base import DEFAULT_SECONDS, Context, Method, find_method, make_method, option, run_method
 from fastmix.methods.checkpoint import Checkpoint
@@ -30,6 +32,9 @@ from fastmix.model.reduce import Reduction
 from fastmix.results import Status
 from fastmix.theory.certificates import Certificate, certify
 
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
 __all__ = ["SAMPLERS", "Gibbs", "SampleResult", "SwendsenWang", "default_chains", "run_chains", "sample"]
 
 Schedule = Literal["systematic", "random", "random-burn-in"]
@@ -41,6 +46,7 @@ _NUM_SWEEPS = 10_000
 # Variables, and their states but one, of all chains together by default, and chains: beyond that, more sweeps of fewer
 # chains are worth more in the same time, because every chain burns in and has its sums.
 _MOST_SITES, _MOST_CUTS, _LEAST_CHAINS = 1 << 20, 1 << 22, 4
+_SHARED_CHAINS = 32  # that go to a worker together where they are swept side by side: fewer are slower each
 _SCOUTED, _SCOUT_SHARE = 16, 0.1  # chains below which others look at the modes, and their share of a time limit
 _MOST_CERTIFIED = 1e12  # updates of all chains together to burn in: about an hour
 _CERTIFIED_BIAS = 0.01  # of every marginal, for one or two chains to be believed
@@ -51,6 +57,8 @@ _DRAW_BYTES = 34  # a state of a draw: one as kept, one stacked, and four 8-byte
 @dataclass(frozen=True)
 class _Sampler(Method):
     """What Gibbs and Swendsen-Wang sampling have in common; see :func:`sample` for the options."""
+
+    shares: ClassVar[bool] = True
 
     num_chains: int | None = option(help="Independent chains; 64 by default, fewer for very large models.")
     num_sweeps: int | None = option(help="Sweeps averaged in every chain; 10,000 by default.")
@@ -174,6 +182,7 @@ def sample(
     checkpoint_seconds: float | None = None,
     max_sweeps: int | None = None,
     progress: Report = "auto",
+    executor: Executor | None = None,
 ) -> Any:
     """Marginals by Markov chain Monte Carlo, with standard errors and a verdict on mixing.
 
@@ -237,6 +246,10 @@ def sample(
         stays in the file, and the same call answers from it at once: remove it when what comes back is safe.
     progress : "auto", None or callable
         See :func:`fastmix.infer`.
+    executor : concurrent.futures.Executor, optional
+        Shares the chains out among its workers: processes of this machine (:func:`fastmix.executors.processes`) or a
+        Dask cluster (:func:`fastmix.executors.cluster`). The answer is the same, bit by bit, as without. A worker that
+        dies is replaced; when all of them are gone this process goes on, and ``stats["backend"]`` says so.
 
     Returns
     -------
@@ -280,6 +293,7 @@ def sample(
         backend=backend,
         time_limit=time_limit,
         progress=progress,
+        executor=executor,
         certify=False,
     )
 
@@ -305,9 +319,8 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         key_seed = int.from_bytes(hashlib.sha256(f"{seed} ".encode() + states.tobytes()).digest()[:8], "little")
     changes = schedule == "random-burn-in"
     first = schedule if not changes else "random" if plan.burn_in else "systematic"
-    engine, place = _engine(
-        model, method.name, plan.num_chains, key_seed, first, estimator, context.num_threads, backend
-    )
+    make = _Maker(model, method.name, plan.num_chains, estimator, context)
+    engine, place = make(key_seed, first, backend)
     modes, at_modes = np.zeros((0, model.num_variables), dtype=np.int64), np.zeros(0, dtype=np.int64)
     if states is None:
         if start == "dispersed" and accuracy is None and plan.num_chains > 1:
@@ -324,8 +337,7 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     run = Run(model, engine, plan, num_draws, method.history_at, edges, average, watch=at_modes)
     if changes and plan.burn_in:
         # Other numbers than those of the burn-in; on the CPU, or the first engine would have refused.
-        other = (key_seed + 1) % 2**63, "systematic", estimator, context.num_threads, "cpu"
-        run.following = lambda: _engine(model, method.name, plan.num_chains, *other)[0]
+        run.following = lambda: make((key_seed + 1) % 2**63, "systematic", "cpu")[0]
     if clock.asked is not None and method.num_sweeps is None and accuracy is None and saved is None:
         run.fills_time, run.fills_burn_in = True, method.burn_in is None
     if saved is not None:
@@ -364,6 +376,8 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         status, note = Status.NOT_MIXED, f"stopped after {run.plan.burn_in} of {plan.burn_in} certified sweeps"
     if stopped_by == "interrupt":
         status = Status.INTERRUPTED
+    if isinstance(run.engine, HostChains) and run.engine.sharing is not None:
+        place = f"cpu ({run.engine.sharing})"
     stats: dict[str, Any] = {"note": note, "stopped_by": stopped_by, "backend": place}
     return make_result(method.name, status, summary, run, stats, schedule)
 
@@ -463,6 +477,36 @@ def _is_certified(model: MarkovRandomField, plan: Plan, schedule: Schedule) -> b
     return certificate.certified and certified_sweeps(certificate) <= plan.burn_in
 
 
+@dataclass(frozen=True)
+class _Maker:
+    """Makes the sampler of a run, and says what it runs on; with workers, it shares the chains with them."""
+
+    model: MarkovRandomField
+    method: str
+    num_chains: int
+    estimator: str
+    context: Context
+
+    def __call__(self, seed: int, schedule: Any, backend: str) -> tuple[Chains, str]:
+        """The sampler for an order of updates, and a place in words."""
+        threads, pool = self.context.num_threads, self.context.pool
+        common = self.model, self.method
+        chains, place = _engine(*common, self.num_chains, seed, schedule, self.estimator, threads, backend)
+        if pool is not None and isinstance(chains, HostChains):
+            from fastmix.chains.sharing import Sharing
+
+            kernel = chains.kernel if isinstance(chains, CpuChains) else None
+            make = partial(_twin, *common, schedule=schedule, estimator=self.estimator, kernel=kernel)
+            least = _SHARED_CHAINS if kernel in ("table", "field", "layers") else 1
+            chains.share(Sharing(pool, make, self.num_chains, least=least))
+        return chains, place
+
+
+def _twin(model: MarkovRandomField, method: str, num_chains: int, schedule: str, estimator: str, kernel: Any) -> Chains:
+    """A sampler for some of the chains of another."""
+    return _engine(model, method, num_chains, 0, schedule, estimator, 1, "cpu", kernel)[0]
+
+
 def _engine(
     model: MarkovRandomField,
     method: str,
@@ -472,6 +516,7 @@ def _engine(
     estimator: Any,
     num_threads: int | None,
     backend: str,
+    kernel: Any = None,
 ) -> tuple[Chains, str]:
     """The sampler, and what it runs on in words."""
     if method == "swendsen-wang":
@@ -483,7 +528,7 @@ def _engine(
     def make_cpu() -> Chains:
         return CpuChains(
             structure, num_chains=num_chains, seed=seed, schedule=schedule, estimator=estimator,
-            num_threads=num_threads, forbidden=forbidden,
+            num_threads=num_threads, forbidden=forbidden, kernel=kernel,
         )  # fmt: skip
 
     def make_cuda() -> Chains:

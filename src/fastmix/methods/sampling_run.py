@@ -26,8 +26,7 @@ _BATCHES = 64
 _BATCH_UPDATES = 2e8
 _LEAST_BATCH, _LEAST_OF_MANY = 4, 25  # sweeps, of few chains and of many: taking sums costs more than some sweeps
 MANY_CHAINS = 64
-# A time limit is looked at after every step: sweeps that take about as long as this, beginning with a small part.
-_STEP_SECONDS, _FIRST_STEP = 0.1, 64
+_FIRST_STEP = 64  # a time limit is looked at after every step: the first is this part of what a step can be
 _EDGE_COUNTS = 1000  # configurations a chain that edge marginals are counted from
 
 
@@ -138,7 +137,7 @@ class Run:
                 seconds = clock.used() - start
                 self.seconds += seconds
                 if clock.limit is not None:
-                    step = max(1, step // 2) if seconds > _STEP_SECONDS else min(most, 2 * step)
+                    step = max(1, step // 2) if seconds > self.engine.step_seconds else min(most, 2 * step)
                 if watched and (checkpoint is not None or self.done == 0):
                     self._take_burn_sums()
                 if self.done == 0:

@@ -141,6 +141,8 @@ class ClusterChains(HostChains):
     def sweep(self, num_sweeps: int, *, collect: bool = False) -> None:
         """Run sweeps; with ``collect`` add to the sums, at each, the distributions that states are drawn from."""
         count = check_count("num_sweeps", num_sweeps, least=0)
+        if self.sharing is not None and self.sharing.call(self, "sweep", count, collect=collect):
+            return
         if collect:
             if self._sums is None:
                 self._sums = np.zeros((self.num_chains, len(self._log_unary)))
@@ -164,6 +166,21 @@ class ClusterChains(HostChains):
         if self._flips is not None:
             sums = sums[:, _flipped_entries(self.model, self._flips)]
         return sums.T
+
+    def pack(self, first: int, last: int) -> tuple[Any, ...]:
+        """Configurations, generators and sums of some chains."""
+        sums = None if self._sums is None else self._sums[first:last].copy()
+        return self._states[first:last].copy(), self._random[first:last].copy(), sums, self._num_collected
+
+    def unpack(self, first: int, last: int, parts: tuple[Any, ...]) -> None:
+        """Let some chains go on from what others were."""
+        self._states[first:last], self._random[first:last], sums, self._num_collected = parts
+        if sums is None:
+            self._sums = None
+            return
+        if self._sums is None:
+            self._sums = np.zeros((self.num_chains, len(self._log_unary)))
+        self._sums[first:last] = sums
 
     def get_random_state(self) -> NDArray[np.uint64]:
         """The streams (num_chains, 4), which :meth:`set_random_state` takes back."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import certain_entries
 from fastmix.results import Status
 from fastmix.theory.certificates import certify
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 __all__ = ["MOVES", "Tempered", "temper"]
 
@@ -59,6 +62,7 @@ class Tempered(Method):
     on_gpu: ClassVar[bool] = True
     gives_log_z: ClassVar[bool] = True
     takes_factors: ClassVar[bool] = True
+    shares: ClassVar[bool] = True
 
     norm_bound: float | None = option(help="Where the path of replica exchange begins; at the uniform distribution.")
     num_replicas: int | None = option(help="Rungs of a ladder; as many as the model needs by default.")
@@ -121,13 +125,16 @@ class Tempered(Method):
             ladder = CudaLadder(path, seed=seed)
         else:
             clusters = "swendsen-wang" in chosen
-            ladder = Ladder(path, seed=seed, pairs=pairs, clusters=clusters, num_threads=context.num_threads)
+            ladder = Ladder(
+                path, seed=seed, pairs=pairs, clusters=clusters, num_threads=context.num_threads, pool=context.pool
+            )
         run = Run(ladder, plan, clock, edge_marginals=bool(context.edge_marginals))
         stopped_by = run.go()
         if not run.statistics.num_batches:
             text = f"tempering stopped ({stopped_by}) before the first batch was complete: nothing to report"
             raise Interrupted(text) if stopped_by == "interrupt" else NotConvergedError(text)
         bound = run.bound(self.confidence) if stopped_by != "interrupt" else None
+        place = place if ladder.sharing is None else f"cpu ({ladder.sharing})"
         stats: dict[str, Any] = {"stopped_by": stopped_by, "certified_sweeps": certified, "backend": place}
         if context.edge_marginals:
             stats["edge_marginals"] = "conditional averages"
@@ -154,6 +161,7 @@ def temper(
     backend: Literal["cpu", "cuda", "auto"] = "cpu",
     time_limit: float | None = None,
     progress: Report = "auto",
+    executor: Executor | None = None,
 ) -> TemperResult:
     """Marginals and log Z by replica exchange, for models in which single chains get stuck.
 
@@ -210,6 +218,8 @@ def temper(
         ``time_limit``.
     progress : "auto", None or callable
         See :func:`fastmix.infer`.
+    executor : concurrent.futures.Executor, optional
+        Shares the ladders out among its workers, see :func:`fastmix.sample`: the same bits as without.
 
     Returns
     -------
@@ -261,7 +271,7 @@ def temper(
     method = Tempered(norm_bound, num_replicas, num_ensembles, num_sweeps, burn_in, accuracy, moves, confidence)
     return run_method(
         method, model, evidence=evidence, edge_marginals=edge_marginals, seed=seed, num_threads=num_threads,
-        backend=backend, time_limit=time_limit, progress=progress,
+        backend=backend, time_limit=time_limit, progress=progress, executor=executor,
     )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,11 +11,15 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix._arrays import FloatArray
 from fastmix._checks import check_threads
 from fastmix.chains.base import Chains, Exchanges
-from fastmix.chains.cpu import CpuChains
+from fastmix.chains.cpu import CpuChains, Kernel
 from fastmix.chains.generator import make_streams
 from fastmix.chains.layout import tables_fit
 from fastmix.methods.tempering.path import TemperingPath
 from fastmix.methods.tempering.swendsen_wang_moves import SwendsenWangMoves
+
+if TYPE_CHECKING:
+    from fastmix.chains.sharing import Sharing
+    from fastmix.executors import Pool
 
 __all__ = ["Ladder", "derive_seed"]
 
@@ -22,6 +27,7 @@ PAIRS_EVERY = 20  # rounds between two exchanges of clusters between ladders
 CLUSTERS_EVERY = 100  # rounds between two Swendsen-Wang sweeps
 _PERCOLATING = 0.9  # share of the largest cluster beyond which exchanging clusters only exchanges the ladders
 _LEAST_RUNGS = 3
+_SHARED_LANES = 128  # replicas that go to a worker together: fewer are slower each
 
 
 class Ladder:
@@ -38,6 +44,7 @@ class Ladder:
     """
 
     device = "cpu"
+    step_seconds = 0.1
 
     def __init__(
         self,
@@ -47,8 +54,12 @@ class Ladder:
         pairs: bool = False,
         clusters: bool = False,
         num_threads: int | None = None,
+        pool: Pool | None = None,
+        kernel: Kernel | None = None,
     ) -> None:
         self.path, self.seed = path, seed
+        self.pool, self._kernel = pool, kernel
+        self.sharing: Sharing | None = None
         self.pairs, self.clusters = pairs, clusters
         self.num_ladders = 0
         self.num_threads = check_threads(num_threads)
@@ -64,7 +75,7 @@ class Ladder:
     def _make_chains(self, num_rungs: int, num_ladders: int, seed: int) -> Chains:
         return CpuChains(
             self.path.model.structure, num_chains=num_ladders, num_sets=num_rungs, seed=seed,
-            num_threads=self.num_threads, forbidden=self.path.forbidden is not None,
+            num_threads=self.num_threads, forbidden=self.path.forbidden is not None, kernel=self._kernel,
         )  # fmt: skip
 
     @property
@@ -102,6 +113,41 @@ class Ladder:
         firsts = [block.first for block in self.chains.blocks] if isinstance(self.chains, CpuChains) else []
         self._cluster_counts = {first: np.zeros((num_rungs, 3), dtype=np.int64) for first in firsts}
         self._swendsen_wang = self._make_moves() if self.clusters else {}
+        if self.pool is not None and isinstance(self.chains, CpuChains):
+            from fastmix.chains.sharing import Sharing
+
+            lost = "" if self.sharing is None else self.sharing.lost
+            options = (self.pairs, self.clusters, self.chains.kernel)
+            make = partial(_twin, self.path, self.positions, options)
+            unit = 2 if self.pairs else 1
+            least = unit * -(-_SHARED_LANES // (unit * num_rungs))
+            self.sharing = Sharing(self.pool, make, self.num_ladders, least=least)
+            self.sharing.lost, self.step_seconds = lost, self.sharing.step_seconds
+
+    # -- parts ------------------------------------------------------------------------------------------------------
+
+    def pack(self, first: int, last: int) -> tuple[Any, ...]:
+        """All that changes about some ladders; the counts of cluster moves go with the first."""
+        assert isinstance(self.chains, CpuChains)
+        counts = np.sum(list(self._cluster_counts.values()), axis=0) * int(first == 0)
+        generators = [moves.random for moves in self._swendsen_wang.values()]
+        random = np.concatenate(generators, axis=1)[:, first:last] if generators else None
+        return self.chains.pack(first, last), self._shifts, (self._round, self._first_pair_rung), counts, random
+
+    def unpack(self, first: int, last: int, parts: tuple[Any, ...]) -> None:
+        """Let some ladders go on from what others were."""
+        assert isinstance(self.chains, CpuChains)
+        chains, self.shifts, (self._round, self._first_pair_rung), counts, random = parts
+        self.chains.unpack(first, last, chains)
+        if first == 0:
+            for own in self._cluster_counts.values():
+                own[...] = 0
+        next(iter(self._cluster_counts.values()))[...] += counts
+        for begin, moves in self._swendsen_wang.items():
+            generators = moves.random
+            low, high = max(first, begin), min(last, begin + generators.shape[1])
+            if low < high:
+                generators[:, low - begin : high - begin] = random[:, low - first : high - first]
 
     def _make_moves(self) -> dict[int, SwendsenWangMoves]:
         assert isinstance(self.chains, CpuChains)
@@ -133,6 +179,8 @@ class Ladder:
 
     def advance(self, num_rounds: int, *, collect: bool) -> None:
         """Run rounds; ``collect`` adds up what the sweeps of the highest rung give."""
+        if self.sharing is not None and self.sharing.call(self, "advance", num_rounds, collect=collect):
+            return
         while num_rounds > 0:
             count = num_rounds
             for every, active in ((PAIRS_EVERY, self.pairs), (CLUSTERS_EVERY, self.clusters)):
@@ -185,6 +233,14 @@ class Ladder:
         size = self.chains.group_size
         sums = self.chains.take_sums()
         return sums if size == 1 else np.repeat(sums / size, size, axis=1)
+
+
+def _twin(path: TemperingPath, positions: FloatArray, options: tuple[bool, bool, Any], num_ladders: int) -> Ladder:
+    """Ladders like some of those of another."""
+    pairs, clusters, kernel = options
+    ladder = Ladder(path, seed=0, pairs=pairs, clusters=clusters, num_threads=1, kernel=kernel)
+    ladder.set_rungs(positions, np.zeros((len(positions), num_ladders, path.model.num_variables), dtype=np.uint8))
+    return ladder
 
 
 def derive_seed(seed: int, *purpose: int) -> int:

@@ -21,7 +21,6 @@ from fastmix.methods.tempering.population import annealed_weights, first_ladder,
 __all__ = ["Plan", "Run"]
 
 _BATCHES = 64
-_STEP_SECONDS = 0.1  # between two looks at the clock and the keyboard
 _FIRST_STEP = 4  # rounds, while their time is not known
 _EDGE_COUNTS = 1000  # configurations a ladder that edge marginals are averaged over
 _POPULATION, _POPULATION_STATES = 64, 1 << 24  # configurations that place the first ladder, and their variables
@@ -178,7 +177,7 @@ class Run:
         done = 0
         first = collect and not self.statistics.num_batches  # something must be collected, however late it is
         while (num_rounds is None or done < num_rounds) and (not self.clock.past(share) or (first and not done)):
-            step = int(_STEP_SECONDS / self._round_seconds) if self._round_seconds else _FIRST_STEP
+            step = int(self.ladder.step_seconds / self._round_seconds) if self._round_seconds else _FIRST_STEP
             step = max(1, step if num_rounds is None else min(step, num_rounds - done))
             start = self.clock.used()
             self.ladder.advance(step, collect=collect)

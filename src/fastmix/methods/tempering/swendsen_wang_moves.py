@@ -28,7 +28,7 @@ class SwendsenWangMoves:
         model = path.model
         self._binary = bool((model.num_states == 2).all())
         self._offsets = model.unary_offsets
-        self._random = random
+        self.random = random
         self._rungs: list[tuple[Any, ...]] = []
         for position in positions.tolist():
             form = _normal_form(path.model_at(position))
@@ -38,14 +38,14 @@ class SwendsenWangMoves:
         """Sweep the lanes (n, K * C), rung by rung."""
         from fastmix.methods import swendsen_wang_kernels as kernels
 
-        width = self._random.shape[1]
+        width = self.random.shape[1]
         nothing = np.zeros((1, 0))
         for k, (heads, tails, bonds, unary, flips) in enumerate(self._rungs):
             lanes = x[:, k * width : (k + 1) * width]
             states = np.ascontiguousarray(lanes.T)
             if flips is not None:
                 states ^= flips
-            common = (states, self._random[k], nothing, 0, width, 1, False)
+            common = (states, self.random[k], nothing, 0, width, 1, False)
             with np.errstate(over="ignore"):  # random numbers wrap around when Numba's compiler is switched off
                 if self._binary:
                     kernels.run_binary(heads, tails, bonds, unary, *common)

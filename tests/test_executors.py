@@ -8,16 +8,22 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from fastmix import sample, temper
+from fastmix.executors import CrashError, LostError, Pool, run_in_order
 from fastmix.experiments import EXPERIMENTS, Progress, cluster, run_experiment
-from fastmix.experiments.execution import CrashError, LostError, Pool, run_in_order
+from fastmix.instances import ising_grid
 from fastmix.results import Status
 
-sys.path.insert(0, str(Path(__file__).parent))  # spawned workers inherit the path and import the tasks by name
+sys.path.insert(
+    0, str(Path(__file__).parent / "experiments")
+)  # spawned workers inherit the path and import the tasks by name
 import experiment_helpers as helpers
 
 
@@ -92,7 +98,7 @@ class Given(Executor):
 def test_what_an_executor_raises_is_no_result(error: Exception) -> None:
     results = run_in_order(helpers.double, range(4), Pool(executor=Given(None, error, None, None)))
     assert next(results) == 0
-    with pytest.raises(LostError, match=f"the executor failed .{type(error).__name__}.*the same call runs"):
+    with pytest.raises(LostError, match=f"the executor failed .{type(error).__name__}"):
         next(results)
 
 
@@ -109,7 +115,7 @@ def test_bad_numbers_and_addresses() -> None:
     with pytest.raises(ValueError, match="num_workers must be"):
         Pool(0)
     pytest.importorskip("distributed")
-    with pytest.raises(ValueError, match="scheduler must be the address"), cluster("not an address"):
+    with pytest.raises(ValueError, match="cluster must be the address"), cluster("not an address"):
         pass
 
 
@@ -180,3 +186,29 @@ def test_a_cluster_that_loses_a_worker_and_its_scheduler_gives_the_same_file(
     again = run_experiment(name, tmp_path / "two", executor=helpers.InThisProcess(), **options)
     assert (again.status, again.num_rows, again.num_run) == (Status.OK, total, total - lost.num_rows)
     assert (tmp_path / "two" / f"{name}.jsonl").read_bytes() == expected
+
+
+@pytest.mark.filterwarnings("ignore")  # of the library, about its own insides
+def test_chains_on_a_cluster_that_loses_a_worker_and_its_scheduler(
+    scheduler: tuple[str, list[subprocess.Popen[bytes]]],
+) -> None:
+    model = ising_grid(5, 5, coupling_max=0.7, seed=0)
+    options: dict[str, Any] = {"num_chains": 32, "num_sweeps": 300, "seed": 2}
+    alone, ladder = sample(model, **options), temper(model, num_sweeps=100, seed=2)
+    address, processes = scheduler
+
+    def kill(process: subprocess.Popen[bytes], progress: Progress) -> None:
+        if progress.done >= 150:
+            process.kill()
+
+    with cluster(address) as executor:
+        client: Any = executor._client  # type: ignore[attr-defined]
+        client.wait_for_workers(2, timeout=60)
+        shared = temper(model, num_sweeps=100, seed=2, executor=executor)
+        assert np.array_equal(shared.node_marginals, ladder.node_marginals)
+        assert (shared.log_z, "went on" in shared.stats["backend"]) == (ladder.log_z, False)
+        for process, lost in ((processes[1], False), (processes[0], True)):
+            shared = sample(model, executor=executor, progress=partial(kill, process), **options)
+            assert np.array_equal(shared.node_marginals, alone.node_marginals)
+            assert np.array_equal(shared.states, alone.states)
+            assert ("this process went on" in shared.stats["backend"]) == lost

@@ -1,22 +1,27 @@
-"""Tasks handed to processes or to any executor, their results taken back in order."""
+"""Where work goes past this process: processes of this machine, a Dask cluster, or any executor.
+
+``executor=`` of :func:`fastmix.sample`, :func:`fastmix.temper`, :func:`fastmix.infer` and
+:func:`fastmix.experiments.run_experiment` takes what :func:`processes` or :func:`cluster` gives.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import multiprocessing
 import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
 from fastmix._checks import check_count, require
 
-__all__ = ["CrashError", "LostError", "Pool", "cluster", "count_processors", "run_in_order"]
+__all__ = ["CrashError", "LostError", "Pool", "as_pool", "cluster", "count_processors", "processes", "run_in_order"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -34,7 +39,7 @@ class LostError(RuntimeError):
     """What runs the tasks is gone, or gave one up for reasons of its own: that is no result of any task."""
 
 
-class Pool:
+class Pool(Executor):
     """Processes on this machine, one thread each, started afresh after a crash; or an executor of the caller.
 
     By default there are as many as processors; the workers of an executor are not ours to count, start or stop. Ours
@@ -51,16 +56,16 @@ class Pool:
         self._executor = executor
         self._workers: list[Any] = []
 
-    def submit(self, function: Callable[..., Any], argument: Any) -> Future[Any]:
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
         """Hand over one task; any of the first may start a worker."""
         if self._executor is None:
             context = multiprocessing.get_context("spawn")
             self._executor = ProcessPoolExecutor(self.num_workers, mp_context=context, initializer=_start_worker)
         if not self.ours:
-            return self._executor.submit(function, argument)
+            return self._executor.submit(function, *arguments, **options)
         before = set(multiprocessing.active_children())
         with _quiet_and_single_threaded():
-            future = self._executor.submit(function, argument)
+            future = self._executor.submit(function, *arguments, **options)
         self._workers += [child for child in multiprocessing.active_children() if child not in before]
         return future
 
@@ -72,18 +77,64 @@ class Pool:
             self._executor.shutdown(wait=True, cancel_futures=True)
             self._executor, self._workers = None, []
 
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
+        """Stop our workers."""
+        self.close()
 
-def run_in_order(function: Callable[[T], R], tasks: Sequence[T], pool: Pool) -> Generator[R | CrashError, None, None]:
+
+def as_pool(executor: Any) -> Pool:
+    """What an argument ``executor`` stands for; a ValueError if that is no executor."""
+    if isinstance(executor, Pool):
+        return executor
+    if not callable(getattr(executor, "submit", None)):
+        raise ValueError(
+            "executor must be one of concurrent.futures, or what fastmix.executors.processes or .cluster gives, got "
+            f"{type(executor).__name__}"
+        )
+    return Pool(executor=executor)
+
+
+@contextlib.contextmanager
+def processes(num_workers: int | None = None) -> Iterator[Executor]:
+    """An executor of processes on this machine, one thread each; one that dies is replaced.
+
+    They are spawned, so that a script that uses them must guard its own work with ``if __name__ == "__main__":``.
+
+    Parameters
+    ----------
+    num_workers : int, optional
+        As many as there are processors by default.
+
+    Examples
+    --------
+    >>> with processes(2) as executor:
+    ...     executor.submit(abs, -3).result()
+    3
+    """
+    pool = Pool(num_workers)
+    try:
+        yield pool
+    except BaseException:
+        pool.close(now=True)
+        raise
+    pool.close()
+
+
+def run_in_order(function: Callable[[T], R], tasks: Iterable[T], pool: Pool) -> Generator[R | CrashError, None, None]:
     """Results of a function on every task, in the order of the tasks, whichever finishes first.
+
+    Tasks are taken from an iterator when they are handed over.
 
     The function, importable by name where the pool runs it, keeps its own errors in its results. A task whose process
     dies is tried once more, alone; if the process dies again its result is a :class:`CrashError`, and the others go on.
     """
-    waiting = deque(tasks)
+    waiting = iter(tasks)
     flying: deque[tuple[T, Future[R] | None]] = deque()  # None: was in hand when a process died, to be run alone
     try:
-        for _ in tasks:
+        while True:
             _submit_ahead(function, waiting, flying, pool)
+            if not flying:
+                return
             task, future = flying.popleft()
             result = _result(future)
             if isinstance(result, BrokenExecutor) and pool.ours:
@@ -100,7 +151,7 @@ def run_in_order(function: Callable[[T], R], tasks: Sequence[T], pool: Pool) -> 
             yield result
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":")
-        raise LostError(f"the executor failed ({reason}); the same call runs what is missing") from error
+        raise LostError(f"the executor failed ({reason})") from error
     finally:
         for _, future in flying:
             if future is not None:
@@ -109,21 +160,22 @@ def run_in_order(function: Callable[[T], R], tasks: Sequence[T], pool: Pool) -> 
 
 
 def _submit_ahead(
-    function: Callable[[T], R], waiting: deque[T], flying: deque[tuple[T, Future[R] | None]], pool: Pool
+    function: Callable[[T], R], waiting: Iterator[T], flying: deque[tuple[T, Future[R] | None]], pool: Pool
 ) -> None:
     """Hand over as many tasks as the pool takes; none while one of those in hand may have killed a process."""
-    if any(future is None for _, future in flying):
-        return
-    while waiting and len(flying) < pool.ahead:
-        try:
-            flying.append((waiting[0], pool.submit(function, waiting[0])))
-            waiting.popleft()
-        except BrokenExecutor:
-            if flying:  # their results tell what happened
-                return
-            if not pool.ours:
-                raise
-            pool.close(now=True)
+    while len(flying) < pool.ahead and all(future is not None for _, future in flying):
+        for task in itertools.islice(waiting, 1):
+            try:
+                flying.append((task, pool.submit(function, task)))
+            except BrokenExecutor:
+                if not pool.ours:
+                    raise
+                if not flying:
+                    pool.close(now=True)
+                flying.append((task, None))  # the results of the others tell what happened; then alone
+            break
+        else:
+            return
 
 
 def _result(future: Future[Any] | None) -> Any:
@@ -148,7 +200,10 @@ def _alone(function: Callable[[T], R], task: T, pool: Pool, *, tries: int) -> R 
             pool.close(now=True)
         elif not _killed_workers(result):
             return result
-    return CrashError("the process that ran this trial died twice (killed, or out of memory)")
+    return CrashError(
+        "the process that ran this task died twice (killed, out of memory, or started from a script without "
+        'if __name__ == "__main__":)'
+    )
 
 
 @contextlib.contextmanager
@@ -174,9 +229,7 @@ def cluster(address: str) -> Iterator[Executor]:
         distributed.comm.get_address_host_port(address if "://" in address else f"tcp://{address}", strict=True)
         client = distributed.Client(address, set_as_default=False, timeout=10)
     except (OSError, ValueError) as error:
-        raise ValueError(
-            f"scheduler must be the address of a running Dask scheduler, got {address!r}: {error}"
-        ) from None
+        raise ValueError(f"cluster must be the address of a running Dask scheduler, got {address!r}: {error}") from None
     with client:
         yield _ClusterExecutor(client)
 

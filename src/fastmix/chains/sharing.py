@@ -1,0 +1,102 @@
+"""Chains shared out: groups of them are swept by the workers of an executor, and come back bit by bit the same."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import pickle
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, Protocol
+
+from fastmix._clock import Clock, add_compiled
+from fastmix.errors import ResourceError
+from fastmix.executors import CrashError, LostError, Pool, run_in_order
+
+__all__ = ["Packable", "Sharing"]
+
+_MOST_GROUPS = 32
+_KEPT = 4  # twins that a worker keeps
+_TWINS: dict[tuple[bytes, int], Packable] = {}
+_LOG = logging.getLogger(__name__)
+
+
+class Packable(Protocol):
+    """Chains, or ladders of them, of which some can be taken out and put back."""
+
+    def pack(self, first: int, last: int) -> Any:
+        """All that changes about those from ``first`` to ``last - 1``, to be put in by :meth:`unpack`."""
+
+    def unpack(self, first: int, last: int, parts: Any) -> None:
+        """Let those from ``first`` to ``last - 1`` go on from what others were."""
+
+
+class Sharing:
+    """Calls made by workers, each on a twin with a group of the chains, and put together here.
+
+    A chain depends on its own random numbers only, so that neither the groups nor the workers change a bit. Until all
+    groups of a call are back nothing here has changed: a worker that dies is replaced by another, and when all of them
+    are gone (``lost`` says why) this process goes on from there.
+
+    Parameters
+    ----------
+    pool : Pool
+    make : callable
+        ``make(count)`` is a twin with as many chains, and the same parameters; what it is made of is pickled once.
+    num_chains : int
+    least : int
+        Chains of a group, of which all groups but the last have a multiple.
+    """
+
+    updates_per_step, step_seconds = 1e9, 1.0  # of a call that is worth the way to a worker and back
+
+    def __init__(self, pool: Pool, make: Callable[[int], Any], num_chains: int, *, least: int = 1) -> None:
+        self.pool, self.lost = pool, ""
+        self._recipe = pickle.dumps(make, protocol=pickle.HIGHEST_PROTOCOL)
+        self._key = hashlib.sha256(self._recipe).digest()
+        size = least * -(-num_chains // (least * _MOST_GROUPS))
+        self.bounds = [*range(0, num_chains, max(1, size)), num_chains]
+
+    def __str__(self) -> str:
+        groups = len(self.bounds) - 1
+        shared = f"{groups} group{'' if groups == 1 else 's'} of chains shared with an executor"
+        return f"{shared}; {self.lost}, and this process went on" if self.lost else shared
+
+    def call(self, chains: Packable, name: str, *arguments: Any, **options: Any) -> bool:
+        """Call a method on all groups; False, and nothing is done, if there is nobody left to do it."""
+        if self.lost:
+            return False
+        groups = list(pairwise(self.bounds))
+        tasks = (
+            (self._key, self._recipe, last - first, chains.pack(first, last), name, arguments, options)
+            for first, last in groups
+        )
+        try:
+            answers = list(run_in_order(_call, tasks, self.pool))
+        except LostError as error:
+            self.lost = str(error)
+            _LOG.warning("%s: this process goes on", error)
+            return False
+        compiled = 0.0
+        for (first, last), answer in zip(groups, answers, strict=True):
+            if isinstance(answer, CrashError):
+                raise ResourceError(f"{answer}: try fewer chains or workers")
+            chains.unpack(first, last, answer[0])
+            compiled = max(compiled, answer[1])
+        add_compiled(compiled)
+        return True
+
+
+def _call(task: tuple[bytes, bytes, int, Any, str, tuple[Any, ...], dict[str, Any]]) -> tuple[Any, float]:
+    """In a worker: what has become of a group, and the seconds of compiling."""
+    key, recipe, count, parts, name, arguments, options = task
+    clock, twin = Clock(), _TWINS.pop((key, count), None)
+    if twin is None:
+        twin = pickle.loads(recipe)(count)
+        while len(_TWINS) >= _KEPT:
+            del _TWINS[next(iter(_TWINS))]
+    twin.unpack(0, count, parts)
+    getattr(twin, name)(*arguments, **options)
+    result = twin.pack(0, count)
+    _TWINS[key, count] = twin  # the latest is the last to go
+    return result, clock.compile_seconds()
