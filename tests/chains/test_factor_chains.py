@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from test_cpu import ESTIMATORS, Naive, check_sums, make, order_for
+from naive_chains import ESTIMATORS, Naive, check_sums, make, order_for
 from test_generator import chance_below
 
 import oracle
