@@ -20,7 +20,7 @@ from fastmix.theory import criteria
 from fastmix.theory.certificates import certify
 from fastmix.theory.criteria import CRITERIA, Finding, num_random_updates, register_criterion
 from fastmix.theory.splits import split_model
-from fastmix.theory.width import model_width
+from fastmix.theory.width import coupling_matrix, matrix_width, model_width
 
 
 def random_model(rng: np.random.Generator) -> MarkovRandomField:
@@ -270,6 +270,18 @@ def test_a_criterion_from_outside_the_package(monkeypatch: pytest.MonkeyPatch) -
         assert "pairs" in {other["criterion"] for other in certify(dense_model(), accuracy=0.01).others}
     finally:
         del CRITERIA["pairs"]
+
+
+def test_a_width_without_time_for_dense_matrices_is_a_bound_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix, _ = coupling_matrix(instances.ising_grid(10, 10, coupling_max=1.0, seed=0))
+    best = matrix_width(matrix)
+    monkeypatch.setattr("fastmix.theory.width.norm_estimate", None)
+    rough = matrix_width(matrix, clock=Clock(1e-4))
+    assert (best.proof, rough.proof) == ("cholesky", "positive vector")
+    assert rough.value >= best.value
+    assert rough.least <= best.value
+    with pytest.raises(TypeError):
+        matrix_width(matrix, clock=Clock(60.0))
 
 
 def test_a_split_is_no_worse_than_its_parents() -> None:
