@@ -9,13 +9,12 @@ import pytest
 
 import fastmix
 import oracle
-from fastmix import Gibbs, MarkovRandomField, Tempered, UnfitMethodError, ancestral_sample, infer, sample, temper
+from fastmix import MarkovRandomField, UnfitMethodError, ancestral_sample, infer, sample, temper
 from fastmix.io import read_model, read_network
 from fastmix.methods.auto import choose_method
 from fastmix.methods.diagnostics import log_odds_swings
 from fastmix.methods.tempering.path import make_path, split_tables
 from fastmix.model.network import BayesianNetwork
-from fastmix.testing import assert_conforms
 
 SIGMAS = 6.0
 
@@ -30,11 +29,6 @@ def grid_of_triangles(side: int, scale: float, seed: int = 0) -> MarkovRandomFie
 def rain() -> BayesianNetwork:
     tables = [[0.8, 0.2], [0.6, 0.4], [[[0.99, 0.01], [0.1, 0.9]], [[0.2, 0.8], [0.0, 1.0]]]]
     return BayesianNetwork(["rain", "sprinkler", "wet"], [["no", "yes"]] * 3, [[], [], [0, 1]], tables)
-
-
-def test_samplers_conform():
-    assert_conforms(Gibbs(num_sweeps=4000, num_chains=16), atol=0.02, strong=False)
-    assert_conforms(Tempered(num_sweeps=2000), atol=0.03, strong=False)
 
 
 @pytest.mark.parametrize("method", ["gibbs", "tempered"])
