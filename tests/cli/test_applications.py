@@ -9,11 +9,14 @@ import re
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cli_helpers import Run, assert_refused, command, files
+
+from fastmix.experiments import EXPERIMENTS
 
 # -- applications ----------------------------------------------------------------------------------------------------
 
@@ -46,7 +49,9 @@ def test_denoise(run: Run, tmp_path: Path) -> None:
     assert_refused(run("denoise", "disc.png", "-o", "out.png", "--method", "magic"), 2, "method must be")
 
 
-def test_experiment(run: Run, tmp_path: Path) -> None:
+def test_experiment(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Figures take longest; that of the experiment below which is stopped is drawn.
+    monkeypatch.setitem(EXPERIMENTS, "strength-random", replace(EXPERIMENTS["strength-random"], figures=None))
     options = ["-o", "out", "--quick", "--trials", "1", "--methods", "loopy-bp"]
     outcome = run("experiment", "strength-random", *options)
     assert outcome.code == 0, outcome

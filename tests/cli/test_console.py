@@ -230,7 +230,15 @@ def test_text_that_an_encoding_cannot_show(tmp_path: Path) -> None:
     assert outcome.out.startswith(r"\xe9t\xe9.uai")
 
 
-@pytest.mark.parametrize("settings", [{}, {"TERM": "dumb"}, {"NO_COLOR": "1"}, {"COLUMNS": "0"}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"TERM": "dumb"},
+        *(pytest.param(more, marks=pytest.mark.slow) for more in ({"NO_COLOR": "1"}, {"COLUMNS": "0"})),
+    ],
+    ids=str,
+)
 def test_terminals_show_names_as_they_are(tmp_path: Path, settings: dict[str, str]) -> None:
     model = MarkovRandomField.from_tables(
         [[0.0, 1.0], [2.0, 0.0]], [], [], variable_names=["\x1b]0;title\x07", ":smile:"],

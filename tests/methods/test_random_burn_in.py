@@ -84,10 +84,11 @@ def test_the_law_of_what_is_averaged(schedule: str) -> None:
         assert (np.abs(after - target) <= np.repeat(bias, counts) + 1e-12).all()
 
 
-def test_the_bias_after_updates_is_never_below_the_exact_distance() -> None:
+@pytest.mark.parametrize("num_models", [10, pytest.param(40, marks=pytest.mark.slow)])
+def test_the_bias_after_updates_is_never_below_the_exact_distance(num_models: int) -> None:
     rng = np.random.default_rng(0)
     told = 0
-    for _ in range(40):
+    for _ in range(num_models):
         n = int(rng.integers(2, 5))
         edges = list(itertools.combinations(range(n), 2))
         model = MarkovRandomField.ising(edges, 0.3 * rng.normal(size=len(edges)), rng.normal(size=n))
@@ -98,7 +99,7 @@ def test_the_bias_after_updates_is_never_below_the_exact_distance() -> None:
             bias = bias_after_updates(model, n * num_sweeps)
             assert distance <= bias + 1e-12
             told += bias < 1.0
-    assert told > 60
+    assert told > 1.5 * num_models
 
 
 def test_a_random_burn_in_goes_on_from_a_checkpoint(tmp_path) -> None:  # type: ignore[no-untyped-def]

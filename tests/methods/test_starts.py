@@ -213,7 +213,7 @@ def planted_marginal(num_variables: int, num_states: int = 16) -> float:
     return math.fsum(k / n * math.exp(w - total) for k, w in enumerate(logs))
 
 
-@pytest.mark.parametrize("num_chains", [1, 2, 4, 16, 64])
+@pytest.mark.parametrize("num_chains", [1, 2, 4, 16, pytest.param(64, marks=pytest.mark.slow)])
 def test_first_order_models_are_not_believed(num_chains: int) -> None:
     assert planted_marginal(24) == pytest.approx(0.982, abs=0.001)
     for seed in range(2):
