@@ -21,6 +21,7 @@ FloatArray = NDArray[np.float64]
 Configuration = tuple[int, ...]
 
 RTOL = 1e-11  # of log-weights: sums of tens of terms of up to 1e3 lose about 1e-13 of the largest
+MASK = 2**32 - 1
 ATOL = 1e-9  # of probabilities and of small log-weights
 
 
@@ -202,6 +203,41 @@ def condition(model: MarkovRandomField, evidence: Mapping[int, int]) -> FloatArr
         if agrees(x, evidence):
             result[tuple(x[i] for i in rest)] = math.exp(weight - total)
     return result
+
+
+# -- random numbers ---------------------------------------------------------------------------------------------------
+
+
+def rotate(x: int, k: int) -> int:
+    return ((x << k) | (x >> (32 - k))) & MASK
+
+
+def xoshiro(state: list[int]) -> int:
+    """The next 32 bits of xoshiro128++, as Blackman and Vigna print it; the state is changed."""
+    result = (rotate((state[0] + state[3]) & MASK, 7) + state[0]) & MASK
+    t = (state[1] << 9) & MASK
+    state[2] ^= state[0]
+    state[3] ^= state[1]
+    state[1] ^= state[2]
+    state[0] ^= state[3]
+    state[2] ^= t
+    state[3] = rotate(state[3], 11)
+    return result
+
+
+class Stream:
+    """The numbers of one stream: 32 bits with the two middle values joined."""
+
+    def __init__(self, state: np.ndarray) -> None:
+        self.state = [int(word) for word in state]
+
+    def draw(self) -> int:
+        v = xoshiro(self.state)
+        return v - (v >> 31)
+
+    def site(self, n: int) -> int:
+        high, low = self.draw(), self.draw()
+        return (high * n + (low * n >> 32)) >> 32
 
 
 # -- random models --------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-from test_generator import Stream
 
 import oracle
 from fastmix import MarkovRandomField
@@ -41,7 +40,7 @@ class Naive:
         self.chunks = list(itertools.pairwise(chunks if chunks is not None else [0, self.n]))
         count = len(self.chunks)
         streams = make_streams(seed, 0, count * len(self.x))
-        self.streams = [[Stream(streams[:, c * count + q]) for q in range(count)] for c in range(len(self.x))]
+        self.streams = [[oracle.Stream(streams[:, c * count + q]) for q in range(count)] for c in range(len(self.x))]
         self.counts = np.zeros((len(model.log_unary), len(self.x)))
         self.conditionals = np.zeros_like(self.counts)
         self.around: list[list[int]] = [[] for _ in range(self.n)]
@@ -125,8 +124,17 @@ def models_for(kernel: str) -> MarkovRandomField:
 # -- no randomness: the same numbers, the same states -----------------------------------------------------------------
 
 
-def check_against_naive(model: MarkovRandomField, kernel: str, *, num_chains: int, num_sweeps: int, seed: int) -> None:
-    states = random_states(model, num_chains, seed)
+def check_against_naive(
+    model: MarkovRandomField,
+    kernel: str,
+    *,
+    num_chains: int,
+    num_sweeps: int,
+    seed: int,
+    states: np.ndarray | None = None,
+) -> None:
+    """All states after every sweep and the sums, by both estimators, are those of the naive sampler."""
+    states = random_states(model, num_chains, seed) if states is None else states
     naive = Naive(model, states, seed, order_for(model, kernel))
     engines = [make(model, kernel, num_chains=num_chains, seed=seed, estimator=e) for e in ESTIMATORS]
     for engine in engines:

@@ -27,7 +27,6 @@ from naive_chains import (
     random_states,
 )
 from test_chain_statistics import Patterns
-from test_generator import rotate
 
 import oracle
 import strategies
@@ -216,7 +215,7 @@ def test_numbers_at_a_threshold(kernel):
 def states_for(model: MarkovRandomField, kernel: str, values: Sequence[int]) -> list[int]:
     engine = make(model, kernel, num_chains=len(values))
     # The number after a state (0, ., ., s3) is s3 turned left by 7.
-    states = np.array([[0, 5, 7, rotate(v, 25)] for v in values], dtype=np.uint64)
+    states = np.array([[0, 5, 7, oracle.rotate(v, 25)] for v in values], dtype=np.uint64)
     engine.set_random_state((states.T if kernel in ("table", "field") else states).reshape(-1))
     engine.sweep(1, collect=False)
     return engine.get_states()[:, 0].tolist()
