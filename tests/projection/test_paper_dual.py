@@ -73,7 +73,7 @@ def assert_solves(answer: Any, model: MarkovRandomField, norm_bound: float, norm
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("norm_bound", [0.5, pytest.param(0.95, marks=pytest.mark.slow), 2.5])
+@pytest.mark.parametrize("norm_bound", [0.5, *(pytest.param(bound, marks=pytest.mark.slow) for bound in (0.95, 2.5))])
 @pytest.mark.parametrize(
     ("kind", "dependency"),
     [
