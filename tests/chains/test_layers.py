@@ -55,7 +55,7 @@ def test_the_same_draws_as_the_field_kernel(missing: float, estimator: str) -> N
     model = machine(3, missing=missing)
     assert choose_kernel(model.structure, 100) == "layers"
     engines = [
-        CpuChains(model.structure, num_chains=100, seed=5, kernel=k, estimator=estimator, num_threads=t)  # type: ignore[arg-type]
+        CpuChains(model.structure, num_chains=100, seed=5, kernel=k, estimator=estimator, num_threads=t)
         for k, t in (("layers", 1), ("field", 1), ("layers", 2))
     ]
     sums = []
@@ -77,7 +77,7 @@ def test_parameters_of_bits() -> None:
     model = machine(4)
     tables = model.log_pairwise.reshape(-1, 4)
     for kernel in ("layers", "field"):
-        one, two = (CpuChains(model.structure, num_chains=64, seed=5, kernel=kernel) for _ in range(2))  # type: ignore[arg-type]
+        one, two = (CpuChains(model.structure, num_chains=64, seed=5, kernel=kernel) for _ in range(2))
         one.load(model.parameters)
         two.load_bits(model.log_unary[1::2] - model.log_unary[::2], tables[:, 3])
         one.sweep(3)

@@ -328,7 +328,7 @@ def test_bad_arguments(sample: np.ndarray, options: dict[str, Any], error: type[
 
 def test_balls_check_themselves() -> None:
     with pytest.raises(ValueError, match="norm must be one of"):
-        NormBall("2", 1.0)  # type: ignore[arg-type]
+        NormBall("2", 1.0)
     with pytest.raises(ValueError, match="bound must be a positive"):
         NormBall("inf", 0.0)
     assert not NormBall().certified

@@ -149,7 +149,7 @@ def test_verdict_at_other_thresholds() -> None:
     assert assess_mixing(summary, max_r_hat=1.1)[0] is Status.NOT_MIXED
     for arguments in ({"max_r_hat": -1.0}, {"min_ess": math.nan}, {"min_ess": "many"}):
         with pytest.raises(ValueError, match="must be a number of at least 0, got"):
-            assess_mixing(summary, **arguments)  # type: ignore[arg-type]
+            assess_mixing(summary, **arguments)
 
 
 @pytest.mark.parametrize("num_chains", [1, 2, 3, 4, 64])
@@ -315,7 +315,7 @@ def test_a_short_last_part_does_not_raise_r_hat(num_chains: int) -> None:
 
 def test_chain_means_and_variances() -> None:
     statistics, batches = random_statistics(4)
-    means = sum(sums for sums, _ in batches) / sum(length for _, length in batches)
+    means = np.sum([sums for sums, _ in batches], axis=0) / sum(length for _, length in batches)
     np.testing.assert_allclose(statistics.chain_means(), means)
     np.testing.assert_allclose(statistics.chain_variances(), means.var(axis=1, ddof=1))
     with pytest.raises(ValueError, match="no batch yet"):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -231,7 +233,7 @@ def test_projected_sampling_is_sampling_of_the_projection():
 
 def test_errors_of_a_projection_are_not_those_of_the_model():
     model = ising_grid(4, 4, coupling_max=2.0, seed=0)
-    result = infer(model, method="projected", divergence=Euclidean(), norm_bound=0.5, seed=1, **SHORT)
+    result: Any = infer(model, method="projected", divergence=Euclidean(), norm_bound=0.5, seed=1, **SHORT)
     exact = infer(model, method="exact").node_marginals
     assert result.status == "ok"
     assert np.abs(result.node_marginals - exact).max() > 0.3
@@ -248,7 +250,7 @@ def test_errors_of_a_projection_are_not_those_of_the_model():
     assert result.draws is None
     # Where the model changes little, most of the draws could be its own.
     weak = ising_grid(4, 4, coupling_max=0.5, seed=0)
-    near = infer(weak, method="projected", divergence=Euclidean(), norm_bound=1.1, seed=1, **SHORT)
+    near: Any = infer(weak, method="projected", divergence=Euclidean(), norm_bound=1.1, seed=1, **SHORT)
     assert near.std_error is None
     assert near.stats["effective_weights"] > 500
     assert "hardly" not in near.stats["guarantee"]
@@ -258,7 +260,7 @@ def test_weights_of_draws_are_those_of_all_configurations():
     # Draws of q have weights p / q of mean 1 and mean square sum p^2 / q: that is the share that they are worth.
     model = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=[0.9, -0.3, 0.2], field=[0.5, 0.0, -0.2])
     options = {"norm_bound": 0.5, "divergence": Euclidean(), "num_chains": 1000, "num_sweeps": 100}
-    result = infer(model, method="projected", seed=3, **options)
+    result: Any = infer(model, method="projected", seed=3, **options)
     p, q = oracle.joint(model), oracle.joint(result.sampled.model)
     share = result.stats["effective_weights"] / result.stats["num_weights"]
     assert result.stats["num_weights"] == 2000
@@ -278,7 +280,7 @@ def test_projected_sampling_with_evidence_and_forbidden_states():
     edges = [(0, 1), (1, 2), (2, 3), (0, 3)]
     model = MarkovRandomField.from_tables(unary, edges, [2 * rng.normal(size=(3, 3)) for _ in edges])
     options = {"divergence": ReversedKL(pool_size=100, num_starts=2), "num_chains": 64, "num_sweeps": 4000}
-    result = infer(model, method="projected", evidence={0: 2}, norm_bound=0.9, seed=2, **options)
+    result: Any = infer(model, method="projected", evidence={0: 2}, norm_bound=0.9, seed=2, **options)
     assert result.marginal(0).tolist() == [0.0, 0.0, 1.0]
     assert result.marginal(3)[1] == 0.0
     # What was sampled is the projection of the model given the evidence.
@@ -292,7 +294,7 @@ def test_projected_sampling_with_evidence_and_forbidden_states():
 
 
 def test_a_model_within_the_bound_is_sampled_as_it_is():
-    result = infer(TINY, method="projected", norm_bound=2.5, seed=1, **SHORT)
+    result: Any = infer(TINY, method="projected", norm_bound=2.5, seed=1, **SHORT)
     assert "was not changed" in result.stats["guarantee"]
     assert result.sampled.model.log_pairwise.tolist() == TINY.log_pairwise.tolist()
     assert result.stats["effective_weights"] == result.stats["num_weights"]
@@ -317,10 +319,10 @@ def test_small_treewidth_is_exact():
 
 def test_certified_models_are_sampled_with_the_certified_burn_in():
     model = ising_grid(8, 8, coupling_max=0.2, seed=0)
-    choice = choose_method(model, memory_limit=NOTHING)
+    choice: Any = choose_method(model, memory_limit=NOTHING)
     assert choice.method == "gibbs"
     assert "provably mixes" in choice.reason
-    result = infer(model, memory_limit=NOTHING, seed=1)
+    result: Any = infer(model, memory_limit=NOTHING, seed=1)
     assert result.stats["burn_in"] == choice.chosen.burn_in
     assert "no marginal is off by more than 0.001" in result.stats["guarantee"]
     exact = infer(model, method="exact").node_marginals
@@ -368,7 +370,7 @@ def test_strong_couplings_are_tempered_unless_the_model_is_too_large():
     choice = choose_method(model, memory_limit=NOTHING)
     assert choice.method == "tempered"
     assert "not certified to mix" in choice.reason
-    result = infer(model, memory_limit=NOTHING, time_limit=2.0, seed=1)
+    result: Any = infer(model, memory_limit=NOTHING, time_limit=2.0, seed=1)
     assert result.method == "tempered"
     exact = infer(model, method="exact")
     assert (np.abs(result.node_marginals - exact.node_marginals) <= 8 * result.std_error + 0.01).all()

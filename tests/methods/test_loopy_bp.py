@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from naive_variational import NaiveBP
 
 import oracle
 import strategies
-from fastmix import MarkovRandomField, ModelError, Status
+from fastmix import Interrupted, MarkovRandomField, ModelError, Status
 from fastmix.exact import enumerate_model, infer_exact
 from fastmix.graphs import cycle_edges, grid_edges, path_edges, random_tree_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
@@ -132,7 +133,7 @@ def test_all_kernels_find_the_same_fixed_point(seed, monkeypatch):
 def test_a_sabotaged_message_is_noticed():
     """The comparison above can fail: a coupling flipped in one direction only."""
     model = ising_grid(3, 3, coupling_max=1.0, seed=0)
-    state = module.make_messages(model, message_order="parallel", damping=0.0)
+    state: Any = module.make_messages(model, message_order="parallel", damping=0.0)
     weights = state._arguments[3]
     weights[0] = 1.0 / weights[0]
     state.advance(200, 0.0, 1e-12)
@@ -301,7 +302,7 @@ def test_interrupt_returns_what_there_is(monkeypatch):
 
     original = module._BinaryMessages.advance
     monkeypatch.setattr(module._BinaryMessages, "advance", advance)
-    with pytest.raises(KeyboardInterrupt) as stopped:
+    with pytest.raises(Interrupted) as stopped:
         loopy_bp(ising_grid(16, 16, coupling_max=4.0, seed=0))
     result = stopped.value.result
     assert result.status == Status.INTERRUPTED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,7 +69,7 @@ def test_binary_iterations_equal_plain_message_passing(model, num_iterations, da
 def test_residual_updates_equal_a_plain_search_for_the_largest(seed, damping):
     rng = np.random.default_rng(seed)
     model = oracle.random_model(rng, num_variables=5, max_states=3, edge_probability=0.7)
-    state = module.make_messages(model, message_order="residual", damping=damping)
+    state: Any = module.make_messages(model, message_order="residual", damping=damping)
     if not model.num_edges:
         return
     from fastmix.methods.loopy_bp_kernels import table_residual

@@ -315,7 +315,7 @@ def test_bad_arguments() -> None:
         ({"num_chains": 1, "seed": 1, "num_threads": 0}, "num_threads must be"),
     ):
         with pytest.raises(ValueError, match=message):
-            ClusterChains(model, **arguments)  # type: ignore[arg-type]
+            ClusterChains(model, **arguments)
     engine = ClusterChains(model, num_chains=2, seed=1)
     with pytest.raises(ValueError, match="num_sweeps must be"):
         engine.sweep(-1, collect=False)
@@ -331,7 +331,7 @@ def test_bad_arguments() -> None:
     assert np.array_equal(engine.get_states(), states)
     for state in (np.ones((2, 3), dtype=np.uint64), np.ones((2, 4), dtype=np.int64), np.zeros((2, 4), dtype=np.uint64)):
         with pytest.raises(ValueError, match="state must"):
-            engine.set_random_state(state)  # type: ignore[arg-type]
+            engine.set_random_state(state)
 
 
 def plain_results() -> list:

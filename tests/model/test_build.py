@@ -95,7 +95,7 @@ class TestFromTables:
         assert MarkovRandomField.from_tables(unary.tolist(), np.array(edges), tables.tolist()) == model
         assert MarkovRandomField.from_tables(list(unary), tuple(edges), list(tables)) == model
         assert MarkovRandomField.from_tables(np.asfortranarray(unary), edges, np.asfortranarray(tables)) == model
-        assert MarkovRandomField.from_tables(unary, edges, (t for t in tables)) == model  # type: ignore[arg-type]
+        assert MarkovRandomField.from_tables(unary, edges, (t for t in tables)) == model
         assert MarkovRandomField.from_tables(unary, np.array(edges, dtype=float), tables) == model
         assert MarkovRandomField.from_tables(unary, np.array(edges, dtype=np.uint8), tables) == model
 
@@ -107,7 +107,7 @@ class TestFromTables:
     @pytest.mark.parametrize("edges", [[], np.zeros((0, 2), dtype=int), np.zeros((0, 2)), ()])
     @pytest.mark.parametrize("tables", [[], np.zeros((0, 2, 2)), np.zeros(0), ()])
     def test_no_edges(self, edges: object, tables: object) -> None:
-        assert MarkovRandomField.from_tables([[0.0, 1.0]], edges, tables).num_edges == 0  # type: ignore[arg-type]
+        assert MarkovRandomField.from_tables([[0.0, 1.0]], edges, tables).num_edges == 0
 
     @pytest.mark.parametrize(
         ("unary", "edges", "tables", "message"),
@@ -146,7 +146,7 @@ class TestFromTables:
     )
     def test_refusals(self, unary: object, edges: object, tables: object, message: str) -> None:
         with pytest.raises(ModelError, match=re.escape(message)):
-            MarkovRandomField.from_tables(unary, edges, tables)  # type: ignore[arg-type]
+            MarkovRandomField.from_tables(unary, edges, tables)
 
 
 # -- from_factors ---------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class TestFromFactors:
 
     def test_one_pass_over_an_iterator(self) -> None:
         factors = iter([(np.array([0]), np.array([1.0, 2.0])), (range(2), np.eye(2))])
-        assert MarkovRandomField.from_factors([2, 2], factors).table(0, 1).tolist() == [[1, 0], [0, 1]]  # type: ignore[arg-type]
+        assert MarkovRandomField.from_factors([2, 2], factors).table(0, 1).tolist() == [[1, 0], [0, 1]]
 
     def test_one_entry_tables_of_any_rank(self) -> None:
         model = MarkovRandomField.from_factors([1, 1], [((0,), 1.0), ((0, 1), [2.0]), ((1, 0), [[4.0]]), ((), [8.0])])
@@ -199,7 +199,7 @@ class TestFromFactors:
     )
     def test_refusals(self, counts: object, factors: object, message: str) -> None:
         with pytest.raises(ModelError, match=re.escape(message)):
-            MarkovRandomField.from_factors(counts, factors)  # type: ignore[arg-type]
+            MarkovRandomField.from_factors(counts, factors)
 
 
 # -- ising and potts ------------------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ class TestIsing:
             (
                 lambda: MarkovRandomField.ising([], 1, num_variables=2.5),
                 "num_variables must be a whole number of at least 0, got 2.5",
-            ),  # type: ignore[arg-type]
+            ),
             (lambda: MarkovRandomField.ising([(-1, 0)], 1), "edges must hold indices from 0; edge 0 is (-1, 0)"),
             (
                 lambda: MarkovRandomField.ising([(0, 1)], 1, variable_names=["a"]),
@@ -309,7 +309,7 @@ class TestPotts:
             (
                 lambda: MarkovRandomField.potts([(0, 1)], 1, 2.5),
                 "num_states must be a whole number of at least 1, got 2.5",
-            ),  # type: ignore[arg-type]
+            ),
             (
                 lambda: MarkovRandomField.potts([(0, 1)], 1, True),
                 "num_states must be a whole number of at least 1, got True",

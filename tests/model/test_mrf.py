@@ -87,7 +87,7 @@ class TestStorage:
             with pytest.raises(ValueError, match="read-only"):
                 array[0] = 0
         with pytest.raises(dataclasses.FrozenInstanceError):
-            model.log_constant = 1.0  # type: ignore[misc]
+            model.log_constant = 1.0
 
     def test_parameters_is_a_new_array(self) -> None:
         model = lopsided()
@@ -100,7 +100,7 @@ class TestStorage:
         edges, tables = np.array([[0, 1]]), np.array([1.0, 2.0, 3.0, 4.0])
         names, states = ["a", "b"], [["x", "y"], ["x", "y"]]
         built = {
-            "class": MarkovRandomField(counts, unary, edges, tables, 0.5, names, states),  # type: ignore[arg-type]
+            "class": MarkovRandomField(counts, unary, edges, tables, 0.5, names, states),
             "tables": MarkovRandomField.from_tables(unary.reshape(2, 2), edges, tables.reshape(1, 2, 2)),
             "list of views": MarkovRandomField.from_tables(
                 [unary[:2], unary[2:]], edges, [tables.reshape(2, 2)], variable_names=names, state_names=states

@@ -59,7 +59,7 @@ class TestIdentity:
         others = [MarkovRandomField(**(parts | {name: value})) for name, value in changes.items()]
         others.append(MarkovRandomField(**(parts | {"variable_names": None})))
         others.append(MarkovRandomField(**(parts | {"state_names": None})))
-        others.append(MarkovRandomField(model.num_states, model.log_unary, [], []))  # type: ignore[arg-type]
+        others.append(MarkovRandomField(model.num_states, model.log_unary, [], []))
         everyone = [model, *others]
         assert len({m.content_hash for m in everyone}) == len(everyone)
         assert len(set(everyone)) == len(everyone)
@@ -177,7 +177,7 @@ class TestRefusals:
     )
     def test_class(self, arguments: tuple[object, ...], message: str) -> None:
         with pytest.raises(ModelError, match=re.escape(message)):
-            MarkovRandomField(*arguments)  # type: ignore[arg-type]
+            MarkovRandomField(*arguments)
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -189,7 +189,7 @@ class TestRefusals:
     )
     def test_replace(self, arguments: dict[str, object], message: str) -> None:
         with pytest.raises(ModelError, match=re.escape(message)):
-            lopsided().replace(**arguments)  # type: ignore[arg-type]
+            lopsided().replace(**arguments)
 
     @pytest.mark.parametrize(
         ("parameters", "message"),

@@ -66,9 +66,9 @@ class TestRefusals:
         model = MarkovRandomField.ising([(0, 1)], 1.0, variable_names=["a", "b"])
         message = f"evidence must be a mapping from variables to states, such as {{0: 1}}, or None, got {got}"
         with pytest.raises(ModelError, match=f"^{re.escape(message)}$"):
-            reduce_model(model, evidence)  # type: ignore[arg-type]
+            reduce_model(model, evidence)
         with pytest.raises(ModelError, match=f"^{re.escape(message)}$"):
-            model.condition(evidence)  # type: ignore[arg-type]
+            model.condition(evidence)
 
     def test_any_mapping_will_do(self) -> None:
         model = MarkovRandomField.ising([(0, 1)], 1.0)

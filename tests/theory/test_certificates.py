@@ -110,9 +110,9 @@ def test_certified_sweeps_reach_the_accuracy(
     c = certify(
         model,
         accuracy=accuracy,
-        schedule=schedule,  # type: ignore[arg-type]
+        schedule=schedule,
         per_variable=per_variable,
-        dependency=dependency,  # type: ignore[arg-type]
+        dependency=dependency,
         max_sweeps=max_sweeps,
     )
     assert_consistent(c, model)
@@ -207,13 +207,13 @@ def test_bias_falls_with_the_sweeps_and_rises_with_the_bound(model: MarkovRandom
     for schedule in ("systematic", "random"):
         before = np.ones(model.num_variables)
         for t in range(4):
-            after = bias_after(model, t, schedule=schedule)  # type: ignore[arg-type]
+            after = bias_after(model, t, schedule=schedule)
             assert (after <= before).all()
             before = after
         values = [
             bias_after(model, 2, dependency=dependency, schedule=schedule)
             for dependency in ("exact", "sigmoid", "range")
-        ]  # type: ignore[arg-type]
+        ]
         assert (values[0] <= values[1] * (1 + 1e-9)).all()
         if not model.has_forbidden:  # entries of "range" may be infinite then, and are cut at one in every update
             assert (values[1] <= values[2] * (1 + 1e-9)).all()
@@ -249,10 +249,10 @@ def test_sweeps_are_never_above_the_theorem(
     model: MarkovRandomField, accuracy: float, norm: str | None, schedule: str
 ) -> None:
     for dependency in DEPENDENCIES:
-        c = certify(model, accuracy=accuracy, norm=norm, schedule=schedule, dependency=dependency, max_sweeps=300)  # type: ignore[arg-type]
+        c = certify(model, accuracy=accuracy, norm=norm, schedule=schedule, dependency=dependency, max_sweeps=300)
         assert_consistent(c, model)
         if norm is not None:
-            value = matrix_norm(dependency_matrix(model, dependency=dependency), norm)  # type: ignore[arg-type]
+            value = matrix_norm(dependency_matrix(model, dependency=dependency), norm)
             assert c.norm == norm
             assert c.norm_value == pytest.approx(value, rel=1e-9, abs=1e-12)
         if c.num_updates is not None:
@@ -270,11 +270,11 @@ def test_sweeps_are_never_above_the_theorem(
 def test_sweeps_are_the_smallest_for_which_the_bias_is_small_enough(
     model: MarkovRandomField, accuracy: float, schedule: str, per_variable: bool
 ) -> None:
-    c = certify(model, accuracy=accuracy, schedule=schedule, per_variable=per_variable, max_sweeps=300)  # type: ignore[arg-type]
+    c = certify(model, accuracy=accuracy, schedule=schedule, per_variable=per_variable, max_sweeps=300)
     if c.stats["method"] != "iteration":
         return
     assert c.num_sweeps is not None
-    last, before = (bias_after(model, t, schedule=schedule) for t in (c.num_sweeps, c.num_sweeps - 1))  # type: ignore[arg-type]
+    last, before = (bias_after(model, t, schedule=schedule) for t in (c.num_sweeps, c.num_sweeps - 1))
     measure = np.max if per_variable else np.sum
     assert measure(last) <= accuracy < measure(before) * (1 + 1e-13)
     np.testing.assert_array_equal(c.bias, last)
@@ -340,7 +340,7 @@ def test_strong_couplings_are_not_certified_and_the_worst_variables_named() -> N
     edges = [(0, k) for k in range(1, 14)] + [(k, k + 1) for k in range(1, 13)]
     model = MarkovRandomField.ising(edges, 2.0)
     for schedule in ("systematic", "random"):
-        c = certify(model, accuracy=0.01, schedule=schedule)  # type: ignore[arg-type]
+        c = certify(model, accuracy=0.01, schedule=schedule)
         assert not c.certified
         assert_consistent(c, model)
         assert c.offending[0][0] == 0
@@ -365,7 +365,7 @@ def test_forbidden_pairs_are_certified_through_sigmoid_and_exact_only() -> None:
     # One pair forbidden in each direction around: sigmoid is 1 there, exact far lower.
     model = MarkovRandomField.from_tables(np.zeros((2, 3)), [(0, 1)], [table])
     for dependency in ("range", "l1", "linf"):
-        c = certify(model, accuracy=0.1, dependency=dependency)  # type: ignore[arg-type]
+        c = certify(model, accuracy=0.1, dependency=dependency)
         assert not c.certified
         assert c.norm_value == INF
         assert c.to_dict()["norm_value"] is None
@@ -391,12 +391,12 @@ def test_evidence_is_that_of_the_conditioned_model() -> None:
 def test_out_of_time_the_promise_is_weaker_and_holds() -> None:
     model = instances.ising_grid(10, 10, coupling_max=0.2, seed=0)
     for schedule in ("systematic", "random"):
-        best = certify(model, accuracy=1e-6, schedule=schedule)  # type: ignore[arg-type]
-        late = certify(model, accuracy=1e-6, schedule=schedule, time_limit=1e-9)  # type: ignore[arg-type]
+        best = certify(model, accuracy=1e-6, schedule=schedule)
+        late = certify(model, accuracy=1e-6, schedule=schedule, time_limit=1e-9)
         assert best.certified
         assert late.certified
         assert (late.stats["num_iterated"], late.stats["method"]) == (0, "geometric")
-        assert best.num_sweeps <= late.num_sweeps  # type: ignore[operator]
+        assert best.num_sweeps <= late.num_sweeps
     strong = instances.ising_grid(10, 10, coupling_max=3.0, seed=0)
     assert not certify(strong, accuracy=0.1, time_limit=1e-9).certified
 
@@ -428,4 +428,4 @@ def test_a_certificate_of_ones_own() -> None:
     assert own.certified
     assert own.to_dict()["norm"] == "weighted"
     for order in (None, [5, 0, 1, 2, 3, 4]):
-        assert (bias_after(model, own.num_sweeps, order=order) <= own.bias).all()  # type: ignore[arg-type]
+        assert (bias_after(model, own.num_sweeps, order=order) <= own.bias).all()

@@ -328,7 +328,7 @@ def test_independent_draws_with_a_known_bias() -> None:
             bias=0.1,
             variances=np.repeat(variance, 2),
             confidence=0.8,
-            inequality=inequality,  # type: ignore[arg-type]
+            inequality=inequality,
         )
         assert_holds((found.lower[1::2] <= 0.3) & (found.upper[1::2] >= 0.3), 0.8)
         np.testing.assert_allclose(found.lower[::2], 1 - found.upper[1::2], atol=1e-11)

@@ -108,7 +108,7 @@ def test_a_one_way_dependency_is_certified_though_every_norm_is_large(monkeypatc
 def test_limits_end_the_search_without_a_norm_below_one(monkeypatch: pytest.MonkeyPatch) -> None:
     model = MarkovRandomField.from_tables(np.zeros((4, 2)), [(0, 1), (1, 2), (2, 3)], [[[8.0, 8.0], [0.0, 0.0]]] * 3)
     for schedule in ("systematic", "random"):
-        c = certify(model, accuracy=1e-6, dependency="linf", schedule=schedule, max_sweeps=1, order=None)  # type: ignore[arg-type]
+        c = certify(model, accuracy=1e-6, dependency="linf", schedule=schedule, max_sweeps=1, order=None)
         if schedule == "random":
             assert not c.certified
             assert "limit of 1 sweeps" in c.advice
@@ -121,10 +121,10 @@ def test_limits_end_the_search_without_a_norm_below_one(monkeypatch: pytest.Monk
 
 def test_models_without_variables_or_edges() -> None:
     for schedule in ("systematic", "random"):
-        c = certify(MarkovRandomField.ising([], [], num_variables=0), accuracy=0.1, schedule=schedule)  # type: ignore[arg-type]
+        c = certify(MarkovRandomField.ising([], [], num_variables=0), accuracy=0.1, schedule=schedule)
         assert (c.certified, c.num_sweeps, c.num_updates, c.max_bias, c.total_bias) == (True, 0, 0, 0.0, 0.0)
-        assert bias_after(np.zeros((0, 0)), 3, schedule=schedule).shape == (0,)  # type: ignore[arg-type]
-        c = certify(MarkovRandomField.ising([], [], num_variables=1), accuracy=0.1, schedule=schedule)  # type: ignore[arg-type]
+        assert bias_after(np.zeros((0, 0)), 3, schedule=schedule).shape == (0,)
+        c = certify(MarkovRandomField.ising([], [], num_variables=1), accuracy=0.1, schedule=schedule)
         assert (c.num_sweeps, c.max_bias) == (1, 0.0)
     model = MarkovRandomField.ising([], [], num_variables=5)
     c = certify(model, accuracy=0.1)
@@ -191,6 +191,6 @@ def test_bad_arguments_of_the_bias_are_named() -> None:
         ({"num_sweeps": 1, "dependency": "x"}, "dependency must be one of"),
     ):
         with pytest.raises(ValueError, match=message):
-            bias_after(cycle(), **arguments)  # type: ignore[arg-type]
+            bias_after(cycle(), **arguments)
     with pytest.raises(ValueError, match="R must be a square matrix"):
         bias_after([[0.0, 0.5]], 1)

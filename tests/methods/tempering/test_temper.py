@@ -286,7 +286,7 @@ def test_an_interrupt_returns_what_was_collected(hard):
     done = [report.done for report in watch.seen]
     assert done == sorted(done)
     assert (watch.seen[-1].done, watch.seen[-1].total) == (840, 840)
-    with pytest.raises(KeyboardInterrupt) as stopped:
+    with pytest.raises(Interrupted) as stopped:
         temper(hard, num_sweeps=640, burn_in=200, seed=1, num_threads=1, progress=Watch(until=500))
     interrupted = stopped.value.result
     assert interrupted.status == Status.INTERRUPTED
