@@ -8,7 +8,9 @@ from importlib.util import find_spec
 
 import pytest
 
-collect_ignore_glob = [] if find_spec("sklearn") else ["src/fastmix/sklearn.py"]
+collect_ignore_glob = ["tests/*conftest.py"]  # no examples in them, and one name for several files
+if not find_spec("sklearn"):
+    collect_ignore_glob.append("src/fastmix/sklearn.py")
 
 
 @pytest.fixture(autouse=True)

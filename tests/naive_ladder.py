@@ -11,28 +11,6 @@ from fastmix.chains.generator import MAX_THRESHOLD, make_streams
 from fastmix.methods.tempering.ladder import derive_seed
 from fastmix.methods.tempering.path import TemperingPath
 
-MASK = 2**32 - 1
-
-
-class Stream:
-    """xoshiro128++ in integers of Python, with the two middle values of the output joined."""
-
-    def __init__(self, state: np.ndarray) -> None:
-        self.s = [int(word) for word in state]
-
-    def draw(self) -> int:
-        s = self.s
-        turned = (s[0] + s[3]) & MASK
-        value = (((turned << 7) | (turned >> 25)) + s[0]) & MASK
-        t = (s[1] << 9) & MASK
-        s[2] ^= s[0]
-        s[3] ^= s[1]
-        s[1] ^= s[2]
-        s[0] ^= s[3]
-        s[2] ^= t
-        s[3] = ((s[3] << 11) | (s[3] >> 21)) & MASK
-        return value - (value >> 31)
-
 
 class NaiveLadder:
     """Ladders as in :class:`fastmix.methods.tempering.ladder.Ladder`, all weights by enumeration."""
@@ -45,7 +23,8 @@ class NaiveLadder:
         self.x = [[list(map(int, states[k, c])) for c in range(self.num_ladders)] for k in range(self.num_rungs)]
         flat = make_streams(derive_seed(seed, phase), 0, self.num_ladders * self.num_rungs)
         self.streams = [
-            [Stream(flat[:, c * self.num_rungs + k]) for c in range(self.num_ladders)] for k in range(self.num_rungs)
+            [oracle.Stream(flat[:, c * self.num_rungs + k]) for c in range(self.num_ladders)]
+            for k in range(self.num_rungs)
         ]
         self.order = path.model.structure.visit_order[0].tolist()
         self.sums = np.zeros((len(path.model.log_unary), self.num_ladders))

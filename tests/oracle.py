@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +21,7 @@ FloatArray = NDArray[np.float64]
 Configuration = tuple[int, ...]
 
 RTOL = 1e-11  # of log-weights: sums of tens of terms of up to 1e3 lose about 1e-13 of the largest
+MASK = 2**32 - 1
 ATOL = 1e-9  # of probabilities and of small log-weights
 
 
@@ -68,18 +71,31 @@ def all_configurations(model: MarkovRandomField) -> list[Configuration]:
 # -- probabilities --------------------------------------------------------------------------------------------------
 
 
+class Parts(NamedTuple):
+    """A model as lists: the constant, the vectors of the variables, the tables of edges and of larger factors."""
+
+    constant: float
+    unary: list[list[float]]
+    tables: dict[tuple[int, int], list[list[float]]]
+    factors: list[tuple[list[int], FloatArray]]
+
+
+_CUT_OUT: deque[tuple[MarkovRandomField, Parts]] = deque(maxlen=8)  # models cannot change
+
+
+def parts_of(model: MarkovRandomField) -> Parts:
+    """The model as lists; those of the last few models are kept."""
+    for known, parts in _CUT_OUT:
+        if known is model:
+            return parts
+    parts = Parts(model.log_constant, unary_vectors(model), edge_tables(model), factor_tables(model))
+    _CUT_OUT.append((model, parts))
+    return parts
+
+
 def log_weight(model: MarkovRandomField, x: Sequence[int]) -> float:
     """Unnormalised log-probability of one configuration."""
-    return _log_weight(model.log_constant, unary_vectors(model), edge_tables(model), factor_tables(model), x)
-
-
-def _log_weight(
-    constant: float,
-    unary: list[list[float]],
-    tables: dict[tuple[int, int], list[list[float]]],
-    factors: list[tuple[list[int], FloatArray]],
-    x: Sequence[int],
-) -> float:
+    constant, unary, tables, factors = parts_of(model)
     total = constant
     for i, vector in enumerate(unary):
         total += vector[x[i]]
@@ -92,8 +108,7 @@ def _log_weight(
 
 def log_weights(model: MarkovRandomField) -> list[float]:
     """Log-weights of all configurations, in the order of :func:`all_configurations`."""
-    unary, tables, factors = unary_vectors(model), edge_tables(model), factor_tables(model)
-    return [_log_weight(model.log_constant, unary, tables, factors, x) for x in all_configurations(model)]
+    return [log_weight(model, x) for x in all_configurations(model)]
 
 
 def log_sum_exp(values: Sequence[float]) -> float:
@@ -143,19 +158,20 @@ def edge_marginals(model: MarkovRandomField) -> list[FloatArray]:
 
 def conditional(model: MarkovRandomField, i: int, x: Sequence[int]) -> FloatArray | None:
     """Distribution of variable i given the others at x; None if the others forbid every state of it."""
-    weights = [log_weight(model, [*x[:i], state, *x[i + 1 :]]) for state in range(int(model.num_states[i]))]
+    _, unary, tables, factors = parts_of(model)
+    weights = [log_weight(model, [*x[:i], state, *x[i + 1 :]]) for state in range(len(unary[i]))]
     if max(weights) > -math.inf:
         total = log_sum_exp(weights)
         return np.array([math.exp(w - total) for w in weights])
     # A forbidden pair elsewhere makes every weight zero; the conditional looks at the terms of variable i alone.
-    local = list(unary_vectors(model)[i])
-    for (a, b), table in edge_tables(model).items():
+    local = list(unary[i])
+    for (a, b), table in tables.items():
         for state in range(len(local)):
             if a == i:
                 local[state] += table[state][x[b]]
             elif b == i:
                 local[state] += table[x[a]][state]
-    for scope, values in factor_tables(model):
+    for scope, values in factors:
         for state in range(len(local) if i in scope else 0):
             local[state] += float(values[tuple(state if v == i else x[v] for v in scope)])
     total = log_sum_exp(local)
@@ -187,6 +203,41 @@ def condition(model: MarkovRandomField, evidence: Mapping[int, int]) -> FloatArr
         if agrees(x, evidence):
             result[tuple(x[i] for i in rest)] = math.exp(weight - total)
     return result
+
+
+# -- random numbers ---------------------------------------------------------------------------------------------------
+
+
+def rotate(x: int, k: int) -> int:
+    return ((x << k) | (x >> (32 - k))) & MASK
+
+
+def xoshiro(state: list[int]) -> int:
+    """The next 32 bits of xoshiro128++, as Blackman and Vigna print it; the state is changed."""
+    result = (rotate((state[0] + state[3]) & MASK, 7) + state[0]) & MASK
+    t = (state[1] << 9) & MASK
+    state[2] ^= state[0]
+    state[3] ^= state[1]
+    state[1] ^= state[2]
+    state[0] ^= state[3]
+    state[2] ^= t
+    state[3] = rotate(state[3], 11)
+    return result
+
+
+class Stream:
+    """The numbers of one stream: 32 bits with the two middle values joined."""
+
+    def __init__(self, state: np.ndarray) -> None:
+        self.state = [int(word) for word in state]
+
+    def draw(self) -> int:
+        v = xoshiro(self.state)
+        return v - (v >> 31)
+
+    def site(self, n: int) -> int:
+        high, low = self.draw(), self.draw()
+        return (high * n + (low * n >> 32)) >> 32
 
 
 # -- random models --------------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ ON_MODELS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (io.write_model, {"path": "/dev/null.npz"}),
     (io.write_model, {"path": "-"}),
 ]
-COIN = BayesianNetwork(["coin"], [["heads", "tails"]], [[]], [[0.5, 0.5]])  # type: ignore[arg-type]
+COIN = BayesianNetwork(["coin"], [["heads", "tails"]], [[]], [[0.5, 0.5]])
 OTHERS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = [
     (fastmix.ancestral_sample, (COIN,), {"num_draws": 1}),
     (instances.ising_grid, (2, 2), {"coupling_max": 1.0}),
@@ -223,7 +223,7 @@ def test_large_potentials_are_answered() -> None:
     model = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=[1e99, -2e99, 1e99], field=[1e99, 0.0, 5e98])
     for method in ("exact", "gibbs", "mean-field", "loopy-bp"):
         options = {"num_sweeps": 50} if method == "gibbs" else {}
-        result = fastmix.infer(model, method=method, **options)
+        result: Any = fastmix.infer(model, method=method, **options)
         assert np.isfinite(result.node_marginals).all()
     result = fastmix.project(model, norm_bound=1.0)
     assert result.norm_after <= 1.0

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,15 +16,10 @@ from fastmix.denoising import (
     denoise,
     denoising_model,
     label_model,
-    load_image,
-    parse_size,
-    write_comparison,
-    write_picture,
 )
 from fastmix.denoising.fitting import best_coupling, blurred, noise_level
-from fastmix.denoising.images import resize
 from fastmix.denoising.posterior import as_grey
-from fastmix.errors import FormatError, ResourceError, UnfitMethodError
+from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid, potts_grid
 from fastmix.model import MarkovRandomField
@@ -340,122 +333,3 @@ def test_time_limit_shortens_the_annealing() -> None:
     assert result.stats["stopped_by"] == "time_limit"
     assert result.stats["seconds"] - result.stats["compile_seconds"] < 5.0  # minutes with all the steps
     assert np.isfinite(result.node_marginals).all()
-
-
-# -- files ----------------------------------------------------------------------------------------------------------
-
-
-def test_images_of_all_modes(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    grey = rng.integers(0, 256, size=(20, 30), dtype=np.uint8)
-    for mode in ("L", "RGB", "RGBA", "P", "1", "LA"):
-        path = tmp_path / f"{mode}.png"
-        PIL.fromarray(grey).convert(mode).save(path)
-        image = load_image(path)
-        assert image.shape == (20, 30)
-        if mode in ("L", "RGB", "RGBA", "LA"):
-            np.testing.assert_allclose(image, grey / 255.0, atol=2 / 255)
-    PIL.fromarray(grey.astype(np.uint16) * 257).save(tmp_path / "deep.png")
-    np.testing.assert_allclose(load_image(tmp_path / "deep.png"), grey / 255.0, atol=1e-6)
-
-
-def test_orientation_of_the_camera_is_applied(tmp_path: Path) -> None:
-    image = PIL.new("L", (30, 20))
-    exif = image.getexif()
-    exif[0x0112] = 6  # turned by 90 degrees
-    image.save(tmp_path / "turned.jpg", exif=exif)
-    assert load_image(tmp_path / "turned.jpg").shape == (30, 20)
-    assert load_image(tmp_path / "turned.jpg", size=(15, 10)).shape == (15, 10)
-
-
-@pytest.mark.parametrize(
-    ("shape", "expected"), [((481, 321), (80, 120)), ((321, 481), (120, 80)), ((60, 40), (40, 60))]
-)
-def test_size_is_a_box_that_turns(tmp_path: Path, shape: tuple[int, int], expected: tuple[int, int]) -> None:
-    PIL.new("RGB", shape, "grey").save(tmp_path / "a.jpg")
-    assert load_image(tmp_path / "a.jpg", size=(120, 80)).shape == expected
-
-
-def test_scaling_averages_areas() -> None:
-    image = np.kron(np.array([[0.0, 1.0], [0.25, 0.5]]), np.ones((5, 7)))
-    np.testing.assert_allclose(resize(image, 2, 2), [[0.0, 1.0], [0.25, 0.5]], atol=1e-6)
-    assert resize(image, 10, 14) is image
-
-
-def test_bad_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"none\.png: no such file"):
-        load_image(tmp_path / "none.png")
-    (tmp_path / "text.png").write_text("this is no image")
-    with pytest.raises(FormatError, match=r"text\.png: not an image"):
-        load_image(tmp_path / "text.png")
-    PIL.new("L", (50, 50)).save(tmp_path / "whole.png")
-    (tmp_path / "cut.png").write_bytes((tmp_path / "whole.png").read_bytes()[:60])
-    with pytest.raises(FormatError, match=r"cut\.png: "):
-        load_image(tmp_path / "cut.png")
-    PIL.new("L", (1, 1)).save(tmp_path / "dot.png")
-    with pytest.raises(FormatError, match=r"dot\.png: image must have at least 2 rows"):
-        load_image(tmp_path / "dot.png")
-    with pytest.raises(FormatError):
-        load_image(tmp_path)
-
-
-def test_huge_files_are_refused_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fastmix.denoising import images
-
-    PIL.new("1", (400, 300)).save(tmp_path / "large.png")
-    monkeypatch.setattr(_memory, "available_memory", lambda: 2e7)
-    with pytest.raises(ResourceError, match="400x300 pixels needs"):
-        load_image(tmp_path / "large.png")
-    assert load_image(tmp_path / "large.png", size=(40, 30)).shape == (30, 40)  # small enough when scaled down
-    monkeypatch.setattr(images, "_MOST_PIXELS", 1000)
-    with pytest.raises(ResourceError, match="too many to read"):
-        load_image(tmp_path / "large.png", size=(40, 30))
-
-
-def test_sizes_from_text() -> None:
-    assert parse_size(" 481 X 321 ") == (481, 321)
-    for text in ("", "120", "120x", "1x5", "-3x4", "axb"):
-        with pytest.raises(ValueError, match="size must be WIDTHxHEIGHT"):
-            parse_size(text)
-    with pytest.raises(ValueError, match="size must be a whole number of at least 2, got 1"):
-        load_image("any.png", size=(1, 5))
-
-
-def test_comparison_shows_all_panels(tmp_path: Path) -> None:
-    result = denoise(half(), noise=4.0, data_weight=1.0, seed=1)
-    write_comparison(result, tmp_path / "out.png")
-    sheet = np.asarray(PIL.open(tmp_path / "out.png"))
-    factor = 240 // 16
-    assert sheet.shape == (12 * factor + 12 + 22 + 12, 4 * (16 * factor + 12) + 12)
-    clean = sheet[12 : 12 + 12 * factor, 12 : 12 + 16 * factor][::factor, ::factor]
-    np.testing.assert_array_equal(clean > 127, result.clean)
-    write_comparison(denoise(half(), noise=None, seed=1), tmp_path / "three.jpg")
-    assert np.asarray(PIL.open(tmp_path / "three.jpg")).shape[1] == 3 * (16 * factor + 12) + 12
-    with pytest.raises(ValueError, match=r"output must end in \.png"):
-        write_comparison(result, tmp_path / "out.text")
-
-
-def test_the_picture_alone(tmp_path: Path) -> None:
-    result = denoise(half(), seed=1)
-    write_picture(result, tmp_path / "out.png")
-    np.testing.assert_array_equal(np.asarray(PIL.open(tmp_path / "out.png")), np.round(255 * result.picture))
-    PIL.new("L", (60, 50)).save(tmp_path / "large.png")
-    with pytest.raises(ResourceError, match=r"large\.png: 60x50 pixels are over the limit of 1,000"):
-        load_image(tmp_path / "large.png", max_pixels=1000)
-    assert load_image(tmp_path / "large.png", size=(30, 25), max_pixels=1000).shape == (25, 30)
-
-
-def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(ImportError, match=r"pictures need Pillow: pip install 'fastmix\[image\]'"):
-        load_image("any.png")
-
-
-@pytest.mark.slow
-def test_a_photograph_in_seconds(shared_data: Path) -> None:
-    path = sorted((shared_data / "bsds").glob("*.jpg"))[5]
-    result = denoise(load_image(path), noise=1.25, seed=0)
-    assert max(result.observed.shape) == 481
-    assert result.error_rate is not None
-    assert result.error_rate < 0.25
-    assert result.stats["seconds"] < 120  # about 10 on two idle cores

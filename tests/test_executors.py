@@ -131,7 +131,7 @@ def scheduler(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes
 
     def start(module: str, *arguments: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", f"distributed.cli.{module}", *arguments, "--no-dashboard"]
-        return subprocess.Popen(command, env={**os.environ, "PYTHONWARNINGS": "ignore"}, **common)  # type: ignore[call-overload]
+        return subprocess.Popen(command, env={**os.environ, "PYTHONWARNINGS": "ignore"}, **common)
 
     processes = [start("dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(contact))]
     try:

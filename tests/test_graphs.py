@@ -87,7 +87,7 @@ def test_adjacency_equals_naive(graph: tuple[int, Pairs]) -> None:
 
 
 @given(small_graphs(), st.randoms(use_true_random=False))
-def test_canonical_edges_undoes_any_disorder(graph: tuple[int, Pairs], rnd) -> None:  # type: ignore[no-untyped-def]
+def test_canonical_edges_undoes_any_disorder(graph: tuple[int, Pairs], rnd) -> None:
     n, edges = graph
     messy = [(j, i) if rnd.random() < 0.5 else (i, j) for i, j in edges + edges[:2]]
     rnd.shuffle(messy)

@@ -203,7 +203,7 @@ class TestRandomTables:
     )
     def test_refusals(self, edges: object, num_states: object, scale: float, seed: int, message: str) -> None:
         with pytest.raises(ValueError, match=re.escape(message)):
-            instances.random_tables(edges, num_states, scale=scale, seed=seed)  # type: ignore[arg-type]
+            instances.random_tables(edges, num_states, scale=scale, seed=seed)
 
 
 class TestRefusals:

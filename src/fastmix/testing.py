@@ -100,6 +100,13 @@ def _factor_models(forbidden: bool) -> Iterator[tuple[str, MarkovRandomField]]:
         yield "factors that forbid states", MarkovRandomField.from_factors([2] * 7, hard)
         parity = np.where(np.indices((2, 2, 2)).sum(axis=0) % 2, -np.inf, 0.0)
         yield "parity", MarkovRandomField.from_factors([2] * 7, [*binary, ((4, 5, 6), parity)])
+    # As the networks of medicine: a cause of many effects, effects of several causes, rows that are nearly certain.
+    counts, parents = [2, 3, 2, 2, 3, 2, 2], [(), (0,), (0,), (1, 2), (1, 2), (0, 3, 4), (4,)]
+    rows = [rng.dirichlet(np.full(k, 0.5), size=[counts[p] for p in of]) for k, of in zip(counts, parents, strict=True)]
+    network = [
+        ((*of, i), np.log(0.99 * row + 0.01 / counts[i])) for i, (of, row) in enumerate(zip(parents, rows, strict=True))
+    ]
+    yield "a network of causes", MarkovRandomField.from_factors(counts, network)
 
 
 def assert_distributions(

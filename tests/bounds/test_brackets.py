@@ -114,7 +114,7 @@ def test_the_check_can_fail() -> None:
         {"node_lower": np.exp(by_state - log_z) + 1e-6},
     ):
         with pytest.raises(AssertionError):
-            assert_holds(replace(good, **change))  # type: ignore[arg-type]
+            assert_holds(replace(good, **change))
 
 
 # -- every point of the way is a bound ------------------------------------------------------------------------------
@@ -357,7 +357,7 @@ def test_bad_arguments_are_named() -> None:
     model = random_small(2)
     for given in ({"confidence": 1.5}, {"confidence": 0.0}, {"num_draws": 1}, {"memory_limit": -1}, {"time_limit": 0}):
         with pytest.raises(ValueError, match=next(iter(given))):
-            fastmix.bracket(model, **given)  # type: ignore[arg-type]
+            fastmix.bracket(model, **given)
 
 
 def test_interrupting_keeps_the_best() -> None:

@@ -3,135 +3,41 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numba
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scipy import stats
-from test_generator import Stream, chance_below, rotate
+from naive_chains import (
+    ESTIMATORS,
+    KERNELS,
+    RANDOM,
+    SYSTEMATIC,
+    Engine,
+    Naive,
+    applies,
+    check_against_naive,
+    check_sums,
+    lopsided_binary,
+    make,
+    models_for,
+    order_for,
+    random_states,
+)
+from test_chain_statistics import Patterns
 
 import oracle
 import strategies
 from fastmix import MarkovRandomField, ModelError, UnfitMethodError, draw_exact
 from fastmix.chains import conditionals, cpu, kernels, layout
 from fastmix.chains.conditionals import check_conditionals
-from fastmix.chains.cpu import CpuChains, choose_kernel
-from fastmix.chains.generator import MAX_THRESHOLD, make_streams
+from fastmix.chains.cpu import choose_kernel
+from fastmix.chains.generator import MAX_THRESHOLD
 from fastmix.chains.layout import Layout, ParameterSets, tables_fit
 from fastmix.model.reduce import reduce_model
 from fastmix.theory import dependency
-
-SYSTEMATIC = ("table", "four", "single", "field", "product")
-RANDOM = ("random",)
-KERNELS = SYSTEMATIC + RANDOM
-ESTIMATORS = ("rao-blackwell", "counts")
-
-CUT = 2.0**-24 + 2.0**-30  # of a conditional probability as it is added up: cut to 24 bits, after rounding to 32
-
-# -- the naive sampler -----------------------------------------------------------------------------------------------
-
-
-class Naive:
-    """Gibbs sampling with loops over everything, from given streams and a given order."""
-
-    def __init__(
-        self,
-        model: MarkovRandomField,
-        states: np.ndarray,
-        seed: int,
-        order: Sequence[int] | None = None,
-        chunks: Sequence[int] | None = None,
-    ) -> None:
-        self.model = model
-        self.n = model.num_variables
-        self.x = [list(map(int, row)) for row in states]
-        self.order = order  # None for a random schedule
-        self.chunks = list(itertools.pairwise(chunks if chunks is not None else [0, self.n]))
-        count = len(self.chunks)
-        streams = make_streams(seed, 0, count * len(self.x))
-        self.streams = [[Stream(streams[:, c * count + q]) for q in range(count)] for c in range(len(self.x))]
-        self.counts = np.zeros((len(model.log_unary), len(self.x)))
-        self.conditionals = np.zeros_like(self.counts)
-        self.around: list[list[int]] = [[] for _ in range(self.n)]
-        for i, j in model.edges.tolist():
-            self.around[i].append(j)
-            self.around[j].append(i)
-        self.known: dict[tuple[int, ...], np.ndarray] = {}
-
-    def conditional(self, i: int, x: list[int]) -> np.ndarray:
-        key = (i, *(x[j] for j in self.around[i]))
-        if key not in self.known:
-            p = oracle.conditional(self.model, i, x)
-            assert p is not None
-            self.known[key] = p
-        return self.known[key]
-
-    def update(self, c: int, i: int, u: int) -> None:
-        p = self.conditional(i, self.x[c])
-        cuts = [min(round(float(q) * 2**32), MAX_THRESHOLD) for q in np.cumsum(p)[:-1]]
-        self.x[c][i] = sum(u >= cut for cut in cuts)
-        start = self.model.unary_offsets[i]
-        self.conditionals[start : start + len(p), c] += p
-
-    def sweep(self) -> None:
-        for c, x in enumerate(self.x):
-            for q, (first, last) in enumerate(self.chunks):
-                stream = self.streams[c][q]
-                for place in range(first, last):
-                    i = stream.site(self.n) if self.order is None else self.order[place]
-                    self.update(c, i, stream.draw())
-            for i, state in enumerate(x):
-                self.counts[self.model.unary_offsets[i] + state, c] += 1
-
-    def sums(self, estimator: str) -> np.ndarray:
-        return self.conditionals if estimator == "rao-blackwell" and self.order is not None else self.counts
-
-
-def applies(kernel: str, model: MarkovRandomField) -> bool:
-    binary = bool((model.num_states == 2).all())
-    if kernel == "four":
-        return binary and model.adjacency.max_degree <= 4
-    return kernel != "field" or (binary and not model.has_forbidden)
-
-
-class Engine(CpuChains):
-    """Chains that know their model."""
-
-    model: MarkovRandomField
-
-
-def make(model: MarkovRandomField, kernel: str, *, num_chains: int = 3, seed: int = 1, **options) -> Engine:
-    options.setdefault("num_threads", 1)
-    options |= {"schedule": "random"} if kernel in RANDOM else {"kernel": kernel}
-    engine = Engine(model.structure, num_chains=num_chains, seed=seed, forbidden=model.has_forbidden, **options)
-    engine.model = model
-    engine.load(model.parameters)
-    return engine
-
-
-def order_for(model: MarkovRandomField, kernel: str) -> list[int] | None:
-    return None if kernel in RANDOM else model.structure.visit_order[0].tolist()
-
-
-def random_states(model: MarkovRandomField, num_chains: int, seed: int = 0) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    return rng.integers(0, model.num_states, size=(num_chains, model.num_variables))
-
-
-def lopsided_binary(seed: int = 6) -> MarkovRandomField:
-    """A triangle with a tail and an isolated variable, asymmetric tables."""
-    rng = np.random.default_rng(seed)
-    pairs = [(0, 1), (0, 2), (1, 2), (2, 3)]
-    tables = [1.2 * rng.normal(size=(2, 2)) for _ in pairs]
-    return MarkovRandomField.from_tables([0.7 * rng.normal(size=2) for _ in range(5)], pairs, tables)
-
-
-def models_for(kernel: str) -> MarkovRandomField:
-    return lopsided_binary() if kernel in ("four", "field") else oracle.lopsided()
-
 
 # -- tables and order -------------------------------------------------------------------------------------------------
 
@@ -169,20 +75,6 @@ def test_tables_hold_every_conditional(model):
             assert (np.abs(cuts - np.cumsum(expected)[:-1]) <= 2.0**-32 + 1e-15).all()
 
 
-class Patterns:
-    """The arrays of the table kernel by name."""
-
-    def __init__(self, model: MarkovRandomField) -> None:
-        arrays = Layout(model.structure).table_arrays(ParameterSets.of(model.parameters))
-        self.order, self.indptr, self.neighbors, self.strides, self.cuts, _, self.starts, _, self.table = arrays
-
-    def row(self, i: int, x: Sequence[int]) -> list[int]:
-        """Thresholds of site i for the states of its neighbors in x."""
-        slots = range(self.indptr[i], self.indptr[i + 1])
-        first = int(self.starts[i]) + sum(int(self.strides[k]) * x[self.neighbors[k]] for k in slots)
-        return self.table[first : first + int(self.cuts[i])].tolist()
-
-
 def test_conditionals_that_cannot_be_checked_are_refused(monkeypatch):
     unequal = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
     model = MarkovRandomField.from_tables(np.zeros((4, 3)), [(0, 1), (0, 2), (0, 3)], [unequal] * 3)
@@ -214,32 +106,6 @@ def test_kernels_are_chosen_for_the_model(monkeypatch):
     monkeypatch.setattr(cpu, "_LARGE", 5)
     assert choose_kernel(mixed, 100) == choose_kernel(dense, 100) == "product"
     assert choose_kernel(binary, 100) == "four"
-
-
-# -- no randomness: the same numbers, the same states -----------------------------------------------------------------
-
-
-def check_against_naive(model: MarkovRandomField, kernel: str, *, num_chains: int, num_sweeps: int, seed: int) -> None:
-    states = random_states(model, num_chains, seed)
-    naive = Naive(model, states, seed, order_for(model, kernel))
-    engines = [make(model, kernel, num_chains=num_chains, seed=seed, estimator=e) for e in ESTIMATORS]
-    for engine in engines:
-        engine.set_states(states)
-    for _ in range(num_sweeps):
-        naive.sweep()
-        for engine in engines:
-            engine.sweep(1, collect=True)
-            assert engine.get_states().tolist() == naive.x
-    for engine, estimator in zip(engines, ESTIMATORS, strict=True):
-        check_sums(engine.take_sums(), naive.sums(estimator), model, num_sweeps)
-
-
-def check_sums(sums: np.ndarray, expected: np.ndarray, model: MarkovRandomField, num_sweeps: int) -> None:
-    np.testing.assert_allclose(sums, expected, rtol=0, atol=num_sweeps * CUT)
-    if model.num_variables:
-        totals = np.add.reduceat(sums, model.unary_offsets[:-1])
-        np.testing.assert_allclose(totals, num_sweeps, rtol=0, atol=num_sweeps * 1e-12)
-    assert (sums >= 0).all()
 
 
 @given(strategies.models(max_variables=5), st.integers(0, 2**32 - 1))
@@ -349,7 +215,7 @@ def test_numbers_at_a_threshold(kernel):
 def states_for(model: MarkovRandomField, kernel: str, values: Sequence[int]) -> list[int]:
     engine = make(model, kernel, num_chains=len(values))
     # The number after a state (0, ., ., s3) is s3 turned left by 7.
-    states = np.array([[0, 5, 7, rotate(v, 25)] for v in values], dtype=np.uint64)
+    states = np.array([[0, 5, 7, oracle.rotate(v, 25)] for v in values], dtype=np.uint64)
     engine.set_random_state((states.T if kernel in ("table", "field") else states).reshape(-1))
     engine.sweep(1, collect=False)
     return engine.get_states()[:, 0].tolist()
@@ -366,217 +232,6 @@ def test_thresholds_of_log_odds():
     assert np.abs(found - exact).max() <= 1
     assert (found != exact).mean() < 1e-3  # only where rounding is a close call
     np.testing.assert_array_equal(x, (u >= found).astype(float))
-
-
-# -- the transition matrix --------------------------------------------------------------------------------------------
-
-
-def site_matrix(model: MarkovRandomField, tables: Patterns, i: int) -> np.ndarray:
-    """Transition probabilities of one update between all configurations, from the thresholds."""
-    configurations = oracle.all_configurations(model)
-    number = {x: k for k, x in enumerate(configurations)}
-    matrix = np.zeros((len(configurations), len(configurations)))
-    for x in configurations:
-        below = [0, *(chance_below(t) for t in tables.row(i, x)), 2**32]
-        for state, (a, b) in enumerate(itertools.pairwise(below)):
-            matrix[number[x], number[(*x[:i], state, *x[i + 1 :])]] += (b - a) / 2.0**32
-    return matrix
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_target_is_fixed_by_a_sweep(seed):
-    model = oracle.lopsided(seed) if seed % 2 else lopsided_binary(seed)
-    tables = Patterns(model)
-    target = oracle.joint(model).reshape(-1)
-    updates = [site_matrix(model, tables, i) for i in range(model.num_variables)]
-    # A cumulative probability is rounded by at most half a unit of 2^-32 and joining the middle values adds at most
-    # one, so an update of L states moves the target by at most (L - 1) * 1.5 * 2^-32 in total variation.
-    tolerance = 1.5 * 2.0**-32 * float((model.num_states - 1).sum()) + 1e-14
-    after = target
-    for i in tables.order:
-        np.testing.assert_allclose(updates[i].sum(axis=1), 1.0, atol=1e-15)
-        after = after @ updates[i]
-        # Every single update is reversible, up to the same rounding.
-        flow = target[:, None] * updates[i]
-        assert np.abs(flow - flow.T).sum() < 2 * tolerance
-    assert np.abs(after - target).sum() / 2 < tolerance
-    random_scan = sum(updates) / len(updates)
-    assert np.abs(target @ random_scan - target).sum() / 2 < tolerance
-    # The same sum must notice a neighbour that is left out.
-    left_out = target
-    for i in tables.order:
-        wrong = Patterns(without_edge(model, 0)) if i == int(model.edges[0, 0]) else tables
-        left_out = left_out @ site_matrix(model, wrong, i)
-    assert np.abs(left_out - target).sum() / 2 > 1e-3
-
-
-def without_edge(model: MarkovRandomField, e: int) -> MarkovRandomField:
-    tables = list(oracle.edge_tables(model).items())
-    del tables[e]
-    return MarkovRandomField.from_tables(
-        oracle.unary_vectors(model), [ends for ends, _ in tables], [t for _, t in tables]
-    )
-
-
-def with_table(model: MarkovRandomField, e: int, change: Callable[[np.ndarray], np.ndarray]) -> MarkovRandomField:
-    tables = {ends: np.array(t) for ends, t in oracle.edge_tables(model).items()}
-    ends = list(tables)[e]
-    tables[ends] = change(tables[ends])
-    return MarkovRandomField.from_tables(oracle.unary_vectors(model), list(tables), list(tables.values()))
-
-
-# -- joint counts of independent chains started from exact draws ------------------------------------------------------
-
-NUM_DRAWS = 20_000
-FALSE_ALARM = 1e-6
-
-
-def copies(model: MarkovRandomField, count: int) -> MarkovRandomField:
-    """Several independent copies side by side, one model: one chain of it is that many chains."""
-    edges = (model.edges[None, :, :] + model.num_variables * np.arange(count)[:, None, None]).reshape(-1, 2)
-    return MarkovRandomField(
-        np.tile(model.num_states, count), np.tile(model.log_unary, count), edges, np.tile(model.log_pairwise, count)
-    )
-
-
-def goodness(model: MarkovRandomField, states: np.ndarray) -> float:
-    """P-value of the chi-square test of joint counts; 0 when an impossible configuration occurs.
-
-    Configurations with fewer than 10 expected are put together.
-    """
-    expected = oracle.joint(model).reshape(-1) * len(states)
-    cells = np.ravel_multi_index(tuple(states.T), tuple(model.num_states))
-    counts = np.bincount(cells, minlength=len(expected))
-    if counts[expected == 0].any():
-        return 0.0
-    common = expected >= 10
-    observed, wanted = counts[common].astype(float), expected[common]
-    if (rest := expected[~common].sum()) > 0:
-        observed, wanted = np.append(observed, counts[~common].sum()), np.append(wanted, rest)
-        if rest < 10:  # too few for a cell of their own
-            smallest = int(wanted[:-1].argmin())
-            observed[smallest] += observed[-1]
-            wanted[smallest] += wanted[-1]
-            observed, wanted = observed[:-1], wanted[:-1]
-    return float(stats.chi2.sf(((observed - wanted) ** 2 / wanted).sum(), len(wanted) - 1))
-
-
-def run_chains(
-    target: MarkovRandomField,
-    kernel: str,
-    *,
-    sampled: MarkovRandomField | None = None,
-    stale: int | None = None,
-    estimator: str | None = None,
-    num_sweeps: int = 3,
-    seed: int = 11,
-) -> np.ndarray:
-    """Configurations after some sweeps from exact draws of the target.
-
-    The sabotaged: ``sampled`` is another model than the target, and ``stale`` a variable whose update is seen by its
-    neighbours but not kept.
-    """
-    n = target.num_variables
-    per_chain = 20 if kernel in ("table", "field") else NUM_DRAWS // 4
-    num_chains = NUM_DRAWS // per_chain
-    side_by_side = copies(sampled or target, per_chain)
-    options = {"seed": seed, "num_threads": 2, "estimator": estimator or "rao-blackwell"}
-    engine = make(side_by_side, kernel, num_chains=num_chains, **options)
-    states = draw_exact(target, num_draws=NUM_DRAWS, seed=seed).reshape(num_chains, -1)
-    engine.set_states(states)
-    for _ in range(num_sweeps):
-        before = engine.get_states().reshape(-1, n)
-        engine.sweep(1, collect=estimator is not None)
-        if stale is not None:
-            after = engine.get_states().reshape(-1, n)
-            after[:, stale] = before[:, stale]
-            engine.set_states(after.reshape(num_chains, -1))
-    return engine.get_states().reshape(-1, n)
-
-
-@pytest.mark.parametrize("estimator", [None, *ESTIMATORS])
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_joint_counts(kernel, estimator):
-    model = models_for(kernel)
-    assert goodness(model, run_chains(model, kernel, estimator=estimator)) > FALSE_ALARM
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_sabotaged_joint_counts_fail(kernel):
-    model = models_for(kernel)
-    flipped = with_table(model, 1, lambda table: -table)
-    assert goodness(model, run_chains(model, kernel, sampled=flipped)) < FALSE_ALARM
-    skipped = without_edge(model, 1)
-    assert goodness(model, run_chains(model, kernel, sampled=skipped)) < FALSE_ALARM
-    # The first variable of a sweep that has neighbours: they have all seen the value that is not kept.
-    order = model.structure.visit_order[0].tolist()
-    stale = next(i for i in order if model.adjacency.degree[i] > 1)
-    assert goodness(model, run_chains(model, kernel, stale=stale)) < FALSE_ALARM
-
-
-@pytest.mark.parametrize("kernel", ["four", "single", "product"])
-def test_joint_counts_of_chunks(kernel, monkeypatch):
-    monkeypatch.setattr(layout, "_CHUNKED_SITES", 100)
-    monkeypatch.setattr(layout, "_CHUNK", 1000)
-    model = models_for(kernel)
-    states = run_chains(model, kernel)
-    assert goodness(model, states) > FALSE_ALARM
-
-
-def test_goodness_of_exact_draws_is_uniform():
-    # The test itself: p-values of exact draws are uniform (Kolmogorov at 1e-6), and small changes are seen.
-    model = oracle.lopsided()
-    draws = draw_exact(model, num_draws=200 * 2000, seed=1).reshape(200, 2000, -1)
-    p = [goodness(model, part) for part in draws]
-    assert stats.kstest(p, "uniform").pvalue > FALSE_ALARM
-    spoiled = draws.reshape(-1, model.num_variables)[:NUM_DRAWS].copy()
-    spoiled[: NUM_DRAWS // 10, 0] = 0
-    assert goodness(model, spoiled) < FALSE_ALARM
-
-
-# -- sums -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_sums_over_hundreds_of_sweeps(kernel, estimator):
-    # Nearly certain states in both places: these are what overflows 32 bits first.
-    model = MarkovRandomField.ising([(0, 1), (1, 2)], [0.8, -0.5], [0.2, 15.0, -15.0])
-    naive = Naive(model, np.zeros((2, 3), dtype=int), 9, order_for(model, kernel))
-    engine = make(model, kernel, num_chains=2, seed=9, estimator=estimator)
-    engine.sweep(0, collect=True)
-    for count in (1, 254, 2, 300, 256, 43):
-        engine.sweep(count, collect=True)
-    for _ in range(856):
-        naive.sweep()
-    check_sums(engine.take_sums(), naive.sums(estimator), model, 856)
-    assert (engine.take_sums() == 0).all()
-    # After emptying, and with sweeps in between that are not collected.
-    naive.counts[:], naive.conditionals[:] = 0, 0
-    engine.sweep(5, collect=True)
-    for _ in range(5):
-        naive.sweep()
-    expected = naive.sums(estimator).copy()
-    engine.sweep(300, collect=False)
-    check_sums(engine.take_sums(), expected, model, 5)
-    for _ in range(300):
-        naive.sweep()
-    assert engine.get_states().tolist() == naive.x
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_no_variables_and_one_state(kernel):
-    empty = MarkovRandomField.from_factors([], [])
-    engine = make(empty, kernel, num_chains=4)
-    engine.sweep(10, collect=True)
-    assert engine.get_states().shape == (4, 0)
-    assert engine.take_sums().shape == (0, 4)
-    if kernel not in ("four", "field"):
-        single = MarkovRandomField.from_tables([[0.3], [0.1]], [(0, 1)], [[[0.2]]])
-        engine = make(single, kernel, num_chains=4)
-        engine.sweep(300, collect=True)
-        assert (engine.take_sums() == 300).all()
-        assert (engine.get_states() == 0).all()
 
 
 # -- threads, blocks, chunks, resumption ------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from test_cpu import ESTIMATORS, Naive, check_sums, make, order_for
+from naive_chains import Naive, check_against_naive, make, order_for
 from test_generator import chance_below
 
 import oracle
@@ -36,19 +36,9 @@ def starts(model: MarkovRandomField, count: int, seed: int) -> np.ndarray:
     return np.asarray(draw_exact(model, num_draws=count, seed=seed)).reshape(count, model.num_variables)
 
 
-def check_against_naive(model: MarkovRandomField, kernel: str, seed: int, num_sweeps: int = 3) -> None:
-    states = starts(model, 2, seed)
-    naive = Naive(model, states, seed, order_for(model, kernel))
-    engines = [make(model, kernel, num_chains=2, seed=seed, estimator=e) for e in ESTIMATORS]
-    for engine in engines:
-        engine.set_states(states)
-    for _ in range(num_sweeps):
-        naive.sweep()
-        for engine in engines:
-            engine.sweep(1, collect=True)
-            assert engine.get_states().tolist() == naive.x
-    for engine, estimator in zip(engines, ESTIMATORS, strict=True):
-        check_sums(engine.take_sums(), naive.sums(estimator), model, num_sweeps)
+def check(model: MarkovRandomField, kernel: str, seed: int, num_sweeps: int = 3) -> None:
+    """From starts that are allowed."""
+    check_against_naive(model, kernel, num_chains=2, num_sweeps=num_sweeps, seed=seed, states=starts(model, 2, seed))
 
 
 @pytest.mark.parametrize("forbidden", [0.0, 0.15])
@@ -56,9 +46,9 @@ def check_against_naive(model: MarkovRandomField, kernel: str, seed: int, num_sw
 def test_draws_are_those_of_the_naive_sampler(seed, forbidden, monkeypatch):
     model = some_model(seed, forbidden, scale=[0.3, 1.0, 4.0][seed % 3])
     for kernel in KERNELS:
-        check_against_naive(model, kernel, seed)
+        check(model, kernel, seed)
     monkeypatch.setattr("fastmix.chains.cpu.tables_fit", lambda *_, **__: False)
-    check_against_naive(model, "random", seed)
+    check(model, "random", seed)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -67,14 +57,14 @@ def test_few_neighbors(seed):
     scopes = [(0, 1, 2), (2, 3, 4)]
     model = MarkovRandomField.from_factors([2] * 5, [(s, rng.normal(size=(2, 2, 2))) for s in scopes])
     assert choose_kernel(model.structure, 1) == "four"
-    check_against_naive(model, "four", seed)
+    check(model, "four", seed)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_logarithms_where_products_do_not_do(seed, monkeypatch):
-    check_against_naive(some_model(seed, scale=1000.0), "product", seed)
+    check(some_model(seed, scale=1000.0), "product", seed)
     monkeypatch.setattr("fastmix.chains.layout._MOST_VALUES", 0)
-    check_against_naive(some_model(seed, 0.1), "product", seed)
+    check(some_model(seed, 0.1), "product", seed)
 
 
 def test_a_factor_that_is_left_out_is_noticed():
@@ -105,7 +95,7 @@ def test_kernels_are_chosen_by_the_blanket():
     assert choose_kernel(narrow.structure, 64) == "table"
     assert choose_kernel(narrow.structure, 1) == choose_kernel(narrow.structure, 64, schedule="random") == "single"
     assert choose_kernel(wide.structure, 1, schedule="random") == "product"
-    check_against_naive(wide, "product", 0, num_sweeps=1)
+    check(wide, "product", 0, num_sweeps=1)
 
 
 @pytest.mark.parametrize("seed", range(8))

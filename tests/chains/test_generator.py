@@ -12,42 +12,11 @@ from scipy import stats
 
 from fastmix.chains.generator import MAX_THRESHOLD, make_streams
 from fastmix.chains.kernels import _fill, _next, _random_site
+from oracle import Stream, rotate, xoshiro
 
 MASK32, MASK64 = 2**32 - 1, 2**64 - 1
 
 # -- the reference: integers of Python ------------------------------------------------------------------------------
-
-
-def rotate(x: int, k: int) -> int:
-    return ((x << k) | (x >> (32 - k))) & MASK32
-
-
-def xoshiro(state: list[int]) -> int:
-    """The next 32 bits of xoshiro128++, as Blackman and Vigna print it; the state is changed."""
-    result = (rotate((state[0] + state[3]) & MASK32, 7) + state[0]) & MASK32
-    t = (state[1] << 9) & MASK32
-    state[2] ^= state[0]
-    state[3] ^= state[1]
-    state[1] ^= state[2]
-    state[0] ^= state[3]
-    state[2] ^= t
-    state[3] = rotate(state[3], 11)
-    return result
-
-
-class Stream:
-    """The numbers of one stream: 32 bits with the two middle values joined."""
-
-    def __init__(self, state: np.ndarray) -> None:
-        self.state = [int(word) for word in state]
-
-    def draw(self) -> int:
-        v = xoshiro(self.state)
-        return v - (v >> 31)
-
-    def site(self, n: int) -> int:
-        high, low = self.draw(), self.draw()
-        return (high * n + (low * n >> 32)) >> 32
 
 
 def mix(x: int) -> int:

@@ -45,7 +45,7 @@ def test_the_same_draws_as_the_field_kernel(missing: float, estimator: str) -> N
     model = machine(3, missing=missing)
     assert choose_kernel(model.structure, 100) == "layers"
     engines = [
-        CpuChains(model.structure, num_chains=100, seed=5, kernel=k, estimator=estimator, num_threads=t)  # type: ignore[arg-type]
+        CpuChains(model.structure, num_chains=100, seed=5, kernel=k, estimator=estimator, num_threads=t)
         for k, t in (("layers", 1), ("field", 1), ("layers", 2))
     ]
     sums = []

@@ -167,7 +167,7 @@ def test_infer_shares_what_has_chains() -> None:
     with pytest.raises(UnfitMethodError, match="executor must not come with the method mean-field"):
         infer(GRID, method="mean-field", executor=elsewhere)
     with pytest.raises(ValueError, match=r"executor must be one of concurrent\.futures.*got int"):
-        sample(GRID, executor=3)  # type: ignore[arg-type]
+        sample(GRID, executor=3)
     with pytest.raises(ValueError, match="executor must come with the backend cpu"):
         sample(GRID, executor=elsewhere, backend="auto")
 

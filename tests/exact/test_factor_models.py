@@ -53,10 +53,10 @@ def test_against_enumeration(seed: int, hard: bool) -> None:
             np.testing.assert_allclose(result.marginal(i), expected, atol=1e-12)
     for e, (i, j) in enumerate(model.edges):
         shape = (model.num_states[i], model.num_states[j])
-        expected = np.zeros(shape)
-        np.add.at(expected, (every[:, i], every[:, j]), p)
+        joint = np.zeros(shape)
+        np.add.at(joint, (every[:, i], every[:, j]), p)
         found = result.edge_marginals[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]]
-        np.testing.assert_allclose(found, expected.ravel(), atol=1e-12)
+        np.testing.assert_allclose(found, joint.ravel(), atol=1e-12)
     draws = np.asarray(draw_exact(model, num_draws=20, seed=1, evidence=evidence).states)
     assert (model.log_weight(draws) > -np.inf).all()
 

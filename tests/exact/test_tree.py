@@ -34,20 +34,19 @@ def random_factors(rng, *, max_variables=7, max_states=4, max_scope=4, zeros=0.0
 def naive(factors):
     """Log Z, marginals of variables and factors, and the largest log-weight, by enumeration."""
     configurations = list(itertools.product(*[range(s) for s in factors.num_states]))
+    states = np.array(configurations, dtype=np.int64).T  # one row per variable
     logs = np.zeros(len(configurations))
     entries = []
     for scope, table in zip(factors.scopes, factors.tables, strict=True):
         shape = [factors.num_states[v] for v in scope]
-        index = [int(np.ravel_multi_index([x[v] for v in scope], shape)) if scope else 0 for x in configurations]
+        index = np.ravel_multi_index(tuple(states[v] for v in scope), shape) if scope else np.zeros(len(logs), int)
         entries.append(index)
         logs += table[index]
     top = logs.max()
     weights = np.exp(logs - top) if top > -np.inf else np.zeros(len(logs))
     total = weights.sum()
     p = weights / total if total else weights
-    marginals = [
-        np.bincount([x[v] for x in configurations], p, s).astype(float) for v, s in enumerate(factors.num_states)
-    ]
+    marginals = [np.bincount(states[v], p, s).astype(float) for v, s in enumerate(factors.num_states)]
     by_factor = [np.bincount(i, p, len(t)) for i, t in zip(entries, factors.tables, strict=True)]
     log_z = top + math.log(total) if total else -np.inf
     return log_z, marginals, by_factor, top, p, configurations

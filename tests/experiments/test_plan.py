@@ -49,7 +49,7 @@ def test_settings_refuse_what_is_not_valid() -> None:
         ({"seed": 0.5}, "seed must be"),
     ):
         with pytest.raises(ValueError, match=message):
-            Settings(**options)  # type: ignore[arg-type]
+            Settings(**options)
     experiment = EXPERIMENTS["norms"]
     with pytest.raises(ValueError, match=r"methods must be among euclidean, piecewise, .*, got 'magic'"):
         experiment.calls(Settings(methods=("magic",)))

@@ -139,7 +139,7 @@ def test_bad_arguments_leave_nothing_behind(tmp_path: Path) -> None:
         ("timing", {"num_workers": 2, "executor": InThisProcess()}, "num_workers must not come with an executor"),
     ):
         with pytest.raises(ValueError, match=message):
-            run_experiment(name, tmp_path / "out", **options)  # type: ignore[arg-type]
+            run_experiment(name, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
 

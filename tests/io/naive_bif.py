@@ -8,12 +8,9 @@ import re
 from typing import Any
 
 import numpy as np
+from fuzzing import RefusedError
 
 PUNCTUATION = "{}()[],;|"
-
-
-class RefusedError(Exception):
-    """The text is not BIF."""
 
 
 def need(condition: object) -> None:

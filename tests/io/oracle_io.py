@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from fuzzing import RefusedError
 
 import oracle
 from fastmix.io import answers, atomic_write, npz, uai
@@ -26,14 +27,6 @@ from fastmix.model import MarkovRandomField
 
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 MOST_STATES = 2**20  # plus 64 a word, see the limit in the fast reader
-
-
-class RefusedError(Exception):
-    """The text is not a UAI file, with the line."""
-
-    def __init__(self, line: int, reason: str) -> None:
-        super().__init__(f"{line}: {reason}")
-        self.line = line
 
 
 @dataclass
@@ -214,7 +207,7 @@ def parse_npz(data: bytes, name: str = "<bytes>") -> MarkovRandomField:
 
 
 def parse_evidence(text: str | bytes, name: str = "<string>", num_states: object = None) -> dict[int, int]:
-    return answers.evidence_in(as_bytes(text), name, num_states)  # type: ignore[arg-type]
+    return answers.evidence_in(as_bytes(text), name, num_states)
 
 
 def format_uai(model: MarkovRandomField) -> str:
@@ -225,7 +218,7 @@ def format_uai(model: MarkovRandomField) -> str:
 
 def write_uai(model: MarkovRandomField, path: object) -> list[str]:
     """Notes on a UAI file of any name."""
-    with atomic_write(path, binary=True) as stream:  # type: ignore[call-overload]
+    with atomic_write(path, binary=True) as stream:
         return uai.write(model, stream)
 
 

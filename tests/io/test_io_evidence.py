@@ -100,13 +100,13 @@ def test_round_trip(tmp_path_factory, evidence):
 
 
 def test_write(tmp_path):
-    write_evidence({np.int64(3): np.int32(1), 0: 2}, tmp_path / "a")  # type: ignore[dict-item]
+    write_evidence({np.int64(3): np.int32(1), 0: 2}, tmp_path / "a")
     assert (tmp_path / "a").read_text() == "2 0 2 3 1\n"
     write_evidence({}, tmp_path / "a")
     assert (tmp_path / "a").read_text() == "0\n"
     for wrong in ({"a": 1}, {0: 0.5}, {-1: 0}, {0: -1}):
         with pytest.raises(ModelError, match="evidence must"):
-            write_evidence(wrong, tmp_path / "b")  # type: ignore[arg-type]
+            write_evidence(wrong, tmp_path / "b")
     assert not (tmp_path / "b").exists()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import random
@@ -13,11 +12,10 @@ import zipfile
 
 import numpy as np
 import pytest
+from fuzzing import agree, assert_can_fail, mutate
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle_io import (
-    NaiveModel,
-    RefusedError,
     assert_same,
     format_uai,
     parse_evidence,
@@ -29,7 +27,6 @@ from oracle_io import (
 import oracle
 from fastmix.errors import FormatError, ModelError, ResourceError, UnfitMethodError
 from fastmix.io import write_model
-from fastmix.model import MarkovRandomField
 
 HAND_WRITTEN = [
     b"MARKOV\n3\n2 2 3\n3\n1 0\n2 0 1\n2 2 1\n\n2\n 0.25 0.75\n4\n 1 2 3 4\n6\n 1 2 3 4 5 6\n",
@@ -48,76 +45,27 @@ POOL = (
 ).split(b" ") + [b"%d" % size for size in SIZES]
 
 
-def mutate(data: bytes, rng: random.Random) -> bytes:
-    pieces = re.findall(rb"\s+|[^\s]+", data)
-    for _ in range(rng.choice([1, 1, 1, 2, 3])):
-        kind = rng.randrange(9)
-        k = rng.randrange(len(pieces)) if pieces else 0
-        if kind == 0 and pieces:
-            del pieces[k]
-        elif kind == 1 and pieces:
-            pieces.insert(k, pieces[k])
-        elif kind in (2, 3) and pieces:
-            pieces[k] = rng.choice(POOL)
-        elif kind == 4:
-            pieces.insert(k, b" " + rng.choice(POOL) + b" ")
-        elif kind == 5 and pieces:
-            j = rng.randrange(len(pieces))
-            pieces[k], pieces[j] = pieces[j], pieces[k]
-        elif kind == 6:
-            whole = b"".join(pieces)
-            pieces = [whole[: rng.randrange(len(whole) + 1)]]
-        elif kind == 7:
-            whole = bytearray(b"".join(pieces))
-            if whole:
-                whole[rng.randrange(len(whole))] = rng.choice(b"0123456789 .-+eEc#\n\r\t\x00\xff" + bytes(range(256)))
-            pieces = [bytes(whole)]
-        elif kind == 8:
-            lines = b"".join(pieces).splitlines(keepends=True)
-            if lines:
-                line = rng.randrange(len(lines))
-                lines[line : line + 1] = rng.choice([[], [lines[line]] * 2, [b"# " + lines[line]]])
-            pieces = lines
-    return b"".join(pieces)
+def damage(data: bytes, rng: random.Random) -> bytes:
+    letters = b"0123456789 .-+eEc#\n\r\t\x00\xff" + bytes(range(256))
+    return mutate(data, rng, POOL, words=rb"\s+|[^\s]+", letters=letters, mark=b"# ")
 
 
 def check_agreement(data: bytes, evidence: dict[int, int] | None = None) -> bool:
     """Whether both readers accept; an AssertionError if they disagree."""
-    naive: NaiveModel | None = None
-    model: MarkovRandomField | None = None
-    message = ""
-    with contextlib.suppress(RefusedError):
-        naive = read_naive(data, evidence)
-    try:
-        model = parse_uai(data, "f.uai", evidence)
-    except (FormatError, ModelError, UnfitMethodError) as error:
-        message = str(error)
-    if model is None:
-        assert naive is None, f"refused by the fast reader only: {message}"
-        assert re.match(r"f\.uai:\d+: |evidence ", message), message
-        return False
-    assert naive is not None, "accepted by the fast reader only"
-    assert_same(naive, model)
-    return True
+    model, _ = agree(
+        lambda: read_naive(data, evidence),
+        lambda: parse_uai(data, "f.uai", evidence),
+        assert_same,
+        message=r"f\.uai:\d+: |evidence ",
+        refusals=(FormatError, ModelError, UnfitMethodError),
+    )
+    return model is not None
 
 
 def test_the_check_can_fail(monkeypatch):
     data = HAND_WRITTEN[0]
-    assert check_agreement(data)
-    assert not check_agreement(data + b"1")
     wrong = parse_uai(data.replace(b"0.25", b"0.26"))
-    monkeypatch.setattr("test_io_fuzz.parse_uai", lambda *_: wrong)
-    with pytest.raises(AssertionError):
-        check_agreement(data)
-    with pytest.raises(AssertionError, match="accepted by the fast reader only"):
-        check_agreement(data + b"1")
-
-    def refuse(*_):
-        raise FormatError("f.uai:1: no")
-
-    monkeypatch.setattr("test_io_fuzz.parse_uai", refuse)
-    with pytest.raises(AssertionError, match="refused by the fast reader only"):
-        check_agreement(data)
+    assert_can_fail(check_agreement, data, wrong, "test_io_fuzz.parse_uai", monkeypatch)
 
 
 @pytest.mark.parametrize("each", [100, pytest.param(1700, marks=pytest.mark.slow)])
@@ -136,7 +84,7 @@ def test_damaged_files(each):
         evidence = {0: 0, 3: 1} if data == HAND_WRITTEN[4] else None
         assert check_agreement(data, evidence)
         for _ in range(each):
-            accepted += check_agreement(mutate(data, rng), rng.choice([evidence, evidence, None, {0: 0}]))
+            accepted += check_agreement(damage(data, rng), rng.choice([evidence, evidence, None, {0: 0}]))
     assert each / 2 < accepted < 0.55 * each * len(files), accepted  # neither nothing nor everything is damage
 
 

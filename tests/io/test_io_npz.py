@@ -32,7 +32,7 @@ def arrays_of(model: MarkovRandomField, tmp_path) -> dict[str, np.ndarray]:
 
 def packed(arrays: dict[str, np.ndarray]) -> bytes:
     stream = io.BytesIO()
-    np.savez(stream, **arrays)  # type: ignore[arg-type]
+    np.savez(stream, **arrays)
     return stream.getvalue()
 
 
@@ -65,7 +65,7 @@ def test_numpy_reads_and_writes_it(tmp_path):
     assert json.loads(arrays["header"].tobytes())["version"] == 1
     assert parse_npz(packed(arrays)) == MODEL
     stream = io.BytesIO()
-    np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
+    np.savez_compressed(stream, **arrays)
     assert parse_npz(stream.getvalue()) == MODEL
     assert parse_npz(packed(arrays | {"edges": np.asfortranarray(arrays["edges"])})) == MODEL
 

@@ -334,7 +334,7 @@ def test_evidence_that_is_wrong():
     with pytest.raises(ModelError, match="evidence on variable 3 must be a state from 0 to 1, got 2"):
         parse_uai(four, evidence={3: 2})
     with pytest.raises(ModelError, match="evidence must map variables to states by number, got 'a': 1"):
-        parse_uai(four, evidence={"a": 1})  # type: ignore[dict-item]
+        parse_uai(four, evidence={"a": 1})
 
 
 def test_impossible_evidence():

@@ -125,7 +125,7 @@ def joint_p_value(model: MarkovRandomField, states: np.ndarray) -> float:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_joint_distribution(name):
-    samples = perfect_sample(MODELS[name], num_draws=20_000, seed=5)
+    samples = perfect_sample(MODELS[name], num_draws=8000, seed=5)
     assert joint_p_value(MODELS[name], samples.states) > FALSE_ALARM
     assert samples.status == "ok"
 
@@ -167,7 +167,7 @@ def test_wrong_model_is_caught():
     other = MarkovRandomField.ising(
         [(0, 1), (1, 2), (0, 2), (2, 3)], [0.35, 0.3, 0.3, -0.4], field=[0.6, -0.4, 0.1, 0.9]
     )
-    assert joint_p_value(other, perfect_sample(MIXED, num_draws=20_000, seed=5).states) < FALSE_ALARM
+    assert joint_p_value(other, perfect_sample(MIXED, num_draws=8000, seed=5).states) < FALSE_ALARM
 
 
 def test_seed_fixes_the_samples_whatever_the_threads():

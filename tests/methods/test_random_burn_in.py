@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def test_accuracy_burns_in_by_the_proven_number_of_random_updates() -> None:
         result = sample(model, accuracy=0.1, seed=seed)
         assert result.status == Status.OK
         assert np.abs(result.node_marginals - exact).max() < 0.1
-        assert result.stats["burn_in"] == math.ceil(proven.num_updates / model.num_variables)  # type: ignore[operator]
+        assert result.stats["burn_in"] == math.ceil(proven.num_updates / model.num_variables)
         assert result.provenance["options"]["schedule"] == "random-burn-in"
         assert result.stats["bias"] <= 0.05
     intervals = result.intervals(confidence=0.999, simultaneous=True)
@@ -71,7 +72,7 @@ def test_the_law_of_what_is_averaged(schedule: str) -> None:
     number = chain.configurations.index((1, 2))
     for burn_in in (1, 2, 5):
         result = sample(
-            model, num_chains=num_chains, num_sweeps=1, burn_in=burn_in, schedule=schedule,  # type: ignore[arg-type]
+            model, num_chains=num_chains, num_sweeps=1, burn_in=burn_in, schedule=schedule,
             start=np.tile((1, 2), (num_chains, 1)), seed=burn_in,
         )  # fmt: skip
         law = (np.linalg.matrix_power(at_random, burn_in) @ last)[number]
@@ -84,10 +85,11 @@ def test_the_law_of_what_is_averaged(schedule: str) -> None:
         assert (np.abs(after - target) <= np.repeat(bias, counts) + 1e-12).all()
 
 
-def test_the_bias_after_updates_is_never_below_the_exact_distance() -> None:
+@pytest.mark.parametrize("num_models", [10, pytest.param(40, marks=pytest.mark.slow)])
+def test_the_bias_after_updates_is_never_below_the_exact_distance(num_models: int) -> None:
     rng = np.random.default_rng(0)
     told = 0
-    for _ in range(40):
+    for _ in range(num_models):
         n = int(rng.integers(2, 5))
         edges = list(itertools.combinations(range(n), 2))
         model = MarkovRandomField.ising(edges, 0.3 * rng.normal(size=len(edges)), rng.normal(size=n))
@@ -98,10 +100,10 @@ def test_the_bias_after_updates_is_never_below_the_exact_distance() -> None:
             bias = bias_after_updates(model, n * num_sweeps)
             assert distance <= bias + 1e-12
             told += bias < 1.0
-    assert told > 60
+    assert told > 1.5 * num_models
 
 
-def test_a_random_burn_in_goes_on_from_a_checkpoint(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_random_burn_in_goes_on_from_a_checkpoint(tmp_path) -> None:
     model = dense_model()
     options = {"num_chains": 8, "num_sweeps": 400, "burn_in": 300, "schedule": "random-burn-in", "seed": 4}
     whole = sample(model, **options)
@@ -140,13 +142,14 @@ def test_graphics_cards_refuse_random_updates() -> None:
 
 def test_projected_bounds_the_width_of_dense_mixed_models_that_it_moves_less() -> None:
     options = {"method": "projected", "num_chains": 16, "num_sweeps": 2000, "seed": 0}
-    result = infer(dense_model(100, 0.5), **options)
+    result: Any = infer(dense_model(100, 0.5), **options)
     assert (result.projection.norm, result.projection.norm_bound) == ("width", 0.95)
     assert result.certificate.certified
     assert result.stats["burn_in"] >= math.ceil(result.certificate.num_updates / 100)
     assert "provably mixes" in result.stats["guarantee"]
     assert not result.sampled.intervals().vacuous.all()
     attractive = MarkovRandomField.ising(list(itertools.combinations(range(12), 2)), 0.4)
-    assert infer(attractive, **options).projection.norm == "inf"
-    asked = infer(dense_model(100, 0.5), norm="width", norm_bound=0.5, **options)
+    other: Any = infer(attractive, **options)
+    assert other.projection.norm == "inf"
+    asked: Any = infer(dense_model(100, 0.5), norm="width", norm_bound=0.5, **options)
     assert (asked.projection.norm, asked.projection.norm_bound) == ("width", 0.5)

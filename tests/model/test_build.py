@@ -5,7 +5,6 @@ import math
 import re
 from collections.abc import Callable
 
-import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse
@@ -96,7 +95,7 @@ class TestFromTables:
         assert MarkovRandomField.from_tables(unary.tolist(), np.array(edges), tables.tolist()) == model
         assert MarkovRandomField.from_tables(list(unary), tuple(edges), list(tables)) == model
         assert MarkovRandomField.from_tables(np.asfortranarray(unary), edges, np.asfortranarray(tables)) == model
-        assert MarkovRandomField.from_tables(unary, edges, (t for t in tables)) == model  # type: ignore[arg-type]
+        assert MarkovRandomField.from_tables(unary, edges, (t for t in tables)) == model
         assert MarkovRandomField.from_tables(unary, np.array(edges, dtype=float), tables) == model
         assert MarkovRandomField.from_tables(unary, np.array(edges, dtype=np.uint8), tables) == model
 
@@ -108,7 +107,7 @@ class TestFromTables:
     @pytest.mark.parametrize("edges", [[], np.zeros((0, 2), dtype=int), np.zeros((0, 2)), ()])
     @pytest.mark.parametrize("tables", [[], np.zeros((0, 2, 2)), np.zeros(0), ()])
     def test_no_edges(self, edges: object, tables: object) -> None:
-        assert MarkovRandomField.from_tables([[0.0, 1.0]], edges, tables).num_edges == 0  # type: ignore[arg-type]
+        assert MarkovRandomField.from_tables([[0.0, 1.0]], edges, tables).num_edges == 0
 
     @pytest.mark.parametrize(
         ("unary", "edges", "tables", "message"),
@@ -147,7 +146,7 @@ class TestFromTables:
     )
     def test_refusals(self, unary: object, edges: object, tables: object, message: str) -> None:
         with pytest.raises(ModelError, match=re.escape(message)):
-            MarkovRandomField.from_tables(unary, edges, tables)  # type: ignore[arg-type]
+            MarkovRandomField.from_tables(unary, edges, tables)
 
 
 # -- from_factors ---------------------------------------------------------------------------------------------------
@@ -165,7 +164,7 @@ class TestFromFactors:
 
     def test_one_pass_over_an_iterator(self) -> None:
         factors = iter([(np.array([0]), np.array([1.0, 2.0])), (range(2), np.eye(2))])
-        assert MarkovRandomField.from_factors([2, 2], factors).table(0, 1).tolist() == [[1, 0], [0, 1]]  # type: ignore[arg-type]
+        assert MarkovRandomField.from_factors([2, 2], factors).table(0, 1).tolist() == [[1, 0], [0, 1]]
 
     def test_one_entry_tables_of_any_rank(self) -> None:
         model = MarkovRandomField.from_factors([1, 1], [((0,), 1.0), ((0, 1), [2.0]), ((1, 0), [[4.0]]), ((), [8.0])])
@@ -200,7 +199,7 @@ class TestFromFactors:
     )
     def test_refusals(self, counts: object, factors: object, message: str) -> None:
         with pytest.raises(ModelError, match=re.escape(message)):
-            MarkovRandomField.from_factors(counts, factors)  # type: ignore[arg-type]
+            MarkovRandomField.from_factors(counts, factors)
 
 
 # -- ising and potts ------------------------------------------------------------------------------------------------
@@ -269,7 +268,7 @@ class TestIsing:
             (
                 lambda: MarkovRandomField.ising([], 1, num_variables=2.5),
                 "num_variables must be a whole number of at least 0, got 2.5",
-            ),  # type: ignore[arg-type]
+            ),
             (lambda: MarkovRandomField.ising([(-1, 0)], 1), "edges must hold indices from 0; edge 0 is (-1, 0)"),
             (
                 lambda: MarkovRandomField.ising([(0, 1)], 1, variable_names=["a"]),
@@ -310,7 +309,7 @@ class TestPotts:
             (
                 lambda: MarkovRandomField.potts([(0, 1)], 1, 2.5),
                 "num_states must be a whole number of at least 1, got 2.5",
-            ),  # type: ignore[arg-type]
+            ),
             (
                 lambda: MarkovRandomField.potts([(0, 1)], 1, True),
                 "num_states must be a whole number of at least 1, got True",
@@ -331,96 +330,6 @@ class TestPotts:
     def test_refusals(self, call: Callable[[], object], message: str) -> None:
         with pytest.raises(ModelError, match=re.escape(message)):
             call()
-
-
-# -- networkx -------------------------------------------------------------------------------------------------------
-
-
-class TestNetworkx:
-    def test_ising_attributes(self) -> None:
-        graph = nx.Graph()
-        graph.add_node("a", field=0.5)
-        graph.add_node("b")
-        graph.add_node("c", field=-1.0)
-        graph.add_edge("b", "a", coupling=0.25)
-        graph.add_edge("c", "b", coupling=2)
-        expected = MarkovRandomField.ising([(0, 1), (1, 2)], [0.25, 2.0], [0.5, 0.0, -1.0], variable_names=list("abc"))
-        assert MarkovRandomField.from_networkx(graph) == expected
-
-    def test_potts_attributes(self) -> None:
-        graph = nx.path_graph(2)
-        nx.set_node_attributes(graph, {0: [0, 1, 2], 1: [3, 4, 5]}, "log_unary")
-        graph.edges[0, 1]["coupling"] = 1.5
-        expected = MarkovRandomField.potts([(0, 1)], 1.5, 3, [[0, 1, 2], [3, 4, 5]], variable_names=["0", "1"])
-        assert MarkovRandomField.from_networkx(graph) == expected
-
-    @pytest.mark.parametrize("swap", [False, True])
-    def test_rows_belong_to_the_earlier_node_of_an_undirected_graph(self, swap: bool) -> None:
-        graph = nx.Graph()
-        graph.add_node("x", log_unary=[0, 0])
-        graph.add_node("y", log_unary=[0, 0, 0])
-        table = np.arange(6.0).reshape(2, 3)
-        graph.add_edge(*(("y", "x") if swap else ("x", "y")), log_pairwise=table)
-        assert MarkovRandomField.from_networkx(graph).table("x", "y").tolist() == table.tolist()
-
-    def test_rows_belong_to_the_source_of_a_directed_edge(self) -> None:
-        graph = nx.DiGraph()
-        graph.add_node("x", log_unary=[0, 0])
-        graph.add_node("y", log_unary=[0, 0, 0])
-        table = np.arange(6.0).reshape(3, 2)
-        graph.add_edge("y", "x", log_pairwise=table)
-        assert MarkovRandomField.from_networkx(graph).table("y", "x").tolist() == table.tolist()
-
-    def test_parallel_and_opposite_edges_are_added_up(self) -> None:
-        multi = nx.MultiGraph()
-        multi.add_edges_from([(0, 1, {"coupling": 1.0}), (1, 0, {"coupling": 2.0})])
-        directed = nx.DiGraph()
-        directed.add_edges_from([(0, 1, {"coupling": 1.0}), (1, 0, {"coupling": 2.0})])
-        expected = MarkovRandomField.ising([(0, 1)], 3.0, variable_names=["0", "1"])
-        assert MarkovRandomField.from_networkx(multi) == MarkovRandomField.from_networkx(directed) == expected
-
-    def test_empty_graph(self) -> None:
-        assert MarkovRandomField.from_networkx(nx.Graph()).num_variables == 0
-
-    @pytest.mark.parametrize(
-        ("nodes", "edge", "message"),
-        [
-            ({}, {}, "edge ('a', 'b') must carry log_pairwise or coupling, got []"),
-            ({}, {"weight": 1.0}, "edge ('a', 'b') must carry log_pairwise or coupling, got ['weight']"),
-            ({}, {"coupling": "x"}, "coupling of edge ('a', 'b') must be an array of numbers, got 'x'"),
-            ({}, {"coupling": INF}, "coupling of edge ('a', 'b') must be a finite number, got inf"),
-            ({}, {"coupling": [1.0]}, "coupling of edge ('a', 'b') must be a finite number, got [1.0]"),
-            ({"field": NAN}, {"coupling": 1.0}, "field of node 'a' must be a finite number, got nan"),
-            ({"log_unary": 1.0}, {"coupling": 1.0}, "edge ('a', 'b') joins 1 and 2 states: give it log_pairwise"),
-            ({"log_unary": [0, 0, 0]}, {"coupling": 1.0}, "edge ('a', 'b') joins 3 and 2 states: give it log_pairwise"),
-            ({"log_unary": ["x"]}, {"coupling": 1.0}, "log_unary of node 'a' must be an array of numbers, got ['x']"),
-            ({}, {"log_pairwise": [[0, 0]]}, "log_pairwise[0] for edge (0, 1) must have shape (2, 2)"),
-            ({}, {"log_pairwise": "x"}, "log_pairwise of edge ('a', 'b') must be an array of numbers, got 'x'"),
-        ],
-    )
-    def test_refusals(self, nodes: dict[str, object], edge: dict[str, object], message: str) -> None:
-        graph = nx.Graph()
-        graph.add_node("a", **nodes)
-        graph.add_edge("a", "b", **edge)
-        with pytest.raises(ModelError, match=re.escape(message)):
-            MarkovRandomField.from_networkx(graph)
-
-    def test_infinite_potts_coupling(self) -> None:
-        graph = nx.path_graph(2)
-        nx.set_node_attributes(graph, [0.0, 0.0, 0.0], "log_unary")
-        graph.edges[0, 1]["coupling"] = INF
-        with pytest.raises(ModelError, match="must be a finite number, got inf"):
-            MarkovRandomField.from_networkx(graph)
-
-    def test_self_loop(self) -> None:
-        graph = nx.Graph([(0, 0, {"coupling": 1.0})])
-        with pytest.raises(ModelError, match="edges must join two different variables"):
-            MarkovRandomField.from_networkx(graph)
-
-    def test_names_that_read_the_same(self) -> None:
-        graph = nx.Graph([(1, "1", {"coupling": 1.0})])
-        with pytest.raises(ModelError, match="variable_names must all be different, got '1' more than once"):
-            MarkovRandomField.from_networkx(graph)
 
 
 # -- matrices -------------------------------------------------------------------------------------------------------

@@ -150,15 +150,15 @@ def test_bad_scopes_are_refused(arguments: tuple[list[int], list[int]], text: st
     starts, variables = arguments
     with pytest.raises(ModelError, match=text):
         MarkovRandomField(
-            [2, 2, 2], np.zeros(6), [(0, 1), (0, 2), (1, 2)], np.zeros(12), scope_starts=starts,  # type: ignore[arg-type]
-            scope_variables=variables, log_factors=np.zeros(8),  # type: ignore[arg-type]
+            [2, 2, 2], np.zeros(6), [(0, 1), (0, 2), (1, 2)], np.zeros(12), scope_starts=starts,
+            scope_variables=variables, log_factors=np.zeros(8),
         )  # fmt: skip
 
 
 def test_a_scope_without_its_edges_is_refused() -> None:
     with pytest.raises(ModelError, match="every pair of a scope"):
         MarkovRandomField(
-            [2, 2, 2], np.zeros(6), [(0, 1)], np.zeros(4), scope_starts=[0, 3], scope_variables=[0, 1, 2],  # type: ignore[arg-type]
+            [2, 2, 2], np.zeros(6), [(0, 1)], np.zeros(4), scope_starts=[0, 3], scope_variables=[0, 1, 2],
             log_factors=np.zeros(8),
         )  # fmt: skip
 

@@ -24,7 +24,7 @@ TABLES = [
 
 def small(**changes: object) -> BayesianNetwork:
     arguments = {"variable_names": ["a", "b", "c"], "state_names": STATES, "parents": PARENTS, "tables": TABLES}
-    return BayesianNetwork(**(arguments | changes))  # type: ignore[arg-type]
+    return BayesianNetwork(**(arguments | changes))
 
 
 def random_network(rng: np.random.Generator, n: int) -> BayesianNetwork:

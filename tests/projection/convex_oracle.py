@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -206,7 +207,7 @@ def solve_width(model: MarkovRandomField, bound: float) -> tuple[float, FloatArr
         # Steps from the mean of the first states to the next one, of length 1.
         steps = [np.r_[np.ones(k), -k, np.zeros(count - k - 1)] for k in range(1, count)]
         bases.append(np.array([step / np.linalg.norm(step) for step in steps]).reshape(count - 1, count).T)
-    total = 0
+    total: Any = 0
     position = 0
     for i, j in model.edges.tolist():
         size = states[i] * states[j]

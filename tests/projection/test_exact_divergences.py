@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import naive_divergences as naive
 import numpy as np
 import pytest
@@ -53,7 +55,7 @@ def test_the_constant_of_the_model_does_not_matter():
 @pytest.mark.parametrize("name", ["rows-and-columns", "adjacent-pairs", "spanning-trees"])
 def test_piecewise_is_the_largest_piece_with_its_gradient(seed, name):
     psi, theta = grid_pair(seed, *((2, 3), (3, 2))[seed % 2])
-    objective = PiecewiseKL(name, smoothing=0.0).start(psi, seed=seed)
+    objective: Any = PiecewiseKL(name, smoothing=0.0).start(psi, seed=seed)
     value, gradient = objective.evaluate(theta)
     pieces = {
         "rows-and-columns": lambda: [p.tolist() for p in grid_lines(psi, name)],
@@ -78,7 +80,7 @@ def test_piecewise_is_the_largest_piece_with_its_gradient(seed, name):
 @pytest.mark.parametrize("smoothing", [0.01, 0.1, 1.0, 100.0])
 def test_smoothing_lies_between_mean_and_maximum_and_has_the_gradient(smoothing):
     psi, theta = grid_pair(1)
-    objective = PiecewiseKL("rows-and-columns", smoothing).start(psi, seed=0)
+    objective: Any = PiecewiseKL("rows-and-columns", smoothing).start(psi, seed=0)
     value, gradient = objective.evaluate(theta)
     largest, mean = objective.piece_values.max(), objective.piece_values.mean()
     assert mean - 1e-12 <= value <= largest + 1e-12
@@ -90,7 +92,7 @@ def test_smoothing_lies_between_mean_and_maximum_and_has_the_gradient(smoothing)
 def test_own_pieces_with_and_without_cycles():
     psi, theta = pair(5, [tuple(e) for e in complete_edges(4).tolist()], 4)
     pieces = [[0, 1, 3], [2, 5], [4]]  # edges of K4: 0-1, 0-2, 0-3, 1-2, 1-3, 2-3; the first piece is a triangle
-    objective = PiecewiseKL(pieces, smoothing=0.0).start(psi, seed=0)
+    objective: Any = PiecewiseKL(pieces, smoothing=0.0).start(psi, seed=0)
     value, gradient = objective.evaluate(theta)
     values = [naive.kl(naive.piece(psi, p), naive.piece(theta, p)) for p in pieces]
     assert sorted(objective.piece_values) == pytest.approx(sorted(values), rel=1e-9, abs=1e-12)
@@ -101,7 +103,7 @@ def test_own_pieces_with_and_without_cycles():
 
 def test_gradient_is_zero_outside_the_largest_piece():
     psi, theta = pair(2, [(0, 1), (2, 3)], 4)
-    objective = PiecewiseKL([[0], [1]], smoothing=0.0).start(psi, seed=0)
+    objective: Any = PiecewiseKL([[0], [1]], smoothing=0.0).start(psi, seed=0)
     _, gradient = objective.evaluate(theta)
     large = int(objective.piece_values.argmax())
     split, at = len(psi.log_unary), psi.pairwise_offsets

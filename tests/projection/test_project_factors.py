@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import convex_oracle
 import numpy as np
@@ -153,7 +154,7 @@ def test_a_forgotten_factor_would_break_the_bound(monkeypatch):
 
 def test_projected_sampling_of_factors():
     model = random_factors(3, scale=0.7)
-    result = infer(model, method="projected", norm_bound=0.9, num_chains=64, num_sweeps=3000, seed=0)
+    result: Any = infer(model, method="projected", norm_bound=0.9, num_chains=64, num_sweeps=3000, seed=0)
     assert result.projection.factor_scales.shape == (model.num_factors,)
     assert result.certificate.certified
     exact = oracle.node_marginals(result.projection.model)
@@ -167,7 +168,9 @@ def test_projected_sampling_given_evidence_is_that_of_the_expanded_model():
     counts, scopes = [2, 3, 2, 2, 2], [(0, 1, 2), (1, 2, 3, 4), (1, 2, 4), (0, 2)]
     factors = [(scope, rng.normal(size=[counts[v] for v in scope])) for scope in scopes]
     model = MarkovRandomField.from_factors(counts, [*factors, ((1,), [0.0, -math.inf, 0.0])])
-    result = infer(model, method="projected", evidence={3: 1}, norm_bound=0.5, num_chains=64, num_sweeps=2000, seed=0)
+    result: Any = infer(
+        model, method="projected", evidence={3: 1}, norm_bound=0.5, num_chains=64, num_sweeps=2000, seed=0
+    )
     expanded = result.sampled.model
     assert expanded.structure.num_factors == model.num_factors
     given = oracle.condition(expanded, {3: 1})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from typing import Any
 
 import naive_divergences as naive
 import numpy as np
@@ -151,7 +152,7 @@ def gradient_deviation(seed, *, sabotage=None, num_chains=20_000):
     psi, theta = lopsided(seed), lopsided(seed + 50)
     pool_model = psi if sabotage == "wrong model" else theta
     objective = PoolObjective(psi, ReversedKL(pool_size=num_chains), seed)
-    pool = objective.pool
+    pool: Any = objective.pool
     pool.set_states(draw_exact(theta, num_draws=num_chains, seed=seed))
     if sabotage == "wrong order":
         sizes, steps = pool.layout.patterns
@@ -236,7 +237,7 @@ def test_values_are_near_the_divergence():
 
 def test_many_neighbors():
     star = MarkovRandomField.ising([(0, k) for k in range(1, 31)], 0.2, 0.1)
-    pool = make_pool(star, num_chains=4000, seed=0)
+    pool: Any = make_pool(star, num_chains=4000, seed=0)
     assert pool.kernel == "field"
     for _ in range(8):
         pool.sweep(2)

@@ -259,7 +259,7 @@ def test_mixed_state_counts_and_every_bound() -> None:
     model = oracle.random_entries(np.random.default_rng(4), [2, 3, 4, 2], [(0, 1), (0, 3), (1, 2), (2, 3)], 0.5, 0.0)
     projected = project(model, norm_bound=0.8).model
     found = {
-        dependency: comparison_bounds(projected, model, dependency=dependency).bounds  # type: ignore[arg-type]
+        dependency: comparison_bounds(projected, model, dependency=dependency).bounds
         for dependency in ("exact", "sigmoid", "range", "l1", "linf")
     }
     for tight, loose in (("exact", "sigmoid"), ("sigmoid", "range"), ("range", "l1"), ("range", "linf")):
@@ -288,7 +288,7 @@ def test_models_that_cannot_be_compared(other: MarkovRandomField, message: str) 
     with pytest.raises(ModelError, match=message):
         comparison_bounds(MarkovRandomField.ising([(0, 1), (1, 2)], 0.1), other)
     with pytest.raises(ValueError, match="dependency must be one of"):
-        comparison_bounds(other, other, dependency="tight")  # type: ignore[arg-type]
+        comparison_bounds(other, other, dependency="tight")
 
 
 def test_large_models() -> None:

@@ -253,7 +253,7 @@ def test_many_small_enumerations_are_refused_too(monkeypatch: pytest.MonkeyPatch
 def test_an_unknown_bound_is_named_with_the_known_ones() -> None:
     model = MarkovRandomField.ising([(0, 1)], 0.5)
     with pytest.raises(ValueError, match=r"dependency must be one of exact, field, sigmoid, range, l1, linf, got 'l2'"):
-        edge_dependencies(model, dependency="l2")  # type: ignore[arg-type]
+        edge_dependencies(model, dependency="l2")
 
 
 def test_importing_the_theory_loads_neither_scipy_nor_numba() -> None:

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_certificates import TINY_SCALES, assert_never_beaten
+from test_comparison import assert_within, exact_conditional_distances
+from test_dependency import assert_dependencies_close
 
 import oracle
 import oracle_theory
@@ -25,9 +28,6 @@ from fastmix.theory.dependency import (
     factor_dependencies,
     undefined_conditional,
 )
-from theory.test_certificates import TINY_SCALES, assert_never_beaten
-from theory.test_comparison import assert_within, exact_conditional_distances
-from theory.test_dependency import assert_dependencies_close
 
 
 def ring(n: int = 6, scale: float = 0.1, seed: int = 0) -> MarkovRandomField:

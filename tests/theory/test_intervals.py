@@ -195,12 +195,6 @@ def test_more_confidence_chains_or_bias() -> None:
     assert width(variances=[0.1, 0.1]) > width() > width(variances=[0.0, 0.0])
 
 
-@pytest.mark.parametrize("confidence", [1.0, 0.0, "0.9"])
-def test_bad_confidence(confidence: Any) -> None:
-    with pytest.raises(ValueError, match=f"confidence must be a number above 0 and below 1, got {confidence!r}"):
-        rigorous_intervals(one_variable(), [0.5, 0.5], num_chains=10, bias=0.0, confidence=confidence)
-
-
 # -- coverage -------------------------------------------------------------------------------------------------------
 
 
@@ -287,3 +281,9 @@ def test_independent_draws_with_a_known_bias() -> None:
         found = rigorous_intervals(model, entries, num_chains=num_chains, bias=0.1, variances=known, confidence=0.8)
         assert_holds((found.lower[1::2] <= 0.3) & (found.upper[1::2] >= 0.3), 0.8)
         np.testing.assert_allclose(found.lower[::2], 1 - found.upper[1::2], atol=1e-11)
+
+
+@pytest.mark.parametrize("confidence", [1.0, 0.0, "0.9"])
+def test_bad_confidence(confidence: Any) -> None:
+    with pytest.raises(ValueError, match=f"confidence must be a number above 0 and below 1, got {confidence!r}"):
+        rigorous_intervals(one_variable(), [0.5, 0.5], num_chains=10, bias=0.0, confidence=confidence)

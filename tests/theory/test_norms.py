@@ -238,4 +238,4 @@ def test_other_matrices_are_refused(matrix: list[list[float]], message: str) -> 
 
 def test_an_unknown_norm_is_named_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"norm must be one of spectral, inf, 1, frobenius, got 2"):
-        matrix_norm([[0.0]], 2)  # type: ignore[arg-type]
+        matrix_norm([[0.0]], 2)

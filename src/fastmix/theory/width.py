@@ -33,6 +33,7 @@ _RANK = 8  # of the two factors of the dual; more change the fourth digit
 _DENSE = 3000  # up to this many coordinates the norm is proved by Cholesky factorisations
 _MAX_WORK = 2e9  # numbers visited by the ascent: a few seconds
 _MAX_ASCENT = 400_000  # beyond so many coordinates no diagonal is sought
+_SECONDS_PER_CUBE = 1e-9  # times n^3: of a diagonal that is proved by dense matrices, all steps together
 _PROOF_WORK = 2e9  # and by the proof of the norm
 _COLUMNS = 4  # random vectors of the proof
 _LEAST_PART = 1e-5  # of the top eigenvector in at least one of them: fails with a probability below 1e-20
@@ -166,8 +167,9 @@ def matrix_width(matrix: Any, *, clock: Clock = NO_LIMIT) -> Width:
         return Width(0.0, np.zeros(n), 0.0, "none")
     scale = best.value / 2.0
     scaled = matrix / scale
-    if n > _MAX_ASCENT or _balanced(matrix):
-        return Width(best.value, best.diagonal, 0.0 if n > _MAX_ASCENT else best.value, best.proof)
+    balanced = n <= _MAX_ASCENT and _balanced(matrix)
+    if n > _MAX_ASCENT or balanced or (n <= _DENSE and _SECONDS_PER_CUBE * n**3 > clock.left()):
+        return Width(best.value, best.diagonal, best.value if balanced else 0.0, best.proof)
     ascent = Ascent(scaled)
     ascent.run(clock=clock)
     diagonal, least = ascent.diagonal, ascent.value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 import oracle
@@ -11,6 +13,7 @@ from fastmix.model import MarkovRandomField
 MASK = 0xFFFFFFFF
 
 
+@lru_cache(maxsize=1 << 14)
 def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
     """Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011)."""
     a, b, c, d = counter

@@ -5,6 +5,8 @@ False alarms: every check below fails with probability under 1e-7 for a correct 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from cuda_checks import (
@@ -132,7 +134,7 @@ def test_marginals_of_grids(estimator):
 def test_marginals_of_factors(method):
     for model in (binary_triples(2.0), mixed_factors(1.5), grid_of_triangles(8, 1.0)):
         exact = infer(model, method="exact", edge_marginals=True)
-        result = infer(model, method=method, backend="cuda", num_sweeps=4000, edge_marginals=True, seed=1)
+        result: Any = infer(model, method=method, backend="cuda", num_sweeps=4000, edge_marginals=True, seed=1)
         assert result.stats["backend"].startswith("cuda")
         assert result.status == "ok"
         assert (np.abs(result.node_marginals - exact.node_marginals) <= 7.0 * result.std_error + 1e-6).all()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -215,7 +216,7 @@ def test_all_kernels_draw_the_same_states(name, monkeypatch):
     monkeypatch.setattr(ladder_module, "PAIRS_EVERY", 3)
     path = make_path(MODELS[name](), norm_bound=0.4)
     states = random_states(path.model, len(POSITIONS), 4)
-    runs = [make(path, POSITIONS, states, pairs=True)]
+    runs: list[Any] = [make(path, POSITIONS, states, pairs=True)]
     monkeypatch.setattr(layout, "_MOST_ENTRIES", 0)  # products, or fields if binary
     runs.append(make(path, POSITIONS, states, pairs=True))
     monkeypatch.setattr(layout, "_MOST_VALUES", 0)  # logarithms
@@ -320,15 +321,15 @@ def test_exact_draws_stay_exact_at_every_rung(moves, monkeypatch):
     assert not np.array_equal(run.get_states(), states)
 
 
-def wrong_sign(run: Ladder, monkeypatch) -> None:
+def wrong_sign(run: Any, monkeypatch) -> None:
     run.chains._gaps = -run.chains._gaps
 
 
-def always(run: Ladder, monkeypatch) -> None:
+def always(run: Any, monkeypatch) -> None:
     run.chains._gaps = 0.0 * run.chains._gaps
 
 
-def shifted_rungs(run: Ladder, monkeypatch) -> None:
+def shifted_rungs(run: Any, monkeypatch) -> None:
     for block in run.chains.blocks:
         block.rung[:] = np.maximum(block.rung.astype(int) - 1, 0)
 
@@ -363,7 +364,7 @@ def test_clusters_are_found_and_counted():
     path = make_path(MarkovRandomField.ising([(0, 1), (1, 2), (2, 3)], 0.5))
     states = np.zeros((2, 2, 4), dtype=np.uint8)
     states[:, 1, [0, 1, 3]] = 1
-    run = make(path, np.array([0.0, 1.0]), states, pairs=True)
+    run: Any = make(path, np.array([0.0, 1.0]), states, pairs=True)
     run._first_pair_rung = 1
     run.chains.on_lanes(run._exchange_clusters)
     assert run._cluster_counts[0].tolist() == [[0, 0, 0], [1, 3, 2]]

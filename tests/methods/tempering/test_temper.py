@@ -14,7 +14,6 @@ from fastmix.instances import ising_grid, ising_random, potts_grid
 from fastmix.methods.tempering import TemperResult, temper
 from fastmix.methods.tempering.api import MOVES
 from fastmix.results import Status
-from fastmix.testing import assert_conforms
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +28,6 @@ def result(hard) -> TemperResult:
 
 
 # -- answers --------------------------------------------------------------------------------------------------------
-
-
-def test_conforms():
-    # Standard errors are below 0.004 for all of these; log Z is compared to 0.03 of itself or of 1.
-    assert_conforms(lambda model: temper(model, num_sweeps=2000, seed=1, num_threads=1), atol=0.03)
 
 
 def test_marginals_and_log_z_of_a_model_with_two_modes(hard, result):
@@ -292,7 +286,7 @@ def test_an_interrupt_returns_what_was_collected(hard):
     done = [report.done for report in watch.seen]
     assert done == sorted(done)
     assert (watch.seen[-1].done, watch.seen[-1].total) == (840, 840)
-    with pytest.raises(KeyboardInterrupt) as stopped:
+    with pytest.raises(Interrupted) as stopped:
         temper(hard, num_sweeps=640, burn_in=200, seed=1, num_threads=1, progress=Watch(until=500))
     interrupted = stopped.value.result
     assert interrupted.status == Status.INTERRUPTED

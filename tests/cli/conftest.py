@@ -1,0 +1,47 @@
+"""The command line in this process, and models as files."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from cli_helpers import TRIPLE, Outcome, Run
+
+from fastmix import cli, instances
+from fastmix.io import write_model
+from fastmix.model import MarkovRandomField
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """The command line in this process, in an empty folder; ``stdin`` is what it finds on its standard input."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str | Path, stdin: str | bytes = b"") -> Outcome:
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        capsys.readouterr()
+        code = cli._run([str(a) for a in arguments])
+        return Outcome(code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def model() -> MarkovRandomField:
+    return instances.ising_grid(2, 3, coupling_max=1.5, seed=3)
+
+
+@pytest.fixture
+def saved(model: MarkovRandomField, tmp_path: Path) -> str:
+    """The model as an npz file, which holds it exactly."""
+    write_model(model, tmp_path / "model.npz")
+    return "model.npz"
+
+
+@pytest.fixture
+def triple(tmp_path: Path) -> str:
+    (tmp_path / "triple.uai").write_text(TRIPLE)
+    return "triple.uai"

@@ -1,0 +1,256 @@
+"""The command line as a process: pipes, terminals, Ctrl-C, and names that are hard to show."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli_helpers import CONTRADICTION, Outcome, Run, assert_refused, command, files, run_process
+
+from fastmix import instances
+from fastmix.exact import enumerate_model
+from fastmix.io import write_model
+from fastmix.model import MarkovRandomField
+
+# -- as a process ---------------------------------------------------------------------------------------------------
+
+
+def test_pipeline_of_processes(tmp_path: Path) -> None:
+    text = run_process("generate", "ising-grid", "--rows", "3", "--cols", "3", "--seed", "1")
+    assert (text.code, text.err) == (0, "")
+    answer = run_process("infer", "-", "--json", stdin=text.out.encode())
+    assert (answer.code, answer.err) == (0, "")
+    exact = enumerate_model(instances.ising_grid(3, 3, coupling_max=1.0, seed=1))
+    assert json.loads(answer.out)["log_z"] == pytest.approx(exact.log_z, abs=1e-9)
+    assert_refused(run_process("infer", "-", stdin=b"MARKOV"), 3, "<stdin>:1")
+    assert_refused(run_process("infer", "-", "--method", "bogus"), 2)
+    assert run_process().code == 0
+
+
+def test_closed_streams(tmp_path: Path) -> None:
+    (tmp_path / "model.uai").write_text("MARKOV 1 2 0")
+
+    def shell(redirection: str, *words: str) -> Outcome:
+        script = f'"$@" {redirection}'
+        done = subprocess.run(
+            ["sh", "-c", script, "sh", *command(*words)], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        )
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    assert_refused(shell(">&-", "infer", "model.uai"), 2, "Bad file descriptor")
+    assert_refused(shell(">&-", "info", "model.uai", "--json"), 2, "Bad file descriptor")
+    assert shell(">&-", "infer", "model.uai", "-o", "out.MAR") == (0, "", "")
+    assert_refused(shell("<&-", "info", "-"), 3, "Bad file descriptor")
+    assert shell("2>&-", "info", "missing.uai") == (3, "", "")
+
+
+MORE_WORDS = [
+    pytest.param(words, marks=pytest.mark.slow) for words in (["infer", "model.uai", "--json"], ["info", "model.uai"])
+]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("words", [["infer", "model.uai"], *MORE_WORDS])
+def test_full_stdout(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "model.uai").write_text("MARKOV 1 2 0")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command(*words), cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120
+        )
+    assert_refused(Outcome(done.returncode, "", done.stderr), 2, "No space left")
+
+
+@pytest.mark.parametrize("words", [["infer", "model.uai"], ["--help"], *MORE_WORDS])
+def test_reader_that_has_left(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "model.uai").write_text("MARKOV 1 2 0")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as pipe:
+        done = subprocess.run(
+            command(*words), cwd=tmp_path, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=120
+        )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_head(tmp_path: Path) -> None:
+    (tmp_path / "wide.uai").write_text("MARKOV 1 100000 0")  # its MAR text is of 600 kB, more than a pipe holds
+    done = subprocess.run(
+        ["sh", "-c", '"$@" | head -c 3', "sh", *command("infer", "wide.uai", "-o", "-")],
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=120,
+    )
+    assert (done.stdout, done.stderr) == (b"MAR", b"")
+
+
+# -- terminals and Ctrl-C -------------------------------------------------------------------------------------------
+
+
+def run_on_terminal(folder: Path, *arguments: str, **settings: str) -> Outcome:
+    """The command line with stdout and stderr on a pseudo-terminal; what it showed is the output."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+    environment.pop("NO_COLOR", None)
+    environment |= settings
+    process = subprocess.Popen(
+        command(*arguments), cwd=folder, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=environment
+    )
+    os.close(theirs)
+    shown = b""
+    with open(ours, "rb", buffering=0) as terminal:
+        while True:
+            try:
+                block = terminal.read(4096)
+            except OSError:  # how Linux says that the other side is closed
+                break
+            if not block:
+                break
+            shown += block
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    return Outcome(process.wait(timeout=60), text.replace("\r\n", "\n"), "")
+
+
+def test_terminal_shows_a_table(tmp_path: Path) -> None:
+    model = MarkovRandomField.from_tables(
+        [[0.0, 1.0], [2.0, 0.0, 0.0]],
+        [],
+        [],
+        variable_names=["rain", "wind[/x]"],
+        state_names=[["no", "yes"], ["[b]calm", "breeze", "gale"]],
+    )
+    write_model(model, tmp_path / "weather.npz")
+    code, shown, _ = run_on_terminal(tmp_path, "infer", "weather.npz")
+    assert code == 0
+    assert re.search(r"variable +most probable +probability of each state", shown)
+    assert re.search(r"rain +yes +0\.2689  0\.7311", shown)
+    assert re.search(r"wind\[/x\] +\[b\]calm +0\.7870  0\.1065  0\.1065", shown)
+    assert "fastmix: method exact, status ok, log Z = " in shown
+    assert "MAR" not in shown
+
+
+def test_terminal_counts_the_rest(tmp_path: Path) -> None:
+    write_model(instances.ising_tree(40, coupling_max=1.0, seed=0), tmp_path / "tree.npz")
+    code, shown, _ = run_on_terminal(tmp_path, "infer", "tree.npz")
+    assert code == 0
+    assert len(re.findall(r"^\d+ +[01] +0\.\d{4}  0\.\d{4} *$", shown, re.MULTILINE)) == 25
+    assert "fastmix: 15 more variables: -o FILE.MAR or --json gives all of them" in shown
+
+
+def test_terminal_gets_one_line_for_an_error(tmp_path: Path) -> None:
+    (tmp_path / "none.uai").write_text(CONTRADICTION)
+    code, shown, _ = run_on_terminal(tmp_path, "infer", "none.uai")
+    assert code == 3
+    assert "fastmix: none.uai: no configuration has positive probability" in shown
+    assert "Traceback" not in shown
+
+
+@contextlib.contextmanager
+def long_run(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A run in the middle of exact inference, in the slow arithmetic that couplings of hundreds ask for."""
+    write_model(instances.ising_grid(20, 20, coupling_max=200.0, seed=0), folder / "grid.uai")
+    process = subprocess.Popen(
+        command("infer", "-", "-o", "out.MAR", "--json"),
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A background job may have inherited a SIGINT that is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        assert process.stdin is not None
+        # More than a pipe holds: once all of it is written, the process is up and reading.
+        process.stdin.write((folder / "grid.uai").read_bytes() + b"\n" * 2**17)
+        process.stdin.close()
+        process.stdin = None
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("delay", [0.2, 1.5])
+def test_interrupt(tmp_path: Path, delay: float) -> None:
+    with long_run(tmp_path) as process:
+        time.sleep(delay)
+        assert process.poll() is None, "the run was to be long"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, b"")
+    assert err.splitlines()[-1] == b"fastmix: interrupted"  # it may have been compiling
+    assert files(tmp_path) == {"grid.uai"}
+
+
+# -- names and terminals --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["info", "infer", "compare", "certify", "sample", "denoise -o out.png"])
+@pytest.mark.parametrize("name", ["[/red]", "a\x1b[31m\nb", "\udcff.uai", "\u202eiau.x"])
+def test_names_of_files_are_shown_escaped(run: Run, verb: str, name: str) -> None:
+    outcome = run(verb.split()[0], name, *verb.split()[1:])
+    assert_refused(outcome, 3, re.escape(name.encode("unicode_escape").decode()))
+
+
+def test_odd_names_work(run: Run, saved: str) -> None:
+    name = "a\x1b[31m\n[red]:smile:$x$"
+    Path(saved).rename(name)
+    shown = r"a\x1b[31m\n[red]:smile:$x$"
+    for verb in ("info", "certify"):
+        assert run(verb, name).out.splitlines()[0] == shown
+    run("infer", name, "-o", f"{name}.MAR")
+    outcome = run("compare", name, "--methods", "loopy-bp", "--memory-limit", "100B", "--reference", f"{name}.MAR",
+                  "-o", f"{name}-out")  # fmt: skip
+    assert outcome.code == 0
+    assert outcome.out.splitlines()[0] == f"{shown}: errors against {shown}.MAR"
+    assert f"fastmix: wrote {shown}-out/comparison.csv" in outcome.err
+    assert Path(f"{name}-out/comparison.png").exists()
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "30", "-3", "wide"])
+def test_tables_on_narrow_terminals(run: Run, saved: str, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert re.search(r"treewidth +2", run("info", saved).out)
+    assert re.search(r"loopy-bp +ok +0\.\d+", run("compare", saved, "--methods", "loopy-bp").out)
+
+
+def test_text_that_an_encoding_cannot_show(tmp_path: Path) -> None:
+    (tmp_path / "\u00e9t\u00e9.uai").write_text("MARKOV 1 2 0")
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    outcome = run_process("info", "\u00e9t\u00e9.uai", cwd=tmp_path, env=environment)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.startswith(r"\xe9t\xe9.uai")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"TERM": "dumb"},
+        *(pytest.param(more, marks=pytest.mark.slow) for more in ({"NO_COLOR": "1"}, {"COLUMNS": "0"})),
+    ],
+    ids=str,
+)
+def test_terminals_show_names_as_they_are(tmp_path: Path, settings: dict[str, str]) -> None:
+    model = MarkovRandomField.from_tables(
+        [[0.0, 1.0], [2.0, 0.0]], [], [], variable_names=["\x1b]0;title\x07", ":smile:"],
+        state_names=[["\x1b[2J", "a\nb"], ["[b]c", "\u202ed"]],
+    )  # fmt: skip
+    write_model(model, tmp_path / "names.npz")
+    code, shown, _ = run_on_terminal(tmp_path, "infer", "names.npz", **settings)
+    assert code == 0
+    assert re.search(r"\\x1b\]0;title\\x07 +a\\nb +0\.2689", shown)
+    assert re.search(r":smile: +\[b\]c +0\.8808", shown)
+    assert "\x07" not in shown
+    code, shown, _ = run_on_terminal(tmp_path, "experiment", "[/red]", "-o", "out", **settings)
+    assert code == 2
+    assert "fastmix: experiment must be one of" in shown
+    assert "MarkupError" not in shown

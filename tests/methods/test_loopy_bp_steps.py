@@ -1,0 +1,116 @@
+"""Every iteration of loopy belief propagation against plain message passing."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from naive_variational import NaiveBP
+from test_loopy_bp import TINY, assert_equals_naive, flat
+
+import oracle
+import strategies
+from fastmix import MarkovRandomField
+from fastmix.instances import ising_grid, potts_grid
+from fastmix.methods import loopy_bp as module
+from fastmix.methods.loopy_bp import loopy_bp
+from fastmix.methods.preparation import ising_form
+
+# -- every step -----------------------------------------------------------------------------------------------------
+
+
+def in_spins(model):
+    """The same distribution with the fields of the tables moved to the variables, as binary messages start."""
+    form = ising_form(model)
+    if form is None or not model.num_variables:
+        return model
+    moved = MarkovRandomField.ising(model.edges, form.coupling, form.field, num_variables=model.num_variables)
+    return moved.replace(log_constant=form.constant)
+
+
+@given(
+    strategies.models(allow_forbidden=False, min_states=2), st.integers(1, 6), st.sampled_from([0.0, 0.5, 0.75, 0.3])
+)
+def test_iterations_equal_plain_message_passing(model, num_iterations, damping):
+    result = loopy_bp(model, damping=damping, max_iter=num_iterations, tol=TINY, edge_marginals=True)
+    naive = NaiveBP(in_spins(model))
+    naive.parallel(result.stats["iterations"], damping)
+    assert_equals_naive(result, naive)
+
+
+@given(strategies.models(allow_forbidden=False, min_states=2), st.integers(1, 6), st.sampled_from([0.0, 0.5, 0.3]))
+def test_tables_need_no_spins(model, num_iterations, damping):
+    """Binary models too, when their messages are kept as vectors."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "ising_form", lambda model: None)
+        result = loopy_bp(model, damping=damping, max_iter=num_iterations, tol=TINY, edge_marginals=True)
+    assert result.stats["kernel"] == "tables"
+    naive = NaiveBP(model)
+    naive.parallel(result.stats["iterations"], damping)
+    assert_equals_naive(result, naive)
+
+
+@given(strategies.ising_models(max_coupling=4.0), st.integers(1, 30), st.sampled_from([0.0, 0.5, 0.3]))
+def test_binary_iterations_equal_plain_message_passing(model, num_iterations, damping):
+    result = loopy_bp(model, damping=damping, max_iter=num_iterations, tol=TINY, edge_marginals=True)
+    assert result.stats["kernel"] == ("odds" if damping != 0.3 else "log-odds")
+    naive = NaiveBP(model)
+    naive.parallel(result.stats["iterations"], damping)
+    assert_equals_naive(result, naive)
+
+
+@pytest.mark.parametrize("damping", [0.0, 0.4])
+@pytest.mark.parametrize("seed", range(10))
+def test_residual_updates_equal_a_plain_search_for_the_largest(seed, damping):
+    rng = np.random.default_rng(seed)
+    model = oracle.random_model(rng, num_variables=5, max_states=3, edge_probability=0.7)
+    state: Any = module.make_messages(model, message_order="residual", damping=damping)
+    if not model.num_edges:
+        return
+    from fastmix.methods.loopy_bp_kernels import table_residual
+
+    naive = NaiveBP(model)
+    for _ in range(25):
+        made, change, converged = table_residual(*state._state, damping, 1e-12, 1, 1000)
+        if converged and made == 0:
+            break
+        naive.most_changed(1, damping)
+        assert change == pytest.approx(max(naive.residual(*d) for d in naive.messages), rel=1e-6, abs=1e-12)
+        nodes = flat([naive.node(i) for i in range(model.num_variables)])
+        np.testing.assert_allclose(state.beliefs()[0], nodes, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("damping", [0.0, 0.5])
+def test_reported_change_is_the_undamped_one(damping):
+    for model in (ising_grid(3, 3, coupling_max=1.0, seed=1), potts_grid(3, 3, coupling_max=1.0, seed=1)):
+        result = loopy_bp(model, damping=damping, max_iter=4, tol=TINY)
+        naive = NaiveBP(model)
+        naive.parallel(3, damping)
+        if result.stats["kernel"] == "odds":  # of the log-odds
+            logs = {d: (naive.updated(*d), naive.messages[d]) for d in naive.messages}
+            expected = max(abs(new[1] - new[0] - old[1] + old[0]) for new, old in logs.values())
+        else:
+            expected = max(naive.residual(*d) for d in naive.messages)
+        assert result.largest_change == pytest.approx(expected, rel=1e-9)
+        assert result.stats["history"][-1] == (4, result.largest_change)
+
+
+SIZES = [0.0, 1e-12, 1e-3, 0.7, 5.0, 40.0, 300.0, 600.0, 700.0, 745.0, 1e3, 1e6]
+
+
+def test_log_odds_are_exact_at_every_size():
+    from fastmix.methods.loopy_bp_kernels import _new_log_odds
+
+    for a, b in itertools.product(SIZES, SIZES):
+        for cavity, twice in ((a, b), (-a, b), (a, -b), (-a, -b), (a, b * (1 + 1e-9))):
+            value = _new_log_odds.py_func(cavity, twice, math.exp(-abs(twice)))
+            # 2 atanh(tanh(x / 2) tanh(y / 2)) by logs of sums, with what is common taken out first.
+            expected = math.copysign(min(abs(cavity), abs(twice)), cavity * twice)
+            rest = math.log1p(math.exp(-abs(cavity + twice))) - math.log1p(math.exp(-abs(cavity - twice)))
+            assert math.isfinite(value)
+            assert value == pytest.approx(expected + rest, rel=1e-13, abs=1e-14)
