@@ -87,7 +87,8 @@ class Program:
                     targets.append(patterns.of(scope, (v,)) + nodes[v])
                     num_targets += size
         groups = [step.groups for step in sequence.steps]
-        steps, self.ones = _schedule(sequence, starts, end)
+        steps, ones = _schedule(sequence, starts, end)
+        self.ones = np.array(ones, dtype=np.int64)
         self.leaves = _table(leaves, 6), _table(members, 2), _joined(positions)
         self.leaf_end = sum([sizes[t] for t in sequence.leaves])
         self.steps = _table(steps, 13), np.concatenate(groups) if groups else np.zeros((0, 4), dtype=np.int64)
