@@ -3,8 +3,8 @@
 ``python benchmarks/learning.py [--sets nltcs plants ..] [--data FOLDER] [--backend cpu] [--what likelihood ..]``
 
 Ridge and l1 are chosen on the validation sets. One line of JSON per fit. ``--recovery`` instead measures how well the
-tables of known models (Ising grids, and three states) are found again from their own draws. ``--mixed`` learns from
-made-up data of two to four states per variable, with and without missing values.
+tables of known models (Ising grids, and three states) are found again from their own draws, and draws a ``--picture``.
+``--mixed`` learns from made-up data of two to four states per variable, with and without missing values.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def read(folder: Path, name: str, part: str) -> np.ndarray:
         return np.loadtxt(file, delimiter=",", dtype=np.int8)
 
 
-def recovery(seed: int) -> None:
+def recovery(seed: int, picture: Path | None) -> None:
     """Root mean square error of the tables of grids, in coordinates, by sample size and objective."""
     models = {
         "4x4 grid": fastmix.instances.ising_grid(4, 4, coupling_max=0.7, seed=seed),
@@ -52,22 +52,45 @@ def recovery(seed: int) -> None:
         "exact": {"moments": "exact"},
         "sampled": {"moments": "sampled"},
     }
+    errors: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for name, model in models.items():
         coordinates = Coordinates(model.structure)
         true = coordinates.from_parameters(model.parameters)[0]
-        for rows in (1_000, 10_000, 100_000):
-            data = fastmix.draw_exact(model, num_draws=rows, seed=seed)
+        for rows in (1_000, 10_000, 100_000, 1_000_000)[: 3 if "states" in name else 4]:
+            data = np.asarray(fastmix.draw_exact(model, num_draws=rows, seed=seed), dtype=np.int8)
             for fit, options in fits.items():
                 begin = time.process_time()
                 result = fastmix.learn(
                     data, edges=model.edges, ridge=1.0 / rows, num_states=model.num_states, seed=seed, **options
                 )
                 found = coordinates.from_parameters(result.model.parameters)[0]
+                error = float(np.sqrt(np.mean((found - true) ** 2)))
+                errors.setdefault((name, fit), []).append((rows, error))
                 line = {
-                    "model": name, "rows": rows, "fit": fit, "rms_error": float(np.sqrt(np.mean((found - true) ** 2))),
-                    "status": str(result.status), "cpu_seconds": time.process_time() - begin,
+                    "model": name, "rows": rows, "fit": fit, "rms_error": error, "status": str(result.status),
+                    "cpu_seconds": time.process_time() - begin,
                 }  # fmt: skip
                 print(json.dumps(line), flush=True)
+    if picture is not None:
+        draw_recovery(errors, picture)
+
+
+def draw_recovery(errors: dict[tuple[str, str], list[tuple[int, float]]], path: Path) -> None:
+    """Errors of the two Ising grids by sample size, with the slope of one over the square root."""
+    from matplotlib.figure import Figure
+
+    axes = Figure(figsize=(7.0, 3.0), layout="constrained").subplots(1, 2, sharey=True)
+    marks = {"pseudo-likelihood": ("s", "C1"), "exact": ("o", "C0"), "sampled": ("x", "C2")}
+    for ax, name in zip(axes, ("4x4 grid", "8x8 grid"), strict=True):
+        for fit, (mark, color) in marks.items():
+            rows, values = np.array(errors[name, fit]).T
+            ax.loglog(rows, values, mark, color=color, label=fit, fillstyle="none")
+        rows, values = np.array(errors[name, "exact"]).T
+        ax.loglog(rows, values[0] * np.sqrt(rows[0] / rows), color="0.7", zorder=0)
+        ax.set(title=name, xlabel="rows")
+    axes[0].set_ylabel("root mean square error")
+    axes[0].legend(frameon=False)
+    axes[0].figure.savefig(path)
 
 
 def mixed(seed: int) -> None:
@@ -106,13 +129,14 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--recovery", action="store_true")
+    parser.add_argument("--picture", type=Path, help="of --recovery")
     parser.add_argument("--mixed", action="store_true")
     arguments = parser.parse_args()
     if arguments.mixed:
         mixed(arguments.seed)
         return
     if arguments.recovery:
-        recovery(arguments.seed)
+        recovery(arguments.seed, arguments.picture)
         return
     for name in arguments.sets:
         train, valid, test = (read(arguments.data, name, part) for part in ("train", "valid", "test"))

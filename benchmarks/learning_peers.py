@@ -6,7 +6,7 @@ Rows are those of DEBD sets, or with ``--variables 16 40`` drawn from random den
 probabilities of states and pairs under it, exact by enumeration (up to 20 variables) or from 400,000 draws of chains of
 ours that begin at the data: their largest difference from those of the data. Iterative fits, ours too, are stopped and
 looked at now and then, and looking is not counted; those that maximise a pseudo-likelihood have one answer, whatever
-its error. Steps of peers whose user chooses them are the best of 0.05, 0.2 and 0.5 on 16 variables. A peer that is not
+its error. The length of steps is ``--step`` for peers that leave it to their user. A peer that is not
 installed (``--packages`` has a folder for each, as ``pip install --target`` makes), or fails, is reported with why.
 Prints JSON lines.
 """

@@ -7,7 +7,7 @@ lanes before the next, so that their sums stay in the caches. Everything is in s
 from __future__ import annotations
 
 import numpy as np
-from numba import float32, uint8, uint32
+from numba import float32, uint8, uint32, uint64
 
 from fastmix._jit import njit
 from fastmix.chains.kernels import _fill
@@ -62,9 +62,9 @@ def _weigh(odds, weight, out):  # type: ignore[no-untyped-def]
 
 @_inner
 def _nibbles(words, out):  # type: ignore[no-untyped-def]
-    """Patterns of four bytes that are 0 or 1, taken for a word: a product puts them side by side in its top byte."""
+    """Patterns of four bytes that are 0 or 1, taken for a word: a product puts them side by side."""
     for g in range(len(out)):
-        out[g] = uint8(uint32(words[g] * uint32(0x01020408)) >> uint32(24))
+        out[g] = uint8((uint64(words[g]) * uint64(0x01020408)) >> uint64(24) & uint64(15))
 
 
 @_inner
