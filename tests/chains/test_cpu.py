@@ -30,8 +30,8 @@ from test_chain_statistics import Patterns
 
 import oracle
 import strategies
-from fastmix import MarkovRandomField, ModelError, UnfitMethodError, draw_exact
-from fastmix.chains import conditionals, cpu, kernels, layout
+from fastmix import MarkovRandomField, ModelError, UnfitMethodError
+from fastmix.chains import cpu, kernels, layout
 from fastmix.chains.conditionals import check_conditionals
 from fastmix.chains.cpu import choose_kernel
 from fastmix.chains.generator import MAX_THRESHOLD
@@ -363,66 +363,6 @@ def test_seeds_matter(monkeypatch):
     assert (engines[0].get_states() != engines[1].get_states()).mean() > 0.2
 
 
-# -- strong couplings and hard constraints ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_couplings_of_a_thousand(kernel, estimator):
-    edges, signs = [(0, 1), (1, 2), (2, 3), (0, 3)], np.array([1.0, -1.0, 1.0, -1.0])
-    model = MarkovRandomField.ising(edges, 1e3 * signs, [0.1, -0.2, 0.3, 0.0])
-    engine = make(model, kernel, num_chains=4, estimator=estimator)
-    engine.set_states(np.array([[0, 0, 1, 1], [1, 1, 0, 0], [0, 1, 0, 1], [1, 1, 1, 1]]))
-    engine.sweep(300, collect=True)
-    states, sums = engine.get_states(), engine.take_sums()
-    assert np.isfinite(sums).all()
-    assert (sums >= 0).all()
-    assert set(states.ravel().tolist()) <= {0, 1}
-    # No frustration: both ground states hold for ever, and the other chains have fallen into one of them.
-    assert states[:2].tolist() == [[0, 0, 1, 1], [1, 1, 0, 0]]
-    assert all(row in ([0, 0, 1, 1], [1, 1, 0, 0]) for row in states.tolist())
-
-
-def colouring_model(colours: int) -> MarkovRandomField:
-    """Proper colourings of a cycle of five with a tail, some colours preferred."""
-    edges = [(0, 1), (1, 2), (2, 3), (3, 4), (0, 4), (4, 5)]
-    table = np.where(np.eye(colours, dtype=bool), -np.inf, 0.0)
-    unary = np.random.default_rng(4).normal(size=(6, colours))
-    return MarkovRandomField.from_tables(unary, edges, [table] * len(edges))
-
-
-def hard_core() -> MarkovRandomField:
-    """No two neighbours of a cycle of six are both 1."""
-    edges = [(i, (i + 1) % 6) for i in range(6)]
-    return MarkovRandomField.from_tables(
-        np.random.default_rng(4).normal(size=(6, 2)), edges, [np.array([[0.0, 0.0], [0.0, -np.inf]])] * 6
-    )
-
-
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-@pytest.mark.parametrize("kernel", [k for k in KERNELS if k != "field"])
-def test_forbidden_pairs_are_never_visited(kernel, estimator):
-    model = hard_core() if kernel == "four" else colouring_model(4)
-    start = draw_exact(model, num_draws=20, seed=1)
-    engine = make(model, kernel, num_chains=20, estimator=estimator)
-    engine.set_states(start)
-    for _ in range(60):
-        engine.sweep(1, collect=True)
-        assert (model.log_weight(engine.get_states()) > -np.inf).all()
-    sums = engine.take_sums()
-    assert np.isfinite(sums).all()
-    assert (sums >= 0).all()
-
-
-def test_forbidden_starts_are_left_in_one_sweep():
-    model = colouring_model(4)
-    for kernel in ("table", "product"):
-        engine = make(model, kernel, num_chains=16)
-        engine.set_states(np.zeros((16, 6), dtype=int))
-        engine.sweep(1, collect=False)
-        assert (model.log_weight(engine.get_states()) > -np.inf).all()
-
-
 # -- without compilation ----------------------------------------------------------------------------------------------
 
 
@@ -436,35 +376,3 @@ def plain_results() -> list:
             engine.sweep(4, collect=True)
             results.append([engine.get_states().tolist(), engine.take_sums().tolist()])
     return results
-
-
-# -- hard models that single updates cannot cover -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", strategies.seeds(30, quick=10))
-def test_groups_of_allowed_pairs_match_a_search(seed):
-    rng = np.random.default_rng(seed)
-    allowed = rng.random((rng.integers(1, 6), rng.integers(1, 6))) < 0.35
-    cells = {(int(r), int(c)) for r, c in np.argwhere(allowed)}
-    groups = 0
-    while cells:
-        groups += 1
-        waiting = [cells.pop()]
-        while waiting:
-            r, c = waiting.pop()
-            near = {cell for cell in cells if cell[0] == r or cell[1] == c}
-            cells -= near
-            waiting += near
-    assert conditionals._num_groups(allowed) == groups
-
-
-def test_an_edge_that_no_single_update_crosses_is_refused():
-    apart = np.array([[0.0, -np.inf, -np.inf], [0.0, 0.0, -np.inf], [-np.inf, -np.inf, 0.0]])
-    joined = np.array([[0.0, -np.inf, -np.inf], [0.0, 0.0, -np.inf], [-np.inf, 0.0, 0.0]])
-    for table, refused in ((apart, True), (joined, False)):
-        model = MarkovRandomField.from_tables(np.zeros((3, 3)), [(0, 1), (1, 2)], [np.zeros((3, 3)), table])
-        if refused:
-            with pytest.raises(UnfitMethodError, match=r"edge \(1, 2\) split its states into 2 groups"):
-                check_conditionals(model)
-        else:
-            check_conditionals(model)
