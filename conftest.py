@@ -5,12 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
 collect_ignore_glob = ["tests/*conftest.py"]  # no examples in them, and one name for several files
 if not find_spec("sklearn"):
     collect_ignore_glob.append("src/fastmix/sklearn.py")
+
+
+@pytest.fixture(autouse=True)
+def _names_of_examples(request: pytest.FixtureRequest, doctest_namespace: dict[str, Any]) -> None:
+    """Constructors are documented in a module of their own, which does not know what they construct."""
+    if request.node.name.startswith("fastmix.model.constructors."):
+        from fastmix import MarkovRandomField
+
+        doctest_namespace["MarkovRandomField"] = MarkovRandomField
 
 
 @pytest.fixture(autouse=True)

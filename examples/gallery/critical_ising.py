@@ -16,5 +16,5 @@ model = fastmix.MarkovRandomField.ising(fastmix.graphs.grid_edges(64, 64, torus=
 run = fastmix.sample(model, method="swendsen-wang", num_sweeps=1000, num_draws=100, seed=1)
 print("energy", -run.expect(model.log_weight) / (beta * n), "specific heat", run.variance(model.log_weight) / n)
 print("|magnetization|", run.expect(lambda x: abs(2 * x.mean(axis=-1) - 1)))
-print(fastmix.infer(model, method="annealed", num_chains=32, sweeps_per_step=2, seed=1).summary())
+print(fastmix.infer(model, method="annealed", num_chains=32, num_steps=400, sweeps_per_step=1, seed=1).summary())
 plt.imshow(run.draws[0, -1].reshape(64, 64), cmap="gray")

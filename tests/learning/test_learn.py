@@ -41,11 +41,6 @@ def debd(name: str, part: str) -> np.ndarray:
         return np.loadtxt(file, delimiter=",", dtype=np.int8)
 
 
-@pytest.fixture(scope="module")
-def sample() -> np.ndarray:
-    return draws(mixed_model(), 20_000)
-
-
 # -- objectives -----------------------------------------------------------------------------------------------------
 
 

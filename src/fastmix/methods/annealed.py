@@ -255,8 +255,9 @@ class _Populations:
     def log_z(self) -> tuple[float, float]:
         """That of the model, and its standard error from the differences between the populations."""
         ratio, count = self.log_ratio, len(self.log_ratio)
-        error = self.annealing.log_variance.mean() / count
-        error = max(error, student_factor(count - 1) ** 2 * ratio.var(ddof=1) / count)
+        variance = float(self.annealing.log_variance.mean())
+        error = max(variance / count, student_factor(count - 1) ** 2 * float(ratio.var(ddof=1)) / count)
+        error += (0.5 * variance) ** 2  # by which logarithms of means of few chains fall short
         mean = float(np.logaddexp.reduce(ratio)) - math.log(count)
         return independent_log_z(self.model) + mean, math.sqrt(error)
 

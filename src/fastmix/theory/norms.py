@@ -28,6 +28,7 @@ _EPS = float(np.finfo(np.float64).eps)
 _SLACK_AFTER = ((5e7, 1e-10), (4e8, 1e-8), (1.5e9, 1e-6), (math.inf, 1e-4))
 _MAX_VISITS = 6e9  # about ten seconds; then the slack grows until the vector at hand proves something
 _LEAST_STEPS = 24  # whatever the clock says: about a second for a million variables, and the norm to a few per cent
+_ONE_THREAD = 8192  # entries up to which a BLAS does not think of threads
 _STORED_BYTES = 2**27  # Lanczos vectors are kept up to here, and beyond computed a second time
 
 
@@ -148,10 +149,10 @@ def _perron_bound(
     next_check = 6
     while True:
         run.step()
+        if run.steps < next_check and not run.exhausted:
+            continue
         work = float(run.steps) * visits
         last = run.exhausted or work > _MAX_VISITS or (run.steps >= _LEAST_STEPS and clock.past())
-        if run.steps < next_check and not last:
-            continue
         next_check = run.steps + 4 + run.steps // 4
         theta = run.largest_ritz_value()
         slack = next(slack for limit, slack in _SLACK_AFTER if work <= limit)
@@ -185,7 +186,7 @@ def _quotient(apply: Callable[[FloatArray], FloatArray], vector: FloatArray) -> 
 
 def _product(a: FloatArray, b: FloatArray) -> float:
     """The inner product on one thread: those of a BLAS wait for each other on a busy machine, thirty times as long."""
-    return float(np.einsum("i,i->", a, b))
+    return float(a @ b if a.size <= _ONE_THREAD else np.einsum("i,i->", a, b))
 
 
 class _Lanczos:
