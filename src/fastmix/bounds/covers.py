@@ -387,7 +387,8 @@ def _strips(
         fits = True
         for number in (bands, shifted):
             parts = {part for scope in scopes for part in split_scope(scope, number)}
-            if order_cost(num_states, list(parts), np.array(order, dtype=np.int64)).max_entries > max_entries:
+            cost = order_cost(num_states, list(parts), np.array(order, dtype=np.int64), most=max_entries)
+            if cost.max_entries > max_entries:
                 fits = False
                 break
         if fits:
