@@ -240,11 +240,24 @@ class _Anderson:
     def __init__(self) -> None:
         self.points: list[FloatArray] = []
         self.changes: list[FloatArray] = []
-        self.size = np.inf
+        self.size = self.least = np.inf
+        self.best = np.zeros(0), np.zeros(0)  # the point of the least change, and that change
+        self.since = 0  # steps without a smaller change; below 0, plain steps that are left
+        self.plain = 2 * _MEMORY
 
     def follow(self, point: FloatArray, change: FloatArray) -> FloatArray:
         """The point after this one, where the iteration would go by ``change``."""
         size = float(np.linalg.norm(change))
+        self.since = 0 if size < 0.99 * self.least and self.since >= 0 else self.since + 1
+        if size < self.least:
+            self.least, self.best = size, (point, change)
+        if self.since > 2 * _MEMORY:
+            # Combinations lead nowhere: from the best point by plain steps, which do, and more of them every time.
+            point, change = self.best
+            self.points, self.changes, self.size, self.since = [], [], np.inf, -self.plain
+            self.plain *= 2
+        if self.since < 0:
+            return point + change
         if size > 2.0 * self.size:  # the last combination failed: a plain step from before it
             point, change = self.points[-1], self.changes[-1]
             self.points, self.changes, self.size = [], [], np.inf
