@@ -327,13 +327,14 @@ def _with_changes(reduction: Reduction, projected: MarkovRandomField) -> MarkovR
 def _draws_to_weigh(model: MarkovRandomField, num_chains: int | None, num_sweeps: int | None) -> int:
     """Draws of every chain, none for models so large that the states at the end must do."""
     chains = num_chains or default_chains(model)
-    most = _MOST_STATES // (chains * max(1, model.num_variables))
+    most = _MOST_STATES // (chains * max(1, model.num_variables, model.num_edges // 4))
     return min(-(-_NUM_WEIGHTS // chains), most, num_sweeps or _NUM_WEIGHTS)
 
 
 def _weigh(model: MarkovRandomField, projected: MarkovRandomField, run: SampleResult) -> dict[str, Any]:
     """What the weights p / q of draws of q say about its distance from p, see :class:`ProjectedResult`."""
-    states = run.states[: max(2, _MOST_STATES // max(1, model.num_variables))] if run.draws is None else run.draws
+    most = max(2, _MOST_STATES // max(1, model.num_variables, model.num_edges // 4))
+    states = run.states[:most] if run.draws is None else run.draws
     difference = model.with_parameters(model.parameters - projected.parameters)  # log-weights are linear in them
     log_weights = np.ravel(difference.log_weight(states))
     weights = np.exp(log_weights - log_weights.max())
