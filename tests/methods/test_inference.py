@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from fastmix.methods import projected
 from fastmix.methods.base import make_method
 from fastmix.methods.inference import METHODS, choose_method
 from fastmix.methods.projected import ProjectedResult
+from fastmix.methods.sampler import Gibbs
 from fastmix.testing import assert_conforms, assert_distributions, conformance_models
 
 TINY = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=0.3, field=[0.5, 0.0, -0.2])
@@ -418,7 +420,7 @@ def test_edge_marginals_when_asked():
         assert np.abs(result.edge_marginals - exact).max() < 0.06
 
 
-def test_gibbs_sampling_that_mixes_is_taken_before_replica_exchange():
+def test_gibbs_sampling_that_mixes_is_taken_before_replica_exchange(monkeypatch):
     edges = complete_edges(60)
     weak = MarkovRandomField.ising(edges, np.random.default_rng(0).normal(scale=0.13, size=len(edges)))
     choice = choose_method(weak, memory_limit=NOTHING, time_limit=5.0)
@@ -426,6 +428,12 @@ def test_gibbs_sampling_that_mixes_is_taken_before_replica_exchange():
     result = infer(weak, memory_limit=NOTHING, time_limit=5.0, seed=1)
     assert (result.method, result.status) == ("gibbs", "ok")
     assert "agree after a short run" in result.stats["reason"]
+    # Ctrl-C during the trial ends the call, with what there is.
+    run = Gibbs.run
+    monkeypatch.setattr(Gibbs, "run", lambda *args: replace(run(*args), status=fastmix.Status.INTERRUPTED))
+    with pytest.raises(fastmix.Interrupted) as stopped:
+        infer(weak, memory_limit=NOTHING, time_limit=5.0, seed=1)
+    assert stopped.value.result.method == "gibbs"
     # Of an attractive model chains may all sit in one of two phases: no trial there.
     both = MarkovRandomField.ising(edges, coupling=0.04)
     assert choose_method(both, memory_limit=NOTHING, time_limit=5.0).trial is None

@@ -103,7 +103,7 @@ def infer(
         return
     for path, suffix in zip(outputs, console.check_answers(outputs, as_json, _MARGINALS), strict=True):
         if suffix == ".pr" and not found.gives_log_z:  # before the model is read
-            raise ValueError(f"the method {method} gives no log Z to write to {path}; exact and tempered do")
+            raise ValueError(f"the method {method} gives no log Z to write to {path}; exact, tempered and annealed do")
         options["log_z"] |= suffix == ".pr"
     console.check_outputs(models[0], outputs, checkpoint)
     with console.workers(cluster, num_workers) as executor:

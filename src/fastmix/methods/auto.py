@@ -67,20 +67,26 @@ class Auto(MemoryLimited):
                 choice = _choose_other(model, "exact inference took longer than it seemed to", clock, context.log_z)
         method, reason = choice.chosen, choice.reason
         if choice.trial is not None and result is None:
-            backend = context.backend if choice.trial.on_gpu else "cpu"
-            tried = choice.trial.run(model, replace(context, clock=clock.part(_TRIAL, quiet=True), backend=backend))
+            tried = _run(choice.trial, model, context, clock.part(_TRIAL, quiet=True))
             if tried.status is Status.OK:
                 method, reason = choice.trial, f"{reason}; but chains from many starts agree after a short run"
-                result = tried if tried.stats["stopped_by"] == "done" else None
+            if tried.status is Status.INTERRUPTED or (method is choice.trial and tried.stats["stopped_by"] == "done"):
+                method, result = choice.trial, tried
         if result is None:
-            own = replace(context, clock=clock.part(1.0), backend=context.backend if method.on_gpu else "cpu")
-            # Loopy belief propagation takes out states without a partner; a limit may be over before a kept plan runs.
-            left_over = method.name == "loopy-bp" or bool((model.log_unary == -np.inf).any())
-            inner = method.reduce(model, None, clock) if left_over else None
-            result = method.run(model if inner is None else inner.model, own)
-            result = result if inner is None else result.expanded(inner)
+            result = _run(method, model, context, clock.part(1.0))
         stats = {"guarantee": method.guarantee, **result.stats, "reason": reason}
         return replace(result, stats=stats)
+
+
+def _run(method: Method, model: MarkovRandomField, context: Context, clock: Clock) -> InferenceResult:
+    """The answer of a method, in the time of a clock."""
+    own = replace(context, clock=clock, backend=context.backend if method.on_gpu else "cpu")
+    # Loopy belief propagation takes out states without a partner; a limit may be over before a kept plan runs.
+    left_over = method.name == "loopy-bp" or bool((model.log_unary == -np.inf).any())
+    if not left_over:
+        return method.run(model, own)
+    inner = method.reduce(model, None, clock)
+    return method.run(inner.model, own).expanded(inner)
 
 
 @dataclass(frozen=True, eq=False)

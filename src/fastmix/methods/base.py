@@ -291,7 +291,7 @@ def run_method(
     if pool is not None and backend != "cpu":
         raise ValueError(f"executor must come with the backend cpu, got {backend!r}")
     if log_z and not method.gives_log_z:
-        raise UnfitMethodError(f"the method {method.name} gives no log Z; exact, tempered and loopy-bp do")
+        raise UnfitMethodError(f"the method {method.name} gives no log Z; exact, tempered, annealed and loopy-bp do")
     saved = method.saved_seed() if seed is None else None
     chosen_seed, threads = choose_seed(seed if saved is None else saved), check_threads(num_threads)
     with listening(progress, method.name) as listener:
