@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix.errors import UnfitMethodError
 from fastmix.exact import infer_exact
 from fastmix.exact.enumeration import enumerate_model
@@ -21,7 +21,6 @@ from fastmix.results import InferenceResult
 
 __all__ = ["assert_conforms", "assert_distributions", "assert_marginals_close", "conformance_models"]
 
-FloatArray = NDArray[np.float64]
 
 _MOST_CONFIGURATIONS = 2.0**16  # that are enumerated
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_count, check_positive, choose_seed
 from fastmix._clock import Clock, OutOfTimeError, Report, listening
 from fastmix._memory import available_memory
@@ -29,8 +29,6 @@ from fastmix.results import InferenceResult, Status, jsonable, plain_evidence, p
 
 __all__ = ["BracketResult", "bracket"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _DEFAULT_SECONDS = 60.0
 _SECONDS_PER_ENTRY = 4e-9

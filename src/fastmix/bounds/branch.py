@@ -13,8 +13,8 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._clock import Clock
 from fastmix.bounds.lower import Lower
 from fastmix.bounds.terms import Terms, rounding
@@ -23,7 +23,6 @@ from fastmix.errors import ModelError
 
 __all__ = ["Cases"]
 
-FloatArray = NDArray[np.float64]
 
 _STEPS = 10  # of the optimiser for every part
 _SWEEPS = 10  # of the lower bound

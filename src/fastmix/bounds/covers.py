@@ -15,18 +15,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.exact.search import Order, order_cost
 
 __all__ = ["Clusters", "Cover", "find_clusters", "find_covers", "split_scope"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 _NEW = 20.0  # how much more a factor counts that no cover has yet
 _LARGE = 20_000  # variables beyond which bands alone are tried

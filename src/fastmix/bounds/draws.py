@@ -6,16 +6,14 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock
 from fastmix.bounds.terms import rounding, spread
 from fastmix.bounds.upper import Upper
 
 __all__ = ["Sampled", "draw_configurations", "sampled_bounds"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _BATCH = 1000
 

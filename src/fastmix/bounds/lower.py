@@ -13,8 +13,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock
 from fastmix.bounds.covers import Clusters, split_scope
 from fastmix.bounds.terms import Terms, rounding, spread
@@ -24,9 +24,6 @@ from fastmix.exact.tree import Tree, plan_tree
 from fastmix.model.build import offsets_of
 
 __all__ = ["Lower", "configurations_lower"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class _Part(NamedTuple):

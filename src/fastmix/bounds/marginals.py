@@ -7,11 +7,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix.bounds.terms import Terms
 
 __all__ = ["blanket_bounds", "combine", "tighten"]
 
-FloatArray = NDArray[np.float64]
 
 _SLACK = 1e-13  # relative, for the few operations from logs to probabilities
 _MOST_STATES = 64  # of a variable whose pairs of states are all compared

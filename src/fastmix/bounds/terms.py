@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix.exact.junction_tree import model_factors
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.build import offsets_of
@@ -17,8 +17,6 @@ from fastmix.model.reduce import Reduction, reduce_model
 
 __all__ = ["Terms", "find_terms", "rounding", "spread"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _EPS = float(np.finfo(np.float64).eps)
 

@@ -16,8 +16,8 @@ import copy
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock, OutOfTimeError
 from fastmix.bounds.covers import Cover
 from fastmix.bounds.terms import Terms, rounding, spread
@@ -27,8 +27,6 @@ from fastmix.model.build import offsets_of
 
 __all__ = ["Upper", "crude_upper"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _FLOOR = 1e-280  # of a probability that may have underflown
 _LEAST_SHARE = 1e-3

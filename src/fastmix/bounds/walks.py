@@ -18,8 +18,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock
 from fastmix._jit import njit
 from fastmix.bounds.terms import Terms
@@ -27,8 +27,6 @@ from fastmix.model.build import offsets_of
 
 __all__ = ["Walks", "follow_walks", "walk_bounds"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _EPS = float(np.finfo(np.float64).eps)
 _CHUNK = 200_000  # nodes between looks at the clock, at most

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_threads
 from fastmix._memory import aligned_zeros
 from fastmix.chains.base import Exchanges, sums_by_state
@@ -26,8 +27,6 @@ from fastmix.model.structure import Structure
 
 __all__ = ["CpuChains", "choose_kernel"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Kernel = Literal["table", "four", "single", "field", "layers", "product"]
 
 _SIDE_BY_SIDE = 8  # configurations from which on they go side by side

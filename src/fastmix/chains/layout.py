@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix.chains.base import parameter_sets
 from fastmix.errors import ModelError
 from fastmix.model import MarkovRandomField
@@ -18,8 +19,6 @@ from fastmix.model.structure import Structure
 
 __all__ = ["BLOCK_SITES", "Layout", "ParameterSets", "directed_arrays", "log_odds", "tables_fit"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 BLOCK_SITES = 128  # sites of one color that the product kernel takes side by side
 _CHUNK = 8192  # sites that share a stream in a large model

@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._memory import check_memory
 from fastmix.errors import ModelError, ResourceError
 from fastmix.model import MarkovRandomField, check_model
 
 __all__ = ["Enumeration", "enumerate_model"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class Enumeration(NamedTuple):

@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
 from fastmix.errors import ModelError
 from fastmix.exact.planner import Factors
@@ -26,8 +26,6 @@ from fastmix.model import MarkovRandomField, check_model
 
 __all__ = ["Calibration", "JunctionTree", "kept_tree", "model_factors", "plan_junction_tree"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _KEPT = 1000  # variables of a graph whose plan is kept if it is small
 _LEAVES = 2000  # variables of hanging trees from which on they are summed out by themselves, compiled

@@ -11,15 +11,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import IntArray
 from fastmix._jit import njit
 from fastmix.model import MarkovRandomField
 
 __all__ = ["Leaves", "draw_down", "sum_down", "sum_up"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class Leaves(NamedTuple):

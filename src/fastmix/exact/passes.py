@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock
 from fastmix.errors import ModelError
 from fastmix.exact.planner import Step
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Run", "UnderflowError", "limits"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 # A sequence whose tables and operations are below these is done with NumPy, and needs no compiler.
 _NUMPY_ENTRIES = 1 << 13

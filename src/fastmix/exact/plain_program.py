@@ -10,12 +10,11 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from fastmix._arrays import FloatArray, IntArray
 
 __all__ = ["DONE", "IMPOSSIBLE", "UNDERFLOW", "fill_leaves", "read_marginals", "run_steps"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 DONE = 0
 IMPOSSIBLE = 1

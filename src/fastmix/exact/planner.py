@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix.exact.search import Order
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Factors", "Planner", "Sequence", "Step"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _JOINED = 256  # entries up to which the factors of one variable are joined beforehand
 _SMALL_SHARE = 64  # of a clique that its factors may take when joined

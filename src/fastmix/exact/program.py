@@ -8,8 +8,8 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix.errors import ModelError
 from fastmix.exact import plain_program
 from fastmix.exact.passes import limits
@@ -17,9 +17,6 @@ from fastmix.exact.planner import Factors, Sequence
 from fastmix.exact.search import Order
 
 __all__ = ["FlatAnswer", "Program"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 # Of a table, and of all cliques. Up to there it takes less time than a call for each step, half of it at the limits.

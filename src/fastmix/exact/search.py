@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import format_bytes
 from fastmix.graphs import degeneracy
@@ -24,8 +25,6 @@ from fastmix.graphs.basics import check_graph, strip_leaves
 
 __all__ = ["CHEAP", "Order", "find_order", "order_cost", "treewidth_bounds"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 # Searching stops where tables of so many entries come up: an hour of work and a hundred terabytes.
 _HOPELESS = 1e13

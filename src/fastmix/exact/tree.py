@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import format_bytes
 from fastmix.errors import ResourceError
@@ -29,8 +29,6 @@ from fastmix.exact.search import Order, find_order
 
 __all__ = ["Answer", "Tree", "plan_tree", "refuse"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _SECONDS_PER_ENTRY = 6e-9  # of a clique visited three times
 _SECONDS_PER_PRODUCT = 1e-9  # the same by matrix products

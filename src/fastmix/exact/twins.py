@@ -18,14 +18,13 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import merge_pairs, offsets_of
 
 __all__ = ["TwinReduction", "count_twins"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _MAX_COUNTS = 5000  # states of a counting variable; more are never worth a table
 _CHECK = 1 << 12  # edges between two looks at the clock

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix.experiments.figures import (
     STYLES,
     format_count,
@@ -26,7 +26,6 @@ __all__ = [
     "photographs_converge", "piecewise_wins_on_potts", "projection_is_competitive",
 ]  # fmt: skip
 
-FloatArray = NDArray[np.float64]
 Verdict = Literal["reproduced", "not reproduced", "undecided"]
 
 _TRACTABLE = ("euclidean", "piecewise", "reversed-kl")

@@ -19,13 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix.model.build import offsets_of
 from fastmix.model.structure import Structure
 
 __all__ = ["Coordinates", "contrasts"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 def contrasts(num_states: int) -> FloatArray:

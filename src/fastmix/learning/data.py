@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import as_array, as_float_array, as_state_counts, describe
 from fastmix._memory import check_memory
 from fastmix.errors import ModelError
@@ -16,8 +17,6 @@ from fastmix.model import MarkovRandomField
 
 __all__ = ["MISSING", "Dataset", "RowError", "check_observed", "num_hidden", "read_data"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 MISSING = -1
 _MOST_CATEGORIES = 1000  # different values of a column; with more it is most likely a measured quantity

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock
 from fastmix.chains.base import Chains
 from fastmix.errors import ModelError, NotConvergedError, ResourceError, UnfitMethodError
@@ -43,8 +44,6 @@ from fastmix.theory.dependency import dependency_matrix
 
 __all__ = ["Job", "fit", "model_norms", "moments_of_contrasts"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _TOL = 1e-5  # of exact objectives, in scaled coordinates
 _SAMPLED_TOL = 2e-6  # of the sampled likelihood, in its own units, for each parameter, at least

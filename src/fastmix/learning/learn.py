@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import as_edges, check_choice, check_count, check_positive, choose_seed, describe
 from fastmix._clock import Clock, Report, listening
 from fastmix.errors import ResourceError
@@ -29,8 +30,6 @@ from fastmix.results import Status, provenance
 
 __all__ = ["learn", "stability"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _RIDGES = (1e-1, 1e-2, 1e-3, 1e-4)  # that "auto" tries, in this order
 _LEAST_RIDGE = 1e-3  # beside an l1 term only ridges up to it are tried

@@ -19,6 +19,7 @@ import numpy as np
 from numba import cuda, float32, uint32, uint64
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._jit import cuda_jit
 from fastmix.chains.cuda.device import check_memory, is_simulated, require_cuda, start_kernel
 from fastmix.chains.cuda.kernels import barrier, counter_top, philox
@@ -27,7 +28,6 @@ from fastmix.learning.machines import Machine
 
 __all__ = ["CudaMachine", "steps_kernel"]
 
-FloatArray = NDArray[np.float64]
 
 _TILE, _DEPTH = 16, 64  # rows and columns of a tile; terms of its sums that are read at a time
 _SIMULATED = 2, 8  # the same in the simulator, where every thread is one of the host's

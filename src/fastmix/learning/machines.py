@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
 from fastmix._memory import aligned_zeros, check_memory
 from fastmix.chains.base import Chains
@@ -29,7 +30,6 @@ from fastmix.model.structure import Structure
 
 __all__ = ["MACHINE_CHAINS", "Machine", "is_machine", "learn_machine"]
 
-FloatArray = NDArray[np.float64]
 
 MACHINE_CHAINS = 128  # and as many rows at a time
 _EPOCHS = 30  # passes through the data

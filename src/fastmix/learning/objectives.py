@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._memory import available_memory, check_memory
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.exact.junction_tree import plan_junction_tree
@@ -32,8 +33,6 @@ __all__ = [
     "exact_model_term",
 ]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _MOST_CONFIGURATIONS = 1 << 22  # of a model that is enumerated: 32 MiB, a few hundredths of a second
 _MOST_COMPLETIONS = 1 << 16  # of missing values that depend on each other

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix._clock import Clock, OutOfTimeError
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.objectives import ExactLikelihood, Objective
 
 __all__ = ["Ball", "Outcome", "Scaling", "minimise", "shrink_tables", "table_norms"]
 
-FloatArray = NDArray[np.float64]
 
 Report = Callable[[dict[str, Any], FloatArray], None]  # an entry of the history, and the v that it is about
 

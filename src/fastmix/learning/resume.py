@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray
 from fastmix.errors import FormatError
 from fastmix.learning.data import Dataset
 from fastmix.methods.checkpoint import Checkpoint
 
 __all__ = ["Ledger", "fingerprint"]
 
-FloatArray = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
 
 

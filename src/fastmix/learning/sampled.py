@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock, OutOfTimeError
 from fastmix.chains.base import Chains
 from fastmix.learning.data import MISSING, Dataset
@@ -29,8 +30,6 @@ from fastmix.theory.bias import bias_after
 
 __all__ = ["Sampled", "autocorrelations", "sampled_likelihood", "start_chains"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _FIRST_SWEEPS = 8  # of the first round, 32 for larger models, whose steps take longer; more are an even number too
 _LARGE = 64  # contrasts

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_choice, check_count, check_positive, choose_seed
 from fastmix._clock import Clock, OutOfTimeError, Report, listening
 from fastmix.chains.annealing import Annealing, make_pool, systematic
@@ -24,8 +25,6 @@ from fastmix.results import Status, jsonable, provenance
 
 __all__ = ["LogZ", "ScoreResult", "independent_parameters", "log_normaliser", "make_pool", "score"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _MOST_CONFIGURATIONS = 1 << 22
 _EXACT_SECONDS = 20.0  # that exact log Z may take where nothing was asked for

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix.errors import UnfitMethodError
 from fastmix.graphs import complete_edges
 from fastmix.learning.coordinates import Coordinates
@@ -15,8 +16,6 @@ from fastmix.model.structure import Structure
 
 __all__ = ["chow_liu", "edge_gains"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _CHUNK = 1 << 24  # entries of one-hot rows at once
 

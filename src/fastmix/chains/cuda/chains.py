@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._memory import format_bytes
 from fastmix.chains.base import Chains, Exchanges, parameter_sets, sums_by_state
 from fastmix.chains.cuda import tables as cuda_tables
@@ -33,8 +34,6 @@ from fastmix.model.structure import Structure
 
 __all__ = ["CudaChains"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _KEY_STREAM = 1 << 41  # the stream whose first words are the key: far from those that chains on the CPU use
 _MODES = {None: 0, "rao-blackwell": 1, "counts": 2}

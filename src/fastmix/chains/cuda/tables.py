@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix.model.build import offsets_of
 from fastmix.model.structure import Structure
 
@@ -16,8 +17,6 @@ __all__ = [
     "Order", "field_tables", "find_order", "pack_states", "packed_field_tables", "pattern_strides", "unpack_states",
 ]  # fmt: skip
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Arrays = dict[str, NDArray[Any]]
 
 _MOST_CODES = 1 << 16  # different surroundings of a site for which a 16-bit code pays
