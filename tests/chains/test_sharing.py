@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastmix import MarkovRandomField, ResourceError, UnfitMethodError, infer, sample, temper
+from fastmix import Interrupted, MarkovRandomField, ResourceError, UnfitMethodError, infer, sample, temper
 from fastmix.chains.cpu import CpuChains
 from fastmix.chains.sharing import Sharing
 from fastmix.executors import Pool, as_pool, processes, run_in_order
@@ -22,15 +22,16 @@ RNG = np.random.default_rng(0)
 class Elsewhere(Executor):
     """Tasks run when they are handed over, on copies as in another process; after some of them everything fails."""
 
-    def __init__(self, tasks: float = np.inf) -> None:
+    def __init__(self, tasks: float = np.inf, failure: BaseException | None = None) -> None:
         self.left = tasks
+        self.failure = failure or OSError("the network is down")
         self.done = 0
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
         future: Future[Any] = Future()
         self.left -= 1
         if self.left < 0:
-            future.set_exception(OSError("the network is down"))
+            future.set_exception(self.failure)
         else:
             self.done += 1
             copied = pickle.loads(pickle.dumps((arguments, options)))
@@ -138,8 +139,9 @@ def test_when_the_executor_is_lost_this_process_goes_on(tasks: int, caplog: pyte
 def test_a_checkpoint_goes_from_one_to_the_other(tmp_path: Path) -> None:
     options: dict[str, Any] = {"num_chains": 20, "num_sweeps": 20_000, "seed": 5, "progress": None}
     path = str(tmp_path / "run.checkpoint")
-    part = sample(GRID, checkpoint=path, time_limit=0.05, executor=Elsewhere(), **options)
-    assert part.stats["stopped_by"] == "time_limit"
+    with pytest.raises(Interrupted):
+        sample(GRID, checkpoint=path, executor=Elsewhere(20, KeyboardInterrupt()), **options)
+    assert os.path.getsize(path) > 0
     assert_same(sample(GRID, **options), sample(GRID, checkpoint=path, **options))
 
 
