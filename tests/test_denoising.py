@@ -326,6 +326,14 @@ def test_time_limit_stops_the_averaging() -> None:
     assert np.isfinite(result.node_marginals).all()
 
 
+def test_time_limit_lessens_the_sweeps_of_a_large_model() -> None:
+    leaves = np.arange(1, 40_001)
+    star = MarkovRandomField.ising(np.column_stack([np.zeros_like(leaves), leaves]), 0.5)
+    result = anneal(star, seed=0, time_limit=0.2)
+    assert result.stats["stopped_by"] == "time_limit"
+    assert result.stats["num_sweeps"] < 8 * 11  # as many as ten steps and the averages would have
+
+
 def test_time_limit_shortens_the_annealing() -> None:
     model = denoising_model(half(20, 20))
     options: dict[str, Any] = {"num_chains": 2, "num_steps": 10**5, "sweeps_per_step": 1, "seed": 0}

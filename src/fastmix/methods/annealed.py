@@ -93,18 +93,16 @@ class Annealed(Method):
         required = 48.0 * chains * max(1, model.num_variables)
         check_memory(required, f"num_populations times num_chains, {chains},", "run fewer or smaller populations")
         modes = find_modes(model, seed=context.seed, clock=clock.part(_MODES_SHARE))
-        run = _Populations(model, self.num_populations, self.num_chains, context.seed, context.num_threads)
+        run = _Populations(model, self.num_populations, self.num_chains, context.seed, context.num_threads, clock)
         step = run.spread() / self.num_steps
         resampled = (step <= _INFORMATIVE or context.log_z) if self.resample is None else bool(self.resample)
         late, planned = False, math.ceil(1.5 * self.num_steps * self.sweeps_per_step)
         while run.scale < 1.0:
-            # Late, the largest steps there are: averages need chains at the model itself.
-            late = clock.past(_ANNEALING_SHARE)
-            run.strengthen(math.inf if late else step, self.sweeps_per_step, resample=resampled)
-            done = run.steps * self.sweeps_per_step
+            late |= run.strengthen(step, self.sweeps_per_step, resample=resampled)
+            done = run.sweeps
             clock.report(done, max(done, planned), "sweeps", per_second=done * run.updates / clock.used())
-        wanted = self.num_sweeps or max(1, run.steps * self.sweeps_per_step // 2)
-        sums, done = run.collect(wanted, clock, run.steps * self.sweeps_per_step)
+        wanted = self.num_sweeps or max(1, run.sweeps // 2)
+        sums, done = run.collect(wanted)
         populations = sums.reshape(len(sums), self.num_populations, self.num_chains).mean(axis=2) / done
         mean, error = _combine(populations, run.log_ratio)
         note = "populations agree"
@@ -115,7 +113,6 @@ class Annealed(Method):
                 f"all chains miss configurations that outweigh theirs by a factor of exp({missed:.3g}): smaller steps"
             )
         status = Status.OK if note == "populations agree" else Status.NOT_MIXED
-        sweeps = run.steps * self.sweeps_per_step + done
         states = run.engine.get_states()
         log_z, log_z_error = run.log_z() if resampled else (None, None)
         return AnnealedResult(
@@ -128,7 +125,7 @@ class Annealed(Method):
             log_z_kind="estimate" if resampled else None,
             log_z_std_error=log_z_error,
             stats={
-                "num_steps": run.steps, "num_sweeps": sweeps, "updates": sweeps * run.updates,
+                "num_steps": run.steps, "num_sweeps": run.sweeps, "updates": run.sweeps * run.updates,
                 "mean_std_error": float(error.mean()) if error.size else 0.0,
                 "stopped_by": "time_limit" if late or done < wanted else "done",
                 "note": note,
@@ -186,8 +183,8 @@ def anneal(
     num_threads : int, optional
         All cores by default.
     time_limit : float, optional
-        Seconds, without those of compiling, after which averaging stops; 60 by default. Late, annealing takes larger
-        steps.
+        Seconds, without those of compiling, after which averaging stops; 60 by default. Where they do not
+        suffice, annealing makes fewer sweeps per step, and then larger steps.
     progress : "auto", None or callable
         See :func:`fastmix.infer`.
 
@@ -232,12 +229,18 @@ class _Populations:
     """Chains on the way from independent variables (a ``scale`` of 0) to the couplings of the model (1)."""
 
     def __init__(
-        self, model: MarkovRandomField, num_populations: int, num_chains: int, seed: int, num_threads: int | None
+        self,
+        model: MarkovRandomField,
+        num_populations: int,
+        num_chains: int,
+        seed: int,
+        num_threads: int | None,
+        clock: Clock,
     ) -> None:
-        self.model, self.shape = model, (num_populations, num_chains)
+        self.model, self.shape, self.clock = model, (num_populations, num_chains), clock
         first, second = np.random.SeedSequence(seed).spawn(2)
         self.rng = np.random.default_rng(first)
-        self.scale, self.steps = 0.0, 0
+        self.scale, self.steps, self.sweeps = 0.0, 0, 0
         own_seed = int(second.generate_state(1, np.uint64)[0])
         chains = num_populations * num_chains
         self.engine = ClusterChains(model, num_chains=chains, seed=own_seed, num_threads=num_threads)
@@ -245,7 +248,9 @@ class _Populations:
         thetas = np.zeros((2, model.num_parameters))  # unaries, which stay as they are, and couplings
         thetas[0, :split], thetas[1, split:] = model.log_unary, model.log_pairwise
         self.annealing = Annealing(self.engine, thetas, [1.0, self.scale], populations=num_populations)
+        begin = clock.used()
         self.engine.sweep(1)  # of variables without couplings: independent draws
+        self.seconds = clock.used() - begin  # of the last sweep
 
     @property
     def log_ratio(self) -> FloatArray:
@@ -270,29 +275,45 @@ class _Populations:
         """Of all chains, at the model itself."""
         return np.asarray(self.engine.energies().sum(axis=0) + self.model.log_constant)
 
-    def strengthen(self, step: float, num_sweeps: int, *, resample: bool) -> None:
-        """Move to stronger couplings, resample the chains of every population by their weights, and sweep."""
+    def strengthen(self, step: float, num_sweeps: int, *, resample: bool) -> bool:
+        """Move to stronger couplings, resample the chains of every population by their weights, and sweep.
+
+        Returns whether the time asked for fewer sweeps or a larger step: averages need chains at the model itself.
+        """
         spread = self.spread()
         move = min(_LARGEST_STEP, 1.0 - self.scale, max(step / spread, 1.0 / _MOST_STEPS) if spread > 0 else math.inf)
+        limit, steps, late = self.clock.limit, (1.0 - self.scale) / move, False
+        if limit is not None:
+            affordable = (_ANNEALING_SHARE * limit - self.clock.used()) / max(self.seconds, 1e-9)
+            late = affordable < steps * num_sweeps
+            if late:
+                num_sweeps = max(1, int(affordable / steps))
+                move = min(1.0 - self.scale, max(move, (1.0 - self.scale) / max(1.0, affordable)))
         self.scale = 1.0 if 1.0 - self.scale - move < 1e-9 else self.scale + move
         self.steps += 1
+        begin = self.clock.used()
         self.annealing.move([1.0, self.scale], num_sweeps, rng=self.rng if resample else None)
+        self.seconds = (self.clock.used() - begin) / num_sweeps
+        self.sweeps += num_sweeps
+        return late
 
     @property
     def updates(self) -> int:
         """Updates of a sweep of all chains."""
         return self.shape[0] * self.shape[1] * self.model.num_variables
 
-    def collect(self, num_sweeps: int, clock: Clock, before: int) -> tuple[FloatArray, int]:
+    def collect(self, num_sweeps: int) -> tuple[FloatArray, int]:
         """Sums of the probabilities over sweeps at the model itself, and how many there were."""
         done, batch = 0, max(1, min(num_sweeps // 20, int(_BATCH_UPDATES / max(1, self.updates))))
+        total = self.sweeps + num_sweeps
         while done < num_sweeps:
             count = min(batch, num_sweeps - done)
             self.engine.sweep(count, collect=True)
             done += count
-            speed = (before + done) * self.updates / clock.used()
-            clock.report(before + done, before + num_sweeps, "sweeps", per_second=speed)
-            if clock.past():
+            self.sweeps += count
+            speed = self.sweeps * self.updates / self.clock.used()
+            self.clock.report(self.sweeps, total, "sweeps", per_second=speed)
+            if self.clock.past():
                 break
         return self.engine.take_sums(), done
 
