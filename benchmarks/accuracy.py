@@ -397,7 +397,7 @@ def potts(case: str, data: str | None) -> tuple[MarkovRandomField, None]:
 def uai(case: str, data: str | None) -> tuple[MarkovRandomField, dict[int, int] | None]:
     path = Path(data or ".") / case
     observed = read_evidence(f"{path}.evid") if Path(f"{path}.evid").exists() else {}
-    return read_model(path, evidence=observed or None), dict(observed) or None
+    return read_model(path), dict(observed) or None
 
 
 def trials(options: argparse.Namespace) -> Iterator[str]:

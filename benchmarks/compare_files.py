@@ -35,7 +35,7 @@ def main() -> int:
             continue
         evidence_path = Path(f"{path}.evid")
         evidence = read_evidence(evidence_path) if evidence_path.exists() else {}
-        model = read_model(path, evidence=evidence or None)
+        model = read_model(path)
         result = compare(model, evidence=evidence or None, time_limit=options.time_limit, seed=1)
         states = sorted(set(model.num_states.tolist()))
         shape = f"{model.num_variables}, {states[0]}" + (f" to {states[-1]}" if len(states) > 1 else "")

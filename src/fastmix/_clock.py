@@ -16,12 +16,12 @@ from fastmix.errors import printable
 
 __all__ = [
     "NO_LIMIT", "Clock", "Listener", "OutOfTimeError", "Progress", "Report", "add_compiled", "bar_shown", "compiling",
-    "is_compiling", "listening",
+    "is_compiling", "listening", "plain_console",
 ]  # fmt: skip
 
 _LEAST = 1e-3  # seconds
 _PATIENCE = 2.0  # seconds before a bar appears
-_LEAST_COLUMNS = 80  # of a terminal: with fewer, or none (COLUMNS=0), rich would cut the line
+_LEAST_COLUMNS = 80  # of a terminal: with fewer, or none (COLUMNS=0), rich would cut lines and numbers
 
 
 class OutOfTimeError(Exception):
@@ -151,6 +151,15 @@ def listening(progress: Report, what: str) -> Iterator[Listener | None]:
             bar.close()
 
 
+def plain_console(*, stderr: bool = False) -> Any:
+    """A console of rich that shows text as it is: brackets and colons in names mean nothing."""
+    from rich.console import Console
+
+    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    console.width = max(console.width, _LEAST_COLUMNS)
+    return console
+
+
 class _Bar:
     """A bar on stderr that appears after a while, from a thread of its own: not every loop reports."""
 
@@ -177,17 +186,14 @@ class _Bar:
             self._timer = None  # type: ignore[assignment]  # closed: a timer that has fired already shows nothing
 
     def _show(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, SpinnerColumn, TextColumn
         from rich.progress import Progress as Display
 
         with self._lock:
             if self._timer is None:
                 return
-            console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-            console.width = max(console.width, _LEAST_COLUMNS)
             text = TextColumn("{task.description}", markup=False)
-            display = Display(SpinnerColumn(), text, BarColumn(20), console=console, transient=True)
+            display = Display(SpinnerColumn(), text, BarColumn(20), console=plain_console(stderr=True), transient=True)
             display.add_task(self._text, total=None)
             display.start()
             self._display = display

@@ -43,8 +43,7 @@ class Pool(Executor):
     """Processes on this machine, one thread each, started afresh after a crash; or an executor of the caller.
 
     By default there are as many as processors; the workers of an executor are not ours to count, start or stop. Ours
-    are spawned, which is safe beside threads and the same on every system, so that a script that uses them must guard
-    its own work with ``if __name__ == "__main__":``.
+    are spawned, which is safe beside threads and the same on every system.
     """
 
     def __init__(self, num_workers: int | None = None, executor: Executor | None = None) -> None:

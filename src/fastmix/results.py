@@ -108,11 +108,7 @@ class InferenceResult:
         """Joint probabilities (L_i, L_j) of two neighbours."""
         if self.edge_marginals is None:
             raise ValueError(f"the method {self.method!r} was not asked for edge marginals")
-        e = self.model.edge_index(i, j)
-        a, b = self.model.edges[e].tolist()
-        values = self.edge_marginals[self.model.pairwise_offsets[e] : self.model.pairwise_offsets[e + 1]]
-        table = values.reshape(self.model.num_states[a], self.model.num_states[b])
-        return table if self.model.variable_index(i) == a else table.T
+        return self.model.edge_table(self.edge_marginals, i, j)
 
     def labels(self) -> NDArray[np.int64]:
         """The state of largest probability of every variable by itself: (n,), or in the shape of an image model.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import sys
@@ -29,6 +30,12 @@ class Outcome(NamedTuple):
 
 
 Run = Callable[..., Outcome]
+
+
+def replace(monkeypatch: Any, owner: Any, name: str, stand_in: Callable[..., Any]) -> None:
+    """Put something in the place of a function; options are still those of its signature."""
+    original = getattr(owner, name)
+    monkeypatch.setattr(owner, name, functools.wraps(original)(lambda *values, **named: stand_in(*values, **named)))
 
 
 def run_process(*arguments: str | Path, stdin: bytes = b"", **options: Any) -> Outcome:

@@ -154,8 +154,8 @@ class TestBadFiles:
             (None, r"fastmix: ./given: No such file"),
             ("2 0", r"given:1: "),
             ("1 0 x", r"given:1: .*'x'"),
-            ("1 9 0", r"given: .*got 9"),
-            ("1 0 2", r"given: .*got 2"),
+            ("1 9 0", r"given:1: .*got '9'"),
+            ("1 0 2", r"given:1: .*got '2'"),
             ("2 0 0 0 1", r"given:1: variable 0"),
         ],
     )

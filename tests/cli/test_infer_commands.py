@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_helpers import PROVENANCE, TRIPLE_PAIR, TRIPLE_TABLE, Run, assert_refused, files
+from cli_helpers import PROVENANCE, TRIPLE_PAIR, TRIPLE_TABLE, Run, assert_refused, files, replace
 
 import fastmix
 from fastmix import Status, instances
@@ -159,7 +159,7 @@ class TestUntrusted:
         def shaky(model: MarkovRandomField, **options: Any) -> fastmix.InferenceResult:
             return dataclasses.replace(answer(model, **options), status=Status.NOT_CONVERGED, log_z=None)
 
-        monkeypatch.setattr(fastmix, "infer", shaky)
+        replace(monkeypatch, fastmix, "infer", shaky)
 
     def test_text(self, run: Run, saved: str) -> None:
         outcome = run("infer", saved)
@@ -241,7 +241,7 @@ def test_compare(run: Run, saved: str, tmp_path: Path) -> None:
 
 def test_interrupted_comparison(run: Run, saved: str, monkeypatch: pytest.MonkeyPatch) -> None:
     result = fastmix.compare(instances.ising_tree(3, coupling_max=1.0, seed=0), methods=["exact"])
-    monkeypatch.setattr(fastmix, "compare", lambda *_, **__: dataclasses.replace(result, status=Status.INTERRUPTED))
+    replace(monkeypatch, fastmix, "compare", lambda *_, **__: dataclasses.replace(result, status=Status.INTERRUPTED))
     outcome = run("compare", saved)
     assert outcome.code == 1
     assert re.search("exact +ok", outcome.out)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_helpers import Run, assert_refused, files, run_process
+from cli_helpers import Run, assert_refused, files, replace, run_process
 
 import fastmix
 from fastmix import instances
@@ -88,10 +88,10 @@ def no_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         raise AssertionError("the place of the output was to be tried first")
 
     for name in ("infer", "compare", "sample", "perfect_sample", "project"):
-        monkeypatch.setattr(fastmix, name, refuse)
-    monkeypatch.setattr(denoising, "denoise", refuse)
-    monkeypatch.setattr(experiments, "run_experiment", refuse)
-    monkeypatch.setattr(instances, "ising_grid", refuse)
+        replace(monkeypatch, fastmix, name, refuse)
+    replace(monkeypatch, denoising, "denoise", refuse)
+    replace(monkeypatch, experiments, "run_experiment", refuse)
+    replace(monkeypatch, instances, "ising_grid", refuse)
     Image.new("L", (8, 8)).save(tmp_path / "picture.png")
 
 
@@ -199,5 +199,5 @@ def test_a_mistake_of_ours_is_one_line(run: Run, saved: str, monkeypatch: pytest
     def fail(*_: Any, **__: Any) -> Any:
         raise KeyError("two\nlines")
 
-    monkeypatch.setattr(fastmix, "infer", fail)
+    replace(monkeypatch, fastmix, "infer", fail)
     assert_refused(run("infer", saved), 2, "a mistake of fastmix, please report it: KeyError: ")

@@ -151,8 +151,9 @@ def test_failures_and_points_without_rows_are_left_out() -> None:
     for row in select(rows, "gibbs", strength=2.0):
         row["failure"] = "ValueError: no"
     assert len(select(rows, "gibbs")) == before - 8
-    assert strength_panel("title", rows, ["gibbs", "swendsen-wang"]).lines[0].x == (0.0, 1.0, 3.0, 4.0)
-    assert [line.method for line in strength_panel("title", rows, ["swendsen-wang"]).lines] == []
+    points = strength_panel("title", rows, ["gibbs", "swendsen-wang"]).curves["gibbs"]
+    assert [x for x, *_ in points] == [0.0, 1.0, 3.0, 4.0]
+    assert not strength_panel("title", rows, ["swendsen-wang"]).curves
 
 
 def test_extra_effort_is_the_time_of_the_projection() -> None:
@@ -175,12 +176,12 @@ def test_panels_have_every_method_and_the_extra_curve() -> None:
     methods = ["mean-field", "gibbs", "gibbs-long", "reversed-kl"]
     here = select(made_up_rows("strength-grid", SETTINGS), kind="mixed")
     panel = strength_panel("title", here, methods)
-    assert [line.method for line in panel.lines] == [*methods, "gibbs-extra"]
-    assert list(panel.lines[0].x) == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert list(panel.curves) == [*methods, "gibbs-extra"]
+    assert [x for x, *_ in panel.curves["mean-field"]] == [0.0, 1.0, 2.0, 3.0, 4.0]
     panel = samples_panel("title", select(here, strength=1.0), methods)
-    assert [line.method for line in panel.lines] == [*methods, "gibbs-extra"]
-    assert list(panel.lines[0].x) == [1.0, 100_000.0]  # no sweeps: a level line
-    assert len(panel.lines[2].x) == 3
+    assert list(panel.curves) == [*methods, "gibbs-extra"]
+    assert [x for x, *_ in panel.curves["mean-field"]] == [1.0, 100_000.0]  # no sweeps: a level line
+    assert len(panel.curves["gibbs-long"]) == 3
 
 
 # -- two runs compared ----------------------------------------------------------------------------------------------

@@ -142,9 +142,8 @@ def test_same_rows_same_figures_and_numbers_behind_them(folder: Path) -> None:
     assert (folder / "strength-grid.svg").read_bytes() == before
     with (folder / "strength-grid.csv").open(encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
-    lines = [line for panel in figure.panels for line in panel.lines]  # type: ignore[union-attr]
-    assert len(rows) == sum(len(line.x) for line in lines)
-    assert [float(row["mean"]) for row in rows] == pytest.approx([y for line in lines for y in line.y], rel=1e-5)
+    points = [p for panel in figure.panels for curve in panel.curves.values() for p in curve]  # type: ignore[union-attr]
+    assert [float(row["mean"]) for row in rows] == pytest.approx([y for _, y, _ in points], rel=1e-5)
 
 
 def small_folder(root: Path, change: Callable[[Any], None] | None = None) -> Path:

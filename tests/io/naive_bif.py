@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 from fuzzing import RefusedError
 
+from fastmix.io import bif
+
 PUNCTUATION = "{}()[],;|"
+
+
+def format_bif(network: Any) -> str:
+    """A network as it is written."""
+    return "".join(bif._chunks(network))
 
 
 def need(condition: object) -> None:

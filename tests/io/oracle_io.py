@@ -15,7 +15,6 @@ import itertools
 import math
 import re
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -97,7 +96,7 @@ class Reader:
         return float(exact.ln(limits))
 
 
-def read_naive(text: str | bytes, evidence: Mapping[int, int] | None = None) -> NaiveModel:
+def read_naive(text: str | bytes) -> NaiveModel:
     reader = Reader(split_words(text))
     header, line = reader.next_word()
     if header.upper() not in ("MARKOV", "BAYES"):
@@ -110,9 +109,6 @@ def read_naive(text: str | bytes, evidence: Mapping[int, int] | None = None) -> 
     if any(count == 0 for count in num_states) or sum(num_states) > MOST_STATES + 64 * num_words:
         raise RefusedError(line, "state counts")
     model = NaiveModel(num_states)
-    if any(v >= n or s >= num_states[v] for v, s in (evidence or {}).items()):
-        raise RefusedError(line, "evidence")
-    fixed = {v: 0 for v in range(n) if num_states[v] == 1} | dict(evidence or {})
     num_factors = reader.next_count()
     scopes = []
     for _ in range(num_factors):
@@ -132,15 +128,13 @@ def read_naive(text: str | bytes, evidence: Mapping[int, int] | None = None) -> 
         if size > num_words:
             raise RefusedError(line, "too large")
         table = {}
-        any_positive = possible = False
+        any_positive = False
         for states in itertools.product(*(range(num_states[v]) for v in scope)):
             value = reader.next_log()
             any_positive = any_positive or value > -math.inf
             state_of = dict(zip(scope, states, strict=True))
             table[tuple(state_of[v] for v in wide)] = value
-            given = all(state_of[v] == fixed.get(v, state_of[v]) for v in scope)
-            possible = possible or (value > -math.inf and (given or len(scope) <= 2))
-        if not any_positive or not possible:
+        if not any_positive:
             raise RefusedError(line, "nothing allowed")
         add_factor(model, wide, table)
     if reader.position < len(reader.words):
@@ -196,10 +190,8 @@ def as_bytes(text: str | bytes) -> bytes:
     return text.encode("utf-8", "replace") if isinstance(text, str) else text
 
 
-def parse_uai(
-    text: str | bytes, name: str = "<string>", evidence: Mapping[int, int] | None = None
-) -> MarkovRandomField:
-    return uai.read(as_bytes(text), name, evidence)
+def parse_uai(text: str | bytes, name: str = "<string>") -> MarkovRandomField:
+    return uai.read(as_bytes(text), name)
 
 
 def parse_npz(data: bytes, name: str = "<bytes>") -> MarkovRandomField:

@@ -12,10 +12,10 @@ import pytest
 from fuzzing import agree, assert_can_fail, mutate
 from hypothesis import given
 from hypothesis import strategies as st
-from naive_bif import assert_same, read_naive
+from naive_bif import assert_same, format_bif, read_naive
 
 from fastmix.errors import FormatError
-from fastmix.io.bif import format_bif, parse_bif
+from fastmix.io.bif import parse_bif
 from fastmix.io.xmlbif import parse_xmlbif
 
 HAND_WRITTEN = [

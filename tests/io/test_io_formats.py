@@ -23,7 +23,7 @@ from fastmix.model import MarkovRandomField
 
 NAMES = ["num_states", "log_unary", "edges", "log_pairwise", "log_constant"]
 
-def read(data, name, evidence, max_bytes):
+def read(data, name, max_bytes):
     try:
         content = json.loads(data)
     except ValueError as error:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from oracle_io import parse_npz
 
-from fastmix.errors import FormatError, ModelError, ResourceError
+from fastmix.errors import FormatError, ResourceError
 from fastmix.io import npz, read_model, write_model
 from fastmix.model import MarkovRandomField
 
@@ -73,13 +73,6 @@ def test_numpy_reads_and_writes_it(tmp_path):
 def test_standard_output(tmp_path, capsysbinary):
     npz.write(MODEL, sys.stdout.buffer)
     assert parse_npz(capsysbinary.readouterr().out) == MODEL
-
-
-def test_evidence_is_checked_against_the_model(tmp_path):
-    write_model(MODEL, tmp_path / "a.npz")
-    assert read_model(tmp_path / "a.npz", {1: 2}) == MODEL
-    with pytest.raises(ModelError, match="variable must be from 0 to 1, got 2"):
-        read_model(tmp_path / "a.npz", {2: 0})
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,10 @@ from typing import Annotated
 import typer
 
 from fastmix import __version__
+from fastmix._clock import is_compiling
 from fastmix.cli import answers, applications, learning, models, theory
-from fastmix.cli.failures import explain
-from fastmix.cli.options import with_method_options
+from fastmix.cli.console import explain
+from fastmix.cli.options import names_of, takes_more, with_options
 from fastmix.errors import FastmixError, printable
 
 __all__ = ["main"]
@@ -36,7 +37,7 @@ _COMMANDS = (
 
 
 def _make_app(arguments: list[str]) -> typer.Typer:
-    """The parser; options of methods are looked up only for the command that is called."""
+    """The parser; options of functions and methods are looked up only for the command that is called."""
     app = typer.Typer(
         help="Marginal inference in discrete Markov random fields, with guarantees.",
         add_completion=True,
@@ -45,12 +46,13 @@ def _make_app(arguments: list[str]) -> typer.Typer:
     )
     app.callback()(_root)
     for command in _COMMANDS:
-        if "options" not in inspect.signature(command).parameters:
-            app.command(command.__name__.rstrip("_").replace("_", "-"))(command)
-        elif command.__name__ in arguments[:1]:
-            app.command()(with_method_options(command, _methods_of(command, arguments)))
+        name = command.__name__.rstrip("_").replace("_", "-")
+        if not takes_more(command):
+            app.command(name)(command)
+        elif name in arguments[:1]:
+            app.command(name)(with_options(command, _methods_of(command, arguments)))
         else:
-            app.command(command.__name__, help=command.__doc__)(_nothing)
+            app.command(name, help=command.__doc__)(_nothing)
     if "generate" in arguments[:1]:
         app.add_typer(models.generate(), name="generate")
     else:
@@ -64,6 +66,8 @@ def _nothing() -> None:
 
 def _methods_of(command: Callable[..., None], arguments: list[str]) -> tuple[str, ...]:
     """The methods whose options a command takes; the one named alone, if that explains all options that are given."""
+    if "options" not in inspect.signature(command).parameters:
+        return ()
     if command is answers.temper:
         return ("tempered",)
     from fastmix.methods.base import find_method, method_names, options_of
@@ -77,7 +81,7 @@ def _methods_of(command: Callable[..., None], arguments: list[str]) -> tuple[str
         if before == "--method" or word.startswith("--method="):
             named = word.removeprefix("--method=")
     given = {word[2:].partition("=")[0].replace("-", "_") for word in arguments if word.startswith("--")}
-    known = {"json", *inspect.signature(command).parameters}
+    known = {"json", *names_of(command)}
     with contextlib.suppress(FastmixError):  # which may be of a package that is not imported yet
         if "-h" not in arguments and given <= known | set(options_of(find_method(named))):
             return (named,)
@@ -118,8 +122,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
     """Ctrl-C is a KeyboardInterrupt, except while something compiles: there the process ends at once."""
-    clock = sys.modules.get("fastmix._clock")  # which is not loaded before it is needed
-    if clock is not None and clock.is_compiling():  # callbacks of LLVM swallow exceptions or crash on them
+    if is_compiling():  # callbacks of LLVM swallow exceptions or crash on them
         if sys.stderr.isatty():
             os.write(2, b"\r\x1b[2K\x1b[?25h")  # the line and the cursor that a bar took
         os.write(2, b"fastmix: interrupted\n")
@@ -150,12 +153,8 @@ def _showing_messages() -> Iterator[None]:
         logger.level, logger.propagate = before
 
 
+@_showing_messages()
 def _run(arguments: list[str]) -> int:
-    with _showing_messages():
-        return _run_command(arguments)
-
-
-def _run_command(arguments: list[str]) -> int:
     try:
         _prepare_streams()
         # A shell that completes a line has its words in the environment.

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 import typer
 
-from fastmix.cli.options import (
-    AnySeed,
-    AsJson,
-    Backend,
-    Cluster,
-    Evidence,
-    MemoryLimit,
-    Model,
-    NumThreads,
-    NumWorkers,
-    TimeLimit,
-)  # fmt: skip
+import fastmix
+from fastmix.cli import console, files
+from fastmix.cli.options import AsJson, Asked, Cluster, Evidence, Model, NumWorkers, takes
+from fastmix.io import write_answer, write_mar, write_pr
 from fastmix.io.formats import format_names
+from fastmix.model.network import BayesianNetwork
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -39,8 +33,10 @@ AnswerFiles = Annotated[
 ]  # fmt: skip
 _MOST_AHEAD = 256  # models of a batch that are read before their turn
 _MARGINALS = (".mar", ".pr", ".json", ".csv", ".npz")
+_RUN = "seed num_threads time_limit backend"
 
 
+@takes("infer", _RUN, log_z="Take a method that has log Z.", bracket="Add proven bounds, and hold the answer to them.")
 def infer(
     models: Annotated[
         list[str],
@@ -54,23 +50,14 @@ def infer(
     ] = "auto",
     evidence: Evidence = None,
     output: AnswerFiles = None,
-    log_z: Annotated[bool, typer.Option("--log-z", help="Take a method that has log Z.")] = False,
-    bracket: Annotated[bool, typer.Option("--bracket", help="Add proven bounds, and hold the answer to them.")] = False,
-    seed: AnySeed = None,
-    num_threads: NumThreads = None,
-    time_limit: TimeLimit = None,
-    backend: Backend = None,
     num_workers: NumWorkers = None,
     cluster: Cluster = None,
     as_json: AsJson = False,
     *,
+    given: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
     """Marginals of every variable, and log Z where the method has it; of several models, a table at the end."""
-    import os
-
-    import fastmix
-    from fastmix.cli import console
     from fastmix.methods.base import find_method
 
     outputs, checkpoint = output or [], options.get("checkpoint")
@@ -78,7 +65,6 @@ def infer(
         path.endswith(("/", os.sep)) or (os.path.isdir(path) and not os.path.splitext(path)[1]) for path in outputs
     )
     found = find_method(method, "--method")
-
     if is_batch and checkpoint is not None:
         raise ValueError("--checkpoint must not be given with several models")
     shared = "--cluster" if cluster is not None else "--num-workers" if num_workers is not None else None
@@ -87,10 +73,7 @@ def infer(
             f"{shared} must come with several models, or a method that has chains (gibbs, swendsen-wang, tempered), "
             f"got one model and {method}"
         )
-    options = {
-        **options, "method": method, "seed": seed, "num_threads": num_threads, "time_limit": time_limit,
-        "backend": backend, "bracket": bracket, "log_z": log_z,
-    }  # fmt: skip
+    options = {**options, **given, "method": method}
     if is_batch:
         folder = _check_batch(models, outputs)
         with console.workers(cluster, num_workers) as executor:
@@ -101,16 +84,39 @@ def infer(
             )
             _give_batch(models, answers, folder, as_json)
         return
-    for path, suffix in zip(outputs, console.check_answers(outputs, as_json, _MARGINALS), strict=True):
+    for path, suffix in zip(outputs, files.check_answers(outputs, _MARGINALS), strict=True):
         if suffix == ".pr" and not found.gives_log_z:  # before the model is read
             raise ValueError(f"the method {method} gives no log Z to write to {path}; exact, tempered and annealed do")
-        options["log_z"] |= suffix == ".pr"
-    console.check_outputs(models[0], outputs, checkpoint)
+        options["log_z"] = options.get("log_z") or suffix == ".pr"
+    files.check_outputs(models, outputs, checkpoint, as_json=as_json)
     with console.workers(cluster, num_workers) as executor:
-        loaded, observed = console.load(models[0], evidence)
-        with console.answering(models[0], evidence):
-            result = console.salvage(lambda: fastmix.infer(loaded, evidence=observed, executor=executor, **options))
-    _give_answer(result, outputs, as_json, checkpoint, console.show_marginals, ".mar")
+        result, *_ = files.answer(fastmix.infer, models[0], evidence, executor=executor, **options)
+    _give_answer(result, outputs, as_json, console.show_marginals, ".mar", checkpoint)
+
+
+@takes("infer", _RUN)
+def temper(
+    model: Model,
+    evidence: Evidence = None,
+    output: AnswerFiles = None,
+    num_workers: NumWorkers = None,
+    cluster: Cluster = None,
+    as_json: AsJson = False,
+    *,
+    given: dict[str, Any],
+    options: dict[str, Any],
+) -> None:
+    """Marginals and log Z by replica exchange, for models in which single chains get stuck."""
+    infer([model], "tempered", evidence, output, num_workers, cluster, as_json, given=given, options=options)
+
+
+def _give_answer(
+    result: Any, outputs: list[str], as_json: bool, show: Callable[[Any], None], plain: str, checkpoint: str | None
+) -> None:
+    """Write an answer, as ``plain`` on stdout if asked, or show it."""
+    for path in outputs:
+        write_answer(result, path, plain)
+    console.finish(result, as_json, lambda: outputs or show(result), checkpoint=checkpoint)
 
 
 # What there is to say about a file of a batch: an answer, or in words why there is none and the exit code.
@@ -124,32 +130,27 @@ def _answer(path: str, evidence: str | None, options: dict[str, Any]) -> Outcome
 
 def _load(path: str, evidence: str | None, options: dict[str, Any]) -> tuple[Any, ...]:
     """What :func:`_answer_loaded` needs, wherever it is called; workers need not see the files."""
-    from fastmix.cli import console
-
     try:
-        return path, evidence, console.load(path, evidence), options
+        return path, evidence, files.load(path, evidence), options
     except Exception as error:
         return path, evidence, _explained(error), {}
 
 
 def _answer_loaded(task: tuple[Any, ...]) -> Outcome:
-    import fastmix
-    from fastmix.cli import console
 
     path, evidence, loaded, options = task
     if isinstance(loaded[0], str):  # could not be read
         return cast("tuple[str, int]", loaded)
     try:
-        with console.answering(path, evidence):
-            return console.salvage(lambda: fastmix.infer(loaded[0], evidence=loaded[1], **options))
+        with files.answering(path, evidence):
+            return files.salvage(lambda: fastmix.infer(loaded[0], evidence=loaded[1], **options))
     except Exception as error:
         return _explained(error)
 
 
 def _explained(error: Exception) -> tuple[str, int]:
-    from fastmix.cli.failures import explain
 
-    if (known := explain(error)) is None or isinstance(error, BrokenPipeError):
+    if (known := console.explain(error)) is None or isinstance(error, BrokenPipeError):
         raise error
     return known
 
@@ -158,12 +159,11 @@ def _answers_elsewhere(
     executor: Executor, models: list[str], evidence: str | None, options: dict[str, Any]
 ) -> Iterator[Outcome]:
     """The same by workers, one thread each; when they are lost this process goes on."""
-    from fastmix.cli import console
     from fastmix.executors import CrashError, LostError, as_pool, run_in_order
 
     pool, rest = as_pool(executor), list(models)
     pool.ahead = min(pool.ahead, _MOST_AHEAD)
-    own = {**options, "num_threads": options["num_threads"] or 1, "progress": None}
+    own = {"num_threads": 1, **options, "progress": None}
     try:
         for outcome in run_in_order(_answer_loaded, (_load(path, evidence, own) for path in models), pool):
             del rest[0]
@@ -175,10 +175,6 @@ def _answers_elsewhere(
 
 def _check_batch(models: list[str], outputs: list[str]) -> str | None:
     """The folder for the answers of several models, which is made."""
-    import os
-
-    from fastmix.cli import console
-
     if not outputs:
         return None
     if len(outputs) > 1:
@@ -188,18 +184,13 @@ def _check_batch(models: list[str], outputs: list[str]) -> str | None:
         raise ValueError(f"MODEL... must have different names, for the files in -o, got {twice[0]!r} twice")
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise ValueError(f"-o must be a folder for several models, got {folder!r}")
-    console.check_output_folder(folder)
+    files.check_output_folder(folder)
     os.makedirs(folder, exist_ok=True)
     return folder
 
 
 def _give_batch(models: list[str], answers: Iterator[Outcome], folder: str | None, as_json: bool) -> None:
     """Answers for several files into a folder, and a table of them; the exit code is the worst of all."""
-    import os
-
-    from fastmix.cli import console
-    from fastmix.io import write_mar, write_pr
-
     rows: list[dict[str, Any]] = []
     worst = 0
     try:
@@ -233,132 +224,58 @@ def _give_batch(models: list[str], answers: Iterator[Outcome], folder: str | Non
         raise typer.Exit(worst)
 
 
-def temper(
-    model: Model,
-    evidence: Evidence = None,
-    output: AnswerFiles = None,
-    seed: AnySeed = None,
-    num_threads: NumThreads = None,
-    time_limit: TimeLimit = None,
-    backend: Backend = None,
-    num_workers: NumWorkers = None,
-    cluster: Cluster = None,
-    as_json: AsJson = False,
-    *,
-    options: dict[str, Any],
-) -> None:
-    """Marginals and log Z by replica exchange, for models in which single chains get stuck."""
-    infer(
-        [model], "tempered", evidence, output, seed=seed, num_threads=num_threads, time_limit=time_limit,
-        backend=backend, num_workers=num_workers, cluster=cluster, as_json=as_json, options=options,
-    )  # fmt: skip
-
-
-def _give_answer(
-    result: Any, outputs: list[str], as_json: bool, checkpoint: str | None, show: Callable[[Any], None], plain: str
-) -> None:
-    """Write and show an answer, as ``plain`` on stdout if asked; exit code 1 unless it is to be trusted."""
-    from fastmix.cli import console
-    from fastmix.io import write_answer
-
-    for path in outputs:
-        write_answer(result, path, plain)
-    if as_json:
-        console.emit_json(result.to_dict())
-    elif not outputs:
-        show(result)
-    console.forget_checkpoint(checkpoint, result)
-    console.tell_lost(result)
-    if result.status != "ok":
-        if outputs or as_json:
-            console.message(f"status {result.status}: {console.explain_status(result)}")
-        raise typer.Exit(1)
-
-
+@takes(
+    "most_probable", "memory_limit seed time_limit",
+    method="auto, exact, cut, expansion or search.",
+    tol="Gap to the largest log-weight that is good enough.",
+)  # fmt: skip
 def map_(
     model: Model,
-    method: Annotated[str, typer.Option(help="auto, exact, cut, expansion or search.")] = "auto",
-    tol: Annotated[float, typer.Option(help="Gap to the largest log-weight that is good enough.")] = 0.0,
     evidence: Evidence = None,
     output: Annotated[
         list[str] | None,
         typer.Option("--output", "-o", metavar="FILE", help="FILE.MPE states, FILE.csv a table, FILE.json all."),
     ] = None,
-    seed: AnySeed = None,
-    time_limit: TimeLimit = None,
-    memory_limit: MemoryLimit = None,
     as_json: AsJson = False,
+    *,
+    given: dict[str, Any],
 ) -> None:
     """The most probable configuration, exact or with a proven gap."""
-    import fastmix
-    from fastmix._checks import check_choice, check_positive
-    from fastmix._memory import parse_bytes
-    from fastmix.cli import console
-    from fastmix.methods.most_probable import METHODS
-
-    check_choice("--method", method, METHODS)
-    check_positive("--tol", tol, "number", or_zero=True)
-    limit = None if memory_limit is None else parse_bytes(memory_limit)
     outputs = output or []
-    console.check_answers(outputs, as_json, (".mpe", ".json", ".csv"))
-    console.check_outputs(model, outputs)
-    loaded, observed = console.load(model, evidence)
-    with console.answering(model, evidence):
-        result = console.salvage(
-            lambda: fastmix.most_probable(
-                loaded, evidence=observed, method=cast("Any", method), tol=tol, memory_limit=limit, seed=seed,
-                time_limit=time_limit,
-            )
-        )  # fmt: skip
-    _give_answer(result, outputs, as_json, None, console.show_most_probable, ".mpe")
+    files.check_answers(outputs, (".mpe", ".json", ".csv"))
+    files.check_outputs([model], outputs, as_json=as_json)
+    result, *_ = files.answer(fastmix.most_probable, model, evidence, **given)
+    _give_answer(result, outputs, as_json, console.show_most_probable, ".mpe", None)
 
 
+@takes("compare", "methods seed memory_limit num_threads", time_limit=Asked("For every method but exact.", "SECONDS"))
 def compare(
     model: Model,
-    methods: Annotated[str | None, typer.Option(metavar="NAMES", help="Separated by commas; all by default.")] = None,
     evidence: Evidence = None,
     reference: Annotated[
         str | None, typer.Option(metavar="FILE.MAR", help="Marginals to trust where exact inference is too costly.")
     ] = None,
-    seed: AnySeed = None,
-    time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="For every method but exact.")] = None,
-    memory_limit: MemoryLimit = None,
-    num_threads: NumThreads = None,
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="DIR", help="Folder for a CSV file and a picture.")
     ] = None,
     as_json: AsJson = False,
+    *,
+    given: dict[str, Any],
 ) -> None:
     """Errors, seconds and verdicts of several methods on one model."""
-    import fastmix
-    from fastmix._memory import parse_bytes
-    from fastmix.cli import console
-
-    limit = None if memory_limit is None else parse_bytes(memory_limit)
-    names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
     if output is not None:
-        console.check_output_folder(output)
-    loaded, observed = console.load(model, evidence)
-    trusted = None if reference is None else console.load_marginals(reference, loaded)
-    with console.answering(model, evidence):
-        result = console.salvage(
-            lambda: fastmix.compare(
-                loaded, methods=names, evidence=observed, reference=trusted, reference_name=str(reference), seed=seed,
-                time_limit=time_limit, memory_limit=limit, num_threads=num_threads,
-            )
-        )  # fmt: skip
-    written = [] if output is None else result.save(output)
-    if as_json:
-        console.emit_json(result.to_dict(), loaded, observed)
-    else:
-        console.show_comparison(model, result)
-    for path in written:
+        files.check_output_folder(output)
+    loaded, observed = files.load(model, evidence)
+    if reference is not None:
+        given |= {"reference": files.load_marginals(reference, loaded), "reference_name": reference}
+    with files.answering(model, evidence):
+        result = files.salvage(lambda: fastmix.compare(loaded, evidence=observed, **given))
+    for path in [] if output is None else result.save(output):
         console.message(f"wrote {path}")
-    if result.status != "ok":
-        console.message(f"status {result.status}: {result.status.advice}")
-        raise typer.Exit(1)
+    console.finish(result, as_json, lambda: console.show_comparison(model, result), (loaded, observed))
 
 
+@takes("sample", _RUN)
 def sample(
     model: Model,
     method: Annotated[
@@ -368,10 +285,6 @@ def sample(
             "Bayesian network without evidence, the default there; else gibbs."
         ),
     ] = None,
-    seed: AnySeed = None,
-    num_threads: NumThreads = None,
-    time_limit: TimeLimit = None,
-    backend: Backend = None,
     num_workers: NumWorkers = None,
     cluster: Cluster = None,
     evidence: Evidence = None,
@@ -386,24 +299,21 @@ def sample(
     ] = None,
     as_json: AsJson = False,
     *,
+    given: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
     """Draw configurations by Markov chains, or exactly; a summary without -o."""
-    import fastmix
-    from fastmix.cli import console
-    from fastmix.io import write_answer
     from fastmix.methods.base import find_method, options_of
     from fastmix.methods.sampler import SAMPLERS
-    from fastmix.model.network import BayesianNetwork
 
-    outputs, checkpoint = output or [], options.get("checkpoint")
+    outputs, checkpoint, on_gpu = output or [], options.get("checkpoint"), given["backend"] == "cuda"
     if "-" in outputs:
         raise ValueError("-o must name a file, got '-'")
-    console.check_answers(outputs, as_json, (".npz", ".mar", ".csv", ".json"))
-    console.check_outputs(model, outputs, checkpoint)
-    network = console.load_network(model) if evidence is None and method in (None, "ancestral") else None
+    files.check_answers(outputs, (".npz", ".mar", ".csv", ".json"))
+    files.check_outputs([model], outputs, checkpoint)
+    network = files.load_network(model) if evidence is None and method in (None, "ancestral") else None
     if method is None:
-        plain = set(options) <= {"num_draws"} and backend != "cuda"
+        plain = set(options) <= {"num_draws"} and not on_gpu
         method = "ancestral" if plain and isinstance(network, BayesianNetwork) else "gibbs"
     allowed = ["num_draws"] if method == "ancestral" else list(options_of(find_method(method, "--method", SAMPLERS)))
     if others := [name for name in options if name not in allowed]:
@@ -413,32 +323,23 @@ def sample(
         shared = "--cluster" if cluster is not None else "--num-workers"
         raise ValueError(f"{shared} must come with chains (gibbs, swendsen-wang), got --method {method}")
     if method == "ancestral":
-        if not isinstance(network, BayesianNetwork) or backend == "cuda":
+        if not isinstance(network, BayesianNetwork) or on_gpu:
             raise fastmix.UnfitMethodError(
                 "--method ancestral must have a Bayesian network (a BIF or XMLBIF file), without --evidence and on the "
                 "CPU; use gibbs"
             )
-        result: Any = fastmix.ancestral_sample(network, seed=seed, num_draws=options.get("num_draws", 1000))
+        count = options.get("num_draws", 1000)
+        result: Any = fastmix.ancestral_sample(network, seed=given.get("seed"), num_draws=count)
     else:
         if network is None:
-            loaded, observed = console.load(model, evidence)
+            loaded, observed = files.load(model, evidence)
         else:
             loaded, observed = (network.to_model() if isinstance(network, BayesianNetwork) else network), {}
-        options.setdefault("num_draws", 100 if method == "perfect" else int(bool(outputs)))
-        with console.workers(cluster, num_workers) as executor, console.answering(model, evidence):
-            result = console.salvage(
-                lambda: fastmix.sample(
-                    loaded, method=method, seed=seed, num_threads=num_threads, evidence=observed, time_limit=time_limit,
-                    backend=cast("Any", backend or "cpu"), executor=executor, **options,
-                )
-            )  # fmt: skip
+        options = {"num_draws": 100 if method == "perfect" else int(bool(outputs)), **options, **given}
+        with console.workers(cluster, num_workers) as executor, files.answering(model, evidence):
+            result = files.salvage(
+                lambda: fastmix.sample(loaded, method=method, evidence=observed, executor=executor, **options)
+            )
     for path in outputs:
         write_answer(result, path)
-    if as_json:
-        console.emit_json(result.to_dict())
-    else:
-        console.show_sampling(model, result)
-    console.forget_checkpoint(checkpoint, result)
-    console.tell_lost(result)
-    if result.status != "ok":
-        raise typer.Exit(1)
+    console.finish(result, as_json, lambda: console.show_sampling(model, result), checkpoint=checkpoint, tell=False)

@@ -6,32 +6,29 @@ from typing import Annotated, Any
 
 import typer
 
-from fastmix.cli.options import AnySeed, AsJson, Cluster, NumThreads, TimeLimit
+import fastmix
+from fastmix.cli import console, files
+from fastmix.cli.options import AsJson, Asked, Cluster, takes
 
 __all__ = ["denoise", "experiment", "warm_up"]
 
 
+@takes(
+    "denoising.denoise", "seed num_threads time_limit",
+    labels=Asked("Grey levels of the result; found from the picture by default.", "K"),
+    coupling="How strongly neighbors want to agree; learnt from the picture by default.",
+    data_weight="How much a pixel believes its grey value; learnt by default.",
+    method="One of fastmix infer; annealed by default, loopy-bp for photographs.",
+)  # fmt: skip
 def denoise(
     image: Annotated[str, typer.Argument(metavar="IMAGE", help="PNG, JPEG or another picture; colours become grey.")],
     output: Annotated[str, typer.Option("--output", "-o", metavar="OUT.png", help="The clean picture.")],
-    labels: Annotated[
-        int | None, typer.Option(metavar="K", help="Grey levels of the result; found from the picture by default.")
-    ] = None,
-    coupling: Annotated[
-        float | None, typer.Option(help="How strongly neighbors want to agree; learnt from the picture by default.")
-    ] = None,
-    data_weight: Annotated[
-        float | None, typer.Option(help="How much a pixel believes its grey value; learnt by default.")
-    ] = None,
     panels: Annotated[bool, typer.Option("--panels", help="Noisy, probabilities and result side by side.")] = False,
     simulate_noise: Annotated[
         bool, typer.Option("--simulate-noise", help="The paper's experiment: black and white, then noise, then clean.")
     ] = False,
     noise: Annotated[
         float | None, typer.Option(metavar="EXPONENT", help="Of the noise of --simulate-noise; 1.25 by default.")
-    ] = None,
-    method: Annotated[
-        str | None, typer.Option(help="One of fastmix infer; annealed by default, loopy-bp for photographs.")
     ] = None,
     size: Annotated[
         str | None, typer.Option(metavar="WxH", help="Scale down to fit; 120x80 by default with --simulate-noise.")
@@ -40,15 +37,12 @@ def denoise(
     max_pixels: Annotated[
         int | None, typer.Option(metavar="N", help="Refuse larger pictures; 1,000,000 by default.")
     ] = None,
-    seed: AnySeed = None,
-    num_threads: NumThreads = None,
-    time_limit: TimeLimit = None,
     as_json: AsJson = False,
     *,
+    given: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
     """The clean picture behind a noisy one: photographs in grey, or black and white."""
-    from fastmix.cli import console
     from fastmix.denoising import denoise as run
     from fastmix.denoising import load_image, parse_size, write_comparison, write_picture
     from fastmix.denoising.images import MAX_PIXELS
@@ -61,17 +55,12 @@ def denoise(
     if simulate_noise and size is None and not full_size:
         size = "120x80"
     box = None if size is None else parse_size(size)
-    console.check_picture_name(output)
-    console.check_outputs(image, [output])
+    files.check_picture_name(output)
+    files.check_outputs([image], [output])
     most = MAX_PIXELS if max_pixels is None else max_pixels
-    picture = console.load_picture(lambda: load_image(image, box, max_pixels=most), image)
+    picture = files.load_picture(lambda: load_image(image, box, max_pixels=most), image)
     exponent = (NOISE if noise is None else noise) if simulate_noise else None
-    result = console.salvage(
-        lambda: run(
-            picture, labels=labels, noise=exponent, coupling=coupling, data_weight=data_weight, method=method,
-            seed=seed, num_threads=num_threads, time_limit=time_limit, **options,
-        )
-    )  # fmt: skip
+    result = files.salvage(lambda: run(picture, noise=exponent, **given, **options))
     (write_comparison if panels else write_picture)(result, output)
     if as_json:
         console.emit_json({**result.to_dict(), "output": output})
@@ -87,31 +76,30 @@ def denoise(
         raise typer.Exit(1)
 
 
+@takes(
+    "experiments.run_experiment", "methods",
+    trials="Instances for every point; 50 by default.",
+    quick="A small version: minutes instead of hours.",
+    images=Asked("Photographs for denoise.", "DIR"),
+    seed="Root of all randomness.",
+)  # fmt: skip
 def experiment(
     name: Annotated[str, typer.Argument(metavar="NAME", help="strength-grid, potts, .., or all; see the docs.")],
     output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Rows, figures and report.html.")],
-    trials: Annotated[int | None, typer.Option(help="Instances for every point; 50 by default.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A small version: minutes instead of hours.")] = False,
-    methods: Annotated[str | None, typer.Option(metavar="NAMES", help="Separated by commas; all by default.")] = None,
-    images: Annotated[str | None, typer.Option(metavar="DIR", help="Photographs for denoise.")] = None,
-    seed: Annotated[int, typer.Option(help="Root of all randomness.")] = 0,
     num_workers: Annotated[int | None, typer.Option(help="Processes; as many as processors by default.")] = None,
     cluster: Cluster = None,
     as_json: AsJson = False,
+    *,
+    given: dict[str, Any],
 ) -> None:
     """A figure or table of the paper, or what is missing of it; ends with the path of its report."""
     from fastmix import experiments
     from fastmix._clock import Report, bar_shown
-    from fastmix.cli import console
 
-    chosen = None if methods is None else [word.strip() for word in methods.split(",") if word.strip()]
-    console.check_output_folder(output)
-    with console.workers(cluster, num_workers) as executor, console.blaming_input(output):
+    files.check_output_folder(output)
+    with console.workers(cluster, num_workers) as executor, files.blaming_input(output):
         progress: Report = "auto" if bar_shown() else console.rows_told()
-        result = experiments.run_experiment(
-            name, output, trials=trials, quick=quick, methods=chosen, seed=seed, images=images, executor=executor,
-            progress=progress,
-        )  # fmt: skip
+        result = experiments.run_experiment(name, output, executor=executor, progress=progress, **given)
     if as_json:
         console.emit_json(result.to_dict())
     else:
@@ -126,9 +114,6 @@ def experiment(
 
 def warm_up(as_json: AsJson = False) -> None:
     """Compile everything once, so that no later command has to."""
-    import fastmix
-    from fastmix.cli import console
-
     result = fastmix.warm_up()
     if as_json:
         console.emit_json(result.to_dict())

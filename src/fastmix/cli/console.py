@@ -5,94 +5,39 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
+import typer
 
-from fastmix.errors import (
-    BadFileError,
-    FormatError,
-    ImpossibleEvidenceError,
-    Interrupted,
-    ModelError,
-    printable,
-)  # fmt: skip
-from fastmix.io import (
-    format_of,
-    read_evidence,
-    read_mar,
-    read_model,
-    read_model_or_network,
-    write_mar,
-    write_model,
-    write_mpe,
-)  # fmt: skip
-from fastmix.io.answers import answer_suffix, json_text
+from fastmix._clock import plain_console
+from fastmix.errors import BadFileError, FastmixError, FormatError, NotConvergedError, printable
+from fastmix.io import write_mar, write_model, write_mpe
+from fastmix.io.answers import json_text
 from fastmix.io.bif import write_bif
-from fastmix.io.files import atomic_write, check_folder, check_writable, decode_text, display_name, read_bytes
-from fastmix.methods.perfect import PerfectSamples
-from fastmix.methods.sample_result import SampleResult
+from fastmix.io.files import display_name
 from fastmix.model import MarkovRandomField
 from fastmix.model.network import BayesianNetwork
-from fastmix.results import DrawResult, InferenceResult, Status
-from fastmix.theory.certificates import Certificate
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from rich.console import Console
-
     from fastmix.bounds import BracketResult
-    from fastmix.learning import Dataset, LearnResult
     from fastmix.methods.comparison import Comparison
     from fastmix.methods.most_probable import MostProbableResult
+    from fastmix.methods.sample_result import SampleResult
+    from fastmix.results import DrawResult, InferenceResult
+    from fastmix.theory.certificates import Certificate
 
 __all__ = [
-    "answering",
-    "blaming_checkpoint",
-    "blaming_input",
-    "check_answers",
-    "check_model_output",
-    "check_output_folder",
-    "check_outputs",
-    "check_picture_name",
-    "emit_json",
-    "explain_status",
-    "forget_checkpoint",
-    "load",
-    "load_edges",
-    "load_marginals",
-    "load_picture",
-    "load_table",
-    "load_whole_network",
-    "message",
-    "rows_told",
-    "salvage",
-    "save_model",
-    "save_rows",
-    "show_batch",
-    "show_bracket",
-    "show_certificate",
-    "show_comparison",
-    "show_facts",
-    "show_marginals",
-    "show_most_probable",
-    "show_path",
-    "show_sampling",
-    "tell_lost",
-    "workers",
-]
-
-T = TypeVar("T")
+    "emit_json", "explain", "explain_status", "finish", "message", "rows_told", "save_model", "show_batch",
+    "show_bracket", "show_certificate", "show_comparison", "show_facts", "show_marginals", "show_most_probable",
+    "show_path", "show_sampling", "workers",
+]  # fmt: skip
 
 _ROWS = 25  # variables shown on a terminal before the rest is only counted
-_LEAST_COLUMNS = 80  # of a table: with fewer, or none (COLUMNS=0), rich would cut numbers; terminals break lines
 
 
 def message(text: str) -> None:
@@ -101,23 +46,42 @@ def message(text: str) -> None:
     print(f"fastmix: {printable(text)}", file=sys.stderr)
 
 
-def _console(*, stderr: bool = False) -> Console:
-    """A console that shows text as it is: brackets and colons in names mean nothing."""
-    from rich.console import Console
+def _print(
+    rows: Iterable[Sequence[str]], headings: Sequence[str] = (), *, title: str = "", num_texts: int, wide: bool = False
+) -> None:
+    """A table on stdout after its title; the first columns are texts and the others numbers, set to the right."""
+    from rich.table import Table
 
-    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
-    console.width = max(console.width, _LEAST_COLUMNS)
-    return console
+    console = plain_console()
+    console.width = 10_000 if wide and not sys.stdout.isatty() else console.width
+    table = Table(show_header=bool(headings), box=None, padding=(0, 2, 0, 0))
+    for k, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if k < num_texts else "right", no_wrap=wide)
+    for row in rows:
+        table.add_row(*map(printable, row))
+    if title:
+        console.print(printable(title), soft_wrap=True)  # a long path stays on one line
+    console.print(table)
 
 
-def salvage(call: Callable[[], T]) -> T:
-    """What a call gives, or had when Ctrl-C ended it."""
-    try:
-        return call()
-    except Interrupted as stop:
-        if stop.result is None:
-            raise
-        return cast("T", stop.result)
+def explain(error: BaseException) -> tuple[str, int] | None:
+    """What to say about an exception, and the exit code: 1 interrupted or not converged, 2 refused, 3 a bad file.
+
+    None for what no command is known to raise.
+    """
+    if isinstance(error, typer.Abort | KeyboardInterrupt):
+        return "interrupted", 1
+    if isinstance(error, BadFileError | FormatError):
+        return str(error), 3
+    if isinstance(error, NotConvergedError):
+        return str(error), 1
+    if isinstance(error, OSError):
+        return f"{printable(os.fsdecode(error.filename or 'output'))}: {error.strerror or error}", 2
+    if isinstance(error, FastmixError | ValueError | MemoryError | ImportError):
+        return str(error) or type(error).__name__, 2
+    if hasattr(error, "format_message"):  # a usage error of the parser
+        return f"{error.format_message()} (fastmix --help shows how)", 2
+    return None
 
 
 @contextlib.contextmanager
@@ -142,197 +106,10 @@ def workers(cluster: str | None, num_workers: int | None) -> Iterator[Executor |
             logging.disable(before)
 
 
-def tell_lost(result: Any) -> None:
-    """Say that workers were lost on the way to a result."""
-    backend = str(getattr(result, "stats", {}).get("backend", ""))
-    if "this process went on" in backend:
-        message(backend.removeprefix("cpu (").removesuffix(")"))
-
-
-def load(path: str, evidence_path: str | None = None) -> tuple[MarkovRandomField, dict[int, Any]]:
-    """Model and evidence; anything wrong with files is a :class:`BadFileError`.
-
-    Evidence is a UAI or JSON file, or, where there is no such file, pairs such as ``SAO2=LOW,BP=HIGH``. What is neither
-    is a :class:`ValueError`, as is a name that the model does not have.
-    """
-    if path == evidence_path == "-":
-        raise ValueError("MODEL and --evidence must not both be -: stdin holds one of them")
-    given = evidence_path or ""
-    typed = not os.path.exists(given) and given != "-" and "=" in given
-    if evidence_path is not None and not (typed or os.path.exists(given) or _names_file(given)):
-        raise ValueError(f"--evidence must be a file or pairs such as A=x,B=y, got {given!r}")
-    if typed or _is_json(given):
-        from fastmix.io.observations import number_observations, parse_observations, parse_observations_json
-
-        with blaming_input(path):
-            model = _reading(read_model, path)
-        if typed:
-            return model, parse_observations(given, model)
-        with blaming_input(given):
-            content = decode_text(_reading(read_bytes, given), display_name(given))
-            pairs = parse_observations_json(content, display_name(given))
-        return model, number_observations(pairs, model)
-    with blaming_input(path, evidence_path):
-        evidence = {} if evidence_path is None else _reading(read_evidence, evidence_path)
-        model = _reading(partial(read_model, evidence=evidence or None), path)
-        for variable, state in evidence.items():
-            model.state_index(variable, state)
-    return model, evidence
-
-
-def _is_json(path: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return answer_suffix(path) == ".json"
-    return False
-
-
-def _names_file(text: str) -> bool:
-    """Whether a text that names no file can have been meant to: stdin, a folder in it, or the end of a file's name."""
-    return text == "-" or "/" in text or os.sep in text or bool(re.search(r"\.[A-Za-z]\w*$", text))
-
-
-def load_network(path: str) -> MarkovRandomField | BayesianNetwork:
-    """The Bayesian network in a file, or the model of one that holds none."""
-    with blaming_input(path):
-        return _reading(read_model_or_network, path)
-
-
-def load_whole_network(path: str) -> BayesianNetwork:
-    """The Bayesian network in a file; a :class:`ValueError` if it holds none."""
-    found = load_network(path)
-    if not isinstance(found, BayesianNetwork):
-        raise ValueError(f"a BIF file holds a Bayesian network, and {display_name(path)} is none; write .uai or .npz")
-    return found
-
-
-def _reading(read: Callable[[str], T], path: str) -> T:
-    try:
-        return read(path)
-    except OSError as error:
-        raise BadFileError(f"{display_name(path) or repr(path)}: {error.strerror or error}") from error
-
-
-@contextlib.contextmanager
-def blaming_input(path: str, evidence_path: str | None = None) -> Iterator[None]:
-    """Errors that come from the content of the input files become a :class:`BadFileError`, which names them.
-
-    Evidence that has probability zero is no fault of a file, and stays an :class:`ImpossibleEvidenceError`.
-    """
-    files = display_name(path)
-    if evidence_path is not None:
-        files += f" with evidence {display_name(evidence_path)}"
-    try:
-        yield
-    except FormatError as error:
-        raise BadFileError(str(error)) from error
-    except ImpossibleEvidenceError as error:
-        raise ImpossibleEvidenceError(f"{files}: {error}") from error
-    except ModelError as error:
-        raise BadFileError(f"{files}: {error}") from error
-
-
-@contextlib.contextmanager
-def answering(path: str, evidence_path: str | None = None) -> Iterator[None]:
-    """The same around a run on files that have been read: with evidence, nothing else can be impossible."""
-    with blaming_input(path, evidence_path):
-        try:
-            yield
-        except ModelError as error:
-            if evidence_path is None:
-                raise
-            raise ImpossibleEvidenceError(str(error)) from error
-
-
-@contextlib.contextmanager
-def blaming_checkpoint() -> Iterator[None]:
-    """A checkpoint that cannot be used is a bad file; whatever else is wrong is not."""
-    try:
-        yield
-    except FormatError as error:
-        raise BadFileError(str(error)) from error
-
-
-def load_table(path: str, **options: Any) -> Dataset:
-    """A table of states; whatever is wrong with its file is a :class:`BadFileError`."""
-    from fastmix.learning import read_table
-
-    with blaming_input(path):
-        return _reading(partial(read_table, **options), path)
-
-
-def load_edges(path: str, table: Dataset) -> NDArray[np.int64]:
-    """Pairs of columns, by name or number, from a file with a pair per line."""
-    from fastmix.learning.files import read_edges
-
-    with blaming_input(path):
-        return _reading(partial(read_edges, table=table), path)
-
-
-def check_outputs(source: str, outputs: Sequence[str], checkpoint: str | None = None) -> None:
-    """Try the places of all outputs before the work is done; none of them may be the input."""
-    if checkpoint == "-":
-        raise ValueError("--checkpoint must be a file, got '-'")
-    for name, path in (*(("-o", output) for output in outputs), ("--checkpoint", checkpoint)):
-        if path is not None and path != "-":
-            check_writable(path)
-            if os.path.realpath(path) == os.path.realpath(source):
-                raise ValueError(f"{name} must not be the input, which it would replace, got {path!r}")
-    for output in outputs:
-        if checkpoint is not None and os.path.realpath(output) == os.path.realpath(checkpoint):
-            raise ValueError(f"-o and --checkpoint must be two files, got {output!r} for both")
-
-
-def check_model_output(path: str | None) -> None:
-    """Try the place of a model before the work is done, and whether its name has a format."""
-    if path is not None:
-        format_of(path)
-        check_writable(path)
-
-
-def check_output_folder(path: str) -> None:
-    """Try the place of a folder for outputs before the work is done."""
-    if not path:
-        raise ValueError("-o must name a folder, got ''")
-    check_folder(path)
-
-
-def forget_checkpoint(path: str | None, result: InferenceResult | LearnResult) -> None:
-    """Remove the checkpoint of a run that is over, now that its answer is written."""
-    if path is None or result.stats["stopped_by"] in ("interrupt", "time_limit"):
-        return
-    sys.stdout.flush()  # the answer may be there
-    with contextlib.suppress(FileNotFoundError):
-        os.remove(path)
-
-
 def save_model(model: MarkovRandomField | BayesianNetwork, path: str) -> None:
     """Write a model, or a network as BIF, passing on what its format could not hold."""
     for note in write_bif(model, path) if isinstance(model, BayesianNetwork) else write_model(model, path):
         message(f"note: {note}")
-
-
-def save_rows(values: NDArray[np.float64], path: str) -> None:
-    """A number per line, with all its digits."""
-    with atomic_write(path) as file:
-        file.writelines(f"{value!r}\n" for value in values.tolist())
-
-
-def check_answers(outputs: Sequence[str], as_json: bool, allowed: Sequence[str]) -> list[str]:
-    """The suffix of every output, or "" for stdout; refuse names that do not say what to write, before the work."""
-    if "-" in outputs and as_json:
-        raise ValueError("--json and -o - must not both write to stdout")
-    if outputs.count("-") > 1 or len({os.path.realpath(path) for path in outputs}) < len(outputs):
-        raise ValueError(f"-o must name different files, got {', '.join(map(repr, outputs))}")
-    return ["" if path == "-" else answer_suffix(path, allowed) for path in outputs]
-
-
-def load_marginals(path: str, model: MarkovRandomField) -> NDArray[np.float64]:
-    """Marginals from a MAR file, flat, checked against the model."""
-    with blaming_input(path):
-        vectors = _reading(read_mar, path)
-        if [len(v) for v in vectors] != model.num_states.tolist():
-            raise BadFileError(f"{path}: must list {model.num_variables} variables with the state counts of the model")
-    return np.concatenate(vectors) if vectors else np.zeros(0)
 
 
 def emit_json(
@@ -344,6 +121,36 @@ def emit_json(
         observed = {str(variable): state for variable, state in (evidence or {}).items()}
         data = {**data, "variable_names": names, "state_names": states, "evidence": observed}
     sys.stdout.write(json_text(data))
+
+
+def finish(
+    result: Any,
+    as_json: bool,
+    show: Callable[[], object],
+    about: Sequence[Any] = (),
+    *,
+    checkpoint: str | None = None,
+    tell: bool = True,
+) -> None:
+    """An answer as JSON, or as ``show`` shows it; exit code 1, and why unless ``show`` tells, where it is not trusted.
+
+    JSON has the names of the model and the evidence in ``about``. The checkpoint of a run that is over goes.
+    """
+    if as_json:
+        emit_json(result.to_dict(), *about)
+    else:
+        show()
+    if checkpoint is not None and result.stats["stopped_by"] not in ("interrupt", "time_limit"):
+        sys.stdout.flush()  # the answer may be there
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(checkpoint)
+    backend = str(getattr(result, "stats", {}).get("backend", ""))
+    if "this process went on" in backend:
+        message(backend.removeprefix("cpu (").removesuffix(")"))
+    if result.status != "ok":
+        if tell:
+            message(f"status {result.status}: {explain_status(result)}")
+        raise typer.Exit(1)
 
 
 def show_path(path: str | os.PathLike[str]) -> None:
@@ -358,21 +165,12 @@ def show_path(path: str | os.PathLike[str]) -> None:
 
 def show_facts(title: str, facts: Mapping[str, str]) -> None:
     """A line with the title and a two-column table on stdout."""
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for name, value in facts.items():
-        table.add_row(name, printable(value))
-    console = _console()
-    console.print(printable(title), soft_wrap=True)  # a long path stays on one line
-    console.print(table)
+    _print(facts.items(), title=title, num_texts=2)
 
 
 def show_certificate(title: str, certificate: Certificate) -> None:
     """What a certificate says, as a table on stdout."""
-    facts = {
-        "certified": f"yes, by {certificate.criterion}" if certificate.certified else "no",
-    }
+    facts = {"certified": f"yes, by {certificate.criterion}" if certificate.certified else "no"}
     if certificate.norm is not None:
         norm = f"{certificate.norm_value:.6g} ({certificate.norm}, bound {certificate.dependency})"
         facts["dependency norm"] = norm
@@ -426,13 +224,11 @@ def show_marginals(result: InferenceResult) -> None:
             message(f"{name}: {result.stats[name]}")
     if result.bracket is not None:
         _tell_bracket(result.bracket)
-    if result.status != Status.OK:
-        message(explain_status(result))
 
 
 def explain_status(result: Any) -> str:
     """What the status means, and what the diagnostics say beyond it."""
-    note = str(result.stats.get("note") or "")
+    note = str(getattr(result, "stats", {}).get("note") or "")
     return f"{result.status.advice} {note[:1].upper()}{note[1:]}".strip()
 
 
@@ -449,14 +245,8 @@ def _variable_table(
     model: MarkovRandomField, headings: Sequence[str], rows: Sequence[Sequence[str]], option: str
 ) -> None:
     """A row for each of the first variables, on a terminal; and how many more there are."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("variable", *headings):
-        table.add_column(heading, justify="left")
-    for name, row in zip(model.names_of_variables(), rows, strict=False):
-        table.add_row(printable(name), *map(printable, row))
-    _console().print(table)
+    named = [(name, *row) for name, row in zip(model.names_of_variables(), rows, strict=False)]
+    _print(named, ("variable", *headings), num_texts=3)
     if model.num_variables > _ROWS:
         message(f"{model.num_variables - _ROWS:,} more variables: {option} or --json gives all of them")
 
@@ -477,23 +267,18 @@ def show_most_probable(result: MostProbableResult) -> None:
 
 def show_batch(rows: Sequence[Mapping[str, Any]]) -> None:
     """A row for every file of a batch, as a table on stdout."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading, side in (("file", "left"), ("method", "left"), ("status", "left"), ("log Z", "right")):
-        table.add_column(heading, justify=cast("Any", side), no_wrap=True)
-    table.add_column("seconds", justify="right", no_wrap=True)
-    for row in rows:
-        log_z = "-" if row["log_z"] is None else f"{row['log_z']:.6f}"
-        seconds = "-" if row["seconds"] is None else f"{row['seconds']:.2f}"
-        table.add_row(printable(display_name(row["file"])), row["method"] or "-", row["status"], log_z, seconds)
-    console = _console()
-    console.width = 10_000 if not sys.stdout.isatty() else console.width
-    console.print(table)
+    table = [
+        (display_name(row["file"]), row["method"] or "-", row["status"], _short(row["log_z"], ".6f"),
+         _short(row["seconds"], ".2f"))
+        for row in rows
+    ]  # fmt: skip
+    _print(table, ("file", "method", "status", "log Z", "seconds"), num_texts=3, wide=True)
 
 
 def _draw_facts(samples: DrawResult) -> dict[str, str]:
     facts = {"samples": f"{len(samples.states):,}, independent and exact"}
+    from fastmix.methods.perfect import PerfectSamples
+
     if not isinstance(samples, PerfectSamples):
         return facts | {"why": str(samples.stats["note"])}
     past = samples.num_sweeps
@@ -515,6 +300,8 @@ def _chain_facts(result: SampleResult) -> dict[str, str]:
 
 def show_sampling(title: str, result: SampleResult | DrawResult) -> None:
     """What a run of chains, or exact draws, gave and cost, as a table on stdout."""
+    from fastmix.results import DrawResult
+
     facts = {"status": str(result.status)}
     facts |= _draw_facts(result) if isinstance(result, DrawResult) else _chain_facts(result)
     facts |= {"updates per second": f"{result.stats['updates_per_second']:.3g}"}
@@ -523,21 +310,14 @@ def show_sampling(title: str, result: SampleResult | DrawResult) -> None:
 
 def show_comparison(title: str, comparison: Comparison) -> None:
     """A row for every method, as a table on stdout."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("method", no_wrap=True)
-    table.add_column("status", no_wrap=True)
-    for heading in ("mean error", "max error", "std error", "log Z", "seconds"):
-        table.add_column(heading, justify="right")
-    for row in comparison.rows:
-        numbers = [_short(v) for v in (row.mean_error, row.max_error, row.std_error)]
-        log_z = "-" if row.log_z is None else f"{row.log_z:.4f}"
-        table.add_row(row.method, row.status, *numbers, log_z, f"{row.seconds:.2f}")
-    console = _console()
+    table = [
+        (row.method, row.status, *map(_short, (row.mean_error, row.max_error, row.std_error)),
+         _short(row.log_z, ".4f"), f"{row.seconds:.2f}")
+        for row in comparison.rows
+    ]  # fmt: skip
+    headings = ("method", "status", "mean error", "max error", "std error", "log Z", "seconds")
     against = comparison.reference or "nothing (no method can be trusted)"
-    console.print(printable(f"{title}: errors against {against}"), soft_wrap=True)
-    console.print(table)
+    _print(table, headings, title=f"{title}: errors against {against}", num_texts=2)
     for row in comparison.rows:
         if row.status == "refused":
             message(f"{row.method} refused: {row.note}")
@@ -546,27 +326,11 @@ def show_comparison(title: str, comparison: Comparison) -> None:
             message(f"{row.method}: {own}; {row.note}")
 
 
-def _short(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2g}"
+def _short(value: float | None, digits: str = ".2g") -> str:
+    return "-" if value is None else format(value, digits)
 
 
-def check_picture_name(path: str) -> None:
-    """Refuse a name that no picture format goes by, before the work is done."""
-    if not path.lower().endswith((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")):
-        raise ValueError(f"-o must name a picture such as out.png, got {path!r}")
-
-
-def load_picture(read: Callable[[], T], path: str) -> T:
-    """A picture; whatever is wrong with its file is a :class:`BadFileError`."""
-    try:
-        return read()
-    except (OSError, ValueError) as error:
-        text = getattr(error, "strerror", None) or str(error)
-        name = display_name(path)
-        raise BadFileError(text.replace(path, name) if path and path in text else f"{name}: {text}") from error
-
-
-def rows_told(tell: Callable[[str], None] = message) -> Callable[[Any], None]:
+def rows_told() -> Callable[[Any], None]:
     """A line per minute about the rows of an experiment, for where no bar is shown."""
     last = time.monotonic()
 
@@ -574,6 +338,6 @@ def rows_told(tell: Callable[[str], None] = message) -> Callable[[Any], None]:
         nonlocal last
         if time.monotonic() - last > 60.0:
             last = time.monotonic()
-            tell(str(report))
+            message(str(report))
 
     return seldom

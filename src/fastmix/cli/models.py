@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastmix.cli.options import AsJson, Evidence, Model, Output, with_signature
+from fastmix.cli import console, files
+from fastmix.cli.options import AsJson, Asked, Evidence, Model, Output, option, with_signature
+from fastmix.io.files import display_name
 from fastmix.io.formats import format_names, suffix_list
+from fastmix.model.network import BayesianNetwork
 
 if TYPE_CHECKING:
     from fastmix.model import Evidence as Observed
@@ -20,16 +24,13 @@ __all__ = ["convert", "describe_model", "generate", "info"]
 
 def info(model: Model, evidence: Evidence = None, as_json: AsJson = False) -> None:
     """Size, state counts, zeros and treewidth of a model, and whether it is a Bayesian network."""
-    from fastmix.cli import console
-    from fastmix.model.network import BayesianNetwork
-
     found, observed = None, dict[int, int]()
     if evidence is None:
-        found = console.load_network(model)
+        found = files.load_network(model)
         loaded = found.to_model() if isinstance(found, BayesianNetwork) else found
     else:
-        loaded, observed = console.load(model, evidence)
-    with console.answering(model, evidence):
+        loaded, observed = files.load(model, evidence)
+    with files.answering(model, evidence):
         facts = describe_model(loaded, observed)
     facts["bayesian_network"] = None if found is None else isinstance(found, BayesianNetwork)
     if as_json:
@@ -98,27 +99,27 @@ def convert(
     as_json: AsJson = False,
 ) -> None:
     """Write a model in another format, optionally given evidence."""
-    from fastmix.cli import console
-
     if target.endswith((".bif", ".bif.gz", ".bif.xz")):
         if evidence is not None:
             raise ValueError("--evidence must not be given for a BIF file, which holds networks; write .uai or .npz")
-        _save(console.load_whole_network(source), target, as_json, source=source, evidence=evidence)
+        files.check_outputs([], [target], as_json=as_json)
+        network = files.load_network(source)
+        if not isinstance(network, BayesianNetwork):
+            name = display_name(source)
+            raise ValueError(f"a BIF file holds a Bayesian network, and {name} is none; write .uai or .npz")
+        _save(network, target, as_json, source=source, evidence=evidence)
         return
-    console.check_model_output(target)
-    loaded, observed = console.load(source, evidence)
+    files.check_model_output([], target, as_json)
+    loaded, observed = files.load(source, evidence)
     if observed:
-        with console.answering(source, evidence):
+        with files.answering(source, evidence):
             loaded = loaded.condition(observed)
     _save(loaded, target, as_json, source=source, evidence=evidence)
 
 
 def _save(model: Any, output: str | None, as_json: bool, *, seed: int | None = None, **options: Any) -> None:
-    from fastmix.cli import console
     from fastmix.results import provenance
 
-    if output == "-" and as_json:
-        raise ValueError("--json and -o - must not both write to stdout")
     start = time.perf_counter()
     if output is not None or not as_json:
         console.save_model(model, "-" if output is None else output)
@@ -129,19 +130,15 @@ def _save(model: Any, output: str | None, as_json: bool, *, seed: int | None = N
         console.emit_json({**facts, "provenance": provenance(model, seed=seed, **options)})
 
 
-_COMMON: dict[str, Any] = {"coupling_max": 1.0, "attractive": False, "field_max": 1.0}
-_GRID = {**_COMMON, "torus": False}
-# The commands of ``generate``: what each writes, and the arguments of the function of :mod:`fastmix.instances`.
+# The commands of ``generate``, one for each function of :mod:`fastmix.instances`: what it writes, defaults of its own.
 _KINDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "ising_grid": ("Binary variables on a rectangular grid.", {"rows": 16, "cols": 16, **_GRID}),
-    "potts_grid": ("Potts variables on a rectangular grid.", {"rows": 8, "cols": 8, "num_states": 3, **_GRID}),
-    "ising_random": (
-        "Binary variables on an Erdos-Renyi graph.", {"num_variables": 10, "edge_probability": 0.5, **_COMMON}
-    ),
-    "ising_bipartite": ("Binary variables on a complete bipartite graph.", {"left": 22, "right": 22, **_COMMON}),
-    "ising_regular": ("Binary variables on a random regular graph.", {"num_variables": 100, "degree": 3, **_COMMON}),
-    "ising_tree": ("Binary variables on a random tree.", {"num_variables": 100, **_COMMON}),
-}  # fmt: skip
+    "ising_grid": ("Binary variables on a rectangular grid.", {"rows": 16, "cols": 16}),
+    "potts_grid": ("Potts variables on a rectangular grid.", {"rows": 8, "cols": 8}),
+    "ising_random": ("Binary variables on an Erdos-Renyi graph.", {"num_variables": 10, "edge_probability": 0.5}),
+    "ising_bipartite": ("Binary variables on a complete bipartite graph.", {"left": 22, "right": 22}),
+    "ising_regular": ("Binary variables on a random regular graph.", {"num_variables": 100, "degree": 3}),
+    "ising_tree": ("Binary variables on a random tree.", {"num_variables": 100}),
+}
 _SIZES = ("rows", "cols", "num_variables", "left", "right", "degree")
 _HELP = {
     "rows": "Rows of the grid.", "cols": "Columns of the grid.", "num_variables": "Number of variables.",
@@ -151,7 +148,6 @@ _HELP = {
     "attractive": "Couplings from 0, or from minus the maximum.", "seed": "The same seed gives the same model.",
     "field_max": "Fields are uniform between minus and plus this.",
 }  # fmt: skip
-_FLAGS = {"attractive": ("--attractive/--mixed",), "torus": ("--torus",)}
 
 
 def generate() -> typer.Typer:
@@ -163,20 +159,22 @@ def generate() -> typer.Typer:
 
 
 def _generator(kind: str) -> Callable[..., None]:
-    def command(*, output: str | None, as_json: bool, **options: Any) -> None:
-        from fastmix import instances
-        from fastmix.cli import console
+    from fastmix import instances
 
-        console.check_model_output(output)
-        model = getattr(instances, kind)(**options)
+    make = getattr(instances, kind)
+
+    def command(*, output: str | None, as_json: bool, **options: Any) -> None:
+
+        files.check_model_output([], output, as_json)
+        model = make(**options)
         sizes = [options.pop(name) for name in list(options) if name in _SIZES]
         _save(model, output, as_json, kind=kind, sizes=sizes, **options)
 
-    command.__doc__, defaults = _KINDS[kind]
-    parameters = {
-        name: (Annotated[type(value), typer.Option(*_FLAGS.get(name, ()), help=_HELP[name])], value)
-        for name, value in {**defaults, "seed": 0}.items()
-    }
+    command.__doc__, own = _KINDS[kind]
+    defaults, parameters = {"coupling_max": 1.0, "seed": 0, **own}, {}
+    for name, p in inspect.signature(make).parameters.items():
+        asked = Asked(_HELP[name], flags="--attractive/--mixed" if name == "attractive" else "")
+        parameters[name] = option(name, asked, p.annotation, defaults.get(name, p.default))
     return with_signature(command, {**parameters, "output": (Output, None), "as_json": (AsJson, False)})
 
 

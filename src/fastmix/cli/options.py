@@ -1,21 +1,21 @@
-"""Arguments and options that several commands share, and those that come from the fields of the methods."""
+"""Options of the commands: their own, those of the functions behind them, and those of the methods of the registry."""
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from operator import attrgetter
+from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import typer
 
+import fastmix
 from fastmix.io.formats import format_names
 
-if TYPE_CHECKING:
-    from fastmix.methods.base import Method
-
 __all__ = [
-    "AnySeed", "AsJson", "Backend", "Cluster", "DivergenceName", "Evidence", "MemoryLimit", "Model", "NumThreads",
-    "NumWorkers", "Output", "TimeLimit", "with_method_options", "with_signature",
+    "AsJson", "Asked", "Cluster", "Evidence", "Model", "NumWorkers", "Output", "names_of", "option", "takes",
+    "takes_more", "with_options", "with_signature", "words",
 ]  # fmt: skip
 
 Model = Annotated[
@@ -27,52 +27,109 @@ Evidence = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 Output = Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write; - is stdout.")]
-AnySeed = Annotated[int | None, typer.Option(help="The same seed gives the same answer; drawn when not given.")]
-TimeLimit = Annotated[
-    float | None,
-    typer.Option(metavar="SECONDS", help="Return what there is then (60 by default); compiling is not counted."),
-]
-Backend = Annotated[
-    str | None,
-    typer.Option(help="Where gibbs, tempered run: cpu (default), cuda, or auto for a GPU if any."),
-]
-NumThreads = Annotated[int | None, typer.Option(help="All cores by default; does not change the answer.")]
 NumWorkers = Annotated[int | None, typer.Option(help="Processes to share the work with; does not change the answer.")]
 Cluster = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="Of a running Dask scheduler, such as tcp://host:8786.")
 ]
-MemoryLimit = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Such as 4GiB; half of the free memory by default.")
-]
-DivergenceName = Annotated[
-    str | None, typer.Option("--divergence", help="euclidean, kl, piecewise-kl or reversed-kl: what closest means.")
-]
 
 
-def with_method_options(command: Callable[..., None], names: Iterable[str]) -> Callable[..., None]:
-    """The command with an option for every field of the methods named, which it gets as a dict in ``options``."""
+class Asked(NamedTuple):
+    """How an argument of a function is asked for.
+
+    ``parse`` reads it from text, and may complain that it "must be" something; ``flags`` are those of a yes or no.
+    """
+
+    help: str
+    metavar: str | None = None
+    parse: Callable[[str], Any] | None = None
+    flags: str = ""
+
+
+def words(text: str) -> list[str]:
+    """Words separated by commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _bytes(text: str) -> int:
+    from fastmix._memory import parse_bytes
+
+    return parse_bytes(text)
+
+
+_SHARED = {
+    "seed": Asked("The same seed gives the same answer; drawn when not given."),
+    "num_threads": Asked("All cores by default; does not change the answer."),
+    "time_limit": Asked("Return what there is then (60 by default); compiling is not counted.", "SECONDS"),
+    "memory_limit": Asked("Such as 4GiB; half of the free memory by default.", "SIZE", _bytes),
+    "backend": Asked("Where gibbs, tempered run: cpu (default), cuda, or auto for a GPU if any."),
+    "methods": Asked("Separated by commas; all by default.", "NAMES", words),
+}
+_TAKEN: dict[str, tuple[str, dict[str, Asked]]] = {}  # by the name of the command
+_REST = ("given", "options")
+
+C = TypeVar("C", bound=Callable[..., None])
+
+
+def takes(function: str, shared: str = "", **own: str | Asked) -> Callable[[C], C]:
+    """A decorator: a command has options for these arguments of a function of fastmix, and gets them in ``given``.
+
+    Their types and defaults are those of the function. A command with ``options`` gets those of methods there.
+    """
+
+    def mark(command: C) -> C:
+        asked = {name: Asked(text) if isinstance(text, str) else text for name, text in own.items()}
+        _TAKEN[command.__name__] = function, asked | {name: _SHARED[name] for name in shared.split()}
+        return command
+
+    return mark
+
+
+def takes_more(command: Callable[..., None]) -> bool:
+    """Whether a command has options from elsewhere, which are looked up only when it is called."""
+    return any(name in inspect.signature(command).parameters for name in _REST)
+
+
+def names_of(command: Callable[..., None]) -> set[str]:
+    """The options of a command but for those of methods."""
+    return {*inspect.signature(command).parameters, *_TAKEN[command.__name__][1]}
+
+
+def with_options(command: Callable[..., None], methods: Iterable[str]) -> Callable[..., None]:
+    """The command with all its options, those of the methods named among them."""
     from fastmix.methods.base import find_method, options_of
 
     types: dict[str, Any] = get_type_hints(command, include_extras=True)
-    fixed = {name: (types[name], p.default) for name, p in inspect.signature(command).parameters.items()}
-    del fixed["options"]
-    parameters, parsers = dict(fixed), {}
-    for name in names:
-        method = find_method(name)
-        for field in options_of(method).values():
-            if not field.metadata.get("cli", True) or field.name in parameters:
-                continue
-            kind: Any = str if field.metadata.get("parse") else _plain_type(method, field.name)
-            parameters[field.name] = Annotated[kind | None, typer.Option(help=field.metadata.get("help", ""))], None
-            parsers[field.name] = field.metadata.get("parse")
+    signature = inspect.signature(command).parameters
+    parameters = {name: (types[name], p.default) for name, p in signature.items() if name not in _REST}
+    function, taken = _TAKEN[command.__name__]
+    arguments = inspect.signature(attrgetter(function)(fastmix)).parameters
+    asked = {name: (one, arguments[name].annotation, arguments[name].default) for name, one in taken.items()}
+    for method in methods:
+        for field in options_of(find_method(method)).values():
+            if field.metadata.get("cli", True) and field.name not in parameters:
+                one = Asked(field.metadata.get("help", ""), None, field.metadata.get("parse"))
+                asked.setdefault(field.name, (one, field.type, None))
+    parameters |= {name: option(name, *one) for name, one in asked.items()}
 
-    def run(**given: Any) -> None:
-        own = {name: given.pop(name) for name in list(given) if name not in fixed}
-        chosen = {name: _parse(name, parsers[name], value) for name, value in own.items() if value is not None}
-        command(**given, options=chosen)
+    def run(**values: Any) -> None:
+        parts: dict[str, dict[str, Any]] = {name: {} for name in _REST if name in signature}
+        for name, (one, _, _) in asked.items():
+            if (value := values.pop(name)) is not None:
+                parts["given" if name in taken else "options"][name] = _parse(name, one.parse, value)
+        command(**values, **parts)
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     return with_signature(run, parameters)
+
+
+def option(name: str, asked: Asked, annotation: Any, default: Any) -> tuple[Any, Any]:
+    """Annotation and default of an option: a number, or a word, unless it is parsed."""
+    named = re.findall(r"\b(?:bool|int|float)\b", str(annotation))
+    kind: Any = str if asked.parse or not named else {"bool": bool, "int": int, "float": float}[named[0]]
+    if default is not inspect.Parameter.empty and default is not None:
+        default = str(default) if kind is str else default
+    flag = [asked.flags or f"--{name.replace('_', '-')}"] if default is False else []
+    return Annotated[kind | None, typer.Option(*flag, metavar=asked.metavar, help=asked.help)], default
 
 
 def with_signature(command: Callable[..., None], parameters: Mapping[str, tuple[Any, Any]]) -> Callable[..., None]:
@@ -88,11 +145,5 @@ def _parse(name: str, parse: Callable[[str], Any] | None, value: Any) -> Any:
     try:
         return value if parse is None else parse(value)
     except ValueError as error:
-        raise ValueError(str(error).replace(name, f"--{name.replace('_', '-')}", 1)) from None
-
-
-def _plain_type(method: type[Method], name: str) -> type:
-    """What the command line reads a field as: the first of the types that it may have."""
-    hint = get_type_hints(method)[name]
-    kinds = [kind for kind in (hint, *get_args(hint)) if kind in (bool, int, float)]
-    return kinds[0] if kinds else str
+        typed, text = f"--{name.replace('_', '-')}", str(error)
+        raise ValueError(f"{typed} {text}" if text.startswith("must") else text.replace(name, typed, 1)) from None

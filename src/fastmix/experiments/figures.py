@@ -15,7 +15,7 @@ from fastmix.experiments.photographs import decode_map
 from fastmix.experiments.plan import Experiment, Row, Settings
 
 __all__ = [
-    "GRID", "INK", "STYLES", "Figure", "Line", "Panel", "Picture", "Style", "Table", "denoising_figures",
+    "GRID", "INK", "STYLES", "Figure", "Panel", "Picture", "Style", "Table", "denoising_figures",
     "denoising_table", "effort_table", "extra_sweeps", "format_count", "gibbs_with_extra_effort", "mean_and_error",
     "mean_error_of", "median_seconds", "samples_figures", "samples_panel", "select", "strength_figures",
     "strength_panel", "strength_tables", "timing_table", "values_of",
@@ -23,7 +23,6 @@ __all__ = [
 
 Point = tuple[float, float, float]  # x, mean, standard error
 
-_ERROR = "mean error of the marginals"
 _SHOWN = 3  # photographs in the figures of pictures
 
 # -- what is drawn --------------------------------------------------------------------------------------------------
@@ -73,23 +72,12 @@ STYLES: dict[str, Style] = {
 
 
 @dataclass(frozen=True)
-class Line:
-    """One curve: a method, and mean and standard error at every x."""
-
-    method: str
-    x: Sequence[float]
-    y: Sequence[float]
-    error: Sequence[float]
-
-
-@dataclass(frozen=True)
 class Panel:
-    """One pair of axes."""
+    """One pair of axes: for every method a curve of points, x with the mean of the error and its standard error."""
 
     title: str
     x_label: str
-    y_label: str
-    lines: Sequence[Line]
+    curves: Mapping[str, Sequence[Point]]
     log: bool = False
 
 
@@ -114,8 +102,7 @@ class Figure:
     @property
     def methods(self) -> list[str]:
         """Methods with a curve in some panel, in the order of the first panel that has them."""
-        lines = (line for panel in self.panels if isinstance(panel, Panel) for line in panel.lines)
-        return list(dict.fromkeys(line.method for line in lines))
+        return list(dict.fromkeys(m for panel in self.panels if isinstance(panel, Panel) for m in panel.curves))
 
 
 @dataclass(frozen=True)
@@ -198,45 +185,41 @@ def _budget(rows: Sequence[Row]) -> float:
 # -- curves ---------------------------------------------------------------------------------------------------------
 
 
-def _panel(title: str, x_label: str, curves: Iterable[tuple[str, list[Point]]], *, log: bool) -> Panel:
-    """A panel of curves from (x, mean, standard error), without the points that have no mean."""
-    lines = []
-    for method, points in curves:
-        if known := [point for point in points if math.isfinite(point[1])]:
-            lines.append(Line(method, *(tuple(column) for column in zip(*known, strict=True))))
-    return Panel(title, x_label, _ERROR, lines, log)
+def _panel(title: str, x_label: str, curves: Mapping[str, Sequence[Point]], *, log: bool) -> Panel:
+    """A panel without the points that have no mean."""
+    known = {method: [point for point in points if math.isfinite(point[1])] for method, points in curves.items()}
+    return Panel(title, x_label, {method: points for method, points in known.items() if points}, log)
 
 
 def strength_panel(title: str, rows: Sequence[Row], methods: Sequence[str]) -> Panel:
     """Error against interaction strength."""
     xs = sorted({row["parameters"]["strength"] for row in rows})
-    curves = [(method, [(x, *mean_error_of(select(rows, method, strength=x))) for x in xs]) for method in methods]
+    curves = {method: [(x, *mean_error_of(select(rows, method, strength=x))) for x in xs] for method in methods}
     if "gibbs-long" in methods and "reversed-kl" in methods:
-        points = []
-        for x in xs:
-            here = select(rows, strength=x)
-            points.append((x, *mean_and_error(gibbs_with_extra_effort(here, [_budget(here)])[:, 0])))
-        curves.append(("gibbs-extra", points))
+        by_strength = [(x, select(rows, strength=x)) for x in xs]
+        curves["gibbs-extra"] = [
+            (x, *mean_and_error(gibbs_with_extra_effort(here, [_budget(here)])[:, 0])) for x, here in by_strength
+        ]
     return _panel(title, "interaction strength", curves, log=False)
 
 
 def samples_panel(title: str, rows: Sequence[Row], methods: Sequence[str], x_label: str = "Gibbs sweeps") -> Panel:
     """Error against the number of sweeps; methods without sweeps are level lines."""
-    curves = []
+    curves = {}
     last = max((point[0] for row in rows for point in row["trace"]), default=1)
     for method in methods:
         chosen = select(rows, method)
         if chosen and not chosen[0]["trace"]:
             level = mean_error_of(chosen)
-            curves.append((method, [(x, *level) for x in (1.0, float(last))]))
+            curves[method] = [(x, *level) for x in (1.0, float(last))]
         elif chosen:
             values = np.array([[point[1] for point in row["trace"]] for row in chosen])
             sweeps = [point[0] for point in chosen[0]["trace"]]
-            curves.append((method, [(x, *mean_and_error(values[:, k])) for k, x in enumerate(sweeps)]))
+            curves[method] = [(x, *mean_and_error(values[:, k])) for k, x in enumerate(sweeps)]
     if "gibbs-long" in methods and extra_sweeps(rows) is not None:
         sweeps = [point[0] for point in select(rows, "gibbs-long")[0]["trace"] if point[0] <= _budget(rows)]
         values = gibbs_with_extra_effort(rows, sweeps)
-        curves.append(("gibbs-extra", [(x, *mean_and_error(values[:, k])) for k, x in enumerate(sweeps)]))
+        curves["gibbs-extra"] = [(x, *mean_and_error(values[:, k])) for k, x in enumerate(sweeps)]
     return _panel(title, x_label, curves, log=True)
 
 

@@ -58,9 +58,9 @@ def save_figure(figure: Figure, folder: Path) -> list[Path]:
             writer = csv.writer(stream, lineterminator="\n")
             writer.writerow(["panel", "method", "x", "mean", "std_error"])
             for panel in figure.panels:
-                for line in panel.lines if isinstance(panel, Panel) else ():
-                    for x, y, error in zip(line.x, line.y, line.error, strict=True):
-                        writer.writerow([panel.title, line.method, f"{x:g}", f"{y:.6g}", f"{error:.3g}"])
+                for method, points in panel.curves.items() if isinstance(panel, Panel) else ():
+                    for x, y, error in points:
+                        writer.writerow([panel.title, method, f"{x:g}", f"{y:.6g}", f"{error:.3g}"])
     return paths
 
 
@@ -141,15 +141,15 @@ def _compose(figure: Figure, *, legend: bool = True) -> Any:
 def _draw(ax: Any, panel: Panel) -> dict[str, Any]:
     """Curves with error bars on one pair of axes; their handles by method."""
     handles = {}
-    for line in panel.lines:
-        x, y, error = (np.asarray(values, dtype=np.float64) for values in (line.x, line.y, line.error))
+    for method, points in panel.curves.items():
+        x, y, error = np.array(points, dtype=np.float64).T
         every = max(1, len(x) // 9)  # about nine markers on a curve
         # On a logarithmic axis a bar that reaches zero would leave the page.
         bars = [np.minimum(error, 0.9 * y) if panel.log else error, error]
-        handles[line.method] = ax.errorbar(
-            x, y, yerr=bars, markevery=every, errorevery=every, elinewidth=0.9, **_look(line.method)
+        handles[method] = ax.errorbar(
+            x, y, yerr=bars, markevery=every, errorevery=every, elinewidth=0.9, **_look(method)
         )
-        for bar in handles[line.method].lines[2]:
+        for bar in handles[method].lines[2]:
             bar.set_linestyle("-")
     if panel.log:
         ax.set_xscale("log")
@@ -161,7 +161,7 @@ def _draw(ax: Any, panel: Panel) -> dict[str, Any]:
         _label_powers(ax.yaxis, *ax.get_ylim())
     else:
         ax.set_ylim(bottom=0.0)
-    ax.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
+    ax.set(title=panel.title, xlabel=panel.x_label, ylabel="mean error of the marginals")
     return handles
 
 

@@ -124,7 +124,7 @@ def write_report(folder: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]
         experiment, settings, rows = section.experiment, section.settings, section.rows
         with _blaming_rows(root, experiment):
             figures = experiment.figures(experiment, settings, rows) if rows and experiment.figures else []
-            figures = [figure for figure in figures if any(isinstance(p, Picture) or p.lines for p in figure.panels)]
+            figures = [figure for figure in figures if any(isinstance(p, Picture) or p.curves for p in figure.panels)]
             parts.append(_section_html(section, figures))
             if rows and experiment.findings:
                 findings += [(experiment, finding) for finding in experiment.findings(rows)]

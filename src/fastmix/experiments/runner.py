@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fastmix import __version__
-from fastmix._clock import Listener, Progress, Report, listening
+from fastmix._clock import Clock, Listener, Progress, Report, listening
 from fastmix._memory import format_bytes
 from fastmix.executors import CrashError, LostError, Pool, as_pool, count_processors, run_in_order
 from fastmix.experiments.journal import Journal, completed_rows, read_settings, write_settings
@@ -187,7 +187,7 @@ def _run(
         total = sum(len(task.calls) for task in tasks)
         done, made = total - sum(len(task.calls) for task in missing), 0
         alone = Pool(1) if experiment.alone else None
-        begin = time.perf_counter()
+        clock = Clock(listener=listener, what=experiment.name)
         results = run_in_order(run_task, pending, alone or pool)
         try:
             for task in missing:
@@ -198,9 +198,7 @@ def _run(
                 journal.append([by_key.get(key) or _split(shared[key]) for key in task.row_keys()])
                 made += len(rest.calls)
                 done += len(task.calls)
-                if listener is not None:
-                    seconds = time.perf_counter() - begin
-                    listener(Progress(done, total, "rows", made / seconds, seconds, experiment.name))
+                clock.report(done, total, "rows", per_second=made / clock.seconds())
         finally:
             results.close()
             if alone is not None:

@@ -98,13 +98,10 @@ def coloring(num_variables: int, edges: npt.ArrayLike) -> IntArray:
     graph = build_adjacency(n, edges)
     colors, marks, queue = np.full(n, -1), np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
     run_loop(_two_colors, (graph.indptr, graph.neighbors), (colors, marks, queue))
-    odd = marks > 0
-    if odd.any():
-        if not odd.all():
-            graph = build_adjacency(int(odd.sum()), (np.cumsum(odd) - 1)[edges[odd[edges[:, 0]]]])
-        several, taken = np.full(graph.num_variables, -1), np.full(graph.max_degree + 2, -1)
+    if (odd := marks > 0).any():
+        several, taken = np.full(n, -1), np.full(graph.max_degree + 2, -1)
         run_loop(_greedy, (graph.indptr, graph.neighbors, peel(graph)[1]), (several, taken))
-        colors[odd] = several
+        colors[odd] = several[odd]
     check_coloring(edges, colors)
     return colors
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import warnings
 from typing import Any
 
 from numpy.typing import ArrayLike
 
+from fastmix._checks import require
 from fastmix.errors import ModelError
 from fastmix.model import MarkovRandomField
 
@@ -51,15 +51,9 @@ def to_arviz(draws: ArrayLike, model: MarkovRandomField) -> Any:
     values = flat.reshape(*shape, model.num_variables)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # versions before 1.0 announce it at every import
-        try:
-            arviz = importlib.import_module("arviz")
-        except ImportError as error:
-            raise ImportError("to_arviz needs ArviZ, which pip install 'fastmix[interop]' brings") from error
+        arviz = require("arviz", extra="interop", purpose="conversions", library="ArviZ")
     names = list(model.variable_names or range(model.num_variables))
     labels: dict[str, Any] = {"coords": {"variable": names}, "dims": {"x": ["variable"]}}
     if "posterior" in inspect.signature(arviz.from_dict).parameters:  # before 1.0
         return arviz.from_dict(posterior={"x": values}, **labels)
     return arviz.from_dict({"posterior": {"x": values}}, **labels)
-
-
-# -- the numbers behind a summary -----------------------------------------------------------------------------------

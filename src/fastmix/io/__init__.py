@@ -7,7 +7,6 @@ or not at all. A format of models is one :class:`Format`; :func:`register_format
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 
 from fastmix.errors import FormatError
 from fastmix.io import bif, npz, uai, xmlbif
@@ -42,17 +41,13 @@ register_format(xmlbif.FORMAT)
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
-def read_model(
-    path: PathLike, evidence: Mapping[int, int] | None = None, *, max_bytes: float | None = None
-) -> MarkovRandomField:
+def read_model(path: PathLike, *, max_bytes: float | None = None) -> MarkovRandomField:
     """The model in a UAI, npz, BIF or XMLBIF file, or one of a registered format, told apart by content.
 
     Parameters
     ----------
     path : str or path-like
         ``-`` is the standard input.
-    evidence : mapping, optional
-        Observed state by variable, which is checked; the model still has every variable.
     max_bytes : float, optional
         Refuse a file that holds more, unpacked: a few kilobytes of gzip can stand for gigabytes. By default what the
         environment variable ``FASTMIX_MAX_BYTES`` says (such as ``8GiB``), or an eighth of the free memory.
@@ -61,8 +56,6 @@ def read_model(
     ------
     FormatError
         If the file is in no known format; the message starts with ``path:line`` and holds the word that is wrong.
-    ModelError
-        If the evidence does not fit the model, or is impossible.
     ResourceError
         If the file holds more than ``max_bytes``, or more than there is memory for.
     OSError
@@ -83,10 +76,7 @@ def read_model(
     MarkovRandomField(2 variables of 2 states, 1 edge, log_constant=0.5)
     """
     chosen, data = _open(path, max_bytes)
-    model = chosen.read(data, display_name(path), evidence, max_bytes)
-    for variable, state in (evidence or {}).items():
-        model.state_index(variable, state)
-    return model
+    return chosen.read(data, display_name(path), max_bytes)
 
 
 def read_network(path: PathLike, *, max_bytes: float | None = None) -> BayesianNetwork:
@@ -118,7 +108,7 @@ def read_model_or_network(path: PathLike, *, max_bytes: float | None = None) -> 
     chosen, data = _open(path, max_bytes)
     if chosen.read_network is not None:
         return chosen.read_network(data, display_name(path))
-    return chosen.read(data, display_name(path), None, max_bytes)
+    return chosen.read(data, display_name(path), max_bytes)
 
 
 def _open(path: PathLike, max_bytes: float | None) -> tuple[Format, bytes]:

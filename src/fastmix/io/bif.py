@@ -30,12 +30,12 @@ import numpy as np
 
 from fastmix._memory import check_memory
 from fastmix.errors import FormatError, ModelError
-from fastmix.io.draft import NetworkDraft, shown
-from fastmix.io.files import PathLike, atomic_write, decode_text
+from fastmix.io.draft import NetworkDraft
+from fastmix.io.files import PathLike, atomic_write, decode_text, shown
 from fastmix.io.formats import Format
 from fastmix.model.network import BayesianNetwork
 
-__all__ = ["FORMAT", "format_bif", "is_bif", "parse_bif", "write_bif"]
+__all__ = ["FORMAT", "is_bif", "parse_bif", "write_bif"]
 
 _logger = logging.getLogger(__name__)
 
@@ -196,36 +196,34 @@ class _Parser:
         self._next = closed + 2
         body = self._body(names, [draft.states[parent] for parent in parents], num_states, end)
         entries, rows, default = body.entries, body.rows, body.default
-        if body.is_table:
-            first, step = entries[0]
-            draft.reserve(child)
-            values = draft.numbers(child, body.words, lambda k: first + step * k)
-            result = draft.distributions(
-                child,
-                np.ascontiguousarray(values.reshape(num_states, num_rows).T),
-                lambda row: first + step * row,
-                lambda row: f"{draft.row_name(child, row)} (in a table the child's state changes slowest)",
-            )
-            draft.set_table(child, result, body.properties)
-            return
-        if default is None and len(rows) < num_rows:
+        if not body.is_table and default is None and len(rows) < num_rows:
             missing = draft.row_name(child, next(row for row in range(num_rows) if row not in rows))
             raise self._error(opened, f"expected all {num_rows} rows of {shown(names[0])}, got none for {missing}")
         draft.reserve(child)
+        width = len(body.words) // len(entries)
 
         def place_of(k: int) -> int:
-            first, step = entries[k // num_states]
-            return first + step * (k % num_states)
+            first, step = entries[k // width]
+            return first + step * (k % width)
+
+        values = draft.numbers(child, body.words, place_of)
+        if body.is_table:
+            values, row_place = np.ascontiguousarray(values.reshape(num_states, num_rows).T), place_of
+        else:
+            values, row_place = values.reshape(-1, num_states), lambda k: entries[k][0]
 
         def row_of(entry: int) -> str:
+            if body.is_table:
+                return f"{draft.row_name(child, entry)} (in a table the child's state changes slowest)"
             row = next((row for row, k in rows.items() if k == entry), None)
             return "the default" if row is None else draft.row_name(child, row)
 
-        values = draft.numbers(child, body.words, place_of).reshape(-1, num_states)
-        given = draft.distributions(child, values, lambda k: entries[k][0], row_of)
-        chosen = np.full(num_rows, -1 if default is None else default)
-        chosen[list(rows)] = list(rows.values())
-        draft.set_table(child, given[chosen], body.properties)
+        given = draft.distributions(child, values, row_place, row_of)
+        if not body.is_table:
+            chosen = np.full(num_rows, -1 if default is None else default)
+            chosen[list(rows)] = list(rows.values())
+            given = given[chosen]
+        draft.set_table(child, given, body.properties)
 
     def _body(self, names: list[str], numbers_of: list[dict[str, int]], num_states: int, end: int) -> _Body:
         """What stands in the block of a table up to ``end``, with the right number of words in each entry."""
@@ -387,12 +385,6 @@ def write_bif(network: BayesianNetwork, path: PathLike) -> list[str]:
         for chunk in _chunks(network):
             stream.write(chunk)
     return notes
-
-
-def format_bif(network: BayesianNetwork) -> str:
-    """A Bayesian network as text in BIF, see :func:`write_bif`, whose notes are logged as warnings."""
-    _check_names(network)
-    return "".join(_chunks(network))
 
 
 def _check_names(network: BayesianNetwork) -> list[str]:

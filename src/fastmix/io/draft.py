@@ -11,24 +11,14 @@ import numpy as np
 from fastmix._arrays import FloatArray
 from fastmix._memory import check_memory
 from fastmix.errors import FormatError
+from fastmix.io.files import shown
 from fastmix.model.network import MOST_PARENTS, BayesianNetwork, normalize_rows, order_parents_first
 
-__all__ = ["NetworkDraft", "shown"]
+__all__ = ["NetworkDraft"]
 
 _NUMERIC = re.compile(r"[0-9eE+\-. ]*")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _ENTRY_BYTES = 48.0  # for each entry of a table, with the working arrays of its check
-
-
-def shown(word: str) -> str:
-    """A word of a file as it stands in a message: quoted, and cut if it is long.
-
-    Examples
-    --------
-    >>> print(shown("yes"), len(shown("y" * 1000)))
-    'yes' 42
-    """
-    return repr(word if len(word) <= 40 else word[:37] + "...")
 
 
 class NetworkDraft:

@@ -25,7 +25,7 @@ from fastmix.errors import FormatError, ResourceError, printable
 
 __all__ = [
     "PathLike", "atomic_write", "check_content_size", "check_folder", "check_writable", "decode_text", "display_name",
-    "read_bytes",
+    "read_bytes", "shown",
 ]  # fmt: skip
 
 PathLike = str | os.PathLike[str]
@@ -48,6 +48,18 @@ def display_name(path: PathLike) -> str:
     """
     name = os.fspath(path)
     return "<stdin>" if name == "-" else printable(name)
+
+
+def shown(word: str | bytes) -> str:
+    """A word of a file as it stands in a message: quoted, and cut if it is long.
+
+    Examples
+    --------
+    >>> print(shown("yes"), len(shown(b"y" * 1000)))
+    'yes' 42
+    """
+    text = word if isinstance(word, str) else word.decode("utf-8", "replace")
+    return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
 def read_bytes(path: PathLike, max_bytes: float | None = None) -> bytes:

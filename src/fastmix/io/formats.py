@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -25,8 +25,8 @@ class Format:
     suffixes : tuple of str
         Ends of file names that choose it for writing, in lower case; those of compressed files, ``.gz`` and ``.xz``,
         must be among them if they are meant to.
-    read : callable ``(data, name, evidence, max_bytes) -> MarkovRandomField``
-        The model in the unpacked content of a file; ``name`` is for messages, the others as for
+    read : callable ``(data, name, max_bytes) -> MarkovRandomField``
+        The model in the unpacked content of a file; ``name`` is for messages, ``max_bytes`` as for
         :func:`fastmix.io.read_model`. It raises a :class:`fastmix.FormatError` whose message begins with the name.
     write : callable ``(model, stream) -> list of str``, or None
         Writes bytes; what other programs will not read from them comes back as notes. None for formats that only hold
@@ -44,7 +44,7 @@ class Format:
 
     name: str
     suffixes: tuple[str, ...]
-    read: Callable[[bytes, str, Mapping[int, int] | None, float | None], MarkovRandomField]
+    read: Callable[[bytes, str, float | None], MarkovRandomField]
     write: Callable[[MarkovRandomField, BinaryIO], list[str]] | None
     matches: Callable[[bytes], bool]
     read_network: Callable[[bytes, str], BayesianNetwork] | None = None

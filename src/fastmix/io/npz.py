@@ -11,7 +11,6 @@ import io
 import json
 import math
 import zipfile
-from collections.abc import Mapping
 from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
@@ -59,9 +58,7 @@ def write(model: MarkovRandomField, stream: BinaryIO) -> list[str]:
     return []
 
 
-def read(
-    data: bytes, name: str, _evidence: Mapping[int, int] | None = None, max_bytes: float | None = None
-) -> MarkovRandomField:
+def read(data: bytes, name: str, max_bytes: float | None = None) -> MarkovRandomField:
     """The model in the content of an npz file."""
     header, arrays = _read_archive(data, name, max_bytes)
     variable_names, state_names = header.get("variable_names"), header.get("state_names")
@@ -123,12 +120,8 @@ def _parse_header(content: np.ndarray[Any, Any], name: str) -> dict[str, Any]:
 
 
 def _read_member(archive: zipfile.ZipFile, name: str, member: str) -> np.ndarray[Any, Any]:
-    dtype, ndim = (_MEMBERS | _LARGER)[member]
-    with archive.open(f"{member}.npy") as stream:
-        return _read_array(stream.read(), name, member, np.dtype(dtype), ndim)
-
-
-def _read_array(data: bytes, name: str, member: str, dtype: np.dtype[Any], ndim: int) -> np.ndarray[Any, Any]:
+    kind, ndim = (_MEMBERS | _LARGER)[member]
+    dtype, data = np.dtype(kind), archive.read(f"{member}.npy")
     stream = io.BytesIO(data)
     if np.lib.format.read_magic(stream) != (1, 0):
         _fail(name, f"{member} must be an array in version 1.0 of the npy format")

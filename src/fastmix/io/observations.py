@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fastmix.errors import FormatError
@@ -87,20 +87,14 @@ def _place(given: Any, names: dict[str, int], count: int, what: str) -> int:
     """Number of a name, or of a number given as such."""
     if isinstance(given, str) and given in names:
         return names[given]
+    number = -1
     if isinstance(given, int) and not isinstance(given, bool):
         number = given
     elif isinstance(given, str) and given.isascii() and given.isdigit():
         number = int(given)
-    else:
-        raise ValueError(f"evidence: there is no {what}{_hint(given, list(names), count)}")
-    if number >= count or number < 0:
-        raise ValueError(f"evidence: there is no {what}{_hint(given, list(names), count)}")
-    return number
-
-
-def _hint(given: Any, names: Sequence[str], count: int) -> str:
-    if not names:
-        return f", only numbers from 0 to {count - 1}"
-    if near := difflib.get_close_matches(str(given), names, 1, 0.0):
-        return f"; the nearest is {near[0]!r}"
-    return f"; the nearest is {names[0]!r}"
+    if 0 <= number < count:
+        return number
+    hint = f", only numbers from 0 to {count - 1}"
+    if names:
+        hint = f"; the nearest is {difflib.get_close_matches(str(given), list(names), 1, 0.0)[0]!r}"
+    raise ValueError(f"evidence: there is no {what}{hint}")

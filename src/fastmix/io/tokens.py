@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._memory import check_memory
 from fastmix.errors import FormatError
-from fastmix.io.files import decode_text
+from fastmix.io.files import decode_text, shown
 
 __all__ = ["NumberText", "cut_header", "strip_comments"]
 
@@ -68,7 +68,7 @@ def cut_header(data: bytes, name: str, allowed: tuple[str, ...]) -> tuple[str, b
     word = match.group().upper().decode("utf-8", "replace")
     if word not in allowed:
         line = data.count(b"\n", 0, match.start()) + 1
-        raise FormatError(f"{name}:{line}: expected {expected}, got {_quote(match.group())}")
+        raise FormatError(f"{name}:{line}: expected {expected}, got {shown(match.group())}")
     return word, data[: match.start()] + b" " * len(match.group()) + data[match.end() :]
 
 
@@ -133,7 +133,7 @@ class NumberText:
 
     def fail(self, index: int, message: str) -> NoReturn:
         """Raise a :class:`FormatError` about one word."""
-        raise FormatError(f"{self.name}:{self.line(index)}: {message}, got {_quote(self.word(index))}")
+        raise FormatError(f"{self.name}:{self.line(index)}: {message}, got {shown(self.word(index))}")
 
     def fail_at_end(self, expected: str) -> NoReturn:
         """Raise a :class:`FormatError` because the text ends too early."""
@@ -191,8 +191,3 @@ class NumberText:
                 self.fail_at_end(what.format(k))
             self.count(position, f"the size of {what.format(k)}")
         return words, block_sizes, position
-
-
-def _quote(word: bytes) -> str:
-    text = word.decode("utf-8", "replace")
-    return repr(text if len(text) <= 40 else text[:37] + "...")

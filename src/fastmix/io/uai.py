@@ -12,8 +12,7 @@ What the reader takes and refuses:
 - Entries are decimal numbers, not negative. ``0`` is a log-potential of -inf. An entry outside the range of doubles,
   such as ``1e-400``, keeps its logarithm instead of turning into 0 or inf. ``inf`` and ``nan`` are refused.
 - A table without any positive entry is refused, and so is a variable whose factors forbid all its states.
-- Factors over no, one or two variables are multiplied together. A factor over more is accepted when evidence leaves at
-  most two of its variables free; a variable with a single state is never free.
+- Factors over the same variables are multiplied together; variables with a single state do not count.
 
 The writer writes each table as its exponentials, to the last digit, divided by the largest so that this becomes 1. The
 scales, together with ``log_constant``, are one factor over no variables, left out when it is 1 and split into several
@@ -26,15 +25,14 @@ import decimal
 import itertools
 import logging
 import math
-import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 import numpy as np
 
-from fastmix._arrays import FloatArray, IntArray
-from fastmix.errors import FormatError, ImpossibleEvidenceError, ModelError
+from fastmix._arrays import BoolArray, FloatArray, IntArray
+from fastmix.errors import FormatError, ModelError
 from fastmix.io.formats import Format
 from fastmix.io.tokens import NumberText, cut_header, strip_comments
 from fastmix.model import MarkovRandomField, check_model
@@ -60,9 +58,7 @@ _LOWEST = -1e15  # beyond this a logarithm keeps no decimals, and its power of t
 _CHUNK_TABLES = 1 << 15
 
 
-def read(
-    data: bytes, name: str, evidence: Mapping[int, int] | None = None, _max_bytes: float | None = None
-) -> MarkovRandomField:
+def read(data: bytes, name: str, _max_bytes: float | None = None) -> MarkovRandomField:
     r"""The model in a text in UAI format, see :func:`fastmix.io.read_model`.
 
     Of a written model, the largest entry of each table is 0 and the constant holds the rest.
@@ -77,7 +73,7 @@ def read(
     fastmix.errors.FormatError: bad.uai:2: expected a number, got 'two'
     """
     _, data = cut_header(strip_comments(data, name), name, ("MARKOV", "BAYES"))
-    return _Reader(NumberText(data, name)).model(evidence)
+    return _Reader(NumberText(data, name)).model()
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -96,8 +92,7 @@ class _Reader:
         self.large: list[tuple[int, list[int]]] = [(k, self._scope(k)) for k in np.flatnonzero(self.kinds > 2).tolist()]
         self._check_scopes(n + 2)
 
-    def model(self, evidence: Mapping[int, int] | None) -> MarkovRandomField:
-        fixed = _observed_states(self.num_states, evidence)
+    def model(self) -> MarkovRandomField:
         self.tables, self.sizes = self._locate_tables()
         entries = self._log_entries()
         kind_of_entry = np.repeat(np.minimum(self.kinds, 3).astype(np.int8), self.sizes)
@@ -111,12 +106,7 @@ class _Reader:
             values[kind].append(entries[kind_of_entry == kind])
         starts = offsets_of(self.sizes)
         larger = []
-        for k, scope, chosen in self._slices(fixed):
-            part = entries[starts[k] + chosen]
-            if part.max() == -np.inf:
-                line = self.numbers.line(int(self.tables[k]))
-                reason = f"evidence must have positive probability, but factor {k} forbids it"
-                raise ImpossibleEvidenceError(f"{self.numbers.name}:{line}: {reason}")
+        for k, scope in self.large:
             table, wide = entries[starts[k] : starts[k + 1]], [v for v in scope if self.num_states[v] > 1]
             if len(wide) > 2:
                 larger.append((wide, table))
@@ -174,17 +164,6 @@ class _Reader:
             scope = self._scope(k)
             twice = next(p for p, v in enumerate(scope) if v in scope[:p])
             numbers.fail(int(self.words[k]) + 1 + twice, f"factor {k} must name each variable once")
-
-    def _slices(self, fixed: IntArray) -> list[tuple[int, list[int], IntArray]]:
-        """Factors over more than two variables, their scopes, and the entries of the table that evidence leaves."""
-        result = []
-        for k, scope in self.large:
-            entries = np.zeros(1, dtype=np.int64)
-            for v in scope:
-                states = np.arange(self.num_states[v]) if fixed[v] < 0 else fixed[v : v + 1]
-                entries = (entries[:, None] * self.num_states[v] + states).reshape(-1)
-            result.append((k, scope, entries))
-        return result
 
     def _locate_tables(self) -> tuple[IntArray, IntArray]:
         """The word with the entry count of each table, and the counts, all of them checked against the file."""
@@ -257,22 +236,6 @@ class _Reader:
         return log_unary
 
 
-def _observed_states(num_states: IntArray, evidence: Mapping[int, int] | None) -> IntArray:
-    """The observed state of each variable, the only one of a variable with a single state, -1 for free variables."""
-    fixed = np.where(num_states == 1, 0, -1)
-    for variable, state in (evidence or {}).items():
-        try:
-            v, s = operator.index(variable), operator.index(state)
-        except TypeError:
-            raise ModelError(f"evidence must map variables to states by number, got {variable!r}: {state!r}") from None
-        if not 0 <= v < len(num_states):
-            raise ModelError(f"evidence must name variables below {len(num_states)}, got {v}")
-        if not 0 <= s < num_states[v]:
-            raise ModelError(f"evidence on variable {v} must be a state from 0 to {num_states[v] - 1}, got {s}")
-        fixed[v] = s
-    return fixed
-
-
 def _log_of_extreme(numbers: NumberText, index: int) -> float:
     """Logarithm of a positive number outside the range of normal doubles."""
     try:
@@ -312,53 +275,52 @@ def write(model: MarkovRandomField, stream: BinaryIO) -> list[str]:
     ['MARKOV', '1', '2', '2', '1', '0', '0', '2', '0.5', '1.0', '1', '2.0']
     """
     check_model(model)
-    wanted = np.zeros(0, dtype=bool)
-    if model.num_variables:
-        wanted = np.logical_or.reduceat(model.log_unary != 0, model.unary_offsets[:-1])
-    variables = np.flatnonzero(wanted)
-    unary_source, unary_sizes = model.log_unary[np.repeat(wanted, model.num_states)], model.num_states[variables]
-    pairwise_sizes = np.diff(model.pairwise_offsets)
-    if (dead := _dead_tables(model.log_pairwise, pairwise_sizes)).size:
+    pair_sizes, factor_sizes = np.diff(model.pairwise_offsets), np.diff(model.factor_offsets)
+    if (dead := _dead_tables(model.log_pairwise, pair_sizes)).size:
         i, j = model.edges[dead[0]].tolist()
         raise ModelError(f"log_pairwise must allow a pair of states on each edge, but edge ({i}, {j}) has only -inf")
-    factor_sizes = np.diff(model.factor_offsets)
     if (dead := _dead_tables(model.log_factors, factor_sizes)).size:
         raise ModelError(f"log_factors must allow a configuration of each factor, but factor {dead[0]} has only -inf")
+    kept = _used(model.log_unary, model.unary_offsets)
     # Edges of zeros between the variables of a factor come back with the factor.
-    edges, pair_source = model.edges, model.log_pairwise
-    if model.num_factors:
-        kept = np.logical_or.reduceat(model.log_pairwise != 0, model.pairwise_offsets[:-1])
-        kept |= ~np.isin(np.arange(model.num_edges), model.structure.scope_pairs)
-        edges, pair_source = model.edges[kept], model.log_pairwise[np.repeat(kept, pairwise_sizes)]
-        pairwise_sizes = pairwise_sizes[kept]
-    unary, unary_shift = _scaled(unary_source, unary_sizes)
-    pairwise, pairwise_shift = _scaled(pair_source, pairwise_sizes)
-    larger, factor_shift = _scaled(model.log_factors, factor_sizes)
-    constant = _total((model.log_constant, unary_shift, pairwise_shift, factor_shift))
+    kept_pairs = np.ones(model.num_edges, dtype=bool)
+    kept_pairs[model.structure.scope_pairs] = False
+    kept_pairs |= _used(model.log_pairwise, model.pairwise_offsets)
+    # Unaries, edge tables and larger ones: scopes, sizes of tables, and their entries.
+    scopes = [np.flatnonzero(kept)[:, None], model.edges[kept_pairs]]
+    sizes = [model.num_states[kept], pair_sizes[kept_pairs], factor_sizes]
+    given = [model.log_unary[np.repeat(kept, model.num_states)], model.log_pairwise, model.log_factors]
+    if not kept_pairs.all():
+        given[1] = model.log_pairwise[np.repeat(kept_pairs, pair_sizes)]
+    tables, shifts = zip(*map(_scaled, given, sizes), strict=True)
+    constant = _total((model.log_constant, *shifts))
     factors = _constant_words(constant)
-    written = ((unary_source, unary), (pair_source, pairwise), (model.log_factors, larger))
-    notes = _notes(model, constant, len(factors), *written)
+    notes = _notes(model, constant, len(factors), *zip(given, tables, strict=True))
     for note in notes:
         _logger.warning("UAI: %s", note)
 
     def chunks() -> Iterator[str]:
         counts = " ".join(map(str, model.num_states.tolist()))
-        num_factors = len(variables) + len(edges) + model.num_factors + len(factors)
+        num_factors = sum(map(len, sizes)) + len(factors)
         yield f"MARKOV\n{model.num_variables}\n{counts}\n{num_factors}\n"
-        for start in range(0, len(variables), _CHUNK_TABLES):
-            yield "".join([f"1 {i}\n" for i in variables[start : start + _CHUNK_TABLES].tolist()])
-        for start in range(0, len(edges), _CHUNK_TABLES):
-            yield "".join([f"2 {i} {j}\n" for i, j in edges[start : start + _CHUNK_TABLES].tolist()])
+        for same_size in scopes:
+            for start in range(0, len(same_size), _CHUNK_TABLES):
+                rows = same_size[start : start + _CHUNK_TABLES].tolist()
+                yield "".join([f"{len(row)} {' '.join(map(str, row))}\n" for row in rows])
         yield "".join([f"{len(scope)} {' '.join(map(str, scope.tolist()))}\n" for scope in model.structure.scopes])
         yield "0\n" * len(factors) + "\n"
-        yield from _table_chunks(unary, unary_sizes)
-        yield from _table_chunks(pairwise, pairwise_sizes)
-        yield from _table_chunks(larger, factor_sizes)
+        for values, own in zip(tables, sizes, strict=True):
+            yield from _table_chunks(values, own)
         yield "".join([f"1\n {word}\n" for word in factors])
 
     for chunk in chunks():
         stream.write(chunk.encode("ascii"))
     return notes
+
+
+def _used(values: FloatArray, offsets: IntArray) -> BoolArray:
+    """Which tables have an entry that is not 0."""
+    return np.logical_or.reduceat(values != 0, offsets[:-1]) if len(values) else np.zeros(0, dtype=bool)
 
 
 def _scaled(values: FloatArray, sizes: IntArray) -> tuple[FloatArray, float]:

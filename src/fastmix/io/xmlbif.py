@@ -19,7 +19,8 @@ from xml.parsers import expat
 
 from fastmix._memory import check_memory
 from fastmix.errors import FormatError
-from fastmix.io.draft import NetworkDraft, shown
+from fastmix.io.draft import NetworkDraft
+from fastmix.io.files import shown
 from fastmix.io.formats import Format
 from fastmix.model.network import BayesianNetwork
 

@@ -28,6 +28,11 @@ Evidence = Mapping[Any, Any]
 _SHARED = (
     "num_states", "edges", "unary_offsets", "pairwise_offsets", "factor_offsets", "scope_starts", "scope_variables"
 )  # fmt: skip
+_ENTRIES = {  # the flat arrays: where their tables begin, and what says how long they are
+    "log_unary": ("unary_offsets", "num_states"),
+    "log_pairwise": ("pairwise_offsets", "num_states and edges"),
+    "log_factors": ("factor_offsets", "num_states and the scopes"),
+}
 _CHUNK_ENTRIES = 1 << 22  # entries gathered at once by batched methods: 32 MiB per temporary
 
 
@@ -113,21 +118,18 @@ class MarkovRandomField(Constructors):
 
     def __post_init__(self) -> None:
         structure = Structure.of(self.num_states, self.edges, self.scope_starts, self.scope_variables)
-        unary = _as_unary(structure, self.log_unary)
-        pairwise = _as_pairwise(structure, self.log_pairwise)
-        factors = _as_factors(structure, self.log_factors)
-        constant = _checks.as_number("log_constant", self.log_constant)
-        names = _checks.as_variable_names(self.variable_names, structure.num_variables)
-        states = _checks.as_state_names(self.state_names, structure.num_states)
-        shape = _checks.as_shape(self.shape, structure.num_variables)
         self._fill(
-            structure, log_unary=unary, log_pairwise=pairwise, log_factors=factors, log_constant=constant + 0.0,
-            variable_names=names, state_names=states, shape=shape,
-        )  # fmt: skip
+            structure,
+            **{name: _as_entries(structure, name, getattr(self, name)) for name in _ENTRIES},
+            log_constant=_checks.as_number("log_constant", self.log_constant) + 0.0,
+            variable_names=_checks.as_variable_names(self.variable_names, structure.num_variables),
+            state_names=_checks.as_state_names(self.state_names, structure.num_states),
+            shape=_checks.as_shape(self.shape, structure.num_variables),
+        )
 
     def _fill(self, structure: Structure, **own: Any) -> None:
         """Set all attributes, which have been checked."""
-        for name in ("log_unary", "log_pairwise", "log_factors"):
+        for name in _ENTRIES:
             own[name].setflags(write=False)
         self.__dict__.update(structure=structure, **{name: getattr(structure, name) for name in _SHARED}, **own)
 
@@ -208,10 +210,14 @@ class MarkovRandomField(Constructors):
 
     def table(self, i: int | str, j: int | str) -> FloatArray:
         """The table T of the edge between i and j, rows for i and columns for j (a read-only view)."""
+        return self.edge_table(self.log_pairwise, i, j)
+
+    def edge_table(self, values: FloatArray, i: int | str, j: int | str) -> FloatArray:
+        """The same of any array aligned with :attr:`log_pairwise`."""
         e = self.edge_index(i, j)
         a, b = self.edges[e]
-        values = self.log_pairwise[self.pairwise_offsets[e] : self.pairwise_offsets[e + 1]]
-        table = values.reshape(self.num_states[a], self.num_states[b])
+        part = values[self.pairwise_offsets[e] : self.pairwise_offsets[e + 1]]
+        table = part.reshape(self.num_states[a], self.num_states[b])
         return table if self.variable_index(i) == a else table.T
 
     def variable_index(self, variable: int | str) -> int:
@@ -421,11 +427,10 @@ class MarkovRandomField(Constructors):
         log_constant: float | None = None,
     ) -> MarkovRandomField:
         """The same graph and names with other flat arrays or another constant; what is not given is shared."""
+        given = zip(_ENTRIES, (log_unary, log_pairwise, log_factors), strict=True)
+        constant = self.log_constant if log_constant is None else _checks.as_number("log_constant", log_constant) + 0.0
         return self._sibling(
-            self.log_unary if log_unary is None else _as_unary(self.structure, log_unary),
-            self.log_pairwise if log_pairwise is None else _as_pairwise(self.structure, log_pairwise),
-            self.log_factors if log_factors is None else _as_factors(self.structure, log_factors),
-            self.log_constant if log_constant is None else _checks.as_number("log_constant", log_constant) + 0.0,
+            *(getattr(self, name) if v is None else _as_entries(self.structure, name, v) for name, v in given), constant
         )
 
     def _sibling(
@@ -515,19 +520,13 @@ def _plural(count: int, word: str, *, number: bool = True) -> str:
     return f"{count:,} {text}" if number else text
 
 
-def _as_unary(structure: Structure, values: ArrayLike) -> FloatArray:
-    log_unary = _checks.as_flat("log_unary", values, int(structure.unary_offsets[-1]), "num_states")
-    _check_allowed(structure, log_unary)
-    return log_unary
-
-
-def _as_pairwise(structure: Structure, values: ArrayLike) -> FloatArray:
-    size = int(structure.pairwise_offsets[-1])
-    return _checks.as_flat("log_pairwise", values, size, "num_states and edges")
-
-
-def _as_factors(structure: Structure, values: ArrayLike) -> FloatArray:
-    return _checks.as_flat("log_factors", values, int(structure.factor_offsets[-1]), "num_states and the scopes")
+def _as_entries(structure: Structure, name: str, values: ArrayLike) -> FloatArray:
+    """A checked copy of one of the flat arrays."""
+    offsets, source = _ENTRIES[name]
+    array = _checks.as_flat(name, values, int(getattr(structure, offsets)[-1]), source)
+    if name == "log_unary":
+        _check_allowed(structure, array)
+    return array
 
 
 def _check_allowed(structure: Structure, log_unary: FloatArray) -> None:

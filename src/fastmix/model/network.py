@@ -85,7 +85,7 @@ class BayesianNetwork:
     order: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        given_states = [list(states) for states in _as_lists("state_names", self.state_names)]
+        given_states = [list(states) for states in _as_lists("state_names", self.state_names, None)]
         n = len(given_states)
         num_states = _checks.as_state_counts([len(states) for states in given_states])
         names = _checks.as_variable_names(self.variable_names, n)
@@ -97,27 +97,23 @@ class BayesianNetwork:
         if cycle:
             listed = " -> ".join(names[i] for i in [*cycle[:8], cycle[0]])
             raise ModelError(f"parents must not form a cycle, got {listed}")
-        given_tables = _as_lists("tables", self.tables)
-        if len(given_tables) != n:
-            raise ModelError(f"tables must have one table per variable, {n}, got {len(given_tables)}")
         tables = tuple(
             _as_table(f"tables[{i}] (of {names[i]!r})", table, tuple(num_states[[*parents[i], i]].tolist()))
-            for i, table in enumerate(given_tables)
+            for i, table in enumerate(_as_lists("tables", self.tables, n, "table"))
         )
         num_states.setflags(write=False)
-        for attribute, value in (
-            ("variable_names", names),
-            ("state_names", states),
-            ("parents", parents),
-            ("tables", tables),
-            ("name", str(self.name)),
-            ("properties", tuple(str(text) for text in self.properties)),
-            ("variable_properties", _as_properties("variable_properties", self.variable_properties, n)),
-            ("table_properties", _as_properties("table_properties", self.table_properties, n)),
-            ("num_states", num_states),
-            ("order", tuple(order)),
-        ):
-            object.__setattr__(self, attribute, value)
+        self.__dict__.update(
+            variable_names=names,
+            state_names=states,
+            parents=parents,
+            tables=tables,
+            name=str(self.name),
+            properties=tuple(map(str, self.properties)),
+            variable_properties=_as_properties("variable_properties", self.variable_properties, n),
+            table_properties=_as_properties("table_properties", self.table_properties, n),
+            num_states=num_states,
+            order=tuple(order),
+        )
 
     @property
     def num_variables(self) -> int:
@@ -293,22 +289,22 @@ def _thresholds(rows: FloatArray) -> FloatArray:
     return np.ascontiguousarray(sums[:, :-1].T)
 
 
-def _as_lists(argument: str, values: Any) -> list[Any]:
+def _as_lists(argument: str, values: Any, count: int | None, kind: str = "list") -> list[Any]:
+    """As many lists as there are variables."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise ModelError(f"{argument} must be a list with one item per variable, got {_checks.describe(values)}")
     result = list(values)
     for i, item in enumerate(result):
         if isinstance(item, str) or not isinstance(item, Iterable):
             raise ModelError(f"{argument}[{i}] must be a list, got {_checks.describe(item)}")
+    if count is not None and len(result) != count:
+        raise ModelError(f"{argument} must have one {kind} per variable, {count}, got {len(result)}")
     return result
 
 
 def _as_parents(values: Any, n: int) -> tuple[tuple[int, ...], ...]:
-    lists = _as_lists("parents", values)
-    if len(lists) != n:
-        raise ModelError(f"parents must have one list per variable, {n}, got {len(lists)}")
     result = []
-    for i, item in enumerate(lists):
+    for i, item in enumerate(_as_lists("parents", values, n)):
         name = f"parents[{i}]"
         own = tuple(_checks.check_count(name, parent, least=0, most=n - 1, error=ModelError) for parent in item)
         if len(set(own)) < len(own) or i in own:
@@ -336,9 +332,4 @@ def _as_table(name: str, values: ArrayLike, shape: tuple[int, ...]) -> FloatArra
 
 
 def _as_properties(argument: str, values: Any, n: int) -> tuple[tuple[str, ...], ...] | None:
-    if values is None:
-        return None
-    lists = _as_lists(argument, values)
-    if len(lists) != n:
-        raise ModelError(f"{argument} must have one list per variable, {n}, got {len(lists)}")
-    return tuple(tuple(str(text) for text in item) for item in lists)
+    return None if values is None else tuple(tuple(map(str, item)) for item in _as_lists(argument, values, n))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,11 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix import _checks
 from fastmix._arrays import IntArray
 from fastmix.errors import ModelError
-from fastmix.graphs import Adjacency, check_coloring, coloring
+from fastmix.graphs import Adjacency, coloring
 from fastmix.graphs.basics import build_adjacency
 from fastmix.model.build import offsets_of
 
 __all__ = ["Directed", "FactorGroup", "Incident", "Structure"]
+
+T = TypeVar("T", bound=tuple[NDArray[Any], ...])
 
 
 class Directed(NamedTuple):
@@ -71,24 +73,9 @@ class Structure:
     more variables are listed by their scopes; every two variables of a scope are also an edge, whose table may be 0,
     so that the edges are all pairs of neighbors.
 
-    Parameters
-    ----------
-    num_states : int array (n,)
-    edges : int array (m, 2)
-        With i < j in every row, in lexicographic order, each once.
-    scope_starts, scope_variables : int arrays (f + 1,) and (sum of sizes,)
-        Scope a of a term over more than two variables is ``scope_variables[scope_starts[a]:scope_starts[a + 1]]``, in
-        ascending order; its table has the last variable fastest. Scopes are in lexicographic order, each once.
-
-    Attributes
-    ----------
-    unary_offsets, pairwise_offsets, factor_offsets : int arrays (n + 1,), (m + 1,), (f + 1,)
-        Where the entries of variables, edges and larger terms begin in ``log_unary``, ``log_pairwise`` and the tables
-        of the larger terms.
-
-    Notes
-    -----
-    All arrays are read-only. What is derived from them is computed when first used.
+    Parameters and offsets are those of :class:`fastmix.MarkovRandomField`: scope a of a term over more than two
+    variables is ``scope_variables[scope_starts[a]:scope_starts[a + 1]]``. All arrays are read-only. What is derived
+    from them is computed when first used.
     """
 
     num_states: IntArray
@@ -107,14 +94,7 @@ class Structure:
         scope_starts: ArrayLike | None = None,
         scope_variables: ArrayLike | None = None,
     ) -> Structure:
-        """The structure of checked arrays.
-
-        Raises
-        ------
-        ModelError
-            If an array has the wrong shape, names a variable that does not exist, joins a variable to itself, or is
-            not in order.
-        """
+        """The structure of arrays, which are checked as :class:`fastmix.MarkovRandomField` says."""
         counts = _checks.as_state_counts(num_states)
         n = len(counts)
         pairs = _checks.as_edges(edges, n)
@@ -139,10 +119,8 @@ class Structure:
             "pairwise_offsets": offsets_of(ends[:, 0] * ends[:, 1]),
             "factor_offsets": offsets_of(self._table_sizes()),
         }
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
-        for value in (self.num_states, self.edges, self.scope_starts, self.scope_variables, *derived.values()):
-            value.setflags(write=False)
+        self.__dict__.update(derived)
+        _locked((self.num_states, self.edges, self.scope_starts, self.scope_variables, *derived.values()))
 
     def _table_sizes(self) -> IntArray:
         if not self.num_factors:
@@ -186,8 +164,7 @@ class Structure:
         for back in range(1, int(sizes.max(initial=1))):
             here = last[sizes > back] - back
             steps[here] = steps[here + 1] * counts[here + 1]
-        steps.setflags(write=False)
-        return steps
+        return _locked((steps,))[0]
 
     @cached_property
     def scope_pairs(self) -> IntArray:
@@ -235,10 +212,7 @@ class Structure:
         first = owner < graph.neighbors
         own_steps = np.where(first, self.num_states[graph.neighbors], 1)
         other_steps = np.where(first, 1, self.num_states[owner])
-        result = Directed(owner, self.pairwise_offsets[graph.edge_ids], own_steps, other_steps)
-        for array in result:
-            array.setflags(write=False)
-        return result
+        return _locked(Directed(owner, self.pairwise_offsets[graph.edge_ids], own_steps, other_steps))
 
     @cached_property
     def incident(self) -> Incident:
@@ -253,14 +227,13 @@ class Structure:
         places += places >= np.repeat(order, others)  # all of the scope but the owner
         graph, members = self.adjacency, variables[places]
         keys, wanted = self.directed.owner * n + graph.neighbors, np.repeat(owner, others) * n + members
-        result = Incident(
-            offsets_of(np.bincount(owner, minlength=n)), factors,
-            self.pairwise_offsets[-1] + self.factor_offsets[factors], self.factor_strides[order], member_starts,
-            members, self.factor_strides[places], np.searchsorted(keys, wanted),
+        return _locked(
+            Incident(
+                offsets_of(np.bincount(owner, minlength=n)), factors,
+                self.pairwise_offsets[-1] + self.factor_offsets[factors], self.factor_strides[order], member_starts,
+                members, self.factor_strides[places], np.searchsorted(keys, wanted),
+            )
         )  # fmt: skip
-        for array in result:
-            array.setflags(write=False)
-        return result
 
     @cached_property
     def table_shapes(self) -> list[tuple[int, int, IntArray]]:
@@ -278,12 +251,8 @@ class Structure:
         Variables of one class have no edge between them and can be updated in any order or at once.
         """
         colors = coloring(self.num_variables, self.edges)
-        check_coloring(self.edges, colors)
         order = np.argsort(colors, kind="stable").astype(np.int32)
-        starts = offsets_of(np.bincount(colors, minlength=1))
-        order.setflags(write=False)
-        starts.setflags(write=False)
-        return order, starts
+        return _locked((order, offsets_of(np.bincount(colors, minlength=1))))
 
     @cached_property
     def pattern_entries(self) -> float:
@@ -297,6 +266,13 @@ class Structure:
     def __reduce__(self) -> tuple[Any, ...]:
         # Arrays come back from a pickle writable: going through the constructor locks them again.
         return Structure, (self.num_states, self.edges, self.scope_starts, self.scope_variables)
+
+
+def _locked(arrays: T) -> T:
+    """Arrays that are read-only from now on."""
+    for array in arrays:
+        array.setflags(write=False)
+    return arrays
 
 
 def _as_scopes(scope_starts: ArrayLike | None, scope_variables: ArrayLike | None, n: int) -> tuple[IntArray, IntArray]:
