@@ -50,21 +50,9 @@ def _add_scaled(o, x, y):  # type: ignore[no-untyped-def]
 
 
 @_inner
-def _add_scaled_two(o, x, y, x2, y2):  # type: ignore[no-untyped-def]
-    for i in range(len(o)):
-        o[i] += x[i] * y + x2[i] * y2
-
-
-@_inner
 def _add_product(o, x, y):  # type: ignore[no-untyped-def]
     for i in range(len(o)):
         o[i] += x[i] * y[i]
-
-
-@_inner
-def _add_product_two(o, x, y, x2, y2):  # type: ignore[no-untyped-def]
-    for i in range(len(o)):
-        o[i] += x[i] * y[i] + x2[i] * y2[i]
 
 
 @_inner
@@ -89,25 +77,13 @@ def _scale_by(o, y):  # type: ignore[no-untyped-def]
 def _plane(a, ia, b, ib, o, io, m, am, bm, om, n, an, bn, on):  # type: ignore[no-untyped-def]
     """O += a * b over two axes, the inner one with any strides."""
     if on == 1 and an == 1 and bn == 0:
-        j = 0
-        if om == 0:
-            while j + 1 < m:
-                _add_scaled_two(o[io : io + n], a[ia : ia + n], b[ib], a[ia + am : ia + am + n], b[ib + bm])
-                ia, ib, j = ia + 2 * am, ib + 2 * bm, j + 2
-        while j < m:
+        for _ in range(m):
             _add_scaled(o[io : io + n], a[ia : ia + n], b[ib])
-            ia, ib, io, j = ia + am, ib + bm, io + om, j + 1
+            ia, ib, io = ia + am, ib + bm, io + om
     elif on == 1 and an == 1 and bn == 1:
-        j = 0
-        if om == 0:
-            while j + 1 < m:
-                _add_product_two(
-                    o[io : io + n], a[ia : ia + n], b[ib : ib + n], a[ia + am : ia + am + n], b[ib + bm : ib + bm + n]
-                )
-                ia, ib, j = ia + 2 * am, ib + 2 * bm, j + 2
-        while j < m:
+        for _ in range(m):
             _add_product(o[io : io + n], a[ia : ia + n], b[ib : ib + n])
-            ia, ib, io, j = ia + am, ib + bm, io + om, j + 1
+            ia, ib, io = ia + am, ib + bm, io + om
     elif on == 0 and an == 1 and bn == 1:
         for _ in range(m):
             o[io] += _dot(a[ia : ia + n], b[ib : ib + n])
