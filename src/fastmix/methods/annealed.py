@@ -106,7 +106,7 @@ class Annealed(Method):
         wanted = self.num_sweeps or max(1, run.steps * self.sweeps_per_step // 2)
         sums, done = run.collect(wanted, clock, run.steps * self.sweeps_per_step)
         populations = sums.reshape(len(sums), self.num_populations, self.num_chains).mean(axis=2) / done
-        mean, error = _combine(populations, run.log_ratio)
+        mean, error = _combine(populations, run.annealing.log_ratio)
         note = "populations agree"
         if error.size and error.mean() > _AGREEMENT:
             note = "populations disagree: more chains, smaller steps"
@@ -135,7 +135,7 @@ class Annealed(Method):
             },
             provenance={"options": {"resample": resampled}},
             std_error=error,
-            log_weights=run.log_ratio,
+            log_weights=run.annealing.log_ratio,
             states=states,
         )  # fmt: skip
 
@@ -167,7 +167,6 @@ def anneal(
     ----------
     model : MarkovRandomField
         Attractive Ising or Potts, see :class:`fastmix.methods.swendsen_wang.ClusterChains`.
-    evidence : mapping, optional
     num_populations : int
         Independent runs, from whose differences the error is told; at least 2.
     num_chains : int
@@ -181,15 +180,8 @@ def anneal(
         plain annealing from independent starts, and has no ``log_z``.
     num_sweeps : int, optional
         Sweeps at s = 1 that are averaged; half as many as were made on the way by default.
-    seed : int, optional
-        Drawn and returned when not given. The same seed gives the same bits whatever the number of threads.
-    num_threads : int, optional
-        All cores by default.
-    time_limit : float, optional
-        Seconds, without those of compiling, after which averaging stops; 60 by default. Late, annealing takes larger
-        steps.
-    progress : "auto", None or callable
-        See :func:`fastmix.infer`.
+    evidence, seed, num_threads, time_limit, progress
+        As for :func:`fastmix.infer`; after 60 seconds by default averaging stops. Late, annealing takes larger steps.
 
     Returns
     -------
@@ -240,6 +232,7 @@ class _Populations:
         self.scale, self.steps = 0.0, 0
         own_seed = int(second.generate_state(1, np.uint64)[0])
         chains = num_populations * num_chains
+        self.updates = chains * model.num_variables  # of a sweep of all chains
         self.engine = ClusterChains(model, num_chains=chains, seed=own_seed, num_threads=num_threads)
         split = len(model.log_unary)
         thetas = np.zeros((2, model.num_parameters))  # unaries, which stay as they are, and couplings
@@ -247,14 +240,9 @@ class _Populations:
         self.annealing = Annealing(self.engine, thetas, [1.0, self.scale], populations=num_populations)
         self.engine.sweep(1)  # of variables without couplings: independent draws
 
-    @property
-    def log_ratio(self) -> FloatArray:
-        """Logarithms of the estimated ratios of the normalisers (num_populations,)."""
-        return self.annealing.log_ratio
-
     def log_z(self) -> tuple[float, float]:
         """That of the model, and its standard error from the differences between the populations."""
-        ratio, count = self.log_ratio, len(self.log_ratio)
+        ratio, count = self.annealing.log_ratio, self.shape[0]
         variance = float(self.annealing.log_variance.mean())
         error = max(variance / count, student_factor(count - 1) ** 2 * float(ratio.var(ddof=1)) / count)
         error += (0.5 * variance) ** 2  # by which logarithms of means of few chains fall short
@@ -277,11 +265,6 @@ class _Populations:
         self.scale = 1.0 if 1.0 - self.scale - move < 1e-9 else self.scale + move
         self.steps += 1
         self.annealing.move([1.0, self.scale], num_sweeps, rng=self.rng if resample else None)
-
-    @property
-    def updates(self) -> int:
-        """Updates of a sweep of all chains."""
-        return self.shape[0] * self.shape[1] * self.model.num_variables
 
     def collect(self, num_sweeps: int, clock: Clock, before: int) -> tuple[FloatArray, int]:
         """Sums of the probabilities over sweeps at the model itself, and how many there were."""
