@@ -10,7 +10,7 @@ import numpy as np
 
 from fastmix._jit import njit
 
-__all__ = ["MAX", "SCALE", "SCALE_LOG", "SUM", "SUM_EXP", "contract", "extremes", "outer_count", "permute"]
+__all__ = ["MAX", "SCALE", "SCALE_LOG", "SUM", "SUM_EXP", "contract", "extremes"]
 
 SUM = 0
 MAX = 1
@@ -161,11 +161,11 @@ def _choose(groups, ca, cb, co):  # type: ignore[no-untyped-def]
 
 
 @_inner
-def _tile(groups, columns, sums, limit, inside):  # type: ignore[no-untyped-def]
+def _tile(groups, columns, inside):  # type: ignore[no-untyped-def]
     """Offsets of the entries of a tile in each of the tables: the groups of the smallest strides, marked ``inside``.
 
-    A group is taken in turn from each of the tables, so that a tile holds contiguous pieces of them all. Where
-    ``sums`` is a column, groups that it lacks vary slowest: no entry of that table is changed twice in a row.
+    A group is taken in turn from each of the tables, so that a tile holds contiguous pieces of them all. Groups that
+    the first table, the result, lacks vary slowest: none of its entries is changed twice in a row.
     """
     count, size = len(groups), 1
     inside[:] = False
@@ -176,7 +176,7 @@ def _tile(groups, columns, sums, limit, inside):  # type: ignore[no-untyped-def]
             for k in range(count):
                 if not inside[k] and groups[k, c] > 0 and (best < 0 or groups[k, c] < groups[best, c]):
                     best = k
-            if best >= 0 and size * groups[best, 0] <= limit:
+            if best >= 0 and size * groups[best, 0] <= _TILE:
                 inside[best] = True
                 size *= groups[best, 0]
                 added = True
@@ -186,7 +186,7 @@ def _tile(groups, columns, sums, limit, inside):  # type: ignore[no-untyped-def]
     filled = 1
     for late in range(2):
         for k in range(count - 1, -1, -1):
-            if inside[k] and (sums >= 0 and groups[k, sums] == 0) == (late == 1):
+            if inside[k] and (groups[k, columns[0]] == 0) == (late == 1):
                 for j in range(1, groups[k, 0]):
                     for t in range(len(columns)):
                         shift = j * groups[k, columns[t]]
@@ -206,34 +206,6 @@ def _contract_tile(a, ia, pa, b, ib, pb, o, io, po):  # type: ignore[no-untyped-
 def _scale_tile(b, ib, pb, o, io, po):  # type: ignore[no-untyped-def]
     for i in range(len(po)):
         o[io + po[i]] *= b[ib + pb[i]]
-
-
-@njit(cache=True, nogil=True)
-def permute(source, target, groups):  # type: ignore[no-untyped-def]
-    """Copy a table to another layout; rows of ``groups`` are sizes, and strides in the two."""
-    inside = np.zeros(len(groups), np.bool_)
-    offsets = _tile(groups, (2, 1), -1, 2048, inside)
-    outer = np.empty(len(groups), np.int64)
-    depth, steps = 0, 1
-    for k in range(len(groups)):
-        if not inside[k]:
-            outer[depth] = k
-            depth += 1
-            steps *= groups[k, 0]
-    digits = np.zeros(len(groups), np.int64)
-    x, y = 0, 0
-    at, to = offsets[1], offsets[0]
-    for _ in range(steps):
-        for i in range(len(at)):
-            target[y + to[i]] = source[x + at[i]]
-        for d in range(depth - 1, -1, -1):
-            k = outer[d]
-            digits[d] += 1
-            x, y = x + groups[k, 1], y + groups[k, 2]
-            if digits[d] < groups[k, 0]:
-                break
-            digits[d] = 0
-            x, y = x - groups[k, 0] * groups[k, 1], y - groups[k, 0] * groups[k, 2]
 
 
 @_inner
@@ -259,24 +231,6 @@ def _loops(groups, ca, cb, co, mode):  # type: ignore[no-untyped-def]
     return inner, mid, _TILED
 
 
-@njit(cache=True)
-def outer_count(groups, ca, cb, co, mode):  # type: ignore[no-untyped-def]
-    """Steps over all groups but the innermost loops."""
-    inside = np.zeros(len(groups), np.bool_)
-    inner, mid, kind = _loops(groups, ca, cb, co, mode)
-    if kind == _TILED:
-        _tile(groups, (co, ca, cb), co, _TILE, inside)
-    else:
-        inside[inner] = True
-        if mid >= 0:
-            inside[mid] = True
-    count = 1
-    for k in range(len(groups)):
-        if not inside[k]:
-            count *= groups[k, 0]
-    return count
-
-
 @_inner
 def _is_broken(groups, inner, ca, cb, co):  # type: ignore[no-untyped-def]
     """Whether the longest run is so short, in a table that is not, that offsets are faster than loops."""
@@ -294,7 +248,7 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
 
     ``groups`` (groups, 4) are sizes, and strides of three tables in the columns ca, cb and co. ``MAX`` is that of sums;
     ``SUM_EXP`` of exp(a + b - top), top as o; ``SCALE`` and ``SCALE_LOG`` are o times b. Steps ``start`` to ``stop`` of
-    the outer loops are made, see :func:`outer_count`; all of them by a stop of -1.
+    the outer loops are made, all of them by a stop of -1; how many there are comes back.
     """
     inner, mid, kind = _loops(groups, ca, cb, co, mode)
     depth = 0
@@ -303,7 +257,7 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
     inside = np.zeros(len(groups), np.bool_)
     offsets = np.zeros((3, 0), np.int64)
     if kind == _TILED:
-        offsets = _tile(groups, (co, ca, cb), co, _TILE, inside)
+        offsets = _tile(groups, (co, ca, cb), inside)
     else:
         inside[inner] = True
         if mid >= 0:
@@ -328,11 +282,8 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
     if mode == SUM and kind != _TILED and an == 0 and bn == 1:  # so that _plane sees the longer run in a
         a, b, ca, cb = b, a, cb, ca
         am, bm, an, bn = bm, am, bn, an
+    chunk = _CHUNK if kind == _PLAIN and om == 0 and on != 0 else n
     sums = np.zeros(n if kind == _PLACED else 0)
-    target, step_m, step_n = (sums, 0, 1) if kind == _PLACED else (o, om, on)
-    chunk = n
-    if kind == _PLAIN and om == 0 and on != 0 and m > 1 and n > _CHUNK:
-        chunk = _CHUNK
     digits = np.zeros(len(groups), np.int64)
     ia, ib, io = 0, 0, 0
     rest = start
@@ -342,27 +293,22 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
         rest //= groups[k, 0]
         ia, ib, io = ia + digits[d] * groups[k, ca], ib + digits[d] * groups[k, cb], io + digits[d] * groups[k, co]
     for _ in range(start, stop):
-        done = 0
-        if kind == _TILED:
-            if mode == SUM:
-                _contract_tile(a, ia, offsets[1], b, ib, offsets[2], o, io, offsets[0])
-            else:
-                _scale_tile(b, ib, offsets[2], o, io, offsets[0])
-            done = n
-        while done < n:
-            size = min(chunk, n - done)
-            ja, jb, jo = ia + done * an, ib + done * bn, io + done * on
-            if mode != SUM:
-                _other_plane(mode, top, a, ja, b, jb, o, jo, m, am, bm, om, size, an, bn, on)
-            else:
-                if kind == _PLACED:
-                    sums[:] = 0.0
-                    jo = 0
-                _plane(a, ja, b, jb, target, jo, m, am, bm, step_m, size, an, bn, step_n)
-            done += size
-        if kind == _PLACED:
+        if kind == _TILED and mode == SUM:
+            _contract_tile(a, ia, offsets[1], b, ib, offsets[2], o, io, offsets[0])
+        elif kind == _TILED:
+            _scale_tile(b, ib, offsets[2], o, io, offsets[0])
+        elif kind == _PLACED:
+            sums[:] = 0.0
+            _plane(a, ia, b, ib, sums, 0, m, am, bm, 0, n, an, bn, 1)
             for i in range(n):
                 o[io + i * on] += sums[i]
+        elif mode == SUM:
+            for done in range(0, n, chunk):
+                size = min(chunk, n - done)
+                ja, jb, jo = ia + done * an, ib + done * bn, io + done * on
+                _plane(a, ja, b, jb, o, jo, m, am, bm, om, size, an, bn, on)
+        else:
+            _other_plane(mode, top, a, ia, b, ib, o, io, m, am, bm, om, n, an, bn, on)
         for d in range(depth - 1, -1, -1):
             k = outer[d]
             digits[d] += 1
@@ -372,6 +318,7 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
             digits[d] = 0
             ia, ib = ia - groups[k, 0] * groups[k, ca], ib - groups[k, 0] * groups[k, cb]
             io -= groups[k, 0] * groups[k, co]
+    return steps
 
 
 @njit(cache=True, nogil=True, fastmath={"nnan", "reassoc", "nsz"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence as Items
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -54,8 +54,7 @@ class Step:
     second: int  # -1 for a table of ones
     groups: IntArray
     entries: float
-    gemm: tuple[int, int, int, int] | None  # number and sizes of matrix products, where it is that
-    views: dict[int, tuple[list[list[int]], ...]] = field(default_factory=dict)  # for NumPy, by column of the result
+    gemm: tuple[int, int, int, int] | None = None  # number and sizes of matrix products, where it is that
 
 
 @dataclass(eq=False)
@@ -72,7 +71,7 @@ class Sequence:
         Tables that are factors joined: the numbers of these.
     steps : list
     moves : dict
-        Tables that are computed in another layout than they are stored in.
+        Tables that are computed in another layout than they are stored in, and how they get there.
     last : list of tuples
         By variable, the tables whose product is summed over it.
     required_bytes : int
@@ -87,7 +86,7 @@ class Sequence:
     sizes: list[int]
     leaves: dict[int, list[int]]
     steps: list[Step]
-    moves: dict[int, IntArray]
+    moves: dict[int, Step]
     last: list[tuple[int, ...]]
     required_bytes: int
     num_runs: int = 0
@@ -134,7 +133,7 @@ class Planner:
                 waiting[min(self.scopes[out], key=place.__getitem__)].append(out)
         steps = [self._step(*step) for step in self.plain]
         moves = {
-            t: np.array(_merge(self.states, scope, _strides(self.states, scope), _strides(self.states, stored), {}))
+            t: self._move(t, scope, stored)
             for t, (scope, stored) in enumerate(zip(self.scopes, self.stored, strict=True))
             if scope != stored and t not in self.leaves
         }
@@ -284,6 +283,11 @@ class Planner:
                 math.prod([states[v] for v in b if v not in a]),
             )
         return Step(out, first, second, np.array(rows, dtype=np.int64), float(entries), shape)
+
+    def _move(self, t: int, scope: tuple[int, ...], stored: tuple[int, ...]) -> Step:
+        """A copy of a table to another layout: its product with one."""
+        rows = _merge(self.states, scope, _strides(self.states, scope), {}, _strides(self.states, stored))
+        return Step(t, t, -1, np.array(rows, dtype=np.int64), float(self.sizes[t]))
 
     def _peak_of_derivatives(self, steps: list[Step]) -> int:
         """Entries of all derivatives that are held at once, going back through the steps."""

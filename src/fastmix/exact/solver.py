@@ -132,14 +132,14 @@ class ExactPlan:
             answer = tree.calibrate(clock, edge_marginals=edge_marginals)
         except OutOfTimeError:
             raise too_late(clock, self.seconds, tree) from None
-        nodes, edges = answer.node_marginals, answer.edge_marginals
+        nodes, edges = answer.marginals, answer.factor_marginals
         if twins is not None:
             nodes, edges = twins.expand_marginals(nodes, edges)
         every_edge = reduction.expand_edge_marginals(nodes, edges) if edge_marginals else None
         stats: dict[str, Any] = {
             "treewidth": tree.treewidth,
             "required_bytes": tree.required_bytes,
-            "table_entries": tree.order.total_entries,
+            "table_entries": tree.total_entries,
             "arithmetic": answer.arithmetic,
             "counting_variables": 0 if twins is None else sum(len(g) > 1 for g in twins.groups),
         }
