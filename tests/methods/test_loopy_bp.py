@@ -358,11 +358,28 @@ def test_model_must_be_one():
 
 def test_kernels_are_chosen_by_range():
     assert module.make_messages(ising_grid(3, 3, coupling_max=1.0, seed=0), message_order="parallel").kernel == "odds"
-    strong = MarkovRandomField.ising([(0, 1), (1, 2)], 80.0)  # 2 * 2 * 80 = 320 at the middle
+    strong = MarkovRandomField.ising([(0, 1), (1, 2)], 80.0)  # 2 * 80 on every edge
     assert module.make_messages(strong, message_order="parallel").kernel == "tables"
     assert ising_form(strong) is not None
     mixed = random_tables(path_edges(3), [2, 3, 2], scale=1.0, seed=0)
     assert module.make_messages(mixed, message_order="parallel").kernel == "tables"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_hubs_have_more_odds_than_doubles(seed):
+    """Stars whose centres see log-odds of thousands, of one sign or of both, beside edges as strong as odds allow."""
+    rng = np.random.default_rng(seed)
+    n = 600
+    couplings = rng.normal(size=n) * (1.0, 20.0)[seed % 2]
+    couplings[: n // 2] = np.abs(couplings[: n // 2]) if seed < 4 else couplings[: n // 2]
+    fields = np.concatenate([[0.3], rng.normal(size=n) * (1.0, 300.0, 0.0)[seed % 3]])
+    edges = np.stack([np.zeros(n, dtype=int), np.arange(1, n + 1)], axis=1)
+    model = MarkovRandomField.ising(edges, np.clip(couplings, -50.0, 50.0), fields)
+    result, exact = loopy_bp(model, edge_marginals=True), infer_exact(model)
+    assert (result.status, result.stats["kernel"]) == (Status.OK, "odds")
+    np.testing.assert_allclose(result.node_marginals, exact.node_marginals, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(result.edge_marginals, exact.edge_marginals, rtol=0, atol=1e-9)
+    assert result.log_z == pytest.approx(exact.log_z, rel=1e-12)
 
 
 def plain_results() -> list:

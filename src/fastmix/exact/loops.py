@@ -10,16 +10,17 @@ import numpy as np
 
 from fastmix._jit import njit
 
-__all__ = ["MAX", "SCALE", "SCALE_LOG", "SUM", "SUM_EXP", "contract", "extremes"]
+__all__ = ["COPY", "MAX", "SCALE", "SCALE_LOG", "SUM", "SUM_EXP", "contract", "extremes"]
 
 SUM = 0
 MAX = 1
 SUM_EXP = 2
 SCALE = 3
 SCALE_LOG = 4
+COPY = 5
 
 _PLAIN, _TILED, _PLACED = 0, 1, 2
-_TILE = 512  # entries of a tile that is visited by offsets
+_TILE, _COPIED = 512, 2048  # entries of a tile that is visited by offsets, and of one that is copied
 _CHUNK = 1024  # entries of a run that stay in the first level of cache while an axis is summed
 
 # Sums may be reordered to vectorise; NaN and inf keep their meaning.
@@ -36,14 +37,6 @@ def _dot(x, y):  # type: ignore[no-untyped-def]
 
 
 @_inner
-def _total(x):  # type: ignore[no-untyped-def]
-    total = 0.0
-    for i in range(len(x)):
-        total += x[i]
-    return total
-
-
-@_inner
 def _add_scaled(o, x, y):  # type: ignore[no-untyped-def]
     for i in range(len(o)):
         o[i] += x[i] * y
@@ -53,12 +46,6 @@ def _add_scaled(o, x, y):  # type: ignore[no-untyped-def]
 def _add_product(o, x, y):  # type: ignore[no-untyped-def]
     for i in range(len(o)):
         o[i] += x[i] * y[i]
-
-
-@_inner
-def _add_value(o, y):  # type: ignore[no-untyped-def]
-    for i in range(len(o)):
-        o[i] += y
 
 
 @_inner
@@ -87,14 +74,6 @@ def _plane(a, ia, b, ib, o, io, m, am, bm, om, n, an, bn, on):  # type: ignore[n
     elif on == 0 and an == 1 and bn == 1:
         for _ in range(m):
             o[io] += _dot(a[ia : ia + n], b[ib : ib + n])
-            ia, ib, io = ia + am, ib + bm, io + om
-    elif on == 0 and an == 1 and bn == 0:
-        for _ in range(m):
-            o[io] += _total(a[ia : ia + n]) * b[ib]
-            ia, ib, io = ia + am, ib + bm, io + om
-    elif on == 1 and an == 0 and bn == 0:
-        for _ in range(m):
-            _add_value(o[io : io + n], a[ia] * b[ib])
             ia, ib, io = ia + am, ib + bm, io + om
     elif on == 0:
         for _ in range(m):
@@ -161,7 +140,7 @@ def _choose(groups, ca, cb, co):  # type: ignore[no-untyped-def]
 
 
 @_inner
-def _tile(groups, columns, inside):  # type: ignore[no-untyped-def]
+def _tile(groups, columns, limit, inside):  # type: ignore[no-untyped-def]
     """Offsets of the entries of a tile in each of the tables: the groups of the smallest strides, marked ``inside``.
 
     A group is taken in turn from each of the tables, so that a tile holds contiguous pieces of them all. Groups that
@@ -176,7 +155,7 @@ def _tile(groups, columns, inside):  # type: ignore[no-untyped-def]
             for k in range(count):
                 if not inside[k] and groups[k, c] > 0 and (best < 0 or groups[k, c] < groups[best, c]):
                     best = k
-            if best >= 0 and size * groups[best, 0] <= _TILE:
+            if best >= 0 and size * groups[best, 0] <= limit:
                 inside[best] = True
                 size *= groups[best, 0]
                 added = True
@@ -203,6 +182,12 @@ def _contract_tile(a, ia, pa, b, ib, pb, o, io, po):  # type: ignore[no-untyped-
 
 
 @_inner
+def _copy_tile(a, ia, pa, o, io, po):  # type: ignore[no-untyped-def]
+    for i in range(len(po)):
+        o[io + po[i]] = a[ia + pa[i]]
+
+
+@_inner
 def _scale_tile(b, ib, pb, o, io, po):  # type: ignore[no-untyped-def]
     for i in range(len(po)):
         o[io + po[i]] *= b[ib + pb[i]]
@@ -215,6 +200,8 @@ def _loops(groups, ca, cb, co, mode):  # type: ignore[no-untyped-def]
     The last is for sums of runs that are contiguous in both tables but not in the result.
     """
     inner, mid = _choose(groups, ca, cb, co)
+    if mode == COPY:
+        return inner, mid, _TILED
     if mode not in (SUM, SCALE) or not _is_broken(groups, inner, ca, cb, co):
         return inner, mid, _PLAIN
     if mode == SUM:
@@ -247,8 +234,9 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
     """Add the sum of products of the flat tables a and b to o, or what the mode says.
 
     ``groups`` (groups, 4) are sizes, and strides of three tables in the columns ca, cb and co. ``MAX`` is that of sums;
-    ``SUM_EXP`` of exp(a + b - top), top as o; ``SCALE`` and ``SCALE_LOG`` are o times b. Steps ``start`` to ``stop`` of
-    the outer loops are made, all of them by a stop of -1; how many there are comes back.
+    ``SUM_EXP`` of exp(a + b - top), top as o; ``SCALE`` and ``SCALE_LOG`` are o times b; ``COPY`` is a, in the layout
+    of o. Steps ``start`` to ``stop`` of the outer loops are made, all of them by a stop of -1; how many there are comes
+    back.
     """
     inner, mid, kind = _loops(groups, ca, cb, co, mode)
     depth = 0
@@ -257,7 +245,7 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
     inside = np.zeros(len(groups), np.bool_)
     offsets = np.zeros((3, 0), np.int64)
     if kind == _TILED:
-        offsets = _tile(groups, (co, ca, cb), inside)
+        offsets = _tile(groups, (co, ca, cb), _COPIED if mode == COPY else _TILE, inside)
     else:
         inside[inner] = True
         if mid >= 0:
@@ -293,7 +281,9 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
         rest //= groups[k, 0]
         ia, ib, io = ia + digits[d] * groups[k, ca], ib + digits[d] * groups[k, cb], io + digits[d] * groups[k, co]
     for _ in range(start, stop):
-        if kind == _TILED and mode == SUM:
+        if mode == COPY:
+            _copy_tile(a, ia, offsets[1], o, io, offsets[0])
+        elif kind == _TILED and mode == SUM:
             _contract_tile(a, ia, offsets[1], b, ib, offsets[2], o, io, offsets[0])
         elif kind == _TILED:
             _scale_tile(b, ib, offsets[2], o, io, offsets[0])

@@ -123,7 +123,7 @@ class Run:
 
     def _copy(self, source: FloatArray, target: FloatArray, move: Step, ca: int, co: int) -> None:
         """Bring a table to another layout."""
-        self.contract(source, self.one, target, move, ca, 2, co, "max" if self.is_log else "linear", self.clock)
+        self.contract(source, self.one, target, move, ca, 2, co, "copy", self.clock)
 
     def _normalise(self, t: int, table: FloatArray) -> None:
         if self.is_log:
@@ -269,7 +269,9 @@ def _numpy_contract(
     )
     x, y = [np.ndarray(shape, np.float64, t, 0, [8 * row[c] for row in groups]) for t, c in ((a, ca), (b, cb))]
     z = np.ndarray([shape[k] for k in left], np.float64, o, 0, [8 * groups[k][co] for k in left])
-    if mode == "scale":
+    if mode == "copy":
+        z[...] = x
+    elif mode == "scale":
         z *= y.reshape(z.shape)
     elif mode == "log scale":
         z += y.reshape(z.shape)
@@ -306,6 +308,8 @@ def _compiled_contract(
     if mode == "linear":
         o.fill(0.0)
         passes = [loops.SUM]
+    elif mode == "copy":
+        passes = [loops.COPY]
     elif mode == "scale":
         passes = [loops.SCALE]
     elif mode == "log scale":

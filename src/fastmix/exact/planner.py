@@ -285,7 +285,7 @@ class Planner:
         return Step(out, first, second, np.array(rows, dtype=np.int64), float(entries), shape)
 
     def _move(self, t: int, scope: tuple[int, ...], stored: tuple[int, ...]) -> Step:
-        """A copy of a table to another layout: its product with one."""
+        """A copy of a table to another layout."""
         rows = _merge(self.states, scope, _strides(self.states, scope), {}, _strides(self.states, stored))
         return Step(t, t, -1, np.array(rows, dtype=np.int64), float(self.sizes[t]))
 
