@@ -305,28 +305,21 @@ def _compiled_contract(
         else:
             np.matmul(x.transpose(0, 2, 1), y, out=z)
         return
-    if mode == "linear":
-        o.fill(0.0)
-        passes = [loops.SUM]
-    elif mode == "copy":
-        passes = [loops.COPY]
-    elif mode == "scale":
-        passes = [loops.SCALE]
-    elif mode == "log scale":
-        passes = [loops.SCALE_LOG]
-    else:
-        o.fill(-np.inf)
-        passes = [loops.MAX] if mode == "max" else [loops.MAX, loops.SUM_EXP]
+    passes = {
+        "linear": [loops.SUM], "max": [loops.MAX], "log": [loops.MAX, loops.SUM_EXP],
+        "scale": [loops.SCALE], "log scale": [loops.SCALE_LOG], "copy": [loops.COPY],
+    }[mode]  # fmt: skip
+    if mode in ("linear", "max", "log"):
+        o.fill(0.0 if mode == "linear" else -np.inf)
     top, target = o, o
     for which in passes:
         if which == loops.SUM_EXP:
             target = np.zeros(len(o))
-        if step.entries <= _PIECE:
-            loops.contract(a, b, target, step.groups, ca, cb, co, which, top, 0, -1)
-            continue
-        steps = loops.contract(a, b, target, step.groups, ca, cb, co, which, top, 0, 0)
-        pieces = min(steps, int(step.entries // _PIECE) + 1)
-        cuts = [steps * k // pieces for k in range(pieces + 1)]
+        cuts = [0, -1]  # all at once
+        if step.entries > _PIECE:
+            steps = loops.contract(a, b, target, step.groups, ca, cb, co, which, top, 0, 0)
+            pieces = min(steps, int(step.entries // _PIECE) + 1)
+            cuts = [steps * k // pieces for k in range(pieces + 1)]
         for start, stop in pairwise(cuts):
             clock.check()
             loops.contract(a, b, target, step.groups, ca, cb, co, which, top, start, stop)

@@ -12,7 +12,7 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix.errors import ModelError
 from fastmix.exact import program_kernels as kernels
 from fastmix.exact.passes import limits
-from fastmix.exact.planner import Factors, Sequence
+from fastmix.exact.planner import Factors, Sequence, strides
 from fastmix.exact.search import Order
 from fastmix.graphs.basics import run_loop
 from fastmix.model.build import offsets_of
@@ -49,7 +49,7 @@ class Program:
         return order.total_entries <= _TOTAL and max(sequence.sizes, default=0) <= _ENTRIES and not sequence.moves
 
     def __init__(self, factors: Factors, sequence: Sequence) -> None:
-        states, scopes = factors.num_states, factors.scopes
+        states, scopes = [int(s) for s in factors.num_states], factors.scopes
         sizes, end = sequence.sizes, sum(sequence.sizes)
         placed = [*sequence.leaves, *[t for t in range(len(sizes)) if t not in sequence.leaves]]  # leaves come first
         at = dict(zip(placed, _offsets([sizes[t] for t in placed]), strict=False))
@@ -58,12 +58,12 @@ class Program:
         self.scalars = np.array([self.offsets[f] for f, scope in enumerate(scopes) if not scope], dtype=np.int64)
         free = [v for v, items in enumerate(sequence.last) if not items]
         self.log_constant = sum([math.log(states[v]) for v in free])
-        nodes = _offsets(list(states))
+        nodes = _offsets(states)
         self.nodes = np.zeros(nodes[-1])
         for v in free:
             self.nodes[nodes[v] : nodes[v + 1]] = 1.0 / states[v]
         in_place = {step.second for step in sequence.steps if step.out == step.first}
-        patterns = _Patterns(states)
+        patterns: dict[tuple[tuple[int, int], ...], IntArray] = {}
         leaves: list[tuple[int, ...]] = []
         members: list[tuple[int, int]] = []
         readings: list[tuple[int, int, int]] = []
@@ -76,13 +76,13 @@ class Program:
             leaves.append((t, starts[t], size, len(members), len(members) + len(factors_of), t in in_place))
             for f in factors_of:
                 members.append((f, num_positions))
-                positions.append(patterns.of(scope, scopes[f]) + self.offsets[f])
+                positions.append(_pattern(states, scope, scopes[f], patterns) + self.offsets[f])
                 num_positions += size
             for v in scope:
                 if v not in seen:
                     seen.add(v)
                     readings.append((starts[t], size, num_targets))
-                    targets.append(patterns.of(scope, (v,)) + nodes[v])
+                    targets.append(_pattern(states, scope, (v,), patterns) + nodes[v])
                     num_targets += size
         groups = [step.groups for step in sequence.steps]
         steps, ones = _schedule(sequence, starts, end)
@@ -164,27 +164,18 @@ def _offsets(sizes: list[int]) -> list[int]:
     return offsets_of(np.array(sizes, dtype=np.int64)).tolist()
 
 
-class _Patterns:
+def _pattern(
+    states: list[int], scope: tuple[int, ...], part: tuple[int, ...], made: dict[tuple[tuple[int, int], ...], IntArray]
+) -> IntArray:
     """By entry of a table, that of a table over some of its variables; equal ones are made once."""
-
-    def __init__(self, states: Any) -> None:
-        self.states = [int(s) for s in states]
-        self.made: dict[tuple[int, ...], IntArray] = {}
-
-    def of(self, scope: tuple[int, ...], part: tuple[int, ...]) -> IntArray:
-        """For the variables of both tables, each a sequence with the last one fastest."""
-        states, strides, stride = self.states, {}, 1
-        for v in reversed(part):
-            strides[v] = stride
-            stride *= states[v]
-        key = tuple([number for v in scope for number in (states[v], strides.get(v, 0))])
-        found = self.made.get(key)
-        if found is None:
-            found = np.zeros(1, dtype=np.int64)
-            for count, step in zip(key[::2], key[1::2], strict=True):
-                found = (found[:, None] + step * np.arange(count)).reshape(-1)
-            self.made[key] = found
-        return found
+    steps = strides(states, part)
+    key = tuple([(states[v], steps.get(v, 0)) for v in scope])
+    if key not in made:
+        found = np.zeros(1, dtype=np.int64)
+        for count, step in key:
+            found = (found[:, None] + step * np.arange(count)).reshape(-1)
+        made[key] = found
+    return made[key]
 
 
 def _table(rows: list[Any], columns: int) -> IntArray:

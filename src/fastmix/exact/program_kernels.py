@@ -22,21 +22,10 @@ UNDERFLOW = 2
 def fill_leaves(leaves: Any, members: Any, positions: Any, values: Any, w: Any, ranges: Any) -> float:
     """Logs of factors joined, their largest entries taken out; the sum of these, -inf where a table is zero.
 
-    Parameters
-    ----------
-    leaves : int array (leaves, 6)
-        Number of the table, where it lies, its size, the first row of ``members`` and that after the last, and whether
-        the table multiplies another in place.
-    members : int array (members, 2)
-        Number of a factor, and where its ``positions`` begin.
-    positions : int array
-        By entry of a leaf, the entry of ``values`` that belongs to it.
-    values : float array
-        The logs of all factors, one table after another.
-    w : float array
-        All tables; those of leaves are zeros.
-    ranges : float array
-        By table, the logarithm of the largest ratio of its entries: filled in for leaves.
+    A row of ``leaves`` has the number of a table, where it lies in ``w``, its size, its first row of ``members`` and
+    that after its last, and whether it multiplies another table in place. A row of ``members`` has the number of a
+    factor, and where its ``positions`` begin: by entry of the leaf, the entry of ``values`` that belongs to it.
+    ``ranges`` get the logarithm of the largest ratio of the entries of every leaf.
     """
     log_scale = 0.0
     for k in range(len(leaves)):
@@ -63,24 +52,11 @@ def fill_leaves(leaves: Any, members: Any, positions: Any, values: Any, w: Any, 
 def run_steps(steps: Any, groups: Any, limits: Any, w: Any, ranges: Any, scales: Any, digits: Any) -> int:
     """Do all contractions: :data:`DONE`, :data:`IMPOSSIBLE` or :data:`UNDERFLOW`.
 
-    Parameters
-    ----------
-    steps : int array (steps, 13)
-        Where the tables a, b and o lie; the columns of their strides; the first row of ``groups`` and that after the
-        last; whether o is multiplied by b, instead of adding the sum of a times b to it; the entries of o to look at, 0
-        where that is not needed; and going forward the numbers of the tables a, b and o, -1 going back.
-    groups : int array (groups, 4)
-        Sizes and strides; the last row of a step is its innermost loop.
-    limits : tuple of float
-        Range in which tables are not scaled, largest logarithm of a ratio of entries, and least sum of a marginal.
-    w : float array
-        All tables, those of leaves filled in.
-    ranges : float array
-        Of the tables, see :func:`fill_leaves`.
-    scales : float array (steps,)
-        Ones: filled in with what tables going forward are divided by.
-    digits : int array
-        Room for the groups of a step.
+    A row of ``steps`` has where the tables a, b and o lie; the columns of their strides in ``groups``; its first row
+    there and that after its last, the innermost loop; whether o is multiplied by b, instead of adding the sum of a
+    times b to it; the entries of o to look at, 0 where that is not needed; and going forward the numbers of the three
+    tables, -1 going back. ``limits`` as of :func:`fastmix.exact.passes.limits`; ``scales``, ones, get what tables are
+    divided by going forward; ``digits`` is room for the groups of a step.
     """
     least, most, most_range = limits[0], limits[1], limits[2]
     for s in range(len(steps)):
@@ -140,22 +116,9 @@ def read_marginals(
 ) -> bool:  # fmt: skip
     """Add up the marginals of leaves to those of variables and of factors; whether none has underflown.
 
-    Parameters
-    ----------
-    readings : int array (readings, 3)
-        Where the leaf of a variable lies, its size, and where its ``targets`` begin.
-    targets : int array
-        By entry of a leaf, the entry of ``nodes`` that it belongs to.
-    back : int
-        Where derivatives begin in ``w``.
-    least : float
-        Sum of a marginal below which it has underflown.
-    wanted : tuple of int
-        The first factor whose marginals are added to ``joint``, and that after the last.
-    w : float array
-        All tables and their derivatives.
-    nodes, joint : float arrays
-        Zeros; marginals of variables, and of factors, laid out as ``values``.
+    Derivatives begin at ``back`` in ``w``. A row of ``readings`` has where the leaf of a variable lies, its size, and
+    where its ``targets`` begin: by entry of the leaf, the entry of ``nodes`` that it belongs to. ``wanted`` are the
+    first factor whose marginals are added to ``joint``, laid out as the values, and that after the last.
     """
     for k in range(len(leaves)):
         leaf = leaves[k]

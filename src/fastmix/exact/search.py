@@ -107,7 +107,26 @@ def find_order(
         if found.total_entries <= CHEAP:
             return found
         neighbors = _strip(len(states), scopes)[1]
-    return _search(states, logs, scopes, stripped, core, neighbors, clock, seed, effort, max_entries)
+    from fastmix.exact.greedy import strip_simplicial
+
+    nodes, local = np.array(core, dtype=np.int64), {v: k for k, v in enumerate(core)}
+    matrix = np.zeros((len(core), len(core)), dtype=bool)
+    for k, v in enumerate(core):
+        matrix[k, [local[u] for u in neighbors[v]]] = True
+    rows = _pack(matrix)
+    simplicial = np.empty(len(core), dtype=np.int64)
+    simplicial = simplicial[: strip_simplicial(rows, simplicial)]
+    left = np.ones(len(core), dtype=bool)
+    left[simplicial] = False
+    head = np.concatenate([np.array(stripped, dtype=np.int64), nodes[simplicial]])
+    nodes = nodes[left]
+    if not len(nodes):
+        return order_cost(states, scopes, head)
+    rows = _pack(_unpack(rows)[np.ix_(left, left)])
+    best = _improve(rows, logs[nodes], clock.part(1 / 3), np.random.default_rng(seed), effort, max_entries)
+    if best is None:
+        return _sweep_estimate(len(states), _star_pairs(scopes), logs)
+    return order_cost(states, scopes, np.concatenate([head, nodes[best]]))
 
 
 def order_cost(
@@ -266,42 +285,6 @@ def _sweep_estimate(n: int, pairs: IntArray, logs: FloatArray) -> Order:
 def _star_pairs(scopes: Sequence[tuple[int, ...]]) -> IntArray:
     """A star of pairs for each scope."""
     return np.array([(s[0], v) for s in scopes for v in s[1:]], dtype=np.int64).reshape(-1, 2)
-
-
-def _search(
-    states: IntArray,
-    logs: FloatArray,
-    scopes: Sequence[tuple[int, ...]],
-    stripped: list[int],
-    core: list[int],
-    neighbors: list[set[int]],
-    clock: Clock,
-    seed: int,
-    effort: float,
-    max_entries: float,
-) -> Order:
-    """The best of many greedy runs on the core of the graph."""
-    from fastmix.exact.greedy import strip_simplicial
-
-    nodes = np.array(core, dtype=np.int64)
-    local = {v: k for k, v in enumerate(core)}
-    matrix = np.zeros((len(core), len(core)), dtype=bool)
-    for k, v in enumerate(core):
-        matrix[k, [local[u] for u in neighbors[v]]] = True
-    rows = _pack(matrix)
-    simplicial = np.empty(len(core), dtype=np.int64)
-    simplicial = simplicial[: strip_simplicial(rows, simplicial)]
-    left = np.ones(len(core), dtype=bool)
-    left[simplicial] = False
-    head = np.concatenate([np.array(stripped, dtype=np.int64), nodes[simplicial]])
-    nodes = nodes[left]
-    if not len(nodes):
-        return order_cost(states, scopes, head)
-    rows = _pack(_unpack(rows)[np.ix_(left, left)])
-    best = _improve(rows, logs[nodes], clock.part(1 / 3), np.random.default_rng(seed), effort, max_entries)
-    if best is None:
-        return _sweep_estimate(len(states), _star_pairs(scopes), logs)
-    return order_cost(states, scopes, np.concatenate([head, nodes[best]]))
 
 
 def _improve(
