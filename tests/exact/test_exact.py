@@ -83,7 +83,7 @@ def test_every_engine_and_arithmetic(seed, arithmetic, compiled, monkeypatch):
 def test_slices_equal_whole_tables(model, arithmetic, monkeypatch):
     """Cliques of many slices, compiled, against NumPy on whole tables."""
     compiled = run_tree(model, arithmetic)
-    assert plan_junction_tree(model, memory_limit=1e9).order.max_entries > passes._NUMPY_ENTRIES
+    assert plan_junction_tree(model, memory_limit=1e9).tree.order.max_entries > passes._NUMPY_ENTRIES
     monkeypatch.setattr(passes, "_NUMPY_ENTRIES", 1e9)
     monkeypatch.setattr(passes, "_NUMPY_TOTAL", 1e9)
     whole = run_tree(model, arithmetic)
@@ -101,7 +101,7 @@ def test_hanging_trees_summed_out_before(seed, monkeypatch):
     )  # fmt: skip
     tree = plan_junction_tree(model, memory_limit=1e9)
     assert_matches_oracle(model, *tree.calibrate()[:3])
-    assert sorted(tree.order.order.tolist()) == list(range(7))
+    assert tree.total_entries >= tree.tree.order.total_entries
     draws = tree.draw(2000, np.random.default_rng(seed))
     assert np.isfinite(model.log_weight(draws)).all()
     for v, p in enumerate(oracle.node_marginals(model)):
@@ -324,7 +324,7 @@ def test_twins_in_factors_equal_enumeration(seed):
     assert twins is not None
     assert sorted(map(len, twins.groups)) == sorted(map(len, groups))
     answer = plan_junction_tree(twins.model, memory_limit=1e9).calibrate()
-    nodes, edges = twins.expand_marginals(answer.node_marginals, answer.edge_marginals)
+    nodes, edges = twins.expand_marginals(answer.marginals, answer.factor_marginals)
     every = np.array(list(itertools.product(*map(range, counts))))
     weights = model.log_weight(every)
     assert answer.log_z == pytest.approx(np.logaddexp.reduce(weights), abs=1e-10)
@@ -362,8 +362,8 @@ def plain_results() -> list:
     kept = plan_junction_tree(model, memory_limit=1e9)
     first, _, second = kept.calibrate(), kept.calibrate(), kept.calibrate()
     assert kept.tree.sequence.program is not None
-    np.testing.assert_allclose(first.edge_marginals, second.edge_marginals, atol=1e-12)
-    results.append([second.log_z, second.node_marginals.tolist(), second.edge_marginals.tolist()])
+    np.testing.assert_allclose(first.factor_marginals, second.factor_marginals, atol=1e-12)
+    results.append([second.log_z, second.marginals.tolist(), second.factor_marginals.tolist()])
     with mock.patch.object(junction_tree, "_LEAVES", 0):
         tree = random_tables([(0, 1), (1, 2), (1, 3)], [2, 3, 2, 4], scale=1.0, seed=0)
         answer = infer_exact(tree)

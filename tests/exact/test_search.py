@@ -149,7 +149,6 @@ def test_a_large_grid_is_judged_too_large():
     assert time.process_time() - start < 10.0
     assert not order.is_exact
     assert order.width in range(399, 450)
-    assert str(order).startswith("treewidth about 4")
 
 
 @given(small_graphs())

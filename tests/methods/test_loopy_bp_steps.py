@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from typing import Any
 
 import numpy as np
@@ -34,11 +32,13 @@ def in_spins(model):
 
 
 @given(
-    strategies.models(allow_forbidden=False, min_states=2), st.integers(1, 6), st.sampled_from([0.0, 0.5, 0.75, 0.3])
+    strategies.models(allow_forbidden=False, min_states=2),
+    st.integers(1, 6),
+    st.sampled_from([0.0, 0.5, 0.75, 0.3, 0.6]),
 )
 def test_iterations_equal_plain_message_passing(model, num_iterations, damping):
     result = loopy_bp(model, damping=damping, max_iter=num_iterations, tol=TINY, edge_marginals=True)
-    naive = NaiveBP(in_spins(model))
+    naive = NaiveBP(in_spins(model) if result.stats["kernel"] == "odds" else model)
     naive.parallel(result.stats["iterations"], damping)
     assert_equals_naive(result, naive)
 
@@ -58,7 +58,7 @@ def test_tables_need_no_spins(model, num_iterations, damping):
 @given(strategies.ising_models(max_coupling=4.0), st.integers(1, 30), st.sampled_from([0.0, 0.5, 0.3]))
 def test_binary_iterations_equal_plain_message_passing(model, num_iterations, damping):
     result = loopy_bp(model, damping=damping, max_iter=num_iterations, tol=TINY, edge_marginals=True)
-    assert result.stats["kernel"] == ("odds" if damping != 0.3 else "log-odds")
+    assert result.stats["kernel"] == "odds"
     naive = NaiveBP(model)
     naive.parallel(result.stats["iterations"], damping)
     assert_equals_naive(result, naive)
@@ -69,7 +69,7 @@ def test_binary_iterations_equal_plain_message_passing(model, num_iterations, da
 def test_residual_updates_equal_a_plain_search_for_the_largest(seed, damping):
     rng = np.random.default_rng(seed)
     model = oracle.random_model(rng, num_variables=5, max_states=3, edge_probability=0.7)
-    state: Any = module.make_messages(model, message_order="residual", damping=damping)
+    state: Any = module.make_messages(model, message_order="residual")
     if not model.num_edges:
         return
     from fastmix.methods.loopy_bp_kernels import table_residual
@@ -98,19 +98,3 @@ def test_reported_change_is_the_undamped_one(damping):
             expected = max(naive.residual(*d) for d in naive.messages)
         assert result.largest_change == pytest.approx(expected, rel=1e-9)
         assert result.stats["history"][-1] == (4, result.largest_change)
-
-
-SIZES = [0.0, 1e-12, 1e-3, 0.7, 5.0, 40.0, 300.0, 600.0, 700.0, 745.0, 1e3, 1e6]
-
-
-def test_log_odds_are_exact_at_every_size():
-    from fastmix.methods.loopy_bp_kernels import _new_log_odds
-
-    for a, b in itertools.product(SIZES, SIZES):
-        for cavity, twice in ((a, b), (-a, b), (a, -b), (-a, -b), (a, b * (1 + 1e-9))):
-            value = _new_log_odds.py_func(cavity, twice, math.exp(-abs(twice)))
-            # 2 atanh(tanh(x / 2) tanh(y / 2)) by logs of sums, with what is common taken out first.
-            expected = math.copysign(min(abs(cavity), abs(twice)), cavity * twice)
-            rest = math.log1p(math.exp(-abs(cavity + twice))) - math.log1p(math.exp(-abs(cavity - twice)))
-            assert math.isfinite(value)
-            assert value == pytest.approx(expected + rest, rel=1e-13, abs=1e-14)

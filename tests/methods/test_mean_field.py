@@ -263,15 +263,15 @@ def test_time_limit_under_the_penalty_gives_no_false_bound():
 
 
 def test_interrupt_returns_what_there_is(monkeypatch):
-    original, calls = MODULE._follow, []
+    original, calls = MODULE._Ascent.sweep, []
 
-    def follow(*arguments):
+    def sweep(*arguments):
         if len(calls) == 2:
             raise KeyboardInterrupt
         calls.append(arguments)
         original(*arguments)
 
-    monkeypatch.setattr(MODULE, "_follow", follow)
+    monkeypatch.setattr(MODULE._Ascent, "sweep", sweep)
     with pytest.raises(Interrupted) as stopped:
         mean_field(ising_grid(3, 3, coupling_max=1.0, seed=0), seed=0)
     result = stopped.value.result

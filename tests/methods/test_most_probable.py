@@ -12,7 +12,7 @@ from fastmix.errors import ModelError, ResourceError, UnfitMethodError
 from fastmix.instances import ising_grid, ising_random, potts_grid, random_tables
 from fastmix.methods import most_probable as module
 from fastmix.methods.cuts import check_expansion, gauge_of, minimum_cut
-from fastmix.methods.dual_kernels import dual_pass
+from fastmix.methods.mode_kernels import dual_pass
 
 
 def largest(model: MarkovRandomField, evidence: dict[int, int] | None = None) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastmix._jit import njit
+from fastmix._jit import inner, outer
 
 __all__ = ["eliminate", "strip_simplicial"]
 
@@ -14,10 +14,8 @@ _M1, _M2 = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333)
 _M4, _H01 = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0x0101010101010101)
 _S1, _S2, _S4, _S56 = np.uint64(1), np.uint64(2), np.uint64(4), np.uint64(56)
 
-_inner = njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
-
-@_inner
+@inner
 def _count(x):  # type: ignore[no-untyped-def]
     """Bits set in a word."""
     x = x - ((x >> _S1) & _M1)
@@ -26,7 +24,7 @@ def _count(x):  # type: ignore[no-untyped-def]
     return np.int64((x * _H01) >> _S56)
 
 
-@_inner
+@inner
 def _members(row, out):  # type: ignore[no-untyped-def]
     """Places of the bits set in a row, and their number."""
     count = 0
@@ -40,7 +38,7 @@ def _members(row, out):  # type: ignore[no-untyped-def]
     return count
 
 
-@_inner
+@inner
 def _fill(adjacency, v, around, degree):  # type: ignore[no-untyped-def]
     """Edges that eliminating v would add; ``around`` has its neighbors."""
     missing = 0
@@ -51,7 +49,7 @@ def _fill(adjacency, v, around, degree):  # type: ignore[no-untyped-def]
     return (missing - degree) // 2  # a neighbor is not its own neighbor
 
 
-@_inner
+@inner
 def _remove(adjacency, v, around, degree):  # type: ignore[no-untyped-def]
     """Join the neighbors of v to each other and take v out."""
     words = adjacency.shape[1]
@@ -63,7 +61,7 @@ def _remove(adjacency, v, around, degree):  # type: ignore[no-untyped-def]
         adjacency[u, v >> 6] &= ~(_ONE << np.uint64(v & 63))
 
 
-@njit(cache=True)
+@outer
 def strip_simplicial(adjacency, order):  # type: ignore[no-untyped-def]
     """Eliminate, in place, variables whose neighbors are all joined, which is optimal; how many, first in ``order``."""
     n = len(adjacency)
@@ -93,9 +91,9 @@ def strip_simplicial(adjacency, order):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(cache=True)
+@outer
 def eliminate(start, logs, noise, weights, limit, order):  # type: ignore[no-untyped-def]
-    """One greedy run: entries of all tables and of the largest, and its variables less one.
+    """One greedy run: the entries of all tables.
 
     ``start`` (n, words) are rows of neighbors, ``logs`` (n,) those of the numbers of states, ``noise`` (n,) is added to
     the scores, of which the lowest is next: the ``weights`` are those of the log of the table, of the log of one plus
@@ -119,7 +117,7 @@ def eliminate(start, logs, noise, weights, limit, order):  # type: ignore[no-unt
         if by_fill:
             fill = _fill(adjacency, v, around, degree)
             score[v] += weights[1] * np.log(1.0 + fill) + weights[2] * fill
-    total, largest, width = 0.0, 0.0, 0
+    total = 0.0
     for step in range(n):
         best = 0
         for k in range(1, n - step):
@@ -129,11 +127,9 @@ def eliminate(start, logs, noise, weights, limit, order):  # type: ignore[no-unt
         alive[best] = alive[n - step - 1]
         order[step] = v
         degree = _members(adjacency[v], around)
-        entries = np.exp(min(size[v], 700.0))
-        total += entries
-        largest, width = max(largest, entries), max(width, degree)
+        total += np.exp(min(size[v], 700.0))
         if total > limit:
-            return np.inf, largest, width
+            return np.inf
         _remove(adjacency, v, around, degree)
         touched[:] = adjacency[v]
         if by_fill:
@@ -155,4 +151,4 @@ def eliminate(start, logs, noise, weights, limit, order):  # type: ignore[no-unt
             if by_fill:
                 fill = _fill(adjacency, u, other, more)
                 score[u] += weights[1] * np.log(1.0 + fill) + weights[2] * fill
-    return total, largest, width
+    return total

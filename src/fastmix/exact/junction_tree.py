@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,13 +18,17 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
 from fastmix.errors import ModelError
 from fastmix.exact.planner import Factors
-from fastmix.exact.search import CHEAP, Order, find_order
+from fastmix.exact.program import Answer
+from fastmix.exact.search import CHEAP, find_order
 from fastmix.exact.tree import Tree, plan_tree, refuse
 from fastmix.graphs import degeneracy
 from fastmix.graphs.basics import strip_leaves
 from fastmix.model import MarkovRandomField, check_model
 
-__all__ = ["Calibration", "JunctionTree", "kept_tree", "model_factors", "plan_junction_tree"]
+if TYPE_CHECKING:
+    from fastmix.exact.leaves import Leaves
+
+__all__ = ["JunctionTree", "kept_tree", "model_factors", "plan_junction_tree"]
 
 
 _KEPT = 1000  # variables of a graph whose plan is kept if it is small
@@ -35,22 +39,12 @@ _SECONDS_PER_VARIABLE = 1e-4  # of planning and of two passes, however small the
 _DRAWN = 1 << 20  # random numbers at a time
 
 
-class Calibration(NamedTuple):
-    """What two passes give: log Z and flat node and edge marginals aligned with the model's arrays."""
-
-    log_z: float
-    node_marginals: FloatArray
-    edge_marginals: FloatArray
-    arithmetic: str
-
-
 class _Core(NamedTuple):
     """What is left of a graph without its hanging trees: variables, edges, and those that are gone."""
 
     variables: IntArray
     edges: IntArray
-    removed: IntArray
-    neighbors: IntArray
+    leaves: Leaves
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +58,16 @@ class JunctionTree:
     @property
     def treewidth(self) -> int:
         """Largest clique minus one: an upper bound on the treewidth of the graph."""
-        return self.order.width
+        return max(self.tree.treewidth, int(self.core is not None and (self.core.leaves.neighbors >= 0).any()))
+
+    @property
+    def total_entries(self) -> float:
+        """Entries of all cliques."""
+        entries = self.tree.order.total_entries
+        if self.core is not None:
+            counts, leaves = self.model.num_states.astype(float), self.core.leaves
+            entries += counts[leaves.variables] @ np.where(leaves.neighbors >= 0, counts[leaves.neighbors], 1.0)
+        return float(entries)
 
     @property
     def required_bytes(self) -> int:
@@ -73,30 +76,15 @@ class JunctionTree:
         return self.tree.required_bytes + 8 * (3 if self.core is None else 5) * parameters
 
     @property
-    def order(self) -> Order:
-        """The order of elimination of all variables, and its cost."""
-        order, core, model = self.tree.order, self.core, self.model
-        if core is None:
-            return order
-        around = np.where(core.neighbors >= 0, model.num_states[core.neighbors], 1)
-        entries = model.num_states[core.removed] * around.astype(float)
-        return Order(
-            np.concatenate([core.removed, core.variables[order.order]]),
-            order.total_entries + float(entries.sum()),
-            max(order.max_entries, float(entries.max(initial=0.0))),
-            max(order.width, int((core.neighbors >= 0).any())),
-            order.is_exact,
-        )
-
-    @property
     def seconds(self) -> float:
         """Estimate of the time that :meth:`calibrate` takes."""
-        return self.tree.seconds + (0.0 if self.core is None else _SECONDS_PER_LEAF * len(self.core.removed))
+        return self.tree.seconds + (0.0 if self.core is None else _SECONDS_PER_LEAF * len(self.core.leaves.variables))
 
-    def calibrate(self, clock: Clock = NO_LIMIT, *, edge_marginals: bool = True) -> Calibration:
-        """Log Z, node and edge marginals; an :class:`fastmix._clock.OutOfTimeError` where the time does not do.
+    def calibrate(self, clock: Clock = NO_LIMIT, *, edge_marginals: bool = True) -> Answer:
+        """Log Z, node and edge marginals aligned with the arrays of the model.
 
-        Without ``edge_marginals`` these are zeros.
+        Without ``edge_marginals`` these are zeros. An :class:`fastmix._clock.OutOfTimeError` where the time does not
+        do.
         """
         model, core = self.model, self.core
         unary, log_scale = self._sum_leaves()
@@ -110,16 +98,15 @@ class JunctionTree:
         if core is None:
             if len(nodes):  # so that the only state of a variable that is allowed has exactly one
                 nodes /= np.repeat(np.add.reduceat(nodes, model.unary_offsets[:-1]), model.num_states)
-            return Calibration(log_z, nodes, pairs, answer.arithmetic)
-        from fastmix.exact.leaves import Leaves, sum_down
+            return Answer(log_z, nodes, pairs, answer.arithmetic)
+        from fastmix.exact.leaves import sum_down
 
         all_nodes, all_pairs = np.zeros(len(model.log_unary)), np.zeros(len(model.log_pairwise))
         all_nodes[_entries(model.unary_offsets, core.variables)] = nodes
         if wanted:
             all_pairs[_entries(model.pairwise_offsets, core.edges)] = pairs
-        leaves = Leaves.of(model, core.removed, core.neighbors)
-        sum_down(leaves, unary, model.log_pairwise, all_nodes, all_pairs, np.empty(int(model.num_states.max())))
-        return Calibration(log_z, all_nodes, all_pairs, answer.arithmetic)
+        sum_down(core.leaves, unary, model.log_pairwise, all_nodes, all_pairs, np.empty(int(model.num_states.max())))
+        return Answer(log_z, all_nodes, all_pairs, answer.arithmetic)
 
     def draw(self, num_draws: int, rng: np.random.Generator) -> IntArray:
         """Independent exact configurations (num_draws, n): variables drawn in reverse order of elimination."""
@@ -128,12 +115,12 @@ class JunctionTree:
         drawn = self.tree.with_values(_values(model, unary, core)).draw(num_draws, rng)
         if core is None or not num_draws:
             return drawn if core is None else np.zeros((0, model.num_variables), dtype=np.int64)
-        from fastmix.exact.leaves import Leaves, draw_down
+        from fastmix.exact.leaves import draw_down
 
         states = np.zeros((num_draws, model.num_variables), dtype=np.int64)
         states[:, core.variables] = drawn
-        leaves, weights = Leaves.of(model, core.removed, core.neighbors), np.empty(int(model.num_states.max()))
-        stop, rows = len(core.removed), max(1, _DRAWN // num_draws)
+        leaves, weights = core.leaves, np.empty(int(model.num_states.max()))
+        stop, rows = len(leaves.variables), max(1, _DRAWN // num_draws)
         while stop:
             uniforms = rng.random((min(rows, stop), num_draws))
             draw_down(leaves, unary, model.log_pairwise, states, uniforms, stop, weights)
@@ -145,11 +132,10 @@ class JunctionTree:
         model, core = self.model, self.core
         if core is None:
             return model.log_unary, 0.0
-        from fastmix.exact.leaves import Leaves, sum_up
+        from fastmix.exact.leaves import sum_up
 
         unary = model.log_unary.copy()
-        leaves = Leaves.of(model, core.removed, core.neighbors)
-        log_scale = float(sum_up(leaves, unary, model.log_pairwise, np.empty(int(model.num_states.max()))))
+        log_scale = float(sum_up(core.leaves, unary, model.log_pairwise, np.empty(int(model.num_states.max()))))
         if log_scale == -np.inf:
             raise ModelError("no configuration has positive probability: hard constraints contradict each other")
         return unary, log_scale
@@ -167,9 +153,12 @@ def plan_junction_tree(model: MarkovRandomField, *, memory_limit: float, clock: 
     if n > _LEAVES:
         removed, neighbors = strip_leaves(n, model.edges)
         if len(removed) > _LEAVES:
+            from fastmix.exact.leaves import Leaves
+
             left = np.ones(n, dtype=bool)
             left[removed] = False
-            core = _Core(np.flatnonzero(left), np.flatnonzero(left[model.edges].all(axis=1)), removed, neighbors)
+            leaves = Leaves.of(model, removed, neighbors)
+            core = _Core(np.flatnonzero(left), np.flatnonzero(left[model.edges].all(axis=1)), leaves)
     if _SECONDS_PER_VARIABLE * (n if core is None else len(core.variables)) > clock.left():
         raise OutOfTimeError
     least = int(model.num_states.min()) if n else 1

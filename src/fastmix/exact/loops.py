@@ -10,16 +10,17 @@ import numpy as np
 
 from fastmix._jit import njit
 
-__all__ = ["MAX", "SCALE", "SCALE_LOG", "SUM", "SUM_EXP", "contract", "extremes", "outer_count", "permute"]
+__all__ = ["COPY", "MAX", "SCALE", "SCALE_LOG", "SUM", "SUM_EXP", "contract", "extremes"]
 
 SUM = 0
 MAX = 1
 SUM_EXP = 2
 SCALE = 3
 SCALE_LOG = 4
+COPY = 5
 
 _PLAIN, _TILED, _PLACED = 0, 1, 2
-_TILE = 512  # entries of a tile that is visited by offsets
+_TILE, _COPIED = 512, 2048  # entries of a tile that is visited by offsets, and of one that is copied
 _CHUNK = 1024  # entries of a run that stay in the first level of cache while an axis is summed
 
 # Sums may be reordered to vectorise; NaN and inf keep their meaning.
@@ -36,41 +37,15 @@ def _dot(x, y):  # type: ignore[no-untyped-def]
 
 
 @_inner
-def _total(x):  # type: ignore[no-untyped-def]
-    total = 0.0
-    for i in range(len(x)):
-        total += x[i]
-    return total
-
-
-@_inner
 def _add_scaled(o, x, y):  # type: ignore[no-untyped-def]
     for i in range(len(o)):
         o[i] += x[i] * y
 
 
 @_inner
-def _add_scaled_two(o, x, y, x2, y2):  # type: ignore[no-untyped-def]
-    for i in range(len(o)):
-        o[i] += x[i] * y + x2[i] * y2
-
-
-@_inner
 def _add_product(o, x, y):  # type: ignore[no-untyped-def]
     for i in range(len(o)):
         o[i] += x[i] * y[i]
-
-
-@_inner
-def _add_product_two(o, x, y, x2, y2):  # type: ignore[no-untyped-def]
-    for i in range(len(o)):
-        o[i] += x[i] * y[i] + x2[i] * y2[i]
-
-
-@_inner
-def _add_value(o, y):  # type: ignore[no-untyped-def]
-    for i in range(len(o)):
-        o[i] += y
 
 
 @_inner
@@ -89,36 +64,16 @@ def _scale_by(o, y):  # type: ignore[no-untyped-def]
 def _plane(a, ia, b, ib, o, io, m, am, bm, om, n, an, bn, on):  # type: ignore[no-untyped-def]
     """O += a * b over two axes, the inner one with any strides."""
     if on == 1 and an == 1 and bn == 0:
-        j = 0
-        if om == 0:
-            while j + 1 < m:
-                _add_scaled_two(o[io : io + n], a[ia : ia + n], b[ib], a[ia + am : ia + am + n], b[ib + bm])
-                ia, ib, j = ia + 2 * am, ib + 2 * bm, j + 2
-        while j < m:
+        for _ in range(m):
             _add_scaled(o[io : io + n], a[ia : ia + n], b[ib])
-            ia, ib, io, j = ia + am, ib + bm, io + om, j + 1
+            ia, ib, io = ia + am, ib + bm, io + om
     elif on == 1 and an == 1 and bn == 1:
-        j = 0
-        if om == 0:
-            while j + 1 < m:
-                _add_product_two(
-                    o[io : io + n], a[ia : ia + n], b[ib : ib + n], a[ia + am : ia + am + n], b[ib + bm : ib + bm + n]
-                )
-                ia, ib, j = ia + 2 * am, ib + 2 * bm, j + 2
-        while j < m:
+        for _ in range(m):
             _add_product(o[io : io + n], a[ia : ia + n], b[ib : ib + n])
-            ia, ib, io, j = ia + am, ib + bm, io + om, j + 1
+            ia, ib, io = ia + am, ib + bm, io + om
     elif on == 0 and an == 1 and bn == 1:
         for _ in range(m):
             o[io] += _dot(a[ia : ia + n], b[ib : ib + n])
-            ia, ib, io = ia + am, ib + bm, io + om
-    elif on == 0 and an == 1 and bn == 0:
-        for _ in range(m):
-            o[io] += _total(a[ia : ia + n]) * b[ib]
-            ia, ib, io = ia + am, ib + bm, io + om
-    elif on == 1 and an == 0 and bn == 0:
-        for _ in range(m):
-            _add_value(o[io : io + n], a[ia] * b[ib])
             ia, ib, io = ia + am, ib + bm, io + om
     elif on == 0:
         for _ in range(m):
@@ -185,11 +140,11 @@ def _choose(groups, ca, cb, co):  # type: ignore[no-untyped-def]
 
 
 @_inner
-def _tile(groups, columns, sums, limit, inside):  # type: ignore[no-untyped-def]
+def _tile(groups, columns, limit, inside):  # type: ignore[no-untyped-def]
     """Offsets of the entries of a tile in each of the tables: the groups of the smallest strides, marked ``inside``.
 
-    A group is taken in turn from each of the tables, so that a tile holds contiguous pieces of them all. Where
-    ``sums`` is a column, groups that it lacks vary slowest: no entry of that table is changed twice in a row.
+    A group is taken in turn from each of the tables, so that a tile holds contiguous pieces of them all. Groups that
+    the first table, the result, lacks vary slowest: none of its entries is changed twice in a row.
     """
     count, size = len(groups), 1
     inside[:] = False
@@ -210,7 +165,7 @@ def _tile(groups, columns, sums, limit, inside):  # type: ignore[no-untyped-def]
     filled = 1
     for late in range(2):
         for k in range(count - 1, -1, -1):
-            if inside[k] and (sums >= 0 and groups[k, sums] == 0) == (late == 1):
+            if inside[k] and (groups[k, columns[0]] == 0) == (late == 1):
                 for j in range(1, groups[k, 0]):
                     for t in range(len(columns)):
                         shift = j * groups[k, columns[t]]
@@ -227,37 +182,15 @@ def _contract_tile(a, ia, pa, b, ib, pb, o, io, po):  # type: ignore[no-untyped-
 
 
 @_inner
+def _copy_tile(a, ia, pa, o, io, po):  # type: ignore[no-untyped-def]
+    for i in range(len(po)):
+        o[io + po[i]] = a[ia + pa[i]]
+
+
+@_inner
 def _scale_tile(b, ib, pb, o, io, po):  # type: ignore[no-untyped-def]
     for i in range(len(po)):
         o[io + po[i]] *= b[ib + pb[i]]
-
-
-@njit(cache=True, nogil=True)
-def permute(source, target, groups):  # type: ignore[no-untyped-def]
-    """Copy a table to another layout; rows of ``groups`` are sizes, and strides in the two."""
-    inside = np.zeros(len(groups), np.bool_)
-    offsets = _tile(groups, (2, 1), -1, 2048, inside)
-    outer = np.empty(len(groups), np.int64)
-    depth, steps = 0, 1
-    for k in range(len(groups)):
-        if not inside[k]:
-            outer[depth] = k
-            depth += 1
-            steps *= groups[k, 0]
-    digits = np.zeros(len(groups), np.int64)
-    x, y = 0, 0
-    at, to = offsets[1], offsets[0]
-    for _ in range(steps):
-        for i in range(len(at)):
-            target[y + to[i]] = source[x + at[i]]
-        for d in range(depth - 1, -1, -1):
-            k = outer[d]
-            digits[d] += 1
-            x, y = x + groups[k, 1], y + groups[k, 2]
-            if digits[d] < groups[k, 0]:
-                break
-            digits[d] = 0
-            x, y = x - groups[k, 0] * groups[k, 1], y - groups[k, 0] * groups[k, 2]
 
 
 @_inner
@@ -267,6 +200,8 @@ def _loops(groups, ca, cb, co, mode):  # type: ignore[no-untyped-def]
     The last is for sums of runs that are contiguous in both tables but not in the result.
     """
     inner, mid = _choose(groups, ca, cb, co)
+    if mode == COPY:
+        return inner, mid, _TILED
     if mode not in (SUM, SCALE) or not _is_broken(groups, inner, ca, cb, co):
         return inner, mid, _PLAIN
     if mode == SUM:
@@ -281,24 +216,6 @@ def _loops(groups, ca, cb, co, mode):  # type: ignore[no-untyped-def]
         if run >= 0 and summed >= 0:
             return run, summed, _PLACED
     return inner, mid, _TILED
-
-
-@njit(cache=True)
-def outer_count(groups, ca, cb, co, mode):  # type: ignore[no-untyped-def]
-    """Steps over all groups but the innermost loops."""
-    inside = np.zeros(len(groups), np.bool_)
-    inner, mid, kind = _loops(groups, ca, cb, co, mode)
-    if kind == _TILED:
-        _tile(groups, (co, ca, cb), co, _TILE, inside)
-    else:
-        inside[inner] = True
-        if mid >= 0:
-            inside[mid] = True
-    count = 1
-    for k in range(len(groups)):
-        if not inside[k]:
-            count *= groups[k, 0]
-    return count
 
 
 @_inner
@@ -317,8 +234,9 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
     """Add the sum of products of the flat tables a and b to o, or what the mode says.
 
     ``groups`` (groups, 4) are sizes, and strides of three tables in the columns ca, cb and co. ``MAX`` is that of sums;
-    ``SUM_EXP`` of exp(a + b - top), top as o; ``SCALE`` and ``SCALE_LOG`` are o times b. Steps ``start`` to ``stop`` of
-    the outer loops are made, see :func:`outer_count`; all of them by a stop of -1.
+    ``SUM_EXP`` of exp(a + b - top), top as o; ``SCALE`` and ``SCALE_LOG`` are o times b; ``COPY`` is a, in the layout
+    of o. Steps ``start`` to ``stop`` of the outer loops are made, all of them by a stop of -1; how many there are comes
+    back.
     """
     inner, mid, kind = _loops(groups, ca, cb, co, mode)
     depth = 0
@@ -327,7 +245,7 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
     inside = np.zeros(len(groups), np.bool_)
     offsets = np.zeros((3, 0), np.int64)
     if kind == _TILED:
-        offsets = _tile(groups, (co, ca, cb), co, _TILE, inside)
+        offsets = _tile(groups, (co, ca, cb), _COPIED if mode == COPY else _TILE, inside)
     else:
         inside[inner] = True
         if mid >= 0:
@@ -352,11 +270,8 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
     if mode == SUM and kind != _TILED and an == 0 and bn == 1:  # so that _plane sees the longer run in a
         a, b, ca, cb = b, a, cb, ca
         am, bm, an, bn = bm, am, bn, an
+    chunk = _CHUNK if kind == _PLAIN and om == 0 and on != 0 else n
     sums = np.zeros(n if kind == _PLACED else 0)
-    target, step_m, step_n = (sums, 0, 1) if kind == _PLACED else (o, om, on)
-    chunk = n
-    if kind == _PLAIN and om == 0 and on != 0 and m > 1 and n > _CHUNK:
-        chunk = _CHUNK
     digits = np.zeros(len(groups), np.int64)
     ia, ib, io = 0, 0, 0
     rest = start
@@ -366,27 +281,24 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
         rest //= groups[k, 0]
         ia, ib, io = ia + digits[d] * groups[k, ca], ib + digits[d] * groups[k, cb], io + digits[d] * groups[k, co]
     for _ in range(start, stop):
-        done = 0
-        if kind == _TILED:
-            if mode == SUM:
-                _contract_tile(a, ia, offsets[1], b, ib, offsets[2], o, io, offsets[0])
-            else:
-                _scale_tile(b, ib, offsets[2], o, io, offsets[0])
-            done = n
-        while done < n:
-            size = min(chunk, n - done)
-            ja, jb, jo = ia + done * an, ib + done * bn, io + done * on
-            if mode != SUM:
-                _other_plane(mode, top, a, ja, b, jb, o, jo, m, am, bm, om, size, an, bn, on)
-            else:
-                if kind == _PLACED:
-                    sums[:] = 0.0
-                    jo = 0
-                _plane(a, ja, b, jb, target, jo, m, am, bm, step_m, size, an, bn, step_n)
-            done += size
-        if kind == _PLACED:
+        if mode == COPY:
+            _copy_tile(a, ia, offsets[1], o, io, offsets[0])
+        elif kind == _TILED and mode == SUM:
+            _contract_tile(a, ia, offsets[1], b, ib, offsets[2], o, io, offsets[0])
+        elif kind == _TILED:
+            _scale_tile(b, ib, offsets[2], o, io, offsets[0])
+        elif kind == _PLACED:
+            sums[:] = 0.0
+            _plane(a, ia, b, ib, sums, 0, m, am, bm, 0, n, an, bn, 1)
             for i in range(n):
                 o[io + i * on] += sums[i]
+        elif mode == SUM:
+            for done in range(0, n, chunk):
+                size = min(chunk, n - done)
+                ja, jb, jo = ia + done * an, ib + done * bn, io + done * on
+                _plane(a, ja, b, jb, o, jo, m, am, bm, om, size, an, bn, on)
+        else:
+            _other_plane(mode, top, a, ia, b, ib, o, io, m, am, bm, om, n, an, bn, on)
         for d in range(depth - 1, -1, -1):
             k = outer[d]
             digits[d] += 1
@@ -396,6 +308,7 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
             digits[d] = 0
             ia, ib = ia - groups[k, 0] * groups[k, ca], ib - groups[k, 0] * groups[k, cb]
             io -= groups[k, 0] * groups[k, co]
+    return steps
 
 
 @njit(cache=True, nogil=True, fastmath={"nnan", "reassoc", "nsz"})

@@ -64,29 +64,15 @@ class Run:
 
     def _leaf(self, t: int, members: list[int]) -> FloatArray:
         """The logs of factors joined, flat."""
-        states, scopes, scope = self.factors.num_states, self.factors.scopes, self.sequence.scopes[t]
-        parts = [f for f in members if self.factors.tables[f] is not None]
-        if not parts:
-            return np.zeros(self.sequence.sizes[t])
-        total: FloatArray | None = None
-        for f in parts:
-            table = self.factors.tables[f]
-            assert table is not None
-            if scopes[f] != scope:
-                places = [scope.index(v) for v in scopes[f]]
-                table = table.reshape([states[v] for v in scopes[f]])
-                if len(places) > 1:
-                    table = table.transpose(sorted(range(len(places)), key=places.__getitem__))
-                table = table.reshape([states[v] if a in places else 1 for a, v in enumerate(scope)])
-            elif total is not None:
-                table = table.reshape(total.shape)
-            else:
-                table = table.reshape([states[v] for v in scope])
-            total = table if total is None else total + table
-        assert total is not None
-        if total.size < self.sequence.sizes[t]:
-            total = np.broadcast_to(total, [states[v] for v in scope])
-        return np.ascontiguousarray(total).reshape(-1)
+        states, scope = self.factors.num_states, self.sequence.scopes[t]
+        total = np.zeros([states[v] for v in scope])
+        for f in members:
+            table, own = self.factors.tables[f], self.factors.scopes[f]
+            if table is not None:
+                table = table.reshape([states[v] for v in own])
+                table = table.transpose(sorted(range(len(own)), key=lambda a: scope.index(own[a])))
+                total += table.reshape([states[v] if v in own else 1 for v in scope])
+        return total.reshape(-1)
 
     def _fill_leaves(self) -> None:
         """The tables of joined factors, with the largest entry of each taken out to log Z."""
@@ -130,10 +116,14 @@ class Run:
             elif step.out in tree.moves:
                 table = spare[: len(o)]
                 self.contract(a, b, table, step, 1, 2, 3, self.arithmetic, self.clock)
-                _permute(table, o, tree.moves[step.out])
+                self._copy(table, o, tree.moves[step.out], 1, 3)
             else:
                 self.contract(a, b, o, step, 1, 2, 3, self.arithmetic, self.clock)
             self._normalise(step.out, o)
+
+    def _copy(self, source: FloatArray, target: FloatArray, move: Step, ca: int, co: int) -> None:
+        """Bring a table to another layout."""
+        self.contract(source, self.one, target, move, ca, 2, co, "copy", self.clock)
 
     def _normalise(self, t: int, table: FloatArray) -> None:
         if self.is_log:
@@ -179,7 +169,7 @@ class Run:
                 self.contract(slope, factor, slope, scaling, 1, 2, 3, "log scale" if log else "scale", self.clock)
             if step.out in tree.moves:
                 moved = spare.take(len(slope))
-                _permute(slope, moved, tree.moves[step.out][:, [0, 2, 1]])
+                self._copy(slope, moved, tree.moves[step.out], 3, 1)
                 spare.give(slope)
                 slope = moved
             for t, other, co, ci in ((step.second, a, 2, 1), (step.first, b, 1, 2)):
@@ -267,34 +257,21 @@ def _numpy_extremes(table: FloatArray) -> tuple[float, float]:
     return high, low
 
 
-def _permute(source: FloatArray, target: FloatArray, groups: IntArray) -> None:
-    """Copy a table to another layout."""
-    if len(source) > _NUMPY_ENTRIES:
-        from fastmix.exact.loops import permute
-
-        permute(source, target, groups)
-        return
-    shape = groups[:, 0].tolist()
-    views = [np.ndarray(shape, np.float64, t, 0, (8 * groups[:, c]).tolist()) for t, c in ((source, 1), (target, 2))]
-    views[1][...] = views[0]
-
-
 def _numpy_contract(
     a: FloatArray, b: FloatArray, o: FloatArray, step: Step, ca: int, cb: int, co: int, mode: str, _: Clock
 ) -> None:
     """Fill o with the sum of a times b over the groups, whose strides are in the columns given."""
-    if co not in step.views:
-        groups = step.groups.tolist()
-        left = [k for k, row in enumerate(groups) if row[co]]
-        strides = [[8 * row[c] for row in groups] for c in (ca, cb)]
-        shape = [row[0] for row in groups]
-        out = [shape[k] for k in left], [8 * groups[k][co] for k in left]
-        step.views[co] = ([shape, *strides], [left, list(range(len(groups)))], list(out))
-    (shape, x_strides, y_strides), (left, every), (z_shape, z_strides) = step.views[co]
-    x = np.ndarray(shape, np.float64, a, 0, x_strides)
-    y = np.ndarray(shape, np.float64, b, 0, y_strides)
-    z = np.ndarray(z_shape, np.float64, o, 0, z_strides)
-    if mode == "scale":
+    groups = step.groups.tolist()
+    shape, every, left = (
+        [row[0] for row in groups],
+        list(range(len(groups))),
+        [k for k, row in enumerate(groups) if row[co]],
+    )
+    x, y = [np.ndarray(shape, np.float64, t, 0, [8 * row[c] for row in groups]) for t, c in ((a, ca), (b, cb))]
+    z = np.ndarray([shape[k] for k in left], np.float64, o, 0, [8 * groups[k][co] for k in left])
+    if mode == "copy":
+        z[...] = x
+    elif mode == "scale":
         z *= y.reshape(z.shape)
     elif mode == "log scale":
         z += y.reshape(z.shape)
@@ -328,26 +305,21 @@ def _compiled_contract(
         else:
             np.matmul(x.transpose(0, 2, 1), y, out=z)
         return
-    if mode == "linear":
-        o.fill(0.0)
-        passes = [loops.SUM]
-    elif mode == "scale":
-        passes = [loops.SCALE]
-    elif mode == "log scale":
-        passes = [loops.SCALE_LOG]
-    else:
-        o.fill(-np.inf)
-        passes = [loops.MAX] if mode == "max" else [loops.MAX, loops.SUM_EXP]
+    passes = {
+        "linear": [loops.SUM], "max": [loops.MAX], "log": [loops.MAX, loops.SUM_EXP],
+        "scale": [loops.SCALE], "log scale": [loops.SCALE_LOG], "copy": [loops.COPY],
+    }[mode]  # fmt: skip
+    if mode in ("linear", "max", "log"):
+        o.fill(0.0 if mode == "linear" else -np.inf)
     top, target = o, o
     for which in passes:
         if which == loops.SUM_EXP:
             target = np.zeros(len(o))
-        if step.entries <= _PIECE:
-            loops.contract(a, b, target, step.groups, ca, cb, co, which, top, 0, -1)
-            continue
-        steps = loops.outer_count(step.groups, ca, cb, co, which)
-        pieces = min(steps, int(step.entries // _PIECE) + 1)
-        cuts = [steps * k // pieces for k in range(pieces + 1)]
+        cuts = [0, -1]  # all at once
+        if step.entries > _PIECE:
+            steps = loops.contract(a, b, target, step.groups, ca, cb, co, which, top, 0, 0)
+            pieces = min(steps, int(step.entries // _PIECE) + 1)
+            cuts = [steps * k // pieces for k in range(pieces + 1)]
         for start, stop in pairwise(cuts):
             clock.check()
             loops.contract(a, b, target, step.groups, ca, cb, co, which, top, start, stop)

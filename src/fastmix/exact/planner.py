@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence as Items
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +16,7 @@ from fastmix.exact.search import Order
 if TYPE_CHECKING:
     from fastmix.exact.program import Program
 
-__all__ = ["Factors", "Planner", "Sequence", "Step"]
+__all__ = ["Factors", "Planner", "Sequence", "Step", "strides"]
 
 
 _JOINED = 256  # entries up to which the factors of one variable are joined beforehand
@@ -54,44 +54,22 @@ class Step:
     second: int  # -1 for a table of ones
     groups: IntArray
     entries: float
-    gemm: tuple[int, int, int, int] | None  # number and sizes of matrix products, where it is that
-    views: dict[int, tuple[list[list[int]], ...]] = field(default_factory=dict)  # for NumPy, by column of the result
+    gemm: tuple[int, int, int, int] | None = None  # number and sizes of matrix products, where it is that
 
 
 @dataclass(eq=False)
 class Sequence:
-    """What is to be done.
+    """What is to be done."""
 
-    Attributes
-    ----------
-    scopes : list of tuples
-        Of all tables, the outermost axis first: leaves, then those that are computed.
-    sizes : list of int
-        Their entries.
-    leaves : dict
-        Tables that are factors joined: the numbers of these.
-    steps : list
-    moves : dict
-        Tables that are computed in another layout than they are stored in.
-    last : list of tuples
-        By variable, the tables whose product is summed over it.
-    required_bytes : int
-        Peak memory of a run forward and backward.
-    num_runs : int
-        How often the program has been run.
-    program : Program or None
-        Made when marginals are first asked for, if tables are small.
-    """
-
-    scopes: list[tuple[int, ...]]
-    sizes: list[int]
-    leaves: dict[int, list[int]]
+    scopes: list[tuple[int, ...]]  # of all tables, the outermost axis first: leaves, then those that are computed
+    sizes: list[int]  # their entries
+    leaves: dict[int, list[int]]  # tables that are factors joined: the numbers of these
     steps: list[Step]
-    moves: dict[int, IntArray]
-    last: list[tuple[int, ...]]
-    required_bytes: int
-    num_runs: int = 0
-    program: Program | None = None
+    moves: dict[int, Step]  # tables that are computed in another layout than they are stored in: how they get there
+    last: list[tuple[int, ...]]  # by variable, the tables whose product is summed over it
+    required_bytes: int  # peak memory of a run forward and backward
+    num_runs: int = 0  # of the program
+    program: Program | None = None  # made when marginals are first asked for, if tables are small
 
 
 class Planner:
@@ -134,7 +112,7 @@ class Planner:
                 waiting[min(self.scopes[out], key=place.__getitem__)].append(out)
         steps = [self._step(*step) for step in self.plain]
         moves = {
-            t: np.array(_merge(self.states, scope, _strides(self.states, scope), _strides(self.states, stored), {}))
+            t: self._move(t, scope, stored)
             for t, (scope, stored) in enumerate(zip(self.scopes, self.stored, strict=True))
             if scope != stored and t not in self.leaves
         }
@@ -230,7 +208,7 @@ class Planner:
                 run *= self.states[plain[cut]]
             for out in (plain[:cut] + new + plain[cut:], scope, new + plain):
                 bare = b if second not in self.leaves else tuple([v for v in a if v in b]) + new
-                rate = self._rate(_merge(self.states, new + a, *[_strides(self.states, c) for c in (a, bare, out)]))
+                rate = self._rate(_merge(self.states, new + a, *[strides(self.states, c) for c in (a, bare, out)]))
                 ways.append((rate * entries, a, bare, out, False))
             # Where a table is copied, what is summed last goes innermost.
             own, shared, new = [tuple(sorted(c, key=self.place.__getitem__)) for c in (own, shared, new)]
@@ -273,7 +251,7 @@ class Planner:
         if len(order) > 1 and entries > 64:  # the layout of the largest table goes first: its axes merge
             largest = max((a, b, o), key=len)
             order = tuple([v for v in order if v not in largest]) + largest
-        rows = _merge(states, order, _strides(states, a), _strides(states, b), _strides(states, o))
+        rows = _merge(states, order, strides(states, a), strides(states, b), strides(states, o))
         shape = None
         if gemm:
             shared = [states[v] for v in a if v in b and v in o]
@@ -284,6 +262,11 @@ class Planner:
                 math.prod([states[v] for v in b if v not in a]),
             )
         return Step(out, first, second, np.array(rows, dtype=np.int64), float(entries), shape)
+
+    def _move(self, t: int, scope: tuple[int, ...], stored: tuple[int, ...]) -> Step:
+        """A copy of a table to another layout."""
+        rows = _merge(self.states, scope, strides(self.states, scope), {}, strides(self.states, stored))
+        return Step(t, t, -1, np.array(rows, dtype=np.int64), float(self.sizes[t]))
 
     def _peak_of_derivatives(self, steps: list[Step]) -> int:
         """Entries of all derivatives that are held at once, going back through the steps."""
@@ -297,12 +280,13 @@ class Planner:
         return most
 
 
-def _strides(states: list[int], scope: tuple[int, ...]) -> dict[int, int]:
-    stride, strides = 1, {}
+def strides(states: list[int], scope: tuple[int, ...]) -> dict[int, int]:
+    """By variable of a table, how far apart its states are; the last variable is fastest."""
+    step, steps = 1, {}
     for v in reversed(scope):
-        strides[v] = stride
-        stride *= states[v]
-    return strides
+        steps[v] = step
+        step *= states[v]
+    return steps
 
 
 def _merge(

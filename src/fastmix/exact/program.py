@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -11,12 +10,14 @@ import numpy as np
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix.errors import ModelError
-from fastmix.exact import plain_program
+from fastmix.exact import program_kernels as kernels
 from fastmix.exact.passes import limits
-from fastmix.exact.planner import Factors, Sequence
+from fastmix.exact.planner import Factors, Sequence, strides
 from fastmix.exact.search import Order
+from fastmix.graphs.basics import run_loop
+from fastmix.model.build import offsets_of
 
-__all__ = ["FlatAnswer", "Program"]
+__all__ = ["Answer", "Program"]
 
 
 # Of a table, and of all cliques. Up to there it takes less time than a call for each step, half of it at the limits.
@@ -24,7 +25,7 @@ _ENTRIES = 1 << 13
 _TOTAL = 1 << 20
 
 
-class FlatAnswer(NamedTuple):
+class Answer(NamedTuple):
     """Log Z, the marginals of all variables, and those of the factors asked for, one after another."""
 
     log_z: float
@@ -48,21 +49,21 @@ class Program:
         return order.total_entries <= _TOTAL and max(sequence.sizes, default=0) <= _ENTRIES and not sequence.moves
 
     def __init__(self, factors: Factors, sequence: Sequence) -> None:
-        states, scopes = factors.num_states, factors.scopes
+        states, scopes = [int(s) for s in factors.num_states], factors.scopes
         sizes, end = sequence.sizes, sum(sequence.sizes)
         placed = [*sequence.leaves, *[t for t in range(len(sizes)) if t not in sequence.leaves]]  # leaves come first
-        at = dict(zip(placed, _starts([sizes[t] for t in placed]), strict=True))
+        at = dict(zip(placed, _offsets([sizes[t] for t in placed]), strict=False))
         starts = [at[t] for t in range(len(sizes))]
-        self.offsets = _starts([math.prod([states[v] for v in scope]) for scope in scopes], last=True)
+        self.offsets = _offsets([math.prod([states[v] for v in scope]) for scope in scopes])
         self.scalars = np.array([self.offsets[f] for f, scope in enumerate(scopes) if not scope], dtype=np.int64)
         free = [v for v, items in enumerate(sequence.last) if not items]
         self.log_constant = sum([math.log(states[v]) for v in free])
-        nodes = _starts(states, last=True)
+        nodes = _offsets(states)
         self.nodes = np.zeros(nodes[-1])
         for v in free:
             self.nodes[nodes[v] : nodes[v + 1]] = 1.0 / states[v]
         in_place = {step.second for step in sequence.steps if step.out == step.first}
-        patterns = _Patterns(states)
+        patterns: dict[tuple[tuple[int, int], ...], IntArray] = {}
         leaves: list[tuple[int, ...]] = []
         members: list[tuple[int, int]] = []
         readings: list[tuple[int, int, int]] = []
@@ -75,13 +76,13 @@ class Program:
             leaves.append((t, starts[t], size, len(members), len(members) + len(factors_of), t in in_place))
             for f in factors_of:
                 members.append((f, num_positions))
-                positions.append(patterns.of(scope, scopes[f]) + self.offsets[f])
+                positions.append(_pattern(states, scope, scopes[f], patterns) + self.offsets[f])
                 num_positions += size
             for v in scope:
                 if v not in seen:
                     seen.add(v)
                     readings.append((starts[t], size, num_targets))
-                    targets.append(patterns.of(scope, (v,)) + nodes[v])
+                    targets.append(_pattern(states, scope, (v,), patterns) + nodes[v])
                     num_targets += size
         groups = [step.groups for step in sequence.steps]
         steps, ones = _schedule(sequence, starts, end)
@@ -92,30 +93,26 @@ class Program:
         self.readings = _table(readings, 3), _joined(targets)
         self.shape = len(sizes), end, max([len(g) for g in groups], default=0)
 
-    def run(self, values: FloatArray, wanted: range, *, compiled: bool = True) -> FlatAnswer | None:
+    def run(self, values: FloatArray, wanted: range, *, compiled: bool = True) -> Answer | None:
         """Log Z and marginals for the tables of all factors, one after another; None where they underflow.
 
         The same bits with and without the compiler. A :class:`ModelError` if no configuration has positive probability.
         """
-        run: Any = plain_program
-        if compiled:
-            from fastmix.exact import program_kernels
-
-            run = program_kernels
         num_tables, end, depth = self.shape
         w, ranges, scales = np.zeros(2 * end + 1), np.zeros(num_tables + 1), np.ones(len(self.steps[0]))
         w[self.ones] = 1.0
-        log_z = run.fill_leaves(w, values, *self.leaves, ranges)
+        log_z = run_loop(kernels.fill_leaves, (*self.leaves, values), (w, ranges), compiled=compiled)
         np.exp(w[: self.leaf_end], out=w[: self.leaf_end])
-        verdict = plain_program.IMPOSSIBLE
+        verdict = kernels.IMPOSSIBLE
         if log_z > -math.inf:
-            verdict = run.run_steps(w, *self.steps, ranges, depth, limits(), scales)
-        if verdict == plain_program.IMPOSSIBLE:
+            changed = w, ranges, scales, np.zeros(depth, dtype=np.int64)
+            verdict = run_loop(kernels.run_steps, (*self.steps, limits()), changed, compiled=compiled)
+        if verdict == kernels.IMPOSSIBLE:
             raise ModelError("no configuration has positive probability: hard constraints contradict each other")
         nodes, joint = self.nodes.copy(), np.zeros(len(values) if wanted else 0)
-        asked = (wanted.start, wanted.stop)
-        if verdict != plain_program.DONE or not run.read_marginals(
-            w, end + 1, *self.leaves, *self.readings, limits()[3], asked, nodes, joint
+        inputs = *self.leaves, *self.readings, end + 1, limits()[3], (wanted.start, wanted.stop)
+        if verdict == kernels.UNDERFLOW or not run_loop(
+            kernels.read_marginals, inputs, (w, nodes, joint), compiled=compiled
         ):
             return None
         log_z += float(np.log(scales).sum())
@@ -124,7 +121,7 @@ class Program:
             if wanted:
                 joint[self.scalars] = 1.0
         joint = joint[self.offsets[wanted.start] : self.offsets[wanted.stop]] if wanted else joint
-        return FlatAnswer(log_z + self.log_constant, nodes, joint, "linear")
+        return Answer(log_z + self.log_constant, nodes, joint, "linear")
 
 
 def _schedule(sequence: Sequence, starts: list[int], end: int) -> tuple[list[tuple[int, ...]], list[int]]:
@@ -162,36 +159,23 @@ def _schedule(sequence: Sequence, starts: list[int], end: int) -> tuple[list[tup
     return result, ones
 
 
-def _starts(sizes: Iterable[int], *, last: bool = False) -> list[int]:
-    """Where blocks of these sizes begin."""
-    total, starts = 0, []
-    for size in sizes:
-        starts.append(total)
-        total += int(size)
-    return [*starts, total] if last else starts
+def _offsets(sizes: list[int]) -> list[int]:
+    """Where blocks of these sizes begin, and the end."""
+    return offsets_of(np.array(sizes, dtype=np.int64)).tolist()
 
 
-class _Patterns:
+def _pattern(
+    states: list[int], scope: tuple[int, ...], part: tuple[int, ...], made: dict[tuple[tuple[int, int], ...], IntArray]
+) -> IntArray:
     """By entry of a table, that of a table over some of its variables; equal ones are made once."""
-
-    def __init__(self, states: Any) -> None:
-        self.states = [int(s) for s in states]
-        self.made: dict[tuple[int, ...], IntArray] = {}
-
-    def of(self, scope: tuple[int, ...], part: tuple[int, ...]) -> IntArray:
-        """For the variables of both tables, each a sequence with the last one fastest."""
-        states, strides, stride = self.states, {}, 1
-        for v in reversed(part):
-            strides[v] = stride
-            stride *= states[v]
-        key = tuple([number for v in scope for number in (states[v], strides.get(v, 0))])
-        found = self.made.get(key)
-        if found is None:
-            found = np.zeros(1, dtype=np.int64)
-            for count, step in zip(key[::2], key[1::2], strict=True):
-                found = (found[:, None] + step * np.arange(count)).reshape(-1)
-            self.made[key] = found
-        return found
+    steps = strides(states, part)
+    key = tuple([(states[v], steps.get(v, 0)) for v in scope])
+    if key not in made:
+        found = np.zeros(1, dtype=np.int64)
+        for count, step in key:
+            found = (found[:, None] + step * np.arange(count)).reshape(-1)
+        made[key] = found
+    return made[key]
 
 
 def _table(rows: list[Any], columns: int) -> IntArray:

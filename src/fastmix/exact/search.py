@@ -12,14 +12,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
-from fastmix._memory import format_bytes
 from fastmix.graphs import degeneracy
 from fastmix.graphs.basics import check_graph, strip_leaves
 
@@ -36,6 +35,7 @@ _SHARE = 0.15
 _MAX_SECONDS = 20.0
 _OVER = 10.0  # the same, in times, where that order is more than the caller can take
 _FAR = 100.0  # times what the caller can take: given up after one run of each kind
+_SMALL_CORE = 64  # variables of a core whose first order needs no compiler
 _MAX_CORE = 8192  # variables of a core that is searched: its rows of bits take 8 MiB
 _MAX_BOUNDED = 2000  # variables of a core whose width is bounded by an order
 _HUGE = 100_000  # variables of a core beyond which a hopeless sweep is believed without a greedy run
@@ -68,10 +68,6 @@ class Order(NamedTuple):
     width: int
     is_exact: bool = True
 
-    def __str__(self) -> str:
-        about = "" if self.is_exact else "about "
-        return f"treewidth {about}{self.width}, tables of {about}{format_bytes(8 * self.total_entries)}"
-
 
 def find_order(
     num_states: Sequence[int] | IntArray,
@@ -98,13 +94,9 @@ def find_order(
         if estimate.total_entries > _HOPELESS:
             return estimate
     if not core:
-        order = stripped
-        return order_cost(states, scopes, np.array(order, dtype=np.int64))
-    if len(core) <= _MAX_CORE and len(core) > 64:
-        rest: list[int] | None = None
-    else:
+        return order_cost(states, scopes, np.array(stripped, dtype=np.int64))
+    if not _SMALL_CORE < len(core) <= _MAX_CORE:
         rest = _greedy(neighbors, core, logs.tolist(), clock.part(1.0 / 3.0))
-    if rest is not None:
         found = order_cost(states, scopes, np.array(stripped + rest, dtype=np.int64), most=_HOPELESS)
         if len(core) > _MAX_CORE:
             sweep = _sweep_estimate(len(states), _star_pairs(scopes), logs)
@@ -115,7 +107,26 @@ def find_order(
         if found.total_entries <= CHEAP:
             return found
         neighbors = _strip(len(states), scopes)[1]
-    return _search(states, logs, scopes, stripped, core, neighbors, clock, seed, effort, max_entries)
+    from fastmix.exact.greedy import strip_simplicial
+
+    nodes, local = np.array(core, dtype=np.int64), {v: k for k, v in enumerate(core)}
+    matrix = np.zeros((len(core), len(core)), dtype=bool)
+    for k, v in enumerate(core):
+        matrix[k, [local[u] for u in neighbors[v]]] = True
+    rows = _pack(matrix)
+    simplicial = np.empty(len(core), dtype=np.int64)
+    simplicial = simplicial[: strip_simplicial(rows, simplicial)]
+    left = np.ones(len(core), dtype=bool)
+    left[simplicial] = False
+    head = np.concatenate([np.array(stripped, dtype=np.int64), nodes[simplicial]])
+    nodes = nodes[left]
+    if not len(nodes):
+        return order_cost(states, scopes, head)
+    rows = _pack(_unpack(rows)[np.ix_(left, left)])
+    best = _improve(rows, logs[nodes], clock.part(1 / 3), np.random.default_rng(seed), effort, max_entries)
+    if best is None:
+        return _sweep_estimate(len(states), _star_pairs(scopes), logs)
+    return order_cost(states, scopes, np.concatenate([head, nodes[best]]))
 
 
 def order_cost(
@@ -255,12 +266,7 @@ def treewidth_bounds(num_variables: int, edges: ArrayLike) -> tuple[int, int]:
 
 def _sweep_estimate(n: int, pairs: IntArray, logs: FloatArray) -> Order:
     """The cost from above of four sweeps, by their frontiers: the order given, reverse Cuthill-McKee, and both back."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import reverse_cuthill_mckee
-
-    graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
-    other = reverse_cuthill_mckee((graph + graph.T).tocsr(), symmetric_mode=True).astype(np.int64)
-    best = None
+    other, best = _cuthill_mckee(*pairs.T, n), None
     for order in (np.arange(n), np.arange(n)[::-1], other, other[::-1]):
         position = np.empty(n, dtype=np.int64)
         position[order] = np.arange(n)
@@ -279,44 +285,6 @@ def _sweep_estimate(n: int, pairs: IntArray, logs: FloatArray) -> Order:
 def _star_pairs(scopes: Sequence[tuple[int, ...]]) -> IntArray:
     """A star of pairs for each scope."""
     return np.array([(s[0], v) for s in scopes for v in s[1:]], dtype=np.int64).reshape(-1, 2)
-
-
-def _search(
-    states: IntArray,
-    logs: FloatArray,
-    scopes: Sequence[tuple[int, ...]],
-    stripped: list[int],
-    core: list[int],
-    neighbors: list[set[int]],
-    clock: Clock,
-    seed: int,
-    effort: float,
-    max_entries: float,
-) -> Order:
-    """The best of many greedy runs on the core of the graph."""
-    from fastmix.exact.greedy import strip_simplicial
-
-    nodes = np.array(core, dtype=np.int64)
-    local = {v: k for k, v in enumerate(core)}
-    matrix = np.zeros((len(core), -(-len(core) // 64) * 64), dtype=bool)
-    for k, v in enumerate(core):
-        matrix[k, [local[u] for u in neighbors[v]]] = True
-    rows = _pack(matrix)
-    simplicial = np.empty(len(core), dtype=np.int64)
-    simplicial = simplicial[: strip_simplicial(rows, simplicial)]
-    left = np.ones(len(core), dtype=bool)
-    left[simplicial] = False
-    head = np.concatenate([np.array(stripped, dtype=np.int64), nodes[simplicial]])
-    nodes = nodes[left]
-    if not len(nodes):
-        return order_cost(states, scopes, head)
-    unpacked = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little")[left][:, : len(core)][:, left]
-    matrix = np.zeros((len(nodes), -(-len(nodes) // 64) * 64), dtype=bool)
-    matrix[:, : len(nodes)] = unpacked
-    best = _improve(_pack(matrix), logs[nodes], clock.part(1 / 3), np.random.default_rng(seed), effort, max_entries)
-    if best is None:
-        return _sweep_estimate(len(states), _star_pairs(scopes), logs)
-    return order_cost(states, scopes, np.concatenate([head, nodes[best]]))
 
 
 def _improve(
@@ -341,7 +309,8 @@ def _improve(
         if run < len(first):
             which, noise = first[run]
             if not len(noise):  # not needed by a search that ends after one run
-                noise = _ranks(_breadth_first(rows))
+                noise = np.empty(n)
+                noise[_cuthill_mckee(*np.nonzero(_unpack(rows)), n)] = np.arange(n)
         elif run % 4 == 0:
             which, noise = int(rng.integers(_BY_RANK)), rng.choice(_NOISES) * rng.random(n)
         else:
@@ -353,7 +322,7 @@ def _improve(
             else:
                 noise = np.where(change, scale * rng.random(n), noise)
         limit = runs[-1][0] if len(runs) == _KEPT else _HOPELESS**2
-        total, _, _ = eliminate(rows, logs, noise - 1e-3 * logs, np.array(_SCORES[which]), limit, order)
+        total = eliminate(rows, logs, noise - 1e-3 * logs, np.array(_SCORES[which]), limit, order)
         run += 1
         spent += n * (0.3e-6 + rows.shape[1] * 0.5e-7)
         if total < limit:
@@ -375,38 +344,23 @@ def _improve(
             return best
 
 
-def _ranks(order: IntArray) -> FloatArray:
-    ranks = np.empty(len(order))
-    ranks[order] = np.arange(len(order))
-    return ranks
+def _cuthill_mckee(first: IntArray, second: IntArray, n: int) -> IntArray:
+    """The reverse of a breadth-first order, neighbors of few neighbors first; edges may be given both ways."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+    graph = coo_array((np.ones(len(first)), (first, second)), shape=(n, n))
+    order: IntArray = reverse_cuthill_mckee((graph + graph.T).tocsr(), symmetric_mode=True).astype(np.int64)
+    return order
 
 
-def _breadth_first(rows: NDArray[np.uint64]) -> IntArray:
-    """The reverse of a breadth-first order from a variable at the rim, as by Cuthill and McKee."""
-    n = len(rows)
-    matrix = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little")[:, :n]
-    owners, flat = np.nonzero(matrix)
-    degree = np.bincount(owners, minlength=n)
-    # Neighbors of every variable, those of few neighbors first.
-    flat = flat[np.lexsort((degree[flat], owners))]
-    neighbors = [part.tolist() for part in np.split(flat, np.cumsum(degree)[:-1])]
-    by_degree = np.argsort(degree, kind="stable").tolist()
-    seen: set[int] = set()
-    order: list[int] = []
-    while len(order) < n:
-        start = next(v for v in by_degree if v not in seen)
-        for last in (False, True):
-            part, mark = [start], seen | {start}
-            for v in part:  # grows on the way
-                around = [u for u in neighbors[v] if u not in mark]
-                mark.update(around)
-                part += around
-            if last:
-                order += part
-                seen = mark
-            start = part[-1]
-    return np.array(order[::-1], dtype=np.int64)
+def _pack(matrix: NDArray[Any]) -> NDArray[np.uint64]:
+    """Rows of bits, in whole words."""
+    n = len(matrix)
+    padded = np.zeros((n, -(-n // 64) * 64), dtype=bool)
+    padded[:, :n] = matrix
+    return np.packbits(padded, axis=1, bitorder="little").view(np.uint64)
 
 
-def _pack(matrix: NDArray[np.bool_]) -> NDArray[np.uint64]:
-    return np.packbits(matrix, axis=1, bitorder="little").view(np.uint64)
+def _unpack(rows: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    return np.unpackbits(rows.view(np.uint8), axis=1, count=len(rows), bitorder="little")

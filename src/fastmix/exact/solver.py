@@ -132,19 +132,20 @@ class ExactPlan:
             answer = tree.calibrate(clock, edge_marginals=edge_marginals)
         except OutOfTimeError:
             raise too_late(clock, self.seconds, tree) from None
-        nodes, edges = answer.node_marginals, answer.edge_marginals
+        nodes, edges = answer.marginals, answer.factor_marginals
         if twins is not None:
             nodes, edges = twins.expand_marginals(nodes, edges)
         every_edge = reduction.expand_edge_marginals(nodes, edges) if edge_marginals else None
-        stats: dict[str, Any] = {
+        node_marginals = reduction.expand_node_marginals(nodes)
+        stats = {
             "treewidth": tree.treewidth,
             "required_bytes": tree.required_bytes,
-            "table_entries": tree.order.total_entries,
+            "table_entries": tree.total_entries,
             "arithmetic": answer.arithmetic,
             "counting_variables": 0 if twins is None else sum(len(g) > 1 for g in twins.groups),
+            "stopped_by": "done",
+            **self.clock.stats(),
         }
-        node_marginals = reduction.expand_node_marginals(nodes)
-        stats |= {"stopped_by": "done", **self.clock.stats()}
         return ExactResult(
             model=self.model,
             reduction=reduction,
@@ -223,11 +224,7 @@ def draw_exact(
         draws = twins.expand_draws(draws, rng)
     states = reduction.expand_states(draws)
     mean, error = DrawResult.frequencies(model, states)
-    options: dict[str, Any] = {
-        "num_draws": num_draws,
-        "evidence": plain_evidence(evidence),
-        "memory_limit": memory_limit,
-    }
+    given = plain_evidence(evidence)
     return DrawResult(
         model=model,
         method="exact",
@@ -236,7 +233,7 @@ def draw_exact(
         edge_marginals=None,
         log_z=None,
         stats={"treewidth": tree.treewidth, "stopped_by": "done", **clock.stats()},
-        provenance=provenance(model, seed=seed, **options),
+        provenance=provenance(model, seed=seed, num_draws=num_draws, evidence=given, memory_limit=memory_limit),
         states=states,
         std_error=error,
     )

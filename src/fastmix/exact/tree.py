@@ -13,8 +13,9 @@ go back through the same sequence, variable by variable.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, replace
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from fastmix._memory import format_bytes
 from fastmix.errors import ResourceError
 from fastmix.exact.passes import Run, UnderflowError
 from fastmix.exact.planner import Factors, Planner, Sequence
-from fastmix.exact.program import FlatAnswer, Program
+from fastmix.exact.program import Answer, Program
 from fastmix.exact.search import Order, find_order
 
 __all__ = ["Answer", "Tree", "plan_tree", "refuse"]
@@ -34,16 +35,7 @@ _SECONDS_PER_ENTRY = 6e-9  # of a clique visited three times
 _SECONDS_PER_PRODUCT = 1e-9  # the same by matrix products
 _SECONDS_PER_BYTE = 8e-10  # of memory touched for the first time
 _SECONDS_PER_STEP = 4e-5
-_PLAIN_RUNS, _PLAIN_STEPS = 2, 200  # of a sequence, up to which it is not worth loading a compiler
-
-
-class Answer(NamedTuple):
-    """Log Z, the marginal of every variable and, where asked for, of every factor (flat, as its table)."""
-
-    log_z: float
-    marginals: list[FloatArray]
-    factor_marginals: list[FloatArray] | None
-    arithmetic: str
+_PLAIN_RUNS, _PLAIN_ENTRIES = 2, 1 << 16  # of a sequence, up to which it is not worth loading a compiler
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +67,6 @@ class Tree:
         """The same sequence for other tables of the same factors, which lie one after another."""
         return replace(self, factors=self.factors.with_values(values))
 
-    def log_z(self, clock: Clock = NO_LIMIT) -> float:
-        """Log Z alone, a third of the time of :meth:`marginals`."""
-        return self._collect(clock).log_z
-
     def marginals(self, *, of_factors: bool | range = False, clock: Clock = NO_LIMIT) -> Answer:
         """Log Z and all marginals.
 
@@ -92,7 +80,7 @@ class Tree:
             run = Run(self, "log", clock)
             run.collect()
             beliefs = run.beliefs()
-        return self._read(run, beliefs, of_factors)
+        return self._read(run, beliefs, self._wanted(of_factors))
 
     def run_often(self) -> Tree:
         """The tree itself, told that :meth:`flat_marginals` is going to be called many times: it compiles at once."""
@@ -101,11 +89,11 @@ class Tree:
 
     def flat_marginals(
         self, values: FloatArray, *, of_factors: bool | range = False, clock: Clock = NO_LIMIT
-    ) -> FlatAnswer:
+    ) -> Answer:
         """Log Z and all marginals for other tables, which lie one after another, as the marginals will.
 
-        A sequence of small tables is run as a whole, compiled if it is long or from the third call on: the first calls
-        of a short one need no compiler, and give the same bits. Parameters and errors as for :meth:`marginals`.
+        A sequence of small tables is run as a whole. That gives the same bits compiled and not: the first two calls of
+        a short one are not worth loading the compiler. Parameters and errors as for :meth:`marginals`.
         """
         sequence, wanted = self.sequence, self._wanted(of_factors)
         if Program.fits(sequence, self.order):
@@ -113,12 +101,11 @@ class Tree:
             sequence.num_runs += 1
             if sequence.program is None:
                 sequence.program = Program(self.factors, sequence)
-            compiled = sequence.num_runs > _PLAIN_RUNS or len(sequence.steps) > _PLAIN_STEPS
+            short = sequence.num_runs <= _PLAIN_RUNS and self.order.total_entries <= _PLAIN_ENTRIES
+            compiled = not short or _compiler_is_loaded()
             if (found := sequence.program.run(values, wanted, compiled=compiled)) is not None:
                 return found
-        answer = self.with_values(values).marginals(of_factors=of_factors, clock=clock)
-        nodes, joint = [np.concatenate([np.zeros(0), *t]) for t in (answer.marginals, answer.factor_marginals or ())]
-        return FlatAnswer(answer.log_z, nodes, joint, answer.arithmetic)
+        return self.with_values(values).marginals(of_factors=of_factors, clock=clock)
 
     def draw(self, num_draws: int, rng: np.random.Generator, clock: Clock = NO_LIMIT) -> IntArray:
         """Independent exact configurations (num_draws, n)."""
@@ -142,10 +129,9 @@ class Tree:
     def _wanted(self, of_factors: bool | range) -> range:
         return of_factors if isinstance(of_factors, range) else range(len(self.factors.scopes) if of_factors else 0)
 
-    def _read(self, run: Run, beliefs: dict[int, FloatArray], of_factors: bool | range) -> Answer:
-        factors, states = self.factors, self.factors.num_states
-        wanted = self._wanted(of_factors)
-        by_factor: list[FloatArray] = [np.empty(0)] * len(wanted)
+    def _read(self, run: Run, beliefs: dict[int, FloatArray], wanted: range) -> Answer:
+        states, scopes = self.factors.num_states, self.factors.scopes
+        by_factor: list[FloatArray] = [np.ones(1)] * len(wanted)  # of those without variables
         by_variable: list[FloatArray | None] = [None] * len(states)
         for t, members in self.sequence.leaves.items():
             scope = self.sequence.scopes[t]
@@ -155,10 +141,15 @@ class Tree:
                     by_variable[v] = _sum_to(belief, (axis,))
             for f in members:
                 if f in wanted:
-                    table = _sum_to(belief, tuple([scope.index(v) for v in factors.scopes[f]]))
+                    table = _sum_to(belief, tuple([scope.index(v) for v in scopes[f]]))
                     by_factor[f - wanted.start] = table.reshape(-1)
         marginals = [np.full(s, 1.0 / s) if m is None else m for s, m in zip(states, by_variable, strict=True)]
-        return Answer(run.log_z, marginals, by_factor if of_factors else None, run.arithmetic)
+        nodes, joint = [np.concatenate([np.zeros(0), *tables]) for tables in (marginals, by_factor)]
+        return Answer(run.log_z, nodes, joint, run.arithmetic)
+
+
+def _compiler_is_loaded() -> bool:
+    return "numba" in sys.modules
 
 
 def _sum_to(table: FloatArray, axes: tuple[int, ...]) -> FloatArray:

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
-from fastmix.model.build import merge_pairs, offsets_of
 
 __all__ = ["TwinReduction", "count_twins"]
 
@@ -94,41 +93,25 @@ def count_twins(model: MarkovRandomField, clock: Clock = NO_LIMIT) -> TwinReduct
     if len(groups) == model.num_variables:
         return None
     counts = [_compositions(len(g), int(model.num_states[g[0]])) for g in groups]
-    unary = []
-    for members, count in zip(groups, counts, strict=True):
-        weight = _log_multinomial(count)
+    terms: list[tuple[tuple[int, ...], FloatArray]] = [((), np.array(model.log_constant))]
+    for g, (members, count) in enumerate(zip(groups, counts, strict=True)):
         vector = model.unary(int(members[0]))
         used = np.where(count > 0, count * np.where(count > 0, vector, 0.0), 0.0)  # 0 times -inf is 0 here
-        unary.append(weight + used.sum(axis=1))
+        terms.append(((g,), _log_multinomial(count) + used.sum(axis=1)))
     group_of = _owners(groups, model.num_variables)
     pairs = np.sort(np.array(group_of)[model.edges], axis=1)
     distinct, first = np.unique(pairs, axis=0, return_index=True)
-    tables = []
     for (a, b), e in zip(distinct.tolist(), first.tolist(), strict=True):
         i, j = model.edges[e].tolist()
         table = model.table(i, j) if group_of[i] == a else model.table(j, i)
-        tables.append(_count_energy([counts[a], counts[b]], table))
+        terms.append(((a, b), _count_energy([counts[a], counts[b]], table)))
     factors: dict[tuple[int, ...], FloatArray] = {}
     for scope, table in model.factors:  # all factors over the same groups have the same table
         owners = [group_of[v] for v in scope]
         key = tuple(sorted(owners))
         if key not in factors:
             factors[key] = _count_energy([counts[g] for g in key], table.transpose(np.argsort(owners)))
-    scopes = sorted(factors)
-    num_states = np.array([len(c) for c in counts], dtype=np.int64)
-    edges, flat = merge_pairs(
-        num_states,
-        distinct.reshape(-1, 2),
-        np.concatenate([t.reshape(-1) for t in tables]) if tables else np.zeros(0),
-    )
-    arrays: tuple[IntArray, IntArray, FloatArray] | tuple[()] = ()
-    if scopes:
-        arrays = (
-            offsets_of(np.array([len(scope) for scope in scopes])),
-            np.array([g for scope in scopes for g in scope], dtype=np.int64),
-            np.concatenate([factors[scope].reshape(-1) for scope in scopes]),
-        )
-    reduced = MarkovRandomField(num_states, np.concatenate(unary), edges, flat, model.log_constant, None, None, *arrays)
+    reduced = MarkovRandomField.from_factors([len(c) for c in counts], [*terms, *factors.items()])
     return TwinReduction(model, reduced, groups, counts)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastmix._arrays import IntArray
+from fastmix._arrays import BoolArray, IntArray
 from fastmix._checks import as_edges, check_count, check_seed
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import check_memory
@@ -19,7 +19,7 @@ from fastmix.errors import ModelError
 __all__ = [
     "Adjacency", "adjacency", "build_adjacency", "canonical_edges", "check_graph", "check_graph_memory",
     "check_size", "connected_components", "covering_spanning_trees", "label_components", "run_loop", "sparse_matrix",
-    "strip_leaves",
+    "strip_leaves", "two_sides",
 ]  # fmt: skip
 
 # Keys i * n + j must fit in int64, and indices of the double cover (2 n nodes) in the int32 of scipy.sparse.csgraph.
@@ -202,6 +202,17 @@ def label_components(n: int, edges: IntArray) -> tuple[int, IntArray]:
     return int(is_root.sum()), (np.cumsum(is_root) - 1)[root]
 
 
+def two_sides(n: int, edges: IntArray, apart: BoolArray) -> IntArray:
+    """The side, 0 or 1, of every variable: another one across edges that are ``apart``, the same across the others.
+
+    The smallest variable of a component is on side 0; all variables of one where that cannot be are on side 2.
+    """
+    # Two copies of every variable, one for each side: edges join those that go together, and a contradiction both.
+    across = np.stack([np.zeros(len(edges), dtype=np.int64), np.where(apart, n, 0)], axis=1)
+    _, label = label_components(2 * n, np.concatenate([edges + across, edges + n - across]))
+    return np.where(label[:n] == label[n:], 2, label[n:] < label[:n])
+
+
 def sparse_matrix(n: int, edges: IntArray, data: npt.NDArray[Any] | None = None) -> Any:
     """Upper-triangular CSR matrix of the graph; edges are sorted, so no conversion is needed."""
     from scipy.sparse import csr_array
@@ -294,13 +305,21 @@ def _strip(count: int, queue: Any, degree: Any, neighbor: Any) -> int:
 # -- loops ------------------------------------------------------------------------------------------------------------
 
 
-def run_loop(loop: Callable[..., Any], inputs: tuple[Any, ...], changed: tuple[npt.NDArray[Any], ...]) -> Any:
-    """What a plain loop over arrays gives; it changes some of them. Compiled where the graph is large.
+def run_loop(
+    loop: Callable[..., Any],
+    inputs: tuple[Any, ...],
+    changed: tuple[npt.NDArray[Any], ...],
+    *,
+    compiled: bool | None = None,
+) -> Any:
+    """What a plain loop over arrays gives; it changes some of them. Compiled, if nobody says, where the graph is large.
 
     So the same few lines serve graphs of ten variables, for which a compiler would take half a second to load, and of
     millions, on which Python would take seconds.
     """
-    if sum(len(array) for array in (*inputs, *changed) if isinstance(array, np.ndarray)) > _IN_PYTHON:
+    if compiled is None:
+        compiled = sum(len(array) for array in (*inputs, *changed) if isinstance(array, np.ndarray)) > _IN_PYTHON
+    if compiled:
         return _compiled(loop)(*inputs, *changed)
     lists = [array.tolist() for array in changed]
     result = loop(*(x.tolist() if isinstance(x, np.ndarray) else x for x in inputs), *lists)
@@ -313,5 +332,5 @@ def run_loop(loop: Callable[..., Any], inputs: tuple[Any, ...], changed: tuple[n
 def _compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
     from fastmix._jit import njit
 
-    compiled: Callable[..., Any] = njit(cache=True, nogil=True)(loop)
+    compiled: Callable[..., Any] = njit(cache=True, nogil=True, error_model="numpy")(loop)
     return compiled

@@ -179,7 +179,7 @@ class TreeSums(ModelTerm):
         """Log Z and moments."""
         model = self._model.with_parameters(self.coordinates.to_parameters(v))
         answer = replace(self.tree, model=model).calibrate()
-        moments = np.concatenate([answer.node_marginals, answer.edge_marginals])
+        moments = np.concatenate([answer.marginals, answer.factor_marginals])
         return answer.log_z, self.coordinates.from_gradient(moments)
 
 
@@ -195,8 +195,8 @@ def exact_model_term(coordinates: Coordinates, *, asked: bool) -> ModelTerm:
     if float(np.log2(counts).sum()) <= math.log2(_MOST_CONFIGURATIONS) + 1e-9:
         return Enumerated(coordinates)
     term = TreeSums(coordinates, None if asked else min(1e9, available_memory() / 2))
-    if not asked and term.tree.order.total_entries > _MOST_ENTRIES:
-        raise ResourceError(f"exact moments take long: {term.tree.order.total_entries:.3g} entries at every step")
+    if not asked and term.tree.total_entries > _MOST_ENTRIES:
+        raise ResourceError(f"exact moments take long: {term.tree.total_entries:.3g} entries at every step")
     return term
 
 

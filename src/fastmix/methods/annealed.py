@@ -104,7 +104,7 @@ class Annealed(Method):
         wanted = self.num_sweeps or max(1, run.sweeps // 2)
         sums, done = run.collect(wanted)
         populations = sums.reshape(len(sums), self.num_populations, self.num_chains).mean(axis=2) / done
-        mean, error = _combine(populations, run.log_ratio)
+        mean, error = _combine(populations, run.annealing.log_ratio)
         note = "populations agree"
         if error.size and error.mean() > _AGREEMENT:
             note = "populations disagree: more chains, smaller steps"
@@ -132,7 +132,7 @@ class Annealed(Method):
             },
             provenance={"options": {"resample": resampled}},
             std_error=error,
-            log_weights=run.log_ratio,
+            log_weights=run.annealing.log_ratio,
             states=states,
         )  # fmt: skip
 
@@ -164,7 +164,6 @@ def anneal(
     ----------
     model : MarkovRandomField
         Attractive Ising or Potts, see :class:`fastmix.methods.swendsen_wang.ClusterChains`.
-    evidence : mapping, optional
     num_populations : int
         Independent runs, from whose differences the error is told; at least 2.
     num_chains : int
@@ -178,15 +177,9 @@ def anneal(
         plain annealing from independent starts, and has no ``log_z``.
     num_sweeps : int, optional
         Sweeps at s = 1 that are averaged; half as many as were made on the way by default.
-    seed : int, optional
-        Drawn and returned when not given. The same seed gives the same bits whatever the number of threads.
-    num_threads : int, optional
-        All cores by default.
-    time_limit : float, optional
-        Seconds, without those of compiling, after which averaging stops; 60 by default. Where they do not
-        suffice, annealing makes fewer sweeps per step, and then larger steps.
-    progress : "auto", None or callable
-        See :func:`fastmix.infer`.
+    evidence, seed, num_threads, time_limit, progress
+        As for :func:`fastmix.infer`; after 60 seconds by default averaging stops. Where the time does not suffice,
+        annealing makes fewer sweeps per step, and then larger steps.
 
     Returns
     -------
@@ -243,6 +236,7 @@ class _Populations:
         self.scale, self.steps, self.sweeps = 0.0, 0, 0
         own_seed = int(second.generate_state(1, np.uint64)[0])
         chains = num_populations * num_chains
+        self.updates = chains * model.num_variables  # of a sweep of all chains
         self.engine = ClusterChains(model, num_chains=chains, seed=own_seed, num_threads=num_threads)
         split = len(model.log_unary)
         thetas = np.zeros((2, model.num_parameters))  # unaries, which stay as they are, and couplings
@@ -252,14 +246,9 @@ class _Populations:
         self.engine.sweep(1)  # of variables without couplings: independent draws
         self.seconds = clock.used() - begin  # of the last sweep
 
-    @property
-    def log_ratio(self) -> FloatArray:
-        """Logarithms of the estimated ratios of the normalisers (num_populations,)."""
-        return self.annealing.log_ratio
-
     def log_z(self) -> tuple[float, float]:
         """That of the model, and its standard error from the differences between the populations."""
-        ratio, count = self.log_ratio, len(self.log_ratio)
+        ratio, count = self.annealing.log_ratio, self.shape[0]
         variance = float(self.annealing.log_variance.mean())
         error = max(variance / count, student_factor(count - 1) ** 2 * float(ratio.var(ddof=1)) / count)
         error += (0.5 * variance) ** 2  # by which logarithms of means of few chains fall short
@@ -296,11 +285,6 @@ class _Populations:
         self.seconds = (self.clock.used() - begin) / num_sweeps
         self.sweeps += num_sweeps
         return late
-
-    @property
-    def updates(self) -> int:
-        """Updates of a sweep of all chains."""
-        return self.shape[0] * self.shape[1] * self.model.num_variables
 
     def collect(self, num_sweeps: int) -> tuple[FloatArray, int]:
         """Sums of the probabilities over sweeps at the model itself, and how many there were."""

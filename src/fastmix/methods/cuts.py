@@ -13,7 +13,7 @@ import numpy as np
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import UnfitMethodError
-from fastmix.graphs.basics import label_components
+from fastmix.graphs.basics import two_sides
 from fastmix.model import MarkovRandomField, check_pairwise
 
 __all__ = ["best_expansion", "check_expansion", "cut_states", "gauge_of", "minimum_cut"]
@@ -35,19 +35,14 @@ def gauge_of(model: MarkovRandomField) -> IntArray:
         raise UnfitMethodError("a minimum cut needs variables of two states")
     if model.num_edges and model.log_pairwise.min() == -np.inf:
         raise UnfitMethodError("a minimum cut needs a model without forbidden pairs")
-    n, edges = model.num_variables, model.edges
     tables = model.log_pairwise.reshape(-1, 4)
     coupling, scale = tables @ np.array([1.0, -1.0, -1.0, 1.0]), np.abs(tables).max(axis=1, initial=0.0)
     signed = np.abs(coupling) > _SLACK * scale
-    edges, repels = edges[signed], (coupling[signed] < 0.0).astype(np.int64)
-    # Two copies of every variable, for its two gauges: an edge joins those that go together.
-    shift = repels[:, None] * n
-    doubled = np.concatenate([edges + shift * [0, 1], edges + n - shift * [0, 1]])
-    _, label = label_components(2 * n, np.sort(doubled, axis=1))
-    if (label[:n] == label[n:]).any():
-        i = int(np.flatnonzero(label[:n] == label[n:])[0])
+    sides = two_sides(model.num_variables, model.edges[signed], coupling[signed] < 0.0)
+    if (sides > 1).any():
+        i = int(sides.argmax())
         raise UnfitMethodError(f"a minimum cut needs loops that can all be satisfied; one through variable {i} cannot")
-    return (label[n:] < label[:n]).astype(np.int64)
+    return sides
 
 
 def minimum_cut(unary: FloatArray, edges: IntArray, tables: FloatArray) -> tuple[IntArray, float]:

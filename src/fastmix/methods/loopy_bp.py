@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, ClassVar, Literal, Protocol, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,11 +34,11 @@ _WINDOW = 50  # iterations undamped without progress that end a stage; a damped 
 _PROGRESS = 0.8  # the smallest change of a window, as a fraction of the smallest before, that counts as progress
 _CHUNK = 25  # iterations between two looks at the progress
 _CHUNK_WORK = 2e7  # table entries between two looks at the clock and the keyboard: a fraction of a second
-# Odds within exp(+-300): products of two stay within the range of doubles, which ends at exp(+-708).
-_ODDS_LOG_RANGE = 300.0
+# Odds within exp(+-300): products of two stay within the range of doubles, which ends at exp(+-708). Messages within
+# exp(+-100) do not matter beside odds that are not, see _node_products of the kernels.
+_ODDS_LOG_RANGE, _MESSAGE_LOG_RANGE = 300.0, 100.0
 # Exponentials of a table are used where none is below exp(-300) of the largest, see _new_message of the kernels.
 _TAME_LOG_RANGE = 300.0
-_MOST_HALVINGS = 4
 _RENEWED = 1 << 21  # messages between two looks at the clock where they are updated one by one: a second or so
 
 
@@ -98,25 +98,59 @@ class LoopyBP(Method):
 
     def run(self, model: MarkovRandomField, context: Context) -> LoopyBPResult:
         """Beliefs from the messages as they stand in the end."""
-        damping = None if self.damping is None else float(self.damping)
-        messages = make_messages(model, message_order=self.message_order, damping=damping)
-        run = _iterate(messages, model, damping, self.max_iter, self.tol, context.clock)
+        messages = make_messages(model, message_order=self.message_order)
+        status, stats = self._iterate(messages, model, context.clock)
         nodes, pairs, log_z = messages.beliefs()
         return LoopyBPResult(
             model=model,
             method=self.name,
-            status=run.status,
+            status=status,
             node_marginals=nodes,
             edge_marginals=pairs if context.edge_marginals else None,
             log_z=log_z,
             log_z_kind="bethe",
-            stats={
-                "iterations": run.iterations, "updates": run.iterations * 2 * model.num_edges,
-                "largest_change": run.change, "damping": run.damping, "history": run.history,
-                "kernel": messages.kernel, "backend": "cpu", "log_z_kind": "bethe", "stopped_by": run.stopped_by,
-            },
-            largest_change=run.change,
-        )  # fmt: skip
+            stats={**stats, "kernel": messages.kernel, "backend": "cpu", "log_z_kind": "bethe"},
+            largest_change=stats["largest_change"],
+        )
+
+    def _iterate(
+        self, messages: _TableMessages | _OddsMessages, model: MarkovRandomField, clock: Clock
+    ) -> tuple[Status, dict[str, Any]]:
+        """Renew the messages until they stand still or a limit is met, with more damping when they make no progress."""
+        max_iter, stages = self.max_iter, list(_DAMPINGS) if self.damping is None else [float(self.damping)]
+        chunk = int(min(_CHUNK, max(1.0, _CHUNK_WORK / (1 + len(model.log_pairwise)))))
+        stage, done, change = 0, 0, float("inf")
+        window_end, lowest, reference = float(_WINDOW), float("inf"), float("inf")
+        history: list[tuple[int, float]] = []
+        status, stopped_by = Status.NOT_CONVERGED, "done"
+        try:
+            while done < max_iter:
+                made, change, converged = messages.advance(min(chunk, max_iter - done), stages[stage], self.tol)
+                done += made
+                history.append((done, change))
+                clock.report(done, max_iter, "iterations")
+                if converged:
+                    status = Status.OK
+                    break
+                if clock.past() and done < max_iter:
+                    stopped_by = "time_limit"
+                    break
+                lowest = min(lowest, change)
+                if done < window_end:
+                    continue
+                if lowest > _PROGRESS * reference and stage + 1 < len(stages):
+                    if stage == 0 and _is_forest(model):  # it ends by itself, after as many as the longest path
+                        stages = stages[:1]
+                    else:
+                        stage, lowest = stage + 1, float("inf")
+                reference, lowest = lowest, float("inf")
+                window_end = done + _WINDOW / (1.0 - stages[stage])
+        except KeyboardInterrupt:
+            status, stopped_by = Status.INTERRUPTED, "interrupt"
+        return status, {
+            "iterations": done, "updates": done * 2 * model.num_edges, "largest_change": change,
+            "damping": stages[stage], "history": history, "stopped_by": stopped_by,
+        }  # fmt: skip
 
 
 def loopy_bp(
@@ -142,8 +176,6 @@ def loopy_bp(
     ----------
     model : MarkovRandomField
         Any state counts, any strength; forbidden states and pairs are fine.
-    evidence : mapping, optional
-        Observed states by variable, numbers or names.
     message_order : {"parallel", "residual"}
         All messages at once, or always that one which would change most (Elidan, McGraw and Koller, 2006). An
         iteration is as many updates as there are messages, two per edge, in both.
@@ -154,12 +186,8 @@ def loopy_bp(
         Iterations at most.
     tol : float
         Converged when no log of a message changes by more (before damping; messages have their largest entry at 1).
-    edge_marginals : bool
-        Also give the beliefs of the edges.
-    time_limit : float, optional
-        Seconds, without those of compiling, after which the messages as they stand are used; 60 by default.
-    progress : "auto", None or callable
-        See :func:`fastmix.infer`.
+    evidence, edge_marginals, time_limit, progress
+        As for :func:`fastmix.infer`; after 60 seconds by default the messages are used as they stand.
 
     Returns
     -------
@@ -198,53 +226,6 @@ def loopy_bp(
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Run:
-    status: Status
-    stopped_by: str
-    iterations: int
-    change: float
-    damping: float
-    history: list[tuple[int, float]]
-
-
-def _iterate(
-    messages: _Messages, model: MarkovRandomField, damping: float | None, max_iter: int, tol: float, clock: Clock
-) -> _Run:
-    """Renew the messages until they stand still or a limit is met, with more damping when they make no progress."""
-    stages = list(_DAMPINGS) if damping is None else [damping]
-    chunk = int(min(_CHUNK, max(1.0, _CHUNK_WORK / (1 + len(model.log_pairwise)))))
-    stage, done, change = 0, 0, float("inf")
-    window_end, lowest, reference = float(_WINDOW), float("inf"), float("inf")
-    history: list[tuple[int, float]] = []
-    status, stopped_by = Status.NOT_CONVERGED, "done"
-    try:
-        while done < max_iter:
-            made, change, converged = messages.advance(min(chunk, max_iter - done), stages[stage], tol)
-            done += made
-            history.append((done, change))
-            clock.report(done, max_iter, "iterations")
-            if converged:
-                status = Status.OK
-                break
-            if clock.past() and done < max_iter:
-                stopped_by = "time_limit"
-                break
-            lowest = min(lowest, change)
-            if done < window_end:
-                continue
-            if lowest > _PROGRESS * reference and stage + 1 < len(stages):
-                if stage == 0 and _is_forest(model):  # the iteration ends by itself, after as many as the longest path
-                    stages = stages[:1]
-                else:
-                    stage, lowest = stage + 1, float("inf")
-            reference, lowest = lowest, float("inf")
-            window_end = done + _WINDOW / (1.0 - stages[stage])
-    except KeyboardInterrupt:
-        status, stopped_by = Status.INTERRUPTED, "interrupt"
-    return _Run(status, stopped_by, done, change, stages[stage], history)
-
-
 def _is_forest(model: MarkovRandomField) -> bool:
     count, _ = connected_components(model.num_variables, model.edges)
     return model.num_edges == model.num_variables - count
@@ -253,26 +234,12 @@ def _is_forest(model: MarkovRandomField) -> bool:
 # -- messages -------------------------------------------------------------------------------------------------------
 
 
-class _Messages(Protocol):
-    """The messages on one model: how they are kept, renewed and turned into beliefs.
+def make_messages(model: MarkovRandomField, *, message_order: MessageOrder) -> _TableMessages | _OddsMessages:
+    """The fastest kind of messages that fits a model: how they are kept, renewed and turned into beliefs.
 
-    They start uniform (binary ones after the fields of the tables have been moved to the variables, which does not
-    change the fixed points). Every state must have an allowed partner at every neighbor.
+    They start uniform (odds after the fields of the tables have been moved to the variables, which does not change the
+    fixed points). Every state must have an allowed partner at every neighbor.
     """
-
-    kernel: str
-
-    def advance(self, num_iterations: int, damping: float, tol: float) -> tuple[int, float, bool]:
-        """Renew them; iterations made, largest change of a log before damping, whether it is within tol."""
-        ...
-
-    def beliefs(self) -> tuple[FloatArray, FloatArray, float]:
-        """Flat node marginals, flat edge marginals, Bethe log Z."""
-        ...
-
-
-def make_messages(model: MarkovRandomField, *, message_order: MessageOrder, damping: float | None) -> _Messages:
-    """The fastest kind of messages that fits a model; ``damping`` None stands for 0, 1/2 and 3/4."""
     if message_order == "residual":
         if model.num_factors:
             raise UnfitMethodError(
@@ -280,56 +247,52 @@ def make_messages(model: MarkovRandomField, *, message_order: MessageOrder, damp
             )
         return _ResidualMessages(model)
     form = None if model.num_factors else ising_form(model)
-    return _TableMessages(model) if form is None else _BinaryMessages(model, form, damping)
+    if form is None or 2.0 * np.abs(form.coupling).max(initial=0.0) > _MESSAGE_LOG_RANGE:
+        return _TableMessages(model)
+    return _OddsMessages(model, form)
 
 
-def _halvings(damping: float) -> int | None:
-    """The k of a damping of 1 - 2^-k: then the weighted mean of logs is a matter of square roots."""
-    return next((k for k in range(_MOST_HALVINGS + 1) if damping == 1.0 - 0.5**k), None)
+class _OddsMessages:
+    """One number per message, its odds m(1) / m(0): for binary models without extreme couplings."""
 
+    kernel = "odds"
 
-class _BinaryMessages:
-    """One number per message: its odds m(1) / m(0), or the log of them where odds would leave the range of doubles."""
-
-    def __init__(self, model: MarkovRandomField, form: IsingForm, damping: float | None) -> None:
+    def __init__(self, model: MarkovRandomField, form: IsingForm) -> None:
         from fastmix.methods import loopy_bp_kernels as kernels
 
         self.model, self.form, self._kernels = model, form, kernels
         m = model.num_edges
-        field, coupling = 2.0 * form.field, 2.0 * form.coupling
-        reach = np.abs(field)
-        for end in model.edges.T:
-            reach += np.bincount(end, np.abs(coupling), minlength=model.num_variables)
+        kind = np.uint32 if 2 * m < 2**32 else np.uint64
+        self._messages = np.ones(2 * m)
         # Edges add 2 |J| to the log-odds at most, so this bounds every product of odds.
-        fits = reach.max(initial=0.0) <= _ODDS_LOG_RANGE and (damping is None or _halvings(damping) is not None)
-        self.kernel = "odds" if fits else "log-odds"
-        self._arguments: tuple[NDArray[Any], ...]
-        if fits:
-            kind = np.uint32 if 2 * m < 2**32 else np.uint64
-            self._messages = np.ones(2 * m)
-            self._arguments = (
-                np.exp(field), model.adjacency.indptr.astype(kind), _incoming(model).astype(kind), np.exp(coupling),
-                self._messages, np.ones(2 * m), np.ones(2 * m),
-            )  # fmt: skip
-        else:
-            self._messages = np.zeros(2 * m)
-            self._arguments = (
-                field, model.edges, coupling, np.exp(-np.abs(coupling)), self._messages, np.empty(model.num_variables)
-            )  # fmt: skip
+        reach = 2.0 * np.abs(form.field)
+        for end in model.edges.T:
+            reach += np.bincount(end, 2.0 * np.abs(form.coupling), minlength=model.num_variables)
+        wide, field = reach > _ODDS_LOG_RANGE, 2.0 * form.field
+        odds = np.where(wide, field, np.exp(np.where(wide, 0.0, field)))
+        self._arguments = (
+            odds, wide, model.adjacency.indptr.astype(kind), _incoming(model).astype(kind),
+            np.exp(2.0 * form.coupling), self._messages, np.ones(2 * m), np.ones(2 * m),
+        )  # fmt: skip
 
     def advance(self, num_iterations: int, damping: float, tol: float) -> tuple[int, float, bool]:
-        odds = self.kernel == "odds"
-        kernel = self._kernels.odds_rounds if odds else self._kernels.log_odds_rounds
-        made, change, converged = kernel(*self._arguments, _halvings(damping) if odds else damping, tol, num_iterations)
+        made, change, converged = self._kernels.odds_rounds(*self._arguments, damping, tol, num_iterations)
         return int(made), float(change), bool(converged)
 
     def beliefs(self) -> tuple[FloatArray, FloatArray, float]:
-        logs = np.log(self._messages) if self.kernel == "odds" else self._messages
-        model, form = self.model, self.form
-        nodes, pairs = np.empty(len(model.log_unary)), np.empty(len(model.log_pairwise))
-        log_z = self._kernels.binary_beliefs(
-            2.0 * form.field, model.edges, form.coupling, model.adjacency.degree, logs, nodes, pairs
+        """Those of tables, for the model in spins that the messages are of."""
+        model, form, graph = self.model, self.form, self.model.adjacency
+        unary, table = (
+            np.outer(form.field, [-1.0, 1.0]).ravel(),
+            np.outer(form.coupling, [1.0, -1.0, -1.0, 1.0]).ravel(),
         )
+        logs = np.zeros(2 * len(self._messages))
+        logs[1::2] = np.log(self._messages)
+        nodes, pairs = np.empty(len(unary)), np.empty(len(table))
+        log_z = self._kernels.table_beliefs(
+            unary, model.unary_offsets, graph.indptr, _incoming(model), model.edges, model.pairwise_offsets[:-1], table,
+            np.arange(0, len(logs) + 1, 2), logs, *_factors(model), nodes, pairs, np.zeros(0),
+        )  # fmt: skip
         return nodes, pairs, form.constant + float(log_z)
 
 
@@ -365,10 +328,12 @@ class _TableMessages:
         )  # fmt: skip
 
     def advance(self, num_iterations: int, damping: float, tol: float) -> tuple[int, float, bool]:
+        """Renew them; iterations made, largest change of a log before damping, whether it is within tol."""
         made, change, converged = self._kernels.table_rounds(*self._state, damping, tol, num_iterations)
         return int(made), float(change), bool(converged)
 
     def beliefs(self) -> tuple[FloatArray, FloatArray, float]:
+        """Flat node marginals, flat edge marginals, Bethe log Z."""
         model, state = self.model, self._state
         nodes, pairs = np.empty(len(model.log_unary)), np.empty(len(model.log_pairwise))
         sets = np.empty(len(model.log_factors))

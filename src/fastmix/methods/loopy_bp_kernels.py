@@ -4,11 +4,9 @@ An edge e = (i, j) of m carries two messages: number e goes to j, number m + e g
 variables follow, in the order of their scopes. The change that decides on convergence is that of the logs, before
 damping.
 
-Binary models are written in spins (:func:`fastmix.methods.preparation.ising_form`), where a message is one number:
-
-- ``odds_rounds``: m(1) / m(0). The product of odds replaces the sum of logs, so a message costs one division and
-  neither exp nor log. For models whose odds cannot leave the range of doubles.
-- ``log_odds_rounds``: log m(1) / m(0), for any strength and damping.
+Binary models are written in spins (:func:`fastmix.methods.preparation.ising_form`), where a message is one number, its
+odds m(1) / m(0), if no coupling is extreme: the product of odds replaces the sum of logs, so a message costs one
+division and neither exp nor log.
 
 Otherwise a message is a vector of logs, the largest entry 0; tables may have forbidden pairs, as long as every state
 has an allowed partner. Functions take whole arrays and where their part begins: a slice costs more than the few
@@ -22,23 +20,29 @@ import numpy as np
 from fastmix._jit import inner, outer
 from fastmix.methods.support_kernels import order_heap, settle
 
-__all__ = [
-    "binary_beliefs", "log_odds_rounds", "odds_rounds", "start_residual", "table_beliefs", "table_residual",
-    "table_rounds",
-]  # fmt: skip
+__all__ = ["odds_rounds", "start_residual", "table_beliefs", "table_residual", "table_rounds"]
 
 
-# -- binary, odds ---------------------------------------------------------------------------------------------------
+# -- odds -----------------------------------------------------------------------------------------------------------
 
 
 @inner
-def _node_products(odds, indptr, incoming, messages, products):  # type: ignore[no-untyped-def]
-    """Odds of every variable, written to the place of each of its incoming messages: the next loop has no gather."""
+def _node_products(odds, wide, indptr, incoming, messages, products):  # type: ignore[no-untyped-def]
+    """Odds of every variable, written to the place of each of its incoming messages: the next loop has no gather.
+
+    Those of wide variables could leave the range of doubles, and are added up as logs. Beyond exp(+-500) they are as
+    good as infinite: messages are within exp(+-100), so that a cavity is within rounding of what decides the answer.
+    """
     for i in range(len(odds)):
         begin, end = indptr[i], indptr[i + 1]
         value = odds[i]
-        for p in range(begin, end):
-            value *= messages[incoming[p]]
+        if wide[i]:
+            for p in range(begin, end):
+                value += np.log(messages[incoming[p]])
+            value = np.exp(min(max(value, -500.0), 500.0))
+        else:
+            for p in range(begin, end):
+                value *= messages[incoming[p]]
         for p in range(begin, end):
             products[incoming[p]] = value
 
@@ -60,9 +64,15 @@ def _new_odds(new, old, products, weights, first, back, tol):  # type: ignore[no
 
 
 @inner
-def _geometric_mean(new, old):  # type: ignore[no-untyped-def]
-    for d in range(len(new)):
-        new[d] = np.sqrt(new[d] * old[d])
+def _damp(new, old, damping):  # type: ignore[no-untyped-def]
+    """Weighted geometric means with the old odds, by square roots as far as halves do."""
+    while damping >= 0.5:
+        for d in range(len(new)):
+            new[d] = np.sqrt(new[d] * old[d])
+        damping = 2.0 * damping - 1.0
+    if damping > 0.0:
+        for d in range(len(new)):
+            new[d] *= (old[d] / new[d]) ** damping
 
 
 @inner
@@ -73,22 +83,22 @@ def _copy(target, source):  # type: ignore[no-untyped-def]
 
 
 @outer
-def odds_rounds(odds, indptr, incoming, weights, messages, spare, products, halvings, tol, num_rounds):  # type: ignore[no-untyped-def]
+def odds_rounds(odds, wide, indptr, incoming, weights, messages, spare, products, damping, tol, num_rounds):  # type: ignore[no-untyped-def]
     """Rounds in which all messages are renewed at once, as odds: how many, the last change, whether it is within tol.
 
-    ``odds`` are p(1) / p(0) by the fields alone, ``weights`` exp(2 J); ``incoming`` are the messages that each variable
-    receives, in unsigned numbers (signed ones would be checked for counting from the end); ``spare`` and ``products``
-    are working space. The change of the logs is halved ``halvings`` times: 1 is damping by 1/2, 2 by 3/4.
+    ``odds`` are p(1) / p(0) by the fields alone, of ``wide`` variables their logs, ``weights`` exp(2 J); ``incoming``
+    are the messages that each variable receives, in unsigned numbers (signed ones would be checked for counting from
+    the end); ``spare`` and ``products`` are working space; ``damping`` is the weight of the old message in the mean of
+    the logs.
     """
     zero, m = np.uint64(0), np.uint64(len(weights))
     x, y = messages, spare
     done, over = 0, 1
     while done < num_rounds and over:
-        _node_products(odds, indptr, incoming, x, products)
+        _node_products(odds, wide, indptr, incoming, x, products)
         over = _new_odds(y, x, products, weights, zero, m, tol)
         over += _new_odds(y, x, products, weights, m, zero, tol)
-        for _ in range(halvings):
-            _geometric_mean(y, x)
+        _damp(y, x, damping)
         x, y = y, x
         done += 1
     largest = 1.0
@@ -96,49 +106,7 @@ def odds_rounds(odds, indptr, incoming, weights, messages, spare, products, halv
         largest = max(largest, max(x[d] / y[d], y[d] / x[d]))
     if done % 2:
         _copy(messages, x)
-    return done, np.log(largest) * 2.0**halvings, over == 0
-
-
-# -- binary, log-odds -----------------------------------------------------------------------------------------------
-
-
-@inner
-def _new_log_odds(cavity, twice_coupling, weight):  # type: ignore[no-untyped-def]
-    """2 atanh(tanh(cavity / 2) tanh(J)), to rounding for numbers of any size.
-
-    With a = |cavity|, b = |2 J| it is log (1 + exp(-a - b)) / (exp(-a) + exp(-b)), without cancellation. Where both
-    exponentials vanish, min(a, b) is taken out of the logarithm.
-    """
-    a, b = abs(cavity), abs(twice_coupling)
-    small = np.exp(-a)
-    if small + weight > 1e-290:
-        value = np.log((1.0 + small * weight) / (small + weight))
-    else:
-        value = min(a, b) - np.log1p(np.exp(-abs(a - b)))
-    return value if (cavity >= 0.0) == (twice_coupling >= 0.0) else -value
-
-
-@outer
-def log_odds_rounds(field, edges, twice_coupling, weights, messages, totals, damping, tol, num_rounds):  # type: ignore[no-untyped-def]
-    """As ``odds_rounds`` with the logs of odds: ``field`` is log p(1) / p(0), the weights are exp(-2 |J|)."""
-    m = len(edges)
-    largest = 0.0
-    for done in range(num_rounds):
-        _copy(totals, field)
-        for e in range(m):
-            totals[edges[e, 1]] += messages[e]
-            totals[edges[e, 0]] += messages[m + e]
-        largest = 0.0
-        for e in range(m):
-            right, left = messages[e], messages[m + e]
-            new_right = _new_log_odds(totals[edges[e, 0]] - left, twice_coupling[e], weights[e])
-            new_left = _new_log_odds(totals[edges[e, 1]] - right, twice_coupling[e], weights[e])
-            largest = max(largest, max(abs(new_right - right), abs(new_left - left)))
-            messages[e] = new_right + damping * (right - new_right)
-            messages[m + e] = new_left + damping * (left - new_left)
-        if largest <= tol:
-            return done + 1, largest, True
-    return num_rounds, largest, False
+    return done, np.log(largest) / (1.0 - damping), over == 0
 
 
 # -- tables: one message --------------------------------------------------------------------------------------------
@@ -210,6 +178,16 @@ def _mix(target, other, weight, start, count):  # type: ignore[no-untyped-def]
     for b in range(start, start + count):
         target[b] += weight * (other[b] - target[b])
     _move_top_to_zero(target, start, count)
+
+
+@inner
+def _change(new, old, damping, starts, d):  # type: ignore[no-untyped-def]
+    """How much message d has changed, before it is damped."""
+    count = starts[d + 1] - starts[d]
+    change = _distance(new, old, starts[d], count)
+    if damping > 0.0:
+        _mix(new, old, damping, starts[d], count)
+    return change
 
 
 @inner
@@ -310,13 +288,11 @@ def table_rounds(  # type: ignore[no-untyped-def]
             _renew_factor(
                 a, scopes, members, factor_offsets, factors, totals, unary_offsets, starts, x, d, room, cavity, work, y
             )
-        for d in range(len(starts) - 1):
-            if d < 2 * m:
-                _renew(d, edges, offsets, table, weights, tame, totals, unary_offsets, starts, x, cavity, work, y)
-            count = starts[d + 1] - starts[d]
-            largest = max(largest, _distance(y, x, starts[d], count))
-            if damping > 0.0:
-                _mix(y, x, damping, starts[d], count)
+            for e in range(d + scopes[a] - scopes[a + 1], d):
+                largest = max(largest, _change(y, x, damping, starts, e))
+        for d in range(2 * m):
+            _renew(d, edges, offsets, table, weights, tame, totals, unary_offsets, starts, x, cavity, work, y)
+            largest = max(largest, _change(y, x, damping, starts, d))
         x, y = y, x
         done += 1
     if done % 2:
@@ -430,25 +406,4 @@ def table_beliefs(  # type: ignore[no-untyped-def]
     for i in range(len(unary_offsets) - 1):
         degree = indptr[i + 1] - indptr[i]
         log_z += (1.0 - degree) * _normalise(nodes, unary_offsets[i], unary_offsets[i + 1])
-    return log_z
-
-
-@outer
-def binary_beliefs(field, edges, coupling, degree, messages, nodes, pairs):  # type: ignore[no-untyped-def]
-    """As ``table_beliefs`` for messages that are log-odds: ``field`` (2 h) and ``coupling`` (J) are those of spins."""
-    m = len(edges)
-    totals = field.copy()
-    for e in range(m):
-        totals[edges[e, 1]] += messages[e]
-        totals[edges[e, 0]] += messages[m + e]
-    log_z = 0.0
-    for e in range(m):
-        first = 0.5 * (totals[edges[e, 0]] - messages[m + e])
-        second = 0.5 * (totals[edges[e, 1]] - messages[e])
-        pairs[4 * e], pairs[4 * e + 1] = coupling[e] - first - second, second - first - coupling[e]
-        pairs[4 * e + 2], pairs[4 * e + 3] = first - second - coupling[e], coupling[e] + first + second
-        log_z += _normalise(pairs, 4 * e, 4 * e + 4)
-    for i in range(len(totals)):
-        nodes[2 * i], nodes[2 * i + 1] = -0.5 * totals[i], 0.5 * totals[i]
-        log_z += (1.0 - degree[i]) * _normalise(nodes, 2 * i, 2 * i + 2)
     return log_z

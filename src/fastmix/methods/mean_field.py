@@ -84,10 +84,8 @@ class MeanField(Method):
         """The product distribution of the best start."""
         required = self.num_starts * (8.0 * len(model.log_unary) + 1000.0)
         check_memory(required, f"num_starts {self.num_starts}", "make fewer starts")
-        rng = np.random.default_rng(context.seed)
-        stopped_by, runs = _run_starts(
-            model, context.given, self.num_starts, self.max_iter, self.tol, rng, context.clock
-        )
+        ascent = _Ascent(model, self.max_iter, self.tol, context.clock, context.given)
+        stopped_by, runs = ascent.run(self.num_starts, np.random.default_rng(context.seed))
         best = max(range(len(runs)), key=lambda k: (runs[k].bound, runs[k].penalised))
         converged = runs[best].converged and runs[best].bound > -math.inf
         status = Status.OK if converged else Status.NOT_CONVERGED
@@ -136,8 +134,6 @@ def mean_field(
     ----------
     model : MarkovRandomField
         Any state counts, any strength, factors of any size.
-    evidence : mapping, optional
-        Observed states by variable, numbers or names.
     num_starts : int
         The first start is uniform, the others are uniform over all product distributions; the best bound is kept.
     max_iter : int
@@ -146,12 +142,9 @@ def mean_field(
         A start has converged when a sweep changes no probability by more.
     seed : int, optional
         Drawn and returned when not given. More starts with the same seed begin with the same ones.
-    edge_marginals : bool
-        Also give the products of the marginals for every edge.
-    time_limit : float, optional
-        Seconds, without those of compiling, after which the best so far is returned; 60 by default.
-    progress : "auto", None or callable
-        See :func:`fastmix.infer`.
+    evidence, edge_marginals, time_limit, progress
+        As for :func:`fastmix.infer`; after 60 seconds by default the best so far is returned. What edges get are the
+        products of the marginals.
 
     Returns
     -------
@@ -195,7 +188,7 @@ def ascend(
     """The product distribution that sweeps of mean field lead to from q; for models without forbidden pairs."""
     start = _Start(q.copy())
     with contextlib.suppress(OutOfTimeError):
-        _ascent(model, False)(start, max_iter, tol, _chunk(model), clock)
+        _Ascent(model, max_iter, tol, clock).follow(start)
     return start.q
 
 
@@ -221,36 +214,6 @@ class _Start:
         return self.history[-1] if self.history else -math.inf
 
 
-def _run_starts(
-    model: MarkovRandomField,
-    given: bool,
-    num_starts: int,
-    max_iter: int,
-    tol: float,
-    rng: np.random.Generator,
-    clock: Clock,
-) -> tuple[str, list[_Start]]:
-    """What stopped the ascents, and how far they came."""
-    ascend = _ascent(model, given)
-    runs: list[_Start] = []
-    try:
-        for k in range(num_starts):
-            clock.report(k, num_starts, "starts")
-            runs.append(_Start(_uniform_start(model) if k == 0 else _random_start(model, rng)))
-            ascend(runs[-1], max_iter, tol, _chunk(model), clock)
-    except OutOfTimeError:
-        return ("done" if len(runs) == num_starts and runs[-1].converged else "time_limit"), runs
-    except KeyboardInterrupt:
-        return "interrupt", [run for run in runs if run.sweeps] or [_Start(_uniform_start(model))]
-    return "done", runs
-
-
-def _chunk(model: MarkovRandomField) -> int:
-    """Sweeps between two looks at the clock."""
-    factors = len(model.log_factors) * model.structure.max_scope
-    return int(max(1.0, _CHUNK_WORK / (1 + len(model.log_unary) + len(model.log_pairwise) + factors)))
-
-
 def _uniform_start(model: MarkovRandomField) -> FloatArray:
     return np.repeat(1.0 / model.num_states, model.num_states)
 
@@ -271,45 +234,64 @@ def _products(model: MarkovRandomField, q: FloatArray) -> FloatArray:
 
 # -- ascent of one start --------------------------------------------------------------------------------------------
 
-Ascent = Callable[[_Start, int, float, int, Clock], None]
 # Sweeps q in place: (q, tol, sweeps at most, bounds to write) -> sweeps made, largest change.
 _Sweep = Callable[[FloatArray, float, int, FloatArray], tuple[int, float]]
 
 
-def _ascent(model: MarkovRandomField, given: bool) -> Ascent:
-    """How a start of this model ascends."""
-    hard = _spin_sweep(model) or _table_sweep(model, model.log_pairwise, model.log_factors)
-    if not model.has_forbidden:
-        return lambda start, *limits: _follow(start, hard, *limits)
-    least = -_penalty(model)
-    soft = _table_sweep(model, *(np.where(t > -np.inf, t, least) for t in (model.log_pairwise, model.log_factors)))
+class _Ascent:
+    """How starts of a model ascend: sweeps of the model and, where it forbids something, under a penalty before."""
 
-    def follow(start: _Start, max_iter: int, tol: float, chunk: int, clock: Clock) -> None:
-        """Ascend under the penalty, go to an allowed configuration near by, and ascend from there in the model."""
-        relaxed = _Start(start.q)  # apart, because its bound is one on another model
+    def __init__(self, model: MarkovRandomField, max_iter: int, tol: float, clock: Clock, given: bool = False) -> None:
+        self.model, self.max_iter, self.tol, self.clock, self.given = model, max_iter, tol, clock, given
+        factors = len(model.log_factors) * model.structure.max_scope
+        work = 1 + len(model.log_unary) + len(model.log_pairwise) + factors
+        self.chunk = int(max(1.0, _CHUNK_WORK / work))  # sweeps between two looks at the clock
+        self.hard = _spin_sweep(model) or _table_sweep(model, model.log_pairwise, model.log_factors)
+        self.soft: _Sweep | None = None
+        if model.has_forbidden:
+            least = -_penalty(model)
+            finite = (np.where(t > -np.inf, t, least) for t in (model.log_pairwise, model.log_factors))
+            self.soft = _table_sweep(model, *finite)
+
+    def run(self, num_starts: int, rng: np.random.Generator) -> tuple[str, list[_Start]]:
+        """What stopped the ascents, and how far they came."""
+        model, runs = self.model, list[_Start]()
         try:
-            _follow(relaxed, soft, max_iter, tol, chunk, clock)
-        finally:
-            start.sweeps, start.change, start.penalised = relaxed.sweeps, relaxed.change, relaxed.bound
-        states = find_allowed(model, start.q, given, clock)
-        if states is not None:
+            for k in range(num_starts):
+                self.clock.report(k, num_starts, "starts")
+                runs.append(_Start(_uniform_start(model) if k == 0 else _random_start(model, rng)))
+                self.follow(runs[-1])
+        except OutOfTimeError:
+            return ("done" if len(runs) == num_starts and runs[-1].converged else "time_limit"), runs
+        except KeyboardInterrupt:
+            return "interrupt", [run for run in runs if run.sweeps] or [_Start(_uniform_start(model))]
+        return "done", runs
+
+    def follow(self, start: _Start) -> None:
+        """Ascend; with a penalty first, go to an allowed configuration near by, and ascend from there in the model."""
+        if self.soft is not None:
+            relaxed = _Start(start.q)  # apart, because its bound is one on another model
+            try:
+                self.sweep(relaxed, self.soft)
+            finally:
+                start.sweeps, start.change, start.penalised = relaxed.sweeps, relaxed.change, relaxed.bound
+            states = find_allowed(self.model, start.q, self.given, self.clock)
+            if states is None:
+                return
             start.q[:] = 0.0
-            start.q[model.unary_offsets[:-1] + states] = 1.0
-            _follow(start, hard, max_iter, tol, chunk, clock)
+            start.q[self.model.unary_offsets[:-1] + states] = 1.0
+        self.sweep(start, self.hard)
 
-    return follow
-
-
-def _follow(start: _Start, sweep: _Sweep, max_iter: int, tol: float, chunk: int, clock: Clock) -> None:
-    """Sweep until nothing changes any more, or a limit is met."""
-    limit = start.sweeps + max_iter
-    while start.sweeps < limit and not start.converged:
-        bounds = np.empty(min(chunk, limit - start.sweeps))
-        made, start.change = sweep(start.q, tol, len(bounds), bounds)
-        start.sweeps += made
-        start.history.extend(bounds[:made].tolist())
-        start.converged = start.change <= tol
-        clock.check()
+    def sweep(self, start: _Start, sweeps: _Sweep) -> None:
+        """Sweep until nothing changes any more, or a limit is met."""
+        limit = start.sweeps + self.max_iter
+        while start.sweeps < limit and not start.converged:
+            bounds = np.empty(min(self.chunk, limit - start.sweeps))
+            made, start.change = sweeps(start.q, self.tol, len(bounds), bounds)
+            start.sweeps += made
+            start.history.extend(bounds[:made].tolist())
+            start.converged = start.change <= self.tol
+            self.clock.check()
 
 
 def _penalty(model: MarkovRandomField) -> float:

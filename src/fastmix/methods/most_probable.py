@@ -8,13 +8,23 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix import _show
 from fastmix._arrays import IntArray
 from fastmix._checks import check_choice, check_positive, choose_seed
 from fastmix._clock import Clock, OutOfTimeError, Report, listening
 from fastmix._memory import available_memory
+from fastmix.chains.conditionals import check_conditionals
+from fastmix.chains.cpu import CpuChains
 from fastmix.errors import Interrupted, ModelError, ResourceError, UnfitMethodError
+from fastmix.exact.junction_tree import model_factors
+from fastmix.exact.search import find_order
+from fastmix.exact.tree import plan_tree
+from fastmix.graphs.basics import label_components, sparse_matrix
 from fastmix.methods.base import DEFAULT_SECONDS
+from fastmix.methods.cuts import best_expansion, check_expansion, cut_states, gauge_of
+from fastmix.methods.starts import best_unary, find_modes, finite_arrays, random_states
 from fastmix.model import Evidence, MarkovRandomField, check_model
+from fastmix.model.build import offsets_of
 from fastmix.model.reduce import reduce_model
 from fastmix.results import Status, jsonable, plain_evidence, provenance
 
@@ -24,10 +34,7 @@ METHODS = ("auto", "exact", "cut", "expansion", "search")
 _BAND_ENTRIES = 2.0**21  # of all tables of a move
 _IDLE_MOVES = 30
 _ANNEALED, _STEPS = 16, 32  # chains that cool down, and temperatures
-_HOT, _COLD = (
-    1.0,
-    20.0,
-)  # over the largest range of the log-potentials around a variable, and over that of a usual table
+_HOT, _COLD = 1.0, 20.0  # over the largest range of log-potentials around a variable, and over that of a usual table
 _ROUNDING = 1e-12  # of sums of log-potentials, relative to their magnitude
 
 
@@ -81,13 +88,9 @@ class MostProbableResult:
 
     def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
         """A table with a row for every variable: its name, the name of its state, and the number of that."""
-        from fastmix import _show
-
         return _show.frame(self.columns(), library)
 
     def _repr_html_(self) -> str:
-        from fastmix import _show
-
         gap = "exact" if self.exact else f"at most {self.gap:.4g} below the best"
         facts = [("method", self.method), ("log-weight", f"{self.log_weight:.8g} ({gap})")]
         pairs = list(zip(self.model.names_of_variables(), self.state_names, strict=True))
@@ -109,8 +112,6 @@ class MostProbableResult:
 
     def plot(self, axes: Any = None) -> Any:
         """The states of an image model as a picture (Matplotlib, extra ``plot``); the axes come back."""
-        from fastmix import _show
-
         if self.model.shape is None or len(self.model.shape) != 2:
             raise ValueError("plot needs an image model: MarkovRandomField.image")
         return _show.labelled_picture(_show.new_axes(axes), self.labels(), self.model.names_of_states()[0])
@@ -216,16 +217,11 @@ def most_probable(
     states = reduction.expand_states(search.states)
     upper = search.value if exact else search.upper
     status = Status.OK if exact or search.upper - search.value <= tol else Status.NOT_CONVERGED
-    options: dict[str, Any] = {
-        "evidence": plain_evidence(evidence),
-        "method": method,
-        "tol": tol,
-        "time_limit": clock.asked,
-    }
     stopped_by = "interrupt" if search.interrupted else "time_limit" if clock.past() and not exact else "done"
     result = MostProbableResult(
         model, states, search.value, upper, exact, used, status,
-        {"stopped_by": stopped_by, **search.stats, **clock.stats()}, provenance(model, seed=seed, **options),
+        {"stopped_by": stopped_by, **search.stats, **clock.stats()},
+        provenance(model, seed=seed, evidence=plain_evidence(evidence), method=method, tol=tol, time_limit=clock.asked),
     )  # fmt: skip
     if search.interrupted:
         raise Interrupted("the search was interrupted; the best configuration so far is in this exception", result)
@@ -273,8 +269,6 @@ class _Search:
         if best is None or not (differs := states != best).any():
             self.offer(states)
             return
-        from fastmix.graphs.basics import label_components
-
         inside = differs[model.edges].all(axis=1)
         count, label = label_components(model.num_variables, model.edges[inside])
         label = np.where(differs, label, -1)
@@ -303,16 +297,12 @@ class _Search:
                 continue
             try:
                 getattr(self, f"_{name}")()
-            except UnfitMethodError:
-                if method == name:
-                    raise
-                continue
-            except (ResourceError, OutOfTimeError) as error:
-                if method == name and isinstance(error, ResourceError):
-                    raise
-                if method == name:
+            except (UnfitMethodError, ResourceError, OutOfTimeError) as error:
+                if method != name:
+                    continue
+                if isinstance(error, OutOfTimeError):
                     raise ResourceError(f"{name} takes longer than the time limit; give it more, or search") from None
-                continue
+                raise
             if name != "expansion":
                 return name
             if method == name:
@@ -322,17 +312,13 @@ class _Search:
         return "search"
 
     def _cut(self) -> None:
-        from fastmix.methods.cuts import cut_states, gauge_of
-
         states, rounding = cut_states(self.model, gauge_of(self.model))
         self.offer(states)
         self.upper = min(self.upper, self.value + rounding)
         self.stats["rounding"] = rounding
 
     def _exact(self) -> None:
-        from fastmix.exact.tree import plan_tree
-
-        tree = plan_tree(_factors(self.model), memory_limit=self.memory_limit, clock=self.clock.part(0.25))
+        tree = plan_tree(model_factors(self.model), memory_limit=self.memory_limit, clock=self.clock.part(0.25))
         if tree.seconds > self.clock.left():
             raise ResourceError(f"exact inference takes about {tree.seconds:.2g} s, over the time limit")
         _, states = tree.most_probable(self.clock)
@@ -341,9 +327,6 @@ class _Search:
         self.stats["treewidth"] = tree.treewidth
 
     def _expansion(self) -> None:
-        from fastmix.methods.cuts import best_expansion, check_expansion
-        from fastmix.methods.starts import best_unary
-
         check_expansion(self.model)
         self.offer(best_expansion(self.model, best_unary(self.model), self.clock.part(0.5)))
 
@@ -351,7 +334,7 @@ class _Search:
         """Lower the upper bound by messages, and try what they lead to."""
         if self.model.num_factors or self.done:
             return
-        from fastmix.methods.dual_kernels import dual_pass
+        from fastmix.methods.mode_kernels import dual_pass
 
         messages = _Messages(self.model)
         previous = np.inf
@@ -369,8 +352,6 @@ class _Search:
 
     def _search(self) -> None:
         """Messages, descents, and then exact moves of bands of the graph given what is between them."""
-        from fastmix.methods.starts import find_modes
-
         self._tighten(200)
         if self.done and self.states is not None:
             return
@@ -382,10 +363,6 @@ class _Search:
 
     def _anneal(self) -> None:
         """Cool chains down, each time for longer, for half of the time that is left; then set single variables."""
-        from fastmix.chains.conditionals import check_conditionals
-        from fastmix.chains.cpu import CpuChains
-        from fastmix.methods.starts import random_states
-
         model, clock = self.model, self.clock.part(0.5)
         for states in random_states(model, 16, self.rng):
             self.offer(states)
@@ -395,13 +372,9 @@ class _Search:
             return
         largest, usual = _swings(model)
         chains = CpuChains(
-            model.structure,
-            num_chains=_ANNEALED,
-            seed=self.seed,
-            num_threads=1,
-            forbidden=model.has_forbidden,
+            model.structure, num_chains=_ANNEALED, seed=self.seed, num_threads=1, forbidden=model.has_forbidden,
             steady=False,
-        )
+        )  # fmt: skip
         thetas, num_sweeps = model.parameters, 8
         scales = np.geomspace(_HOT / largest, max(_COLD / usual, 2.0 * _HOT / largest), _STEPS)
         while not self.done and not clock.past():
@@ -420,7 +393,6 @@ class _Search:
     def _descended(self, states: IntArray) -> IntArray:
         """Configurations after single variables were set to their best states."""
         from fastmix.methods.mode_kernels import descend
-        from fastmix.methods.starts import finite_arrays
 
         states = np.ascontiguousarray(states, dtype=np.int64)
         descend(states, *finite_arrays(self.model), 100)
@@ -432,9 +404,6 @@ class _Search:
         Bands are the layers of a breadth-first search between every w-th, so that what is left of the graph is narrow
         (Baker 1994). Their width grows as long as the tables stay small.
         """
-        from fastmix.exact.search import find_order
-        from fastmix.exact.tree import plan_tree
-
         width, moves, since, most = 2, 0, 0, _BAND_ENTRIES
         assert self.states is not None
         while not self.done and since < _IDLE_MOVES:
@@ -444,18 +413,15 @@ class _Search:
             reduction = reduce_model(self.model, given, fold_single=True)
             moves += 1
             try:
-                factors = _factors(reduction.model)
+                factors = model_factors(reduction.model)
                 order = find_order(factors.num_states, factors.scopes, clock=self.clock, effort=0.0)
                 tree = plan_tree(factors, memory_limit=8.0 * most, order=order, clock=self.clock)
+                _, states = tree.most_probable(self.clock)
             except ResourceError:
                 if width == 2:
                     break
                 width, most = width - 1, 0.5 * most
                 continue
-            except OutOfTimeError:
-                break
-            try:
-                _, states = tree.most_probable(self.clock)
             except OutOfTimeError:
                 break
             since = 0 if self.offer(reduction.expand_states(np.asarray(states))) else since + 1
@@ -471,8 +437,6 @@ def _bands(model: MarkovRandomField, width: int, rng: np.random.Generator) -> ND
     """Which variables are not in every ``width``-th layer around a random variable of each component, at random."""
     from scipy.sparse.csgraph import dijkstra
 
-    from fastmix.graphs.basics import label_components, sparse_matrix
-
     n = model.num_variables
     _, label = label_components(n, model.edges)
     order = rng.permutation(n)
@@ -482,18 +446,15 @@ def _bands(model: MarkovRandomField, width: int, rng: np.random.Generator) -> ND
 
 
 class _Messages:
-    """What :func:`fastmix.methods.dual_kernels.dual_pass` works on."""
+    """What :func:`fastmix.methods.mode_kernels.dual_pass` works on."""
 
     def __init__(self, model: MarkovRandomField) -> None:
-        from fastmix.methods.starts import finite_arrays
-
         arrays = finite_arrays(model)[:-1]
         indptr, neighbors, num_states = arrays[0], arrays[1], arrays[-1]
         owner = np.repeat(np.arange(model.num_variables), np.diff(indptr))
         reverse = np.empty(len(neighbors), dtype=np.int64)
         reverse[np.lexsort((owner, neighbors))] = np.lexsort((neighbors, owner))
-        starts = np.zeros(len(neighbors) + 1, dtype=np.int64)
-        np.cumsum(num_states[owner], out=starts[1:])
+        starts = offsets_of(num_states[owner])
         self.values, self.states = np.zeros(int(starts[-1])), np.zeros(model.num_variables, dtype=np.int64)
         self.largest = max(float(np.abs(a).max(initial=0.0)) for a in (arrays[5], arrays[7]))
         belief = np.empty(int(num_states.max(initial=1)))
@@ -510,13 +471,6 @@ def _swings(model: MarkovRandomField) -> tuple[float, float]:
         if span > 0.0:
             ranges.append(span)
     return float(around.max(initial=0.0)) or 1.0, float(np.median(ranges)) if ranges else 1.0
-
-
-def _factors(model: MarkovRandomField) -> Any:
-    """The terms of a model as exact inference takes them, with the constant in the first."""
-    from fastmix.exact.junction_tree import model_factors
-
-    return model_factors(model)
 
 
 def _sum_of_largest(model: MarkovRandomField) -> float:

@@ -151,16 +151,11 @@ def perfect_sample(
         Attractive and binary (also after exchanging the states of some variables), or certified with a dependency norm
         below 1 (see :func:`fastmix.certify`); at most 64 states per variable.
     num_draws : int
-    evidence : mapping, optional
     max_sweeps : int
         How far into the past to go. Samples that take longer raise an error and are never dropped: leaving them out
         would bias the rest.
-    seed, num_threads
-        As for :func:`fastmix.sample`.
-    time_limit : float, optional
-        Seconds, without those of compiling, after which an error is raised.
-    progress : "auto", None or callable
-        See :func:`fastmix.infer`.
+    evidence, seed, num_threads, time_limit, progress
+        As for :func:`fastmix.infer`; there is no time limit by default, and one that is over is an error.
 
     Returns
     -------

@@ -15,7 +15,7 @@ from fastmix.chains.generator import MAX_THRESHOLD, make_streams
 from fastmix.chains.host import HostChains
 from fastmix.chains.layout import Layout, ParameterSets
 from fastmix.errors import ModelError, UnfitMethodError
-from fastmix.graphs.basics import run_loop
+from fastmix.graphs.basics import two_sides
 from fastmix.model import MarkovRandomField, check_pairwise
 
 __all__ = ["ClusterChains", "check_swendsen_wang", "is_swendsen_wang"]
@@ -88,7 +88,6 @@ class ClusterChains(HostChains):
         self.num_chains, self.seed = check_count("num_chains", num_chains, least=1), choose_seed(seed)
         self.num_threads = min(check_threads(num_threads), self.num_chains)
         self._binary = bool((model.num_states == 2).all())
-        self._flips: BoolArray | None = None
         self.sets = ParameterSets.of(model.parameters)
         self._set_form(model)
         kind: type[np.unsignedinteger[Any]] = np.uint8 if model.num_states.max(initial=1) <= 256 else np.uint32
@@ -107,24 +106,16 @@ class ClusterChains(HostChains):
         """Go on with the parameters ``coefficients[0] @ thetas``; see :meth:`fastmix.chains.base.Chains.load`."""
         same = self.sets.source is thetas
         sets = self.sets.scaled(coefficients) if same else ParameterSets.of(thetas, coefficients)
-        model, states = self.model.with_parameters(sets.theta(0)), self.get_states()
+        model, lanes = self.model.with_parameters(sets.theta(0)), self._lanes()
         self._set_form(model)
         self.model, self.sets = model, sets
-        self._states[...] = states if self._flips is None else states ^ self._flips
+        self._put(lanes)
 
     def _lanes(self) -> NDArray[Any]:
-        states = self._states if self._flips is None else self._states ^ self._flips
-        return np.ascontiguousarray(states.T)
+        return np.ascontiguousarray((self._states ^ self._flips).T)
 
     def _put(self, lanes: NDArray[Any]) -> None:
-        self._states[...] = lanes.T if self._flips is None else lanes.T ^ self._flips
-
-    def get_states(self) -> IntArray:
-        """Current configurations (num_chains, n)."""
-        states = self._states.astype(np.int64)
-        if self._flips is not None:
-            states ^= self._flips
-        return states
+        self._states[...] = lanes.T ^ self._flips
 
     def set_states(self, states: IntArray) -> None:
         """Start from these configurations (num_chains, n), all allowed."""
@@ -136,7 +127,7 @@ class ClusterChains(HostChains):
         if forbidden.any() and (chosen := forbidden[self.model.unary_offsets[:-1] + x]).any():
             c, i = np.argwhere(chosen)[0].tolist()
             raise ModelError(f"states must be allowed, but variable {i} of chain {c} has forbidden state {x[c, i]}")
-        self._states[...] = x if self._flips is None else x ^ self._flips
+        self._put(x.T)
 
     def sweep(self, num_sweeps: int, *, collect: bool = False) -> None:
         """Run sweeps; with ``collect`` add to the sums, at each, the distributions that states are drawn from."""
@@ -163,9 +154,7 @@ class ClusterChains(HostChains):
             pairs[..., 0] = sums
             np.subtract(count, sums, out=pairs[..., 1])
             sums = pairs.reshape(self.num_chains, -1)
-        if self._flips is not None:
-            sums = sums[:, _flipped_entries(self.model, self._flips)]
-        return sums.T
+        return sums[:, _flipped_entries(self.model, self._flips)].T
 
     def pack(self, first: int, last: int) -> tuple[Any, ...]:
         """Configurations, generators and sums of some chains."""
@@ -244,7 +233,7 @@ class _NormalForm(NamedTuple):
     tails: NDArray[np.uint32]
     couplings: FloatArray
     log_unary: FloatArray
-    flips: BoolArray | None  # binary variables whose states are exchanged, (n,); None for no variable
+    flips: BoolArray  # binary variables whose states are exchanged, (n,)
 
     def for_kernels(self, binary: bool) -> tuple[NDArray[np.uint32], FloatArray]:
         """Thresholds of the bonds, for the probabilities 1 - exp(-J), and the unaries, binary ones as differences."""
@@ -265,15 +254,10 @@ def _normal_form(model: MarkovRandomField) -> _NormalForm:
     if larger.any():
         edge = int(larger.argmax())
         raise _unfit(model, edge, f"has the negative coupling {couplings[edge]:.6g}")
-    flips = None
-    if negative.any():
-        flips = _flips(model, couplings)
-        log_unary = log_unary[_flipped_entries(model, flips)]
+    flips = _flips(model, couplings) if negative.any() else np.zeros(model.num_variables, dtype=np.bool_)
     kept = couplings != 0.0
-    heads, tails = model.edges[kept].astype(np.uint32).T
-    return _NormalForm(
-        np.ascontiguousarray(heads), np.ascontiguousarray(tails), np.abs(couplings[kept]), log_unary, flips
-    )
+    heads, tails = np.ascontiguousarray(model.edges[kept].astype(np.uint32).T)
+    return _NormalForm(heads, tails, np.abs(couplings[kept]), log_unary[_flipped_entries(model, flips)], flips)
 
 
 def _split_tables(model: MarkovRandomField) -> tuple[FloatArray, FloatArray]:
@@ -327,9 +311,8 @@ def _split_chunk(
 
 def _flips(model: MarkovRandomField, couplings: FloatArray) -> BoolArray:
     """Binary variables to exchange the states of, so that no coupling is negative."""
-    graph, n = model.adjacency, model.num_variables
-    sides, queue = np.full(n, -1), np.zeros(n, dtype=np.int64)
-    run_loop(_take_sides, (graph.indptr, graph.neighbors, np.sign(couplings)[graph.edge_ids]), (sides, queue))
+    coupled = couplings != 0.0
+    sides = two_sides(model.num_variables, model.edges[coupled], couplings[coupled] < 0.0)
     broken = (sides[model.edges[:, 0]] > 1) & (couplings < 0.0)
     if broken.any():
         edge = int(broken.argmax())
@@ -340,35 +323,6 @@ def _flips(model: MarkovRandomField, couplings: FloatArray) -> BoolArray:
             "to it has an odd number of negative couplings",
         )
     return np.asarray(sides == 1)
-
-
-def _take_sides(indptr: Any, neighbors: Any, signs: Any, sides: Any, queue: Any) -> None:
-    """Sides (0, 1) of variables, equal across positive and unequal across negative couplings; 2 where there are none.
-
-    Breadth first from the smallest variable of every component, which is on side 0.
-    """
-    for root in range(len(sides)):
-        if sides[root] >= 0:
-            continue
-        sides[root], queue[0], done, count, broken = 0, root, 0, 1, False
-        while done < count:
-            v = queue[done]
-            done += 1
-            for p in range(indptr[v], indptr[v + 1]):
-                if signs[p] == 0.0:
-                    continue
-                u, side = neighbors[p], sides[v]
-                if signs[p] < 0.0:
-                    side = 1 - side
-                if sides[u] < 0:
-                    sides[u] = side
-                    queue[count] = u
-                    count += 1
-                elif sides[u] != side:
-                    broken = True
-        if broken:
-            for k in range(count):
-                sides[queue[k]] = 2
 
 
 def _flipped_entries(model: MarkovRandomField, flips: BoolArray) -> IntArray:

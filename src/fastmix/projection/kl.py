@@ -91,7 +91,7 @@ class ExactKL(Objective):
     def calibrate(self, theta: MarkovRandomField) -> tuple[float, FloatArray]:
         """Log Z without the constant of the model, and the moments aligned with its parameters."""
         answer = replace(self.tree, model=theta).calibrate(self.clock)
-        return answer.log_z - theta.log_constant, np.concatenate([answer.node_marginals, answer.edge_marginals])
+        return answer.log_z - theta.log_constant, np.concatenate([answer.marginals, answer.factor_marginals])
 
     def evaluate(self, theta: MarkovRandomField) -> tuple[float, FloatArray]:
         """Value and gradient, both exact."""

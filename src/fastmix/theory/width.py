@@ -20,6 +20,7 @@ import numpy as np
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
+from fastmix.graphs.basics import two_sides
 from fastmix.model import MarkovRandomField, check_pairwise
 from fastmix.theory import norms
 
@@ -195,19 +196,11 @@ def _balanced(matrix: Any) -> bool:
     the same norm, and by convexity 0 gives no larger one.
     """
     from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
 
     entries = coo_array(matrix)
     kept = (entries.data != 0.0) & (entries.coords[0] < entries.coords[1])
-    (i, j), positive, n = (part[kept] for part in entries.coords), entries.data[kept] > 0.0, matrix.shape[0]
-    for same in (positive, ~positive):
-        # Two copies of every coordinate, one for each sign; a contradiction joins the two copies.
-        rows, cols = np.concatenate([i, i + n]), np.concatenate([j + np.where(same, 0, n), j + np.where(same, n, 0)])
-        cover = coo_array((np.ones(len(rows), dtype=np.int8), (rows, cols)), shape=(2 * n, 2 * n))
-        labels = connected_components(cover, directed=False)[1]
-        if (labels[:n] == labels[n:]).any():
-            return False
-    return True
+    edges, positive = np.stack(entries.coords, axis=1)[kept].astype(np.int64), entries.data[kept] > 0.0
+    return not any((two_sides(matrix.shape[0], edges, apart) > 1).any() for apart in (positive, ~positive))
 
 
 def norm_estimate(matrix: Any, diagonal: FloatArray) -> float:

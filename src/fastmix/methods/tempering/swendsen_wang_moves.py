@@ -32,7 +32,8 @@ class SwendsenWangMoves:
         self._rungs: list[tuple[Any, ...]] = []
         for position in positions.tolist():
             form = _normal_form(path.model_at(position))
-            self._rungs.append((form.heads, form.tails, *form.for_kernels(self._binary), form.flips))
+            flips = form.flips if form.flips.any() else None
+            self._rungs.append((form.heads, form.tails, *form.for_kernels(self._binary), flips))
 
     def __call__(self, x: NDArray[np.uint8]) -> None:
         """Sweep the lanes (n, K * C), rung by rung."""
