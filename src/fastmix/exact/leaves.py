@@ -49,10 +49,10 @@ class Leaves(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def sum_up(leaves, unary, tables, sums):  # type: ignore[no-untyped-def]
+def sum_up(leaves, unary, tables, sums, scales):  # type: ignore[no-untyped-def]
     """Sum the leaves out into ``unary``, in place; the log of the scales taken out, -inf where nothing is possible.
 
-    ``sums``, as the unaries of the variables summed out would be, is scratch space.
+    ``scales`` (one per leaf) receives the terms of that log; ``sums``, as long as the most states, is scratch space.
     """
     total, carry = 0.0, 0.0  # compensated: a million terms
     for k in range(len(leaves.variables)):
@@ -79,6 +79,7 @@ def sum_up(leaves, unary, tables, sums):  # type: ignore[no-untyped-def]
         if w >= 0:
             for b in range(width):
                 unary[leaves.offsets[w] + b] += sums[b] - top
+        scales[k] = top
         term = top - carry
         new = total + term
         carry = (new - total) - term

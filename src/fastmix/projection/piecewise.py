@@ -18,9 +18,9 @@ import numpy as np
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import describe
 from fastmix._clock import NO_LIMIT, Clock
-from fastmix._jit import njit
 from fastmix._memory import check_memory
 from fastmix.errors import UnfitMethodError
+from fastmix.exact import leaves
 from fastmix.graphs import covering_spanning_trees, grid_edges
 from fastmix.graphs.basics import strip_leaves
 from fastmix.model import MarkovRandomField
@@ -250,8 +250,10 @@ class Forest:
         link_sizes = np.where(parent >= 0, states * states[parent], 0)
         starts = offsets_of(np.concatenate([states, link_sizes]))
         node_at, link_at = starts[: len(states)], starts[len(states) : -1]
-        self.model, self.piece_of, self._nodes = model, piece_of, (states, node_at, parent, link_at)
-        self.num_pieces, self.num_entries = int(piece_of.max(initial=-1)) + 1, int(starts[-1])
+        self.model, self.piece_of, self.most_states = model, piece_of, int(states.max(initial=1))
+        own, other = np.where(parent >= 0, states[parent], 1), np.ones_like(parent)
+        self._nodes = leaves.Leaves(np.arange(len(parent)), parent, link_at, own, other, states, node_at)
+        self.num_pieces, self.num_node_entries = int(piece_of.max(initial=-1)) + 1, int(states.sum())
         self.entry_piece = np.repeat(np.tile(piece_of, 2), np.diff(starts))
         # Unaries and edges as terms: where their node or link begins and its size, the distances and counts of the
         # states of both variables there (one state for want of a second), and where their parameters begin.
@@ -272,49 +274,39 @@ class Forest:
         step, count, other_step, other_count = (values[term] for values in places)
         parameter = at[term] + local // step % count * other_count + local // other_step % other_count
         coordinates = begin[term] + local, parameter
-        self.matrix = csr_array((np.ones(len(term)), coordinates), shape=(self.num_entries, model.num_parameters))
+        self.matrix = csr_array((np.ones(len(term)), coordinates), shape=(int(starts[-1]), model.num_parameters))
         self.transposed = self.matrix.T.tocsr()
 
     @cached_property
     def psi(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Potentials, log Z and marginals of the model."""
         potentials = self.matrix @ self.model.parameters
-        log_z, passed = self.solve_up(potentials)
-        return potentials, log_z, self.solve_down(potentials, passed)
+        log_z, unary = self.sum_up(potentials)
+        return potentials, log_z, self.sum_down(potentials, unary)
 
     def values(self, parameters: FloatArray) -> FloatArray:
         """KL(psi_S || theta_S) of every piece."""
         psi, psi_log_z, psi_marginals = self.psi
         self._potentials = self.matrix @ parameters
-        log_z, self._passed = self.solve_up(self._potentials)
+        log_z, self._unary = self.sum_up(self._potentials)
         change = (self._potentials - psi) * psi_marginals
         return log_z - psi_log_z - np.bincount(self.entry_piece, change, minlength=self.num_pieces)
 
     def gradient(self, weights: FloatArray) -> FloatArray:
         """The weighted sum of the gradients of the pieces at the parameters given last."""
-        used = np.flatnonzero(weights)
-        if not len(used):
-            return np.zeros(self.model.num_parameters)
-        piece = int(used[0]) if len(used) == 1 else None
-        marginals = self.solve_down(self._potentials, self._passed, piece)
+        marginals = self.sum_down(self._potentials, self._unary)
         return np.asarray(self.transposed @ ((marginals - self.psi[2]) * weights[self.entry_piece]))
 
-    def solve_up(self, potentials: FloatArray) -> tuple[FloatArray, tuple[FloatArray, FloatArray]]:
-        """Log Z (pieces,), and what the way down needs. Time linear in the potentials."""
-        beliefs, messages = np.empty(int(self._nodes[0].sum())), np.empty(len(potentials))
-        log_z = np.empty(self.num_pieces)
-        _pass_up(potentials, *self._nodes, self.piece_of, beliefs, messages, log_z)
-        return log_z, (beliefs, messages)
+    def sum_up(self, potentials: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Log Z (pieces,), and the entries of all nodes with the trees below summed into them."""
+        unary, scales = potentials[: self.num_node_entries].copy(), np.empty(len(self.piece_of))
+        leaves.sum_up(self._nodes, unary, potentials, np.empty(self.most_states), scales)
+        return np.bincount(self.piece_of, scales, self.num_pieces), unary
 
-    def solve_down(
-        self, potentials: FloatArray, passed: tuple[FloatArray, FloatArray], piece: int | None = None
-    ) -> FloatArray:
-        """Marginals of every potential, of one piece (0 elsewhere) or of all."""
-        nodes = (0, len(self.piece_of))
-        if piece is not None:
-            nodes = tuple(np.searchsorted(self.piece_of, [piece, piece + 1]).tolist())
+    def sum_down(self, potentials: FloatArray, unary: FloatArray) -> FloatArray:
+        """Marginals of every potential."""
         marginals = np.zeros(len(potentials))
-        _pass_down(potentials, *self._nodes, *nodes, *passed, marginals)
+        leaves.sum_down(self._nodes, unary, potentials, marginals, marginals, np.empty(self.most_states))
         return marginals
 
 
@@ -355,75 +347,6 @@ def merge_lines(model: MarkovRandomField, ladders: list[IntArray]) -> Forest:
     edges = np.searchsorted(model.edges[:, 0] * n + model.edges[:, 1], low * n + high)
     stride = np.concatenate([model.num_states[lines[1]], np.ones_like(nodes)])
     return Forest(model, piece_of, np.where(is_last, -1, nodes + 1), variable, np.tile(nodes, 2), stride, ends, edges)
-
-
-# Compiled passes over many trees at once, in logarithms. Nodes are numbered so that children come before their parents
-# and the trees of a piece lie together. ``potentials`` is flat: node k has ``states[k]`` entries from ``node_at[k]``
-# on, and the link to its parent a table of (own states, states of the parent) from ``link_at[k]`` on.
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _pass_up(potentials, states, node_at, parent, link_at, piece_of, beliefs, messages, log_z):  # type: ignore[no-untyped-def]
-    """Log Z of every piece; ``beliefs`` (like the node entries) and ``messages`` are left for the way down."""
-    log_z[:] = 0.0
-    for k in range(len(states)):
-        for s in range(states[k]):
-            beliefs[node_at[k] + s] = potentials[node_at[k] + s]
-    work = np.empty(states.max() if len(states) else 0)
-    for k in range(len(states)):
-        own, count = node_at[k], states[k]
-        if parent[k] < 0:
-            top = beliefs[own]
-            for s in range(1, count):
-                top = max(top, beliefs[own + s])
-            total = 0.0
-            for s in range(count):
-                total += np.exp(beliefs[own + s] - top)
-            log_z[piece_of[k]] += top + np.log(total)
-            continue
-        width, base = states[parent[k]], link_at[k]
-        for t in range(width):
-            top = -np.inf
-            for s in range(count):
-                work[s] = beliefs[own + s] + potentials[base + s * width + t]
-                top = max(top, work[s])
-            total = 0.0
-            for s in range(count):
-                total += np.exp(work[s] - top)
-            value = top + np.log(total)
-            # The message takes the first row of the place that the table has among the potentials.
-            messages[base + t] = value
-            beliefs[node_at[parent[k]] + t] += value
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _pass_down(  # type: ignore[no-untyped-def]
-    potentials, states, node_at, parent, link_at, first, last, beliefs, messages, marginals
-):
-    """Marginals of the nodes ``first`` to ``last - 1`` and of their links, laid out as the potentials."""
-    for k in range(last - 1, first - 1, -1):
-        own, count = node_at[k], states[k]
-        if parent[k] < 0:
-            top = beliefs[own]
-            for s in range(1, count):
-                top = max(top, beliefs[own + s])
-            total = 0.0
-            for s in range(count):
-                marginals[own + s] = np.exp(beliefs[own + s] - top)
-                total += marginals[own + s]
-            for s in range(count):
-                marginals[own + s] /= total
-            continue
-        width, base, above = states[parent[k]], link_at[k], node_at[parent[k]]
-        for s in range(count):
-            total = 0.0
-            for t in range(width):
-                # p(s | t) p(t): the message is the log of the sum over s.
-                value = np.exp(beliefs[own + s] + potentials[base + s * width + t] - messages[base + t])
-                value *= marginals[above + t]
-                marginals[base + s * width + t] = value
-                total += value
-            marginals[own + s] = total
 
 
 # -- lines and ladders of grids -------------------------------------------------------------------------------------
