@@ -337,10 +337,7 @@ class _Work:
         except OutOfTimeError:
             pass
         finally:
-            for side, name in enumerate(("lower", "upper")):
-                if cases.log_z[side] != self.log_z[side]:
-                    self.methods[name] = "cases"
-            self.log_z, self.states = cases.log_z, cases.states
+            self._take("cases", cases.log_z, cases.states)
             self.stats["num_cases"] = cases.num_parts
 
     def _solve(self) -> bool:
@@ -442,7 +439,9 @@ class _Work:
             best = drawn[int(np.argmax(terms.log_weights(drawn)))]
             if lower is None:
                 return
-            for start in (upper.beliefs, self._point(best)):
+            point = np.zeros(terms.num_unary)
+            point[terms.offsets[: terms.num_variables] + best] = 1.0
+            for start in (upper.beliefs, point):
                 with contextlib.suppress(ModelError):
                     lower.start(start)
                     lower.improve(clock, 200)
@@ -470,10 +469,7 @@ class _Work:
             return
         self.product = found.node_marginals[terms.kept]
         size = spread(terms.values, terms.offsets) + abs(terms.log_constant)
-        bound = found.log_z_lower - rounding(3.0 * len(terms.values), size)
-        if bound > self.log_z[0]:
-            self.log_z = bound, self.log_z[1]
-            self.methods["lower"] = "mean field"
+        self._take("mean field", (found.log_z_lower - rounding(3.0 * len(terms.values), size), math.inf))
 
     def _take_walks(self, terms: Terms, clock: Clock) -> None:
         """Bounds on the marginals of binary variables, from the walks around each of them."""
@@ -483,33 +479,26 @@ class _Work:
             self.stats["num_walks"] = self.stats.get("num_walks", 0) + found.num_nodes
             self.methods["marginals"] = "weights of states, walks"
 
-    def _point(self, configuration: IntArray) -> FloatArray:
-        assert self.terms is not None
-        result = np.zeros(self.terms.num_unary)
-        result[self.terms.offsets[: self.terms.num_variables] + configuration] = 1.0
-        return result
+    def _take(self, name: str, log_z: tuple[float, float], states: tuple[Any, Any] = (-math.inf, math.inf)) -> None:
+        """Keep what is tighter of bounds on log Z and on the log-weights of all states, and by whom."""
+        low, high = self.log_z
+        self.states = np.maximum(self.states[0], states[0]), np.minimum(self.states[1], states[1])
+        self.log_z = max(low, log_z[0]), min(high, log_z[1])
+        for side, tighter in (("lower", log_z[0] > low), ("upper", log_z[1] < high)):
+            self.methods[side] = name if tighter else self.methods[side]
 
     def _take_upper(self) -> None:
         if self.upper is not None and self.upper.num_evaluations:
-            if self.upper.log_z < self.log_z[1]:
-                self.log_z = self.log_z[0], self.upper.log_z
-                self.methods["upper"] = "covers"
-            self.states = self.states[0], np.minimum(self.states[1], self.upper.states)
+            self._take("covers", (-math.inf, self.upper.log_z), (-np.inf, self.upper.states))
 
     def _take_lower(self) -> None:
         if self.lower is not None and self.lower.log_z > -math.inf:
-            if self.lower.log_z > self.log_z[0]:
-                self.log_z = self.lower.log_z, self.log_z[1]
-                self.methods["lower"] = "clusters"
-            self.states = np.maximum(self.states[0], self.lower.states), self.states[1]
+            self._take("clusters", (self.lower.log_z, math.inf), (self.lower.states, np.inf))
 
     def _take_configurations(self, drawn: IntArray) -> None:
         assert self.terms is not None
         total, states = configurations_lower(self.terms, drawn)
-        if total > self.log_z[0]:
-            self.log_z = total, self.log_z[1]
-            self.methods["lower"] = "configurations"
-        self.states = np.maximum(self.states[0], states), self.states[1]
+        self._take("configurations", (total, math.inf), (states, np.inf))
 
     def _draw(self, confidence: float, num_draws: int, rng: np.random.Generator) -> None:
         if self.upper is None or not self.upper.parts:
@@ -520,15 +509,9 @@ class _Work:
             if found is None:
                 return
             self.stats["num_draws"] = found.num_draws
-            low, high = self.log_z
-            tighter = found.log_z[0] > low, found.log_z[1] < high
-            self.log_z = max(low, found.log_z[0]), min(high, found.log_z[1])
-            for side, name in enumerate(("lower", "upper")):
-                if tighter[side]:
-                    self.methods[name] = "draws"
-            before = self.states
-            self.states = np.maximum(before[0], found.states_lower), np.minimum(before[1], found.states_upper)
-            if any(tighter) or (self.states[0] > before[0]).any() or (self.states[1] < before[1]).any():
+            before = np.concatenate([self.log_z, *self.states])
+            self._take("draws", found.log_z, (found.states_lower, found.states_upper))
+            if not np.array_equal(before, np.concatenate([self.log_z, *self.states])):
                 self.confidence = confidence
 
     def result(self, stopped_by: str, origin: dict[str, Any]) -> BracketResult:

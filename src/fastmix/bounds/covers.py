@@ -82,15 +82,6 @@ class _Elimination:
     def _size(self, members: Iterable[int]) -> float:
         return sum([self.logs[u] for u in members])
 
-    def by_rank(self, order: Iterable[int]) -> list[int]:
-        """Eliminate in an order that is given."""
-        result = []
-        for v in order:
-            if not self.done[v]:
-                self._eliminate(v)
-                result.append(v)
-        return result
-
     def by_size(self, noise: list[float]) -> list[int]:
         """Eliminate the variable of the smallest table first; the order."""
         score = [self._size(self._around(v)) + noise[v] for v in range(len(self.logs))]

@@ -116,7 +116,7 @@ class EdgeCosts:
             change = np.copysign(np.maximum(self.rho - z, 0.0), tables @ _ISING)
             tables -= np.multiply.outer(change, _ISING)
             return result
-        for edges, shape, places in groups(self.model, np.flatnonzero(z < self.rho), self.dependency):
+        for edges, shape, places in groups(self.model, self.dependency, z < self.rho):
             tables = self.model.log_pairwise[places]
             exact = np.zeros(len(edges), dtype=bool)
             if not self.clock.past():
@@ -148,7 +148,7 @@ def edge_costs(model: MarkovRandomField, dependency: Dependency, clock: Clock = 
     counts, scaled = np.ones(m, dtype=np.int64), np.zeros(m, dtype=bool)
     parts: list[tuple[IntArray, FloatArray, FloatArray]] = []
     rho, first_half = np.zeros(0), clock.part(0.5)
-    for edges, shape, places in groups(model, np.arange(m), dependency):
+    for edges, shape, places in groups(model, dependency):
         if first_half.past():
             if not len(rho):
                 tables_alone = model.replace(log_factors=np.zeros_like(model.log_factors))
@@ -217,7 +217,7 @@ def _with_factors(costs: EdgeCosts) -> EdgeCosts:
 def interactions(model: MarkovRandomField, tables: FloatArray, dependency: Dependency) -> FloatArray:
     """What a bound limits of all tables, flat: R of an edge grows in proportion to it."""
     result = np.empty_like(tables)
-    for _, shape, places in groups(model, np.arange(model.num_edges), dependency):
+    for _, shape, places in groups(model, dependency):
         result[places] = _interaction(tables[places], shape, dependency)
     return result
 
@@ -273,22 +273,17 @@ def _num_contrasts(num_rows: int, num_cols: int, dependency: str) -> int:
 
 
 def groups(
-    model: MarkovRandomField, chosen: IntArray, dependency: str
+    model: MarkovRandomField, dependency: str, chosen: BoolArray | None = None
 ) -> Iterator[tuple[IntArray, tuple[int, int], IntArray]]:
-    """Some edges in groups of one table shape: their numbers, the shape, and the places (g, entries) of their tables.
+    """Edges, or those ``chosen`` (m,), in groups of one table shape: numbers, shape, places (g, entries) of the tables.
 
     A group is as large as one compiled call may take.
     """
-    if not len(chosen):
-        return
-    shapes = model.num_states[model.edges[chosen]]
-    order = np.lexsort(shapes.T)
-    changes = np.flatnonzero((np.diff(shapes[order], axis=0) != 0).any(axis=1)) + 1
-    for members in np.split(order, changes):
-        rows, cols = shapes[members[0]].tolist()
+    for rows, cols, members in model.structure.table_shapes:
+        kept = members if chosen is None else members[chosen[members]]
         most = max(1, _ROOM // _room(rows * cols, _num_contrasts(rows, cols, dependency)))
-        for k in range(0, len(members), most):
-            edges = chosen[members[k : k + most]]
+        for k in range(0, len(kept), most):
+            edges = kept[k : k + most]
             yield edges, (rows, cols), model.pairwise_offsets[edges][:, None] + np.arange(rows * cols)
 
 

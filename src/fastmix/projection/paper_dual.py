@@ -384,7 +384,7 @@ class Dual:
 def _contrast_entries(model: MarkovRandomField) -> tuple[IntArray, IntArray]:
     """For every contrast its two entries (K, 2) in the flat tables, and its slot."""
     parts, slots = [], []
-    for edges, (rows, cols), places in groups(model, np.arange(model.num_edges), "linf"):
+    for edges, (rows, cols), places in groups(model, "linf"):
         pairs, along_rows = contrasts(rows, cols, "linf")[0][:, :2], rows * cols * (cols - 1) // 2
         for direction, chosen in enumerate((pairs[:along_rows], pairs[along_rows:])):
             # A table of one column has no contrasts; an entry against itself still says that Z is not negative.

@@ -50,10 +50,10 @@ def solve_spectral(costs: EdgeCosts, target: Target) -> Solution:
     solution = Solution(np.zeros(len(costs.start) - 1), v)
     knots = (model.edges, *costs.pairs, costs.start, costs.mu, costs.z)
     at_once = int(min(_BLOCK, 1 + _WORK / (4.0 * _MEMORY * v.size + 4.0 * v.shape[1] * model.num_edges)))
-    used = 0
+    used, last_dual = 0, -np.inf
 
     def step() -> bool:
-        nonlocal used
+        nonlocal used, last_dual
         last, moving = min(solution.iterations + _BLOCK, target.max_iter), True
         while moving and solution.iterations < last:
             count = min(at_once, last - solution.iterations)
@@ -61,7 +61,10 @@ def solve_spectral(costs: EdgeCosts, target: Target) -> Solution:
             solution.iterations += count
             if target.clock.past(_SHARE):
                 break
-        late = target.clock.past(_SHARE)
+        late, gain = target.clock.past(_SHARE), dual - last_dual
+        last_dual = dual
+        if moving and not late and solution.iterations < target.max_iter and gain > target.tol * (1.0 + dual):
+            return False  # the gap cannot be known to be closed: no need of the norm, which takes longer than steps
         z = bounds_at(costs.start, costs.mu, costs.z, costs.loads(2.0 * np.sum(v[first] * v[second], axis=1)))
         clock = target.clock.part(_NORM_SHARE)
         norm = matrix_norm(to_matrix(model, costs.dependencies(z)), "spectral", clock=clock)
