@@ -15,7 +15,7 @@ from fastmix._checks import check_count, check_positive, choose_seed
 from fastmix._clock import Clock, OutOfTimeError, Report, listening
 from fastmix._memory import available_memory
 from fastmix.bounds.branch import Cases
-from fastmix.bounds.covers import find_clusters, find_covers
+from fastmix.bounds.covers import Parts
 from fastmix.bounds.draws import draw_configurations, sampled_bounds
 from fastmix.bounds.lower import Lower, configurations_lower
 from fastmix.bounds.marginals import blanket_bounds, combine, tighten
@@ -290,11 +290,12 @@ class _Work:
         rng = np.random.default_rng(self.seed)
         self._take_mean_field(terms, clock)
         self._take_walks(terms, clock.part(_SHARE_OF_WALKS))
-        entries = self._table_entries(terms, clock)
+        scopes = terms.scopes[terms.num_variables :]
+        parts = Parts(terms.num_states, scopes, terms.weights, max_entries=self._table_entries(terms, clock))
         with contextlib.suppress(OutOfTimeError):
-            self._build_lower(terms, entries, clock.part(0.3))
+            self._build_lower(terms, parts, clock.part(0.3))
         try:
-            self._build_upper(terms, entries, clock)
+            self._build_upper(terms, parts, clock)
             self._improve(rng, clock)
         finally:
             self._take_upper()
@@ -397,10 +398,9 @@ class _Work:
     def _memory(self, terms: Terms) -> float:
         return max(self.memory, _LEAST_MEMORY + 64.0 * len(terms.values))
 
-    def _build_lower(self, terms: Terms, entries: float, clock: Clock) -> None:
+    def _build_lower(self, terms: Terms, parts: Parts, clock: Clock) -> None:
         """Clusters, and the bound from the marginals of the variables without their neighbors."""
-        scopes = terms.scopes[terms.num_variables :]
-        clusters = find_clusters(terms.num_states, scopes, terms.weights, max_entries=entries, clock=clock)
+        clusters = parts.clusters(clock=clock)
         with contextlib.suppress(ResourceError):
             self.lower = Lower(terms, clusters, memory_limit=self._memory(terms))
             unary = terms.values[: terms.num_unary]
@@ -412,13 +412,10 @@ class _Work:
                     self.lower.start(start)
                     self.lower.improve(clock, 20)
 
-    def _build_upper(self, terms: Terms, entries: float, clock: Clock) -> None:
+    def _build_upper(self, terms: Terms, parts: Parts, clock: Clock) -> None:
         """Covers, with smaller tables where they are over the memory after all."""
-        scopes = terms.scopes[terms.num_variables :]
         while self.upper is None:
-            covers = find_covers(
-                terms.num_states, scopes, terms.weights, max_entries=entries, seed=self.seed, clock=clock
-            )
+            covers, entries = parts.covers(seed=self.seed, clock=clock), parts.max_entries
             self.stats |= {"table_entries": entries, "num_covers": len(covers)}
             try:
                 self.upper = Upper(terms, covers, memory_limit=self._memory(terms))
@@ -426,7 +423,7 @@ class _Work:
                 smaller = max(entries / 4.0, float(np.diff(terms.offsets).max()))
                 if smaller >= entries:
                     return
-                entries = smaller
+                parts = Parts(parts.num_states, parts.scopes, parts.weights, max_entries=smaller)
 
     def _start(self, rng: np.random.Generator, clock: Clock) -> None:
         """Improve the lower bound from the marginals of the upper one, and from the best configuration drawn."""

@@ -88,20 +88,21 @@ def sum_up(leaves, unary, tables, sums, scales):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _conditional(leaves, unary, tables, k, b, weights):  # type: ignore[no-untyped-def]
-    """Fill in the distribution of a leaf given the state of its neighbor."""
-    v = leaves.variables[k]
-    a0, count, high, total = leaves.offsets[v], leaves.counts[v], -np.inf, 0.0
-    for a in range(count):
-        weights[a] = unary[a0 + a]
-        if leaves.neighbors[k] >= 0:
-            weights[a] += tables[leaves.starts[k] + a * leaves.own[k] + b * leaves.other[k]]
+def _conditional(unary, tables, start, step, weights):  # type: ignore[no-untyped-def]
+    """Fill in the distribution of a leaf, given a state of its neighbor: the table has entries from ``start`` on, or
+    none below 0.
+    """
+    high, total = -np.inf, 0.0
+    for a in range(len(unary)):
+        weights[a] = unary[a]
+        if start >= 0:
+            weights[a] += tables[start + a * step]
         high = max(high, weights[a])
-    for a in range(count):
+    for a in range(len(unary)):
         weights[a] = np.exp(weights[a] - high) if high > -np.inf else 0.0
         total += weights[a]
     if total > 0.0:
-        for a in range(count):
+        for a in range(len(unary)):
             weights[a] /= total
 
 
@@ -113,14 +114,16 @@ def sum_down(leaves, unary, tables, nodes, edges, weights):  # type: ignore[no-u
         a0, count = leaves.offsets[v], leaves.counts[v]
         for a in range(count):
             nodes[a0 + a] = 0.0
+        own = leaves.own[k]
         for b in range(1 if w < 0 else leaves.counts[w]):
-            _conditional(leaves, unary, tables, k, b, weights)
+            start = -1 if w < 0 else leaves.starts[k] + b * leaves.other[k]
+            _conditional(unary[a0 : a0 + count], tables, start, own, weights)
             above = 1.0 if w < 0 else nodes[leaves.offsets[w] + b]
             for a in range(count):
                 joint = weights[a] * above
                 nodes[a0 + a] += joint
                 if w >= 0:
-                    edges[leaves.starts[k] + a * leaves.own[k] + b * leaves.other[k]] = joint
+                    edges[start + a * own] = joint
 
 
 @njit(cache=True, nogil=True)
@@ -129,8 +132,10 @@ def draw_down(leaves, unary, tables, states, uniforms, stop, weights):  # type: 
     for row in range(len(uniforms)):
         k = stop - 1 - row
         v, w = leaves.variables[k], leaves.neighbors[k]
+        a0 = leaves.offsets[v]
         for d in range(uniforms.shape[1]):
-            _conditional(leaves, unary, tables, k, 0 if w < 0 else states[d, w], weights)
+            start = -1 if w < 0 else leaves.starts[k] + states[d, w] * leaves.other[k]
+            _conditional(unary[a0 : a0 + leaves.counts[v]], tables, start, leaves.own[k], weights)
             state, left = 0, uniforms[row, d] - weights[0]
             while left >= 0.0 and state < leaves.counts[v] - 1:
                 state += 1

@@ -251,8 +251,6 @@ class Point(NamedTuple):
     """The dual at one set of multipliers: ``force`` is w, ``price`` Lambda, ``normal`` is 2 alpha (A - Z)."""
 
     x: FloatArray
-    difference: FloatArray
-    sums: FloatArray
     force: FloatArray
     theta: FloatArray
     price: FloatArray
@@ -339,13 +337,9 @@ class Dual:
     def evaluate(self, x: FloatArray, y: FloatArray) -> Point:
         """The minimisers theta and Z, and the gradient."""
         self.evaluations += 1
-        ball, k = self.ball, self.num_contrasts
-        sigma, phi = x[:k], x[k : 2 * k]
-        difference = sigma - phi
-        force = self.transposed @ difference
+        ball = self.ball
+        force, price = self.pull(x)
         theta = self.psi - 0.5 * force
-        sums = np.bincount(self.slots, sigma + phi, 2 * self.model.num_edges).astype(np.float64, copy=False)
-        price = ball.spread(sums, x[2 * k :])
         shifted = ball.target(y) + price / (2.0 * ball.alpha)
         entries, found = ball.project(shifted)
         z, extra_gradient = ball.gather(entries)
@@ -353,7 +347,13 @@ class Dual:
         of_contrast = z[self.slots]
         gradient = np.concatenate([contrast - of_contrast, -contrast - of_contrast, extra_gradient])
         normal = 2.0 * ball.alpha * (shifted - entries)
-        return Point(x.copy(), difference, sums, force, theta, price, entries, normal, found, z, gradient)
+        return Point(x.copy(), force, theta, price, entries, normal, found, z, gradient)
+
+    def pull(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The w and Lambda of multipliers, or of a change of them: both are linear."""
+        sigma, phi, extra = np.split(x, [self.num_contrasts, 2 * self.num_contrasts])
+        sums = np.asarray(np.bincount(self.slots, sigma + phi, 2 * self.model.num_edges), dtype=np.float64)
+        return self.transposed @ (sigma - phi), self.ball.spread(sums, extra)
 
     def change(self, point: Point, base: Point) -> float:
         """The dual function minus its value at a base point for the same Y, to far more digits than a subtraction.
@@ -362,17 +362,18 @@ class Dual:
         ``-<Lambda, Z> + alpha ||Z - Y||^2`` the difference to the base is
         ``-<dLambda, Z_0> - <dLambda, dZ> + alpha ||dZ||^2 + <2 alpha (Z_0 - Y) - Lambda_0, dZ>``.
         """
-        ball = self.ball
-        force = self.transposed @ (point.difference - base.difference)
-        tables = float(base.gradient @ (point.x - base.x) - 0.25 * force @ force)
-        dz, dprice = point.entries - base.entries, point.price - base.price
+        ball, dx = self.ball, point.x - base.x
+        force, dprice = self.pull(dx)
+        tables = float(base.gradient @ dx - 0.25 * force @ force)
+        dz = point.entries - base.entries
         return tables + float(np.sum(ball.weights * dz * (ball.alpha * dz - dprice))) + ball.descent(point, base)
 
     def lower_bound(self, point: Point) -> float:
         """A lower bound on the squared distance of every model that meets the bound, see the module."""
         m, table = self.model.num_edges, self.table
         prices, cost = self.ball.prices(point)
-        held = point.sums[0::2] + point.sums[1::2]
+        k = self.num_contrasts
+        held = np.bincount(self.slots // 2, point.x[:k] + point.x[k : 2 * k], m)
         slope = np.bincount(table, point.force * self.psi, m)
         curvature = np.bincount(table, 0.25 * point.force**2, m)
         best = np.divide(slope, 2.0 * curvature, out=np.zeros(m), where=curvature > 0.0)

@@ -29,7 +29,7 @@ from fastmix.projection.descent import FixedStep, LineSearch, StepRule
 from fastmix.projection.divergence import Divergence, Objective
 from fastmix.projection.kl import ExactKL
 
-__all__ = ["Forest", "PiecewiseKL", "PiecewiseObjective", "grid_ladders", "grid_lines", "grid_shape", "merge_lines",
+__all__ = ["Forest", "PiecewiseKL", "PiecewiseObjective", "grid_shape", "grid_strips", "merge_lines",
            "split_trees"]  # fmt: skip
 
 
@@ -118,13 +118,10 @@ class PiecewiseObjective(Objective):
         if name == "auto":
             name = _choose(model)
         clock.check()
-        if name == "adjacent-pairs":
-            return [merge_lines(model, grid_ladders(model, name))]
-        if name == "rows-and-columns":
-            pieces = grid_lines(model, name)
-        else:
-            pieces = covering_spanning_trees(model.num_variables, model.edges, seed=self.seed, clock=clock)
-        forest = split_trees(model, pieces, clock)
+        if name != "spanning-trees":
+            return [merge_lines(model, grid_strips(model, name))]
+        trees = covering_spanning_trees(model.num_variables, model.edges, seed=self.seed, clock=clock)
+        forest = split_trees(model, trees, clock)
         assert forest is not None
         return [forest]
 
@@ -187,7 +184,7 @@ def _choose(model: MarkovRandomField) -> PieceName:
     shape = grid_shape(model)
     if shape is None:
         return "spanning-trees"
-    if min(shape) < 2 or ladder_bytes(model, shape) > _AUTO_BYTES:
+    if min(shape) < 2 or merged_bytes(model, _strips(shape, 2)) > _AUTO_BYTES:
         return "rows-and-columns"
     return "adjacent-pairs"
 
@@ -330,26 +327,30 @@ def split_trees(model: MarkovRandomField, pieces: list[IntArray], clock: Clock =
     return Forest(model, keys[removed[turn]] // n, parent, keys % n, node, np.ones_like(node), ends, edges)
 
 
-def merge_lines(model: MarkovRandomField, ladders: list[IntArray]) -> Forest:
-    """The forest of ladders: two neighboring lines of a grid, (2, k) variables each, every rung merged into one node.
+def merge_lines(model: MarkovRandomField, strips: list[IntArray]) -> Forest:
+    """The forest of strips of a grid, (h, k) variables each: h neighboring lines, the variables across merged into one.
 
-    All edges along the lines and on the rungs must be edges of the model.
+    All edges along the lines and across them must be edges of the model.
     """
-    lengths = np.array([ladder.shape[1] for ladder in ladders])
-    lines = np.concatenate(ladders, axis=1)
-    piece_of, nodes = np.repeat(np.arange(len(ladders)), lengths), np.arange(lines.shape[1])
+    lengths = np.array([strip.shape[1] for strip in strips])
+    lines = np.concatenate(strips, axis=1)
+    piece_of, nodes = np.repeat(np.arange(len(strips)), lengths), np.arange(lines.shape[1])
     is_last = nodes == offsets_of(lengths)[1:][piece_of] - 1
-    variable, below = lines.reshape(-1), nodes[~is_last]
-    along = np.concatenate([below, len(nodes) + below])
-    ends = np.concatenate([np.stack([nodes, len(nodes) + nodes], axis=1), np.stack([along, along + 1], axis=1)])
+    place = np.arange(lines.size).reshape(lines.shape)
+    along = place[:, ~is_last]
+    pairs = (place[:-1], place[1:]), (along, along + 1)
+    ends = np.concatenate([np.stack(pair, axis=-1).reshape(-1, 2) for pair in pairs])
+    variable, n = lines.reshape(-1), model.num_variables
     low, high = variable[ends].T
-    n = model.num_variables
     edges = np.searchsorted(model.edges[:, 0] * n + model.edges[:, 1], low * n + high)
-    stride = np.concatenate([model.num_states[lines[1]], np.ones_like(nodes)])
-    return Forest(model, piece_of, np.where(is_last, -1, nodes + 1), variable, np.tile(nodes, 2), stride, ends, edges)
+    stride = np.ones_like(lines)
+    for k in range(len(lines) - 1, 0, -1):
+        stride[k - 1] = stride[k] * model.num_states[lines[k]]
+    parent, node = np.where(is_last, -1, nodes + 1), np.tile(nodes, len(lines))
+    return Forest(model, piece_of, parent, variable, node, stride.reshape(-1), ends, edges)
 
 
-# -- lines and ladders of grids -------------------------------------------------------------------------------------
+# -- lines of grids ---------------------------------------------------------------------------------------------------
 
 
 def grid_shape(model: MarkovRandomField) -> tuple[int, int] | None:
@@ -364,41 +365,8 @@ def grid_shape(model: MarkovRandomField) -> tuple[int, int] | None:
     return None
 
 
-def grid_lines(model: MarkovRandomField, name: str) -> list[IntArray]:
-    """The edges of every row and of every column of a grid."""
-    _, cols = _shape_or_refuse(model, name)
-    (row, other_row), (col, _) = (model.edges // cols).T, (model.edges % cols).T
-    lines: list[IntArray] = []
-    for along, number in ((row == other_row, row), (row != other_row, col)):
-        chosen = np.flatnonzero(along)
-        order = chosen[np.argsort(number[chosen], kind="stable")]
-        lines += np.split(order, np.flatnonzero(np.diff(number[order])) + 1) if len(order) else []
-    return lines
-
-
-def grid_ladders(model: MarkovRandomField, name: str) -> list[IntArray]:
-    """The variables (2, k) of every two neighboring rows and every two neighboring columns of a grid."""
-    rows, cols = _shape_or_refuse(model, name)
-    if min(rows, cols) < 2:
-        raise UnfitMethodError(f"pieces={name!r} needs two lines at least, and the grid is {rows}x{cols}: it is one")
-    required = ladder_bytes(model, (rows, cols))
-    check_memory(required, f"pieces={name!r} with merged tables", "use pieces='rows-and-columns'")
-    return _ladders((rows, cols))
-
-
-def ladder_bytes(model: MarkovRandomField, shape: tuple[int, int]) -> float:
-    """Memory for the merged tables of a grid's ladders: one entry for all states of four variables, link by link."""
-    rungs = [model.num_states[ladder].astype(np.float64).prod(axis=0) for ladder in _ladders(shape)]
-    return _ENTRY_BYTES * sum(float(r[:-1] @ r[1:]) for r in rungs)
-
-
-def _ladders(shape: tuple[int, int]) -> list[IntArray]:
-    rows, cols = shape
-    numbers = np.arange(rows * cols).reshape(shape)
-    return [numbers[k : k + 2] for k in range(rows - 1)] + [numbers[:, k : k + 2].T for k in range(cols - 1)]
-
-
-def _shape_or_refuse(model: MarkovRandomField, name: str) -> tuple[int, int]:
+def grid_strips(model: MarkovRandomField, name: str) -> list[IntArray]:
+    """The variables (h, k) of every line of a grid, h = 1, or of every two neighboring lines, rows before columns."""
     shape = grid_shape(model)
     if shape is None:
         raise UnfitMethodError(
@@ -406,4 +374,23 @@ def _shape_or_refuse(model: MarkovRandomField, name: str) -> tuple[int, int]:
             f"{model.num_variables} variables and {model.num_edges} edges is none; use pieces='spanning-trees', or "
             "give the edges of every piece"
         )
-    return shape
+    if name == "rows-and-columns":
+        return _strips(shape, 1)
+    if min(shape) < 2:
+        raise UnfitMethodError(f"pieces={name!r} needs two lines at least, and the grid is {shape[0]}x{shape[1]}: one")
+    strips = _strips(shape, 2)
+    check_memory(merged_bytes(model, strips), f"pieces={name!r} with merged tables", "use pieces='rows-and-columns'")
+    return strips
+
+
+def merged_bytes(model: MarkovRandomField, strips: list[IntArray]) -> float:
+    """Memory for the merged tables of strips: one entry for all states of two neighboring nodes, link by link."""
+    nodes = [model.num_states[strip].astype(np.float64).prod(axis=0) for strip in strips]
+    return _ENTRY_BYTES * sum(float(r[:-1] @ r[1:]) for r in nodes)
+
+
+def _strips(shape: tuple[int, int], height: int) -> list[IntArray]:
+    """As many neighboring lines, rows and then columns, that have an edge along them."""
+    rows = np.arange(shape[0] * shape[1]).reshape(shape)
+    strips = [lines[k : k + height] for lines in (rows, rows.T) for k in range(len(lines) - height + 1)]
+    return [strip for strip in strips if strip.shape[1] > 1]

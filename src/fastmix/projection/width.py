@@ -29,7 +29,7 @@ from fastmix._jit import njit
 from fastmix._memory import check_memory
 from fastmix.errors import UnfitMethodError
 from fastmix.model import MarkovRandomField
-from fastmix.projection.euclidean import Solution, Target, repeat
+from fastmix.projection.euclidean import Solution, Target, descend_dual, repeat
 from fastmix.projection.feasible import FeasibleSet
 from fastmix.theory.dependency import edge_dependencies
 from fastmix.theory.width import (
@@ -274,8 +274,6 @@ class _Anderson:
 
 def _solve_sparse(problem: _Problem, width: Width, target: Target) -> Solution:
     """By the dual of low rank; the multipliers are U and V beside each other (N, 2 rank), V up to lengths of rows."""
-    from scipy.optimize import minimize
-
     n, h, rows, cols, b = problem.size, problem.half, problem.rows, problem.cols, problem.b
     shape = (n, 2 * _RANK)
     check_memory(8.0 * n * 2 * _RANK * 40, "norm='width'", "use norm='spectral'")
@@ -316,16 +314,9 @@ def _solve_sparse(problem: _Problem, width: Width, target: Target) -> Solution:
         if solution.converged or late:
             raise StopIteration
 
-    options = {"maxiter": _STEPS * target.max_iter, "maxfun": 40 * _STEPS * target.max_iter, "ftol": 0.0}
-    try:
-        minimize(
-            value, x.ravel(), jac=True, method="L-BFGS-B", callback=after,
-            options={**options, "gtol": 0.0, "maxcor": 20},
-        )  # fmt: skip
-        if not (solution.converged or solution.late):
-            judge()
-    except KeyboardInterrupt:
-        solution.interrupted = True
+    descend_dual(value, solution, after, _STEPS * target.max_iter)
+    if not (solution.converged or solution.late or solution.interrupted):
+        judge()
     return solution
 
 

@@ -291,20 +291,14 @@ def _table_groups(model: MarkovRandomField) -> Iterator[tuple[Any, FloatArray]]:
     shapes = model.structure.table_shapes
     for rows, cols, members in shapes:
         chunk = max(1, _CHUNK_ENTRIES // (rows * cols))
-        if len(shapes) == 1:
-            flat = model.log_pairwise.reshape(-1, rows * cols)
-            for start in range(0, len(flat), chunk):
-                piece = flat[start : start + chunk]
-                yield slice(start, start + len(piece)), _edges_last(piece, rows, cols)
-            continue
         for start in range(0, len(members), chunk):
-            places = members[start : start + chunk]
-            positions = model.pairwise_offsets[places][:, None] + np.arange(rows * cols)
-            yield places, _edges_last(model.log_pairwise[positions], rows, cols)
-
-
-def _edges_last(flat: FloatArray, rows: int, cols: int) -> FloatArray:
-    return np.ascontiguousarray(flat.T).reshape(rows, cols, len(flat))
+            places: Any = members[start : start + chunk]
+            if len(shapes) == 1:
+                places = slice(start, start + len(places))
+                flat = model.log_pairwise.reshape(-1, rows * cols)[places]
+            else:
+                flat = model.log_pairwise[model.pairwise_offsets[places][:, None] + np.arange(rows * cols)]
+            yield places, np.ascontiguousarray(flat.T).reshape(rows, cols, len(flat))
 
 
 def _sizes_of_tables(tables: FloatArray, kind: str) -> FloatArray:

@@ -21,6 +21,7 @@ import numpy as np
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
+from fastmix.graphs.basics import label_components
 from fastmix.model import MarkovRandomField, check_pairwise
 from fastmix.model.build import offsets_of
 from fastmix.theory import norms
@@ -198,7 +199,6 @@ def _balanced(matrix: Any) -> bool:
     the same norm, and by convexity 0 gives no larger one.
     """
     from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
 
     entries = coo_array(matrix)
     kept = (entries.data != 0.0) & (entries.coords[0] < entries.coords[1])
@@ -206,8 +206,7 @@ def _balanced(matrix: Any) -> bool:
     for same in (positive, ~positive):
         # Two copies of every coordinate, one for each sign; a contradiction joins the two copies.
         rows, cols = np.concatenate([i, i + n]), np.concatenate([j + np.where(same, 0, n), j + np.where(same, n, 0)])
-        cover = coo_array((np.ones(len(rows), dtype=np.int8), (rows, cols)), shape=(2 * n, 2 * n))
-        labels = connected_components(cover, directed=False)[1]
+        labels = label_components(2 * n, np.stack([rows, cols], axis=1))[1]
         if (labels[:n] == labels[n:]).any():
             return False
     return True
