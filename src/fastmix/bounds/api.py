@@ -35,7 +35,7 @@ _SECONDS_PER_ENTRY = 4e-9
 _EVALUATIONS = 40.0  # wanted in the time there is: the limit on tables follows from it
 _MOST_ENTRIES = 2.0**20
 _SECONDS_PER_TERM = 3e-5  # of making terms and plans
-_SHARE_OF_MEAN_FIELD = _SHARE_OF_WALKS = 0.1  # of the time; walks have what is left in the end, too
+_SHARE_OF_WALKS = 0.1  # of the time, and what is left in the end
 _SHARE_OF_FIRST_START = 0.3  # of the time for starts of the lower bound: if it takes more there is no second one
 _SHARE_BEFORE_DRAWS = 0.6  # of the time, where there are to be draws
 _LEAST_MEMORY = 2.0**20  # bytes that are taken beside the model, whatever the limit
@@ -289,42 +289,50 @@ class _Work:
             return
         rng = np.random.default_rng(self.seed)
         self._take_mean_field(terms, clock)
-        self._take_walks(terms, clock.part(_SHARE_OF_WALKS))
-        scopes = terms.scopes[terms.num_variables :]
-        parts = Parts(terms.num_states, scopes, terms.weights, max_entries=self._table_entries(terms, clock))
-        with contextlib.suppress(OutOfTimeError):
-            self._build_lower(terms, parts, clock.part(0.3))
+        # Walks say nothing about log Z: the last part of the time is theirs.
+        most = clock.part(1.0 - _SHARE_OF_WALKS) if (2, 2) in terms.groups else clock
         try:
-            self._build_upper(terms, parts, clock)
-            self._improve(rng, clock)
+            scopes = terms.scopes[terms.num_variables :]
+            parts = Parts(terms.num_states, scopes, terms.weights, max_entries=self._table_entries(terms, most))
+            with contextlib.suppress(OutOfTimeError):
+                self._build_lower(terms, parts, most.part(0.3))
+            self._build_upper(terms, parts, most)
+            self._improve(rng, most)
+        except OutOfTimeError:
+            pass
         finally:
             self._take_upper()
             self._take_lower()
         self._take_walks(terms, clock)
         if confidence is not None:
             self._draw(confidence, num_draws, rng)
-        self.clock.check()
+        most.check()
 
     def _improve(self, rng: np.random.Generator, clock: Clock) -> None:
-        """Bounds from above and from below in turns, then by cases, until time is over or nothing is gained."""
-        upper, rounds = self.upper, 0
+        """Bounds from below and from above, whichever gains more per second, then by cases, until nothing is gained."""
+        upper = self.upper
         if upper is None:
             return
         upper.improve(clock, 1)
-        slow = False
+        self._take_upper()
+        rounds, slow, rates = 0, False, [math.inf, math.inf]  # nats per second of the last turn from below, from above
         while upper.parts and not clock.past():
-            if rounds in (0, 1, 3, 7) or slow:
+            side = 0 if slow or rates[0] >= rates[1] else 1
+            began, before = clock.used(), self.log_z[side]
+            clock.report(upper.num_evaluations, None, "iterations")
+            if side == 0:
                 self._start(rng, clock.part(0.25))
+            else:
+                rounds += 1
+                upper.improve(clock.part(0.35 if rounds < 3 else 0.6), _STEPS)
+                self._take_upper()
             if slow:
                 self._split(clock)
                 return
-            rounds += 1
-            clock.report(upper.num_evaluations, None, "iterations")
-            before = upper.log_z
-            upper.improve(clock.part(0.35 if rounds < 3 else 0.6), _STEPS)
-            self._take_upper()
+            gain = abs(self.log_z[side] - before) if self.log_z[side] != before else 0.0
+            rates[side] = gain / max(clock.used() - began, 1e-9)
             # Where many variables are left, cases are no match for a better split of all tables.
-            slow = upper.done or before - upper.log_z < min(_LEAST_GAIN, 0.05 * (upper.log_z - self.log_z[0]))
+            slow = side == 1 and (upper.done or gain < min(_LEAST_GAIN, 0.05 * (self.log_z[1] - self.log_z[0])))
 
     def _split(self, clock: Clock) -> None:
         """Bounds by cases, until time is over or nothing is gained."""

@@ -91,11 +91,6 @@ class Terms:
         hard = np.minimum.reduceat(inner, starts) == -np.inf
         return np.where(hard, 30.0, np.minimum(high - low, 30.0)) + 1e-3
 
-    @cached_property
-    def has_forbidden(self) -> bool:
-        """Whether some entry is -inf."""
-        return bool(self.values.size) and bool(self.values.min() == -np.inf)
-
     def log_weights(self, states: IntArray, values: FloatArray | None = None) -> FloatArray:
         """The score of each configuration (draws, n) of the variables left; with other tables, without the constant."""
         total = np.full(len(states), self.log_constant if values is None else 0.0)

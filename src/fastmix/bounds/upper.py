@@ -179,8 +179,16 @@ class Upper:
         if len(terms.scopes):
             error += float(np.maximum(np.maximum.reduceat(missing, terms.offsets[:-1]), 0.0).sum())
         error += rounding(2 * len(self.trees), size)
-        bound = total + terms.log_constant + error
-        self._note(bound, states + terms.log_constant + error, point, shares, log_parts, tables)
+        bound, states = total + terms.log_constant + error, states + terms.log_constant + error
+        self.num_evaluations += 1
+        self.states = np.minimum(self.states, states)
+        if bound < self.log_z:
+            self.log_z, self.point, self.shares, self.log_parts = bound, point.copy(), shares, log_parts
+            self.parts = [table / share for table, share in zip(tables, shares, strict=True)]
+            if terms.num_variables:
+                starts = terms.offsets[: terms.num_variables]
+                weights = np.exp(states - np.repeat(np.maximum.reduceat(states, starts), terms.num_states))
+                self.beliefs = weights / np.repeat(np.add.reduceat(weights, starts), terms.num_states)
         # The part of the tables that follows the shares is the model's, shared out in their proportion.
         shared /= np.maximum(covered, 1e-300)
         for k, p in enumerate(self.positions):
@@ -190,23 +198,3 @@ class Upper:
             slope[self.ends[k] : self.ends[k + 1]] = np.where(self.soft[p], part - mean[p], 0.0)
         slope[self.ends[-1] :] = shares * (entropies - float(shares @ entropies))
         return total, slope
-
-    def _note(
-        self,
-        bound: float,
-        states: FloatArray,
-        point: FloatArray,
-        shares: FloatArray,
-        log_parts: list[float],
-        tables: list[FloatArray],
-    ) -> None:
-        self.num_evaluations += 1
-        self.states = np.minimum(self.states, states)
-        if bound < self.log_z:
-            self.log_z, self.point, self.shares, self.log_parts = bound, point.copy(), shares, log_parts
-            self.parts = [table / share for table, share in zip(tables, shares, strict=True)]
-            if self.terms.num_variables:
-                starts = self.terms.offsets[: self.terms.num_variables]
-                log_b = states - np.repeat(np.maximum.reduceat(states, starts), self.terms.num_states)
-                weights = np.exp(log_b)
-                self.beliefs = weights / np.repeat(np.add.reduceat(weights, starts), self.terms.num_states)

@@ -140,7 +140,8 @@ def solve_paper(
     norm = "inf" if norm == "1" else norm
     _check_memory(model, norm)
     dual = Dual(model, target.cap, norm, dependency, settings.alpha)
-    x, y = np.zeros(dual.size), dual.scaled(dual.dependencies(model.log_pairwise))
+    x, y = np.zeros(dual.size), dual.dependencies(model.log_pairwise)
+    y *= min(1.0, dual.limit / max(dual.norm_of(y), 1e-300))
     if target.start is not None and target.start.shape == (dual.size + model.num_edges,):
         x, y = np.split(target.start, [dual.size])
     target = replace(target, max_iter=min(settings.max_outer, target.max_iter))
@@ -305,11 +306,6 @@ class Dual:
     def norm_of(self, z: FloatArray) -> float:
         """Norm of the symmetric non-negative matrix with z on the edges."""
         return matrix_norm(to_matrix(self.model, z), self.norm)
-
-    def scaled(self, z: FloatArray) -> FloatArray:
-        """z, multiplied into the ball if it lies outside."""
-        size = self.norm_of(z)
-        return z * (self.limit / size) if size > self.limit else z
 
     def repaired(self, theta: FloatArray) -> tuple[FloatArray, float]:
         """Tables near theta that meet the bound, effects added, and their squared distance from the given ones.

@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix.model import MarkovRandomField, check_model
@@ -19,7 +20,7 @@ from fastmix.theory.enumeration import MERGE_WIDTH, exact_dependencies
 
 __all__ = [
     "DEPENDENCIES", "Dependency", "dependency_matrix", "edge_dependencies", "factor_dependencies", "largest_entries",
-    "rounding_margins", "to_matrix", "undefined_conditional",
+    "of_pairs", "rounding_margins", "to_matrix", "undefined_conditional",
 ]  # fmt: skip
 
 Dependency = Literal["exact", "field", "sigmoid", "range", "l1", "linf"]
@@ -129,7 +130,7 @@ def rounding_margins(model: MarkovRandomField, *, dependency: Dependency = "sigm
         # For v = T[:, a] - T[:, b]: |v| <= 2 s, each entry off by eps s, max - min by 2 eps s plus its own
         # rounding of 2 eps s, all over 4 (over 2, but without the last subtraction, for linf). Sums add one per term.
         if model.num_factors:
-            in_pairs = _of_pairs(model, _largest_finite(model.log_factors, model.factor_offsets))
+            in_pairs = of_pairs(model, _largest_finite(model.log_factors, model.factor_offsets))
             table_scale = table_scale + np.bincount(structure.scope_pairs, in_pairs, minlength=model.num_edges)
             num_terms += np.bincount(structure.scope_pairs, minlength=model.num_edges)
         return np.repeat(((1.0 + num_terms) * _EPS * table_scale)[:, None], 2, axis=1)
@@ -280,7 +281,7 @@ def _factor_sizes(model: MarkovRandomField, kind: str) -> FloatArray:
     return result
 
 
-def _of_pairs(model: MarkovRandomField, of_factor: FloatArray) -> FloatArray:
+def of_pairs(model: MarkovRandomField, of_factor: NDArray[Any]) -> NDArray[Any]:
     """A number of every factor for each of its pairs, aligned with ``model.structure.scope_pairs``."""
     sizes = np.diff(model.structure.scope_starts)
     return np.concatenate([np.repeat(of_factor[sizes == s], s * (s - 1) // 2) for s in np.unique(sizes).tolist()])
