@@ -34,6 +34,9 @@ _DEFAULT_SECONDS = 60.0
 _SECONDS_PER_ENTRY = 4e-9
 _EVALUATIONS = 40.0  # wanted in the time there is: the limit on tables follows from it
 _MOST_ENTRIES = 2.0**20
+# An evaluation step by step takes so long, whatever the tables; up to so many entries of all tables it is compiled as a
+# whole (:mod:`fastmix.exact.program`). Where not even a few fit in the time, tables are to be that small.
+_FEWEST_EVALUATIONS, _SECONDS_PER_VARIABLE, _AS_A_WHOLE = 10.0, 1.5e-4, 2.0**20
 _SECONDS_PER_TERM = 3e-5  # of making terms and plans
 _SHARE_OF_WALKS = 0.1  # of the time, and what is left in the end
 _SHARE_OF_FIRST_START = 0.3  # of the time for starts of the lower bound: if it takes more there is no second one
@@ -317,7 +320,7 @@ class _Work:
         self._take_upper()
         rounds, slow, rates = 0, False, [math.inf, math.inf]  # nats per second of the last turn from below, from above
         while upper.parts and not clock.past():
-            side = 0 if slow or rates[0] >= rates[1] else 1
+            side = 0 if slow or rates[0] > rates[1] else 1
             began, before = clock.used(), self.log_z[side]
             clock.report(upper.num_evaluations, None, "iterations")
             if side == 0:
@@ -400,6 +403,8 @@ class _Work:
             raise OutOfTimeError
         seconds = min(clock.left(), 60.0) / _EVALUATIONS / 2.0
         entries = min(seconds / _SECONDS_PER_ENTRY / n, self.memory / 24.0 / n, _MOST_ENTRIES)
+        if clock.left() < _FEWEST_EVALUATIONS * _SECONDS_PER_VARIABLE * n:
+            entries = min(entries, _AS_A_WHOLE / n)
         largest = max([math.prod([terms.num_states[v] for v in s]) for s in terms.scopes], default=2)
         return max(float(largest), 2.0 ** math.floor(math.log2(max(2.0, entries))))
 

@@ -149,7 +149,7 @@ class JunctionTree:
 
         unary = model.log_unary.copy()
         leaves = Leaves.of(model, core.removed, core.neighbors)
-        sums, scales = np.empty(int(model.num_states.max())), np.empty(len(leaves.variables))
+        sums, scales = np.empty((2, int(model.num_states.max()))), np.empty(len(leaves.variables))
         log_scale = float(sum_up(leaves, unary, model.log_pairwise, sums, scales))
         if log_scale == -np.inf:
             raise ModelError("no configuration has positive probability: hard constraints contradict each other")

@@ -48,62 +48,50 @@ class Leaves(NamedTuple):
         return cls(removed, neighbors, starts, own, other, states, model.unary_offsets)
 
 
-@njit(cache=True, nogil=True)
-def sum_up(leaves, unary, tables, sums, scales):  # type: ignore[no-untyped-def]
-    """Sum the leaves out into ``unary``, in place; the log of the scales taken out, -inf where nothing is possible.
-
-    ``scales`` (one per leaf) receives the terms of that log; ``sums``, as long as the most states, is scratch space.
-    """
-    total, carry = 0.0, 0.0  # compensated: a million terms
-    for k in range(len(leaves.variables)):
-        v, w = leaves.variables[k], leaves.neighbors[k]
-        a0, count = leaves.offsets[v], leaves.counts[v]
-        width = 1 if w < 0 else leaves.counts[w]
-        start, own, other = leaves.starts[k], leaves.own[k], leaves.other[k]
-        top = -np.inf
-        for b in range(width):
-            high = -np.inf
-            for a in range(count):
-                value = unary[a0 + a] if w < 0 else unary[a0 + a] + tables[start + a * own + b * other]
-                high = max(high, value)
-            if high > -np.inf:
-                part = 0.0
-                for a in range(count):
-                    value = unary[a0 + a] if w < 0 else unary[a0 + a] + tables[start + a * own + b * other]
-                    part += np.exp(value - high)
-                high += np.log(part)
-            sums[b] = high
-            top = max(top, high)
-        if top == -np.inf:
-            return top
-        if w >= 0:
-            for b in range(width):
-                unary[leaves.offsets[w] + b] += sums[b] - top
-        scales[k] = top
-        term = top - carry
-        new = total + term
-        carry = (new - total) - term
-        total = new
-    return total
-
-
 @njit(cache=True)
-def _conditional(unary, tables, start, step, weights):  # type: ignore[no-untyped-def]
-    """Fill in the distribution of a leaf, given a state of its neighbor: the table has entries from ``start`` on, or
-    none below 0.
+def _weigh(unary, tables, start, step, weights):  # type: ignore[no-untyped-def]
+    """Weights of the states of a leaf, the largest 1, given a state of its neighbor; the log of that scale, their sum.
+
+    The entries of the table for that state begin at ``start``; below 0 there is no neighbor.
     """
     high, total = -np.inf, 0.0
     for a in range(len(unary)):
-        weights[a] = unary[a]
-        if start >= 0:
-            weights[a] += tables[start + a * step]
+        weights[a] = unary[a] if start < 0 else unary[a] + tables[start + a * step]
         high = max(high, weights[a])
     for a in range(len(unary)):
         weights[a] = np.exp(weights[a] - high) if high > -np.inf else 0.0
         total += weights[a]
-    if total > 0.0:
-        for a in range(len(unary)):
-            weights[a] /= total
+    return high, total
+
+
+@njit(cache=True, nogil=True)
+def sum_up(leaves, unary, tables, sums, scales):  # type: ignore[no-untyped-def]
+    """Sum the leaves out into ``unary``, in place; the log of the scales taken out, -inf where nothing is possible.
+
+    ``scales`` (one per leaf) receives the terms of that log; ``sums`` (2, most states) is scratch space.
+    """
+    result, carry = 0.0, 0.0  # compensated: a million terms
+    for k in range(len(leaves.variables)):
+        v, w = leaves.variables[k], leaves.neighbors[k]
+        own = unary[leaves.offsets[v] : leaves.offsets[v] + leaves.counts[v]]
+        width = 1 if w < 0 else leaves.counts[w]
+        top = -np.inf
+        for b in range(width):
+            start = -1 if w < 0 else leaves.starts[k] + b * leaves.other[k]
+            high, total = _weigh(own, tables, start, leaves.own[k], sums[1])
+            sums[0, b] = high + np.log(total) if total > 0.0 else high
+            top = max(top, sums[0, b])
+        if top == -np.inf:
+            return top
+        if w >= 0:
+            for b in range(width):
+                unary[leaves.offsets[w] + b] += sums[0, b] - top
+        scales[k] = top
+        term = top - carry
+        new = result + term
+        carry = (new - result) - term
+        result = new
+    return result
 
 
 @njit(cache=True, nogil=True)
@@ -111,19 +99,19 @@ def sum_down(leaves, unary, tables, nodes, edges, weights):  # type: ignore[no-u
     """Fill in the marginals of the leaves and of their edges, from those of the variables that are left."""
     for k in range(len(leaves.variables) - 1, -1, -1):
         v, w = leaves.variables[k], leaves.neighbors[k]
-        a0, count = leaves.offsets[v], leaves.counts[v]
+        a0, count, step = leaves.offsets[v], leaves.counts[v], leaves.own[k]
         for a in range(count):
             nodes[a0 + a] = 0.0
-        own = leaves.own[k]
         for b in range(1 if w < 0 else leaves.counts[w]):
             start = -1 if w < 0 else leaves.starts[k] + b * leaves.other[k]
-            _conditional(unary[a0 : a0 + count], tables, start, own, weights)
+            _, total = _weigh(unary[a0 : a0 + count], tables, start, step, weights)
             above = 1.0 if w < 0 else nodes[leaves.offsets[w] + b]
+            share = above / total if total > 0.0 else 0.0
             for a in range(count):
-                joint = weights[a] * above
+                joint = weights[a] * share
                 nodes[a0 + a] += joint
                 if w >= 0:
-                    edges[start + a * own] = joint
+                    edges[start + a * step] = joint
 
 
 @njit(cache=True, nogil=True)
@@ -132,12 +120,14 @@ def draw_down(leaves, unary, tables, states, uniforms, stop, weights):  # type: 
     for row in range(len(uniforms)):
         k = stop - 1 - row
         v, w = leaves.variables[k], leaves.neighbors[k]
-        a0 = leaves.offsets[v]
+        own = unary[leaves.offsets[v] : leaves.offsets[v] + leaves.counts[v]]
         for d in range(uniforms.shape[1]):
             start = -1 if w < 0 else leaves.starts[k] + states[d, w] * leaves.other[k]
-            _conditional(unary[a0 : a0 + leaves.counts[v]], tables, start, leaves.own[k], weights)
+            _, total = _weigh(own, tables, start, leaves.own[k], weights)
+            for a in range(len(own)):
+                weights[a] /= total
             state, left = 0, uniforms[row, d] - weights[0]
-            while left >= 0.0 and state < leaves.counts[v] - 1:
+            while left >= 0.0 and state < len(own) - 1:
                 state += 1
                 left -= weights[state]
             while weights[state] == 0.0:  # rounding must not choose what is impossible

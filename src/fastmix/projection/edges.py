@@ -206,9 +206,13 @@ def _with_factors(costs: EdgeCosts) -> EdgeCosts:
 
 def interactions(model: MarkovRandomField, tables: FloatArray, dependency: Dependency) -> FloatArray:
     """What a bound limits of all tables, flat: R of an edge grows in proportion to it."""
+    shapes = model.structure.table_shapes
+    if len(shapes) == 1:
+        return _interaction(tables, shapes[0][:2], dependency)
     result = np.empty_like(tables)
-    for _, shape, places in groups(model, dependency):
-        result[places] = _interaction(tables[places], shape, dependency)
+    for rows, cols, edges in shapes:
+        places = model.pairwise_offsets[edges][:, None] + np.arange(rows * cols)
+        result[places] = _interaction(tables[places], (rows, cols), dependency)
     return result
 
 
@@ -285,10 +289,10 @@ def _room(num_entries: int, num_contrasts: int) -> int:
 def _interaction(tables: FloatArray, shape: tuple[int, int], dependency: str) -> FloatArray:
     """What a bound limits of flat tables: all but terms of one variable under ``range``, all but the mean else."""
     rest = tables.reshape(-1, *shape)
-    rest = rest - rest.mean(axis=(1, 2), keepdims=True)
-    if dependency == "range":
-        rest -= rest.mean(axis=1, keepdims=True)
-        rest -= rest.mean(axis=2, keepdims=True)
+    if dependency != "range":
+        return (rest - rest.mean(axis=(1, 2), keepdims=True)).reshape(tables.shape)
+    for axis in (1, 2):  # a quotient of sums: much faster than means for small tables
+        rest = rest - rest.sum(axis=axis, keepdims=True) / shape[axis - 1]
     return rest.reshape(tables.shape)
 
 

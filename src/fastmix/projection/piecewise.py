@@ -297,8 +297,8 @@ class Forest:
     def sum_up(self, potentials: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Log Z (pieces,), and the entries of all nodes with the trees below summed into them."""
         unary, scales = potentials[: self.num_node_entries].copy(), np.empty(len(self.piece_of))
-        leaves.sum_up(self._nodes, unary, potentials, np.empty(self.most_states), scales)
-        return np.bincount(self.piece_of, scales, self.num_pieces), unary
+        leaves.sum_up(self._nodes, unary, potentials, np.empty((2, self.most_states)), scales)
+        return np.asarray(np.bincount(self.piece_of, scales, self.num_pieces), dtype=np.float64), unary
 
     def sum_down(self, potentials: FloatArray, unary: FloatArray) -> FloatArray:
         """Marginals of every potential."""
