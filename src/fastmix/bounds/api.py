@@ -39,11 +39,13 @@ _MOST_ENTRIES = 2.0**20
 _FEWEST_EVALUATIONS, _SECONDS_PER_VARIABLE, _AS_A_WHOLE = 10.0, 1.5e-4, 2.0**20
 _SECONDS_PER_TERM = 3e-5  # of making terms and plans
 _SHARE_OF_WALKS = 0.1  # of the time, and what is left in the end
+_SHARE_OF_LOWER = 0.6  # of what the covers and a first step leave
 _SHARE_OF_FIRST_START = 0.3  # of the time for starts of the lower bound: if it takes more there is no second one
 _SHARE_BEFORE_DRAWS = 0.6  # of the time, where there are to be draws
 _LEAST_MEMORY = 2.0**20  # bytes that are taken beside the model, whatever the limit
 _STEPS = 30  # of the optimiser, between improvements of the lower bound
 _LEAST_GAIN = 0.3  # nats by so many steps; where they gain less, cases gain more
+_LEAST_EVALUATIONS = 8  # by which that is judged
 _DRAWN = 64  # configurations looked at for a start
 
 
@@ -297,9 +299,9 @@ class _Work:
         try:
             scopes = terms.scopes[terms.num_variables :]
             parts = Parts(terms.num_states, scopes, terms.weights, max_entries=self._table_entries(terms, most))
+            self._build_upper(terms, parts, clock)
             with contextlib.suppress(OutOfTimeError):
-                self._build_lower(terms, parts, most.part(0.3))
-            self._build_upper(terms, parts, most)
+                self._build_lower(terms, parts, most.part(_SHARE_OF_LOWER))
             self._improve(rng, most)
         except OutOfTimeError:
             pass
@@ -316,18 +318,15 @@ class _Work:
         upper = self.upper
         if upper is None:
             return
-        upper.improve(clock, 1)
-        self._take_upper()
-        rounds, slow, rates = 0, False, [math.inf, math.inf]  # nats per second of the last turn from below, from above
+        slow, rates = False, [math.inf, math.inf]  # nats per second of the last turn from below, from above
         while upper.parts and not clock.past():
             side = 0 if slow or rates[0] > rates[1] else 1
-            began, before = clock.used(), self.log_z[side]
+            began, before, made = clock.used(), self.log_z[side], upper.num_evaluations
             clock.report(upper.num_evaluations, None, "iterations")
             if side == 0:
                 self._start(rng, clock.part(0.25))
             else:
-                rounds += 1
-                upper.improve(clock.part(0.35 if rounds < 3 else 0.6), _STEPS)
+                upper.improve(clock.part(0.6), _STEPS)
                 self._take_upper()
             if slow:
                 self._split(clock)
@@ -335,7 +334,8 @@ class _Work:
             gain = abs(self.log_z[side] - before) if self.log_z[side] != before else 0.0
             rates[side] = gain / max(clock.used() - began, 1e-9)
             # Where many variables are left, cases are no match for a better split of all tables.
-            slow = side == 1 and (upper.done or gain < min(_LEAST_GAIN, 0.05 * (self.log_z[1] - self.log_z[0])))
+            little = gain < min(_LEAST_GAIN, 0.05 * (self.log_z[1] - self.log_z[0]))
+            slow = side == 1 and (upper.done or (little and upper.num_evaluations - made >= _LEAST_EVALUATIONS))
 
     def _split(self, clock: Clock) -> None:
         """Bounds by cases, until time is over or nothing is gained."""
@@ -426,7 +426,7 @@ class _Work:
                     self.lower.improve(clock, 20)
 
     def _build_upper(self, terms: Terms, parts: Parts, clock: Clock) -> None:
-        """Covers, with smaller tables where they are over the memory after all."""
+        """Covers, with smaller tables where they are over the memory after all, and a first step."""
         while self.upper is None:
             covers, entries = parts.covers(seed=self.seed, clock=clock), parts.max_entries
             self.stats |= {"table_entries": entries, "num_covers": len(covers)}
@@ -437,6 +437,7 @@ class _Work:
                 if smaller >= entries:
                     return
                 parts = Parts(parts.num_states, parts.scopes, parts.weights, max_entries=smaller)
+        self.upper.improve(clock, 1)
 
     def _start(self, rng: np.random.Generator, clock: Clock) -> None:
         """Improve the lower bound from the marginals of the upper one, and from the best configuration drawn."""

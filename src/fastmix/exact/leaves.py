@@ -49,43 +49,44 @@ class Leaves(NamedTuple):
 
 
 @njit(cache=True)
-def _weigh(unary, tables, start, step, weights):  # type: ignore[no-untyped-def]
+def _weigh(unary, first, count, tables, start, step, weights):  # type: ignore[no-untyped-def]
     """Weights of the states of a leaf, the largest 1, given a state of its neighbor; the log of that scale, their sum.
 
     The entries of the table for that state begin at ``start``; below 0 there is no neighbor.
     """
     high, total = -np.inf, 0.0
-    for a in range(len(unary)):
-        weights[a] = unary[a] if start < 0 else unary[a] + tables[start + a * step]
+    for a in range(count):
+        weights[a] = unary[first + a] if start < 0 else unary[first + a] + tables[start + a * step]
         high = max(high, weights[a])
-    for a in range(len(unary)):
+    for a in range(count):
         weights[a] = np.exp(weights[a] - high) if high > -np.inf else 0.0
         total += weights[a]
     return high, total
 
 
 @njit(cache=True, nogil=True)
-def sum_up(leaves, unary, tables, sums, scales):  # type: ignore[no-untyped-def]
+def sum_up(leaves, unary, tables, scratch, scales):  # type: ignore[no-untyped-def]
     """Sum the leaves out into ``unary``, in place; the log of the scales taken out, -inf where nothing is possible.
 
-    ``scales`` (one per leaf) receives the terms of that log; ``sums`` (2, most states) is scratch space.
+    ``scales`` (one per leaf) receives the terms of that log; ``scratch`` is (2, most states).
     """
+    sums, weights = scratch[0], scratch[1]
     result, carry = 0.0, 0.0  # compensated: a million terms
     for k in range(len(leaves.variables)):
         v, w = leaves.variables[k], leaves.neighbors[k]
-        own = unary[leaves.offsets[v] : leaves.offsets[v] + leaves.counts[v]]
+        a0, count, step = leaves.offsets[v], leaves.counts[v], leaves.own[k]
         width = 1 if w < 0 else leaves.counts[w]
         top = -np.inf
         for b in range(width):
             start = -1 if w < 0 else leaves.starts[k] + b * leaves.other[k]
-            high, total = _weigh(own, tables, start, leaves.own[k], sums[1])
-            sums[0, b] = high + np.log(total) if total > 0.0 else high
-            top = max(top, sums[0, b])
+            high, total = _weigh(unary, a0, count, tables, start, step, weights)
+            sums[b] = high + np.log(total) if total > 0.0 else high
+            top = max(top, sums[b])
         if top == -np.inf:
             return top
         if w >= 0:
             for b in range(width):
-                unary[leaves.offsets[w] + b] += sums[0, b] - top
+                unary[leaves.offsets[w] + b] += sums[b] - top
         scales[k] = top
         term = top - carry
         new = result + term
@@ -104,7 +105,7 @@ def sum_down(leaves, unary, tables, nodes, edges, weights):  # type: ignore[no-u
             nodes[a0 + a] = 0.0
         for b in range(1 if w < 0 else leaves.counts[w]):
             start = -1 if w < 0 else leaves.starts[k] + b * leaves.other[k]
-            _, total = _weigh(unary[a0 : a0 + count], tables, start, step, weights)
+            _, total = _weigh(unary, a0, count, tables, start, step, weights)
             above = 1.0 if w < 0 else nodes[leaves.offsets[w] + b]
             share = above / total if total > 0.0 else 0.0
             for a in range(count):
@@ -120,14 +121,14 @@ def draw_down(leaves, unary, tables, states, uniforms, stop, weights):  # type: 
     for row in range(len(uniforms)):
         k = stop - 1 - row
         v, w = leaves.variables[k], leaves.neighbors[k]
-        own = unary[leaves.offsets[v] : leaves.offsets[v] + leaves.counts[v]]
+        a0, count, step = leaves.offsets[v], leaves.counts[v], leaves.own[k]
         for d in range(uniforms.shape[1]):
             start = -1 if w < 0 else leaves.starts[k] + states[d, w] * leaves.other[k]
-            _, total = _weigh(own, tables, start, leaves.own[k], weights)
-            for a in range(len(own)):
+            _, total = _weigh(unary, a0, count, tables, start, step, weights)
+            for a in range(count):
                 weights[a] /= total
             state, left = 0, uniforms[row, d] - weights[0]
-            while left >= 0.0 and state < len(own) - 1:
+            while left >= 0.0 and state < count - 1:
                 state += 1
                 left -= weights[state]
             while weights[state] == 0.0:  # rounding must not choose what is impossible

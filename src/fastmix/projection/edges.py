@@ -288,11 +288,12 @@ def _room(num_entries: int, num_contrasts: int) -> int:
 
 def _interaction(tables: FloatArray, shape: tuple[int, int], dependency: str) -> FloatArray:
     """What a bound limits of flat tables: all but terms of one variable under ``range``, all but the mean else."""
-    rest = tables.reshape(-1, *shape)
     if dependency != "range":
-        return (rest - rest.mean(axis=(1, 2), keepdims=True)).reshape(tables.shape)
-    for axis in (1, 2):  # a quotient of sums: much faster than means for small tables
-        rest = rest - rest.sum(axis=axis, keepdims=True) / shape[axis - 1]
+        flat = tables.reshape(-1, shape[0] * shape[1])
+        return (flat - flat.mean(axis=1, keepdims=True)).reshape(tables.shape)
+    rest = tables
+    for other, size in (shape, shape[::-1]):  # by products: sums of few numbers each are slow
+        rest = (rest.reshape(-1, size) @ (np.eye(size) - 1.0 / size)).reshape(-1, other, size).transpose(0, 2, 1)
     return rest.reshape(tables.shape)
 
 

@@ -333,9 +333,12 @@ class Dual:
     def evaluate(self, x: FloatArray, y: FloatArray) -> Point:
         """The minimisers theta and Z, and the gradient."""
         self.evaluations += 1
-        ball = self.ball
-        force, price = self.pull(x)
+        ball, k = self.ball, self.num_contrasts
+        sigma, phi = x[:k], x[k : 2 * k]
+        force = self.transposed @ (sigma - phi)
         theta = self.psi - 0.5 * force
+        sums = np.bincount(self.slots, sigma + phi, 2 * self.model.num_edges).astype(np.float64, copy=False)
+        price = ball.spread(sums, x[2 * k :])
         shifted = ball.target(y) + price / (2.0 * ball.alpha)
         entries, found = ball.project(shifted)
         z, extra_gradient = ball.gather(entries)
@@ -345,12 +348,6 @@ class Dual:
         normal = 2.0 * ball.alpha * (shifted - entries)
         return Point(x.copy(), force, theta, price, entries, normal, found, z, gradient)
 
-    def pull(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The w and Lambda of multipliers, or of a change of them: both are linear."""
-        sigma, phi, extra = np.split(x, [self.num_contrasts, 2 * self.num_contrasts])
-        sums = np.asarray(np.bincount(self.slots, sigma + phi, 2 * self.model.num_edges), dtype=np.float64)
-        return self.transposed @ (sigma - phi), self.ball.spread(sums, extra)
-
     def change(self, point: Point, base: Point) -> float:
         """The dual function minus its value at a base point for the same Y, to far more digits than a subtraction.
 
@@ -358,10 +355,10 @@ class Dual:
         ``-<Lambda, Z> + alpha ||Z - Y||^2`` the difference to the base is
         ``-<dLambda, Z_0> - <dLambda, dZ> + alpha ||dZ||^2 + <2 alpha (Z_0 - Y) - Lambda_0, dZ>``.
         """
-        ball, dx = self.ball, point.x - base.x
-        force, dprice = self.pull(dx)
+        ball, k, dx = self.ball, self.num_contrasts, point.x - base.x
+        force = self.transposed @ (dx[:k] - dx[k : 2 * k])
         tables = float(base.gradient @ dx - 0.25 * force @ force)
-        dz = point.entries - base.entries
+        dz, dprice = point.entries - base.entries, point.price - base.price
         return tables + float(np.sum(ball.weights * dz * (ball.alpha * dz - dprice))) + ball.descent(point, base)
 
     def lower_bound(self, point: Point) -> float:
