@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 import fastmix
 from fastmix import MarkovRandomField, instances
 from fastmix._clock import NO_LIMIT, Clock
+from fastmix.bounds.api import _Work
 from fastmix.bounds.branch import Cases
-from fastmix.bounds.covers import Clusters, _in_bands, find_clusters, find_covers, split_scope
+from fastmix.bounds.covers import Clusters, Parts, _in_bands, split_scope
 from fastmix.bounds.draws import sampled_bounds
 from fastmix.bounds.lower import Lower
 from fastmix.bounds.marginals import blanket_bounds, combine, tighten
@@ -123,7 +124,7 @@ def test_the_check_can_fail() -> None:
 def rough_covers(model: MarkovRandomField, max_entries: float = 4.0) -> tuple[Any, Upper]:
     terms = find_terms(model)
     scopes = terms.scopes[terms.num_variables :]
-    return terms, Upper(terms, find_covers(terms.num_states, scopes, terms.weights, max_entries=max_entries))
+    return terms, Upper(terms, Parts(terms.num_states, scopes, terms.weights, max_entries=max_entries).covers())
 
 
 @pytest.mark.parametrize("seed", seeds(200, quick=25))
@@ -149,7 +150,7 @@ def test_any_start_bounds_from_below(seed: int) -> None:
     log_z, by_state = truth(model)
     rng = np.random.default_rng(seed)
     scopes = terms.scopes[terms.num_variables :]
-    lower = Lower(terms, find_clusters(terms.num_states, scopes, terms.weights, max_entries=4.0))
+    lower = Lower(terms, Parts(terms.num_states, scopes, terms.weights, max_entries=4.0).clusters())
     for _ in range(3):
         draws = rng.standard_exponential(terms.num_unary)
         starts = terms.offsets[: terms.num_variables]
@@ -285,12 +286,13 @@ def test_covers_and_clusters_fit(seed: int, max_entries: int) -> None:
     scopes = list({tuple(sorted(rng.permutation(n)[: min(n, k)].tolist())) for k in sizes.tolist()})
     limit = max(max_entries, max(math.prod([states[v] for v in s]) for s in scopes))
     weights = rng.random(len(scopes))
-    covers = find_covers(states, scopes, weights, max_entries=limit, seed=seed)
+    parts_of = Parts(states, scopes, weights, max_entries=limit)
+    covers = parts_of.covers(seed=seed)
     assert set().union(*[c.members.tolist() for c in covers]) == set(range(len(scopes)))
     for cover in covers:
         cost = order_cost(states, [scopes[f] for f in cover.members], cover.order.order)
         assert cost.max_entries <= limit * (1.0 + 1e-9)
-    clusters = find_clusters(states, scopes, weights, max_entries=limit)
+    clusters = parts_of.clusters()
     assert (clusters.number >= 0).all()
     assert sorted(clusters.order) == list(range(n))
     parts = [part for scope in scopes for part in split_scope(scope, clusters.number)]
@@ -301,10 +303,11 @@ def test_bands_on_a_lattice_are_strips() -> None:
     model = instances.ising_grid(20, 20, coupling_max=1.0, seed=0)
     scopes = [tuple(e) for e in model.edges.tolist()]
     weights = np.ones(len(scopes))
-    covers = find_covers([2] * 400, scopes, weights, max_entries=2.0**8)
+    parts_of = Parts([2] * 400, scopes, weights, max_entries=2.0**8)
+    covers = parts_of.covers()
     assert len(covers) == 4  # two in either direction
     assert all(len(c.members) > 0.88 * len(scopes) for c in covers)
-    assert _in_bands(scopes, find_clusters([2] * 400, scopes, weights, max_entries=2.0**8).number).mean() > 0.9
+    assert _in_bands(scopes, parts_of.clusters().number).mean() > 0.9
 
 
 # -- the call -------------------------------------------------------------------------------------------------------
@@ -382,6 +385,14 @@ def test_large_models_are_answered(time_limit: float) -> None:
     result = fastmix.bracket(model, time_limit=time_limit, seed=0)
     assert result.log_z_lower < result.log_z_upper < result.log_z_lower + 6000.0
     assert (result.node_lower <= result.node_upper).all()
+
+
+def test_tables_of_large_models_are_evaluated_as_a_whole() -> None:
+    model = instances.ising_grid(80, 80, coupling_max=1.0, seed=0)
+    terms = find_terms(model)
+    work = _Work(model, None, 1e9, NO_LIMIT, 0)
+    assert work._table_entries(terms, Clock(5.0)) * terms.num_variables <= 2**20
+    assert work._table_entries(terms, Clock(60.0)) * terms.num_variables > 2**20
 
 
 # -- beside an answer -----------------------------------------------------------------------------------------------
@@ -486,7 +497,7 @@ def test_cases_hold_after_every_split(seed: int) -> None:
     by_state = left_of(terms, by_state)
     slack = 1e-12 * (1.0 + abs(log_z))  # of the enumeration
     scopes = terms.scopes[terms.num_variables :]
-    lower = Lower(terms, find_clusters(terms.num_states, scopes, terms.weights, max_entries=4.0))
+    lower = Lower(terms, Parts(terms.num_states, scopes, terms.weights, max_entries=4.0).clusters())
     upper.improve(NO_LIMIT, 3)
     start = np.full(terms.num_unary, -np.inf), upper.states
     cases = Cases(upper, lower, (-math.inf, upper.log_z), start)

@@ -14,7 +14,7 @@ from fastmix import MarkovRandomField, ResourceError, UnfitMethodError, project
 from fastmix.graphs import complete_edges, cycle_edges, grid_edges, path_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
 from fastmix.projection import KL, Euclidean, PiecewiseKL
-from fastmix.projection.piecewise import grid_ladders, grid_lines, grid_shape, merge_lines, split_trees
+from fastmix.projection.piecewise import grid_shape, grid_strips, merge_lines, split_trees
 
 
 def pair(seed, edges=None, n=5, max_states=3):
@@ -57,15 +57,11 @@ def test_piecewise_is_the_largest_piece_with_its_gradient(seed, name):
     psi, theta = grid_pair(seed, *((2, 3), (3, 2))[seed % 2])
     objective: Any = PiecewiseKL(name, smoothing=0.0).start(psi, seed=seed)
     value, gradient = objective.evaluate(theta)
-    pieces = {
-        "rows-and-columns": lambda: [p.tolist() for p in grid_lines(psi, name)],
-        "adjacent-pairs": lambda: [
-            [e for e, (i, j) in enumerate(psi.edges.tolist()) if {i, j} <= set(ladder.reshape(-1).tolist())]
-            for ladder in grid_ladders(psi, name)
-        ],
-        "spanning-trees": lambda: None,
-    }[name]()
-    if pieces is not None:
+    if name != "spanning-trees":
+        pieces = [
+            [e for e, (i, j) in enumerate(psi.edges.tolist()) if {i, j} <= set(strip.reshape(-1).tolist())]
+            for strip in grid_strips(psi, name)
+        ]
         values = [naive.kl(naive.piece(psi, p), naive.piece(theta, p)) for p in pieces]
         np.testing.assert_allclose(objective.piece_values, values, rtol=1e-9, atol=1e-12)
         assert value == pytest.approx(max(values), rel=1e-9)
@@ -118,23 +114,24 @@ def test_forests_agree_with_enumeration_at_extreme_strengths():
         model = random_tables(path_edges(5), [2, 3, 1, 4, 2], scale=scale, seed=1)
         forest = split_trees(model, [np.arange(4), np.array([0, 2])])
         potentials = forest.matrix @ model.parameters
-        log_z, passed = forest.solve_up(potentials)
+        log_z, unary = forest.sum_up(potentials)
         whole, part = model, naive.piece(model, [0, 2])
         assert log_z == pytest.approx([oracle.log_z(whole) - whole.log_constant, oracle.log_z(part)], rel=1e-12)
-        marginals = forest.solve_down(potentials, passed, 0)
+        marginals = forest.sum_down(potentials, unary)
         assert np.isfinite(marginals).all()
-        np.testing.assert_allclose(forest.transposed @ marginals, naive.moments(model), atol=1e-9)
-        both = forest.solve_down(potentials, passed)
-        np.testing.assert_array_equal(np.where(forest.entry_piece == 0, both, 0.0), marginals)
+        moments = forest.transposed @ np.where(forest.entry_piece == 0, marginals, 0.0)
+        np.testing.assert_allclose(moments, naive.moments(model), atol=1e-9)
 
 
 def test_merged_lines_agree_with_enumeration():
     model = random_tables(grid_edges(2, 3), [2, 3, 1, 2, 2, 3], scale=1.0, seed=3)
-    forest = merge_lines(model, [np.arange(6).reshape(2, 3)])
+    forest = merge_lines(model, [np.arange(6).reshape(2, 3)])  # and of three lines in one
+    three = merge_lines(model, [np.arange(6).reshape(2, 3).T])
+    assert three.sum_up(three.matrix @ model.parameters)[0] == pytest.approx(oracle.log_z(model) - model.log_constant)
     potentials = forest.matrix @ model.parameters
-    log_z, passed = forest.solve_up(potentials)
+    log_z, unary = forest.sum_up(potentials)
     assert log_z[0] == pytest.approx(oracle.log_z(model) - model.log_constant, rel=1e-12)
-    moments = forest.transposed @ forest.solve_down(potentials, passed)
+    moments = forest.transposed @ forest.sum_down(potentials, unary)
     np.testing.assert_allclose(moments, naive.moments(model), atol=1e-10)
 
 
@@ -146,9 +143,8 @@ def test_grids_are_recognised_and_nothing_else():
     assert grid_shape(MarkovRandomField.ising(complete_edges(4), 1.0)) is None
     assert grid_shape(MarkovRandomField.ising(grid_edges(3, 3)[:-1], 1.0, num_variables=9)) is None
     assert grid_shape(MarkovRandomField.from_factors([2, 2], [])) is None
-    lines = grid_lines(ising_grid(3, 4, coupling_max=1.0, seed=0), "rows-and-columns")
-    assert sorted(map(len, lines)) == [2, 2, 2, 2, 3, 3, 3]
-    assert sorted(np.concatenate(lines).tolist()) == list(range(17))
+    lines = grid_strips(ising_grid(3, 4, coupling_max=1.0, seed=0), "rows-and-columns")
+    assert [line.shape for line in lines] == [(1, 4)] * 3 + [(1, 3)] * 4
 
 
 def test_automatic_pieces():
@@ -171,7 +167,7 @@ def test_refusals():
         project(cycle, norm_bound=0.5, divergence=PiecewiseKL([[0], [7]]))
     large = potts_grid(3, 3, num_states=300, coupling_max=1.0, seed=0)
     with pytest.raises(ResourceError, match="use pieces='rows-and-columns'"):
-        grid_ladders(large, "adjacent-pairs")
+        grid_strips(large, "adjacent-pairs")
     with pytest.raises(ResourceError, match="PiecewiseKL and ReversedKL") as info:
         project(ising_grid(12, 12, coupling_max=3.0, seed=0), norm_bound=0.5, divergence=KL(memory_limit=1e4))
     assert info.value.treewidth >= 12

@@ -15,7 +15,7 @@ from fastmix._checks import check_count, check_positive, choose_seed
 from fastmix._clock import Clock, OutOfTimeError, Report, listening
 from fastmix._memory import available_memory
 from fastmix.bounds.branch import Cases
-from fastmix.bounds.covers import find_clusters, find_covers
+from fastmix.bounds.covers import Parts
 from fastmix.bounds.draws import draw_configurations, sampled_bounds
 from fastmix.bounds.lower import Lower, configurations_lower
 from fastmix.bounds.marginals import blanket_bounds, combine, tighten
@@ -34,13 +34,18 @@ _DEFAULT_SECONDS = 60.0
 _SECONDS_PER_ENTRY = 4e-9
 _EVALUATIONS = 40.0  # wanted in the time there is: the limit on tables follows from it
 _MOST_ENTRIES = 2.0**20
+# An evaluation step by step takes so long, whatever the tables; up to so many entries of all tables it is compiled as a
+# whole (:mod:`fastmix.exact.program`). Where not even a few fit in the time, tables are to be that small.
+_FEWEST_EVALUATIONS, _SECONDS_PER_VARIABLE, _AS_A_WHOLE = 10.0, 1.5e-4, 2.0**20
 _SECONDS_PER_TERM = 3e-5  # of making terms and plans
-_SHARE_OF_MEAN_FIELD = _SHARE_OF_WALKS = 0.1  # of the time; walks have what is left in the end, too
+_SHARE_OF_WALKS = 0.1  # of the time, and what is left in the end
+_SHARE_OF_LOWER = 0.6  # of what the covers and a first step leave
 _SHARE_OF_FIRST_START = 0.3  # of the time for starts of the lower bound: if it takes more there is no second one
 _SHARE_BEFORE_DRAWS = 0.6  # of the time, where there are to be draws
 _LEAST_MEMORY = 2.0**20  # bytes that are taken beside the model, whatever the limit
 _STEPS = 30  # of the optimiser, between improvements of the lower bound
 _LEAST_GAIN = 0.3  # nats by so many steps; where they gain less, cases gain more
+_LEAST_EVALUATIONS = 8  # by which that is judged
 _DRAWN = 64  # configurations looked at for a start
 
 
@@ -289,41 +294,48 @@ class _Work:
             return
         rng = np.random.default_rng(self.seed)
         self._take_mean_field(terms, clock)
-        self._take_walks(terms, clock.part(_SHARE_OF_WALKS))
-        entries = self._table_entries(terms, clock)
-        with contextlib.suppress(OutOfTimeError):
-            self._build_lower(terms, entries, clock.part(0.3))
+        # Walks say nothing about log Z: the last part of the time is theirs.
+        most = clock.part(1.0 - _SHARE_OF_WALKS) if (2, 2) in terms.groups else clock
         try:
-            self._build_upper(terms, entries, clock)
-            self._improve(rng, clock)
+            scopes = terms.scopes[terms.num_variables :]
+            parts = Parts(terms.num_states, scopes, terms.weights, max_entries=self._table_entries(terms, most))
+            self._build_upper(terms, parts, clock)
+            with contextlib.suppress(OutOfTimeError):
+                self._build_lower(terms, parts, most.part(_SHARE_OF_LOWER))
+            self._improve(rng, most)
+        except OutOfTimeError:
+            pass
         finally:
             self._take_upper()
             self._take_lower()
         self._take_walks(terms, clock)
         if confidence is not None:
             self._draw(confidence, num_draws, rng)
-        self.clock.check()
+        most.check()
 
     def _improve(self, rng: np.random.Generator, clock: Clock) -> None:
-        """Bounds from above and from below in turns, then by cases, until time is over or nothing is gained."""
-        upper, rounds = self.upper, 0
+        """Bounds from below and from above, whichever gains more per second, then by cases, until nothing is gained."""
+        upper = self.upper
         if upper is None:
             return
-        upper.improve(clock, 1)
-        slow = False
+        slow, rates = False, [math.inf, math.inf]  # nats per second of the last turn from below, from above
         while upper.parts and not clock.past():
-            if rounds in (0, 1, 3, 7) or slow:
+            side = 0 if slow or rates[0] > rates[1] else 1
+            began, before, made = clock.used(), self.log_z[side], upper.num_evaluations
+            clock.report(upper.num_evaluations, None, "iterations")
+            if side == 0:
                 self._start(rng, clock.part(0.25))
+            else:
+                upper.improve(clock.part(0.6), _STEPS)
+                self._take_upper()
             if slow:
                 self._split(clock)
                 return
-            rounds += 1
-            clock.report(upper.num_evaluations, None, "iterations")
-            before = upper.log_z
-            upper.improve(clock.part(0.35 if rounds < 3 else 0.6), _STEPS)
-            self._take_upper()
+            gain = abs(self.log_z[side] - before) if self.log_z[side] != before else 0.0
+            rates[side] = gain / max(clock.used() - began, 1e-9)
             # Where many variables are left, cases are no match for a better split of all tables.
-            slow = upper.done or before - upper.log_z < min(_LEAST_GAIN, 0.05 * (upper.log_z - self.log_z[0]))
+            little = gain < min(_LEAST_GAIN, 0.05 * (self.log_z[1] - self.log_z[0]))
+            slow = side == 1 and (upper.done or (little and upper.num_evaluations - made >= _LEAST_EVALUATIONS))
 
     def _split(self, clock: Clock) -> None:
         """Bounds by cases, until time is over or nothing is gained."""
@@ -337,10 +349,7 @@ class _Work:
         except OutOfTimeError:
             pass
         finally:
-            for side, name in enumerate(("lower", "upper")):
-                if cases.log_z[side] != self.log_z[side]:
-                    self.methods[name] = "cases"
-            self.log_z, self.states = cases.log_z, cases.states
+            self._take("cases", cases.log_z, cases.states)
             self.stats["num_cases"] = cases.num_parts
 
     def _solve(self) -> bool:
@@ -394,16 +403,17 @@ class _Work:
             raise OutOfTimeError
         seconds = min(clock.left(), 60.0) / _EVALUATIONS / 2.0
         entries = min(seconds / _SECONDS_PER_ENTRY / n, self.memory / 24.0 / n, _MOST_ENTRIES)
+        if clock.left() < _FEWEST_EVALUATIONS * _SECONDS_PER_VARIABLE * n:
+            entries = min(entries, _AS_A_WHOLE / n)
         largest = max([math.prod([terms.num_states[v] for v in s]) for s in terms.scopes], default=2)
         return max(float(largest), 2.0 ** math.floor(math.log2(max(2.0, entries))))
 
     def _memory(self, terms: Terms) -> float:
         return max(self.memory, _LEAST_MEMORY + 64.0 * len(terms.values))
 
-    def _build_lower(self, terms: Terms, entries: float, clock: Clock) -> None:
+    def _build_lower(self, terms: Terms, parts: Parts, clock: Clock) -> None:
         """Clusters, and the bound from the marginals of the variables without their neighbors."""
-        scopes = terms.scopes[terms.num_variables :]
-        clusters = find_clusters(terms.num_states, scopes, terms.weights, max_entries=entries, clock=clock)
+        clusters = parts.clusters(clock=clock)
         with contextlib.suppress(ResourceError):
             self.lower = Lower(terms, clusters, memory_limit=self._memory(terms))
             unary = terms.values[: terms.num_unary]
@@ -415,13 +425,10 @@ class _Work:
                     self.lower.start(start)
                     self.lower.improve(clock, 20)
 
-    def _build_upper(self, terms: Terms, entries: float, clock: Clock) -> None:
-        """Covers, with smaller tables where they are over the memory after all."""
-        scopes = terms.scopes[terms.num_variables :]
+    def _build_upper(self, terms: Terms, parts: Parts, clock: Clock) -> None:
+        """Covers, with smaller tables where they are over the memory after all, and a first step."""
         while self.upper is None:
-            covers = find_covers(
-                terms.num_states, scopes, terms.weights, max_entries=entries, seed=self.seed, clock=clock
-            )
+            covers, entries = parts.covers(seed=self.seed, clock=clock), parts.max_entries
             self.stats |= {"table_entries": entries, "num_covers": len(covers)}
             try:
                 self.upper = Upper(terms, covers, memory_limit=self._memory(terms))
@@ -429,7 +436,8 @@ class _Work:
                 smaller = max(entries / 4.0, float(np.diff(terms.offsets).max()))
                 if smaller >= entries:
                     return
-                entries = smaller
+                parts = Parts(parts.num_states, parts.scopes, parts.weights, max_entries=smaller)
+        self.upper.improve(clock, 1)
 
     def _start(self, rng: np.random.Generator, clock: Clock) -> None:
         """Improve the lower bound from the marginals of the upper one, and from the best configuration drawn."""
@@ -442,7 +450,9 @@ class _Work:
             best = drawn[int(np.argmax(terms.log_weights(drawn)))]
             if lower is None:
                 return
-            for start in (upper.beliefs, self._point(best)):
+            point = np.zeros(terms.num_unary)
+            point[terms.offsets[: terms.num_variables] + best] = 1.0
+            for start in (upper.beliefs, point):
                 with contextlib.suppress(ModelError):
                     lower.start(start)
                     lower.improve(clock, 200)
@@ -470,10 +480,7 @@ class _Work:
             return
         self.product = found.node_marginals[terms.kept]
         size = spread(terms.values, terms.offsets) + abs(terms.log_constant)
-        bound = found.log_z_lower - rounding(3.0 * len(terms.values), size)
-        if bound > self.log_z[0]:
-            self.log_z = bound, self.log_z[1]
-            self.methods["lower"] = "mean field"
+        self._take("mean field", (found.log_z_lower - rounding(3.0 * len(terms.values), size), math.inf))
 
     def _take_walks(self, terms: Terms, clock: Clock) -> None:
         """Bounds on the marginals of binary variables, from the walks around each of them."""
@@ -483,33 +490,26 @@ class _Work:
             self.stats["num_walks"] = self.stats.get("num_walks", 0) + found.num_nodes
             self.methods["marginals"] = "weights of states, walks"
 
-    def _point(self, configuration: IntArray) -> FloatArray:
-        assert self.terms is not None
-        result = np.zeros(self.terms.num_unary)
-        result[self.terms.offsets[: self.terms.num_variables] + configuration] = 1.0
-        return result
+    def _take(self, name: str, log_z: tuple[float, float], states: tuple[Any, Any] = (-math.inf, math.inf)) -> None:
+        """Keep what is tighter of bounds on log Z and on the log-weights of all states, and by whom."""
+        low, high = self.log_z
+        self.states = np.maximum(self.states[0], states[0]), np.minimum(self.states[1], states[1])
+        self.log_z = max(low, log_z[0]), min(high, log_z[1])
+        for side, tighter in (("lower", log_z[0] > low), ("upper", log_z[1] < high)):
+            self.methods[side] = name if tighter else self.methods[side]
 
     def _take_upper(self) -> None:
         if self.upper is not None and self.upper.num_evaluations:
-            if self.upper.log_z < self.log_z[1]:
-                self.log_z = self.log_z[0], self.upper.log_z
-                self.methods["upper"] = "covers"
-            self.states = self.states[0], np.minimum(self.states[1], self.upper.states)
+            self._take("covers", (-math.inf, self.upper.log_z), (-np.inf, self.upper.states))
 
     def _take_lower(self) -> None:
         if self.lower is not None and self.lower.log_z > -math.inf:
-            if self.lower.log_z > self.log_z[0]:
-                self.log_z = self.lower.log_z, self.log_z[1]
-                self.methods["lower"] = "clusters"
-            self.states = np.maximum(self.states[0], self.lower.states), self.states[1]
+            self._take("clusters", (self.lower.log_z, math.inf), (self.lower.states, np.inf))
 
     def _take_configurations(self, drawn: IntArray) -> None:
         assert self.terms is not None
         total, states = configurations_lower(self.terms, drawn)
-        if total > self.log_z[0]:
-            self.log_z = total, self.log_z[1]
-            self.methods["lower"] = "configurations"
-        self.states = np.maximum(self.states[0], states), self.states[1]
+        self._take("configurations", (total, math.inf), (states, np.inf))
 
     def _draw(self, confidence: float, num_draws: int, rng: np.random.Generator) -> None:
         if self.upper is None or not self.upper.parts:
@@ -520,15 +520,9 @@ class _Work:
             if found is None:
                 return
             self.stats["num_draws"] = found.num_draws
-            low, high = self.log_z
-            tighter = found.log_z[0] > low, found.log_z[1] < high
-            self.log_z = max(low, found.log_z[0]), min(high, found.log_z[1])
-            for side, name in enumerate(("lower", "upper")):
-                if tighter[side]:
-                    self.methods[name] = "draws"
-            before = self.states
-            self.states = np.maximum(before[0], found.states_lower), np.minimum(before[1], found.states_upper)
-            if any(tighter) or (self.states[0] > before[0]).any() or (self.states[1] < before[1]).any():
+            before = np.concatenate([self.log_z, *self.states])
+            self._take("draws", found.log_z, (found.states_lower, found.states_upper))
+            if not np.array_equal(before, np.concatenate([self.log_z, *self.states])):
                 self.confidence = confidence
 
     def result(self, stopped_by: str, origin: dict[str, Any]) -> BracketResult:

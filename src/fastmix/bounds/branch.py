@@ -9,6 +9,7 @@ much (Weller and Domke 2015, "Clamping improves TRW and mean field approximation
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass, field
 
@@ -139,29 +140,18 @@ class Cases:
         beliefs = np.where(forbidden, 0.0, upper.beliefs)
         starts = terms.offsets[: terms.num_variables]
         beliefs = beliefs / np.repeat(np.maximum(np.add.reduceat(beliefs, starts), 1e-300), terms.num_states)
-        case = _Case(
-            fixed,
-            min(upper.log_z, float(part.states_upper[place])),
-            np.where(forbidden, -np.inf, np.minimum(upper.states, part.states_upper)),
-            float(part.states_lower[place]),
-            np.full(terms.num_unary, -np.inf),
-            upper.point,
-            beliefs,
-        )
+        high, low = min(upper.log_z, float(part.states_upper[place])), float(part.states_lower[place])
+        states_high = np.where(forbidden, -np.inf, np.minimum(upper.states, part.states_upper))
+        states_low = np.full(terms.num_unary, -np.inf)
         if self.lower is not None:
             lower = self.lower.on(inside)
-            try:
+            with contextlib.suppress(ModelError):  # forbidden pairs across clusters leave nothing
                 lower.start(beliefs)
                 lower.improve(clock, _SWEEPS)
-            except ModelError:  # forbidden pairs across clusters leave nothing
-                pass
-            case.states_lower = lower.states
-            case.lower = max(case.lower, lower.log_z)
-        for v, a in fixed.items():
-            own = int(terms.offsets[v]) + a
-            case.states_lower[own] = max(case.states_lower[own], case.lower)
-        case.__post_init__()
-        return case
+            low, states_low = max(low, lower.log_z), lower.states
+        own = terms.offsets[list(fixed)] + list(fixed.values())
+        states_low[own] = np.maximum(states_low[own], low)
+        return _Case(fixed, high, states_high, low, states_low, upper.point, beliefs)
 
     def _add_up(self) -> None:
         slack = rounding(2.0 * self.num_parts, 0.0)

@@ -8,7 +8,6 @@ is what a lower bound is built on.
 
 from __future__ import annotations
 
-import copy
 import heapq
 import math
 from collections.abc import Iterable, Sequence
@@ -22,7 +21,7 @@ from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.exact.search import Order, order_cost
 
-__all__ = ["Clusters", "Cover", "find_clusters", "find_covers", "split_scope"]
+__all__ = ["Clusters", "Cover", "Parts", "split_scope"]
 
 
 _NEW = 20.0  # how much more a factor counts that no cover has yet
@@ -81,15 +80,6 @@ class _Elimination:
 
     def _size(self, members: Iterable[int]) -> float:
         return sum([self.logs[u] for u in members])
-
-    def by_rank(self, order: Iterable[int]) -> list[int]:
-        """Eliminate in an order that is given."""
-        result = []
-        for v in order:
-            if not self.done[v]:
-                self._eliminate(v)
-                result.append(v)
-        return result
 
     def by_size(self, noise: list[float]) -> list[int]:
         """Eliminate the variable of the smallest table first; the order."""
@@ -184,19 +174,24 @@ class _Elimination:
                 self.at[w].discard(t)
 
 
-class _Levels:
+class _Levels(NamedTuple):
     """Distances from one side of a graph and from a corner of that side, for bands of variables.
 
     The corner is as far from some variable as can be; the side runs from it to a variable that is far from both. On a
     lattice these are a corner and a side indeed, and bands of levels are strips.
     """
 
-    def __init__(self, n: int, scopes: Sequence[tuple[int, ...]]) -> None:
+    side: IntArray
+    corner: IntArray
+
+    @classmethod
+    def of(cls, n: int, scopes: Sequence[tuple[int, ...]]) -> _Levels:
+        """Those of the graph in which the variables of every scope are joined to its first."""
         pairs = [(s[0], v) for s in scopes for v in s[1:]] or [(0, 0)]
         ends = np.array(pairs, dtype=np.int64)
         graph = coo_array((np.ones(2 * len(ends)), np.concatenate([ends, ends[:, ::-1]]).T), shape=(n, n)).tocsr()
         degree = np.diff(graph.indptr)
-        self.side, self.corner = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        sides, corners = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
         _, labels = connected_components(graph, directed=False)
         members = np.argsort(labels, kind="stable")
         for part in np.split(members, np.flatnonzero(np.diff(labels[members])) + 1):
@@ -209,22 +204,8 @@ class _Levels:
             opposite = _distances(inside, [_farthest(first, degree[part])])
             other = _distances(inside, [_farthest(np.minimum(first, opposite), degree[part])])
             side = np.flatnonzero(first + other == (first + other).min())
-            self.corner[part], self.side[part] = first, _distances(inside, side.tolist())
-
-    def turned(self) -> _Levels:
-        """The other direction of a lattice: distances from the side that meets this one in the corner."""
-        other = copy.copy(self)
-        other.side = self.corner - self.side
-        return other
-
-    def bands(self, width: int, shift: int) -> IntArray:
-        """The number of the band of every variable."""
-        return (self.side + shift) // width
-
-    @property
-    def order(self) -> list[int]:
-        """Along the bands."""
-        return np.lexsort((self.side, self.corner)).tolist()
+            corners[part], sides[part] = first, _distances(inside, side.tolist())
+        return cls(sides, corners)
 
 
 def _distances(graph: Any, sources: list[int]) -> IntArray:
@@ -255,99 +236,6 @@ def _in_bands(scopes: Sequence[tuple[int, ...]], bands: IntArray) -> BoolArray:
     return np.maximum.reduceat(bands[flat], starts) == np.minimum.reduceat(bands[flat], starts)
 
 
-def find_covers(
-    num_states: Sequence[int],
-    scopes: Sequence[tuple[int, ...]],
-    weights: FloatArray,
-    *,
-    max_entries: float,
-    seed: int = 0,
-    clock: Clock = NO_LIMIT,
-) -> list[Cover]:
-    """Covers that together have every factor, and each as much of the weight as a greedy choice can keep.
-
-    Parameters
-    ----------
-    num_states, scopes
-        Of the variables and of the factors.
-    weights : float array (number of factors,)
-        What leaving a factor out costs.
-    max_entries : float
-        Of every table; a single factor may have more.
-    seed : int
-        Of the ties.
-    clock : Clock
-        An :class:`fastmix._clock.OutOfTimeError` where it runs out before every factor is covered.
-
-    Examples
-    --------
-    >>> ring = [(0, 1), (1, 2), (2, 3), (0, 3)]
-    >>> [c.members.tolist() for c in find_covers([2] * 4, ring, np.ones(4), max_entries=4)]
-    [[0, 1, 2], [0, 1, 3]]
-    """
-    if not scopes:
-        return [Cover(np.zeros(0, dtype=np.int64), order_cost(num_states, [], np.arange(len(num_states))))]
-    rng = np.random.default_rng(seed)
-    logs = np.log(np.asarray(num_states, dtype=float)).tolist()
-    counted = np.zeros(len(scopes))
-    covers: list[Cover] = []
-    strips = _strips(num_states, scopes, weights, max_entries, clock)
-    while True:
-        worth = weights * np.where(counted == 0, _NEW if covers else 1.0, 1.0 / (1.0 + counted)) + 1e-12
-        if len(covers) < 2 and strips is not None and _in_haste(len(logs), clock):
-            kept, order = strips.inside[len(covers)], strips.order
-        else:
-            work = _Elimination(logs, scopes, worth.tolist(), math.log(max_entries), clock)
-            order = work.by_size(((0.5 if covers else 0.05) * rng.random(len(logs))).tolist())
-            kept = np.array(work.live)
-            if not covers and strips is not None and strips.lost < float(weights[~kept].sum()):
-                kept, order = strips.inside[0], strips.order
-                covers.append(_cover(num_states, scopes, kept, order))
-                counted += kept
-                kept = strips.inside[1]
-                other = _strips(num_states, scopes, weights, max_entries, clock, turned=True)
-                if other is not None and other.lost < 2.0 * strips.lost:  # a lattice
-                    covers += [_cover(num_states, scopes, inside, other.order) for inside in other.inside]
-                    counted += other.inside[0].astype(float) + other.inside[1]
-        if covers and not (kept & (counted == 0)).any() and not counted.all():
-            kept, order = _alone(logs, scopes, worth, counted == 0, max_entries, clock)
-        covers.append(_cover(num_states, scopes, kept, order))
-        counted += kept
-        if kept.all() or (counted.all() and len(covers) >= 2):
-            break
-    return covers
-
-
-def _in_haste(n: int, clock: Clock) -> bool:
-    """Whether bands have to do."""
-    return n > _LARGE or clock.left() < _SECONDS_PER_VARIABLE * n
-
-
-def _alone(
-    logs: list[float],
-    scopes: Sequence[tuple[int, ...]],
-    worth: FloatArray,
-    wanted: BoolArray,
-    max_entries: float,
-    clock: Clock,
-) -> tuple[BoolArray, list[int]]:
-    """A cover of the factors that no other has: one of them at least."""
-    members = np.flatnonzero(wanted)
-    work = _Elimination(
-        logs, [scopes[f] for f in members.tolist()], worth[members].tolist(), math.log(max_entries), clock
-    )
-    order = work.by_size([0.0] * len(logs))
-    kept = np.zeros(len(scopes), dtype=bool)
-    kept[members[np.array(work.live)]] = True
-    return kept, order
-
-
-def _cover(num_states: Sequence[int], scopes: Sequence[tuple[int, ...]], kept: BoolArray, order: list[int]) -> Cover:
-    members = np.flatnonzero(kept)
-    chosen = [scopes[f] for f in members.tolist()]
-    return Cover(members, order_cost(num_states, chosen, np.array(order, dtype=np.int64)))
-
-
 class _Strips(NamedTuple):
     """Bands of the widest kind that fits, and which factors lie inside them, or inside bands shifted by half."""
 
@@ -357,41 +245,150 @@ class _Strips(NamedTuple):
     lost: float
 
 
-def _strips(
-    num_states: Sequence[int],
-    scopes: Sequence[tuple[int, ...]],
-    weights: FloatArray,
-    max_entries: float,
-    clock: Clock,
-    *,
-    turned: bool = False,
-) -> _Strips | None:
-    """Bands of levels whose factors, cut to the band, fit the limit; None where there are too few levels."""
-    n = len(num_states)
-    if n < 9:
-        return None
-    levels = _Levels(n, scopes)
-    if turned:
-        levels = levels.turned()
-    clock.check()
-    if levels.side.max() < 2:
-        return None
-    order = levels.order
-    typical = math.log(max(2.0, float(np.median(num_states))))
-    for width in range(min(int(levels.side.max()), int(math.log(max_entries) / typical)), 1, -1):
+class Parts:
+    """Covers and clusters of some factors, with tables that stay below a limit.
+
+    Parameters
+    ----------
+    num_states, scopes
+        Of the variables and of the factors.
+    weights : float array (number of factors,)
+        What leaving a factor out costs.
+    max_entries : float
+        Of every table; a single factor may have more.
+
+    Notes
+    -----
+    All methods raise an :class:`fastmix._clock.OutOfTimeError` where their clock runs out.
+
+    Examples
+    --------
+    >>> ring = Parts([2] * 4, [(0, 1), (1, 2), (2, 3), (0, 3)], np.ones(4), max_entries=4)
+    >>> [c.members.tolist() for c in ring.covers()], ring.clusters().number.tolist()
+    ([[0, 1, 2], [0, 1, 3]], [0, 1, 0, 0])
+    """
+
+    def __init__(
+        self,
+        num_states: Sequence[int],
+        scopes: Sequence[tuple[int, ...]],
+        weights: FloatArray,
+        *,
+        max_entries: float,
+    ) -> None:
+        self.num_states, self.scopes, self.weights, self.max_entries = num_states, scopes, weights, max_entries
+        self.logs: list[float] = np.log(np.asarray(num_states, dtype=float)).tolist()
+        self._strips: dict[bool, _Strips | None] = {}
+
+    def covers(self, *, seed: int = 0, clock: Clock = NO_LIMIT) -> list[Cover]:
+        """Covers that together have every factor, and each as much of the weight as a greedy choice can keep.
+
+        The seed is that of the ties.
+        """
+        n, scopes, weights = len(self.logs), self.scopes, self.weights
+        if not scopes:
+            return [self._cover(np.zeros(0, dtype=bool), np.arange(n).tolist())]
+        rng = np.random.default_rng(seed)
+        counted = np.zeros(len(scopes))
+        covers: list[Cover] = []
+        strips = self.strips(clock)
+        while True:
+            worth = weights * np.where(counted == 0, _NEW if covers else 1.0, 1.0 / (1.0 + counted)) + 1e-12
+            if len(covers) < 2 and strips is not None and self._in_haste(clock):
+                kept, order = strips.inside[len(covers)], strips.order
+            else:
+                noise = ((0.5 if covers else 0.05) * rng.random(n)).tolist()
+                kept, order = self._eliminate(np.arange(len(scopes)), worth, noise, clock)
+                if not covers and strips is not None and strips.lost < float(weights[~kept].sum()):
+                    order = strips.order
+                    covers.append(self._cover(strips.inside[0], order))
+                    counted += strips.inside[0]
+                    kept = strips.inside[1]
+                    other = self.strips(clock, turned=True)
+                    if other is not None and other.lost < 2.0 * strips.lost:  # a lattice
+                        covers += [self._cover(inside, other.order) for inside in other.inside]
+                        counted += other.inside[0].astype(float) + other.inside[1]
+            if covers and not (kept & (counted == 0)).any() and not counted.all():
+                # Of the factors that no cover has, one at least.
+                kept, order = self._eliminate(np.flatnonzero(counted == 0), worth, [0.0] * n, clock)
+            covers.append(self._cover(kept, order))
+            counted += kept
+            if kept.all() or (counted.all() and len(covers) >= 2):
+                return covers
+
+    def clusters(self, *, clock: Clock = NO_LIMIT) -> Clusters:
+        """Clusters of variables; factors, cut to a cluster, can be eliminated below the limit."""
+        n, scopes, weights = len(self.logs), self.scopes, self.weights
+        strips = self.strips(clock) if scopes else None
+        if strips is not None and self._in_haste(clock):
+            return Clusters(strips.bands, strips.order)
+        number = np.full(n, -1, dtype=np.int64)
+        open_now, round_number = set(range(n)), 0
+        order: list[int] = []
+        while open_now:
+            inner = [part for part in (tuple([v for v in s if v in open_now]) for s in scopes) if part]
+            own = [w for s, w in zip(scopes, weights.tolist(), strict=True) if any(v in open_now for v in s)]
+            work = _Elimination(self.logs, inner, own, math.log(self.max_entries), clock, whole=True)
+            for v in range(n):
+                work.done[v] = v not in open_now
+            order += work.by_size([0.0] * n)
+            alone = set(work.alone)
+            number[list(open_now - alone)] = round_number
+            open_now, round_number = alone, round_number + 1
+        if strips is not None and strips.lost < float(weights[~_in_bands(scopes, number)].sum()):
+            return Clusters(strips.bands, strips.order)
+        return Clusters(number, order)
+
+    def strips(self, clock: Clock, *, turned: bool = False) -> _Strips | None:
+        """Bands of levels whose factors, cut to the band, fit the limit; None where there are too few levels.
+
+        ``turned``: in the other direction of a lattice, from the side that meets the first one in the corner.
+        """
+        if turned not in self._strips:
+            self._strips[turned] = self._find_strips(turned, clock)
+        return self._strips[turned]
+
+    def _find_strips(self, turned: bool, clock: Clock) -> _Strips | None:
+        n, scopes, most = len(self.logs), self.scopes, self.max_entries
+        if n < 9:
+            return None
+        side, corner = _Levels.of(n, scopes)
+        side = corner - side if turned else side
         clock.check()
-        bands, shifted = levels.bands(width, 0), levels.bands(width, width // 2)
-        fits = True
-        for number in (bands, shifted):
-            parts = {part for scope in scopes for part in split_scope(scope, number)}
-            cost = order_cost(num_states, list(parts), np.array(order, dtype=np.int64), most=max_entries)
-            if cost.max_entries > max_entries:
-                fits = False
-                break
-        if fits:
-            inside = _in_bands(scopes, bands), _in_bands(scopes, shifted)
-            return _Strips(bands, inside, order, float(weights[~inside[0]].sum()))
-    return None
+        order = np.lexsort((side, corner))
+        typical = math.log(max(2.0, float(np.median(self.num_states))))
+        for width in range(min(int(side.max()), int(math.log(most) / typical)), 1, -1):
+            clock.check()
+            both = side // width, (side + width // 2) // width
+            for bands in both:
+                parts = {part for scope in scopes for part in split_scope(scope, bands)}
+                if order_cost(self.num_states, list(parts), order, most=most).max_entries > most:
+                    break
+            else:
+                inside = _in_bands(scopes, both[0]), _in_bands(scopes, both[1])
+                return _Strips(both[0], inside, order.tolist(), float(self.weights[~inside[0]].sum()))
+        return None
+
+    def _in_haste(self, clock: Clock) -> bool:
+        """Whether bands have to do."""
+        n = len(self.logs)
+        return n > _LARGE or clock.left() < _SECONDS_PER_VARIABLE * n
+
+    def _eliminate(
+        self, members: IntArray, worth: FloatArray, noise: list[float], clock: Clock
+    ) -> tuple[BoolArray, list[int]]:
+        """Which of some factors a greedy elimination keeps, and its order."""
+        scopes = [self.scopes[f] for f in members.tolist()]
+        work = _Elimination(self.logs, scopes, worth[members].tolist(), math.log(self.max_entries), clock)
+        order = work.by_size(noise)
+        kept = np.zeros(len(self.scopes), dtype=bool)
+        kept[members[np.array(work.live)]] = True
+        return kept, order
+
+    def _cover(self, kept: BoolArray, order: list[int]) -> Cover:
+        members = np.flatnonzero(kept)
+        chosen = [self.scopes[f] for f in members.tolist()]
+        return Cover(members, order_cost(self.num_states, chosen, np.array(order, dtype=np.int64)))
 
 
 def split_scope(scope: tuple[int, ...], group: Sequence[int] | IntArray) -> list[tuple[int, ...]]:
@@ -406,44 +403,3 @@ def split_scope(scope: tuple[int, ...], group: Sequence[int] | IntArray) -> list
     for v in scope:
         parts.setdefault(int(group[v]), []).append(v)
     return [tuple(part) for part in parts.values()]
-
-
-def find_clusters(
-    num_states: Sequence[int],
-    scopes: Sequence[tuple[int, ...]],
-    weights: FloatArray,
-    *,
-    max_entries: float,
-    clock: Clock = NO_LIMIT,
-) -> Clusters:
-    """Clusters of variables; factors, cut to a cluster, can be eliminated below a limit.
-
-    Parameters and errors as for :func:`find_covers`.
-
-    Examples
-    --------
-    >>> ring = [(0, 1), (1, 2), (2, 3), (0, 3)]
-    >>> find_clusters([2] * 4, ring, np.ones(4), max_entries=4).number.tolist()
-    [0, 1, 0, 0]
-    """
-    n = len(num_states)
-    logs = np.log(np.asarray(num_states, dtype=float)).tolist()
-    clusters = np.full(n, -1, dtype=np.int64)
-    strips = _strips(num_states, scopes, weights, max_entries, clock) if scopes else None
-    if strips is not None and _in_haste(n, clock):
-        return Clusters(strips.bands, strips.order)
-    open_now, round_number = set(range(n)), 0
-    order: list[int] = []
-    while open_now:
-        inner = [part for part in (tuple([v for v in s if v in open_now]) for s in scopes) if part]
-        own = [w for s, w in zip(scopes, weights.tolist(), strict=True) if any(v in open_now for v in s)]
-        work = _Elimination(logs, inner, own, math.log(max_entries), clock, whole=True)
-        for v in range(n):
-            work.done[v] = v not in open_now
-        order += work.by_size([0.0] * n)
-        alone = set(work.alone)
-        clusters[list(open_now - alone)] = round_number
-        open_now, round_number = alone, round_number + 1
-    if strips is not None and strips.lost < float(weights[~_in_bands(scopes, clusters)].sum()):
-        return Clusters(strips.bands, strips.order)
-    return Clusters(clusters, order)

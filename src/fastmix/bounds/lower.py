@@ -21,6 +21,7 @@ from fastmix.bounds.terms import Terms, rounding, spread
 from fastmix.exact.planner import Factors
 from fastmix.exact.search import order_cost
 from fastmix.exact.tree import Tree, plan_tree
+from fastmix.graphs.basics import label_components
 from fastmix.model.build import offsets_of
 
 __all__ = ["Lower", "configurations_lower"]
@@ -202,7 +203,8 @@ def _mean(weights: FloatArray, values: FloatArray) -> float:
 def _color(terms: Terms, clusters: IntArray) -> IntArray:
     """The class of every variable, so that no factor joins two clusters of one class."""
     n = terms.num_variables
-    pieces = _connected(terms, clusters)
+    joined = [(part[0], v) for scope in terms.scopes[n:] for part in split_scope(scope, clusters) for v in part[1:]]
+    pieces = label_components(n, np.array(joined, dtype=np.int64).reshape(-1, 2))[1]
     around: list[set[int]] = [set() for _ in range(int(pieces.max(initial=-1)) + 1)]
     for scope in terms.scopes[n:]:
         touched = {int(pieces[v]) for v in scope}
@@ -214,23 +216,6 @@ def _color(terms: Terms, clusters: IntArray) -> IntArray:
         taken = {color[b] for b in others if b != a}
         color[a] = next(k for k in range(len(taken) + 1) if k not in taken)
     return np.array(color, dtype=np.int64)[pieces] if n else np.zeros(0, dtype=np.int64)
-
-
-def _connected(terms: Terms, clusters: IntArray) -> IntArray:
-    """Numbers of the connected pieces of the clusters."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    n = terms.num_variables
-    rows: list[int] = []
-    cols: list[int] = []
-    for scope in terms.scopes[n:]:
-        for part in split_scope(scope, clusters):
-            rows += [part[0]] * (len(part) - 1)
-            cols += part[1:]
-    ends = np.array([rows, cols], dtype=np.int64)
-    graph = coo_array((np.ones(len(rows)), (ends[0], ends[1])), shape=(n, n))
-    return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
 
 
 def configurations_lower(terms: Terms, states: IntArray) -> tuple[float, FloatArray]:

@@ -108,12 +108,9 @@ def blanket_bounds(terms: Terms) -> tuple[FloatArray, FloatArray]:
     if most > _MOST_STATES or n * most * most > 1 << 26:
         return np.zeros(terms.num_unary), np.ones(terms.num_unary)
     low, high = np.zeros((n, most, most)), np.zeros((n, most, most))  # of the log-odds of a against b
-    for shape, members in terms.groups.items():
-        scopes = np.array([terms.scopes[f] for f in members], dtype=np.int64)
-        size = math.prod(shape)
-        stack = terms.values[terms.offsets[:-1][members][:, None] + np.arange(size)].reshape(-1, *shape)
+    for shape, (scopes, places) in terms.groups.items():
         for axis, count in enumerate(shape):
-            moved = np.moveaxis(stack, axis + 1, 1).reshape(len(members), count, -1)
+            moved = np.moveaxis(terms.values[places], axis + 1, 1).reshape(len(scopes), count, -1)
             for a in range(count):
                 for b in range(count):
                     if a == b:

@@ -91,30 +91,29 @@ class Terms:
         hard = np.minimum.reduceat(inner, starts) == -np.inf
         return np.where(hard, 30.0, np.minimum(high - low, 30.0)) + 1e-3
 
-    @cached_property
-    def has_forbidden(self) -> bool:
-        """Whether some entry is -inf."""
-        return bool(self.values.size) and bool(self.values.min() == -np.inf)
-
     def log_weights(self, states: IntArray, values: FloatArray | None = None) -> FloatArray:
         """The score of each configuration (draws, n) of the variables left; with other tables, without the constant."""
         total = np.full(len(states), self.log_constant if values is None else 0.0)
         values = self.values if values is None else values
-        for shape, members in self.groups.items():
-            scopes = np.array([self.scopes[f] for f in members], dtype=np.int64)
-            index = np.zeros((len(states), len(members)), dtype=np.int64)
+        for shape, (scopes, places) in self.groups.items():
+            index = np.zeros((len(states), len(scopes)), dtype=np.int64)
             for axis, size in enumerate(shape):
                 index = index * size + states[:, scopes[:, axis]]
-            total += values[self.offsets[:-1][members] + index].sum(axis=1)
+            total += values[places.reshape(len(places), -1)[:, 0] + index].sum(axis=1)
         return total
 
     @cached_property
-    def groups(self) -> dict[tuple[int, ...], IntArray]:
-        """Numbers of the factors by the shape of their tables."""
+    def groups(self) -> dict[tuple[int, ...], tuple[IntArray, IntArray]]:
+        """By the shape of their tables the scopes of factors (g, axes), and the places of their entries (g, ...)."""
         found: dict[tuple[int, ...], list[int]] = {}
         for f, scope in enumerate(self.scopes):
             found.setdefault(tuple([self.num_states[v] for v in scope]), []).append(f)
-        return {shape: np.array(members, dtype=np.int64) for shape, members in found.items()}
+        result = {}
+        for shape, members in found.items():
+            scopes = np.array([self.scopes[f] for f in members], dtype=np.int64)
+            places = self.offsets[:-1][members][:, None] + np.arange(math.prod(shape))
+            result[shape] = scopes, places.reshape(-1, *shape)
+        return result
 
 
 def find_terms(model: MarkovRandomField, evidence: Evidence | None = None) -> Terms:

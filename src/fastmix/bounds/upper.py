@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from fastmix._arrays import FloatArray, IntArray
+from fastmix._arrays import FloatArray
 from fastmix._clock import Clock, OutOfTimeError
 from fastmix.bounds.covers import Cover
 from fastmix.bounds.terms import Terms, rounding, spread
@@ -152,7 +152,7 @@ class Upper:
         total, states = 0.0, np.zeros(terms.num_unary)
         slope, entropies = np.zeros(len(point)), np.zeros(len(shares))
         mean, summed = np.zeros(len(terms.values)), np.zeros(len(terms.values))
-        covered = np.zeros(len(terms.values))
+        covered, shared = np.zeros(len(terms.values)), np.zeros(len(terms.values))
         log_parts, error = [], 0.0
         for k, tree in enumerate(self.trees):
             clock.check()
@@ -168,6 +168,7 @@ class Upper:
             entropies[k] = answer.log_z - float(beliefs[finite] @ scaled[finite])
             slope[self.ends[k] : self.ends[k + 1]] = beliefs
             mean[p] += beliefs
+            shared[p] += shares[k] * beliefs  # in the end the mean, by shares, of the covers that have an entry
             summed[p] += tables[k]
             covered[p] += shares[k]
         mean /= self.count
@@ -178,42 +179,22 @@ class Upper:
         if len(terms.scopes):
             error += float(np.maximum(np.maximum.reduceat(missing, terms.offsets[:-1]), 0.0).sum())
         error += rounding(2 * len(self.trees), size)
-        bound = total + terms.log_constant + error
-        self._note(bound, states + terms.log_constant + error, point, shares, log_parts, tables)
-        for k, p in enumerate(self.positions):
-            # The part of the tables that follows the shares is the model's, shared out in their proportion.
-            base = np.where(self.soft[p], np.where(covered[p] > 0.0, terms.values[p] / covered[p], 0.0), 0.0)
-            part = slope[self.ends[k] : self.ends[k + 1]]
-            entropies[k] += float(base @ (part - self._shared(k, p, slope, shares, covered)))
-            slope[self.ends[k] : self.ends[k + 1]] = np.where(self.soft[p], part - mean[p], 0.0)
-        slope[self.ends[-1] :] = shares * (entropies - float(shares @ entropies))
-        return total, slope
-
-    def _shared(self, k: int, p: IntArray, slope: FloatArray, shares: FloatArray, covered: FloatArray) -> FloatArray:
-        """The mean marginals, by shares, of the covers that have the entries of cover k."""
-        if k == 0:
-            self._mean = np.zeros(len(self.terms.values))
-            for j, q in enumerate(self.positions):
-                self._mean[q] += shares[j] * slope[self.ends[j] : self.ends[j + 1]]
-            self._mean /= np.maximum(covered, 1e-300)
-        return self._mean[p]
-
-    def _note(
-        self,
-        bound: float,
-        states: FloatArray,
-        point: FloatArray,
-        shares: FloatArray,
-        log_parts: list[float],
-        tables: list[FloatArray],
-    ) -> None:
+        bound, states = total + terms.log_constant + error, states + terms.log_constant + error
         self.num_evaluations += 1
         self.states = np.minimum(self.states, states)
         if bound < self.log_z:
             self.log_z, self.point, self.shares, self.log_parts = bound, point.copy(), shares, log_parts
             self.parts = [table / share for table, share in zip(tables, shares, strict=True)]
-            if self.terms.num_variables:
-                starts = self.terms.offsets[: self.terms.num_variables]
-                log_b = states - np.repeat(np.maximum.reduceat(states, starts), self.terms.num_states)
-                weights = np.exp(log_b)
-                self.beliefs = weights / np.repeat(np.add.reduceat(weights, starts), self.terms.num_states)
+            if terms.num_variables:
+                starts = terms.offsets[: terms.num_variables]
+                weights = np.exp(states - np.repeat(np.maximum.reduceat(states, starts), terms.num_states))
+                self.beliefs = weights / np.repeat(np.add.reduceat(weights, starts), terms.num_states)
+        # The part of the tables that follows the shares is the model's, shared out in their proportion.
+        shared /= np.maximum(covered, 1e-300)
+        for k, p in enumerate(self.positions):
+            base = np.where(self.soft[p], np.where(covered[p] > 0.0, terms.values[p] / covered[p], 0.0), 0.0)
+            part = slope[self.ends[k] : self.ends[k + 1]]
+            entropies[k] += float(base @ (part - shared[p]))
+            slope[self.ends[k] : self.ends[k + 1]] = np.where(self.soft[p], part - mean[p], 0.0)
+        slope[self.ends[-1] :] = shares * (entropies - float(shares @ entropies))
+        return total, slope

@@ -14,7 +14,6 @@ for each of which the bound holds.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -128,9 +127,8 @@ def _fields(terms: Terms) -> _Fields | None:
     low, high = np.zeros(n), np.zeros(n)
     pairs: list[IntArray] = []
     couplings: list[FloatArray] = []
-    for shape, members in terms.groups.items():
-        scopes = np.array([terms.scopes[f] for f in members], dtype=np.int64)
-        stack = terms.values[terms.offsets[:-1][members][:, None] + np.arange(math.prod(shape))].reshape(-1, *shape)
+    for shape, (scopes, places) in terms.groups.items():
+        stack = terms.values[places]
         if shape == (2, 2):
             soft = np.isfinite(stack).all(axis=(1, 2))
             own, ends = stack[soft], scopes[soft]

@@ -198,12 +198,10 @@ def denoise(
             raise ValueError(f"labels must be 2 with noise, which is added to a black-and-white picture, got {labels}")
         clean = binarise(grey)
         observed = add_noise(clean, noise=noise, seed=seed)
-        strength, weight = (
-            COUPLING if coupling is None else coupling,
-            DATA_WEIGHT if data_weight is None else data_weight,
-        )
-        model = denoising_model(observed, coupling=strength, data_weight=weight)
-        fit = Fit(np.array([0.0, 1.0]), strength, weight, None, 0.0, 0.0, False)
+        coupling = COUPLING if coupling is None else coupling
+        data_weight = DATA_WEIGHT if data_weight is None else data_weight
+        model = denoising_model(observed, coupling=coupling, data_weight=data_weight)
+        fit = Fit(np.array([0.0, 1.0]), coupling, data_weight, None, 0.0, 0.0, False)
     chosen = method if method is not None else "loopy-bp" if fit.smooth else DEFAULT_METHOD
     if chosen == DEFAULT_METHOD and "burn_in" in options:
         raise ValueError("burn_in must not be given with method 'annealed', which anneals instead")

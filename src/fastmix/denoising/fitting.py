@@ -72,9 +72,8 @@ def noise_level(image: FloatArray) -> float:
     0.1
     """
     rows = image[:-2] - 2.0 * image[1:-1] + image[2:]
-    second = (
-        rows[:, :-2] - 2.0 * rows[:, 1:-1] + rows[:, 2:]
-    )  # of independent noise: standard deviation 6 times its own
+    # Of independent noise it has 6 times the standard deviation.
+    second = rows[:, :-2] - 2.0 * rows[:, 1:-1] + rows[:, 2:]
     return float(np.median(np.abs(second)) / (6.0 * 0.6745)) if second.size else 0.0
 
 

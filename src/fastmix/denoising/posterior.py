@@ -157,11 +157,10 @@ def data_scores(
     ``-2 data_weight (x - level)^2``, the logarithm of a normal density of variance ``1 / (4 data_weight)``; a share of
     ``outliers`` has any grey value instead, so that one bad pixel does not outweigh its neighbors.
     """
-    near = (1.0 - outliers) * np.exp(-2.0 * data_weight * (observed[..., None] - levels) ** 2)
-    far = outliers * np.sqrt(np.pi / (2.0 * data_weight)) if outliers else 0.0
+    scores = -2.0 * data_weight * (observed[..., None] - levels) ** 2
     if not outliers:
-        scores = -2.0 * data_weight * (observed[..., None] - levels) ** 2
         return scores - scores.max(axis=-1, keepdims=True), np.ones_like(scores)
+    near, far = (1.0 - outliers) * np.exp(scores), outliers * np.sqrt(np.pi / (2.0 * data_weight))
     return np.log(near + far), near / (near + far)
 
 

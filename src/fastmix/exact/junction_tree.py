@@ -135,7 +135,8 @@ class JunctionTree:
         from fastmix.exact.leaves import sum_up
 
         unary = model.log_unary.copy()
-        log_scale = float(sum_up(core.leaves, unary, model.log_pairwise, np.empty(int(model.num_states.max()))))
+        sums, scales = np.empty((2, int(model.num_states.max()))), np.empty(len(core.leaves.variables))
+        log_scale = float(sum_up(core.leaves, unary, model.log_pairwise, sums, scales))
         if log_scale == -np.inf:
             raise ModelError("no configuration has positive probability: hard constraints contradict each other")
         return unary, log_scale

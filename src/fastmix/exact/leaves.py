@@ -48,60 +48,51 @@ class Leaves(NamedTuple):
         return cls(removed, neighbors, starts, own, other, states, model.unary_offsets)
 
 
+@njit(cache=True)
+def _weigh(unary, first, count, tables, start, step, weights):  # type: ignore[no-untyped-def]
+    """Weights of the states of a leaf, the largest 1, given a state of its neighbor; the log of that scale, their sum.
+
+    The entries of the table for that state begin at ``start``; below 0 there is no neighbor.
+    """
+    high, total = -np.inf, 0.0
+    for a in range(count):
+        weights[a] = unary[first + a] if start < 0 else unary[first + a] + tables[start + a * step]
+        high = max(high, weights[a])
+    for a in range(count):
+        weights[a] = np.exp(weights[a] - high) if high > -np.inf else 0.0
+        total += weights[a]
+    return high, total
+
+
 @njit(cache=True, nogil=True)
-def sum_up(leaves, unary, tables, sums):  # type: ignore[no-untyped-def]
+def sum_up(leaves, unary, tables, scratch, scales):  # type: ignore[no-untyped-def]
     """Sum the leaves out into ``unary``, in place; the log of the scales taken out, -inf where nothing is possible.
 
-    ``sums``, as the unaries of the variables summed out would be, is scratch space.
+    ``scales`` (one per leaf) receives the terms of that log; ``scratch`` is (2, most states).
     """
-    total, carry = 0.0, 0.0  # compensated: a million terms
+    sums, weights = scratch[0], scratch[1]
+    result, carry = 0.0, 0.0  # compensated: a million terms
     for k in range(len(leaves.variables)):
         v, w = leaves.variables[k], leaves.neighbors[k]
-        a0, count = leaves.offsets[v], leaves.counts[v]
+        a0, count, step = leaves.offsets[v], leaves.counts[v], leaves.own[k]
         width = 1 if w < 0 else leaves.counts[w]
-        start, own, other = leaves.starts[k], leaves.own[k], leaves.other[k]
         top = -np.inf
         for b in range(width):
-            high = -np.inf
-            for a in range(count):
-                value = unary[a0 + a] if w < 0 else unary[a0 + a] + tables[start + a * own + b * other]
-                high = max(high, value)
-            if high > -np.inf:
-                part = 0.0
-                for a in range(count):
-                    value = unary[a0 + a] if w < 0 else unary[a0 + a] + tables[start + a * own + b * other]
-                    part += np.exp(value - high)
-                high += np.log(part)
-            sums[b] = high
-            top = max(top, high)
+            start = -1 if w < 0 else leaves.starts[k] + b * leaves.other[k]
+            high, total = _weigh(unary, a0, count, tables, start, step, weights)
+            sums[b] = high + np.log(total) if total > 0.0 else high
+            top = max(top, sums[b])
         if top == -np.inf:
             return top
         if w >= 0:
             for b in range(width):
                 unary[leaves.offsets[w] + b] += sums[b] - top
+        scales[k] = top
         term = top - carry
-        new = total + term
-        carry = (new - total) - term
-        total = new
-    return total
-
-
-@njit(cache=True)
-def _conditional(leaves, unary, tables, k, b, weights):  # type: ignore[no-untyped-def]
-    """Fill in the distribution of a leaf given the state of its neighbor."""
-    v = leaves.variables[k]
-    a0, count, high, total = leaves.offsets[v], leaves.counts[v], -np.inf, 0.0
-    for a in range(count):
-        weights[a] = unary[a0 + a]
-        if leaves.neighbors[k] >= 0:
-            weights[a] += tables[leaves.starts[k] + a * leaves.own[k] + b * leaves.other[k]]
-        high = max(high, weights[a])
-    for a in range(count):
-        weights[a] = np.exp(weights[a] - high) if high > -np.inf else 0.0
-        total += weights[a]
-    if total > 0.0:
-        for a in range(count):
-            weights[a] /= total
+        new = result + term
+        carry = (new - result) - term
+        result = new
+    return result
 
 
 @njit(cache=True, nogil=True)
@@ -109,17 +100,19 @@ def sum_down(leaves, unary, tables, nodes, edges, weights):  # type: ignore[no-u
     """Fill in the marginals of the leaves and of their edges, from those of the variables that are left."""
     for k in range(len(leaves.variables) - 1, -1, -1):
         v, w = leaves.variables[k], leaves.neighbors[k]
-        a0, count = leaves.offsets[v], leaves.counts[v]
+        a0, count, step = leaves.offsets[v], leaves.counts[v], leaves.own[k]
         for a in range(count):
             nodes[a0 + a] = 0.0
         for b in range(1 if w < 0 else leaves.counts[w]):
-            _conditional(leaves, unary, tables, k, b, weights)
+            start = -1 if w < 0 else leaves.starts[k] + b * leaves.other[k]
+            _, total = _weigh(unary, a0, count, tables, start, step, weights)
             above = 1.0 if w < 0 else nodes[leaves.offsets[w] + b]
+            share = above / total if total > 0.0 else 0.0
             for a in range(count):
-                joint = weights[a] * above
+                joint = weights[a] * share
                 nodes[a0 + a] += joint
                 if w >= 0:
-                    edges[leaves.starts[k] + a * leaves.own[k] + b * leaves.other[k]] = joint
+                    edges[start + a * step] = joint
 
 
 @njit(cache=True, nogil=True)
@@ -128,10 +121,14 @@ def draw_down(leaves, unary, tables, states, uniforms, stop, weights):  # type: 
     for row in range(len(uniforms)):
         k = stop - 1 - row
         v, w = leaves.variables[k], leaves.neighbors[k]
+        a0, count, step = leaves.offsets[v], leaves.counts[v], leaves.own[k]
         for d in range(uniforms.shape[1]):
-            _conditional(leaves, unary, tables, k, 0 if w < 0 else states[d, w], weights)
+            start = -1 if w < 0 else leaves.starts[k] + states[d, w] * leaves.other[k]
+            _, total = _weigh(unary, a0, count, tables, start, step, weights)
+            for a in range(count):
+                weights[a] /= total
             state, left = 0, uniforms[row, d] - weights[0]
-            while left >= 0.0 and state < leaves.counts[v] - 1:
+            while left >= 0.0 and state < count - 1:
                 state += 1
                 left -= weights[state]
             while weights[state] == 0.0:  # rounding must not choose what is impossible

@@ -33,6 +33,7 @@ __all__ = ["ProjectionResult", "project"]
 
 _STATUS = {"time_limit": Status.TIME_LIMIT, "interrupted": Status.INTERRUPTED, "max_iter": Status.NOT_CONVERGED}
 _STOPPED_BY = {"time_limit": "time_limit", "interrupted": "interrupt"}
+_ENDED = {"interrupted": "was interrupted", "max_iter": "did not converge in {} iterations"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -288,28 +289,6 @@ def project(
     >>> result.norm_after <= 2.5, result.certified
     (True, False)
     """
-    with listening(progress, "projection") as listener:
-        return _project(
-            model, Clock(time_limit, listener=listener, what="projection"), norm_bound, norm, divergence, dependency,
-            solver, step, tol, max_iter, evidence, warm_start, seed,
-        )  # fmt: skip
-
-
-def _project(
-    model: MarkovRandomField,
-    clock: Clock,
-    norm_bound: float,
-    norm: Norm | Literal["width"],
-    divergence: Divergence | str,
-    dependency: Literal["range", "linf"],
-    solver: Literal["fast"] | PaperDual,
-    step: StepRule | None,
-    tol: float,
-    max_iter: int,
-    evidence: Evidence | None,
-    warm_start: ProjectionResult | FloatArray | None,
-    seed: int | None,
-) -> ProjectionResult:
     check_model(model)
     check_positive("norm_bound", norm_bound)
     check_choice("norm", norm, (*NORMS, "width"))
@@ -340,111 +319,110 @@ def _project(
     if evidence is not None:
         model = model.condition(evidence)
         options["evidence"] = plain_evidence(evidence)
-    reduction = reduce_model(model)
-    small = reduction.model
-    if small.num_factors and not (euclidean and solver == "fast"):
-        what = "the paper's dual" if euclidean else f"the divergence {chosen}"
-        raise UnfitMethodError(
-            f"{what} takes no factors over three or more variables, of which the model has {small.num_factors}; the "
-            "Euclidean divergence with the fast solver scales them"
-        )
-    feasible: FeasibleSet | WidthSet
-    if norm == "width":
-        feasible = WidthSet(small, norm_bound=norm_bound, tol=tol, max_iter=max_iter, clock=clock)
-    else:
-        feasible = FeasibleSet(
-            small, norm_bound=norm_bound, norm=norm, dependency=dependency, solver=solver, tol=tol,
-            max_iter=max_iter, clock=clock if euclidean else clock.part(1.0, quiet=True),
-        )  # fmt: skip
-    _, norm_before = feasible.measure(small, clock.part(0.2))
-    theta, solution = small, Solution(np.zeros(0), np.zeros(0), 0.0, 0.0, converged=True)
-    fits = norm_before <= norm_bound
-    if not fits:
-        check_finite(small)
-        small = theta = centre_factors(small)
-        start = warm_start.multipliers if isinstance(warm_start, ProjectionResult) else warm_start
-        # Half of the time for the start of a descent, if it takes as long.
-        theta, solution = feasible.nearest(
-            small, start=start, clock=clock if euclidean else clock.part(0.5, quiet=True)
-        )
-
-    def build(reason: str, lower: float, stats: Mapping[str, Any], **facts: Any) -> ProjectionResult:
-        settled, z, norm_after = feasible.settle(theta)
-        distance = float(np.sum((settled.log_pairwise - small.log_pairwise) ** 2))
-        distance += float(np.sum((settled.log_factors - small.log_factors) ** 2))
-        place = str(stats.get("backend", "cpu"))
-        device = "cpu" if place.startswith("cpu") else place.removeprefix("cuda (").removesuffix(")")
-        whole = _expand(reduction, settled)
-        if isinstance(feasible, WidthSet):
-            feasible.remember(whole)
-        return ProjectionResult(
-            model=whole,
-            status=_STATUS.get(reason, Status.OK),
-            norm=norm,
-            dependency=None if norm == "width" else dependency,
-            norm_before=norm_before,
-            norm_after=norm_after,
-            norm_bound=float(norm_bound),
-            squared_distance=distance,
-            duality_gap=max(0.0, distance - lower),
-            multipliers=solution.multipliers,
-            dependencies=z,
-            factor_scales=_scales(small, settled),
-            stats={"stopped": reason, "stopped_by": _STOPPED_BY.get(reason, "done"), **stats, **clock.stats()},
-            provenance=provenance(model, seed=facts.get("seed"), device=device, **options),
-            original=model,
-            **{"divergence_value": distance, **facts},
-        )
-
-    reason = "tol" if solution.converged else "max_iter"
-    reason = "interrupted" if solution.interrupted else "time_limit" if solution.late else reason
-    failed = reason in ("interrupted", "max_iter")
-    if euclidean or failed:
-        stats = {"iterations": solution.iterations, **solution.facts}
-        result = build(reason, solution.dual, stats, history=solution.history)
-        if failed:
-            ended = (
-                "was interrupted" if solution.interrupted else f"did not converge in {solution.iterations} iterations"
+    with listening(progress, "projection") as listener:
+        clock = Clock(time_limit, listener=listener, what="projection")
+        reduction = reduce_model(model)
+        small = reduction.model
+        if small.num_factors and not (euclidean and solver == "fast"):
+            what = "the paper's dual" if euclidean else f"the divergence {chosen}"
+            raise UnfitMethodError(
+                f"{what} takes no factors over three or more variables, of which the model has {small.num_factors}; "
+                "the Euclidean divergence with the fast solver scales them"
             )
+        kind = WidthSet if norm == "width" else FeasibleSet
+        feasible = kind(
+            small,
+            norm_bound=norm_bound,
+            norm=norm,  # type: ignore[arg-type]
+            dependency=dependency,
+            solver=solver,
+            tol=tol,
+            max_iter=max_iter,
+            clock=clock if euclidean else clock.part(1.0, quiet=True),
+        )
+        _, norm_before = feasible.measure(small, clock.part(0.2))
+        theta, solution = small, Solution(np.zeros(0), np.zeros(0), 0.0, 0.0, converged=True)
+        fits = norm_before <= norm_bound
+        if not fits:
+            check_finite(small)
+            small = theta = centre_factors(small)
+            start = warm_start.multipliers if isinstance(warm_start, ProjectionResult) else warm_start
+            # Half of the time for the start of a descent, if it takes as long.
+            theta, solution = feasible.nearest(
+                small, start=start, clock=clock if euclidean else clock.part(0.5, quiet=True)
+            )
+
+        def build(reason: str, lower: float, stats: Mapping[str, Any], **facts: Any) -> ProjectionResult:
+            settled, z, norm_after = feasible.settle(theta)
+            distance = float(np.sum((settled.log_pairwise - small.log_pairwise) ** 2))
+            distance += float(np.sum((settled.log_factors - small.log_factors) ** 2))
+            place = str(stats.get("backend", "cpu"))
+            device = "cpu" if place.startswith("cpu") else place.removeprefix("cuda (").removesuffix(")")
+            whole = _expand(reduction, settled)
+            feasible.remember(whole)
+            return ProjectionResult(
+                model=whole,
+                status=_STATUS.get(reason, Status.OK),
+                norm=norm,
+                dependency=None if norm == "width" else dependency,
+                norm_before=norm_before,
+                norm_after=norm_after,
+                norm_bound=float(norm_bound),
+                squared_distance=distance,
+                duality_gap=max(0.0, distance - lower),
+                multipliers=solution.multipliers,
+                dependencies=z,
+                factor_scales=_scales(small, settled),
+                stats={"stopped": reason, "stopped_by": _STOPPED_BY.get(reason, "done"), **stats, **clock.stats()},
+                provenance=provenance(model, seed=facts.get("seed"), device=device, **options),
+                original=model,
+                **{"divergence_value": distance, **facts},
+            )
+
+        reason = "tol" if solution.converged else "max_iter"
+        reason = "interrupted" if solution.interrupted else "time_limit" if solution.late else reason
+        if rule is None or reason in ("interrupted", "max_iter"):
+            stats = {"iterations": solution.iterations, **solution.facts}
+            result = build(reason, solution.dual, stats, history=solution.history)
+            if reason in _ENDED:
+                raise NotConvergedError(
+                    f"the projection {_ENDED[reason].format(solution.iterations)}: relative gap "
+                    f"{result.relative_gap:.3g}, tol {tol:.3g}; the best point is in the result of this error and is "
+                    "within the bound; raise max_iter or tol",
+                    result,
+                )
+            return result
+
+        trace, value, constant, facts = Trace(clock, getattr(rule, "num_steps", None)), 0.0, 0.0, {}
+        if not fits and clock.left() < chosen.least_seconds(small):
+            trace.reason, value = "time_limit", math.nan
+        elif not fits:
+            objective = chosen.start(small, seed=seed)
+            objective.watch(clock)
+            several = reason == "tol"  # out of time, the Euclidean projection is the only start
+            if isinstance(warm_start, ProjectionResult) and _same_graph(warm_start.model, model):
+                theta = feasible.project(warm_start.model.parameters[_positions(reduction)], "indicator")
+                several = False
+            theta, value = descend(objective, theta, feasible, rule, trace, several=several)
+            constant, facts = objective.constant, dict(objective.facts())
+        num_steps = max(0, len(trace.values) - 1)
+        counts = {"num_projections": feasible.num_projections, "num_inexact": feasible.num_inexact}
+        result = build(
+            trace.reason,
+            0.0 if fits else -math.inf,
+            {"num_steps": num_steps, **counts, **facts},
+            history=[(k, v + constant, -math.inf) for k, v in enumerate(trace.values)],
+            divergence=chosen,
+            divergence_value=value + constant,
+            seed=seed,
+        )
+        if trace.reason == "interrupted":
             raise NotConvergedError(
-                f"the projection {ended}: relative gap {result.relative_gap:.3g}, tol {tol:.3g}; the best point is in "
-                "the result of this error and is within the bound; raise max_iter or tol",
+                f"the descent was interrupted after {num_steps} steps; the last model is in the result of this "
+                "error and is within the bound",
                 result,
             )
         return result
-
-    assert rule is not None
-    assert isinstance(feasible, FeasibleSet)
-    trace, value, constant, facts = Trace(clock, getattr(rule, "num_steps", None)), 0.0, 0.0, {}
-    if not fits and clock.left() < chosen.least_seconds(small):
-        trace.reason, value = "time_limit", math.nan
-    elif not fits:
-        objective = chosen.start(small, seed=seed)
-        objective.watch(clock)
-        several = reason == "tol"  # out of time, the Euclidean projection is the only start
-        if isinstance(warm_start, ProjectionResult) and _same_graph(warm_start.model, model):
-            theta = feasible.project(warm_start.model.parameters[_positions(reduction)], "indicator")
-            several = False
-        theta, value = descend(objective, theta, feasible, rule, trace, several=several)
-        constant, facts = objective.constant, dict(objective.facts())
-    num_steps = max(0, len(trace.values) - 1)
-    result = build(
-        trace.reason,
-        0.0 if fits else -math.inf,
-        {"num_steps": num_steps, "num_projections": feasible.num_projections, "num_inexact": feasible.num_inexact}
-        | facts,
-        history=[(k, v + constant, -math.inf) for k, v in enumerate(trace.values)],
-        divergence=chosen,
-        divergence_value=value + constant,
-        seed=seed,
-    )
-    if trace.reason == "interrupted":
-        raise NotConvergedError(
-            f"the descent was interrupted after {num_steps} steps; the last model is in the result of this "
-            "error and is within the bound",
-            result,
-        )
-    return result
 
 
 def _expand(reduction: Reduction, theta: MarkovRandomField) -> MarkovRandomField:

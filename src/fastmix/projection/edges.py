@@ -22,8 +22,9 @@ the closest.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from fastmix._jit import njit
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import offsets_of
-from fastmix.theory.dependency import Dependency, edge_dependencies, factor_dependencies
+from fastmix.theory.dependency import Dependency, edge_dependencies, factor_dependencies, of_pairs
 
 __all__ = [
     "EdgeCosts", "bound_at", "bounds_at", "check_finite", "contrasts", "cost_at", "edge_costs", "groups",
@@ -61,15 +62,14 @@ class EdgeCosts:
     quadratic: bool  # whether every edge is ``4 (rho - z)^2``
     scaled: BoolArray | None = None  # (m,) edges whose tables are only scaled; None if there are none
     clock: Clock = NO_LIMIT  # after whose limit paths are no longer followed
-    # The edges of each factor, and what it adds to R of each when its scale is 1.
-    pair_starts: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-    pair_edges: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    pair_weights: FloatArray = field(default_factory=lambda: np.zeros(0))
+    added: Any = None  # sparse (m, f): what each factor adds to R of the edges at the scale 1; None without factors
 
     @property
     def pairs(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """How factors act on edges, as kernels take it."""
-        return self.pair_starts, self.pair_edges, self.pair_weights
+        """``added`` by columns, as kernels take it."""
+        if self.added is None:
+            return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0)
+        return self.added.indptr.astype(np.int64), self.added.indices.astype(np.int64), self.added.data
 
     def cost(self, z: FloatArray) -> float:
         """Total squared distance when every item is held to its entry of z."""
@@ -78,28 +78,23 @@ class EdgeCosts:
     def dependencies(self, z: FloatArray) -> FloatArray:
         """R of every edge (m,) from the items: its own z, and what the scaled factors add."""
         m = self.model.num_edges
-        scales = np.repeat(z[m:], np.diff(self.pair_starts))
-        return z[:m] + np.bincount(self.pair_edges, self.pair_weights * scales, minlength=m)
+        return z if self.added is None else z[:m] + self.added @ z[m:]
 
     def loads(self, mu: FloatArray) -> FloatArray:
         """What multipliers of R of the edges (m,) make the items cost: the transpose of :meth:`dependencies`."""
-        owner = np.repeat(np.arange(len(self.pair_starts) - 1), np.diff(self.pair_starts))
-        products = self.pair_weights * mu[self.pair_edges]
-        return np.concatenate([mu, np.bincount(owner, products, minlength=len(self.pair_starts) - 1)])
+        return mu if self.added is None else np.concatenate([mu, self.added.T @ mu])
 
     @cached_property
     def incidence(self) -> tuple[IntArray, IntArray, FloatArray]:
         """For every variable, in compressed rows, the items that count in its row of R, and how much."""
-        graph, m, f = self.model.adjacency, self.model.num_edges, len(self.pair_starts) - 1
-        if not f:
-            return graph.indptr, graph.edge_ids, np.ones(len(graph.edge_ids))
-        from scipy.sparse import coo_array
+        graph = self.model.adjacency
+        ones = np.ones(len(graph.edge_ids))
+        if self.added is None:
+            return graph.indptr, graph.edge_ids, ones
+        from scipy.sparse import csr_array, hstack
 
-        factor = m + np.repeat(np.arange(f), np.diff(self.pair_starts))
-        items = np.concatenate([np.repeat(np.arange(m), 2), np.repeat(factor, 2)])
-        nodes = np.concatenate([self.model.edges.ravel(), self.model.edges[self.pair_edges].ravel()])
-        weights = np.concatenate([np.ones(2 * m), np.repeat(self.pair_weights, 2)])
-        matrix = coo_array((weights, (nodes, items)), shape=(self.model.num_variables, m + f)).tocsr()
+        own = csr_array((ones, graph.edge_ids, graph.indptr), shape=(self.model.num_variables, self.model.num_edges))
+        matrix = csr_array(hstack([own, own @ self.added]))
         matrix.eliminate_zeros()
         return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data
 
@@ -116,7 +111,7 @@ class EdgeCosts:
             change = np.copysign(np.maximum(self.rho - z, 0.0), tables @ _ISING)
             tables -= np.multiply.outer(change, _ISING)
             return result
-        for edges, shape, places in groups(self.model, np.flatnonzero(z < self.rho), self.dependency):
+        for edges, shape, places in groups(self.model, self.dependency, z < self.rho):
             tables = self.model.log_pairwise[places]
             exact = np.zeros(len(edges), dtype=bool)
             if not self.clock.past():
@@ -148,7 +143,7 @@ def edge_costs(model: MarkovRandomField, dependency: Dependency, clock: Clock = 
     counts, scaled = np.ones(m, dtype=np.int64), np.zeros(m, dtype=bool)
     parts: list[tuple[IntArray, FloatArray, FloatArray]] = []
     rho, first_half = np.zeros(0), clock.part(0.5)
-    for edges, shape, places in groups(model, np.arange(m), dependency):
+    for edges, shape, places in groups(model, dependency):
         if first_half.past():
             if not len(rho):
                 tables_alone = model.replace(log_factors=np.zeros_like(model.log_factors))
@@ -190,15 +185,13 @@ def edge_costs(model: MarkovRandomField, dependency: Dependency, clock: Clock = 
 
 def _with_factors(costs: EdgeCosts) -> EdgeCosts:
     """The costs of the edges, and after them those of the scales of all factors."""
+    from scipy.sparse import coo_array
+
     model, structure = costs.model, costs.model.structure
     squares = np.add.reduceat(model.log_factors**2, model.factor_offsets[:-1])
     parts = factor_dependencies(model, costs.dependency).max(axis=1)  # type: ignore[arg-type]
-    sizes = np.diff(structure.scope_starts)
-    starts = offsets_of(sizes * (sizes - 1) // 2)
-    places = np.empty(len(parts), dtype=np.int64)
-    for group in structure.factor_groups():
-        along = np.arange(group.scopes.shape[1] * (group.scopes.shape[1] - 1) // 2)
-        places[starts[group.numbers][:, None] + along] = group.first_pairs[:, None] + along
+    places = structure.scope_pairs, of_pairs(model, np.arange(len(squares)))
+    added = coo_array((parts, places), shape=(model.num_edges, len(squares))).tocsc()
     # One knot for a factor of zeros, which has nothing to lose.
     number, nothing = np.where(squares > 0.0, 2, 1), np.zeros(len(squares))
     used = np.arange(2) < number[:, None]
@@ -208,17 +201,18 @@ def _with_factors(costs: EdgeCosts) -> EdgeCosts:
         for own, ends in zip((costs.mu, costs.z, costs.f), knots, strict=True)
     )
     start = np.concatenate([costs.start, costs.start[-1] + offsets_of(number)[1:]])
-    return replace(
-        costs, start=start, mu=mu, z=z, f=f, quadratic=False, pair_starts=starts,
-        pair_edges=structure.scope_pairs[places], pair_weights=parts[places],
-    )  # fmt: skip
+    return replace(costs, start=start, mu=mu, z=z, f=f, quadratic=False, added=added)
 
 
 def interactions(model: MarkovRandomField, tables: FloatArray, dependency: Dependency) -> FloatArray:
     """What a bound limits of all tables, flat: R of an edge grows in proportion to it."""
+    shapes = model.structure.table_shapes
+    if len(shapes) == 1:
+        return _interaction(tables, shapes[0][:2], dependency)
     result = np.empty_like(tables)
-    for _, shape, places in groups(model, np.arange(model.num_edges), dependency):
-        result[places] = _interaction(tables[places], shape, dependency)
+    for rows, cols, edges in shapes:
+        places = model.pairwise_offsets[edges][:, None] + np.arange(rows * cols)
+        result[places] = _interaction(tables[places], (rows, cols), dependency)
     return result
 
 
@@ -273,22 +267,17 @@ def _num_contrasts(num_rows: int, num_cols: int, dependency: str) -> int:
 
 
 def groups(
-    model: MarkovRandomField, chosen: IntArray, dependency: str
+    model: MarkovRandomField, dependency: str, chosen: BoolArray | None = None
 ) -> Iterator[tuple[IntArray, tuple[int, int], IntArray]]:
-    """Some edges in groups of one table shape: their numbers, the shape, and the places (g, entries) of their tables.
+    """Edges, or those ``chosen`` (m,), in groups of one table shape: numbers, shape, places (g, entries) of the tables.
 
     A group is as large as one compiled call may take.
     """
-    if not len(chosen):
-        return
-    shapes = model.num_states[model.edges[chosen]]
-    order = np.lexsort(shapes.T)
-    changes = np.flatnonzero((np.diff(shapes[order], axis=0) != 0).any(axis=1)) + 1
-    for members in np.split(order, changes):
-        rows, cols = shapes[members[0]].tolist()
+    for rows, cols, members in model.structure.table_shapes:
+        kept = members if chosen is None else members[chosen[members]]
         most = max(1, _ROOM // _room(rows * cols, _num_contrasts(rows, cols, dependency)))
-        for k in range(0, len(members), most):
-            edges = chosen[members[k : k + most]]
+        for k in range(0, len(kept), most):
+            edges = kept[k : k + most]
             yield edges, (rows, cols), model.pairwise_offsets[edges][:, None] + np.arange(rows * cols)
 
 
@@ -299,11 +288,12 @@ def _room(num_entries: int, num_contrasts: int) -> int:
 
 def _interaction(tables: FloatArray, shape: tuple[int, int], dependency: str) -> FloatArray:
     """What a bound limits of flat tables: all but terms of one variable under ``range``, all but the mean else."""
-    rest = tables.reshape(-1, *shape)
-    rest = rest - rest.mean(axis=(1, 2), keepdims=True)
-    if dependency == "range":
-        rest -= rest.mean(axis=1, keepdims=True)
-        rest -= rest.mean(axis=2, keepdims=True)
+    if dependency != "range":
+        flat = tables.reshape(-1, shape[0] * shape[1])
+        return (flat - flat.mean(axis=1, keepdims=True)).reshape(tables.shape)
+    rest = tables
+    for other, size in (shape, shape[::-1]):  # by products: sums of few numbers each are slow
+        rest = (rest.reshape(-1, size) @ (np.eye(size) - 1.0 / size)).reshape(-1, other, size).transpose(0, 2, 1)
     return rest.reshape(tables.shape)
 
 

@@ -34,7 +34,7 @@ import numpy as np
 from fastmix._arrays import FloatArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
-from fastmix.model.build import offsets_of, table_positions
+from fastmix.model.build import table_positions
 from fastmix.projection.edges import EdgeCosts, edge_costs, interactions
 from fastmix.projection.euclidean import MARGIN, Solution, Target, solve_frobenius, solve_inf
 from fastmix.projection.paper_dual import PaperDual, solve_paper
@@ -162,11 +162,18 @@ class FeasibleSet:
             z, size = self.measure(theta, self.clock.part(0.3))
             if size <= self.norm_bound:
                 return theta, z, size
-            excess = 1.0 - self.norm_bound / size * (1.0 - 4.0 * MARGIN)  # a hair's breadth is enough
-            rest = interactions(theta, theta.log_pairwise, self.dependency)
-            tables, factors = theta.log_pairwise - excess * rest, (1.0 - excess) * theta.log_factors
-            theta = theta.replace(log_pairwise=tables, log_factors=factors)
+            theta = self.shrunk(theta, self.norm_bound / size * (1.0 - 4.0 * MARGIN))  # a hair's breadth is enough
         raise AssertionError("shrinking the tables must shrink their norm")
+
+    def shrunk(self, theta: MarkovRandomField, factor: float) -> MarkovRandomField:
+        """The model with everything that the bound limits multiplied by a factor."""
+        rest = interactions(theta, theta.log_pairwise, self.dependency)
+        return theta.replace(
+            log_pairwise=theta.log_pairwise - (1.0 - factor) * rest, log_factors=factor * theta.log_factors
+        )
+
+    def remember(self, model: MarkovRandomField) -> None:
+        """Keep what was proved of the model that was settled, with all its variables; nothing for norms."""
 
 
 class Metric:
@@ -190,12 +197,11 @@ class Metric:
         self._owner = np.repeat(np.arange(model.num_variables), states)
         self._table, row, col = table_positions(states, model.edges)
         self._sizes = sizes[self._table].astype(np.float64)
-        self._rows, self._cols = states[first][self._table], states[second][self._table]
-        # Places of the row and column sums, which line up with states of the two ends.
-        row_starts, col_starts = offsets_of(states[first]), offsets_of(states[second])
-        self._row, self._col = row_starts[self._table] + row, col_starts[self._table] + col
-        self._row_state = model.unary_offsets[first][self._table] + row
-        self._col_state = model.unary_offsets[second][self._table] + col
+        # For both ends of every entry of a table: the place of its state, and the number of states of the other end.
+        self._ends = (
+            (model.unary_offsets[first][self._table] + row, states[second][self._table]),
+            (model.unary_offsets[second][self._table] + col, states[first][self._table]),
+        )
 
     def adapt(self, moments: FloatArray | None) -> None:
         """Take the variances of the model whose moments (all its marginals, as ``parameters``) are given.
@@ -206,14 +212,14 @@ class Metric:
             return
         if moments is None:
             raise ValueError("coordinates='fisher' needs a divergence that knows the marginals; use 'centred'")
-        split, n, m = len(self.model.log_unary), self.model.num_variables, self.model.num_edges
         states, (first, second) = self.model.num_states, self.model.edges.T
-        squares = np.bincount(self._owner, self._centre_unary(moments[:split]) ** 2, n)
+        unary, tables = self._centre(moments)
+        squares = np.bincount(self._owner, unary**2, self.model.num_variables)
         # A variable of one state has no variance and no step: any number does.
         variance = 1.0 - squares * states / np.maximum(states - 1, 1)
         self._variances = np.maximum(variance, _LEAST_VARIANCE)
         sizes = states[first] * states[second]
-        squares = np.bincount(self._table, self._centre_tables(moments[split:])[0] ** 2, m)
+        squares = np.bincount(self._table, tables**2, self.model.num_edges)
         variance = 1.0 - squares * sizes / np.maximum((states[first] - 1) * (states[second] - 1), 1)
         self._table_variances = np.maximum(variance, _LEAST_VARIANCE)
         self.edge_weights = self._table_variances * (sizes.min(initial=1) / sizes)
@@ -222,34 +228,23 @@ class Metric:
         """The direction of steepest ascent, aligned with ``model.parameters``, from the gradient by all entries."""
         if self.coordinates == "indicator":
             return gradient
-        split = len(self.model.log_unary)
-        unary = self._centre_unary(gradient[:split]) * (self.model.num_states / self._variances)[self._owner]
-        table = self._centre_tables(gradient[split:])[0] * self._sizes / self._table_variances[self._table]
-        return np.concatenate([unary, table])
+        unary, tables = self._centre(gradient)
+        unary *= (self.model.num_states / self._variances)[self._owner]
+        return np.concatenate([unary, tables * self._sizes / self._table_variances[self._table]])
 
     def squared_norm(self, change: FloatArray) -> float:
         """Squared length of a change of the parameters."""
         if self.coordinates == "indicator":
             return float(change @ change)
-        split = len(self.model.log_unary)
-        tables, rows, cols, means = self._centre_tables(change[split:])
-        # What the tables say about single variables counts as part of their unaries.
-        unary = change[:split].copy()
-        np.add.at(unary, self._row_state, (rows - means) / self._cols)
-        np.add.at(unary, self._col_state, (cols - means) / self._rows)
-        unary = self._centre_unary(unary)
+        change, split = change.copy(), len(self.model.log_unary)
+        for place, others in self._ends:  # what the tables say about single variables counts as part of their unaries
+            change[:split] += np.bincount(place, change[split:] / others, split)
+        unary, tables = self._centre(change)
         lengths = unary**2 * (self._variances / self.model.num_states)[self._owner]
         return float(lengths.sum() + np.sum(tables**2 * (self._table_variances[self._table] / self._sizes)))
 
-    def _centre_unary(self, values: FloatArray) -> FloatArray:
-        n = self.model.num_variables
-        return values - (np.bincount(self._owner, values, n) / self.model.num_states)[self._owner]
-
-    def _centre_tables(self, values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Tables with centred rows and columns; for every entry the mean of its row, of its column and of its table."""
-        if not len(values):
-            return values, values, values, values
-        rows = np.bincount(self._row, values)[self._row] / self._cols
-        cols = np.bincount(self._col, values)[self._col] / self._rows
-        means = np.bincount(self._table, values)[self._table] / self._sizes
-        return values - rows - cols + means, rows, cols, means
+    def _centre(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Unaries with mean zero, and tables with rows and columns of mean zero."""
+        unary, tables = np.split(values, [len(self.model.log_unary)])
+        means = np.bincount(self._owner, unary, self.model.num_variables) / self.model.num_states
+        return unary - means[self._owner], interactions(self.model, tables, "range")

@@ -140,7 +140,8 @@ def solve_paper(
     norm = "inf" if norm == "1" else norm
     _check_memory(model, norm)
     dual = Dual(model, target.cap, norm, dependency, settings.alpha)
-    x, y = np.zeros(dual.size), dual.scaled(dual.dependencies(model.log_pairwise))
+    x, y = np.zeros(dual.size), dual.dependencies(model.log_pairwise)
+    y *= min(1.0, dual.limit / max(dual.norm_of(y), 1e-300))
     if target.start is not None and target.start.shape == (dual.size + model.num_edges,):
         x, y = np.split(target.start, [dual.size])
     target = replace(target, max_iter=min(settings.max_outer, target.max_iter))
@@ -251,8 +252,6 @@ class Point(NamedTuple):
     """The dual at one set of multipliers: ``force`` is w, ``price`` Lambda, ``normal`` is 2 alpha (A - Z)."""
 
     x: FloatArray
-    difference: FloatArray
-    sums: FloatArray
     force: FloatArray
     theta: FloatArray
     price: FloatArray
@@ -308,11 +307,6 @@ class Dual:
         """Norm of the symmetric non-negative matrix with z on the edges."""
         return matrix_norm(to_matrix(self.model, z), self.norm)
 
-    def scaled(self, z: FloatArray) -> FloatArray:
-        """z, multiplied into the ball if it lies outside."""
-        size = self.norm_of(z)
-        return z * (self.limit / size) if size > self.limit else z
-
     def repaired(self, theta: FloatArray) -> tuple[FloatArray, float]:
         """Tables near theta that meet the bound, effects added, and their squared distance from the given ones.
 
@@ -341,8 +335,7 @@ class Dual:
         self.evaluations += 1
         ball, k = self.ball, self.num_contrasts
         sigma, phi = x[:k], x[k : 2 * k]
-        difference = sigma - phi
-        force = self.transposed @ difference
+        force = self.transposed @ (sigma - phi)
         theta = self.psi - 0.5 * force
         sums = np.bincount(self.slots, sigma + phi, 2 * self.model.num_edges).astype(np.float64, copy=False)
         price = ball.spread(sums, x[2 * k :])
@@ -353,7 +346,7 @@ class Dual:
         of_contrast = z[self.slots]
         gradient = np.concatenate([contrast - of_contrast, -contrast - of_contrast, extra_gradient])
         normal = 2.0 * ball.alpha * (shifted - entries)
-        return Point(x.copy(), difference, sums, force, theta, price, entries, normal, found, z, gradient)
+        return Point(x.copy(), force, theta, price, entries, normal, found, z, gradient)
 
     def change(self, point: Point, base: Point) -> float:
         """The dual function minus its value at a base point for the same Y, to far more digits than a subtraction.
@@ -362,9 +355,9 @@ class Dual:
         ``-<Lambda, Z> + alpha ||Z - Y||^2`` the difference to the base is
         ``-<dLambda, Z_0> - <dLambda, dZ> + alpha ||dZ||^2 + <2 alpha (Z_0 - Y) - Lambda_0, dZ>``.
         """
-        ball = self.ball
-        force = self.transposed @ (point.difference - base.difference)
-        tables = float(base.gradient @ (point.x - base.x) - 0.25 * force @ force)
+        ball, k, dx = self.ball, self.num_contrasts, point.x - base.x
+        force = self.transposed @ (dx[:k] - dx[k : 2 * k])
+        tables = float(base.gradient @ dx - 0.25 * force @ force)
         dz, dprice = point.entries - base.entries, point.price - base.price
         return tables + float(np.sum(ball.weights * dz * (ball.alpha * dz - dprice))) + ball.descent(point, base)
 
@@ -372,7 +365,8 @@ class Dual:
         """A lower bound on the squared distance of every model that meets the bound, see the module."""
         m, table = self.model.num_edges, self.table
         prices, cost = self.ball.prices(point)
-        held = point.sums[0::2] + point.sums[1::2]
+        k = self.num_contrasts
+        held = np.bincount(self.slots // 2, point.x[:k] + point.x[k : 2 * k], m)
         slope = np.bincount(table, point.force * self.psi, m)
         curvature = np.bincount(table, 0.25 * point.force**2, m)
         best = np.divide(slope, 2.0 * curvature, out=np.zeros(m), where=curvature > 0.0)
@@ -384,7 +378,7 @@ class Dual:
 def _contrast_entries(model: MarkovRandomField) -> tuple[IntArray, IntArray]:
     """For every contrast its two entries (K, 2) in the flat tables, and its slot."""
     parts, slots = [], []
-    for edges, (rows, cols), places in groups(model, np.arange(model.num_edges), "linf"):
+    for edges, (rows, cols), places in groups(model, "linf"):
         pairs, along_rows = contrasts(rows, cols, "linf")[0][:, :2], rows * cols * (cols - 1) // 2
         for direction, chosen in enumerate((pairs[:along_rows], pairs[along_rows:])):
             # A table of one column has no contrasts; an entry against itself still says that Z is not negative.

@@ -18,9 +18,9 @@ import numpy as np
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import describe
 from fastmix._clock import NO_LIMIT, Clock
-from fastmix._jit import njit
 from fastmix._memory import check_memory
 from fastmix.errors import UnfitMethodError
+from fastmix.exact import leaves
 from fastmix.graphs import covering_spanning_trees, grid_edges
 from fastmix.graphs.basics import strip_leaves
 from fastmix.model import MarkovRandomField
@@ -29,7 +29,7 @@ from fastmix.projection.descent import FixedStep, LineSearch, StepRule
 from fastmix.projection.divergence import Divergence, Objective
 from fastmix.projection.kl import ExactKL
 
-__all__ = ["Forest", "PiecewiseKL", "PiecewiseObjective", "grid_ladders", "grid_lines", "grid_shape", "merge_lines",
+__all__ = ["Forest", "PiecewiseKL", "PiecewiseObjective", "grid_shape", "grid_strips", "merge_lines",
            "split_trees"]  # fmt: skip
 
 
@@ -118,13 +118,10 @@ class PiecewiseObjective(Objective):
         if name == "auto":
             name = _choose(model)
         clock.check()
-        if name == "adjacent-pairs":
-            return [merge_lines(model, grid_ladders(model, name))]
-        if name == "rows-and-columns":
-            pieces = grid_lines(model, name)
-        else:
-            pieces = covering_spanning_trees(model.num_variables, model.edges, seed=self.seed, clock=clock)
-        forest = split_trees(model, pieces, clock)
+        if name != "spanning-trees":
+            return [merge_lines(model, grid_strips(model, name))]
+        trees = covering_spanning_trees(model.num_variables, model.edges, seed=self.seed, clock=clock)
+        forest = split_trees(model, trees, clock)
         assert forest is not None
         return [forest]
 
@@ -187,7 +184,7 @@ def _choose(model: MarkovRandomField) -> PieceName:
     shape = grid_shape(model)
     if shape is None:
         return "spanning-trees"
-    if min(shape) < 2 or ladder_bytes(model, shape) > _AUTO_BYTES:
+    if min(shape) < 2 or merged_bytes(model, _strips(shape, 2)) > _AUTO_BYTES:
         return "rows-and-columns"
     return "adjacent-pairs"
 
@@ -250,8 +247,10 @@ class Forest:
         link_sizes = np.where(parent >= 0, states * states[parent], 0)
         starts = offsets_of(np.concatenate([states, link_sizes]))
         node_at, link_at = starts[: len(states)], starts[len(states) : -1]
-        self.model, self.piece_of, self._nodes = model, piece_of, (states, node_at, parent, link_at)
-        self.num_pieces, self.num_entries = int(piece_of.max(initial=-1)) + 1, int(starts[-1])
+        self.model, self.piece_of, self.most_states = model, piece_of, int(states.max(initial=1))
+        own, other = np.where(parent >= 0, states[parent], 1), np.ones_like(parent)
+        self._nodes = leaves.Leaves(np.arange(len(parent)), parent, link_at, own, other, states, node_at)
+        self.num_pieces, self.num_node_entries = int(piece_of.max(initial=-1)) + 1, int(states.sum())
         self.entry_piece = np.repeat(np.tile(piece_of, 2), np.diff(starts))
         # Unaries and edges as terms: where their node or link begins and its size, the distances and counts of the
         # states of both variables there (one state for want of a second), and where their parameters begin.
@@ -272,49 +271,39 @@ class Forest:
         step, count, other_step, other_count = (values[term] for values in places)
         parameter = at[term] + local // step % count * other_count + local // other_step % other_count
         coordinates = begin[term] + local, parameter
-        self.matrix = csr_array((np.ones(len(term)), coordinates), shape=(self.num_entries, model.num_parameters))
+        self.matrix = csr_array((np.ones(len(term)), coordinates), shape=(int(starts[-1]), model.num_parameters))
         self.transposed = self.matrix.T.tocsr()
 
     @cached_property
     def psi(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Potentials, log Z and marginals of the model."""
         potentials = self.matrix @ self.model.parameters
-        log_z, passed = self.solve_up(potentials)
-        return potentials, log_z, self.solve_down(potentials, passed)
+        log_z, unary = self.sum_up(potentials)
+        return potentials, log_z, self.sum_down(potentials, unary)
 
     def values(self, parameters: FloatArray) -> FloatArray:
         """KL(psi_S || theta_S) of every piece."""
         psi, psi_log_z, psi_marginals = self.psi
         self._potentials = self.matrix @ parameters
-        log_z, self._passed = self.solve_up(self._potentials)
+        log_z, self._unary = self.sum_up(self._potentials)
         change = (self._potentials - psi) * psi_marginals
         return log_z - psi_log_z - np.bincount(self.entry_piece, change, minlength=self.num_pieces)
 
     def gradient(self, weights: FloatArray) -> FloatArray:
         """The weighted sum of the gradients of the pieces at the parameters given last."""
-        used = np.flatnonzero(weights)
-        if not len(used):
-            return np.zeros(self.model.num_parameters)
-        piece = int(used[0]) if len(used) == 1 else None
-        marginals = self.solve_down(self._potentials, self._passed, piece)
+        marginals = self.sum_down(self._potentials, self._unary)
         return np.asarray(self.transposed @ ((marginals - self.psi[2]) * weights[self.entry_piece]))
 
-    def solve_up(self, potentials: FloatArray) -> tuple[FloatArray, tuple[FloatArray, FloatArray]]:
-        """Log Z (pieces,), and what the way down needs. Time linear in the potentials."""
-        beliefs, messages = np.empty(int(self._nodes[0].sum())), np.empty(len(potentials))
-        log_z = np.empty(self.num_pieces)
-        _pass_up(potentials, *self._nodes, self.piece_of, beliefs, messages, log_z)
-        return log_z, (beliefs, messages)
+    def sum_up(self, potentials: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Log Z (pieces,), and the entries of all nodes with the trees below summed into them."""
+        unary, scales = potentials[: self.num_node_entries].copy(), np.empty(len(self.piece_of))
+        leaves.sum_up(self._nodes, unary, potentials, np.empty((2, self.most_states)), scales)
+        return np.asarray(np.bincount(self.piece_of, scales, self.num_pieces), dtype=np.float64), unary
 
-    def solve_down(
-        self, potentials: FloatArray, passed: tuple[FloatArray, FloatArray], piece: int | None = None
-    ) -> FloatArray:
-        """Marginals of every potential, of one piece (0 elsewhere) or of all."""
-        nodes = (0, len(self.piece_of))
-        if piece is not None:
-            nodes = tuple(np.searchsorted(self.piece_of, [piece, piece + 1]).tolist())
+    def sum_down(self, potentials: FloatArray, unary: FloatArray) -> FloatArray:
+        """Marginals of every potential."""
         marginals = np.zeros(len(potentials))
-        _pass_down(potentials, *self._nodes, *nodes, *passed, marginals)
+        leaves.sum_down(self._nodes, unary, potentials, marginals, marginals, np.empty(self.most_states))
         return marginals
 
 
@@ -338,95 +327,30 @@ def split_trees(model: MarkovRandomField, pieces: list[IntArray], clock: Clock =
     return Forest(model, keys[removed[turn]] // n, parent, keys % n, node, np.ones_like(node), ends, edges)
 
 
-def merge_lines(model: MarkovRandomField, ladders: list[IntArray]) -> Forest:
-    """The forest of ladders: two neighboring lines of a grid, (2, k) variables each, every rung merged into one node.
+def merge_lines(model: MarkovRandomField, strips: list[IntArray]) -> Forest:
+    """The forest of strips of a grid, (h, k) variables each: h neighboring lines, the variables across merged into one.
 
-    All edges along the lines and on the rungs must be edges of the model.
+    All edges along the lines and across them must be edges of the model.
     """
-    lengths = np.array([ladder.shape[1] for ladder in ladders])
-    lines = np.concatenate(ladders, axis=1)
-    piece_of, nodes = np.repeat(np.arange(len(ladders)), lengths), np.arange(lines.shape[1])
+    lengths = np.array([strip.shape[1] for strip in strips])
+    lines = np.concatenate(strips, axis=1)
+    piece_of, nodes = np.repeat(np.arange(len(strips)), lengths), np.arange(lines.shape[1])
     is_last = nodes == offsets_of(lengths)[1:][piece_of] - 1
-    variable, below = lines.reshape(-1), nodes[~is_last]
-    along = np.concatenate([below, len(nodes) + below])
-    ends = np.concatenate([np.stack([nodes, len(nodes) + nodes], axis=1), np.stack([along, along + 1], axis=1)])
+    place = np.arange(lines.size).reshape(lines.shape)
+    along = place[:, ~is_last]
+    pairs = (place[:-1], place[1:]), (along, along + 1)
+    ends = np.concatenate([np.stack(pair, axis=-1).reshape(-1, 2) for pair in pairs])
+    variable, n = lines.reshape(-1), model.num_variables
     low, high = variable[ends].T
-    n = model.num_variables
     edges = np.searchsorted(model.edges[:, 0] * n + model.edges[:, 1], low * n + high)
-    stride = np.concatenate([model.num_states[lines[1]], np.ones_like(nodes)])
-    return Forest(model, piece_of, np.where(is_last, -1, nodes + 1), variable, np.tile(nodes, 2), stride, ends, edges)
+    stride = np.ones_like(lines)
+    for k in range(len(lines) - 1, 0, -1):
+        stride[k - 1] = stride[k] * model.num_states[lines[k]]
+    parent, node = np.where(is_last, -1, nodes + 1), np.tile(nodes, len(lines))
+    return Forest(model, piece_of, parent, variable, node, stride.reshape(-1), ends, edges)
 
 
-# Compiled passes over many trees at once, in logarithms. Nodes are numbered so that children come before their parents
-# and the trees of a piece lie together. ``potentials`` is flat: node k has ``states[k]`` entries from ``node_at[k]``
-# on, and the link to its parent a table of (own states, states of the parent) from ``link_at[k]`` on.
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _pass_up(potentials, states, node_at, parent, link_at, piece_of, beliefs, messages, log_z):  # type: ignore[no-untyped-def]
-    """Log Z of every piece; ``beliefs`` (like the node entries) and ``messages`` are left for the way down."""
-    log_z[:] = 0.0
-    for k in range(len(states)):
-        for s in range(states[k]):
-            beliefs[node_at[k] + s] = potentials[node_at[k] + s]
-    work = np.empty(states.max() if len(states) else 0)
-    for k in range(len(states)):
-        own, count = node_at[k], states[k]
-        if parent[k] < 0:
-            top = beliefs[own]
-            for s in range(1, count):
-                top = max(top, beliefs[own + s])
-            total = 0.0
-            for s in range(count):
-                total += np.exp(beliefs[own + s] - top)
-            log_z[piece_of[k]] += top + np.log(total)
-            continue
-        width, base = states[parent[k]], link_at[k]
-        for t in range(width):
-            top = -np.inf
-            for s in range(count):
-                work[s] = beliefs[own + s] + potentials[base + s * width + t]
-                top = max(top, work[s])
-            total = 0.0
-            for s in range(count):
-                total += np.exp(work[s] - top)
-            value = top + np.log(total)
-            # The message takes the first row of the place that the table has among the potentials.
-            messages[base + t] = value
-            beliefs[node_at[parent[k]] + t] += value
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _pass_down(  # type: ignore[no-untyped-def]
-    potentials, states, node_at, parent, link_at, first, last, beliefs, messages, marginals
-):
-    """Marginals of the nodes ``first`` to ``last - 1`` and of their links, laid out as the potentials."""
-    for k in range(last - 1, first - 1, -1):
-        own, count = node_at[k], states[k]
-        if parent[k] < 0:
-            top = beliefs[own]
-            for s in range(1, count):
-                top = max(top, beliefs[own + s])
-            total = 0.0
-            for s in range(count):
-                marginals[own + s] = np.exp(beliefs[own + s] - top)
-                total += marginals[own + s]
-            for s in range(count):
-                marginals[own + s] /= total
-            continue
-        width, base, above = states[parent[k]], link_at[k], node_at[parent[k]]
-        for s in range(count):
-            total = 0.0
-            for t in range(width):
-                # p(s | t) p(t): the message is the log of the sum over s.
-                value = np.exp(beliefs[own + s] + potentials[base + s * width + t] - messages[base + t])
-                value *= marginals[above + t]
-                marginals[base + s * width + t] = value
-                total += value
-            marginals[own + s] = total
-
-
-# -- lines and ladders of grids -------------------------------------------------------------------------------------
+# -- lines of grids ---------------------------------------------------------------------------------------------------
 
 
 def grid_shape(model: MarkovRandomField) -> tuple[int, int] | None:
@@ -441,41 +365,8 @@ def grid_shape(model: MarkovRandomField) -> tuple[int, int] | None:
     return None
 
 
-def grid_lines(model: MarkovRandomField, name: str) -> list[IntArray]:
-    """The edges of every row and of every column of a grid."""
-    _, cols = _shape_or_refuse(model, name)
-    (row, other_row), (col, _) = (model.edges // cols).T, (model.edges % cols).T
-    lines: list[IntArray] = []
-    for along, number in ((row == other_row, row), (row != other_row, col)):
-        chosen = np.flatnonzero(along)
-        order = chosen[np.argsort(number[chosen], kind="stable")]
-        lines += np.split(order, np.flatnonzero(np.diff(number[order])) + 1) if len(order) else []
-    return lines
-
-
-def grid_ladders(model: MarkovRandomField, name: str) -> list[IntArray]:
-    """The variables (2, k) of every two neighboring rows and every two neighboring columns of a grid."""
-    rows, cols = _shape_or_refuse(model, name)
-    if min(rows, cols) < 2:
-        raise UnfitMethodError(f"pieces={name!r} needs two lines at least, and the grid is {rows}x{cols}: it is one")
-    required = ladder_bytes(model, (rows, cols))
-    check_memory(required, f"pieces={name!r} with merged tables", "use pieces='rows-and-columns'")
-    return _ladders((rows, cols))
-
-
-def ladder_bytes(model: MarkovRandomField, shape: tuple[int, int]) -> float:
-    """Memory for the merged tables of a grid's ladders: one entry for all states of four variables, link by link."""
-    rungs = [model.num_states[ladder].astype(np.float64).prod(axis=0) for ladder in _ladders(shape)]
-    return _ENTRY_BYTES * sum(float(r[:-1] @ r[1:]) for r in rungs)
-
-
-def _ladders(shape: tuple[int, int]) -> list[IntArray]:
-    rows, cols = shape
-    numbers = np.arange(rows * cols).reshape(shape)
-    return [numbers[k : k + 2] for k in range(rows - 1)] + [numbers[:, k : k + 2].T for k in range(cols - 1)]
-
-
-def _shape_or_refuse(model: MarkovRandomField, name: str) -> tuple[int, int]:
+def grid_strips(model: MarkovRandomField, name: str) -> list[IntArray]:
+    """The variables (h, k) of every line of a grid, h = 1, or of every two neighboring lines, rows before columns."""
     shape = grid_shape(model)
     if shape is None:
         raise UnfitMethodError(
@@ -483,4 +374,23 @@ def _shape_or_refuse(model: MarkovRandomField, name: str) -> tuple[int, int]:
             f"{model.num_variables} variables and {model.num_edges} edges is none; use pieces='spanning-trees', or "
             "give the edges of every piece"
         )
-    return shape
+    if name == "rows-and-columns":
+        return _strips(shape, 1)
+    if min(shape) < 2:
+        raise UnfitMethodError(f"pieces={name!r} needs two lines at least, and the grid is {shape[0]}x{shape[1]}: one")
+    strips = _strips(shape, 2)
+    check_memory(merged_bytes(model, strips), f"pieces={name!r} with merged tables", "use pieces='rows-and-columns'")
+    return strips
+
+
+def merged_bytes(model: MarkovRandomField, strips: list[IntArray]) -> float:
+    """Memory for the merged tables of strips: one entry for all states of two neighboring nodes, link by link."""
+    nodes = [model.num_states[strip].astype(np.float64).prod(axis=0) for strip in strips]
+    return _ENTRY_BYTES * sum(float(r[:-1] @ r[1:]) for r in nodes)
+
+
+def _strips(shape: tuple[int, int], height: int) -> list[IntArray]:
+    """As many neighboring lines, rows and then columns, that have an edge along them."""
+    rows = np.arange(shape[0] * shape[1]).reshape(shape)
+    strips = [lines[k : k + height] for lines in (rows, rows.T) for k in range(len(lines) - height + 1)]
+    return [strip for strip in strips if strip.shape[1] > 1]

@@ -18,18 +18,19 @@ of Y are free. Any Y gives a lower bound, four times its value, on the squared d
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._clock import NO_LIMIT, Clock
+from fastmix._clock import Clock
 from fastmix._jit import njit
 from fastmix._memory import check_memory
 from fastmix.errors import UnfitMethodError
 from fastmix.model import MarkovRandomField
-from fastmix.projection.euclidean import MARGIN, Solution, Target, repeat
+from fastmix.projection.euclidean import Solution, Target, descend_dual, repeat
+from fastmix.projection.feasible import FeasibleSet
 from fastmix.theory.dependency import edge_dependencies
 from fastmix.theory.width import (
     Width,
@@ -39,6 +40,7 @@ from fastmix.theory.width import (
     norm_estimate,
     norm_from_above,
     remember_width,
+    symmetric_matrix,
 )
 
 __all__ = ["WidthSet"]
@@ -54,15 +56,9 @@ _SPARSE_TOL, _LARGE_TOL = 1e-3, 5e-3
 
 
 @dataclass(eq=False)
-class WidthSet:
-    """Models on one graph whose width is bounded: what :class:`fastmix.projection.FeasibleSet` is for norms."""
+class WidthSet(FeasibleSet):
+    """Models on one graph whose width is bounded."""
 
-    model: MarkovRandomField
-    _: KW_ONLY
-    norm_bound: float
-    tol: float = 1e-6
-    max_iter: int = 1000
-    clock: Clock = NO_LIMIT
     _diagonal: FloatArray | None = field(default=None, init=False)
     _known: Width | None = field(default=None, init=False)
 
@@ -88,9 +84,15 @@ class WidthSet:
         return z, value
 
     def nearest(
-        self, model: MarkovRandomField, *, start: FloatArray | None = None, clock: Clock | None = None
+        self,
+        model: MarkovRandomField,
+        *,
+        start: FloatArray | None = None,
+        weights: FloatArray | None = None,
+        clock: Clock | None = None,
     ) -> tuple[MarkovRandomField, Solution]:
         """The model with the closest tables, but for rounding, and how it was found; the unaries stay as they are."""
+        assert weights is None
         clock = self.clock if clock is None else clock
         width = self._known if self._known is not None else model_width(model, clock=clock.part(0.2))
         problem = _Problem(coupling_matrix(model)[0], self.norm_bound)
@@ -102,19 +104,12 @@ class WidthSet:
         self._diagonal = solution.z[len(problem.b) :].copy()
         return add_couplings(model, problem.rows, problem.cols, entries - problem.b), solution
 
-    def settle(self, theta: MarkovRandomField) -> tuple[MarkovRandomField, FloatArray, float]:
-        """A model that lies in the set but for rounding, moved into it from the safe side; with what measures it."""
-        for _ in range(60):
-            z, size = self.measure(theta, self.clock.part(0.3))
-            if size <= self.norm_bound:
-                return theta, z, size
-            factor = self.norm_bound / size * (1.0 - 4.0 * MARGIN)
-            matrix = coupling_matrix(theta)[0]
-            rows, cols, b = _upper(matrix)
-            theta = add_couplings(theta, rows, cols, (factor - 1.0) * b)
-            if self._diagonal is not None:
-                self._diagonal = factor * self._diagonal
-        raise AssertionError("shrinking the tables must shrink their width")
+    def shrunk(self, theta: MarkovRandomField, factor: float) -> MarkovRandomField:
+        """The model with all couplings, and the diagonal that proves its width, multiplied by a factor."""
+        if self._diagonal is not None:
+            self._diagonal = factor * self._diagonal
+        rows, cols, b = _upper(coupling_matrix(theta)[0])
+        return add_couplings(theta, rows, cols, (factor - 1.0) * b)
 
     def remember(self, model: MarkovRandomField) -> None:
         """Let :func:`fastmix.certify` know the width of the model that was settled, with all its variables."""
@@ -279,8 +274,6 @@ class _Anderson:
 
 def _solve_sparse(problem: _Problem, width: Width, target: Target) -> Solution:
     """By the dual of low rank; the multipliers are U and V beside each other (N, 2 rank), V up to lengths of rows."""
-    from scipy.optimize import minimize
-
     n, h, rows, cols, b = problem.size, problem.half, problem.rows, problem.cols, problem.b
     shape = (n, 2 * _RANK)
     check_memory(8.0 * n * 2 * _RANK * 40, "norm='width'", "use norm='spectral'")
@@ -303,7 +296,7 @@ def _solve_sparse(problem: _Problem, width: Width, target: Target) -> Solution:
         d = np.zeros(n)
         pulls = _row_products(rows, cols, a, u) + _row_products(rows, cols, a, v)  # h cancels: the lengths are equal
         np.divide(-pulls, 2.0 * squares, out=d, where=squares > 1e-12 * squares.max(initial=0.0))
-        norm = norm_estimate(_symmetric(n, rows, cols, a), d)
+        norm = norm_estimate(symmetric_matrix(n, rows, cols, a), d)
         cost, z = problem.scaled(a, d, norm, target)
         dual = 2.0 * float(y @ b) - float(y @ y) - 2.0 * h * float(squares.sum())
         solution.update(cost, 4.0 * dual, z, target.tol)
@@ -321,16 +314,9 @@ def _solve_sparse(problem: _Problem, width: Width, target: Target) -> Solution:
         if solution.converged or late:
             raise StopIteration
 
-    options = {"maxiter": _STEPS * target.max_iter, "maxfun": 40 * _STEPS * target.max_iter, "ftol": 0.0}
-    try:
-        minimize(
-            value, x.ravel(), jac=True, method="L-BFGS-B", callback=after,
-            options={**options, "gtol": 0.0, "maxcor": 20},
-        )  # fmt: skip
-        if not (solution.converged or solution.late):
-            judge()
-    except KeyboardInterrupt:
-        solution.interrupted = True
+    descend_dual(value, solution, after, _STEPS * target.max_iter)
+    if not (solution.converged or solution.late or solution.interrupted):
+        judge()
     return solution
 
 
@@ -345,14 +331,6 @@ def _row_products(rows: IntArray, cols: IntArray, a: FloatArray, u: FloatArray) 
     """``u_i . sum_j A_ij u_j`` of every row."""
     products = a * np.einsum("er,er->e", u[rows], u[cols])
     return np.asarray(np.bincount(rows, products, len(u)) + np.bincount(cols, products, len(u)), dtype=np.float64)
-
-
-def _symmetric(n: int, rows: IntArray, cols: IntArray, a: FloatArray) -> Any:
-    """The sparse matrix with these entries above the diagonal, and their mirror images."""
-    from scipy.sparse import coo_array
-
-    both = (np.concatenate([rows, cols]), np.concatenate([cols, rows]))
-    return coo_array((np.concatenate([a, a]), both), shape=(n, n)).tocsr()
 
 
 @njit(cache=True, error_model="numpy")

@@ -30,7 +30,6 @@ from fastmix.theory.criteria import (
     largest_factor,
     num_random_updates,
     scale_couplings,
-    scaled_finding,
 )
 from fastmix.theory.dependency import DEPENDENCIES, Dependency, dependency_matrix, undefined_conditional
 from fastmix.theory.norms import Norm
@@ -103,16 +102,16 @@ class Certificate:
     accuracy: float
     per_variable: bool
     schedule: str
-    num_sweeps: int | None
-    num_updates: int | None
-    dependency: str | None
-    norm: str | None
-    norm_value: float
     bias: FloatArray
     max_bias: float
     total_bias: float
-    offending: tuple[tuple[int, float], ...]
     advice: str
+    num_sweeps: int | None = None
+    num_updates: int | None = None
+    dependency: str | None = None
+    norm: str | None = None
+    norm_value: float = math.nan
+    offending: tuple[tuple[int, float], ...] = ()
     stats: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     criterion: str = "dobrushin"
@@ -396,11 +395,13 @@ def _by_criterion(
         advice = f"Not certified: {size} random updates are more than max_updates, {budget:.3g}: {finding.reason}."
     else:
         advice = f"Not certified: {finding.reason}."
-    factor = None
-    if margin:
-        factor = largest_factor(
-            lambda f: updates(scaled_finding(criterion, finding, reduced, f), f) <= min(budget, 1e300)
-        )
+
+    def certifies(factor: float) -> bool:
+        """Whether the model with all couplings multiplied by a factor has few enough updates."""
+        scaled = finding.scaled
+        new = criterion.find(scale_couplings(reduced, factor)) if scaled is None else scaled(factor)
+        return updates(new, factor) <= min(budget, 1e300)
+
     bias = np.full(model.num_variables, accuracy if certified else 1.0)
     bias.setflags(write=False)
     constant = math.exp(finding.log_constant) if finding.log_constant < 700.0 else math.inf
@@ -409,22 +410,17 @@ def _by_criterion(
         accuracy=accuracy,
         per_variable=per_variable,
         schedule="random",
-        num_sweeps=None,
         num_updates=int(number) if certified else None,
-        dependency=None,
-        norm=None,
-        norm_value=math.nan,
         bias=bias,
         max_bias=accuracy if certified else 1.0,
         total_bias=accuracy if certified else 1.0,
-        offending=(),
         advice=advice,
         stats={"method": criterion.name if certified else None, "num_iterated": 0},
         criterion=criterion.name,
         constant=constant,
         form=finding.form,
         width=finding.width,
-        margin=factor,
+        margin=largest_factor(certifies) if margin else None,
         valid_for="random",
     )
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastmix._arrays import BoolArray, FloatArray
 from fastmix._checks import check_choice
@@ -134,7 +133,11 @@ def _total_ranges(projected: MarkovRandomField, original: MarkovRandomField) -> 
     n, starts = projected.num_variables, projected.unary_offsets[:-1]
     models = _without_forbidden(projected), _without_forbidden(original)
     with np.errstate(invalid="ignore", over="ignore"):
-        total = _ranges_of_stretches(projected.log_unary, original.log_unary, starts)
+        total = np.empty(n)
+        for count in np.unique(projected.num_states).tolist():
+            which = np.flatnonzero(projected.num_states == count)
+            places = starts[which] + np.arange(count)[:, None, None]
+            total[which] = _ranges_of_tables(projected.log_unary[places], original.log_unary[places], 0)
         ranges = np.empty((projected.num_edges, 2))
         for (places, left), (_, right) in zip(*map(_table_groups, models), strict=True):
             ranges[places] = np.stack([_ranges_of_tables(left, right, axis) for axis in (0, 1)], axis=1)
@@ -167,29 +170,14 @@ def _without_forbidden(model: MarkovRandomField) -> MarkovRandomField:
     return model.replace(log_pairwise=np.where(closed, -np.inf, model.log_pairwise), log_factors=factors)
 
 
-def _ranges_of_stretches(left: FloatArray, right: FloatArray, starts: NDArray[np.int64]) -> FloatArray:
-    """Range of the difference of each stretch, infinite where one side alone is -inf."""
-    difference, both, one = _difference(left, right)
-    high = np.maximum.reduceat(np.where(both, difference, -np.inf), starts)
-    low = np.minimum.reduceat(np.where(both, difference, np.inf), starts)
-    result = _range(high, low)
-    result[np.logical_or.reduceat(one, starts)] = np.inf
-    return result
-
-
 def _ranges_of_tables(left: FloatArray, right: FloatArray, axis: int) -> FloatArray:
     """For tables (rows, cols, k) the largest range along an axis of their difference, (k,); inf for other -inf."""
-    difference, both, one = _difference(left, right)
+    left_finite, right_finite = left > -np.inf, right > -np.inf
+    difference, both = left - right, left_finite & right_finite
     top, bottom = np.where(both, difference, -np.inf), np.where(both, difference, np.inf)
     result = _range(top.max(axis=axis), bottom.min(axis=axis)).max(axis=0)
-    result[one.any(axis=(0, 1))] = np.inf
+    result[(left_finite != right_finite).any(axis=(0, 1))] = np.inf
     return result
-
-
-def _difference(left: FloatArray, right: FloatArray) -> tuple[FloatArray, BoolArray, BoolArray]:
-    """The difference, where both sides are finite, and where one alone is."""
-    left_finite, right_finite = left > -np.inf, right > -np.inf
-    return left - right, left_finite & right_finite, left_finite != right_finite
 
 
 def _range(high: FloatArray, low: FloatArray) -> FloatArray:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -119,14 +119,6 @@ def register_criterion(criterion: Criterion) -> None:
     CRITERIA[criterion.name] = criterion
 
 
-def _unfit_tables(model: MarkovRandomField) -> str | None:
-    if model.num_factors:
-        return f"the model has factors over three or more variables ({model.num_factors} of them)"
-    if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
-        return "a table forbids pairs of states (-inf)"
-    return None
-
-
 def _from_width(width: float, reason: str) -> Finding:
     """The finding of a width, and of its multiples."""
     if width < 1.0:
@@ -136,12 +128,15 @@ def _from_width(width: float, reason: str) -> Finding:
     return Finding(log_constant, "entropy", width, reason, lambda factor: _from_width(width * factor, reason))
 
 
-@dataclass(frozen=True)
 class _Width:
-    name: str = "width"
+    name = "width"
 
     def unfit(self, model: MarkovRandomField) -> str | None:
-        return _unfit_tables(model)
+        if model.num_factors:
+            return f"the model has factors over three or more variables ({model.num_factors} of them)"
+        if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
+            return "a table forbids pairs of states (-inf)"
+        return None
 
     def find(self, model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Finding:
         from fastmix.theory.width import model_width
@@ -150,15 +145,14 @@ class _Width:
         return _from_width(width.value, f"the width is {width.value:.4g} (proved by {width.proof})")
 
 
-@dataclass(frozen=True)
-class _Path:
-    name: str = "path"
+class _Path(_Width):
+    name = "path"
 
     def unfit(self, model: MarkovRandomField) -> str | None:
         most = int(model.num_states.max(initial=0))
         if most > 2 and not model.num_factors:
             return f"the path is for binary variables, and variable {int(model.num_states.argmax())} has {most} states"
-        return _unfit_tables(model)
+        return super().unfit(model)
 
     def find(self, model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Finding:
         from fastmix.theory.paths import path_constant
@@ -167,30 +161,25 @@ class _Path:
         width = model_width(model, clock=clock.part(0.5)).value
         matrix, error = coupling_matrix(model)
         matrix.data = np.abs(matrix.data) + error
-        path = path_constant(matrix, width, clock=clock)
-        if path.log_constant < math.inf:
-            reason = f"the largest eigenvalue of the covariance is at most {path.last:.4g}, the width {width:.4g}"
-        else:
+        log_constant, last = path_constant(matrix, width, clock=clock)
+        reason = f"the largest eigenvalue of the covariance is at most {last:.4g}, the width {width:.4g}"
+        if log_constant == math.inf:
             reason = "walks that do not turn back have an infinite sum: the couplings are beyond the tree's threshold"
-        return Finding(path.log_constant, "entropy", width, reason)
+        return Finding(log_constant, "entropy", width, reason)
 
 
-@dataclass(frozen=True)
-class _Split:
-    name: str = "split"
-
-    def unfit(self, model: MarkovRandomField) -> str | None:
-        return _unfit_tables(model)
+class _Split(_Width):
+    name = "split"
 
     def find(self, model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Finding:
         from fastmix.theory.splits import split_model
 
-        split = split_model(model, clock=clock)
-        total = split.total * (1.0 + 1e-15)
-        words = f"the width {split.width:.4g} of one part and the norm {split.norm:.4g} of the other"
+        width, norm = split_model(model, clock=clock)
+        total = (width + norm) * (1.0 + 1e-15)
+        words = f"the width {width:.4g} of one part and the norm {norm:.4g} of the other"
         if total < 1.0:
-            return Finding(-math.log1p(-total) + 1e-14, "variance", split.width, words)
-        return Finding(math.inf, "variance", split.width, f"{words} add up to {total:.4g}, not below 1")
+            return Finding(-math.log1p(-total) + 1e-14, "variance", width, words)
+        return Finding(math.inf, "variance", width, f"{words} add up to {total:.4g}, not below 1")
 
 
 for _criterion in (_Width(), _Path(), _Split()):
@@ -222,10 +211,3 @@ def largest_factor(certifies: Callable[[float], bool], *, steps: int = 14) -> fl
         middle = 0.5 * (low + high)
         low, high = (middle, high) if certifies(middle) else (low, middle)
     return low
-
-
-def scaled_finding(criterion: Criterion, finding: Finding, model: MarkovRandomField, factor: float) -> Finding:
-    """The finding for all couplings multiplied by a factor."""
-    if finding.scaled is not None:
-        return replace(finding.scaled(factor))
-    return criterion.find(scale_couplings(model, factor))

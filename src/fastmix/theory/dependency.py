@@ -14,13 +14,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix._arrays import FloatArray, IntArray
+from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.theory.enumeration import MERGE_WIDTH, exact_dependencies
 
 __all__ = [
     "DEPENDENCIES", "Dependency", "dependency_matrix", "edge_dependencies", "factor_dependencies", "largest_entries",
-    "rounding_margins", "to_matrix", "undefined_conditional",
+    "of_pairs", "rounding_margins", "to_matrix", "undefined_conditional",
 ]  # fmt: skip
 
 Dependency = Literal["exact", "field", "sigmoid", "range", "l1", "linf"]
@@ -130,7 +130,7 @@ def rounding_margins(model: MarkovRandomField, *, dependency: Dependency = "sigm
         # For v = T[:, a] - T[:, b]: |v| <= 2 s, each entry off by eps s, max - min by 2 eps s plus its own
         # rounding of 2 eps s, all over 4 (over 2, but without the last subtraction, for linf). Sums add one per term.
         if model.num_factors:
-            in_pairs = _of_pairs(model, _largest_finite(model.log_factors, model.factor_offsets))
+            in_pairs = of_pairs(model, _largest_finite(model.log_factors, model.factor_offsets))
             table_scale = table_scale + np.bincount(structure.scope_pairs, in_pairs, minlength=model.num_edges)
             num_terms += np.bincount(structure.scope_pairs, minlength=model.num_edges)
         return np.repeat(((1.0 + num_terms) * _EPS * table_scale)[:, None], 2, axis=1)
@@ -167,7 +167,7 @@ def undefined_conditional(model: MarkovRandomField) -> tuple[int, str] | None:
     at_risk = np.zeros(len(model.log_unary), dtype=bool)  # states that some neighbour can forbid
     most = np.zeros(n, dtype=np.int64)  # states that all neighbours together can forbid, or more
 
-    def count(owner: IntArray, forbidden: NDArray[np.bool_]) -> None:
+    def count(owner: IntArray, forbidden: BoolArray) -> None:
         """Take in what terms (states of the owner, states of the rest, number of terms) forbid."""
         np.logical_or.at(at_risk, starts[owner] + np.arange(len(forbidden))[:, None], forbidden.any(axis=1))
         np.add.at(most, owner, forbidden.sum(axis=0).max(axis=0))
@@ -217,11 +217,11 @@ def _always_defined(model: MarkovRandomField, i: int) -> bool | None:
     return not bool(closed.all(axis=0).any())
 
 
-def _hard_terms(model: MarkovRandomField, i: int) -> list[tuple[list[int], NDArray[np.bool_]]]:
+def _hard_terms(model: MarkovRandomField, i: int) -> list[tuple[list[int], BoolArray]]:
     """For every term of a variable with -inf its other variables, ascending, and what is forbidden, (states, ...)."""
     graph, structure = model.adjacency, model.structure
     around = graph.neighbors[graph.indptr[i] : graph.indptr[i + 1]].tolist()
-    terms: list[tuple[list[int], NDArray[np.bool_]]] = [([j], model.table(i, j) == -np.inf) for j in around]
+    terms: list[tuple[list[int], BoolArray]] = [([j], model.table(i, j) == -np.inf) for j in around]
     for k in structure.incident.factors[structure.incident.indptr[i] : structure.incident.indptr[i + 1]].tolist():
         scope, table = model.factor(k)
         axis = int(np.searchsorted(scope, i))
@@ -281,7 +281,7 @@ def _factor_sizes(model: MarkovRandomField, kind: str) -> FloatArray:
     return result
 
 
-def _of_pairs(model: MarkovRandomField, of_factor: FloatArray) -> FloatArray:
+def of_pairs(model: MarkovRandomField, of_factor: NDArray[Any]) -> NDArray[Any]:
     """A number of every factor for each of its pairs, aligned with ``model.structure.scope_pairs``."""
     sizes = np.diff(model.structure.scope_starts)
     return np.concatenate([np.repeat(of_factor[sizes == s], s * (s - 1) // 2) for s in np.unique(sizes).tolist()])
@@ -292,20 +292,14 @@ def _table_groups(model: MarkovRandomField) -> Iterator[tuple[Any, FloatArray]]:
     shapes = model.structure.table_shapes
     for rows, cols, members in shapes:
         chunk = max(1, _CHUNK_ENTRIES // (rows * cols))
-        if len(shapes) == 1:
-            flat = model.log_pairwise.reshape(-1, rows * cols)
-            for start in range(0, len(flat), chunk):
-                piece = flat[start : start + chunk]
-                yield slice(start, start + len(piece)), _edges_last(piece, rows, cols)
-            continue
         for start in range(0, len(members), chunk):
-            places = members[start : start + chunk]
-            positions = model.pairwise_offsets[places][:, None] + np.arange(rows * cols)
-            yield places, _edges_last(model.log_pairwise[positions], rows, cols)
-
-
-def _edges_last(flat: FloatArray, rows: int, cols: int) -> FloatArray:
-    return np.ascontiguousarray(flat.T).reshape(rows, cols, len(flat))
+            places: Any = members[start : start + chunk]
+            if len(shapes) == 1:
+                places = slice(start, start + len(places))
+                flat = model.log_pairwise.reshape(-1, rows * cols)[places]
+            else:
+                flat = model.log_pairwise[model.pairwise_offsets[places][:, None] + np.arange(rows * cols)]
+            yield places, np.ascontiguousarray(flat.T).reshape(rows, cols, len(flat))
 
 
 def _sizes_of_tables(tables: FloatArray, kind: str) -> FloatArray:
@@ -318,8 +312,8 @@ def _sizes_of_tables(tables: FloatArray, kind: str) -> FloatArray:
         if not hard.all():
             result[~hard] = _sizes_of_tables(np.ascontiguousarray(tables[:, :, ~hard]), kind)
         some = np.ascontiguousarray(tables[:, :, hard])
-        result[hard, 0] = _over_hard_columns(some, kind)
-        result[hard, 1] = _over_hard_columns(some.transpose(1, 0, 2), kind)
+        for end, table in enumerate((some, some.transpose(1, 0, 2))):
+            result[hard, end] = _over_columns(table, kind, table > -np.inf)
         return result
     swapped = tables.transpose(1, 0, 2)
     if kind in ("range", "sigmoid"):
@@ -337,11 +331,15 @@ def _finish(size: FloatArray, kind: str) -> FloatArray:
     return np.minimum(np.tanh(size), size) if kind == "sigmoid" else size
 
 
-def _over_columns(tables: FloatArray, kind: str) -> FloatArray:
-    """Largest range or norm (k,) of the difference of two columns of finite tables (rows, cols, k)."""
+def _over_columns(tables: FloatArray, kind: str, allowed: BoolArray | None = None) -> FloatArray:
+    """Largest range or norm (k,) of the difference of two columns of tables (rows, cols, k).
+
+    For tables with -inf ``allowed`` says where they are not: rows forbidden in both columns do not count, in one of
+    them they give inf.
+    """
     rows, cols, k = tables.shape
     best = np.zeros(k)
-    if rows == 2 and cols == 2:
+    if rows == 2 and cols == 2 and allowed is None:
         top, bottom = tables[0, 0] - tables[0, 1], tables[1, 0] - tables[1, 1]
         if kind in ("range", "sigmoid"):
             return np.abs(top - bottom)
@@ -349,30 +347,17 @@ def _over_columns(tables: FloatArray, kind: str) -> FloatArray:
         return top + bottom if kind == "l1" else np.maximum(top, bottom)
     for a in range(cols - 1):
         difference = tables[:, a : a + 1] - tables[:, a + 1 :]
+        both: Any = True if allowed is None else allowed[:, a : a + 1] & allowed[:, a + 1 :]
         if kind in ("range", "sigmoid"):
-            size = difference.max(axis=0) - difference.min(axis=0)
+            high = difference.max(axis=0, where=both, initial=-np.inf)
+            size = high - difference.min(axis=0, where=both, initial=np.inf)
         else:
             np.abs(difference, out=difference)
-            size = difference.sum(axis=0) if kind == "l1" else difference.max(axis=0)
-        np.maximum(best, size.max(axis=0), out=best)
-    return best
-
-
-def _over_hard_columns(tables: FloatArray, kind: str) -> FloatArray:
-    """The same for tables with -inf: rows forbidden in both columns do not count, in one of them they give inf."""
-    _, cols, k = tables.shape
-    allowed = tables > -np.inf
-    best = np.zeros(k)
-    for a in range(cols - 1):
-        difference = tables[:, a : a + 1] - tables[:, a + 1 :]
-        both = allowed[:, a : a + 1] & allowed[:, a + 1 :]
-        if kind in ("range", "sigmoid"):
-            size = np.where(both, difference, -np.inf).max(axis=0) - np.where(both, difference, np.inf).min(axis=0)
-        else:
-            difference = np.where(both, np.abs(difference), 0.0)
-            size = difference.sum(axis=0) if kind == "l1" else difference.max(axis=0)
-        one = (allowed[:, a : a + 1] != allowed[:, a + 1 :]).any(axis=0)
-        size[one | ~both.any(axis=0)] = np.inf
+            total = difference.sum if kind == "l1" else difference.max
+            size = total(axis=0, where=both, initial=0.0)
+        if allowed is not None:
+            one = (allowed[:, a : a + 1] != allowed[:, a + 1 :]).any(axis=0)
+            size[one | ~both.any(axis=0)] = np.inf
         np.maximum(best, size.max(axis=0), out=best)
     return best
 

@@ -125,7 +125,7 @@ def _enumerate_batch(model: MarkovRandomField, places: IntArray, others: IntArra
     for k in range(others.shape[1]):
         effect = _columns(model, others[:, k])
         field = (field[:, :, None] + effect[:, None]).reshape(states, -1, len(places))
-    return _largest_distance(field, _columns(model, places))
+    return _largest_gap(field[:, :, None] + _columns(model, places)[:, None])
 
 
 def _enumerate_merged(model: MarkovRandomField, owner: int, place: int, budget: _Budget) -> float:
@@ -144,8 +144,8 @@ def _enumerate_merged(model: MarkovRandomField, owner: int, place: int, budget: 
     states, number = own.shape[1], float(field.shape[1])
     budget.spend(number * states, number * states * states * len(field))
     chunk = max(1, _CHUNK_ENTRIES // (len(field) * states))
-    pieces = (field[:, None, start : start + chunk] for start in range(0, field.shape[1], chunk))
-    return max(float(_largest_distance(piece, own).max()) for piece in pieces)
+    pieces = (field[:, None, None, start : start + chunk] for start in range(0, field.shape[1], chunk))
+    return max(float(_largest_gap(piece + own[:, None]).max()) for piece in pieces)
 
 
 def _enumerate_jointly(model: MarkovRandomField, i: int, j: int) -> float:
@@ -183,11 +183,6 @@ def _merge(field: FloatArray, scale: float) -> FloatArray:
     fresh = np.ones(len(order), dtype=bool)
     fresh[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
     return field[:, order[fresh]]
-
-
-def _largest_distance(field: FloatArray, own: FloatArray) -> FloatArray:
-    """Largest total variation distance (g,) over K fields (L, K, g) and pairs of the columns of tables (L, C, g)."""
-    return _largest_gap(field[:, :, None] + own[:, None])
 
 
 def _largest_gap(logits: FloatArray) -> FloatArray:

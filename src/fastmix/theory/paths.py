@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
 from fastmix.theory import norms
 
-__all__ = ["Path", "path_constant"]
+__all__ = ["path_constant"]
 
 _EPS = float(np.finfo(np.float64).eps)
 _TOLERANCE = 0.05  # wanted excess of the exponent: five per cent of the constant
@@ -29,26 +28,17 @@ _MAX_VISITS = 1.2e9  # entries that the bounds may visit, a few seconds
 _REFRESH_VISITS = 2e6  # matrices up to this many entries get a vector of their own at every point
 
 
-@dataclass(frozen=True)
-class Path:
-    """The constant of the path, from above."""
+def path_constant(matrix: Any, width: float, *, clock: Clock = NO_LIMIT) -> tuple[float, float]:
+    """Logarithm of the constant, and K(1), for a symmetric matrix of couplings J, csr (n, n), and its width.
 
-    log_constant: float  # ``width * integral``, infinite where the bound on the covariance is
-    integral: float  # right-hand sums of K over [0, 1]
-    last: float  # K(1)
-    num_points: int  # points at which K was bounded
-
-
-def path_constant(matrix: Any, width: float, *, clock: Clock = NO_LIMIT) -> Path:
-    """The :class:`Path` of a symmetric matrix of couplings J, csr (n, n), and a bound on its width.
-
+    Both are infinite where the bound on the covariance is.
     K increases, so that its value at the right end of an interval bounds it there; the intervals are halved where that
     loses most.
     """
     bound = _Bounds(abs(matrix), width)
     last = bound(1.0)
     if not math.isfinite(last):
-        return Path(math.inf, math.inf, last, 1)
+        return math.inf, last
     # Intervals by the most that they may lose, (K(right) - K(left)) * length.
     loss = last - 1.0
     intervals = [(-loss, 0.0, 1.0, 1.0, last)]
@@ -66,7 +56,7 @@ def path_constant(matrix: Any, width: float, *, clock: Clock = NO_LIMIT) -> Path
         if loss * width <= _TOLERANCE:
             loss = -math.fsum(interval[0] for interval in intervals)
     integral = math.fsum((end - begin) * high for _, begin, end, _, high in intervals) * (1.0 + 8.0 * _EPS)
-    return Path(width * integral * (1.0 + 8.0 * _EPS), integral, last, points)
+    return width * integral * (1.0 + 8.0 * _EPS), last
 
 
 class _Bounds:

@@ -8,8 +8,6 @@ whatever comes out is proved.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from fastmix._arrays import FloatArray
@@ -17,9 +15,9 @@ from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
 from fastmix.theory import norms
 from fastmix.theory.dependency import edge_dependencies, rounding_margins, to_matrix
-from fastmix.theory.width import Ascent, Width, coupling_matrix, matrix_width, model_width
+from fastmix.theory.width import Ascent, coupling_matrix, matrix_width, model_width
 
-__all__ = ["Split", "split_model"]
+__all__ = ["split_model"]
 
 _STEPS = 40
 _PASSES = 4  # of the ascent behind the width, for every step
@@ -27,35 +25,23 @@ _MAX_WORK = 5e8  # numbers visited by all passes; larger models are not split
 _CUTS = (0.5, 0.7, 0.85, 0.95)  # quantiles of the dependencies at which the first split is tried
 
 
-@dataclass(frozen=True, eq=False)
-class Split:
-    """A proved split: ``width + norm`` bounds both parts together; ``shares`` (m,) go to the width."""
+def split_model(model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> tuple[float, float]:
+    """Width of one part and norm of the other, both proved, of the split found that has the smallest sum.
 
-    width: float
-    norm: float
-    shares: FloatArray
-    proof: str
-
-    @property
-    def total(self) -> float:
-        """Width and norm together; below 1 the model is certified."""
-        return self.width + self.norm
-
-
-def split_model(model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Split:
-    """The best :class:`Split` found, at least as good as all to the width or nothing."""
+    All to the width, and nothing, are among those tried.
+    """
     matrix, error = coupling_matrix(model)
     ranges = edge_dependencies(model, dependency="range").max(axis=1, initial=0.0)
     ranges = ranges + rounding_margins(model, dependency="range").max(axis=1, initial=0.0)
     problem = _Problem(model, matrix, error, ranges, clock)
     m = model.num_edges
     whole = model_width(model, clock=clock)
-    found = [Split(whole.value, 0.0, np.ones(m), whole.proof), problem.prove(np.zeros(m))]
-    if m and not clock.past() and np.isfinite(ranges).all() and min(split.total for split in found) < 4.0:
+    found = [(whole.value, 0.0), problem.prove(np.zeros(m))]
+    if m and not clock.past() and np.isfinite(ranges).all() and min(map(sum, found)) < 4.0:
         shares = problem.descend()
         if shares is not None:
             found.append(problem.prove(shares))
-    return min(found, key=lambda split: split.total)
+    return min(found, key=sum)
 
 
 class _Problem:
@@ -76,15 +62,13 @@ class _Problem:
     def _rest(self, shares: FloatArray) -> FloatArray:
         return np.tanh((1.0 - shares) * self._ranges * (1.0 + 1e-14))
 
-    def prove(self, shares: FloatArray) -> Split:
-        """The split with both parts proved."""
+    def prove(self, shares: FloatArray) -> tuple[float, float]:
+        """Width and norm of both parts, proved."""
         part = self._matrix.copy()
         part.data *= shares[self._edge]
-        width = matrix_width(part, clock=self._clock) if shares.any() else Width(0.0, np.zeros(0), 0.0, "none")
+        width = matrix_width(part, clock=self._clock).value if shares.any() else 0.0
         rest = to_matrix(self._model, self._rest(shares) * (1.0 + 1e-14))
-        return Split(
-            width.value + 2.0 * self._error, norms.matrix_norm(rest, "spectral", clock=self._clock), shares, width.proof
-        )
+        return width + 2.0 * self._error, norms.matrix_norm(rest, "spectral", clock=self._clock)
 
     def descend(self) -> FloatArray | None:
         """Shares by projected steps along the slopes, from the best cut of all strong couplings."""

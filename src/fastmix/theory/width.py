@@ -11,6 +11,7 @@ gives is proved.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,11 +23,12 @@ from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
 from fastmix.graphs.basics import two_sides
 from fastmix.model import MarkovRandomField, check_pairwise
+from fastmix.model.build import offsets_of
 from fastmix.theory import norms
 
 __all__ = [
     "Ascent", "Width", "add_couplings", "coupling_matrix", "matrix_width", "model_width", "norm_estimate",
-    "norm_from_above", "remember_width",
+    "norm_from_above", "remember_width", "symmetric_matrix",
 ]  # fmt: skip
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -78,38 +80,48 @@ def coupling_matrix(model: MarkovRandomField) -> tuple[Any, float]:
     functions of one variable vanish. The block of an edge is ``Q_i^T T Q_j / 2``; for binary variables it is
     ``(T_00 - T_01 - T_10 + T_11) / 4``, the coupling of the Ising form.
     """
-    from scipy.sparse import coo_array
-
-    from fastmix.theory.dependency import _table_groups
-
-    sizes = model.num_states - 1
-    starts = np.concatenate([[0], np.cumsum(sizes)])
     rows, cols, data = [], [], []
     errors = np.zeros(model.num_variables)
     with np.errstate(invalid="ignore", over="ignore"):
-        for places, tables in _table_groups(model):
+        for places, tables, i, j in _blocks(model):
             left, right = tables.shape[:2]
-            pairs = model.edges[places]
             if left == right == 2:
                 blocks = (0.25 * ((tables[0, 0] - tables[0, 1]) - (tables[1, 0] - tables[1, 1])))[None, None]
             else:
                 blocks = 0.5 * np.einsum("ap,abe,bq->pqe", _centred_basis(left), tables, _centred_basis(right))
-            i = np.arange(left - 1)[:, None, None] + starts[pairs[:, 0]]
-            j = np.arange(right - 1)[None, :, None] + starts[pairs[:, 1]]
-            rows.append(np.broadcast_to(i, blocks.shape).ravel())
-            cols.append(np.broadcast_to(j, blocks.shape).ravel())
+            rows.append(i)
+            cols.append(j)
             data.append(blocks.ravel())
             # A product of a row, a table and a column with entries of Q at most 1, their sizes at most sqrt(L).
             scale = np.abs(tables).max(axis=(0, 1)) * (left + right + 8) * math.sqrt(left * right) * _EPS
-            np.add.at(errors, pairs[:, 0], scale)
-            np.add.at(errors, pairs[:, 1], scale)
-    shape = (int(starts[-1]), int(starts[-1]))
-    if not data:
-        return coo_array(shape).tocsr(), 0.0
-    r, c, d = (np.concatenate(part) for part in (rows, cols, data))
-    matrix = coo_array((np.concatenate([d, d]), (np.concatenate([r, c]), np.concatenate([c, r]))), shape=shape).tocsr()
+            for end in model.edges[places].T:
+                np.add.at(errors, end, scale)
+    n = int(model.num_states.sum()) - model.num_variables
+    i, j = (np.concatenate([np.zeros(0, dtype=np.int64), *part]) for part in (rows, cols))
+    return symmetric_matrix(n, i, j, np.concatenate([np.zeros(0), *data])), float(errors.max(initial=0.0))
+
+
+def _blocks(model: MarkovRandomField) -> Iterator[tuple[Any, FloatArray, IntArray, IntArray]]:
+    """Pieces of edges of equal shape: places, tables (edges last), rows and columns of the entries of their blocks."""
+    from fastmix.theory.dependency import _table_groups
+
+    starts = offsets_of(model.num_states - 1)
+    for places, tables in _table_groups(model):
+        first, second = model.edges[places].T
+        i = np.arange(len(tables) - 1)[:, None, None] + starts[first]
+        j = np.arange(tables.shape[1] - 1)[None, :, None] + starts[second]
+        i, j = np.broadcast_arrays(i, j)
+        yield places, tables, i.ravel(), j.ravel()
+
+
+def symmetric_matrix(n: int, rows: IntArray, cols: IntArray, data: FloatArray) -> Any:
+    """The sparse matrix (n, n) with these entries, and their mirror images, columns sorted."""
+    from scipy.sparse import coo_array
+
+    both = (np.concatenate([rows, cols]), np.concatenate([cols, rows]))
+    matrix = coo_array((np.concatenate([data, data]), both), shape=(n, n)).tocsr()
     matrix.sort_indices()
-    return matrix, float(errors.max(initial=0.0))
+    return matrix
 
 
 def remember_width(model: MarkovRandomField, width: Width) -> None:
@@ -122,25 +134,16 @@ def add_couplings(model: MarkovRandomField, rows: IntArray, cols: IntArray, chan
 
     Tables change by their interactions only; entries that belong to no edge must not be among them.
     """
-    from scipy.sparse import coo_array
-
-    from fastmix.theory.dependency import _table_groups
-
-    starts = np.concatenate([[0], np.cumsum(model.num_states - 1)])
-    changes = coo_array((change, (rows, cols)), shape=(int(starts[-1]), int(starts[-1]))).tocsr()
+    n = int(model.num_states.sum()) - model.num_variables
+    changes = symmetric_matrix(n, rows, cols, change)
     tables = model.log_pairwise.copy()
-    for places, group in _table_groups(model):
-        left, right = group.shape[:2]
+    for places, group, i, j in _blocks(model):
+        left, right, number = group.shape
         if min(left, right) < 2:
             continue
-        first, second = model.edges[places].T
-        i = np.arange(left - 1)[:, None, None] + starts[first]
-        j = np.arange(right - 1)[None, :, None] + starts[second]
-        shape = np.broadcast_shapes(i.shape, j.shape)
-        i, j = (np.broadcast_to(part, shape).ravel() for part in (i, j))
-        blocks = np.asarray(changes[i, j]).reshape(shape)
+        blocks = np.asarray(changes[i, j]).reshape(left - 1, right - 1, number)
         added = np.einsum("ap,pqe,bq->eab", 2.0 * _centred_basis(left), blocks, _centred_basis(right))
-        tables[model.pairwise_offsets[:-1][places][:, None] + np.arange(left * right)] += added.reshape(shape[2], -1)
+        tables[model.pairwise_offsets[:-1][places][:, None] + np.arange(left * right)] += added.reshape(number, -1)
     return model.replace(log_pairwise=tables)
 
 
@@ -211,10 +214,10 @@ def norm_estimate(matrix: Any, diagonal: FloatArray) -> float:
 
         values = eigvalsh(matrix.toarray() + np.diag(diagonal))
         return float(max(-values[0], values[-1]))
-    from scipy.sparse import csr_array
+    from scipy.sparse import csr_array, diags_array
     from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
-    shifted = csr_array(matrix + _diagonal_matrix(diagonal))
+    shifted = csr_array(matrix + diags_array(diagonal))
     start = np.random.default_rng(1).normal(size=n)
     try:
         values = eigsh(shifted, k=1, which="LM", tol=2e-3, v0=start, ncv=24, maxiter=12, return_eigenvectors=False)
@@ -297,12 +300,6 @@ def _norm_by_random_vectors(matrix: Any, diagonal: FloatArray, estimate: float, 
                 return estimate * best * (1.0 + 64.0 * _EPS)
         elif part <= 0.0:
             return estimate * min(best, row_sum)
-
-
-def _diagonal_matrix(diagonal: FloatArray) -> Any:
-    from scipy.sparse import diags_array
-
-    return diags_array(diagonal).tocsr()
 
 
 # -- the diagonal ---------------------------------------------------------------------------------------------------
