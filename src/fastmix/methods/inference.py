@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 from fastmix._checks import check_seconds
 from fastmix._clock import Report
 from fastmix.errors import Interrupted
-from fastmix.methods.auto import Choice, choose_method
-from fastmix.methods.base import METHODS, Method, make_method, run_method
+from fastmix.methods.base import Method, make_method, run_method
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.results import InferenceResult, Status
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-__all__ = ["METHODS", "Choice", "choose_method", "infer"]
+__all__ = ["infer"]
 
 
 def infer(
