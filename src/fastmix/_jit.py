@@ -65,7 +65,7 @@ def _compiled(jit: Any, options: dict[str, Any], function: Callable[..., Any]) -
         kernel = jit(**{**options, "cache": False})(function)
     cache = getattr(kernel, "_cache", None)
     files = getattr(cache, "_cache_file", None)  # none without a compiler, or on a simulator
-    if jit is numba.njit and files is not None:
+    if jit is numba.njit and cache is not None and files is not None:
         cache.load_overload = partial(_load, cache)
     if files is not None:
         files.__class__ = type("CheckedFiles", (_CheckedFiles, type(files)), {})

@@ -342,10 +342,10 @@ class _Search:
 
     def _expansion(self) -> None:
         from fastmix.methods.cuts import best_expansion, check_expansion
-        from fastmix.methods.starts import best_unary
+        from fastmix.results import best_states
 
         check_expansion(self.model)
-        self.offer(best_expansion(self.model, best_unary(self.model), self.clock.part(0.5)))
+        self.offer(best_expansion(self.model, best_states(self.model, self.model.log_unary), self.clock.part(0.5)))
 
     def _tighten(self, num_passes: int) -> None:
         """Lower the upper bound by messages, and try what they lead to."""
