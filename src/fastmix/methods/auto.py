@@ -13,10 +13,10 @@ from fastmix.errors import ResourceError
 from fastmix.exact import ExactPlan, plan_exact
 from fastmix.methods.base import DEFAULT_SECONDS, Context, Method
 from fastmix.methods.exact import Exact, MemoryLimited
-from fastmix.model import Evidence, MarkovRandomField, check_model
+from fastmix.model import MarkovRandomField
 from fastmix.results import InferenceResult, Status
 
-__all__ = ["Auto", "Choice", "choose_method"]
+__all__ = ["Auto", "Choice"]
 
 _EXACT_SHARE = 0.8  # of the time limit that the estimate may take
 _EXACT_RUN = 0.7  # of the time that is left, after which exact inference makes room for another method
@@ -109,21 +109,6 @@ class Choice:
     def method(self) -> str:
         """Name of the method."""
         return self.chosen.name
-
-
-def choose_method(
-    model: MarkovRandomField,
-    *,
-    evidence: Evidence | None = None,
-    memory_limit: float | None = None,
-    time_limit: float | None = None,
-    log_z: bool = False,
-) -> Choice:
-    """The method that ``infer(method="auto")`` runs, see there."""
-    check_model(model)
-    clock = Clock(time_limit, default=DEFAULT_SECONDS)
-    small = Auto(memory_limit).reduce(model, evidence, clock).model
-    return _choose(small, memory_limit, clock, log_z)
 
 
 def _choose(model: MarkovRandomField, memory_limit: float | None, clock: Clock, log_z: bool) -> Choice:

@@ -36,9 +36,6 @@ _UNSEEN = 1.5  # visits that what was never seen may have missed: exp(-2 * 1.5) 
 _RESOLUTION = 2.0**-24  # of conditional probabilities as the kernels add them up
 _NORMAL = 1.959963984540054  # what a normal variable stays within with probability 0.95, in standard deviations
 
-_STATE = ("num_chains", "expected_sweeps", "num_batches", "num_sweeps", "num_parts", "num_part_sweeps", "part")
-_ARRAYS = ("sums", "part_sums", "reference", "squares", "part_squares")
-
 
 class BatchStatistics:
     """Sums over a run of C chains, batch by batch: what :func:`summarise` needs, in two (E, C) arrays.
@@ -53,8 +50,7 @@ class BatchStatistics:
     """
 
     def __init__(self, num_entries: int, num_chains: int, expected_sweeps: int) -> None:
-        self.num_entries, self.num_chains, self.expected_sweeps = num_entries, num_chains, expected_sweeps
-        self.parts_per_chain = max(2, -(-_LEAST_PARTS // num_chains))
+        self.num_chains, self.expected_sweeps = num_chains, expected_sweeps
         self.num_batches = self.num_sweeps = self.num_parts = self.num_part_sweeps = self.part = 0
         self.sums, self.part_sums = np.zeros((2, num_entries, num_chains))
         self.reference, self.squares, self.part_squares = np.zeros((3, num_entries))
@@ -69,8 +65,9 @@ class BatchStatistics:
         if not self.num_batches:
             for rows in self._chunks():
                 self.reference[rows] = values[rows].mean(axis=1) / length
-        twice = (2 * self.num_sweeps + length) * self.parts_per_chain
-        part = min(self.parts_per_chain - 1, max(0, -(-twice // max(1, 2 * self.expected_sweeps)) - 1))
+        num_parts = max(2, -(-_LEAST_PARTS // self.num_chains))
+        twice = (2 * self.num_sweeps + length) * num_parts
+        part = min(num_parts - 1, max(0, -(-twice // max(1, 2 * self.expected_sweeps)) - 1))
         if self.num_part_sweeps and part > self.part:
             self._add_squares(self.part_squares, self.part_sums, self.num_part_sweeps)
             self.part_sums[...] = 0.0
@@ -96,29 +93,26 @@ class BatchStatistics:
 
     def chain_variances(self) -> FloatArray:
         """Sample variances (E,) of the chain means over the chains, with the divisor C - 1; needs two chains."""
-        result = np.empty(self.num_entries)
+        result = np.empty_like(self.reference)
         for rows in self._chunks():
             result[rows] = (self.sums[rows] / self.num_sweeps).var(axis=1, ddof=1)
         return result
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """All that was collected as a dictionary of arrays for a checkpoint; they are copies."""
-        result: dict[str, NDArray[Any]] = {name: np.array(getattr(self, name), dtype=np.int64) for name in _STATE}
-        return result | {name: getattr(self, name).copy() for name in _ARRAYS}
+        return {name: np.array(value) for name, value in vars(self).items()}
 
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any]) -> BatchStatistics:
-        """The statistics that :meth:`to_arrays` was called on, to the last bit; other keys are left alone."""
-        result = cls(len(arrays["reference"]), int(arrays["num_chains"]), int(arrays["expected_sweeps"]))
-        for name in _STATE[2:]:
-            setattr(result, name, int(arrays[name]))
-        for name in _ARRAYS:
-            getattr(result, name)[...] = arrays[name]
-        return result
+    def restore(self, arrays: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`to_arrays` gave, to the last bit; other keys are left alone."""
+        for name, value in vars(self).items():
+            if isinstance(value, int):
+                setattr(self, name, int(arrays[name]))
+            else:
+                value[...] = arrays[name]
 
     def _chunks(self) -> Iterator[slice]:
         rows = max(1, _CHUNK_ENTRIES // self.num_chains)
-        return (slice(start, start + rows) for start in range(0, self.num_entries, rows))
+        return (slice(start, start + rows) for start in range(0, len(self.reference), rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,7 +257,7 @@ def assess_mixing(summary: Summary, *, certified: bool = False) -> tuple[Status,
 def _estimates(s: BatchStatistics) -> tuple[FloatArray, FloatArray, BoolArray, FloatArray]:
     """Per entry (E,): the mean, its standard error, whether no batch differed from another, and R-hat."""
     total = float(s.num_chains * s.num_sweeps)
-    mean, parts, chains = np.empty(s.num_entries), s.part_squares.copy(), np.zeros(s.num_entries)
+    mean, parts, chains = np.empty_like(s.squares), s.part_squares.copy(), np.zeros_like(s.squares)
     s._add_squares(parts, s.part_sums, s.num_part_sweeps)
     s._add_squares(chains, s.sums, s.num_sweeps)
     for rows in s._chunks():
@@ -275,7 +269,7 @@ def _estimates(s: BatchStatistics) -> tuple[FloatArray, FloatArray, BoolArray, F
     r_hat = _split_r_hat(mean, parts, total, num_parts)
     constant = batches <= total * _NO_VARIATION**2
     if num_batches < 2:
-        return mean, np.full(s.num_entries, np.inf), constant, r_hat
+        return mean, np.full_like(mean, np.inf), constant, r_hat
     variance = batches / (num_batches - 1) / total
     if num_parts > 1:
         freedom = num_parts - 1

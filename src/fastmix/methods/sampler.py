@@ -458,7 +458,7 @@ def certify_chains(
     """The certificate for marginals of chains of a schedule; of the joint distribution, if that may change."""
     if schedule == "systematic":
         return certify(
-            model, accuracy=accuracy, criterion="dobrushin", schedule=schedule, per_variable=True, norm=norm,
+            model, accuracy=accuracy, criterion="dobrushin", schedule="systematic", per_variable=True, norm=norm,
             order=sweep_order(model, schedule), time_limit=time_limit,
         )  # fmt: skip
     return certify(

@@ -216,7 +216,7 @@ class Run:
             "pairs": np.zeros(0) if self.pairs is None else self.pairs.copy(),
             "burn_sums": np.zeros(0) if self.burn_sums is None else self.burn_sums.copy(),
         }
-        return parts | {f"statistics_{k}": np.array(v) for k, v in self.statistics.to_arrays().items()}
+        return parts | {f"statistics_{k}": v for k, v in self.statistics.to_arrays().items()}
 
     def restore(self, parts: dict[str, NDArray[Any]] | None) -> None:
         """Go on from what :meth:`arrays` gave."""
@@ -234,9 +234,7 @@ class Run:
         if self.burn_sums is not None:
             self.burn_sums = parts["burn_sums"].copy()
         prefix = "statistics_"
-        self.statistics = BatchStatistics.from_arrays(
-            {k.removeprefix(prefix): v for k, v in parts.items() if k.startswith(prefix)}
-        )
+        self.statistics.restore({k.removeprefix(prefix): v for k, v in parts.items()})
 
 
 def edge_averages(model: MarkovRandomField, pairs: FloatArray | None) -> FloatArray | None:

@@ -108,9 +108,14 @@ class Ladder:
         self.chains.set_states(states.reshape(num_rungs * self.num_ladders, n))
         self.shifts = np.zeros(num_rungs - 1)
         self._round = self._first_pair_rung = 0
-        firsts = [block.first for block in self.chains.blocks] if isinstance(self.chains, CpuChains) else []
-        self._cluster_counts = {first: np.zeros((num_rungs, 3), dtype=np.int64) for first in firsts}
-        self._swendsen_wang = self._make_moves() if self.clusters else {}
+        # Of blocks of ladders that are worked on at the same time, by the first ladder of each.
+        self._cluster_counts = np.zeros((self.num_ladders, num_rungs, 3), dtype=np.int64)
+        self._swendsen_wang: SwendsenWangMoves | None = None
+        if self.clusters:
+            seed = derive_seed(self.seed, self._phase, 1)  # not that of the sweeps, whose streams are the same ones
+            streams = make_streams(seed, 0, self.num_ladders * num_rungs).T.reshape(-1, num_rungs, 4)
+            random = np.ascontiguousarray(streams.transpose(1, 0, 2))
+            self._swendsen_wang = SwendsenWangMoves(self.path, self.positions, random)
         if self.pool is not None and isinstance(self.chains, CpuChains):
             from fastmix.chains.sharing import Sharing
 
@@ -126,9 +131,8 @@ class Ladder:
     def pack(self, first: int, last: int) -> tuple[Any, ...]:
         """All that changes about some ladders; the counts of cluster moves go with the first."""
         assert isinstance(self.chains, CpuChains)
-        counts = np.sum(list(self._cluster_counts.values()), axis=0) * int(first == 0)
-        generators = [moves.random for moves in self._swendsen_wang.values()]
-        random = np.concatenate(generators, axis=1)[:, first:last] if generators else None
+        counts = self._cluster_counts.sum(axis=0) * int(first == 0)
+        random = None if self._swendsen_wang is None else self._swendsen_wang.random[:, first:last]
         return self.chains.pack(first, last), self._shifts, (self._round, self._first_pair_rung), counts, random
 
     def unpack(self, first: int, last: int, parts: tuple[Any, ...]) -> None:
@@ -137,24 +141,10 @@ class Ladder:
         chains, self.shifts, (self._round, self._first_pair_rung), counts, random = parts
         self.chains.unpack(first, last, chains)
         if first == 0:
-            for own in self._cluster_counts.values():
-                own[...] = 0
-        next(iter(self._cluster_counts.values()))[...] += counts
-        for begin, moves in self._swendsen_wang.items():
-            generators = moves.random
-            low, high = max(first, begin), min(last, begin + generators.shape[1])
-            if low < high:
-                generators[:, low - begin : high - begin] = random[:, low - first : high - first]
-
-    def _make_moves(self) -> dict[int, SwendsenWangMoves]:
-        assert isinstance(self.chains, CpuChains)
-        seed = derive_seed(self.seed, self._phase, 1)  # not that of the sweeps, whose streams are the same ones
-        random = make_streams(seed, 0, self.num_ladders * self.num_rungs).T.reshape(-1, self.num_rungs, 4)
-        moves = {}
-        for block in self.chains.blocks:
-            own = random[block.first : block.first + block.width].transpose(1, 0, 2)
-            moves[block.first] = SwendsenWangMoves(self.path, self.positions, np.ascontiguousarray(own))
-        return moves
+            self._cluster_counts[...] = 0
+        self._cluster_counts[0] += counts
+        if self._swendsen_wang is not None:
+            self._swendsen_wang.random[:, first:last] = random
 
     @property
     def shifts(self) -> FloatArray:
@@ -189,8 +179,8 @@ class Ladder:
             if isinstance(self.chains, CpuChains):
                 if self.pairs and self._round % PAIRS_EVERY == 0:
                     self.chains.on_lanes(self._exchange_clusters)
-                if self.clusters and self._round % CLUSTERS_EVERY == 0:
-                    self.chains.on_lanes(lambda block, x, _: self._swendsen_wang[block.first](x))
+                if self._swendsen_wang is not None and self._round % CLUSTERS_EVERY == 0:
+                    self.chains.on_lanes(self._swendsen_wang)
 
     def _exchange_clusters(self, block: Any, x: NDArray[Any], streams: NDArray[np.uint32]) -> None:
         from fastmix.methods.tempering.houdayer_kernels import exchange_clusters
@@ -207,8 +197,7 @@ class Ladder:
     def clear(self) -> None:
         """Forget counts and sums."""
         self.chains.clear()
-        for counts in self._cluster_counts.values():
-            counts[...] = 0
+        self._cluster_counts[...] = 0
 
     def limit_pairs(self) -> int:
         """Leave out the rungs at which ladders differ in one cluster only; how many are left of those that exchange.
@@ -216,7 +205,7 @@ class Ladder:
         Where the variables in which two ladders differ form a single cluster, exchanging it only gives the ladders
         each other's names. That is so at the lowest rungs of densely connected models, if anywhere.
         """
-        counts = np.sum(list(self._cluster_counts.values()), axis=0)
+        counts = self._cluster_counts.sum(axis=0)
         useful = np.flatnonzero(counts[:, 2] < _PERCOLATING * counts[:, 1])
         self._first_pair_rung = int(useful[0]) if useful.size else self.num_rungs
         return self.num_rungs - self._first_pair_rung
@@ -264,7 +253,7 @@ def check_swendsen_wang_moves(path: TemperingPath) -> None:
 
 
 class SwendsenWangMoves:
-    """One sweep of clusters for every replica of a block of ladders, with generators that are changed in place."""
+    """Sweeps of clusters of all replicas, with generators (K, C, 4) that are changed in place."""
 
     def __init__(self, path: TemperingPath, positions: FloatArray, random: NDArray[np.uint32]) -> None:
         model = path.model
@@ -276,18 +265,19 @@ class SwendsenWangMoves:
             form = _normal_form(path.model_at(position))
             self._rungs.append((form.heads, form.tails, *form.for_kernels(self._binary), form.flips))
 
-    def __call__(self, x: NDArray[np.uint8]) -> None:
-        """Sweep the lanes (n, K * C), rung by rung."""
+    def __call__(self, block: Any, x: NDArray[np.uint8], _streams: Any) -> None:
+        """One sweep of the lanes (n, K * width) of a block of ladders, rung by rung."""
         from fastmix.methods import swendsen_wang_kernels as kernels
 
-        width = self.random.shape[1]
+        width = block.width
         nothing = np.zeros((1, 0))
         for k, (heads, tails, bonds, unary, flips) in enumerate(self._rungs):
             lanes = x[:, k * width : (k + 1) * width]
             states = np.ascontiguousarray(lanes.T)
             if flips is not None:
                 states ^= flips
-            common = (states, self.random[k], nothing, 0, width, 1, False)
+            random = self.random[k, block.first : block.first + width]
+            common = (states, random, nothing, 0, width, 1, False)
             with np.errstate(over="ignore"):  # random numbers wrap around when Numba's compiler is switched off
                 if self._binary:
                     kernels.run_binary(heads, tails, bonds, unary, *common)
