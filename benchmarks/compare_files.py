@@ -13,8 +13,8 @@ from pathlib import Path
 
 from fastmix import compare
 from fastmix.io import read_evidence, read_model
+from fastmix.methods.base import METHODS
 from fastmix.methods.comparison import Comparison
-from fastmix.methods.inference import METHODS
 
 SHOWN = [name for name in METHODS if name not in ("auto", "exact", "perfect")]
 

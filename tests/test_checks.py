@@ -28,7 +28,6 @@ from fastmix import (
 from fastmix._checks import as_float_array, check_positive, choose_seed
 from fastmix.cli.models import describe_model
 from fastmix.executors import Pool
-from fastmix.methods import inference
 from fastmix.model.network import BayesianNetwork
 from fastmix.model.reduce import reduce_model
 from fastmix.theory import certificates as mixing
@@ -62,7 +61,6 @@ ON_MODELS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (exact.infer_exact, {}),
     (exact.plan_junction_tree, {"memory_limit": 1e9}),
     (exact.plan_exact, {}),
-    (inference.choose_method, {}),
     (intervals.rigorous_intervals, {"mean": 0.5, "num_chains": 2, "bias": 0.0}),
     (comparison_bounds, {"original": MODEL}),
     (reduce_model, {}),

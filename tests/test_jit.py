@@ -32,9 +32,21 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def infer(folder: Path) -> tuple[list[list[float]], list[str]]:
+def infer(folder: Path, *options: str) -> tuple[list[list[float]], list[str]]:
     """Marginals by the command line, with a cache of its own, and what it said."""
-    command = [sys.executable, "-m", "fastmix", "infer", "grid.npz", "--method", "gibbs", "--seed", "1", "--json"]
+    command = [
+        sys.executable,
+        *options,
+        "-m",
+        "fastmix",
+        "infer",
+        "grid.npz",
+        "--method",
+        "gibbs",
+        "--seed",
+        "1",
+        "--json",
+    ]
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache")}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
@@ -60,6 +72,10 @@ def test_damaged_files_cost_a_line_and_nothing_else(tmp_path: Path) -> None:
     assert re.fullmatch(r"fastmix: .*\.nb[ic] in the compiler's cache is damaged: compiling again", said[0])
     assert said[1].startswith("fastmix: compiling")
     assert infer(tmp_path) == (expected, [])
+    answer, said = infer(tmp_path, "-X", "importtime")
+    assert answer == expected
+    assert any("numba.core.caching" in line for line in said)
+    assert not any("numba.np.arraymath" in line for line in said), "what compiles is loaded though nothing is compiled"
 
 
 # -- one kernel -----------------------------------------------------------------------------------------------------

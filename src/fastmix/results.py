@@ -19,7 +19,10 @@ from fastmix.estimates import Estimate, joint_frequencies, mean_of, variance_of
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction
 
-__all__ = ["DrawResult", "InferenceResult", "Status", "jsonable", "plain_evidence", "provenance", "smallest_type"]
+__all__ = [
+    "DrawResult", "InferenceResult", "Status", "best_states", "jsonable", "plain_evidence", "provenance",
+    "smallest_type",
+]  # fmt: skip
 
 _SHOWN_VARIABLES, _BARS, _TRACES = 10, 40, 8  # in a notebook's table, and in charts
 
@@ -115,15 +118,8 @@ class InferenceResult:
 
         The configuration of largest probability as a whole is another question: :func:`fastmix.most_probable`.
         """
-        model = self.model
-        if not model.num_variables:
-            return np.zeros(0, dtype=np.int64)
-        best = np.maximum.reduceat(self.node_marginals, model.unary_offsets[:-1])
-        top = np.flatnonzero(self.node_marginals == np.repeat(best, model.num_states))
-        owner = np.searchsorted(model.unary_offsets, top, side="right") - 1
-        first = top[np.searchsorted(owner, np.arange(model.num_variables))]
-        states: NDArray[np.int64] = first - model.unary_offsets[:-1]
-        return states if model.shape is None else states.reshape(model.shape)
+        states = best_states(self.model, self.node_marginals)
+        return states if self.model.shape is None else states.reshape(self.model.shape)
 
     def to_array(self) -> FloatArray:
         """Probabilities (n, K), or (H, W, K) of an image model, where all variables have K states."""
@@ -397,6 +393,15 @@ class DrawResult(InferenceResult):
             entries = model.pairwise_offsets[:-1] + part[:, i] * model.num_states[j] + part[:, j]
             counts += np.bincount(entries.reshape(-1), minlength=len(counts))
         return counts / max(1, len(states))
+
+
+def best_states(model: MarkovRandomField, values: FloatArray) -> NDArray[np.int64]:
+    """For every variable the first of the states with the largest of the values, (n,)."""
+    starts = model.unary_offsets[:-1]
+    if not len(starts):
+        return np.zeros(0, dtype=np.int64)
+    places = np.flatnonzero(values == np.repeat(np.maximum.reduceat(values, starts), model.num_states))
+    return np.asarray(places[np.searchsorted(places, starts)] - starts)
 
 
 def smallest_type(states: NDArray[Any]) -> NDArray[Any]:

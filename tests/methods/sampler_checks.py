@@ -10,9 +10,11 @@ import oracle
 from fastmix import (
     MarkovRandomField,
 )
+from fastmix._clock import Clock
 from fastmix.chains.cpu import CpuChains
 from fastmix.instances import ising_grid
-from fastmix.methods import sampler
+from fastmix.methods import auto, sampler
+from fastmix.methods.base import DEFAULT_SECONDS
 from fastmix.methods.sampler import SampleResult
 
 # Errors are compared with 6 standard errors: a false alarm of 2e-9 an entry, 1e-6 for the 500 entries of these files.
@@ -21,6 +23,19 @@ SIGMAS, CUT = 6.0, 2.0**-23
 
 WEAK = ising_grid(3, 3, coupling_max=0.5, seed=0)
 EDGES = [(0, 1), (1, 2), (2, 3), (0, 3), (1, 3)]
+
+
+def choose_method(
+    model: MarkovRandomField,
+    *,
+    memory_limit: float | None = None,
+    time_limit: float | None = None,
+    log_z: bool = False,
+) -> auto.Choice:
+    """What ``infer(method="auto")`` would run."""
+    clock = Clock(time_limit, default=DEFAULT_SECONDS)
+    small = auto.Auto(memory_limit).reduce(model, None, clock).model
+    return auto._choose(small, memory_limit, clock, log_z)
 
 
 def chains_of(model: MarkovRandomField, *, num_chains: int, seed: int) -> CpuChains:

@@ -197,7 +197,8 @@ def test_checkpoint_round_trip_is_exact() -> None:
         arrays = part.to_arrays()
         part.sums[:] = part.part_sums[:] = np.nan  # the checkpoint has copies
         assert all(isinstance(value, np.ndarray) for value in arrays.values())
-        part = BatchStatistics.from_arrays({**arrays, "other": np.zeros(3)})
+        part = BatchStatistics(6, 4, 1)
+        part.restore({**arrays, "other": np.zeros(3)})
         assert part.num_batches == k + 1
     for name, value in whole.to_arrays().items():
         np.testing.assert_array_equal(part.to_arrays()[name], value, err_msg=name)
@@ -207,7 +208,8 @@ def test_checkpoint_round_trip_is_exact() -> None:
 
 
 def test_empty_checkpoint_round_trip() -> None:
-    part = BatchStatistics.from_arrays(BatchStatistics(2, 3, 5).to_arrays())
+    part = BatchStatistics(2, 3, 1)
+    part.restore(BatchStatistics(2, 3, 5).to_arrays())
     part.add(np.full((2, 3), 2.5), 5)
     assert (part.num_sweeps, part.num_parts, part.num_part_sweeps) == (5, 0, 5)
 
@@ -219,7 +221,7 @@ def test_empty_checkpoint_round_trip() -> None:
 def test_broken_checkpoints(change: dict[str, Any]) -> None:
     arrays: dict[str, Any] = {**random_statistics(0)[0].to_arrays(), **change}
     with pytest.raises((LookupError, TypeError, ValueError)):  # which the sampler takes for a damaged file
-        BatchStatistics.from_arrays({name: value for name, value in arrays.items() if value is not None})
+        BatchStatistics(6, 4, 1).restore({name: value for name, value in arrays.items() if value is not None})
 
 
 def test_order_of_chains() -> None:
@@ -249,7 +251,12 @@ def test_order_of_batches_within_a_part() -> None:
 
 
 def test_number_of_parts() -> None:
-    per_chain = [BatchStatistics(2, c, 100).parts_per_chain for c in range(1, 20)]
+    per_chain = []
+    for num_chains in range(1, 20):
+        statistics = BatchStatistics(2, num_chains, 96)
+        for _ in range(96):
+            statistics.add(np.full((2, num_chains), 0.5), 1)
+        per_chain.append(statistics.num_parts + 1)
     assert per_chain == [16, 8, 6, 4, 4, 3, 3] + [2] * 12
 
 

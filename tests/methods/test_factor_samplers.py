@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sampler_checks import choose_method
 
 import fastmix
 import oracle
 from fastmix import MarkovRandomField, UnfitMethodError, ancestral_sample, infer, sample, temper
 from fastmix.io import read_model, read_network
-from fastmix.methods.auto import choose_method
 from fastmix.methods.diagnostics import log_odds_swings
 from fastmix.methods.sampler import Gibbs
 from fastmix.methods.tempering.api import Tempered

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sampler_checks import choose_method
 
 import fastmix
 import oracle
@@ -23,8 +24,7 @@ from fastmix.exact import enumerate_model, plan_exact
 from fastmix.graphs import complete_edges, path_edges
 from fastmix.instances import ising_grid, potts_grid
 from fastmix.methods import projected
-from fastmix.methods.base import make_method
-from fastmix.methods.inference import METHODS, choose_method
+from fastmix.methods.base import METHODS, make_method
 from fastmix.methods.projected import ProjectedResult
 from fastmix.methods.sampler import Gibbs
 from fastmix.testing import assert_conforms, assert_distributions, conformance_models

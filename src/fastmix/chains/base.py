@@ -201,8 +201,8 @@ class Chains(ABC):
         """
 
 
-def make_chains(backend: str, make_cpu: Callable[[], Chains], make_cuda: Callable[[], Chains]) -> tuple[Chains, str]:
-    """Chains on the backend that was asked for, ``cpu``, ``cuda`` or ``auto``, and what they run on in words."""
+def make_chains(backend: str, make_cpu: Callable[[], Any], make_cuda: Callable[[], Any]) -> tuple[Any, str]:
+    """Chains, or ladders, on the backend that was asked for, ``cpu``, ``cuda`` or ``auto``, and what they run on."""
     if backend not in ("cpu", "cuda", "auto"):
         raise ValueError(f"backend must be cpu, cuda or auto, got {backend!r}")
     if backend == "cpu":

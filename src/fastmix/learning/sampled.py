@@ -24,7 +24,7 @@ from fastmix.learning.data import MISSING, Dataset
 from fastmix.learning.objectives import DataTerm
 from fastmix.learning.optimise import Ball, Report, Scaling, shrink_tables, table_norms
 from fastmix.learning.score import independent_parameters
-from fastmix.methods.tempering.adaptation import respace
+from fastmix.methods.tempering.rungs import respace
 from fastmix.model import MarkovRandomField
 from fastmix.theory.bias import bias_after
 
@@ -235,7 +235,7 @@ class _Run:
     def _respace(self) -> None:
         """As many rungs as are needed, where exchanges are rejected equally often."""
         rejection = self.chains.exchanges().rejection
-        new, source, _ = respace(np.array(self.positions), rejection, None)
+        new, source = respace(np.array(self.positions), rejection, None)
         if len(new) != len(self.positions):
             count, n = self.chains.num_chains, self.template.num_variables
             states = self.chains.get_states().reshape(len(self.positions), count, n)[source]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,18 +13,14 @@ from fastmix.errors import ResourceError
 from fastmix.exact import ExactPlan, plan_exact
 from fastmix.methods.base import DEFAULT_SECONDS, Context, Method
 from fastmix.methods.exact import Exact, MemoryLimited
-from fastmix.model import Evidence, MarkovRandomField, check_model
+from fastmix.model import MarkovRandomField
 from fastmix.results import InferenceResult, Status
 
-if TYPE_CHECKING:
-    from fastmix.theory.certificates import Certificate
-
-__all__ = ["Auto", "Choice", "certify_random", "certify_sweeps", "choose_method"]
+__all__ = ["Auto", "Choice"]
 
 _EXACT_SHARE = 0.8  # of the time limit that the estimate may take
 _EXACT_RUN = 0.7  # of the time that is left, after which exact inference makes room for another method
 _TEMPERED_SHARE = 0.5  # of the time limit that round trips may take
-_BIAS = 1e-3  # of every marginal after the burn-in, for certified models
 _MOST_TEMPERED_STATES = 256
 # Dependencies per variable on average, up to which plain Gibbs sampling is more accurate than replica exchange, and
 # than one that has no time for its round trips.
@@ -34,7 +30,6 @@ _TRIAL = 0.15  # of the time, for Gibbs sampling to show that it mixes where rep
 _LATE = 4.0  # times too large for replica exchange, up to which it is still more accurate than the others
 _UPDATES_PER_SECOND = 3e8
 _MANY_NEIGHBORS = 40.0  # beyond which an update takes longer in proportion
-_MOST_BURN_IN = 5000  # sweeps: half of the sweeps that are averaged by default
 _NUM_SWEEPS = 10_000
 _MOST_WIDTH = 100_000  # variables for whose width there is time
 
@@ -116,21 +111,6 @@ class Choice:
         return self.chosen.name
 
 
-def choose_method(
-    model: MarkovRandomField,
-    *,
-    evidence: Evidence | None = None,
-    memory_limit: float | None = None,
-    time_limit: float | None = None,
-    log_z: bool = False,
-) -> Choice:
-    """The method that ``infer(method="auto")`` runs, see there."""
-    check_model(model)
-    clock = Clock(time_limit, default=DEFAULT_SECONDS)
-    small = Auto(memory_limit).reduce(model, evidence, clock).model
-    return _choose(small, memory_limit, clock, log_z)
-
-
 def _choose(model: MarkovRandomField, memory_limit: float | None, clock: Clock, log_z: bool) -> Choice:
     allowed = _EXACT_SHARE * (clock.limit or DEFAULT_SECONDS)
     try:
@@ -151,14 +131,14 @@ def _choose_other(model: MarkovRandomField, too_much: str, clock: Clock, log_z: 
     """Where exact inference does not do."""
     if log_z:
         return _choose_log_z(model, too_much)
-    from fastmix.methods.sampler import Gibbs, certified_sweeps
+    from fastmix.methods.sampler import MOST_BURN_IN, Gibbs, certified_sweeps, certify_quickly
 
-    certificate = certify_sweeps(model, clock)
-    if certificate.certified and certificate.num_sweeps is not None and certificate.num_sweeps <= _MOST_BURN_IN:
+    certificate = certify_quickly(model, "systematic", clock)
+    if certificate.certified and certificate.num_sweeps is not None and certificate.num_sweeps <= MOST_BURN_IN:
         reason = f"{too_much}, and Gibbs sampling provably mixes (dependency norm {certificate.norm_value:.3g})"
         return Choice(Gibbs(num_sweeps=_NUM_SWEEPS, burn_in=certificate.num_sweeps), reason)
     if model.num_variables <= _MOST_WIDTH and not model.num_factors and not model.has_forbidden:
-        by_random = certify_random(model, clock)
+        by_random = certify_quickly(model, "random-burn-in", clock)
         if by_random.certified:
             burn_in = certified_sweeps(by_random)
             reason = f"{too_much}, and Gibbs sampling provably mixes ({by_random.criterion}, random updates first)"
@@ -228,23 +208,3 @@ def _ladder_seconds(model: MarkovRandomField) -> float:
     sweeps = 20.0 * rungs
     work = max(1.0, 2.0 * model.num_edges / max(1, n) / _MANY_NEIGHBORS)
     return 4.0 * rungs * sweeps * n * work / _UPDATES_PER_SECOND
-
-
-def certify_sweeps(model: MarkovRandomField, clock: Clock) -> Certificate:
-    """The certificate for marginals, in the order in which the sampler visits the variables, in a tenth of the time."""
-    from fastmix.theory.certificates import certify
-
-    order = model.structure.visit_order[0].astype("int64")
-    # The cheapest of the norms.
-    return certify(
-        model, accuracy=_BIAS, criterion="dobrushin", per_variable=True, norm="inf", order=order,
-        time_limit=clock.rest(0.1),
-    )  # fmt: skip
-
-
-def certify_random(model: MarkovRandomField, clock: Clock) -> Certificate:
-    """The best certificate for the joint distribution after random updates, at most as many as the burn-in may take."""
-    from fastmix.theory.certificates import certify
-
-    most = float(_MOST_BURN_IN) * max(1, model.num_variables)
-    return certify(model, accuracy=_BIAS, schedule="random", max_updates=most, time_limit=clock.rest(0.1))

@@ -202,17 +202,13 @@ def find_method(name: object, argument: str = "method", among: tuple[str, ...] |
             found: type[Method] = getattr(import_module(f"fastmix.methods.{module}"), attribute)
             return found
         if name not in _ADDED:
-            _load_entry_points(name)
+            from importlib.metadata import entry_points
+
+            for entry in entry_points(group="fastmix.methods", name=name):
+                register(entry.load())
         if name in _ADDED:
             return _ADDED[name]
     raise UnfitMethodError(f"{argument} must be one of {', '.join(among or method_names())}, got {name!r}")
-
-
-def _load_entry_points(name: str) -> None:
-    from importlib.metadata import entry_points
-
-    for entry in entry_points(group="fastmix.methods", name=name):
-        register(entry.load())
 
 
 def options_of(method: type[Method]) -> dict[str, dataclasses.Field[Any]]:
@@ -283,13 +279,13 @@ def run_method(
         from fastmix.executors import as_pool
 
         pool = as_pool(executor)
-    if pool is not None and not method.shares:
-        raise UnfitMethodError(
-            f"executor must not come with the method {method.name}, which has no chains to share; gibbs, swendsen-wang "
-            "and tempered do"
-        )
-    if pool is not None and backend != "cpu":
-        raise ValueError(f"executor must come with the backend cpu, got {backend!r}")
+        if not method.shares:
+            raise UnfitMethodError(
+                f"executor must not come with the method {method.name}, which has no chains to share; gibbs, "
+                "swendsen-wang and tempered do"
+            )
+        if backend != "cpu":
+            raise ValueError(f"executor must come with the backend cpu, got {backend!r}")
     if log_z and not method.gives_log_z:
         raise UnfitMethodError(f"the method {method.name} gives no log Z; exact, tempered, annealed and loopy-bp do")
     saved = method.saved_seed() if seed is None else None

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from fastmix._memory import available_memory
 from fastmix.errors import FormatError
-from fastmix.io.files import atomic_write, read_bytes
 
 __all__ = ["Checkpoint"]
 
@@ -69,12 +68,16 @@ class Checkpoint:
         buffer = io.BytesIO()
         np.savez(buffer, **self._head, **arrays)  # type: ignore[arg-type]
         content = buffer.getvalue()
+        from fastmix.io.files import atomic_write  # readers of formats are slow to load
+
         with atomic_write(self.path, binary=True) as stream:
             stream.write(b"%s %d %s\n" % (_FORMAT, _VERSION, hashlib.sha256(content).hexdigest().encode()))
             stream.write(content)
         self.last = time.monotonic()
 
     def _read(self) -> dict[str, NDArray[Any]]:
+        from fastmix.io.files import read_bytes
+
         # What atomic_write compresses for the sake of its name is read back in the same way.
         line, _, content = read_bytes(self.path, max(1, available_memory() // 2)).partition(b"\n")
         words = line.removeprefix(_FORMAT).split()

@@ -166,19 +166,14 @@ def compare(
     methods : sequence of str or Method, optional
         All of :func:`fastmix.infer` but ``auto`` and ``perfect`` by default. ``exact`` is tried anyway, as the
         reference.
-    evidence : mapping, optional
     reference : float array, aligned with ``model.log_unary``, optional
         Marginals to trust when exact inference is not feasible.
     reference_name : str
         What to call them.
-    seed : int, optional
-    time_limit : float, optional
-        Seconds for every method but exact inference, which the memory limits.
-    memory_limit : float, optional
-        Bytes, for exact inference.
-    num_threads : int, optional
-    progress : "auto", None or callable
-        See :func:`fastmix.infer`; told before each method runs.
+    time_limit, memory_limit : float, optional
+        Seconds for every method but exact inference, and bytes for that.
+    evidence, seed, num_threads, progress
+        See :func:`fastmix.infer`; progress is told before each method runs.
 
     Returns
     -------

@@ -16,10 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import BoolArray, FloatArray
 from fastmix.model import MarkovRandomField
-from fastmix.model.reduce import certain_entries, num_allowed
+from fastmix.model.reduce import certain_entries
 from fastmix.results import Status
 
-__all__ = ["BatchStatistics", "Summary", "assess_mixing", "log_odds_swings", "student_factor", "summarise"]
+__all__ = [
+    "BatchStatistics", "Summary", "assess_mixing", "log_odds_swings", "student_factor", "student_quantile",
+    "summarise",
+]  # fmt: skip
 
 _CHUNK_ENTRIES = 1 << 18  # numbers worked on at once: 2 MiB a temporary, which stays in the cache
 _LOOSE = 1e-3  # sums may miss what they must add up to by this fraction: conditional probabilities are rounded
@@ -32,9 +35,6 @@ _LEAST_MEMORIES = 100.0  # times that chains can have come back to where some of
 _UNSEEN = 1.5  # visits that what was never seen may have missed: exp(-2 * 1.5) = 5 %
 _RESOLUTION = 2.0**-24  # of conditional probabilities as the kernels add them up
 _NORMAL = 1.959963984540054  # what a normal variable stays within with probability 0.95, in standard deviations
-
-_STATE = ("num_chains", "expected_sweeps", "num_batches", "num_sweeps", "num_parts", "num_part_sweeps", "part")
-_ARRAYS = ("sums", "part_sums", "reference", "squares", "part_squares")
 
 
 class BatchStatistics:
@@ -50,15 +50,10 @@ class BatchStatistics:
     """
 
     def __init__(self, num_entries: int, num_chains: int, expected_sweeps: int) -> None:
-        size, self.num_chains, self.expected_sweeps = num_entries, num_chains, expected_sweeps
+        self.num_chains, self.expected_sweeps = num_chains, expected_sweeps
         self.num_batches = self.num_sweeps = self.num_parts = self.num_part_sweeps = self.part = 0
-        self.sums, self.part_sums = np.zeros((size, self.num_chains)), np.zeros((size, self.num_chains))
-        self.reference, self.squares, self.part_squares = np.zeros(size), np.zeros(size), np.zeros(size)
-
-    @property
-    def num_entries(self) -> int:
-        """Number E of state entries."""
-        return len(self.reference)
+        self.sums, self.part_sums = np.zeros((2, num_entries, num_chains))
+        self.reference, self.squares, self.part_squares = np.zeros((3, num_entries))
 
     def add(self, sums: ArrayLike, num_sweeps: int) -> None:
         """Take in a batch: how often each state was taken by every chain (E, C), or sums of its probabilities."""
@@ -70,8 +65,9 @@ class BatchStatistics:
         if not self.num_batches:
             for rows in self._chunks():
                 self.reference[rows] = values[rows].mean(axis=1) / length
-        twice = (2 * self.num_sweeps + length) * self.parts_per_chain
-        part = min(self.parts_per_chain - 1, max(0, -(-twice // max(1, 2 * self.expected_sweeps)) - 1))
+        num_parts = max(2, -(-_LEAST_PARTS // self.num_chains))
+        twice = (2 * self.num_sweeps + length) * num_parts
+        part = min(num_parts - 1, max(0, -(-twice // max(1, 2 * self.expected_sweeps)) - 1))
         if self.num_part_sweeps and part > self.part:
             self._add_squares(self.part_squares, self.part_sums, self.num_part_sweeps)
             self.part_sums[...] = 0.0
@@ -85,11 +81,6 @@ class BatchStatistics:
         self.num_batches += 1
         self.num_sweeps += length
 
-    @property
-    def parts_per_chain(self) -> int:
-        """Parts that a whole run has."""
-        return max(2, -(-_LEAST_PARTS // self.num_chains))
-
     def _add_squares(self, squares: FloatArray, sums: FloatArray, length: int) -> None:
         for rows in self._chunks():
             deviation = sums[rows] / length
@@ -102,29 +93,26 @@ class BatchStatistics:
 
     def chain_variances(self) -> FloatArray:
         """Sample variances (E,) of the chain means over the chains, with the divisor C - 1; needs two chains."""
-        result = np.empty(self.num_entries)
+        result = np.empty_like(self.reference)
         for rows in self._chunks():
             result[rows] = (self.sums[rows] / self.num_sweeps).var(axis=1, ddof=1)
         return result
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """All that was collected as a dictionary of arrays for a checkpoint; they are copies."""
-        result: dict[str, NDArray[Any]] = {name: np.array(getattr(self, name), dtype=np.int64) for name in _STATE}
-        return result | {name: getattr(self, name).copy() for name in _ARRAYS}
+        return {name: np.array(value) for name, value in vars(self).items()}
 
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any]) -> BatchStatistics:
-        """The statistics that :meth:`to_arrays` was called on, to the last bit; other keys are left alone."""
-        result = cls(len(arrays["reference"]), int(arrays["num_chains"]), int(arrays["expected_sweeps"]))
-        for name in _STATE[2:]:
-            setattr(result, name, int(arrays[name]))
-        for name in _ARRAYS:
-            getattr(result, name)[...] = arrays[name]
-        return result
+    def restore(self, arrays: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`to_arrays` gave, to the last bit; other keys are left alone."""
+        for name, value in vars(self).items():
+            if isinstance(value, int):
+                setattr(self, name, int(arrays[name]))
+            else:
+                value[...] = arrays[name]
 
     def _chunks(self) -> Iterator[slice]:
         rows = max(1, _CHUNK_ENTRIES // self.num_chains)
-        return (slice(start, start + rows) for start in range(0, self.num_entries, rows))
+        return (slice(start, start + rows) for start in range(0, len(self.reference), rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,8 +166,7 @@ def summarise(
     can do everything, as for indicators of states. ``memory`` are the sweeps for which chains remembered where they
     were started: what they may have missed since then is as slow. Nothing is NaN, by these rules.
 
-    - One batch: the standard errors are infinite, the effective sample sizes 0. Without any the mean is uniform over
-      the allowed states, and R-hat infinite.
+    - One batch: the standard errors are infinite, the effective sample sizes 0.
     - All batches of all chains have the same mean, as for a state that was never or always taken: the state counts with
       an effective sample size of N (as in ArviZ), and what is left of the standard error is the part for neighbourhoods
       never met. Chains that all sit in the same place cannot be told from chains that belong there.
@@ -198,17 +185,15 @@ def summarise(
        Logistics 53, 2006.
     """
     certain = certain_entries(model)
-    moments = _moments(statistics) if statistics.num_batches else _no_moments(model)
-    mean = _normalise(moments.mean, model)
+    mean, std_error, constant, r_hat = _estimates(statistics)
+    mean = _normalise(mean, model)
     total = float(statistics.num_chains * statistics.num_sweeps)
-    std_error, constant = _standard_errors(statistics, moments)
-
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         entry_ess = (np.sqrt(mean * np.maximum(1.0 - mean, 0.0)) / std_error) ** 2
     # Nothing varied, or nothing could: worth all sweeps.
     entry_ess = np.where((constant & np.isfinite(std_error)) | certain, total, entry_ess)
     np.minimum(entry_ess, total * max(1.0, math.log10(max(total, 1.0))), out=entry_ess)
-    r_hat = np.where(certain, 1.0, moments.r_hat)
+    r_hat = np.where(certain, 1.0, r_hat)
     if model.num_variables:
         starts = model.unary_offsets[:-1]
         entry_ess, r_hat = np.minimum.reduceat(entry_ess, starts), np.maximum.reduceat(r_hat, starts)
@@ -269,33 +254,37 @@ def assess_mixing(summary: Summary, *, certified: bool = False) -> tuple[Status,
     )
 
 
-@dataclass
-class _Moments:
-    """Per entry (E,): the mean, squares of the means of parts and of chains about it, and R-hat of the indicator."""
-
-    mean: FloatArray
-    spread: FloatArray
-    chain_spread: FloatArray
-    r_hat: FloatArray
-    num_parts: int
-
-
-def _moments(statistics: BatchStatistics) -> _Moments:
-    """One pass over the sums."""
-    s = statistics
+def _estimates(s: BatchStatistics) -> tuple[FloatArray, FloatArray, BoolArray, FloatArray]:
+    """Per entry (E,): the mean, its standard error, whether no batch differed from another, and R-hat."""
     total = float(s.num_chains * s.num_sweeps)
-    mean, spread, chain_spread = np.empty(s.num_entries), s.part_squares.copy(), np.zeros(s.num_entries)
-    s._add_squares(spread, s.part_sums, s.num_part_sweeps)
-    s._add_squares(chain_spread, s.sums, s.num_sweeps)
+    mean, parts, chains = np.empty_like(s.squares), s.part_squares.copy(), np.zeros_like(s.squares)
+    s._add_squares(parts, s.part_sums, s.num_part_sweeps)
+    s._add_squares(chains, s.sums, s.num_sweeps)
     for rows in s._chunks():
         mean[rows] = s.sums[rows].sum(axis=1) / total
     # About the mean, from squares about the reference.
     shift = total * (mean - s.reference) ** 2
-    spread, chain_spread = np.maximum(spread - shift, 0.0), np.maximum(chain_spread - shift, 0.0)
-    num_parts = s.num_chains * (s.num_parts + 1)
+    batches, parts, chains = (np.maximum(squares - shift, 0.0) for squares in (s.squares, parts, chains))
+    num_batches, num_parts = s.num_chains * s.num_batches, s.num_chains * (s.num_parts + 1)
+    r_hat = _split_r_hat(mean, parts, total, num_parts)
+    constant = batches <= total * _NO_VARIATION**2
+    if num_batches < 2:
+        return mean, np.full_like(mean, np.inf), constant, r_hat
+    variance = batches / (num_batches - 1) / total
+    if num_parts > 1:
+        freedom = num_parts - 1
+        variance = np.maximum(variance, student_factor(freedom) ** 2 * parts / freedom / total)
+        if s.num_chains > 1:
+            between = np.maximum(variance, chains / (s.num_chains - 1) / total)
+            variance = np.where(r_hat > _MAX_R_HAT, between, variance)
+    return mean, np.where(constant, 0.0, np.sqrt(variance)), constant, r_hat
+
+
+def _split_r_hat(mean: FloatArray, spread: FloatArray, total: float, num_parts: int) -> FloatArray:
+    """R-hat of indicators from the squares of the means of parts about their mean."""
     num_left = total - num_parts  # degrees of freedom within the parts
     if num_parts < 2 or num_left < 1:
-        return _Moments(mean, spread, chain_spread, np.full(s.num_entries, np.inf), num_parts)
+        return np.full(len(mean), np.inf)
     p = np.clip(mean, 0.0, 1.0)
     everything = total * p * (1.0 - p)
     within, between, average = (everything - spread) / num_left, spread / (num_parts - 1), total / num_parts
@@ -303,14 +292,7 @@ def _moments(statistics: BatchStatistics) -> _Moments:
         r_hat = np.sqrt((average - 1.0) / average + between / (average * within))
     constant = everything - spread <= _ALL * everything
     r_hat[constant] = np.where(between[constant] > _NO_VARIATION**2, np.inf, 1.0)
-    return _Moments(mean, spread, chain_spread, r_hat, num_parts)
-
-
-def _no_moments(model: MarkovRandomField) -> _Moments:
-    """What is known before the first batch: which states are allowed."""
-    size = len(model.log_unary)
-    mean = (model.log_unary > -np.inf) / num_allowed(model)
-    return _Moments(mean, np.zeros(size), np.zeros(size), np.full(size, np.inf), 0)
+    return np.asarray(r_hat)
 
 
 def _normalise(mean: FloatArray, model: MarkovRandomField) -> FloatArray:
@@ -323,23 +305,11 @@ def _normalise(mean: FloatArray, model: MarkovRandomField) -> FloatArray:
     return mean / np.repeat(sums, model.num_states)
 
 
-def _standard_errors(statistics: BatchStatistics, moments: _Moments) -> tuple[FloatArray, BoolArray]:
-    """Standard errors (E,) of what was seen, and whether no batch differed from another."""
-    s = statistics
-    total = float(s.num_chains * s.num_sweeps)
-    num_batches = s.num_chains * s.num_batches
-    squares = np.maximum(s.squares - total * (moments.mean - s.reference) ** 2, 0.0)
-    constant = squares <= total * _NO_VARIATION**2
-    if num_batches < 2:
-        return np.full(s.num_entries, np.inf), constant
-    variance = squares / (num_batches - 1) / total
-    if moments.num_parts > 1:
-        freedom = moments.num_parts - 1
-        variance = np.maximum(variance, student_factor(freedom) ** 2 * moments.spread / freedom / total)
-        if s.num_chains > 1:
-            chains = moments.chain_spread / (s.num_chains - 1) / total
-            variance = np.where(moments.r_hat > _MAX_R_HAT, np.maximum(variance, chains), variance)
-    return np.where(constant, 0.0, np.sqrt(variance)), constant
+def student_quantile(freedom: int, probability: float) -> float:
+    """What a Student variable stays below with a probability; infinite without degrees of freedom."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, probability)) if freedom > 0 else math.inf
 
 
 def student_factor(freedom: int) -> float:
@@ -348,9 +318,7 @@ def student_factor(freedom: int) -> float:
     By the expansion of Fisher and Cornish where that is exact to four digits, which does without loading SciPy.
     """
     if freedom < 10:
-        from scipy.special import stdtrit
-
-        return float(stdtrit(freedom, 0.975)) / _NORMAL
+        return student_quantile(freedom, 0.975) / _NORMAL
     z = _NORMAL
     first, second = (z**2 + 1.0) / 4.0, (5.0 * z**4 + 16.0 * z**2 + 3.0) / 96.0
     third = (3.0 * z**6 + 19.0 * z**4 + 17.0 * z**2 - 15.0) / 384.0

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 from fastmix._checks import check_seconds
 from fastmix._clock import Report
 from fastmix.errors import Interrupted
-from fastmix.methods.auto import Choice, choose_method
-from fastmix.methods.base import METHODS, Method, make_method, run_method
+from fastmix.methods.base import Method, make_method, run_method
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.results import InferenceResult, Status
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-__all__ = ["METHODS", "Choice", "choose_method", "infer"]
+__all__ = ["infer"]
 
 
 def infer(
@@ -98,12 +97,10 @@ def infer(
     Notes
     -----
     The automatic choice: exact inference when the treewidth fits the memory limit and the time; otherwise Gibbs
-    sampling when the model is certified to mix, or when dependencies are weak and not all attractive; otherwise replica
-    exchange, which answers for the model itself and says when it did not mix, unless Gibbs sampling says that it mixes
-    after a short run. For models so large that replicas would not make their round trips in the time there is:
-    Swendsen-Wang if they are attractive and their unaries weak, and Gibbs sampling if not. Loopy belief propagation
-    where updates of single variables provably cannot reach everything. Asked for log Z, where exact inference does not
-    fit: replica exchange, or loopy belief propagation for models with forbidden pairs.
+    sampling where it is certified to mix, or dependencies are weak and not all attractive; otherwise replica exchange,
+    unless Gibbs sampling says that it mixes after a short run, or, in models too large for its round trips,
+    Swendsen-Wang or Gibbs sampling. Loopy belief propagation where updates of single variables provably cannot reach
+    everything. docs/choosing.md has the measurements, and what is taken when log Z is asked for.
 
     Examples
     --------

@@ -22,11 +22,11 @@ from fastmix.exact.tree import plan_tree
 from fastmix.graphs.basics import label_components, sparse_matrix
 from fastmix.methods.base import DEFAULT_SECONDS
 from fastmix.methods.cuts import best_expansion, check_expansion, cut_states, gauge_of
-from fastmix.methods.starts import best_unary, find_modes, finite_arrays, random_states
+from fastmix.methods.starts import find_modes, finite_arrays, random_states
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.build import offsets_of
 from fastmix.model.reduce import reduce_model
-from fastmix.results import Status, jsonable, plain_evidence, provenance
+from fastmix.results import Status, best_states, jsonable, plain_evidence, provenance
 
 __all__ = ["METHODS", "MostProbableResult", "most_probable"]
 
@@ -328,7 +328,7 @@ class _Search:
 
     def _expansion(self) -> None:
         check_expansion(self.model)
-        self.offer(best_expansion(self.model, best_unary(self.model), self.clock.part(0.5)))
+        self.offer(best_expansion(self.model, best_states(self.model, self.model.log_unary), self.clock.part(0.5)))
 
     def _tighten(self, num_passes: int) -> None:
         """Lower the upper bound by messages, and try what they lead to."""

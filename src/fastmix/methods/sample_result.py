@@ -1,15 +1,18 @@
-"""What chains return: marginals with error bars, and intervals that the certificate proves."""
+"""What chains return: marginals with error bars, intervals that the certificate proves, and log Z of ladders."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix import _show
 from fastmix._arrays import FloatArray, IntArray
 from fastmix.errors import UnfitMethodError
+from fastmix.methods.diagnostics import student_quantile
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.results import InferenceResult, jsonable
@@ -19,7 +22,7 @@ from fastmix.theory.criteria import bias_after_updates
 from fastmix.theory.dependency import Dependency
 from fastmix.theory.intervals import Intervals, rigorous_intervals
 
-__all__ = ["CONFIDENCE", "ChainResult", "SampleResult", "bias_bounds", "sweep_order"]
+__all__ = ["CONFIDENCE", "ChainResult", "SampleResult", "TemperResult", "bias_bounds", "sweep_order"]
 
 CONFIDENCE = 0.95
 # Probabilities are met to 4e-10 by the thresholds and averages to 3e-8 by the 24-bit sums: widened by more than both.
@@ -129,6 +132,63 @@ class SampleResult(ChainResult):
         values = super()._expansion(reduction)
         history = [(t, reduction.expand_node_marginals(m)) for t, m in self.history]
         return {**values, "history": history, "reduction": reduction}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TemperResult(ChainResult):
+    """Marginals and log Z from replica exchange, with their error bars.
+
+    Attributes
+    ----------
+    std_error : float array, aligned with ``model.log_unary``
+        Standard error of every probability: the spread of the independent ensembles, or that of batches of sweeps if it
+        is larger, and one over the number of round trips, because that is how much probability can be overlooked.
+    ess, r_hat : float array (n,)
+        Effective sample size and split R-hat of every variable over the ensembles; observed ones have the best values.
+    log_z_std_error : float or None
+        By the jackknife over the ensembles, enlarged for their small number so that three standard errors cover
+        99.73 %, with one over the number of round trips as for ``std_error``.
+    log_z_lower, log_z_confidence : float or None
+        ``log_z_lower <= log Z`` with probability at least ``log_z_confidence``, however badly anything mixed.
+    positions, rejection : float array (K,) and (K - 1,)
+        The ladder: where the rungs are on the path, and how often the exchange between each and the next is rejected.
+    round_trips : int array (num_ensembles,)
+    states : int array (ladders, n)
+        Where the replicas at the highest rung ended.
+    """
+
+    log_z_confidence: float | None = None
+    positions: FloatArray = field(default_factory=lambda: np.zeros(0))
+    rejection: FloatArray = field(default_factory=lambda: np.zeros(0))
+    round_trips: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def half_widths(self, *, confidence: float = 0.95) -> FloatArray:
+        """Half the widths of intervals for every probability: a Student quantile times the standard error.
+
+        The quantile has one degree of freedom less than there are ensembles. The intervals are approximate; for a
+        certified model, :meth:`fastmix.SampleResult.intervals` are proven.
+        """
+        if not 0.0 < confidence < 1.0:
+            raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}")
+        return self.std_error * student_quantile(len(self.round_trips) - 1, 0.5 + 0.5 * confidence)
+
+    def _drawings(self) -> dict[str, Callable[[Any], Any]]:
+        drawings = super()._drawings()
+        if len(self.positions) > 1:
+            drawings["ladder"] = lambda axes: _show.rungs(axes, self.positions, self.rejection)
+        return drawings
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain data, the shape of the command line's JSON."""
+        return {
+            **super().to_dict(),
+            "log_z_std_error": jsonable(self.log_z_std_error),
+            "log_z_lower": jsonable(self.log_z_lower),
+            "log_z_confidence": jsonable(self.log_z_confidence),
+            "positions": jsonable(self.positions),
+            "rejection": jsonable(self.rejection),
+            "round_trips": jsonable(self.round_trips),
+        }
 
 
 def bias_bounds(model: MarkovRandomField, burn_in: int, schedule: str, dependency: Dependency) -> FloatArray:

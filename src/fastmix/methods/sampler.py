@@ -31,9 +31,12 @@ from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction
 from fastmix.results import Status
 from fastmix.theory.certificates import Certificate, certify
+from fastmix.theory.norms import Norm
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
+
+    from fastmix.executors import Pool
 
 __all__ = ["SAMPLERS", "Gibbs", "SampleResult", "SwendsenWang", "default_chains", "run_chains", "sample"]
 
@@ -49,6 +52,7 @@ _MOST_SITES, _MOST_CUTS, _LEAST_CHAINS = 1 << 20, 1 << 22, 4
 _SHARED_CHAINS = 32  # that go to a worker together where they are swept side by side: fewer are slower each
 _SCOUTED, _SCOUT_SHARE = 16, 0.1  # chains below which others look at the modes, and their share of a time limit
 _MOST_CERTIFIED = 1e12  # updates of all chains together to burn in: about an hour
+_BIAS, MOST_BURN_IN = 1e-3, 5000  # of every marginal, and sweeps, where burning in is certified: half of those averaged
 _CERTIFIED_BIAS = 0.01  # of every marginal, for one or two chains to be believed
 _CHAIN_BYTES = 48  # beside its states and sums
 _DRAW_BYTES = 34  # a state of a draw: one as kept, one stacked, and four 8-byte arrays in mapping it to the original
@@ -195,13 +199,11 @@ def sample(
         from the past, which take ``num_draws`` and ``max_sweeps`` (see :func:`fastmix.perfect_sample`). Options of
         another method are refused.
     num_chains : int
-        Independent chains; by default 64, fewer in models of more than 131,072 variables or with as many
-        states, 8 at least.
-    num_sweeps : int
-        Sweeps of every chain that are averaged, after the burn-in; by default as many as a ``time_limit`` leaves room
-        for, without one 10,000.
-    burn_in : int
-        Sweeps before; a tenth of ``num_sweeps``, or of the time, by default.
+        Independent chains; by default 64, fewer in models of more than 16,384 variables or with as many states, 4 at
+        least.
+    num_sweeps, burn_in : int
+        Sweeps of every chain that are averaged, by default as many as a ``time_limit`` leaves room for, without one
+        10,000; and sweeps before, by default a tenth of these, or of the time.
     accuracy : float, optional
         Instead of sweeps: every probability to be within this, with 95 % confidence for each (half the width of an
         interval, unlike the total variation distance of :func:`fastmix.certify`). The certificate of the
@@ -214,15 +216,13 @@ def sample(
     estimator : {"rao-blackwell", "counts"}
         Average the conditional probabilities of the updates, or the states themselves (of Swendsen-Wang only for edge
         marginals: nodes always have the probabilities that clusters draw from).
-    evidence : mapping, optional
     edge_marginals : bool
         Average over about 1,000 configurations of every chain: the conditional probabilities of either end of an edge
         beside the state of the other, or with the estimator ``counts`` the pairs of states themselves, whose errors
         are larger; ``stats["edge_marginals"]`` says which, ``conditional averages`` or ``counts of pairs``.
-    num_draws : int
-        Configurations of every chain to keep, evenly spaced.
-    history_at : sequence of int
-        Numbers of sweeps at which to note the running marginals.
+    num_draws, history_at : int and sequence of int
+        How many configurations of every chain to keep, evenly spaced, and after which sweeps to note the running
+        marginals.
     start : "dispersed", "random", int array (num_chains, n) or SampleResult
         ``dispersed`` starts half of the chains, 16 at most, from configurations of large weight, far from each other
         (:func:`fastmix.methods.starts.find_modes`), and the others at random: chains that could get stuck then do so
@@ -231,11 +231,9 @@ def sample(
     backend : {"cpu", "cuda", "auto"}
         Where Gibbs sweeps run. ``cuda`` needs an NVIDIA GPU and the extra ``gpu``; ``auto`` takes the GPU where
         there is one that fits the run, and says in ``stats["backend"]`` what it took and why.
-    seed : int, optional
-        Drawn and returned when not given. The same seed gives the same bits whatever the number of threads; CPU and
-        GPU draw different numbers.
-    num_threads : int, optional
-        All cores by default.
+    evidence, seed, num_threads, progress
+        See :func:`fastmix.infer`. The same seed gives the same bits whatever the number of threads; CPU and GPU draw
+        different numbers.
     time_limit : float, optional
         Seconds, without those of compiling, after which what has been collected is returned. Burning in takes half of
         them at most (but not with a checkpoint, from which it can go on). Without it, and without ``num_sweeps``,
@@ -244,8 +242,6 @@ def sample(
         A file to which the run is saved every ``checkpoint_seconds``, and from which it goes on if it exists, with its
         seed when none is given; the answer is the same, bit by bit, as that of an uninterrupted run. A finished run
         stays in the file, and the same call answers from it at once: remove it when what comes back is safe.
-    progress : "auto", None or callable
-        See :func:`fastmix.infer`.
     executor : concurrent.futures.Executor, optional
         Shares the chains out among its workers: processes of this machine (:func:`fastmix.executors.processes`) or a
         Dask cluster (:func:`fastmix.executors.cluster`). The answer is the same, bit by bit, as without. A worker that
@@ -306,8 +302,7 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     start, num_draws, estimator = method.start, method.num_draws, method.estimator
     saved = None if method.checkpoint is None else Checkpoint(method.checkpoint, method.checkpoint_seconds)
     plan, schedule = _plan(model, method, accuracy, gibbs.schedule if gibbs is not None else None)
-    _check_chains(model, plan, accuracy, backend)
-    _check_draws(model, plan, num_draws)
+    _check_plan(model, plan, method, backend)
     states, key_seed = None, seed
     if not isinstance(start, str):
         assert context.reduction is not None
@@ -319,8 +314,11 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         key_seed = int.from_bytes(hashlib.sha256(f"{seed} ".encode() + states.tobytes()).digest()[:8], "little")
     changes = schedule == "random-burn-in"
     first = schedule if not changes else "random" if plan.burn_in else "systematic"
-    make = _Maker(model, method.name, plan.num_chains, estimator, context)
-    engine, place = make(key_seed, first, backend)
+    make = partial(
+        _engine, model, method.name, plan.num_chains, estimator=estimator, num_threads=context.num_threads,
+        pool=context.pool,
+    )  # fmt: skip
+    engine, place = make(key_seed, first, backend=backend)
     modes, at_modes = np.zeros((0, model.num_variables), dtype=np.int64), np.zeros(0, dtype=np.int64)
     if states is None:
         if start == "dispersed" and accuracy is None and plan.num_chains > 1:
@@ -337,7 +335,7 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     run = Run(model, engine, plan, num_draws, method.history_at, edges, average, watch=at_modes)
     if changes and plan.burn_in:
         # Other numbers than those of the burn-in; on the CPU, or the first engine would have refused.
-        run.following = lambda: make((key_seed + 1) % 2**63, "systematic", "cpu")[0]
+        run.following = lambda: make((key_seed + 1) % 2**63, "systematic")[0]
     if clock.asked is not None and method.num_sweeps is None and accuracy is None and saved is None:
         run.fills_time, run.fills_burn_in = True, method.burn_in is None
     if saved is not None:
@@ -382,12 +380,17 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     return make_result(method.name, status, summary, run, stats, schedule)
 
 
+def certify_quickly(model: MarkovRandomField, schedule: str, clock: Clock) -> Certificate:
+    """The certificate for a bias of 0.001 after a burn-in of a usual length, in a tenth of the time that is left."""
+    most = float(MOST_BURN_IN) * max(1, model.num_variables)
+    # The cheapest of the norms.
+    return certify_chains(model, _BIAS, schedule, norm="inf", max_updates=most, time_limit=clock.rest(0.1))
+
+
 def _promise(model: MarkovRandomField, burn_in: int, schedule: str, clock: Clock) -> str | None:
     """What the certificate guarantees after the burn-in, if anything."""
-    from fastmix.methods.auto import certify_random, certify_sweeps
-
     try:
-        certificate = certify_sweeps(model, clock) if schedule == "systematic" else certify_random(model, clock)
+        certificate = certify_quickly(model, "random-burn-in" if schedule == "random" else schedule, clock)
     except FastmixError:  # too large for a certificate: nothing to promise
         return None
     if not certificate.certified or certified_sweeps(certificate) > burn_in:
@@ -402,7 +405,7 @@ def _scout(
     """Modes (K, n) that few chains have no room for, averages (E, K) of others that burn in from them, and sweeps."""
     if not len(modes) or not plan.burn_in:
         return []
-    engine, _ = _engine(model, method, len(modes), seed + 1, "systematic", "rao-blackwell", 1, "cpu")
+    engine, _ = _engine(model, method, len(modes), seed + 1, "systematic", estimator="rao-blackwell")
     engine.set_states(modes)
     clock, done = clock.part(_SCOUT_SHARE), 0
     while done < plan.burn_in and not clock.past():
@@ -425,9 +428,10 @@ def _plan(
         return plan, schedule or "systematic"
     # Hoeffding: exp(-2 C (accuracy / 2)^2) * 2 <= 1 - confidence.
     chains = math.ceil(math.log(2.0 / (1.0 - CONFIDENCE)) / (2.0 * (accuracy / 2) ** 2))
-    certificate = _certificate(model, accuracy / 2, schedule or "systematic", _MOST_CERTIFIED / chains)
+    most = _MOST_CERTIFIED / chains
+    certificate = certify_chains(model, accuracy / 2, schedule or "systematic", max_updates=most)
     if not certificate.certified and schedule is None:
-        at_random = _certificate(model, accuracy / 2, "random-burn-in", _MOST_CERTIFIED / chains)
+        at_random = certify_chains(model, accuracy / 2, "random-burn-in", max_updates=most)
         if at_random.certified:
             certificate, schedule = at_random, "random-burn-in"
     if not certificate.certified:
@@ -442,15 +446,25 @@ def _plan(
     return Plan(chains, 1, burn_in, certificate.max_bias), schedule
 
 
-def _certificate(model: MarkovRandomField, accuracy: float, schedule: Schedule, max_updates: float) -> Certificate:
+def certify_chains(
+    model: MarkovRandomField,
+    accuracy: float,
+    schedule: str,
+    *,
+    norm: Norm | None = None,
+    max_updates: float | None = None,
+    time_limit: float | None = None,
+) -> Certificate:
     """The certificate for marginals of chains of a schedule; of the joint distribution, if that may change."""
     if schedule == "systematic":
         return certify(
-            model, accuracy=accuracy, criterion="dobrushin", schedule=schedule, per_variable=True,
-            order=sweep_order(model, schedule),
+            model, accuracy=accuracy, criterion="dobrushin", schedule="systematic", per_variable=True, norm=norm,
+            order=sweep_order(model, schedule), time_limit=time_limit,
         )  # fmt: skip
-    joint = schedule == "random-burn-in"
-    return certify(model, accuracy=accuracy, schedule="random", per_variable=not joint, max_updates=max_updates)
+    return certify(
+        model, accuracy=accuracy, schedule="random", per_variable=schedule != "random-burn-in", max_updates=max_updates,
+        time_limit=time_limit,
+    )  # fmt: skip
 
 
 def certified_sweeps(certificate: Certificate) -> int:
@@ -471,40 +485,10 @@ def default_chains(model: MarkovRandomField) -> int:
 def _is_certified(model: MarkovRandomField, plan: Plan, schedule: Schedule) -> bool:
     """Whether the burn-in provably brings every marginal within 0.01."""
     try:
-        certificate = _certificate(model, _CERTIFIED_BIAS, schedule, _MOST_CERTIFIED)
+        certificate = certify_chains(model, _CERTIFIED_BIAS, schedule, max_updates=_MOST_CERTIFIED)
     except UnfitMethodError:  # no certificate for such a model
         return False
     return certificate.certified and certified_sweeps(certificate) <= plan.burn_in
-
-
-@dataclass(frozen=True)
-class _Maker:
-    """Makes the sampler of a run, and says what it runs on; with workers, it shares the chains with them."""
-
-    model: MarkovRandomField
-    method: str
-    num_chains: int
-    estimator: str
-    context: Context
-
-    def __call__(self, seed: int, schedule: Any, backend: str) -> tuple[Chains, str]:
-        """The sampler for an order of updates, and a place in words."""
-        threads, pool = self.context.num_threads, self.context.pool
-        common = self.model, self.method
-        chains, place = _engine(*common, self.num_chains, seed, schedule, self.estimator, threads, backend)
-        if pool is not None and isinstance(chains, HostChains):
-            from fastmix.chains.sharing import Sharing
-
-            kernel = chains.kernel if isinstance(chains, CpuChains) else None
-            make = partial(_twin, *common, schedule=schedule, estimator=self.estimator, kernel=kernel)
-            least = _SHARED_CHAINS if kernel in ("table", "field", "layers") else 1
-            chains.share(Sharing(pool, make, self.num_chains, least=least))
-        return chains, place
-
-
-def _twin(model: MarkovRandomField, method: str, num_chains: int, schedule: str, estimator: str, kernel: Any) -> Chains:
-    """A sampler for some of the chains of another."""
-    return _engine(model, method, num_chains, 0, schedule, estimator, 1, "cpu", kernel)[0]
 
 
 def _engine(
@@ -513,19 +497,21 @@ def _engine(
     num_chains: int,
     seed: int,
     schedule: Any,
+    *,
     estimator: Any,
-    num_threads: int | None,
-    backend: str,
+    num_threads: int | None = 1,
+    backend: str = "cpu",
     kernel: Any = None,
+    pool: Pool | None = None,
 ) -> tuple[Chains, str]:
-    """The sampler, and what it runs on in words."""
-    if method == "swendsen-wang":
-        from fastmix.methods import swendsen_wang
-
-        return swendsen_wang.ClusterChains(model, num_chains=num_chains, seed=seed, num_threads=num_threads), "cpu"
+    """The sampler, with its chains shared among the workers of a pool, and what it runs on in words."""
     structure, forbidden = model.structure, model.has_forbidden
 
     def make_cpu() -> Chains:
+        if method == "swendsen-wang":
+            from fastmix.methods.swendsen_wang import ClusterChains
+
+            return ClusterChains(model, num_chains=num_chains, seed=seed, num_threads=num_threads)
         return CpuChains(
             structure, num_chains=num_chains, seed=seed, schedule=schedule, estimator=estimator,
             num_threads=num_threads, forbidden=forbidden, kernel=kernel,
@@ -544,9 +530,22 @@ def _engine(
             structure, num_chains=num_chains, seed=seed, estimator=estimator, group_size=size, forbidden=forbidden
         )
 
-    chains, place = make_chains(backend, make_cpu, make_cuda)
-    chains.load(model.parameters)
+    chains, place = make_chains("cpu" if method == "swendsen-wang" else backend, make_cpu, make_cuda)
+    if method != "swendsen-wang":
+        chains.load(model.parameters)
+    if pool is not None and isinstance(chains, HostChains):
+        from fastmix.chains.sharing import Sharing
+
+        kernel = chains.kernel if isinstance(chains, CpuChains) else None
+        make = partial(_twin, model, method, schedule, estimator, kernel)
+        least = _SHARED_CHAINS if kernel in ("table", "field", "layers") else 1
+        chains.share(Sharing(pool, make, num_chains, least=least))
     return chains, place
+
+
+def _twin(model: MarkovRandomField, method: str, schedule: str, estimator: str, kernel: Any, num_chains: int) -> Chains:
+    """A sampler for some of the chains of another."""
+    return _engine(model, method, num_chains, 0, schedule, estimator=estimator, kernel=kernel)[0]
 
 
 def _start_states(reduction: Reduction, start: object, num_chains: int) -> IntArray:
@@ -564,20 +563,15 @@ def _start_states(reduction: Reduction, start: object, num_chains: int) -> IntAr
     return flat - model.unary_offsets[:-1]
 
 
-def _check_chains(model: MarkovRandomField, plan: Plan, accuracy: float | None, backend: str) -> None:
-    """Refuse chains whose configurations and, but for groups of chains on a GPU, sums do not fit the memory."""
-    each = _CHAIN_BYTES + 24.0 * model.num_variables
-    if backend == "cpu":
-        each += 24.0 * len(model.log_unary)
-    what, way_out = f"num_chains {plan.num_chains}", "run fewer chains"
-    if accuracy is not None:
-        what, way_out = f"accuracy {accuracy:g}, which takes {plan.num_chains} chains,", "ask for less accuracy"
-    check_memory(plan.num_chains * each, what, way_out)
-
-
-def _check_draws(model: MarkovRandomField, plan: Plan, num_draws: int) -> None:
-    num_chains = plan.num_chains
+def _check_plan(model: MarkovRandomField, plan: Plan, method: _Sampler, backend: str) -> None:
+    """Refuse chains whose configurations, draws and, but for groups of chains on a GPU, sums do not fit the memory."""
+    n, chains, num_draws = model.num_variables, plan.num_chains, method.num_draws
+    each = _CHAIN_BYTES + 24.0 * n + (24.0 * len(model.log_unary) if backend == "cpu" else 0.0)
+    what, way_out = f"num_chains {chains}", "run fewer chains"
+    if (accuracy := getattr(method, "accuracy", None)) is not None:
+        what, way_out = f"accuracy {accuracy:g}, which takes {chains} chains,", "ask for less accuracy"
+    check_memory(chains * each, what, way_out)
     if num_draws > plan.num_sweeps:
         raise ValueError(f"num_draws must be at most num_sweeps, {plan.num_sweeps}, got {num_draws}")
-    required = float(num_chains) * num_draws * model.num_variables * _DRAW_BYTES
-    check_memory(required, f"num_draws {num_draws} of {num_chains} chains", "keep fewer, or run fewer chains")
+    required = float(chains) * num_draws * n * _DRAW_BYTES
+    check_memory(required, f"num_draws {num_draws} of {chains} chains", "keep fewer, or run fewer chains")

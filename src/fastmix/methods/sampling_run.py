@@ -19,7 +19,7 @@ from fastmix.methods.sample_result import SampleResult
 from fastmix.model import MarkovRandomField
 from fastmix.results import Status
 
-__all__ = ["MANY_CHAINS", "Plan", "Run", "make_result"]
+__all__ = ["MANY_CHAINS", "Plan", "Run", "edge_averages", "make_result"]
 
 _BURN_SHARE, _MARGIN = 0.1, 1.05  # of a time limit to burn in; more sweeps than fit the rest, which then ends them
 _BATCHES = 64
@@ -198,11 +198,6 @@ class Run:
             self.engine.add_pairs(self.pairs, average=self.averages_pairs)
         return since_batch
 
-    @property
-    def how_pairs(self) -> str:
-        """What edge marginals are made of."""
-        return "conditional averages" if self.averages_pairs else "counts of pairs"
-
     def updates_per_second(self) -> float:
         """Updates of single variables per second so far."""
         sweeps = self.done + self.plan.burn_in
@@ -221,7 +216,7 @@ class Run:
             "pairs": np.zeros(0) if self.pairs is None else self.pairs.copy(),
             "burn_sums": np.zeros(0) if self.burn_sums is None else self.burn_sums.copy(),
         }
-        return parts | {f"statistics_{k}": np.array(v) for k, v in self.statistics.to_arrays().items()}
+        return parts | {f"statistics_{k}": v for k, v in self.statistics.to_arrays().items()}
 
     def restore(self, parts: dict[str, NDArray[Any]] | None) -> None:
         """Go on from what :meth:`arrays` gave."""
@@ -239,21 +234,23 @@ class Run:
         if self.burn_sums is not None:
             self.burn_sums = parts["burn_sums"].copy()
         prefix = "statistics_"
-        self.statistics = BatchStatistics.from_arrays(
-            {k.removeprefix(prefix): v for k, v in parts.items() if k.startswith(prefix)}
-        )
+        self.statistics.restore({k.removeprefix(prefix): v for k, v in parts.items()})
+
+
+def edge_averages(model: MarkovRandomField, pairs: FloatArray | None) -> FloatArray | None:
+    """Joint probabilities of every edge from sums of :meth:`Chains.add_pairs`; None for None."""
+    if pairs is None:
+        return None
+    return np.asarray(pairs / max(pairs[: model.pairwise_offsets[1]].sum() if len(pairs) else 1.0, 1.0))
 
 
 def make_result(
     method: str, status: Status, summary: Summary, run: Run, stats: dict[str, Any], schedule: str
 ) -> SampleResult:
     """The result about the reduced model."""
-    edges = None
     model, plan = run.model, run.plan
     if run.pairs is not None:
-        total = run.pairs[: model.pairwise_offsets[1]].sum() if len(run.pairs) else 1.0
-        edges = run.pairs / max(total, 1.0)
-        stats["edge_marginals"] = run.how_pairs
+        stats["edge_marginals"] = "conditional averages" if run.averages_pairs else "counts of pairs"
     whole = run.engine.group_size == 1  # variances of groups say nothing about those of chains
     sweeps = run.statistics.num_sweeps  # after an interrupt fewer than were run
     options = {"num_chains": plan.num_chains, "num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in}
@@ -262,7 +259,7 @@ def make_result(
         method=method,
         status=status,
         node_marginals=summary.mean,
-        edge_marginals=edges,
+        edge_marginals=edge_averages(model, run.pairs),
         log_z=None,
         stats={
             "num_chains": plan.num_chains, "num_sweeps": sweeps, "burn_in": plan.burn_in,

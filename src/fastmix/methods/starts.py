@@ -12,9 +12,10 @@ from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.methods.preparation import find_allowed
 from fastmix.model import MarkovRandomField
+from fastmix.results import best_states
 
 __all__ = [
-    "best_unary", "check_starts", "dispersed_states", "find_modes", "finite_arrays", "random_states",
+    "check_starts", "dispersed_states", "find_modes", "finite_arrays", "random_states",
     "remembered_sweeps", "starts_matter",
 ]  # fmt: skip
 
@@ -99,7 +100,7 @@ def find_modes(model: MarkovRandomField, *, seed: int, count: int = _MOST_MODES,
         return np.zeros((0, n), dtype=np.int64)
     found = _Found(model)
     free = np.ones(len(model.log_unary), dtype=np.bool_)
-    starts = [found.hopeful(free), best_unary(model)]
+    starts = [found.hopeful(free), best_states(model, model.log_unary)]
     constants = range(min(int(model.num_states.max()), _MOST_CONSTANT, most // 2))
     starts += [np.minimum(k, model.num_states - 1) for k in constants]
     random = _uniform_states(model, max(0, min(count, most - len(starts))), np.random.default_rng([seed, 4]))
@@ -203,11 +204,3 @@ def finite_arrays(model: MarkovRandomField) -> tuple[Any, ...]:
         penalty = -1e3 * (1.0 + max(np.abs(a[a > -np.inf]).max(initial=0.0) for a in (tables, unary)))
         tables, unary = np.maximum(tables, penalty), np.maximum(unary, penalty)
     return (*rest, tables, unary_starts, unary, num_states, model.structure.incident)
-
-
-def best_unary(model: MarkovRandomField) -> IntArray:
-    """For every variable the first of the states with the largest unary, (n,)."""
-    starts = model.unary_offsets[:-1]
-    best = np.repeat(np.maximum.reduceat(model.log_unary, starts), model.num_states)
-    places = np.flatnonzero(model.log_unary == best)
-    return np.asarray(places[np.searchsorted(places, starts)] - starts)

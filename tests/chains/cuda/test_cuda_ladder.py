@@ -14,7 +14,7 @@ from fastmix.chains.generator import MAX_THRESHOLD
 from fastmix.graphs import complete_edges
 from fastmix.instances import random_tables
 from fastmix.methods.tempering import api
-from fastmix.methods.tempering.cuda_ladder import CudaLadder, ladders_together
+from fastmix.methods.tempering.ladder import CudaLadder
 from fastmix.methods.tempering.path import make_path
 from fastmix.model import MarkovRandomField
 from naive_ladder import NaiveLadder
@@ -78,10 +78,9 @@ def small_ladder(path, seed=3):
 def test_rounds_are_those_of_the_naive_ladder(make, kernel, bound):
     model = make()
     path = make_path(model, norm_bound=bound)
-    together = ladders_together(path)
     rng = np.random.default_rng(0)
-    states = rng.integers(0, model.num_states, size=(3, together, model.num_variables))
     ladder = small_ladder(path)
+    states = rng.integers(0, model.num_states, size=(3, ladder.per_ensemble, model.num_variables))
     ladder.set_rungs(POSITIONS, states)
     assert ladder.chains.kernel == kernel
     assert np.array_equal(ladder.get_states(), states)

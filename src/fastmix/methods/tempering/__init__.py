@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from fastmix.methods.sample_result import TemperResult
 from fastmix.methods.tempering.api import Tempered, temper
-from fastmix.methods.tempering.result import TemperResult
 
 __all__ = ["TemperResult", "Tempered", "temper"]

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastmix._arrays import IntArray
 from fastmix._checks import check_accuracy, check_count, check_positive
 from fastmix._clock import Report
-from fastmix._memory import check_memory
+from fastmix.chains.base import make_chains
 from fastmix.chains.conditionals import check_conditionals
-from fastmix.chains.cuda.device import cuda_available, require_cuda
 from fastmix.errors import Interrupted, NotConvergedError, UnfitMethodError
 from fastmix.methods.base import DEFAULT_SECONDS, Context, Method, option, run_method
-from fastmix.methods.diagnostics import Summary, summarise
+from fastmix.methods.diagnostics import Summary, student_quantile, summarise
+from fastmix.methods.sample_result import TemperResult
+from fastmix.methods.sampling_run import edge_averages
 from fastmix.methods.starts import check_starts
-from fastmix.methods.tempering.cuda_ladder import CudaLadder, ladders_together
-from fastmix.methods.tempering.ladder import Ladder
+from fastmix.methods.tempering.ladder import CudaLadder, Ladder, check_swendsen_wang_moves
 from fastmix.methods.tempering.path import TemperingPath, make_path
 from fastmix.methods.tempering.phases import outweighing
-from fastmix.methods.tempering.result import TemperResult
-from fastmix.methods.tempering.run import Plan, Run
-from fastmix.methods.tempering.swendsen_wang_moves import check_swendsen_wang_moves, fits_swendsen_wang_moves
+from fastmix.methods.tempering.run import Run
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import certain_entries
 from fastmix.results import Status
@@ -109,26 +108,24 @@ class Tempered(Method):
 
     def run(self, model: MarkovRandomField, context: Context) -> TemperResult:
         """Marginals and log Z of the highest rung."""
-        clock, seed = context.clock, context.seed
         path = make_path(model, norm_bound=self.norm_bound)
-        device, place = _choose_device(context.backend, path, self.moves)
-        chosen = _choose_moves(() if device == "cuda" else self.moves, path)
-        pairs = "houdayer" in chosen
-        per_ensemble = ladders_together(path) if device == "cuda" else 2 if pairs else 1
-        plan = _make_plan(self, per_ensemble, clock.asked)
-        _check_plan_memory(model, plan)
+        moves = _choose_moves(self.moves, path)
+
+        def make_cpu() -> Ladder:
+            pairs, clusters = (name in moves for name in MOVES)
+            threads, pool = context.num_threads, context.pool
+            return Ladder(path, seed=context.seed, pairs=pairs, clusters=clusters, num_threads=threads, pool=pool)
+
+        def make_cuda() -> Ladder:
+            if self.moves != "auto" and self.moves:
+                raise UnfitMethodError(f"backend must be cpu for tempering with {', '.join(self.moves)}, got cuda")
+            return CudaLadder(path, seed=context.seed)
+
+        ladder, place = make_chains(context.backend, make_cpu, make_cuda)
+        moves = moves if ladder.device == "cpu" else ()
         certified = _certified_sweeps(path, self.norm_bound)
-        if certified is not None and plan.burn_in is not None:
-            plan = plan.with_burn_in(max(plan.burn_in, certified))
-        ladder: Ladder
-        if device == "cuda":
-            ladder = CudaLadder(path, seed=seed)
-        else:
-            clusters = "swendsen-wang" in chosen
-            ladder = Ladder(
-                path, seed=seed, pairs=pairs, clusters=clusters, num_threads=context.num_threads, pool=context.pool
-            )
-        run = Run(ladder, plan, clock, edge_marginals=bool(context.edge_marginals))
+        plan = self._planned(context.clock.asked, certified or 0)
+        run = Run(ladder, plan, context.clock, edge_marginals=bool(context.edge_marginals))
         stopped_by = run.go()
         if not run.statistics.num_batches:
             text = f"tempering stopped ({stopped_by}) before the first batch was complete: nothing to report"
@@ -138,9 +135,19 @@ class Tempered(Method):
         stats: dict[str, Any] = {"stopped_by": stopped_by, "certified_sweeps": certified, "backend": place}
         if context.edge_marginals:
             stats["edge_marginals"] = "conditional averages"
-        options = {"num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "moves": list(chosen)}
-        named = cuda_available()[1] if device == "cuda" else "cpu"
-        return _result(model, run, bound, self.confidence, stats, {"device": named, "options": options})
+        options = {"num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "moves": list(moves)}
+        return _result(model, run, bound, stats, {"device": ladder.device, "options": options})
+
+    def _planned(self, limit: float | None, certified: int) -> Tempered:
+        """The same with numbers of sweeps that were not given, unless a time limit decides."""
+        sweeps, burn_in = self.num_sweeps, self.burn_in
+        if sweeps is None and self.accuracy is not None:
+            sweeps = _MOST_SWEEPS
+        if sweeps is None and limit is None:
+            sweeps = _NUM_SWEEPS
+        if burn_in is None and sweeps is not None:
+            burn_in = max(_LEAST_BURN_IN, min(sweeps, _NUM_SWEEPS if self.accuracy is not None else sweeps) // 4)
+        return replace(self, num_sweeps=sweeps, burn_in=None if burn_in is None else max(burn_in, certified))
 
 
 def temper(
@@ -196,30 +203,20 @@ def temper(
         What is done beside Gibbs sweeps. With ``houdayer`` an ensemble is two ladders, which exchange clusters of
         variables in which they differ, for graphs of few edges. ``swendsen-wang`` is for attractive Ising and Potts
         models. ``auto`` takes them where they fit, see the page on tempering in the documentation.
-    evidence : mapping, optional
-        Observed states by variable, numbers or names.
     edge_marginals : bool
         Average the pairs of states, in about 1,000 configurations of every ladder.
     confidence : float
         Of ``log_z_lower``.
-    seed : int, optional
-        Drawn and returned when not given. The same seed gives the same bits whatever the number of threads, unless
-        a time limit ends the run.
-    num_threads : int, optional
-        All cores by default.
     backend : {"cpu", "cuda", "auto"}
-        ``cuda`` runs the replicas on an NVIDIA GPU (extra ``gpu``): without cluster moves, with up to 1,024 ladders, of
-        which 32 (binary variables with at most four neighbours) or 4 make an ensemble. ``auto`` takes the GPU if there
-        is one that fits, and says in ``stats["backend"]`` what it took and why.
+        See :func:`fastmix.sample`. On a GPU there are no cluster moves, and up to 1,024 ladders, of which 32 (binary
+        variables with at most four neighbours) or 4 make an ensemble.
+    evidence, seed, num_threads, progress, executor
+        See :func:`fastmix.infer` and :func:`fastmix.sample`.
     time_limit : float, optional
         Seconds, without those of compiling. Without ``num_sweeps`` they are the plan: 40 % for the burn-in, the rest
         for the average. Without either, 5,000 sweeps that end after 60 seconds at the latest
         (``stats["time_limit"]``). ``stats["stopped_by"]`` says what ended the run: ``done``, ``accuracy`` or
         ``time_limit``.
-    progress : "auto", None or callable
-        See :func:`fastmix.infer`.
-    executor : concurrent.futures.Executor, optional
-        Shares the ladders out among its workers, see :func:`fastmix.sample`: the same bits as without.
 
     Returns
     -------
@@ -240,16 +237,11 @@ def temper(
 
     Notes
     -----
-    *Error bars.* Ensembles are independent; with E of them the standard error of a probability is their standard
-    deviation over sqrt(E), and intervals need a Student quantile of E - 1 degrees of freedom
-    (:meth:`TemperResult.half_widths`). To its square that of one over the number of round trips is added: a mode of
-    less than about that probability may never have been visited.
+    Error bars come from the spread of the ensembles (:class:`fastmix.TemperResult`), log Z from Bennett's acceptance
+    ratio between rungs (:func:`fastmix.methods.tempering.log_z.bridge`), and ``log_z_lower`` from annealed importance
+    sampling along the ladder after the run.
 
-    *Log Z* is that of the start plus the log-ratios between rungs by Bennett's acceptance ratio
-    (:func:`fastmix.methods.tempering.log_z.bridge`), with the jackknife over ensembles for the error. ``log_z_lower``
-    comes from annealed importance sampling along the ladder after the run, and holds whether or not anything mixed.
-
-    *Cost.* A sweep takes K times the ladders times n updates, at about 1.5 ns each on one core. Lambda grows like the
+    A sweep takes K times the ladders times n updates, at about 1.5 ns each on one core. Lambda grows like the
     square root of n, and the memory is a byte an update of a sweep plus 4 K times the patterns of all neighbourhoods.
 
     References
@@ -278,24 +270,6 @@ def temper(
 # -- what is asked for ------------------------------------------------------------------------------------------------
 
 
-def _choose_device(backend: str, path: TemperingPath, moves: Literal["auto"] | Sequence[str]) -> tuple[str, str]:
-    """Where to run, ``cpu`` or ``cuda``, and that in words."""
-    if backend == "cpu":
-        return "cpu", "cpu"
-    try:
-        if moves != "auto" and moves:
-            raise UnfitMethodError(f"backend must be cpu for tempering with {', '.join(moves)}, got cuda")
-        require_cuda()
-        ladders_together(path)
-        if not path.model.num_edges:
-            raise UnfitMethodError("backend must be cpu for tempering a model without edges, got cuda")
-    except UnfitMethodError as error:
-        if backend == "cuda":
-            raise
-        return "cpu", f"cpu ({error})"
-    return "cuda", f"cuda ({cuda_available()[1]})"
-
-
 def _parse_moves(text: str) -> Literal["auto"] | tuple[str, ...]:
     """Moves as the command line names them, separated by commas."""
     return "auto" if text == "auto" else () if text == "none" else tuple(name.strip() for name in text.split(","))
@@ -303,36 +277,16 @@ def _parse_moves(text: str) -> Literal["auto"] | tuple[str, ...]:
 
 def _choose_moves(moves: Literal["auto"] | Sequence[str], path: TemperingPath) -> tuple[str, ...]:
     """The moves to make, in the order of ``MOVES``."""
-    model = path.model
     if isinstance(moves, str):
-        sparse = 0 < 2 * model.num_edges <= _SPARSE * model.num_variables
-        attractive = path.forbidden is None and model.num_edges > 0 and fits_swendsen_wang_moves(path)
-        return tuple(name for name, fits in zip(MOVES, (sparse, attractive), strict=True) if fits)
-    if "swendsen-wang" in moves:
+        model = path.model
+        moves = ["houdayer"] if 0 < 2 * model.num_edges <= _SPARSE * model.num_variables else []
+        if path.forbidden is None and model.num_edges:
+            with suppress(UnfitMethodError):
+                check_swendsen_wang_moves(path)
+                moves.append("swendsen-wang")
+    elif "swendsen-wang" in moves:
         check_swendsen_wang_moves(path)
     return tuple(name for name in MOVES if name in moves)
-
-
-def _make_plan(method: Tempered, per_ensemble: int, limit: float | None) -> Plan:
-    sweeps, burn_in, accuracy = method.num_sweeps, method.burn_in, method.accuracy
-    if sweeps is None and accuracy is not None:
-        sweeps = _MOST_SWEEPS
-    if sweeps is None and limit is None:
-        sweeps = _NUM_SWEEPS
-    if burn_in is None and sweeps is not None:
-        burn_in = max(_LEAST_BURN_IN, min(sweeps, _NUM_SWEEPS if accuracy is not None else sweeps) // 4)
-    return Plan(method.num_ensembles, per_ensemble, method.num_replicas, sweeps, burn_in, accuracy)
-
-
-def _check_plan_memory(model: MarkovRandomField, plan: Plan) -> None:
-    """Refuse ensembles whose configurations (twice) and sums would not fit, before the first of them is drawn."""
-    if plan.num_ensembles is None:
-        return
-    replicas = plan.per_ensemble * (plan.num_replicas or 3)
-    each = 2.0 * replicas * (model.num_variables + 20.0) + 100.0 * len(model.log_unary)
-    check_memory(
-        plan.num_ensembles * each, f"num_ensembles {plan.num_ensembles}", "run fewer ensembles, or fewer replicas"
-    )
 
 
 def _certified_sweeps(path: TemperingPath, norm_bound: float | None) -> int | None:
@@ -345,101 +299,78 @@ def _certified_sweeps(path: TemperingPath, norm_bound: float | None) -> int | No
 # -- what comes back --------------------------------------------------------------------------------------------------
 
 
-def _few(num_ensembles: int) -> float:
-    """Factor for a standard error from few ensembles, such that three of them cover as much as of a known one."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(num_ensembles - 1, _THREE_SIGMA)) / 3.0
-
-
-@dataclass(frozen=True)
-class _Verdict:
-    status: Status
-    note: str
-
-
-def _assess(run: Run, summary: Summary, trips: NDArray[np.int64]) -> _Verdict:
+def _assess(run: Run, summary: Summary, trips: IntArray) -> tuple[Status, str]:
+    """Whether there were enough round trips and the ensembles agree, and a sentence that says why."""
     mean = float(trips.mean())
     whose = "an ensemble"
     if run.ladder.device != "cpu":
         # Many ladders make many trips together: what counts is whether each of them has forgotten its start.
-        mean, whose = mean / run.plan.per_ensemble, "a ladder"
-    worst = int(summary.r_hat.argmax()) if len(summary.r_hat) else 0
+        mean, whose = mean / run.ladder.per_ensemble, "a ladder"
     if mean < _MIN_TRIPS:
-        return _Verdict(
-            Status.NOT_MIXED,
-            f"Not mixed: {mean:.3g} round trips {whose} on average, fewer than {_MIN_TRIPS:g}; run longer.",
-        )
+        why = f"{mean:.3g} round trips {whose} on average, fewer than {_MIN_TRIPS:g}; run longer"
+        return Status.NOT_MIXED, f"Not mixed: {why}."
+    worst = int(summary.r_hat.argmax()) if len(summary.r_hat) else 0
     if len(summary.r_hat) and summary.r_hat[worst] > _MAX_R_HAT:
-        return _Verdict(
-            Status.NOT_MIXED,
-            f"Not mixed: R-hat over the ensembles is {summary.r_hat[worst]:.4g} for variable {worst}, above "
-            f"{_MAX_R_HAT:g}, in spite of {mean:.3g} round trips {whose}; run longer.",
-        )
-    return _Verdict(Status.OK, f"{mean:.3g} round trips {whose} on average; the ensembles agree.")
+        why = f"R-hat over the ensembles is {summary.r_hat[worst]:.4g} for variable {worst}, above {_MAX_R_HAT:g}"
+        return Status.NOT_MIXED, f"Not mixed: {why}, in spite of {mean:.3g} round trips {whose}; run longer."
+    return Status.OK, f"{mean:.3g} round trips {whose} on average; the ensembles agree."
 
 
-def _compare_bounds(run: Run, log_z: float, std_error: float, lower: float | None) -> _Verdict | None:
-    """The verdict on an estimate of log Z that lies below what is known to be below log Z; None if it does not."""
+def _contradiction(run: Run, log_z: float, std_error: float, lower: float | None) -> str | None:
+    """In a sentence why an estimate of log Z is too low, by what is known to be below log Z; None if it is not."""
     margin = _SIGMAS * std_error
-    found = outweighing(run.ladder.path, run.phases, log_z, margin)
-    start = f"Not mixed: log Z is estimated at {log_z:.6g} with a standard error of {std_error:.2g}"
-    if found is not None:
+    if (found := outweighing(run.ladder.path, run.phases, log_z, margin)) is not None:
         phase, bound = found
         mode = " ".join(str(state) for state in phase.mode[:_SHOWN].tolist()) + " ..." * (len(phase.mode) > _SHOWN)
-        return _Verdict(
-            Status.NOT_MIXED,
-            f"{start}, but configurations around {mode}, of log-weight {phase.log_weight:.6g}, show that it is at "
-            f"least {bound:.6g}; run longer, or with more replicas.",
-        )
-    if lower is not None and lower > log_z + margin:
-        return _Verdict(
-            Status.NOT_MIXED, f"{start}, below the bound {lower:.6g} from annealing; run longer, or with more replicas."
-        )
-    return None
+        why = f"but configurations around {mode}, of log-weight {phase.log_weight:.6g}, show that it is at least"
+        why += f" {bound:.6g}"
+    elif lower is not None and lower > log_z + margin:
+        why = f"below the bound {lower:.6g} from annealing"
+    else:
+        return None
+    estimate = f"log Z is estimated at {log_z:.6g} with a standard error of {std_error:.2g}"
+    return f"Not mixed: {estimate}, {why}; run longer, or with more replicas."
 
 
 def _result(
     model: MarkovRandomField,
     run: Run,
     bound: tuple[float, float] | None,
-    confidence: float,
     stats: dict[str, Any],
     origin: dict[str, Any],
 ) -> TemperResult:
     """The result about the reduced model."""
-    ladder, plan = run.ladder, run.plan
+    ladder = run.ladder
     summary = summarise(run.statistics, model)
     counts = ladder.counts()
-    trips = counts.trips.reshape(run.num_ensembles, plan.per_ensemble).sum(axis=1)
+    trips = counts.trips.reshape(run.num_ensembles, -1).sum(axis=1)
     overlooked = 1.0 / (float(trips.sum()) + 1.0)
+    few = student_quantile(run.num_ensembles - 1, _THREE_SIGMA) / 3.0  # three of these errors cover as much as of many
     ratio, start = run.log_z(), ladder.path.log_z
     if not math.isfinite(ratio.value):  # some rungs have not been compared yet
         start = None
     log_z = None if start is None else start + ratio.value
-    log_z_error = None if start is None else math.hypot(ratio.std_error * _few(run.num_ensembles), overlooked)
+    log_z_error = None if start is None else math.hypot(ratio.std_error * few, overlooked)
     lower = None if start is None or bound is None else start + bound[0]
-    verdict = _assess(run, summary, trips)
-    if verdict.status == Status.OK and log_z is not None and log_z_error is not None:
-        verdict = _compare_bounds(run, log_z, log_z_error, lower) or verdict
-    status = Status.INTERRUPTED if stats["stopped_by"] == "interrupt" else verdict.status
-    means = run.statistics.chain_means()
-    spread = means.std(axis=1, ddof=1) / math.sqrt(run.num_ensembles)
+    status, note = _assess(run, summary, trips)
+    why = None
+    if status == Status.OK and log_z is not None and log_z_error is not None:
+        why = _contradiction(run, log_z, log_z_error, lower)
+    if why is not None:
+        status, note = Status.NOT_MIXED, why
+    if stats["stopped_by"] == "interrupt":
+        status = Status.INTERRUPTED
     # Few ensembles can agree by chance: batches of sweeps and long parts of them, as in Gibbs sampling, are many more.
     parts = np.where(np.isfinite(summary.std_error), summary.std_error, 0.0)
-    error = np.hypot(np.maximum(spread, parts), overlooked)
+    error = np.hypot(np.maximum(run.spread(), parts), overlooked)
     error[certain_entries(model)] = 0.0
-    edges = None
-    if run.pairs is not None:
-        total = run.pairs[: model.pairwise_offsets[1]].sum() if len(run.pairs) else 1.0
-        edges = run.pairs / max(total, 1.0)
     rejection = counts.rejection
     stats = {
         **stats,
         "num_ensembles": run.num_ensembles, "num_ladders": ladder.num_ladders, "num_replicas": ladder.num_rungs,
         "num_sweeps": run.statistics.num_sweeps, "burn_in": run.burned, "barrier": float(rejection.sum()),
         "round_trips": int(trips.sum()), "updates": run.updates, "updates_per_second": run.updates_per_second(),
-        "path": ladder.path.kind, "note": verdict.note,
+        "path": ladder.path.kind, "note": note,
         "log_z_integral": None if start is None else start + ratio.integral,
         "log_z_annealed": None if start is None or bound is None else start + bound[1],
     }  # fmt: skip
@@ -448,7 +379,7 @@ def _result(
         method="tempered",
         status=status,
         node_marginals=summary.mean,
-        edge_marginals=edges,
+        edge_marginals=edge_averages(model, run.pairs),
         log_z=log_z,
         stats=stats,
         provenance=origin,
@@ -458,7 +389,7 @@ def _result(
         log_z_kind=None if log_z is None else "estimate",
         log_z_std_error=log_z_error,
         log_z_lower=lower,
-        log_z_confidence=None if lower is None else confidence,
+        log_z_confidence=None if lower is None else run.plan.confidence,
         positions=ladder.positions,
         rejection=rejection,
         round_trips=trips,

@@ -1,4 +1,4 @@
-"""Ladders of replicas along a path of models: rounds of exchange, and moves of clusters between them."""
+"""Ladders of replicas along a path of models: rounds of exchange, and moves of clusters."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from fastmix.chains.base import Chains, Exchanges
 from fastmix.chains.cpu import CpuChains, Kernel
 from fastmix.chains.generator import make_streams
 from fastmix.chains.layout import tables_fit
+from fastmix.errors import UnfitMethodError
+from fastmix.methods.swendsen_wang import _normal_form, check_swendsen_wang
 from fastmix.methods.tempering.path import TemperingPath
-from fastmix.methods.tempering.swendsen_wang_moves import SwendsenWangMoves
 
 if TYPE_CHECKING:
+    from fastmix.chains.cuda.device import Launch
     from fastmix.chains.sharing import Sharing
     from fastmix.executors import Pool
 
-__all__ = ["Ladder", "derive_seed"]
+__all__ = ["CudaLadder", "Ladder", "SwendsenWangMoves", "check_swendsen_wang_moves", "derive_seed"]
 
 PAIRS_EVERY = 20  # rounds between two exchanges of clusters between ladders
 CLUSTERS_EVERY = 100  # rounds between two Swendsen-Wang sweeps
@@ -61,6 +63,7 @@ class Ladder:
         self.pool, self._kernel = pool, kernel
         self.sharing: Sharing | None = None
         self.pairs, self.clusters = pairs, clusters
+        self.per_ensemble = 2 if pairs else 1
         self.num_ladders = 0
         self.num_threads = check_threads(num_threads)
         self.positions = np.zeros(0)
@@ -83,16 +86,11 @@ class Ladder:
         """Replicas of a ladder."""
         return len(self.positions)
 
-    @property
-    def bytes_per_rung(self) -> float:
-        """Memory that the tables of a rung take."""
+    def bytes_per_rung(self, num_ladders: int) -> float:
+        """Memory that a rung of some ladders takes: configurations, twice while rungs change, generators and tables."""
         structure = self.path.model.structure
-        return 4.0 * structure.pattern_entries if tables_fit(structure, num_sets=_LEAST_RUNGS) else 16.0
-
-    @property
-    def bytes_per_lane(self) -> float:
-        """Memory that a replica takes: its configuration while rungs change, and its generator."""
-        return 10.0 * (self.path.model.num_variables + 20.0)
+        tables = 4.0 * structure.pattern_entries if tables_fit(structure, num_sets=_LEAST_RUNGS) else 16.0
+        return 10.0 * num_ladders * (structure.num_variables + 20.0) + tables
 
     @property
     def updates_per_round(self) -> int:
@@ -110,17 +108,21 @@ class Ladder:
         self.chains.set_states(states.reshape(num_rungs * self.num_ladders, n))
         self.shifts = np.zeros(num_rungs - 1)
         self._round = self._first_pair_rung = 0
-        firsts = [block.first for block in self.chains.blocks] if isinstance(self.chains, CpuChains) else []
-        self._cluster_counts = {first: np.zeros((num_rungs, 3), dtype=np.int64) for first in firsts}
-        self._swendsen_wang = self._make_moves() if self.clusters else {}
+        # Of blocks of ladders that are worked on at the same time, by the first ladder of each.
+        self._cluster_counts = np.zeros((self.num_ladders, num_rungs, 3), dtype=np.int64)
+        self._swendsen_wang: SwendsenWangMoves | None = None
+        if self.clusters:
+            seed = derive_seed(self.seed, self._phase, 1)  # not that of the sweeps, whose streams are the same ones
+            streams = make_streams(seed, 0, self.num_ladders * num_rungs).T.reshape(-1, num_rungs, 4)
+            random = np.ascontiguousarray(streams.transpose(1, 0, 2))
+            self._swendsen_wang = SwendsenWangMoves(self.path, self.positions, random)
         if self.pool is not None and isinstance(self.chains, CpuChains):
             from fastmix.chains.sharing import Sharing
 
             lost = "" if self.sharing is None else self.sharing.lost
             options = (self.pairs, self.clusters, self.chains.kernel)
             make = partial(_twin, self.path, self.positions, options)
-            unit = 2 if self.pairs else 1
-            least = unit * -(-_SHARED_LANES // (unit * num_rungs))
+            least = self.per_ensemble * -(-_SHARED_LANES // (self.per_ensemble * num_rungs))
             self.sharing = Sharing(self.pool, make, self.num_ladders, least=least)
             self.sharing.lost, self.step_seconds = lost, self.sharing.step_seconds
 
@@ -129,9 +131,8 @@ class Ladder:
     def pack(self, first: int, last: int) -> tuple[Any, ...]:
         """All that changes about some ladders; the counts of cluster moves go with the first."""
         assert isinstance(self.chains, CpuChains)
-        counts = np.sum(list(self._cluster_counts.values()), axis=0) * int(first == 0)
-        generators = [moves.random for moves in self._swendsen_wang.values()]
-        random = np.concatenate(generators, axis=1)[:, first:last] if generators else None
+        counts = self._cluster_counts.sum(axis=0) * int(first == 0)
+        random = None if self._swendsen_wang is None else self._swendsen_wang.random[:, first:last]
         return self.chains.pack(first, last), self._shifts, (self._round, self._first_pair_rung), counts, random
 
     def unpack(self, first: int, last: int, parts: tuple[Any, ...]) -> None:
@@ -140,24 +141,10 @@ class Ladder:
         chains, self.shifts, (self._round, self._first_pair_rung), counts, random = parts
         self.chains.unpack(first, last, chains)
         if first == 0:
-            for own in self._cluster_counts.values():
-                own[...] = 0
-        next(iter(self._cluster_counts.values()))[...] += counts
-        for begin, moves in self._swendsen_wang.items():
-            generators = moves.random
-            low, high = max(first, begin), min(last, begin + generators.shape[1])
-            if low < high:
-                generators[:, low - begin : high - begin] = random[:, low - first : high - first]
-
-    def _make_moves(self) -> dict[int, SwendsenWangMoves]:
-        assert isinstance(self.chains, CpuChains)
-        seed = derive_seed(self.seed, self._phase, 1)  # not that of the sweeps, whose streams are the same ones
-        random = make_streams(seed, 0, self.num_ladders * self.num_rungs).T.reshape(-1, self.num_rungs, 4)
-        moves = {}
-        for block in self.chains.blocks:
-            own = random[block.first : block.first + block.width].transpose(1, 0, 2)
-            moves[block.first] = SwendsenWangMoves(self.path, self.positions, np.ascontiguousarray(own))
-        return moves
+            self._cluster_counts[...] = 0
+        self._cluster_counts[0] += counts
+        if self._swendsen_wang is not None:
+            self._swendsen_wang.random[:, first:last] = random
 
     @property
     def shifts(self) -> FloatArray:
@@ -192,8 +179,8 @@ class Ladder:
             if isinstance(self.chains, CpuChains):
                 if self.pairs and self._round % PAIRS_EVERY == 0:
                     self.chains.on_lanes(self._exchange_clusters)
-                if self.clusters and self._round % CLUSTERS_EVERY == 0:
-                    self.chains.on_lanes(lambda block, x, _: self._swendsen_wang[block.first](x))
+                if self._swendsen_wang is not None and self._round % CLUSTERS_EVERY == 0:
+                    self.chains.on_lanes(self._swendsen_wang)
 
     def _exchange_clusters(self, block: Any, x: NDArray[Any], streams: NDArray[np.uint32]) -> None:
         from fastmix.methods.tempering.houdayer_kernels import exchange_clusters
@@ -210,8 +197,7 @@ class Ladder:
     def clear(self) -> None:
         """Forget counts and sums."""
         self.chains.clear()
-        for counts in self._cluster_counts.values():
-            counts[...] = 0
+        self._cluster_counts[...] = 0
 
     def limit_pairs(self) -> int:
         """Leave out the rungs at which ladders differ in one cluster only; how many are left of those that exchange.
@@ -219,7 +205,7 @@ class Ladder:
         Where the variables in which two ladders differ form a single cluster, exchanging it only gives the ladders
         each other's names. That is so at the lowest rungs of densely connected models, if anywhere.
         """
-        counts = np.sum(list(self._cluster_counts.values()), axis=0)
+        counts = self._cluster_counts.sum(axis=0)
         useful = np.flatnonzero(counts[:, 2] < _PERCOLATING * counts[:, 1])
         self._first_pair_rung = int(useful[0]) if useful.size else self.num_rungs
         return self.num_rungs - self._first_pair_rung
@@ -233,6 +219,74 @@ class Ladder:
         size = self.chains.group_size
         sums = self.chains.take_sums()
         return sums if size == 1 else np.repeat(sums / size, size, axis=1)
+
+
+class CudaLadder(Ladder):
+    """The same rounds on a GPU, with other random numbers, and without cluster moves. ``launch`` is for tests.
+
+    ``per_ensemble`` ladders share words on the device: their number must be a multiple of it.
+    """
+
+    def __init__(self, path: TemperingPath, *, seed: int, launch: Launch | None = None) -> None:
+        from fastmix.chains.cuda.device import choose_cuda_kernel, cuda_available, require_cuda
+
+        require_cuda()
+        super().__init__(path, seed=seed, num_threads=1)
+        self.per_ensemble = 32 if choose_cuda_kernel(path.model.structure, 1 << 10, num_sets=2) == "packed" else 4
+        if not path.model.num_edges:
+            raise UnfitMethodError("backend must be cpu for tempering a model without edges, got cuda")
+        self._launch, self.device = launch, cuda_available()[1]
+
+    def _make_chains(self, num_rungs: int, num_ladders: int, seed: int) -> Chains:
+        from fastmix.chains.cuda.chains import CudaChains
+
+        return CudaChains(
+            self.path.model.structure, num_chains=num_ladders, num_sets=num_rungs, seed=seed,
+            group_size=self.per_ensemble, forbidden=self.path.forbidden is not None, launch=self._launch,
+        )  # fmt: skip
+
+
+def check_swendsen_wang_moves(path: TemperingPath) -> None:
+    """Raise unless every model of the path is one for Swendsen-Wang sweeps."""
+    for position in (1.0,) if path.kind != "projected" else (0.5, 0.75, 1.0):
+        check_swendsen_wang(path.model_at(position))
+
+
+class SwendsenWangMoves:
+    """Sweeps of clusters of all replicas, with generators (K, C, 4) that are changed in place."""
+
+    def __init__(self, path: TemperingPath, positions: FloatArray, random: NDArray[np.uint32]) -> None:
+        model = path.model
+        self._binary = bool((model.num_states == 2).all())
+        self._offsets = model.unary_offsets
+        self.random = random
+        self._rungs: list[tuple[Any, ...]] = []
+        for position in positions.tolist():
+            form = _normal_form(path.model_at(position))
+            flips = form.flips if form.flips.any() else None
+            self._rungs.append((form.heads, form.tails, *form.for_kernels(self._binary), flips))
+
+    def __call__(self, block: Any, x: NDArray[np.uint8], _streams: Any) -> None:
+        """One sweep of the lanes (n, K * width) of a block of ladders, rung by rung."""
+        from fastmix.methods import swendsen_wang_kernels as kernels
+
+        width = block.width
+        nothing = np.zeros((1, 0))
+        for k, (heads, tails, bonds, unary, flips) in enumerate(self._rungs):
+            lanes = x[:, k * width : (k + 1) * width]
+            states = np.ascontiguousarray(lanes.T)
+            if flips is not None:
+                states ^= flips
+            random = self.random[k, block.first : block.first + width]
+            common = (states, random, nothing, 0, width, 1, False)
+            with np.errstate(over="ignore"):  # random numbers wrap around when Numba's compiler is switched off
+                if self._binary:
+                    kernels.run_binary(heads, tails, bonds, unary, *common)
+                else:
+                    kernels.run_general(heads, tails, bonds, self._offsets, unary, *common)
+            if flips is not None:
+                states ^= flips
+            lanes[...] = states.T
 
 
 def _twin(path: TemperingPath, positions: FloatArray, options: tuple[bool, bool, Any], num_ladders: int) -> Ladder:

@@ -58,7 +58,7 @@ class TemperingPath:
         return thetas
 
     def model_at(self, position: float) -> MarkovRandomField:
-        """One model of the path; for tests and drawings, the sampler does not need it."""
+        """One model of the path."""
         unary, *weights = self.coefficients([position])[0].tolist()
         tables = sum((w * t for w, t in zip(weights, self.tables, strict=True)), np.zeros(len(self.tables[0])))
         if self.forbidden is not None:
@@ -89,9 +89,11 @@ def make_path(model: MarkovRandomField, *, norm_bound: float | None = None) -> T
         sets.append(project(split, norm_bound=norm_bound, progress=None).model.log_pairwise)
     elif norm_bound is not None:
         kind = "independent"
-    return TemperingPath(
-        split, tuple(sets), forbidden, kind, None if forbidden is not None else _start_log_z(split, kind)
-    )
+    log_z = None
+    if forbidden is None:
+        uniform = split.log_constant + float(np.log(split.num_states).sum())
+        log_z = independent_log_z(split) if kind == "independent" else uniform
+    return TemperingPath(split, tuple(sets), forbidden, kind, log_z)
 
 
 def split_tables(model: MarkovRandomField) -> MarkovRandomField:
@@ -132,12 +134,6 @@ def split_tables(model: MarkovRandomField) -> MarkovRandomField:
         unary -= np.repeat(means, model.num_states)
         constant += float(means.sum())
     return model.replace(log_unary=unary, log_pairwise=pairwise, log_factors=factors, log_constant=constant)
-
-
-def _start_log_z(model: MarkovRandomField, kind: str) -> float:
-    if kind != "independent":
-        return model.log_constant + float(np.log(model.num_states).sum())
-    return independent_log_z(model)
 
 
 def independent_log_z(model: MarkovRandomField) -> float:

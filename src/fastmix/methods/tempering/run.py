@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,14 +11,23 @@ from fastmix._arrays import FloatArray
 from fastmix._clock import Clock
 from fastmix._memory import available_memory, check_memory
 from fastmix.chains.annealing import Annealing
-from fastmix.methods.diagnostics import BatchStatistics
-from fastmix.methods.tempering.adaptation import REJECTION, phases, respace
+from fastmix.methods.diagnostics import BatchStatistics, student_quantile
 from fastmix.methods.tempering.ladder import Ladder, derive_seed
 from fastmix.methods.tempering.log_z import LogZ, bridge, guess_steps, lower_bound
 from fastmix.methods.tempering.phases import enter_phases, find_phases, spread_phases
-from fastmix.methods.tempering.population import annealed_weights, first_ladder, start_population
+from fastmix.methods.tempering.rungs import (
+    REJECTION,
+    annealed_weights,
+    first_ladder,
+    phases,
+    respace,
+    start_population,
+)  # fmt: skip
 
-__all__ = ["Plan", "Run"]
+if TYPE_CHECKING:
+    from fastmix.methods.tempering.api import Tempered
+
+__all__ = ["Run"]
 
 _BATCHES = 64
 _FIRST_STEP = 4  # rounds, while their time is not known
@@ -32,6 +41,7 @@ _ANNEAL_SWEEPS = 3
 _TRIAL_STEPS, _TRIAL_SHARE = 64, 0.1  # of a trial of annealing, and its share of the time
 _LEAST_STEPS = 16  # of annealing, for a bound to be worth it
 _MOST_RUNGS = 10_000
+_SUM_BYTES = 100.0  # of an ensemble and a state
 _SETTLED = 100  # rounds after which replicas that have missed a phase have missed it for good
 # Shares of a time limit: up to where the first ladder, its adaptation, the burn-in and the averages may go on; the
 # rest is for the bound on log Z. Without a limit the bound takes as many updates beyond the run as this leaves.
@@ -42,35 +52,17 @@ _ACCURACY_BATCHES, _ACCURACY_BATCH = 8, 64  # batches before an accuracy can be 
 _CONFIDENCE = 0.95
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a run shall do.
-
-    ``num_sweeps`` and ``burn_in`` are None where the time limit decides, ``num_ensembles`` until the first ladder is
-    known.
-    """
-
-    num_ensembles: int | None
-    per_ensemble: int
-    num_replicas: int | None
-    num_sweeps: int | None
-    burn_in: int | None
-    accuracy: float | None
-
-    def with_burn_in(self, burn_in: int) -> Plan:
-        """The same with another burn-in."""
-        return replace(self, burn_in=burn_in)
-
-
 class Run:
     """A run in progress; ``statistics`` has one chain per ensemble, ``pairs`` sums over the pairs of states of edges.
 
-    ``burned`` counts the rounds of the burn-in, ``updates`` those of single variables so far.
+    ``num_sweeps`` and ``burn_in`` of the plan are None where the time limit decides, ``num_ensembles`` where the first
+    ladder does. ``burned`` counts the rounds of the burn-in, ``updates`` those of single variables so far.
     """
 
-    def __init__(self, ladder: Ladder, plan: Plan, clock: Clock, *, edge_marginals: bool) -> None:
+    def __init__(self, ladder: Ladder, plan: Tempered, clock: Clock, *, edge_marginals: bool) -> None:
         model = ladder.path.model
         self.ladder, self.plan, self.clock = ladder, plan, clock
+        self._most_rungs = self._find_most_rungs()
         self.num_ensembles = plan.num_ensembles or _MOST_ENSEMBLES
         self.phases = find_phases(ladder.path, seed=ladder.seed, clock=clock.part(0.1))
         self._rng = np.random.default_rng([ladder.seed, 4])
@@ -98,40 +90,40 @@ class Run:
 
     def _first_ladder(self) -> None:
         ladder, plan, n = self.ladder, self.plan, self.ladder.path.model.num_variables
+        together = ladder.per_ensemble
         # Large models have few ensembles, and each of their configurations says much about where rungs belong.
-        least = min(_POPULATION, max(_LEAST_ENSEMBLES * plan.per_ensemble, _POPULATION_STATES // max(1, n)))
-        size = max(least, (plan.num_ensembles or 0) * plan.per_ensemble)
+        least = min(_POPULATION, max(_LEAST_ENSEMBLES * together, _POPULATION_STATES // max(1, n)))
+        size = max(least, (plan.num_ensembles or 0) * together)
         if plan.num_ensembles is None and ladder.device != "cpu":
             size = _DEVICE_LADDERS
         seed = derive_seed(ladder.seed, 0, 1)
         positions, states = first_ladder(
             ladder.path, self._population(size, seed), rejection=REJECTION, num_sweeps=_ANNEAL_SWEEPS,
-            most=self._most_rungs(), stop=lambda: self.clock.past(_LADDER_SHARE),
+            most=self._most_rungs, stop=lambda: self.clock.past(_LADDER_SHARE),
         )  # fmt: skip
         if plan.num_ensembles is None:
             # Large models get fewer ensembles, which can then run for long enough to mix.
-            updates = (plan.num_replicas or len(positions)) * ladder.path.model.num_variables * plan.per_ensemble
+            updates = (plan.num_replicas or len(positions)) * n * together
             most, wanted = _MOST_ENSEMBLES, _ROUND_UPDATES
             if ladder.device != "cpu":
-                most, wanted = size // plan.per_ensemble, _DEVICE_STATES
+                most, wanted = size // together, _DEVICE_STATES
             self.num_ensembles = int(np.clip(wanted // max(1, updates), _LEAST_ENSEMBLES, most))
-        stacked = np.stack([x[: self.num_ensembles * plan.per_ensemble] for x in states])
+        stacked = np.stack([x[: self.num_ensembles * together] for x in states])
         if plan.num_replicas is not None and plan.num_replicas != len(positions):
             equal = np.full(len(positions) - 1, REJECTION)
-            positions, source, _ = respace(positions, equal, plan.num_replicas)
+            positions, source = respace(positions, equal, plan.num_replicas)
             stacked = stacked[source]
         spread_phases(stacked, ladder.path, self.phases, self._rng)
         ladder.set_rungs(positions, stacked)
         self.statistics = BatchStatistics(len(ladder.path.model.log_unary), self.num_ensembles, plan.num_sweeps or 0)
 
-    def _most_rungs(self) -> int:
-        """Rungs that the memory allows for."""
-        ladder = self.ladder
-        # Configurations twice, while the ladder changes, with their generators; tables.
-        lanes = (self.plan.num_ensembles or _LEAST_ENSEMBLES) * self.plan.per_ensemble
-        bytes_each = lanes * ladder.bytes_per_lane + ladder.bytes_per_rung
-        rungs = self.plan.num_replicas or 3
-        check_memory(bytes_each * rungs, f"a ladder of {rungs} rungs", "run fewer ensembles")
+    def _find_most_rungs(self) -> int:
+        """Rungs that the memory allows for; refuses ensembles whose replicas and sums would not fit."""
+        ladder, rungs, ensembles = self.ladder, self.plan.num_replicas or 3, self.plan.num_ensembles or _LEAST_ENSEMBLES
+        bytes_each = ladder.bytes_per_rung(ensembles * ladder.per_ensemble)
+        sums = _SUM_BYTES * ensembles * len(ladder.path.model.log_unary)
+        what = f"num_ensembles {ensembles}" if self.plan.num_ensembles else f"a ladder of {rungs} rungs"
+        check_memory(bytes_each * rungs + sums, what, "run fewer ensembles, or fewer replicas")
         return max(3, int(min(_MOST_RUNGS, available_memory() / 2 / bytes_each)))
 
     def _burn_in(self) -> None:
@@ -157,7 +149,7 @@ class Run:
     def _adapt(self, *, settled: bool) -> None:
         """Place the rungs anew; once the replicas have settled, also in phases that they have missed."""
         ladder = self.ladder
-        positions, source, _ = respace(ladder.positions, ladder.counts().rejection, self.plan.num_replicas)
+        positions, source = respace(ladder.positions, ladder.counts().rejection, self.plan.num_replicas)
         positions, source = positions[:_MOST_RUNGS], source[:_MOST_RUNGS]
         old, steps = ladder.positions, guess_steps(ladder.counts().sums, ladder.shifts)
         states = ladder.get_states()[source]
@@ -217,10 +209,16 @@ class Run:
             if plan.accuracy is not None:  # looked at when an eighth has been added
                 batch = max(_ACCURACY_BATCH, collected // 8)
             wanted = batch if plan.num_sweeps is None else min(batch, plan.num_sweeps - collected)
-            done = self._batch(wanted, every, share)
+            done = short = 0
+            while done < wanted and not short:
+                target = wanted - done if self.pairs is None else min(every, wanted - done)
+                count = self._advance(target, collect=True, share=share)
+                done, short = done + count, target - count
+                if self.pairs is not None:
+                    self.ladder.chains.add_pairs(self.pairs, average=True)
             if done:
                 sums = self.ladder.take_sums()
-                means = sums.reshape(len(sums), self.num_ensembles, plan.per_ensemble).mean(axis=2)
+                means = sums.reshape(len(sums), self.num_ensembles, self.ladder.per_ensemble).mean(axis=2)
                 self.statistics.add(means, done)
             if done < wanted or clock.past(share):
                 finished = plan.num_sweeps is not None and self.statistics.num_sweeps >= plan.num_sweeps
@@ -229,41 +227,23 @@ class Run:
                 return "accuracy"
         return "done"
 
-    def _batch(self, wanted: int, every: int, share: float) -> int:
-        """One batch of rounds, with the pairs of states noted on the way."""
-        if self.pairs is None:
-            return self._advance(wanted, collect=True, share=share)
-        done = 0
-        while done < wanted:
-            target = min(every, wanted - done)
-            count = self._advance(target, collect=True, share=share)
-            done += count
-            self._add_pairs()
-            if count < target:
-                break
-        return done
-
-    def _add_pairs(self) -> None:
-        assert self.pairs is not None
-        self.ladder.chains.add_pairs(self.pairs, average=True)
-
     def _accurate(self, accuracy: float) -> bool:
-        from scipy.special import stdtrit
-
-        count = self.num_ensembles
         if self.statistics.num_batches < _ACCURACY_BATCHES:
             return False
-        spread = self.statistics.chain_means().std(axis=1, ddof=1) / math.sqrt(count)
-        overlooked = 1.0 / (float(self.ladder.counts().trips.sum()) + 1.0)
-        quantile = float(stdtrit(count - 1, 0.5 + 0.5 * _CONFIDENCE))
-        return bool(quantile * np.hypot(spread.max(initial=0.0), overlooked) <= accuracy)
+        spread, overlooked = self.spread().max(initial=0.0), 1.0 / (float(self.ladder.counts().trips.sum()) + 1.0)
+        quantile = student_quantile(self.num_ensembles - 1, 0.5 + 0.5 * _CONFIDENCE)
+        return bool(quantile * np.hypot(spread, overlooked) <= accuracy)
+
+    def spread(self) -> FloatArray:
+        """Standard error of every probability by the spread of the ensembles."""
+        return np.asarray(self.statistics.chain_means().std(axis=1, ddof=1) / math.sqrt(self.num_ensembles))
 
     # -- log Z ------------------------------------------------------------------------------------------------------
 
     def log_z(self) -> LogZ:
         """The log-ratio of the normalisers of the ends of the path."""
         sums = self.ladder.counts().sums
-        ensembles = sums.reshape(*sums.shape[:2], self.num_ensembles, self.plan.per_ensemble).sum(axis=3)
+        ensembles = sums.reshape(*sums.shape[:2], self.num_ensembles, -1).sum(axis=3)
         return bridge(ensembles, self.ladder.shifts)
 
     def bound(self, confidence: float) -> tuple[float, float] | None:
@@ -280,7 +260,7 @@ class Run:
                 steps = min(steps, self._affordable_steps(self.clock.left()))
             elif ladder.device != "cpu":  # whose updates cannot be compared with those of annealing
                 steps = min(steps, self._affordable_steps(_BOUND_SHARE * self._seconds))
-            positions, _, _ = respace(ladder.positions, ladder.counts().rejection, max(2 * ladder.num_rungs, steps))
+            positions, _ = respace(ladder.positions, ladder.counts().rejection, max(2 * ladder.num_rungs, steps))
             population = self._population(_ANNEALED, seed)
             weights = annealed_weights(ladder.path, population, positions, stop=lambda: self.clock.past(1.0))
         except KeyboardInterrupt:
