@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fastmix._jit import njit
 from fastmix.chains import layer_kernels
 from fastmix.chains.cpu import CpuChains, choose_kernel
 from fastmix.model import MarkovRandomField
@@ -20,23 +21,24 @@ def machine(seed: int, visible: int = 37, hidden: int = 33, *, missing: float = 
     )
 
 
-@pytest.mark.parametrize("rows", [1, 4, 7, 130])
-@pytest.mark.parametrize("bits", [1, 5, 8, 37])
-def test_sums_that_are_looked_up(rows: int, bits: int) -> None:
-    rng = np.random.default_rng(rows * bits)
-    x = (rng.random((bits, rows)) < 0.5).astype(np.uint8)
-    weights = rng.standard_normal((bits, 150)).astype(np.float32)
-    groups = -(-bits // 4)
-    table = np.zeros((2, groups, 16, layer_kernels.WIDTH), dtype=np.float32)
-    pattern = np.empty((groups, rows), dtype=np.uint8)
-    layer_kernels.fill_patterns(weights, table)
-    layer_kernels.patterns_of(x, np.arange(bits), np.zeros(rows, dtype=np.uint8), pattern)
-    for tile in range(2):
-        fields = np.ones((rows, layer_kernels.WIDTH), dtype=np.float32)
-        layer_kernels.add_fields(pattern, table[tile], fields)
-        part = weights[:, tile * layer_kernels.WIDTH : (tile + 1) * layer_kernels.WIDTH]
-        expected = 1.0 + x.T.astype(np.float64) @ part
-        np.testing.assert_allclose(fields[:, : part.shape[1]], expected, atol=1e-4)
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("bits", [1, 5, 8, 37, 64])
+def test_sums_that_are_looked_up(bits: int, turned: bool) -> None:
+    rng = np.random.default_rng(bits)
+    x = (rng.random((bits, 128)) < 0.5).astype(np.uint32)
+    words = np.zeros((-(-bits // 32), 128), dtype=np.uint32)
+    for k in range(bits):
+        words[k // 32] |= x[k] << np.uint32(k % 32)
+    weights = rng.standard_normal((12, -8 * (-bits // 8))).astype(np.float32)
+    out = np.ones((8, 128), dtype=np.float32)
+    flat, steps = (weights.T.ravel(), (1, 12)) if turned else (weights.ravel(), (weights.shape[1], 1))
+    products(words, bits, flat, 4 * steps[0], *steps, out)
+    np.testing.assert_allclose(out, 1.0 + weights[4:, :bits].astype(np.float64) @ x, atol=1e-4)
+
+
+@njit(cache=True)
+def products(words, num_bits, weights, at, row_step, bit_step, out):  # type: ignore[no-untyped-def]
+    layer_kernels.add_products(words, num_bits, weights, at, row_step, bit_step, out)
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])

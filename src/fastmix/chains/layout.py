@@ -270,8 +270,6 @@ class Layout:
 
     def layer_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
         """For :func:`fastmix.chains.layer_kernels.layer_sweeps`."""
-        from fastmix.chains.layer_kernels import fill_patterns
-
         assert self.layers is not None
         theta, n, edges = sets.theta(0), self.structure.num_variables, self.structure.edges
         tables = theta[self.split :].reshape(-1, 4)
@@ -279,23 +277,11 @@ class Layout:
         linear += np.bincount(edges[:, 0], tables[:, 2] - tables[:, 0], minlength=n)
         linear += np.bincount(edges[:, 1], tables[:, 1] - tables[:, 0], minlength=n)
         order, starts, places = self.layers
-        matrix = np.zeros((int(starts[1]), int(starts[2] - starts[1])), dtype=np.float32)
-        matrix.reshape(-1)[places] = tables[:, 3] - tables[:, 2] - tables[:, 1] + tables[:, 0]
-        fill_patterns(np.ascontiguousarray(matrix.T), self._layer_tables[0])
-        fill_patterns(matrix, self._layer_tables[1])
-        return order, starts, linear[order].astype(np.float32), self._layer_tables
-
-    @cached_property
-    def _layer_tables(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Room for the sums of both layers: (tiles of the layer, groups of four of the other, 16, WIDTH)."""
-        from fastmix.chains.layer_kernels import WIDTH
-
-        sizes = np.diff(self.class_starts).tolist()
-        first, second = (
-            np.zeros((-(-own // WIDTH), -(-other // 4), 16, WIDTH), dtype=np.float32)
-            for own, other in (sizes, sizes[::-1])
-        )
-        return first, second
+        first, second = np.diff(starts).tolist()
+        weights = np.zeros((-8 * (-first // 8), -8 * (-second // 8)), dtype=np.float32)
+        values = tables[:, 3] - tables[:, 2] - tables[:, 1] + tables[:, 0]
+        weights[places // second, places % second] = values
+        return order, starts, linear[order].astype(np.float32), weights
 
     # -- exponentiated weights --------------------------------------------------------------------------------------
 

@@ -238,7 +238,8 @@ class CudaMachine(Machine):
         put = self._cuda.to_device
         self._key = make_streams(self.seed, _STREAM, 1)[:2, 0].copy()
         self._data, self._weights = put(self.bits.reshape(-1)), put(self.row_weights.astype(np.float32))
-        self._fixed = tuple(put(part.reshape(-1)) for part in (self.mu, self.mask, *self.scales))
+        mask = np.broadcast_to(self.mask, self.W.shape)
+        self._fixed = tuple(put(part.reshape(-1)) for part in (self.mu, mask, *self.scales))
         self._states = (
             put(np.zeros(2 * self.num_chains * self.visible, dtype=np.uint8)),
             put(np.zeros(self.num_chains * self.hidden, dtype=np.uint8)),
@@ -281,7 +282,7 @@ class CudaMachine(Machine):
         """Steps of these sizes along gradients over so many batches of rows, and of the chains: one sweep each."""
         put, tile = self._cuda.to_device, self._tile
         numbers = (
-            self.visible, self.hidden, self.W.shape[1], self.bits.shape[1], self.batch, self.num_chains, len(rows),
+            self.visible, self.hidden, self.W.shape[1], self.visible, self.batch, self.num_chains, len(rows),
             len(sizes), self.steps,
         )  # fmt: skip
         arguments = (
