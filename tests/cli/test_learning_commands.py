@@ -197,7 +197,7 @@ def test_files_that_do_not_fit(run: Run) -> None:
     Path("more.csv").write_text("0,1,1\n")
     assert_refused(run("score", "model.npz", "more.csv"), 3, "more.csv:1: the table must have a column for each of")
     Path("other.csv").write_text("a,b,c,d,f\n0,1,1,0,1\n")
-    assert_refused(run("score", "model.npz", "other.csv"), 3, "other.csv:1: columns must be the model's variables")
+    assert_refused(run("score", "model.npz", "other.csv"), 3, "other.csv:1: the table must have the model's variables")
     Path("high.csv").write_text("0,1,1,0,1\n0,1,1,0,2\n")
     assert_refused(run("score", "model.npz", "high.csv"), 3, "high.csv:2: the table must hold states below 2")
     assert_refused(run("score", "model.npz", "missing.csv"), 3, "missing.csv: No such file")

@@ -276,12 +276,19 @@ class Layout:
         linear = theta[1 : self.split : 2] - theta[: self.split : 2]
         linear += np.bincount(edges[:, 0], tables[:, 2] - tables[:, 0], minlength=n)
         linear += np.bincount(edges[:, 1], tables[:, 1] - tables[:, 0], minlength=n)
-        order, starts, places = self.layers
-        first, second = np.diff(starts).tolist()
-        weights = np.zeros((-8 * (-first // 8), -8 * (-second // 8)), dtype=np.float32)
-        values = tables[:, 3] - tables[:, 2] - tables[:, 1] + tables[:, 0]
-        weights[places // second, places % second] = values
+        order, starts, _ = self.layers
+        shape, places = self._padded_places
+        weights = np.zeros(shape, dtype=np.float32)
+        weights.reshape(-1)[places] = tables[:, 3] - tables[:, 2] - tables[:, 1] + tables[:, 0]
         return order, starts, linear[order].astype(np.float32), weights
+
+    @cached_property
+    def _padded_places(self) -> tuple[tuple[int, int], IntArray]:
+        """The shape of the matrix with whole groups of eight rows and columns, and where edges are in it."""
+        assert self.layers is not None
+        first, second = np.diff(self.layers[1]).tolist()
+        shape = -8 * (-first // 8), -8 * (-second // 8)
+        return shape, self.layers[2] // second * shape[1] + self.layers[2] % second
 
     # -- exponentiated weights --------------------------------------------------------------------------------------
 

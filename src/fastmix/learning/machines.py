@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray
-from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import aligned_zeros, check_memory
 from fastmix.chains.base import Chains
 from fastmix.chains.generator import make_streams
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import MISSING, Dataset
 from fastmix.learning.optimise import Report
+from fastmix.learning.resume import Rounds
 from fastmix.learning.sampled import Sampled, autocorrelations, start_chains
 from fastmix.model.structure import Structure
 
@@ -37,6 +38,7 @@ _STEP = 0.02  # of the first steps, in standard deviations of the features
 _FORGET, _FORGET_SQUARES = 0.5, 0.995  # of the running means of the gradient and of its squares
 _LEAST = 1e-4  # gradient below which steps get no longer
 _STREAMS = 1 << 40  # of random numbers, none of which a chain of its own has
+_CARRIED = ("num_rounds", "num_sweeps", "moment_error")  # from pass to pass
 _ARRAYS = ("W", "beta", "gamma", *(f"{kind} {k}" for kind in ("mean", "square") for k in range(3)))
 
 
@@ -80,16 +82,15 @@ def learn_machine(
     run = _make(chains)(data, coordinates, v, hidden, ridge, chains.num_chains, seed)
     epochs = max_iter or _EPOCHS
     result = Sampled(v, num_chains=chains.num_chains, stopped_by="done")
-    snapshot = saved
     if saved is None:
         start_chains(chains, data, coordinates.structure.num_states, np.random.default_rng([seed, 2]))
         run.start(chains.get_states()[:, : run.visible])
     else:
         run.restore(saved[0])
-        result.num_rounds, result.num_sweeps = saved[1]["num_rounds"], saved[1]["num_sweeps"]
-        result.moment_error = saved[1]["moment_error"]
+        for name in _CARRIED:
+            setattr(result, name, saved[1][name])
     per_epoch = -(-len(data.states) // run.batch)
-    try:
+    with Rounds(result, keep, report, saved) as rounds:
         for epoch in range(result.num_rounds, epochs):
             order = np.random.default_rng([seed, 2, epoch]).permutation(len(data.states))
             run.clear()
@@ -107,19 +108,11 @@ def learn_machine(
                 "iteration": epoch + 1, "gradient_norm": norm, "moment_error": result.moment_error,
                 "step": _STEP * max(0.0, 1.0 - (epoch + 1) / epochs), "num_sweeps": per_epoch, "bias_bound": None,
             }  # fmt: skip
-            if keep is not None:
-                names = ("num_rounds", "num_sweeps", "moment_error")
-                snapshot = run.pack(), {name: getattr(result, name) for name in names}
-            if report is not None:
-                report(entry, run.coordinates_of())
-            if keep is not None and snapshot is not None:
-                keep(*snapshot, now=False)
-    except OutOfTimeError:
-        result.stopped_by = "time_limit"
-    except KeyboardInterrupt:
-        result.stopped_by = "interrupt"
-    if keep is not None and snapshot is not None:
-        keep(*snapshot, now=True)
+            rounds.end(
+                entry,
+                run.coordinates_of(),
+                lambda: (run.pack(), {name: getattr(result, name) for name in _CARRIED}),
+            )
     run.fetch()
     result.v = run.coordinates_of()
     result.gap = result.noise = math.nan
@@ -279,12 +272,6 @@ class Machine:
 
     def errors(self) -> tuple[float, float]:
         """The largest entry of the mean gradient, and of the mean difference of moments (penalties left out)."""
-        gradient = [total / max(1, self.collected) for total in self.sums]
-        return float(max(np.abs(g).max(initial=0.0) for g in gradient)), float(self.last_difference)
-
-    @property
-    def last_difference(self) -> float:
-        """Largest difference of moments of the last epoch, from the mean gradient with the penalties taken off."""
         W, beta, gamma = (total / max(1, self.collected) for total in self.sums)
         centre = self.gamma + (0.5 - self.mu) @ self.W
         hidden = gamma + 0.5 * self.ridge * centre
@@ -292,7 +279,9 @@ class Machine:
         pairs = W + 0.25 * self.ridge * self.W + np.outer(0.5 - self.mu, 0.5 * self.ridge * centre)
         pairs += np.outer(self.mu, hidden) + 0.5 * visible[:, None]
         pairs = (pairs * self.mask)[:, : self.hidden]
-        return max(float(np.abs(part).max(initial=0.0)) for part in (pairs, visible, hidden[: self.hidden]))
+        parts = (W, beta, gamma), (pairs, visible, hidden[: self.hidden])
+        norm, error = (max(float(np.abs(part).max(initial=0.0)) for part in some) for some in parts)
+        return norm, error
 
     def coordinates_of(self) -> FloatArray:
         """The vector v of the parameters."""
