@@ -64,13 +64,23 @@ _MASKS = np.array([0x0000FFFF, 0x00FF00FF, 0x0F0F0F0F, 0x33333333, 0x55555555], 
 
 
 @inner
-def _turn_bits(words, out):  # type: ignore[no-untyped-def]
-    """Rows of a square of 32 x 32 bits become its columns: halves, quarters and so on change places."""
-    out[:] = words
+def _turn_bits(words, turned, across):  # type: ignore[no-untyped-def]
+    """Packed variables (words, lanes) as packed lanes (lanes / 32, variables), by squares of 32 x 32 bits.
+
+    In all squares at once halves, quarters and so on change places; row l of ``turned`` (32, squares) is lane l.
+    """
+    count, blocks = len(words), len(across)
+    for lane in range(words.shape[1]):
+        first = lane // 32 * count
+        turned[lane % 32, first : first + count] = words[:, lane]
     for level in range(5):
-        width, mask = 16 >> level, _MASKS[level]
+        width = 16 >> level
         for first in range(0, 32, 2 * width):
-            _swap_bits(out[first : first + width], out[first + width : first + 2 * width], uint32(width), mask)
+            for lane in range(first, first + width):
+                _swap_bits(turned[lane], turned[lane + width], uint32(width), _MASKS[level])
+    for k in range(32):
+        for block in range(blocks):
+            across[block, k : 32 * count : 32] = turned[k, block * count : (block + 1) * count]
 
 
 @inner
@@ -162,6 +172,7 @@ def machine_steps(  # type: ignore[no-untyped-def]
     s0, s1, s2, s3 = streams[0], streams[1], streams[2], streams[3]
     flat = W.reshape(-1)
     fields, across = np.zeros((columns, num_lanes), np.float32), np.zeros((num_lanes // 32, padded), np.uint32)
+    turned = np.empty((32, len(across) * len(words)), np.uint32)
     odds, u = np.empty(num_lanes, np.float32), np.empty(num_chain_lanes, np.uint32)
     shares = fields[num_hidden]  # of the lanes in the difference of moments
     some, products = np.empty((32, num_chain_lanes), np.float32), np.empty((ROWS, padded), np.float32)
@@ -176,9 +187,7 @@ def machine_steps(  # type: ignore[no-untyped-def]
         for r in range(len(chosen)):
             words[:, r] = data[chosen[r]]
             shares[r] = float32(row_weights[chosen[r]] / len(chosen))
-        for k in range(len(words)):
-            for block in range(len(across)):
-                _turn_bits(words[k, 32 * block : 32 * (block + 1)], across[block, 32 * k : 32 * (k + 1)])
+        _turn_bits(words, turned, across)
 
         # Means of the hidden bits, times the weights; those of chains are drawn. One more row adds the visible bits up.
         for j in range(num_hidden):
