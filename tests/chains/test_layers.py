@@ -37,7 +37,7 @@ def test_sums_that_are_looked_up(bits: int, turned: bool) -> None:
 
 
 @njit(cache=True)
-def products(words, num_bits, weights, at, row_step, bit_step, out):  # type: ignore[no-untyped-def]
+def products(words, num_bits, weights, at, row_step, bit_step, out):
     layer_kernels.add_products(words, num_bits, weights, at, row_step, bit_step, out)
 
 

@@ -301,3 +301,14 @@ def test_interrupts_keep_the_best_model(tmp_path: Path) -> None:
     assert json.loads(out)["status"] == "interrupted"
     assert read_model(tmp_path / "model.npz").num_edges == 435
     assert os.path.exists(tmp_path / "run.ckpt")
+
+
+def test_a_first_row_that_looks_like_names_is_noted(run: Run) -> None:
+    Path("words.csv").write_text("rain,wet\n" + "yes,no\nno,no\nyes,yes\n" * 5)
+    code, _, err = run("learn", "words.csv", "-o", "words.npz")
+    assert code == 0
+    assert "note: the first row of words.csv is taken as data, but looks like names: --header, or --no-header" in err
+    assert read_model("words.npz").num_states.tolist() == [3, 3]
+    for option in ("--header", "--no-header"):
+        assert "note" not in run("learn", "words.csv", option, "-o", "words.npz")[2]
+    assert "note" not in run("learn", "train.csv", "-o", "model.npz")[2]

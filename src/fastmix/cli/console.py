@@ -257,7 +257,16 @@ def load_table(path: str, **options: Any) -> Dataset:
     from fastmix.learning import read_table
 
     with blaming_input(path):
-        return _reading(partial(read_table, **options), path)
+        table = _reading(partial(read_table, **options), path)
+    if options.get("header") is None and options.get("model") is None and _begins_with_names(table):
+        message(f"note: the first row of {path} is taken as data, but looks like names: --header, or --no-header")
+    return table
+
+
+def _begins_with_names(table: Dataset) -> bool:
+    """Whether no cell of the first row of a table of text occurs again below it."""
+    first = table.states[0]
+    return table.state_names is not None and len(table.states) > 2 and not (table.states[1:] == first).any()
 
 
 def load_edges(path: str, table: Dataset) -> NDArray[np.int64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,23 @@ class Dataset:
             variable_names=(*names, *(f"{_HIDDEN}{k}" for k in range(count))),
             state_names=self.state_names and (*self.state_names, *(("0", "1"),) * count),
         )
+
+    def column(self, word: Any) -> int:
+        """The number of a column, by that or by its name; a :class:`ModelError` if there is none."""
+        names = self.variable_names or ()
+        if word in names:
+            return names.index(word)
+        if str(word).isdecimal() and int(word) < len(self.num_states):
+            return int(word)
+        raise ModelError(f"there is no column {word!r} in the data")
+
+    def edge_numbers(self, edges: Any) -> Any:
+        """Edges with numbers of columns where they have names, and anything else as it is."""
+        if isinstance(edges, str) or np.asarray(edges, dtype=object).ndim != 2:
+            return edges
+        if not any(isinstance(end, str) for end in np.asarray(edges, dtype=object).flat):
+            return edges
+        return np.array([[self.column(end) for end in pair] for pair in edges], dtype=np.int64)
 
     def blank_model(self, edges: IntArray | None = None) -> MarkovRandomField:
         """The uniform model of these variables, with tables of zeros on the edges."""
@@ -212,7 +230,7 @@ def _read(
         coded = [_code_column(columns[label], label, model, i, name) for i, label in enumerate(names)]
     else:
         array = _as_table(data, name)
-        _check_shape(*array.shape, model, name)
+        _check_shape(array.shape[0], array.shape[1], model, name)
         if names is None and model is not None:
             names = model.variable_names
         if array.dtype.kind in "iubf":
@@ -263,10 +281,11 @@ def column_label(names: Sequence[str] | None, i: Any) -> str:
 def _frame_columns(data: Any, name: str) -> dict[str, Any] | None:
     """Columns of a pandas or polars frame by name; None for anything else."""
     root = type(data).__module__.split(".")[0]
-    if root not in ("pandas", "polars") or not hasattr(data, "columns"):
-        if root in ("pandas", "polars"):
-            raise ModelError(f"{name} must be a frame with a column for every variable, got {describe(type(data))}")
+    if root not in ("pandas", "polars"):
         return None
+    if type(data).__name__ != "DataFrame":
+        hint = ": collect() makes a frame of it" if type(data).__name__ == "LazyFrame" else ""
+        raise ModelError(f"{name} must be a frame with a column for every variable, got {describe(type(data))}{hint}")
     return {str(label): data[label] for label in data.columns}
 
 
@@ -357,6 +376,8 @@ def _as_table(data: Any, name: str) -> NDArray[Any]:
         return np.asarray(data.astype(np.int8).toarray())
     if isinstance(data, np.ma.MaskedArray):
         return np.where(np.ma.getmaskarray(data), np.nan, np.ma.getdata(data).astype(np.float64))
+    if isinstance(data, str | PathLike):
+        raise ModelError(f"{name} must be a table, got a path: fastmix.learning.read_table reads files")
     rule = "be a table of states with a row for every case and a column for every variable"
     array = as_array(name, data, rule)
     if array.ndim != 2:
@@ -405,7 +426,10 @@ def _from_numbers(
     if model is not None:
         counts = model.num_states
     elif num_states is not None:
-        counts = as_state_counts(np.broadcast_to(np.asarray(num_states), (n,)))
+        given = np.asarray(num_states)
+        if given.ndim > 0 and given.shape != (n,):
+            raise ModelError(f"num_states must be one number or {n}, one for each column, got shape {given.shape}")
+        counts = as_state_counts(np.broadcast_to(given, (n,)))
     else:
         counts = np.maximum(2, highest + 1)
         if counts.max(initial=0) > _MOST_CATEGORIES:

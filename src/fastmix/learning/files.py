@@ -123,15 +123,14 @@ def read_edges(path: PathLike, *, table: Dataset) -> NDArray[np.int64]:
     """
     name = display_name(path)
     rows, lines = _split(decode_text(read_bytes(path), name), name)
-    names, n = list(table.variable_names or ()), len(table.num_states)
     pairs = np.empty((len(rows), 2), dtype=np.int64)
     for k, (row, line) in enumerate(zip(rows, lines, strict=True)):
         if len(row) != 2:
             raise FormatError(f"{name}:{line}: an edge must have two columns, got {len(row)}")
-        for end, word in enumerate(row):
-            if word not in names and not (word.isdecimal() and int(word) < n):
-                raise FormatError(f"{name}:{line}: there is no column {word!r} in the data")
-            pairs[k, end] = names.index(word) if word in names else int(word)
+        try:
+            pairs[k] = [table.column(word) for word in row]
+        except ModelError as error:
+            raise FormatError(f"{name}:{line}: {error}") from None
         if pairs[k, 0] == pairs[k, 1]:
             raise FormatError(f"{name}:{line}: an edge must join two columns, got {row[0]!r} twice")
     return pairs
