@@ -4,8 +4,8 @@
 
 784 visible and 100 hidden units, 20,000 rows drawn from a random machine, 128 rows and 128 chains at a time, one sweep
 per step. A peer is timed on the same device: torch (also on a GPU if it is built for it), jax (an epoch is one compiled
-loop), NumPy, or the bare products of matrices (``products``, on the CPU). Prints JSON lines: seconds and CPU seconds per
-epoch, the best of several, and with ``--score`` the log-likelihood of held-out rows with its standard error. Set
+loop), NumPy, or the bare products of matrices (``products``, on the CPU). Prints JSON lines: seconds and CPU seconds
+per epoch, the best of several, and with ``--score`` the log-likelihood of held-out rows with its standard error. Set
 OMP_NUM_THREADS and OPENBLAS_NUM_THREADS to ``--threads``.
 """
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
+from llvmlite.binding import get_host_cpu_features
 
 from fastmix._jit import njit
 from fastmix.chains import layer_kernels
@@ -39,6 +45,22 @@ def test_sums_that_are_looked_up(bits: int, turned: bool) -> None:
 @njit(cache=True)
 def products(words, num_bits, weights, at, row_step, bit_step, out):
     layer_kernels.add_products(words, num_bits, weights, at, row_step, bit_step, out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("features", ["", "+avx,+avx2,+fma"])
+def test_sums_on_other_processors(features: str, tmp_path: Path) -> None:
+    """As processors without AVX-512 have them, in a process of its own."""
+    host = get_host_cpu_features()
+    if not all(host.get(name[1:], False) for name in features.split(",") if name):
+        pytest.skip("not on this processor")
+    code = "\n".join(
+        ["import test_layers", "for bits in (1, 5, 8, 37, 64):"]
+        + [f"    test_layers.test_sums_that_are_looked_up(bits, {turned})" for turned in (False, True)]
+    )
+    name = "haswell" if features else "generic"
+    settings = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features, "NUMBA_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, env={**os.environ, **settings}, check=True)
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])

@@ -46,7 +46,7 @@ def _add_block(_, words, word_at, word_step, weights, at, row_step, bit_step, ou
     signature = types.void(words, i, i, weights, i, i, i, out, i, i, i)
 
     def code(context, builder, call, values):  # type: ignore[no-untyped-def]
-        features = context.codegen()._tm_features
+        features = context.codegen()._tm_features.split(",")
         pick, count, size, rows, bits = None, 8, 2, 4, [1] * 8  # vectors of 8 numbers, 2 x 4 of them at a time
         if "+avx512f" in features:
             pick, count, size, rows, bits = "llvm.x86.avx512.permvar.sf.512", 16, 4, 4, [4, 4]
