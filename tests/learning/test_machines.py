@@ -148,3 +148,10 @@ def test_a_time_limit_and_ctrl_c_keep_the_model() -> None:
     stopped = learn(data, hidden=4, moments="sampled", seed=0, progress=stop)
     assert str(stopped.status) == "interrupted"
     assert np.isfinite(stopped.model.parameters).all()
+
+
+def plain_results() -> list:
+    """Weights and configurations after two steps, for the comparison with the compiler."""
+    machine = machine_of(Machine, rows_of(5, 8, 0), 2, 6, 0.1)
+    machine.advance(np.arange(8), np.array([0.02, 0.02]))
+    return [machine.W.tolist(), machine.states().tolist()]
