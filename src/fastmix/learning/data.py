@@ -120,11 +120,10 @@ class Dataset:
 
     def edge_numbers(self, edges: Any) -> Any:
         """Edges with numbers of columns where they have names, and anything else as it is."""
-        if isinstance(edges, str) or np.asarray(edges, dtype=object).ndim != 2:
+        pairs = [list(pair) for pair in edges if np.ndim(pair) == 1] if isinstance(edges, list | tuple) else []
+        if not any(isinstance(end, str) for pair in pairs for end in pair):
             return edges
-        if not any(isinstance(end, str) for end in np.asarray(edges, dtype=object).flat):
-            return edges
-        return np.array([[self.column(end) for end in pair] for pair in edges], dtype=np.int64)
+        return [[self.column(end) for end in pair] for pair in pairs]
 
     def blank_model(self, edges: IntArray | None = None) -> MarkovRandomField:
         """The uniform model of these variables, with tables of zeros on the edges."""
@@ -242,12 +241,9 @@ def _read(
     states = np.empty((rows, len(coded)), dtype=np.int16)
     for i, (codes, _) in enumerate(coded):
         states[:, i] = codes
-    if model is not None:
-        return _finish(states, model.num_states, model.variable_names, model.state_names)
     labels = tuple(categories for _, categories in coded)
-    counts = np.array([len(categories) for categories in labels], dtype=np.int64)
-    counts = np.maximum(1, counts)  # a column without any value is refused by the caller
-    return _finish(states, counts, None if names is None else tuple(names), labels)
+    # A column without any value is refused by the caller.
+    return _finish(states, np.array([max(1, len(categories)) for categories in labels]), names, labels, model)
 
 
 def _num_columns(data: Any) -> int:
@@ -258,9 +254,14 @@ def _num_columns(data: Any) -> int:
     return len(data[0]) if isinstance(data, Sequence) and len(data) and isinstance(data[0], Sequence) else -1
 
 
-def _finish(states: NDArray[Any], counts: IntArray, names: Any, labels: Any) -> Dataset:
+def _finish(
+    states: NDArray[Any], counts: IntArray, names: Any, labels: Any, model: MarkovRandomField | None
+) -> Dataset:
+    """Rows of equal weight; counts and names are those of the model if there is one."""
+    if model is not None:
+        counts, names, labels = model.num_states, model.variable_names, model.state_names
     rows = len(states)
-    return Dataset(states, np.full(rows, 1.0 / rows), counts, rows, names, labels)
+    return Dataset(states, np.full(rows, 1.0 / rows), counts, rows, None if names is None else tuple(names), labels)
 
 
 def check_observed(data: Dataset, name: str = "data") -> None:
@@ -444,9 +445,7 @@ def _from_numbers(
         rule = f"{name} must hold states below {counts[i]} in {column_label(names, i)}"
         raise RowError(f"{rule}, got {array[row, i]:g} in row {row}", row)
     states = np.where(present, array, MISSING).astype(np.int16 if counts.max(initial=0) < 2**15 else np.int32)
-    if model is not None:
-        return _finish(states, counts, model.variable_names, model.state_names)
-    return _finish(states, counts, None if names is None else tuple(names), None)
+    return _finish(states, counts, names, None, model)
 
 
 def _check_shape(rows: int, n: int, model: MarkovRandomField | None, name: str) -> int:
