@@ -1,11 +1,12 @@
 """Seconds per epoch of a restricted Boltzmann machine beside plain persistent contrastive divergence.
 
-    python benchmarks/rbm.py [--backend cpu|cuda] [--threads 1] [--peers torch jax numpy] [--score]
+    python benchmarks/rbm.py [--backend cpu|cuda] [--threads 1] [--peers torch jax numpy products] [--score]
 
 784 visible and 100 hidden units, 20,000 rows drawn from a random machine, 128 rows and 128 chains at a time, one sweep
 per step. A peer is timed on the same device: torch (also on a GPU if it is built for it), jax (an epoch is one compiled
-loop), or NumPy. Prints JSON lines: seconds and CPU seconds per epoch, the best of several, and with ``--score`` the
-log-likelihood of held-out rows with its standard error. Set OMP_NUM_THREADS and OPENBLAS_NUM_THREADS to ``--threads``.
+loop), NumPy, or the bare products of matrices (``products``, on the CPU). Prints JSON lines: seconds and CPU seconds
+per epoch, the best of several, and with ``--score`` the log-likelihood of held-out rows with its standard error. Set
+OMP_NUM_THREADS and OPENBLAS_NUM_THREADS to ``--threads``.
 """
 
 from __future__ import annotations
@@ -125,7 +126,24 @@ def numpy_epochs(data: np.ndarray, backend: str, threads: int) -> Callable[[], N
     return epoch
 
 
-PEERS = {"torch": torch_epochs, "jax": jax_epochs, "numpy": numpy_epochs}
+def product_epochs(data: np.ndarray, backend: str, threads: int) -> Callable[[], None]:
+    """Nothing but the six products of matrices that a step of the peers has."""
+    rng = np.random.default_rng(0)
+    w, v = rng.standard_normal((VISIBLE, HIDDEN), dtype=np.float32), data[:BATCH].astype(np.float32)
+    h = rng.random((BATCH, HIDDEN), dtype=np.float32)
+
+    def epoch() -> None:
+        for _ in range(0, len(data), BATCH):
+            for _ in range(3):
+                v @ w
+            h @ w.T
+            for _ in range(2):
+                v.T @ h
+
+    return epoch
+
+
+PEERS = {"torch": torch_epochs, "jax": jax_epochs, "numpy": numpy_epochs, "products": product_epochs}
 
 
 def time_epochs(epoch: Callable[[], None], count: int) -> dict[str, float]:

@@ -10,6 +10,7 @@ from fastmix import MarkovRandomField
 pytest.importorskip("sklearn")
 
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import KBinsDiscretizer
@@ -31,6 +32,12 @@ def test_scores_are_those_of_the_library(rows: np.ndarray) -> None:
     assert estimator.n_features_in_ == 4
     weighted = MarkovRandomFieldEstimator().fit(rows, sample_weight=np.ones(len(rows)))
     assert weighted.score(rows) == pytest.approx(MarkovRandomFieldEstimator().fit(rows).score(rows))
+
+
+def test_an_estimator_that_is_not_fitted_says_so(rows: np.ndarray) -> None:
+    for call in (lambda: MarkovRandomFieldEstimator().score(rows), lambda: MarkovRandomFieldEstimator().sample()):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            call()
 
 
 def test_samples_have_the_marginals(rows: np.ndarray) -> None:

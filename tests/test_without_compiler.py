@@ -26,6 +26,7 @@ MODULES = {
     "exact/test_exact": 1e-12,
     "chains/test_cpu": 4 * 2.0**-24,
     "chains/test_layers": 1e-5,
+    "learning/test_machines": 1e-5,
     "methods/test_perfect": 0.0,
     "methods/test_swendsen_wang": 1e-12,
     "methods/tempering/test_ladder": 1e-5,

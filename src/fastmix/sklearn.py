@@ -16,6 +16,7 @@ from fastmix.learning.score import log_masses, log_normaliser
 from fastmix.methods.sampler import sample
 
 _base = require("sklearn.base", extra="sklearn", purpose="estimators", library="scikit-learn")
+_validation = require("sklearn.utils.validation", extra="sklearn", purpose="estimators", library="scikit-learn")
 
 __all__ = ["MarkovRandomFieldEstimator"]
 
@@ -82,6 +83,7 @@ class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # ty
 
     def score_samples(self, X: Any) -> NDArray[np.float64]:
         """Log-likelihood of every row, missing values summed over."""
+        _validation.check_is_fitted(self)
         if self._log_z is None:
             seed = self.result_.seed
             self._log_z = log_normaliser(self.model_, self._marginals, seed=seed, backend=self.backend).log_z
@@ -94,6 +96,7 @@ class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # ty
 
     def sample(self, n_samples: int = 1, random_state: int | None = None) -> NDArray[np.int64]:
         """Configurations (n_samples, variables) as state numbers: exact draws where feasible, else from chains."""
+        _validation.check_is_fitted(self)
         check_count("n_samples", n_samples, least=1)
         seed = choose_seed(random_state)
         try:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
+from llvmlite.binding import get_host_cpu_features
 
+from fastmix._jit import njit
 from fastmix.chains import layer_kernels
 from fastmix.chains.cpu import CpuChains, choose_kernel
 from fastmix.model import MarkovRandomField
@@ -20,23 +27,40 @@ def machine(seed: int, visible: int = 37, hidden: int = 33, *, missing: float = 
     )
 
 
-@pytest.mark.parametrize("rows", [1, 4, 7, 130])
-@pytest.mark.parametrize("bits", [1, 5, 8, 37])
-def test_sums_that_are_looked_up(rows: int, bits: int) -> None:
-    rng = np.random.default_rng(rows * bits)
-    x = (rng.random((bits, rows)) < 0.5).astype(np.uint8)
-    weights = rng.standard_normal((bits, 150)).astype(np.float32)
-    groups = -(-bits // 4)
-    table = np.zeros((2, groups, 16, layer_kernels.WIDTH), dtype=np.float32)
-    pattern = np.empty((groups, rows), dtype=np.uint8)
-    layer_kernels.fill_patterns(weights, table)
-    layer_kernels.patterns_of(x, np.arange(bits), np.zeros(rows, dtype=np.uint8), pattern)
-    for tile in range(2):
-        fields = np.ones((rows, layer_kernels.WIDTH), dtype=np.float32)
-        layer_kernels.add_fields(pattern, table[tile], fields)
-        part = weights[:, tile * layer_kernels.WIDTH : (tile + 1) * layer_kernels.WIDTH]
-        expected = 1.0 + x.T.astype(np.float64) @ part
-        np.testing.assert_allclose(fields[:, : part.shape[1]], expected, atol=1e-4)
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("bits", [1, 5, 8, 37, 64])
+def test_sums_that_are_looked_up(bits: int, turned: bool) -> None:
+    rng = np.random.default_rng(bits)
+    x = (rng.random((bits, 128)) < 0.5).astype(np.uint32)
+    words = np.zeros((-(-bits // 32), 128), dtype=np.uint32)
+    for k in range(bits):
+        words[k // 32] |= x[k] << np.uint32(k % 32)
+    weights = rng.standard_normal((12, -8 * (-bits // 8))).astype(np.float32)
+    out = np.ones((8, 128), dtype=np.float32)
+    flat, steps = (weights.T.ravel(), (1, 12)) if turned else (weights.ravel(), (weights.shape[1], 1))
+    products(words, bits, flat, 4 * steps[0], *steps, out)
+    np.testing.assert_allclose(out, 1.0 + weights[4:, :bits].astype(np.float64) @ x, atol=1e-4)
+
+
+@njit(cache=True)
+def products(words, num_bits, weights, at, row_step, bit_step, out):
+    layer_kernels.add_products(words, num_bits, weights, at, row_step, bit_step, out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("features", ["", "+avx,+avx2,+fma"])
+def test_sums_on_other_processors(features: str, tmp_path: Path) -> None:
+    """As processors without AVX-512 have them, in a process of its own."""
+    host = get_host_cpu_features()
+    if not all(host.get(name[1:], False) for name in features.split(",") if name):
+        pytest.skip("not on this processor")
+    code = "\n".join(
+        ["import test_layers", "for bits in (1, 5, 8, 37, 64):"]
+        + [f"    test_layers.test_sums_that_are_looked_up(bits, {turned})" for turned in (False, True)]
+    )
+    name = "haswell" if features else "generic"
+    settings = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features, "NUMBA_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, env={**os.environ, **settings}, check=True)
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])

@@ -197,7 +197,7 @@ def test_files_that_do_not_fit(run: Run) -> None:
     Path("more.csv").write_text("0,1,1\n")
     assert_refused(run("score", "model.npz", "more.csv"), 3, "more.csv:1: the table must have a column for each of")
     Path("other.csv").write_text("a,b,c,d,f\n0,1,1,0,1\n")
-    assert_refused(run("score", "model.npz", "other.csv"), 3, "other.csv:1: columns must be the model's variables")
+    assert_refused(run("score", "model.npz", "other.csv"), 3, "other.csv:1: the table must have the model's variables")
     Path("high.csv").write_text("0,1,1,0,1\n0,1,1,0,2\n")
     assert_refused(run("score", "model.npz", "high.csv"), 3, "high.csv:2: the table must hold states below 2")
     assert_refused(run("score", "model.npz", "missing.csv"), 3, "missing.csv: No such file")
@@ -301,3 +301,14 @@ def test_interrupts_keep_the_best_model(tmp_path: Path) -> None:
     assert json.loads(out)["status"] == "interrupted"
     assert read_model(tmp_path / "model.npz").num_edges == 435
     assert os.path.exists(tmp_path / "run.ckpt")
+
+
+def test_a_first_row_that_looks_like_names_is_noted(run: Run) -> None:
+    Path("words.csv").write_text("rain,wet\n" + "yes,no\nno,no\nyes,yes\n" * 5)
+    code, _, err = run("learn", "words.csv", "-o", "words.npz")
+    assert code == 0
+    assert "note: the first row of words.csv is taken as data, but looks like names: --header, or --no-header" in err
+    assert read_model("words.npz").num_states.tolist() == [3, 3]
+    for option in ("--header", "--no-header"):
+        assert "note" not in run("learn", "words.csv", option, "-o", "words.npz")[2]
+    assert "note" not in run("learn", "train.csv", "-o", "model.npz")[2]

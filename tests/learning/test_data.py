@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from fastmix import MarkovRandomField, ModelError
+from fastmix import MarkovRandomField, ModelError, learn
 from fastmix.learning.data import read_data
 
 
@@ -95,6 +95,7 @@ def test_unseen_states_and_columns_are_named() -> None:
         (np.array([["2020-01-01"]], dtype="M8[D]"), "must hold states"),
         (pd.DataFrame({"x": np.arange(2000) / 7}), "at most 1000 categories"),
         (pd.Series([1, 2]), "must be a frame"),
+        ("rows.csv", "got a path: fastmix.learning.read_table reads files"),
     ],
 )
 def test_what_is_no_table_of_states_is_refused(data: Any, message: str) -> None:
@@ -128,3 +129,25 @@ def test_state_counts_can_be_given() -> None:
         read_data([[0, 2]], num_states=2)
     with pytest.raises(ModelError, match="left out for data of categories"):
         read_data([["a"]], num_states=2)
+    with pytest.raises(ModelError, match=r"num_states must be one number or 3, one for each column, got shape \(2,\)"):
+        read_data([[0, 1, 0]], num_states=[2, 2])
+
+
+def test_polars_frames() -> None:
+    pl = pytest.importorskip("polars")
+    frame = pl.DataFrame({"a": ["x", None, "y"], "b": pl.Series([1, 2, 1])})
+    table = read_data(frame)
+    assert (table.variable_names, table.state_names) == (("a", "b"), (("x", "y"), ("1", "2")))
+    assert table.states.tolist() == [[0, 0], [-1, 1], [1, 0]]
+    with pytest.raises(ModelError, match=r"LazyFrame.*: collect"):
+        read_data(frame.lazy())
+
+
+def test_edges_can_be_given_by_names() -> None:
+    frame = pd.DataFrame({"rain": [0, 1, 1, 0], "wet": [0, 1, 1, 1], "cold": [1, 1, 0, 0]})
+    assert learn(frame, edges=[("wet", "rain"), (1, 2)]).model.edges.tolist() == [[0, 1], [1, 2]]
+    assert learn(frame, edges=[("rain", "hidden 0"), ("wet", "hidden 0")], hidden=1, seed=0).model.num_edges == 2
+    with pytest.raises(ModelError, match="there is no column 'snow' in the data"):
+        learn(frame, edges=[("rain", "snow")])
+    with pytest.raises(ValueError, match="ridge must be a number of at least 0 or 'auto', got 'yes'"):
+        learn(frame, ridge="yes")

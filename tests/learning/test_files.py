@@ -67,12 +67,27 @@ def test_columns_are_found_by_name(tmp_path: Path) -> None:
     model = learn(read_table(write(tmp_path, "rain,wet\n" + "yes,yes\nno,no\n" * 5), header=True)).model
     data = read_table(write(tmp_path, "wet,rain\nno,yes\n"), model=model)
     assert data.states.tolist() == [[1, 0]]
-    with pytest.raises(FormatError, match=r"data.csv:1: columns must be .* got none for wet and others: dry"):
+    with pytest.raises(FormatError, match=r"data.csv:1: the table .* no column for 'wet' and .* not have: 'dry'"):
         read_table(write(tmp_path, "dry,rain\nno,yes\n"), model=model, header=True)
     with pytest.raises(FormatError, match=r"data.csv:1: the table has states .* know in column 'wet': 'maybe'"):
         read_table(write(tmp_path, "no,maybe\n"), model=model)
     with pytest.raises(ResourceError):
         read_table(write(tmp_path, "0,1\n" * 1000), max_bytes=100)
+
+
+def test_messages_name_columns_as_the_file_does(tmp_path: Path) -> None:
+    nameless = learn(np.array([[0, 1], [1, 0], [1, 1]])).model  # as from a UAI file
+    cells = "rain,wet\n0,1\n1,0\n"
+    for text, model, message in (
+        (cells + "2,0\n", nameless, "data.csv:4: the table must hold states below 2 in column 'rain', got 2"),
+        (cells + "0,0.5\n", nameless, "data.csv:4: the table must hold whole numbers .* got 0.5 in column 'wet'"),
+        (cells + "0,0.5\n", None, "data.csv:4: the table must hold whole numbers .* got 0.5 in column 'wet'"),
+        (cells + "0,x\n", None, "data.csv:4: 'x' stands in column 'wet', which has numbers"),
+        ("rain,wet\n0,?\n1,?\n", None, "got only missing ones in column 'wet'"),
+        ("wet,rain\n0,2\n", learn(read_table(write(tmp_path, cells))).model, "below 2 in column 'rain', got 2"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            read_table(write(tmp_path, text), model=model, header=True)
 
 
 def test_weights_are_a_column(tmp_path: Path) -> None:

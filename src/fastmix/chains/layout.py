@@ -270,32 +270,25 @@ class Layout:
 
     def layer_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
         """For :func:`fastmix.chains.layer_kernels.layer_sweeps`."""
-        from fastmix.chains.layer_kernels import fill_patterns
-
         assert self.layers is not None
         theta, n, edges = sets.theta(0), self.structure.num_variables, self.structure.edges
         tables = theta[self.split :].reshape(-1, 4)
         linear = theta[1 : self.split : 2] - theta[: self.split : 2]
         linear += np.bincount(edges[:, 0], tables[:, 2] - tables[:, 0], minlength=n)
         linear += np.bincount(edges[:, 1], tables[:, 1] - tables[:, 0], minlength=n)
-        order, starts, places = self.layers
-        matrix = np.zeros((int(starts[1]), int(starts[2] - starts[1])), dtype=np.float32)
-        matrix.reshape(-1)[places] = tables[:, 3] - tables[:, 2] - tables[:, 1] + tables[:, 0]
-        fill_patterns(np.ascontiguousarray(matrix.T), self._layer_tables[0])
-        fill_patterns(matrix, self._layer_tables[1])
-        return order, starts, linear[order].astype(np.float32), self._layer_tables
+        order, starts, _ = self.layers
+        shape, places = self._padded_places
+        weights = np.zeros(shape, dtype=np.float32)
+        weights.reshape(-1)[places] = tables[:, 3] - tables[:, 2] - tables[:, 1] + tables[:, 0]
+        return order, starts, linear[order].astype(np.float32), weights
 
     @cached_property
-    def _layer_tables(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Room for the sums of both layers: (tiles of the layer, groups of four of the other, 16, WIDTH)."""
-        from fastmix.chains.layer_kernels import WIDTH
-
-        sizes = np.diff(self.class_starts).tolist()
-        first, second = (
-            np.zeros((-(-own // WIDTH), -(-other // 4), 16, WIDTH), dtype=np.float32)
-            for own, other in (sizes, sizes[::-1])
-        )
-        return first, second
+    def _padded_places(self) -> tuple[tuple[int, int], IntArray]:
+        """The shape of the matrix with whole groups of eight rows and columns, and where edges are in it."""
+        assert self.layers is not None
+        first, second = np.diff(self.layers[1]).tolist()
+        shape = -8 * (-first // 8), -8 * (-second // 8)
+        return shape, self.layers[2] // second * shape[1] + self.layers[2] % second
 
     # -- exponentiated weights --------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix.cli.console import message
 from fastmix.errors import BadFileError, ImpossibleEvidenceError, Interrupted, ModelError
 from fastmix.io import format_of, read_evidence, read_mar, read_model, read_model_or_network
 from fastmix.io.answers import answer_suffix
@@ -109,7 +110,16 @@ def load_table(path: str, **options: Any) -> Dataset:
     from fastmix.learning import read_table
 
     with blaming_input(path):
-        return _reading(partial(read_table, **options), path)
+        table = _reading(partial(read_table, **options), path)
+    if options.get("header") is None and options.get("model") is None and _begins_with_names(table):
+        message(f"note: the first row of {path} is taken as data, but looks like names: --header, or --no-header")
+    return table
+
+
+def _begins_with_names(table: Dataset) -> bool:
+    """Whether no cell of the first row of a table of text occurs again below it."""
+    first = table.states[0]
+    return table.state_names is not None and len(table.states) > 2 and not (table.states[1:] == first).any()
 
 
 def load_edges(path: str, table: Dataset) -> NDArray[np.int64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 from fastmix.model import MarkovRandomField
 
-__all__ = ["MISSING", "Dataset", "RowError", "check_observed", "num_hidden", "read_data"]
+__all__ = ["MISSING", "Dataset", "RowError", "check_names", "check_observed", "column_label", "num_hidden", "read_data"]
 
 
 MISSING = -1
@@ -108,6 +109,22 @@ class Dataset:
             state_names=self.state_names and (*self.state_names, *(("0", "1"),) * count),
         )
 
+    def column(self, word: Any) -> int:
+        """The number of a column, by that or by its name; a :class:`ModelError` if there is none."""
+        names = self.variable_names or ()
+        if word in names:
+            return names.index(word)
+        if str(word).isdecimal() and int(word) < len(self.num_states):
+            return int(word)
+        raise ModelError(f"there is no column {word!r} in the data")
+
+    def edge_numbers(self, edges: Any) -> Any:
+        """Edges with numbers of columns where they have names, and anything else as it is."""
+        pairs = [list(pair) for pair in edges if np.ndim(pair) == 1] if isinstance(edges, list | tuple) else []
+        if not any(isinstance(end, str) for pair in pairs for end in pair):
+            return edges
+        return [[self.column(end) for end in pair] for pair in pairs]
+
     def blank_model(self, edges: IntArray | None = None) -> MarkovRandomField:
         """The uniform model of these variables, with tables of zeros on the edges."""
         return _blank(self.num_states, self.variable_names, self.state_names, edges)
@@ -133,6 +150,7 @@ def read_data(
     weights: ArrayLike | None = None,
     num_states: ArrayLike | None = None,
     model: MarkovRandomField | None = None,
+    names: Sequence[str] | None = None,
     name: str = "data",
 ) -> Dataset:
     """A :class:`Dataset` from what users have.
@@ -150,6 +168,8 @@ def read_data(
     model : MarkovRandomField, optional
         The model that the data are for: columns of a frame are found by its variable names, categories by its state
         names, and an unseen state is an error.
+    names : sequence of str, optional
+        Of the columns of an array, in their order.
     name : str
         Of the argument, for messages.
 
@@ -175,11 +195,11 @@ def read_data(
         hidden = 0 if model is None else num_hidden(model)
         if model is not None and hidden and _num_columns(data) == model.num_variables - hidden:
             n = model.num_variables - hidden
-            names, labels = model.variable_names or (), model.state_names
-            visible = _blank(model.num_states[:n], names[:n], None if labels is None else labels[:n])
-            result = _read(data, num_states, visible, name).with_hidden(hidden)
+            own, labels = model.variable_names or (), model.state_names
+            visible = _blank(model.num_states[:n], own[:n], None if labels is None else labels[:n])
+            result = _read(data, num_states, visible, names, name).with_hidden(hidden)
         else:
-            result = _read(data, num_states, model, name)
+            result = _read(data, num_states, model, names, name)
     if model is None:
         check_observed(result, name)
     rows = len(result.states)
@@ -194,34 +214,36 @@ def read_data(
     return result
 
 
-def _read(data: Any, num_states: ArrayLike | None, model: MarkovRandomField | None, name: str) -> Dataset:
-    names: tuple[str, ...] | None = None
+def _read(
+    data: Any, num_states: ArrayLike | None, model: MarkovRandomField | None, names: Sequence[str] | None, name: str
+) -> Dataset:
     columns = _frame_columns(data, name)
     if columns is not None:
         names = tuple(columns)
-        if len(names) < len(_column_labels(data)):
+        if len(names) < len(data.columns):
             raise ModelError(f"{name} must have columns with different names")
-        if model is not None:
-            names = _match_names(names, model, name)
+        if model is not None and (model.variable_names is not None or len(names) != model.num_variables):
+            wanted = model.variable_names or tuple(str(i) for i in range(model.num_variables))
+            check_names(names, wanted, name)
+            names = wanted  # where a model has no names columns are taken by position
         coded = [_code_column(columns[label], label, model, i, name) for i, label in enumerate(names)]
     else:
         array = _as_table(data, name)
+        _check_shape(array.shape[0], array.shape[1], model, name)
+        if names is None and model is not None:
+            names = model.variable_names
         if array.dtype.kind in "iubf":
-            return _from_numbers(array, num_states, model, name)
-        known = None if model is None else model.variable_names
-        coded = [_code_column(list(c), i if known is None else known[i], model, i, name) for i, c in enumerate(array.T)]
+            return _from_numbers(array, num_states, model, names, name)
+        coded = [_code_column(list(c), i if names is None else names[i], model, i, name) for i, c in enumerate(array.T)]
     if num_states is not None:
         raise ModelError(f"num_states must be left out for {name} of categories, whose states are their values")
     rows = _check_shape(len(coded[0][0]) if coded else 0, len(coded), model, name)
     states = np.empty((rows, len(coded)), dtype=np.int16)
     for i, (codes, _) in enumerate(coded):
         states[:, i] = codes
-    if model is not None:
-        return _finish(states, model.num_states, model.variable_names, model.state_names)
     labels = tuple(categories for _, categories in coded)
-    counts = np.array([len(categories) for categories in labels], dtype=np.int64)
-    counts = np.maximum(1, counts)  # a column without any value is refused by the caller
-    return _finish(states, counts, names, labels)
+    # A column without any value is refused by the caller.
+    return _finish(states, np.array([max(1, len(categories)) for categories in labels]), names, labels, model)
 
 
 def _num_columns(data: Any) -> int:
@@ -232,51 +254,49 @@ def _num_columns(data: Any) -> int:
     return len(data[0]) if isinstance(data, Sequence) and len(data) and isinstance(data[0], Sequence) else -1
 
 
-def _finish(states: NDArray[Any], counts: IntArray, names: Any, labels: Any) -> Dataset:
+def _finish(
+    states: NDArray[Any], counts: IntArray, names: Any, labels: Any, model: MarkovRandomField | None
+) -> Dataset:
+    """Rows of equal weight; counts and names are those of the model if there is one."""
+    if model is not None:
+        counts, names, labels = model.num_states, model.variable_names, model.state_names
     rows = len(states)
-    return Dataset(states, np.full(rows, 1.0 / rows), counts, rows, names, labels)
+    return Dataset(states, np.full(rows, 1.0 / rows), counts, rows, None if names is None else tuple(names), labels)
 
 
 def check_observed(data: Dataset, name: str = "data") -> None:
     """A :class:`ModelError` if a column has no value at all."""
     if (empty := np.flatnonzero((data.states == MISSING).all(axis=0))).size:
-        label = _label(data.variable_names, empty[0])
+        label = column_label(data.variable_names, empty[0])
         raise ModelError(f"{name} must have a value in every column, got only missing ones in {label}")
 
 
-def _label(names: Sequence[str] | None, i: Any) -> str:
+def column_label(names: Sequence[str] | None, i: Any) -> str:
+    """How messages name a column."""
     return f"column {int(i)}" if names is None else f"column {names[int(i)]!r}"
 
 
 # -- frames ---------------------------------------------------------------------------------------------------------
 
 
-def _column_labels(data: Any) -> list[Any]:
-    return list(data.columns)
-
-
 def _frame_columns(data: Any, name: str) -> dict[str, Any] | None:
     """Columns of a pandas or polars frame by name; None for anything else."""
     root = type(data).__module__.split(".")[0]
-    if root not in ("pandas", "polars") or not hasattr(data, "columns"):
-        if root in ("pandas", "polars"):
-            raise ModelError(f"{name} must be a frame with a column for every variable, got {describe(type(data))}")
+    if root not in ("pandas", "polars"):
         return None
-    return {str(label): data[label] for label in _column_labels(data)}
+    if type(data).__name__ != "DataFrame":
+        hint = ": collect() makes a frame of it" if type(data).__name__ == "LazyFrame" else ""
+        raise ModelError(f"{name} must be a frame with a column for every variable, got {describe(type(data))}{hint}")
+    return {str(label): data[label] for label in data.columns}
 
 
-def _match_names(names: tuple[str, ...], model: MarkovRandomField, name: str) -> tuple[str, ...]:
-    """Names of columns in the order of a model's variables."""
-    wanted = model.variable_names or tuple(str(i) for i in range(model.num_variables))
-    if model.variable_names is None and len(names) == model.num_variables:
-        return names  # the model has no names: by position
-    missing = [v for v in wanted if v not in set(names)]
-    extra = [v for v in names if v not in set(wanted)]
+def check_names(names: Sequence[str], wanted: Sequence[str], name: str) -> None:
+    """A :class:`ModelError` if columns are not a model's variables."""
+    missing, extra = [v for v in wanted if v not in set(names)], [v for v in names if v not in set(wanted)]
     if missing or extra:
         parts = [f"no column for {_some(missing)}"] if missing else []
         parts += [f"columns that the model does not have: {_some(extra)}"] if extra else []
         raise ModelError(f"{name} must have the model's variables as columns, got {' and '.join(parts)}")
-    return wanted
 
 
 def _some(items: Sequence[Any]) -> str:
@@ -292,7 +312,7 @@ def _code_column(
     missing = np.fromiter((_is_missing(value) for value in values), dtype=bool, count=len(values))
     texts = [None if gone else _text(value) for value, gone in zip(values, missing, strict=True)]
     present = {text: value for text, value in zip(texts, values, strict=True) if text is not None}
-    where = f"column {label!r}" if isinstance(label, str) else f"column {label}"
+    where = f"column {label!r}"
     if model is not None and model.num_variables > i:
         names = None if model.state_names is None else model.state_names[i]
         known = names or tuple(str(s) for s in range(int(model.num_states[i])))
@@ -357,6 +377,8 @@ def _as_table(data: Any, name: str) -> NDArray[Any]:
         return np.asarray(data.astype(np.int8).toarray())
     if isinstance(data, np.ma.MaskedArray):
         return np.where(np.ma.getmaskarray(data), np.nan, np.ma.getdata(data).astype(np.float64))
+    if isinstance(data, str | PathLike):
+        raise ModelError(f"{name} must be a table, got a path: fastmix.learning.read_table reads files")
     rule = "be a table of states with a row for every case and a column for every variable"
     array = as_array(name, data, rule)
     if array.ndim != 2:
@@ -376,11 +398,13 @@ def _as_table(data: Any, name: str) -> NDArray[Any]:
 
 
 def _from_numbers(
-    array: NDArray[Any], num_states: ArrayLike | None, model: MarkovRandomField | None, name: str
+    array: NDArray[Any],
+    num_states: ArrayLike | None,
+    model: MarkovRandomField | None,
+    names: Sequence[str] | None,
+    name: str,
 ) -> Dataset:
-    rows, n = array.shape
-    _check_shape(rows, n, model, name)
-    names, labels = (None, None) if model is None else (model.variable_names, model.state_names)
+    n = array.shape[1]
     present = ~np.isnan(array) if array.dtype.kind == "f" else np.ones(array.shape, dtype=bool)
     if array.dtype.kind == "f":
         bad = present & ~((np.abs(array) < 2.0**31) & (array == np.floor(array)))
@@ -388,7 +412,7 @@ def _from_numbers(
             row, i = np.argwhere(bad)[0]
             raise RowError(
                 f"{name} must hold whole numbers from 0, or NaN for a missing value, got {array[row, i]} in row {row}, "
-                f"{_label(names, i)}; put a measured quantity into bins first",
+                f"{column_label(names, i)}; put a measured quantity into bins first",
                 row,
             )
     low = np.where(present, array, 0).min(initial=0)
@@ -396,30 +420,32 @@ def _from_numbers(
         row, i = np.argwhere(present & (array < MISSING))[0]
         raise RowError(
             f"{name} must hold states from 0, or -1 for a missing value, got {array[row, i]} in row {row}, "
-            f"{_label(names, i)}",
+            f"{column_label(names, i)}",
             row,
         )
     highest = np.where(present, array, 0).max(axis=0, initial=0).astype(np.int64)
     if model is not None:
         counts = model.num_states
     elif num_states is not None:
-        counts = as_state_counts(np.broadcast_to(np.asarray(num_states), (n,)))
+        given = np.asarray(num_states)
+        if given.ndim > 0 and given.shape != (n,):
+            raise ModelError(f"num_states must be one number or {n}, one for each column, got shape {given.shape}")
+        counts = as_state_counts(np.broadcast_to(given, (n,)))
     else:
         counts = np.maximum(2, highest + 1)
         if counts.max(initial=0) > _MOST_CATEGORIES:
             i = int(counts.argmax())
             raise ModelError(
-                f"{name} must have states below {_MOST_CATEGORIES}, got {highest[i]} in {_label(names, i)}; "
+                f"{name} must have states below {_MOST_CATEGORIES}, got {highest[i]} in {column_label(names, i)}; "
                 "number the values from 0, or put a measured quantity into bins first"
             )
     if (over := np.flatnonzero(highest >= counts)).size:
         i = int(over[0])
         row = int(np.flatnonzero(present[:, i] & (array[:, i] >= counts[i]))[0])
-        raise RowError(
-            f"{name} must hold states below {counts[i]} in {_label(names, i)}, got {array[row, i]:g} in row {row}", row
-        )
+        rule = f"{name} must hold states below {counts[i]} in {column_label(names, i)}"
+        raise RowError(f"{rule}, got {array[row, i]:g} in row {row}", row)
     states = np.where(present, array, MISSING).astype(np.int16 if counts.max(initial=0) < 2**15 else np.int32)
-    return _finish(states, counts, names, labels)
+    return _finish(states, counts, names, None, model)
 
 
 def _check_shape(rows: int, n: int, model: MarkovRandomField | None, name: str) -> int:

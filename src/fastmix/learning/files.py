@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix._memory import check_memory
 from fastmix.errors import FormatError, ModelError
 from fastmix.io.files import PathLike, decode_text, display_name, read_bytes
-from fastmix.learning.data import MISSING, Dataset, RowError, num_hidden, read_data
+from fastmix.learning.data import MISSING, Dataset, RowError, check_names, column_label, num_hidden, read_data
 from fastmix.model import MarkovRandomField
 
 __all__ = ["read_edges", "read_table"]
@@ -91,21 +90,27 @@ def read_table(
         table = np.delete(table, column, axis=1)
         names = names if names is None else names[:column] + names[column + 1 :]
     if names is not None and model is not None and model.variable_names is not None:
-        table = table[:, _order(names, model, f"{name}:1")]
+        wanted, hidden = model.variable_names, num_hidden(model)
+        if hidden and not set(wanted[-hidden:]) & set(names):
+            wanted = wanted[:-hidden]
+        try:
+            check_names(names, wanted, "the table")
+        except ModelError as error:
+            raise FormatError(f"{name}:1: {error}") from None
+        table, names = table[:, [names.index(variable) for variable in wanted]], list(wanted)
     if table.dtype == object:
-        table = _numbers(table, where, categories=model is not None and model.state_names is not None)
+        table = _numbers(table, where, names, categories=model is not None and model.state_names is not None)
     elif model is not None and model.state_names is not None:
         cells = table.astype(str).astype(object)
         cells[table == MISSING] = None
         table = cells
     try:
-        data = read_data(table, weights=heaviness, num_states=num_states, model=model, name="the table")
+        return read_data(table, weights=heaviness, num_states=num_states, model=model, names=names, name="the table")
     except RowError as error:
         text = re.sub(r" in row \d+(, )?", lambda found: " in " if found[1] else "", str(error), count=1)
         raise FormatError(f"{where(error.row)}: {text}") from None
     except ModelError as error:
         raise FormatError(f"{where(0)}: {error}") from None
-    return replace(data, variable_names=tuple(names)) if names is not None and model is None else data
 
 
 def read_edges(path: PathLike, *, table: Dataset) -> NDArray[np.int64]:
@@ -118,15 +123,14 @@ def read_edges(path: PathLike, *, table: Dataset) -> NDArray[np.int64]:
     """
     name = display_name(path)
     rows, lines = _split(decode_text(read_bytes(path), name), name)
-    names, n = list(table.variable_names or ()), len(table.num_states)
     pairs = np.empty((len(rows), 2), dtype=np.int64)
     for k, (row, line) in enumerate(zip(rows, lines, strict=True)):
         if len(row) != 2:
             raise FormatError(f"{name}:{line}: an edge must have two columns, got {len(row)}")
-        for end, word in enumerate(row):
-            if word not in names and not (word.isdecimal() and int(word) < n):
-                raise FormatError(f"{name}:{line}: there is no column {word!r} in the data")
-            pairs[k, end] = names.index(word) if word in names else int(word)
+        try:
+            pairs[k] = [table.column(word) for word in row]
+        except ModelError as error:
+            raise FormatError(f"{name}:{line}: {error}") from None
         if pairs[k, 0] == pairs[k, 1]:
             raise FormatError(f"{name}:{line}: an edge must join two columns, got {row[0]!r} twice")
     return pairs
@@ -223,21 +227,7 @@ def _weights(column: NDArray[Any], where: Any, name: str) -> NDArray[np.float64]
     return np.asarray(values)
 
 
-def _order(names: list[str], model: MarkovRandomField, where: str) -> list[int]:
-    """Columns in the order of the model's variables, but for hidden ones that the file does not have."""
-    wanted = list(model.variable_names or ())
-    if hidden := num_hidden(model):
-        visible = wanted[:-hidden]
-        wanted = visible if not set(wanted[-hidden:]) & set(names) else wanted
-    missing, odd = [v for v in wanted if v not in names], [v for v in names if v not in wanted]
-    if missing or odd:
-        parts = [f"none for {', '.join(missing[:5])}"] if missing else []
-        parts += [f"others: {', '.join(odd[:5])}"] if odd else []
-        raise FormatError(f"{where}: columns must be the model's variables, got {' and '.join(parts)}")
-    return [names.index(variable) for variable in wanted]
-
-
-def _numbers(cells: NDArray[Any], where: Any, *, categories: bool) -> NDArray[Any]:
+def _numbers(cells: NDArray[Any], where: Any, names: list[str] | None, *, categories: bool) -> NDArray[Any]:
     """Cells as numbers, NaN where a value is missing; as text if columns hold text."""
     gaps = np.array([[cell.lower() in _GAPS for cell in row] for row in cells])
     if not categories:
@@ -252,7 +242,7 @@ def _numbers(cells: NDArray[Any], where: Any, *, categories: bool) -> NDArray[An
         mixed = text.any(axis=0) & (2 * text.sum(axis=0) <= (~gaps).sum(axis=0))
         if mixed.any():
             row, k = np.argwhere(text & mixed)[0]
-            raise FormatError(f"{where(row)}: {cells[row, k]!r} stands in column {k}, which has numbers")
+            raise FormatError(f"{where(row)}: {cells[row, k]!r} stands in {column_label(names, k)}, which has numbers")
     cells = cells.copy()
     cells[gaps] = None
     return cells

@@ -71,7 +71,7 @@ def learn(
     data : array_like (rows, n), pandas or polars frame, or scipy.sparse matrix
         Whole numbers from 0 are states; values of a frame, and text, are categories, whose names the model keeps.
         NaN, None, masked entries and, in arrays, -1 are missing: the likelihood sums over them.
-    edges : {"complete", "chow-liu", "l1", "grow"} or array (m, 2)
+    edges : {"complete", "chow-liu", "l1", "grow"} or array (m, 2) of numbers or names of columns
         The graph. ``chow-liu`` is the best tree; with the likelihood it is learnt in closed form, smoothed by one row,
         without penalties. ``l1`` learns a graph by the pseudo-likelihood with the l1 term, and fits it again without.
         ``grow`` adds edges to the tree, those first that promise most, while the pseudo-likelihood of the validation
@@ -142,7 +142,8 @@ def learn(
         raise TypeError(f"within must be a NormBall, a WidthBall or None, got {describe(within)}")
     for name, value in (("ridge", ridge), ("l1", l1)):
         if isinstance(value, str):
-            check_choice(name, value, ("auto",))
+            if value != "auto":
+                raise ValueError(f"{name} must be a number of at least 0 or 'auto', got {value!r}")
             if validation is None:
                 raise ValueError(f"{name}='auto' is chosen on validation data: give validation=")
         else:
@@ -169,6 +170,7 @@ def learn(
             if validation is None
             else read_data(validation, model=table.blank_model(), name="validation").with_hidden(hidden)
         )
+        edges = table.with_hidden(hidden).edge_numbers(edges)
         job = Job(
             table, checked, objective, moments, within, hidden, num_chains, tol, max_iter, seed, clock, backend, ledger
         )

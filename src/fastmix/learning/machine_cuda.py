@@ -47,21 +47,11 @@ def steps_kernel(tile: int, depth: int) -> Any:
         return float32(uint32(word >> uint32(8))) * float32(2.0**-24)
 
     @cuda.jit(device=True)
-    def bit(data, rows, bits, lane, i, here, sizes, count):
-        """A visible bit of a lane; lanes of rows that a last batch does not have are 0."""
-        visible, width, batch, chains = sizes[0], sizes[3], sizes[4], sizes[5]
-        if lane < count:
-            return float32(data[uint64(rows[lane]) * uint64(width) + uint64(i)])
-        if lane >= batch:
-            return float32(bits[(here * chains + lane - batch) * visible + i])
-        return float32(0.0)
-
-    @cuda.jit(device=True)
     def share_of(rows, row_weights, lane, batch, chains, count):
-        """The weight of a lane in the difference of moments."""
+        """The weight of a lane in the difference of moments; none for rows that a last batch does not have."""
         if lane < count:
             return row_weights[rows[lane]] / float32(count)
-        return float32(-1.0) / float32(chains) if lane >= batch else float32(0.0)
+        return float32(-1.0) / float32(chains) if lane >= batch and lane < batch + chains else float32(0.0)
 
     @cuda.jit(device=True)
     def moved(g, x, at, mean, square, total, scale, constants, row):
@@ -81,7 +71,7 @@ def steps_kernel(tile: int, depth: int) -> Any:
         square_w, square_b, square_g = squares
         sum_w, sum_b, sum_g = sums
         mu, mask, scales_w, scales_b = fixed
-        visible, hidden, columns, width, batch, chains, num_rows, num_steps, first_step = sizes
+        visible, hidden, columns, batch, chains, num_rows, num_steps, first_step = sizes
         a = cuda.shared.array((depth, padded), float32)  # a line each: the simulator tells arrays apart by lines
         b = cuda.shared.array((depth, padded), float32)
         share = cuda.shared.array(depth, float32)
@@ -109,7 +99,7 @@ def steps_kernel(tile: int, depth: int) -> Any:
                         if i < visible:
                             if lane < count:
                                 value = (
-                                    float32(data[uint64(order[s * batch + lane]) * uint64(width) + uint64(i)]) - mu[i]
+                                    float32(data[uint64(order[s * batch + lane]) * uint64(visible) + uint64(i)]) - mu[i]
                                 )
                             elif lane >= batch and lane < batch + chains:
                                 value = float32(bits[(here * chains + lane - batch) * visible + i]) - mu[i]
@@ -176,7 +166,7 @@ def steps_kernel(tile: int, depth: int) -> Any:
                                 if at_i < visible:
                                     if lane < count:
                                         value = float32(
-                                            data[uint64(order[s * batch + lane]) * uint64(width) + uint64(at_i)]
+                                            data[uint64(order[s * batch + lane]) * uint64(visible) + uint64(at_i)]
                                         )
                                     elif lane >= batch:
                                         value = float32(bits[(here * chains + lane - batch) * visible + at_i])
@@ -185,12 +175,7 @@ def steps_kernel(tile: int, depth: int) -> Any:
                             a[k * tile + y, x] = value
                             b[k * tile + y, x] = mean
                             if x == 0:
-                                weight = float32(0.0)
-                                if lane < count:
-                                    weight = row_weights[order[s * batch + lane]] / float32(count)
-                                elif lane >= batch and lane < lanes - 1:
-                                    weight = float32(-1.0) / float32(chains)
-                                share[k * tile + y] = weight
+                                share[k * tile + y] = share_of(rows, row_weights, lane, batch, chains, count)
                         cuda.syncthreads()
                         for k in range(depth):
                             total += a[k, y] * b[k, x]
@@ -238,7 +223,8 @@ class CudaMachine(Machine):
         put = self._cuda.to_device
         self._key = make_streams(self.seed, _STREAM, 1)[:2, 0].copy()
         self._data, self._weights = put(self.bits.reshape(-1)), put(self.row_weights.astype(np.float32))
-        self._fixed = tuple(put(part.reshape(-1)) for part in (self.mu, self.mask, *self.scales))
+        mask = np.broadcast_to(self.mask, self.W.shape)
+        self._fixed = tuple(put(part.reshape(-1)) for part in (self.mu, mask, *self.scales))
         self._states = (
             put(np.zeros(2 * self.num_chains * self.visible, dtype=np.uint8)),
             put(np.zeros(self.num_chains * self.hidden, dtype=np.uint8)),
@@ -281,7 +267,7 @@ class CudaMachine(Machine):
         """Steps of these sizes along gradients over so many batches of rows, and of the chains: one sweep each."""
         put, tile = self._cuda.to_device, self._tile
         numbers = (
-            self.visible, self.hidden, self.W.shape[1], self.bits.shape[1], self.batch, self.num_chains, len(rows),
+            self.visible, self.hidden, self.W.shape[1], self.batch, self.num_chains, len(rows),
             len(sizes), self.steps,
         )  # fmt: skip
         arguments = (

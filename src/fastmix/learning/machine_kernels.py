@@ -1,23 +1,22 @@
 """Compiled steps of restricted Boltzmann machines on the CPU: conditional means, draws, gradient and step in one call.
 
-Products with bits are looked up four bits at a time (:mod:`fastmix.chains.layer_kernels`), a few groups of four for all
-lanes before the next, so that their sums stay in the caches. Everything is in single precision.
+Products with bits are those of :mod:`fastmix.chains.layer_kernels`: rows and chains are the lanes, 64 at a time; for
+the gradient the visible variables are. Everything is in single precision.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import float32, uint8, uint32, uint64
+from numba import float32, uint32
 
-from fastmix._jit import njit
+from fastmix._jit import inner, njit, outer
 from fastmix.chains.kernels import _fill
-from fastmix.chains.layer_kernels import WIDTH, add_rows, fill_group
+from fastmix.chains.layer_kernels import ROWS, add_products
 
-__all__ = ["machine_step"]
+__all__ = ["machine_steps"]
 
-_inner = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 _fused = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath={"contract"})
-_outer = njit(cache=True, nogil=True, error_model="numpy")
+_summing = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath={"reassoc"})
 
 _ONE, _HALF = np.float32(1.0), np.float32(0.5)
 _LARGEST = np.float32(86.0)  # of log-odds
@@ -46,188 +45,195 @@ def _odds(fields, out):  # type: ignore[no-untyped-def]
         out[j] = np.float32(np.float32(p * r + _ONE) * power)
 
 
-@_inner
-def _draw(odds, u, out):  # type: ignore[no-untyped-def]
-    """Bits that are 1 with probability ``1 / (1 + odds)``."""
-    for j in range(len(out)):
-        uniform = np.float32(np.int32(u[j] >> uint32(8))) * _UNIT
-        out[j] = uint8(1) if np.float32(uniform * np.float32(_ONE + odds[j])) < _ONE else uint8(0)
+@inner
+def _draw(odds, u, words, shift):  # type: ignore[no-untyped-def]
+    """Set a bit of the words with probability ``1 / (1 + odds)``."""
+    for k in range(len(words)):
+        uniform = np.float32(np.int32(u[k] >> uint32(8))) * _UNIT
+        bit = uint32(1) if np.float32(uniform * np.float32(_ONE + odds[k])) < _ONE else uint32(0)
+        words[k] |= uint32(bit << shift)
 
 
-@_inner
-def _weigh(odds, weight, out):  # type: ignore[no-untyped-def]
-    for j in range(len(out)):
-        out[j] = weight / (_ONE + odds[j])
-
-
-@_inner
-def _nibbles(words, out):  # type: ignore[no-untyped-def]
-    """Patterns of four bytes that are 0 or 1, taken for a word: a product puts them side by side."""
-    for g in range(len(out)):
-        out[g] = uint8((uint64(words[g]) * uint64(0x01020408)) >> uint64(24) & uint64(15))
-
-
-@_inner
-def _join(out, a, b, c, d):  # type: ignore[no-untyped-def]
+@inner
+def _weigh(odds, weights, out):  # type: ignore[no-untyped-def]
     for k in range(len(out)):
-        out[k] = uint8(a[k] | uint8(b[k] << 1) | uint8(c[k] << 2) | uint8(d[k] << 3))
+        out[k] = weights[k] / (_ONE + odds[k])
 
 
-@_inner
-def _add(out, row):  # type: ignore[no-untyped-def]
-    for j in range(len(out)):
-        out[j] += row[j]
+_MASKS = np.array([0x0000FFFF, 0x00FF00FF, 0x0F0F0F0F, 0x33333333, 0x55555555], np.uint32)
 
 
-@njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath={"reassoc"})
+@inner
+def _turn_bits(words, turned, across):  # type: ignore[no-untyped-def]
+    """Packed variables (words, lanes) as packed lanes (lanes / 32, variables), by squares of 32 x 32 bits.
+
+    In all squares at once halves, quarters and so on change places; row l of ``turned`` (32, squares) is lane l.
+    """
+    count, blocks = len(words), len(across)
+    for lane in range(words.shape[1]):
+        first = lane // 32 * count
+        turned[lane % 32, first : first + count] = words[:, lane]
+    for level in range(5):
+        width = 16 >> level
+        for first in range(0, 32, 2 * width):
+            for lane in range(first, first + width):
+                _swap_bits(turned[lane], turned[lane + width], uint32(width), _MASKS[level])
+    for k in range(32):
+        for block in range(blocks):
+            across[block, k : 32 * count : 32] = turned[k, block * count : (block + 1) * count]
+
+
+@inner
+def _swap_bits(low, high, shift, mask):  # type: ignore[no-untyped-def]
+    for k in range(len(low)):
+        change = uint32(uint32(uint32(low[k] >> shift) ^ high[k]) & mask)
+        low[k] = uint32(low[k] ^ uint32(change << shift))
+        high[k] = uint32(high[k] ^ change)
+
+
+@_summing
 def _sum(row):  # type: ignore[no-untyped-def]
     total = float32(0.0)
-    for j in range(len(row)):
-        total += row[j]
+    for k in range(len(row)):
+        total += row[k]
     return total
 
 
-@_inner
-def _add_times(out, row, factor):  # type: ignore[no-untyped-def]
-    for j in range(len(out)):
-        out[j] += factor * row[j]
+@_summing
+def _dot(row, other):  # type: ignore[no-untyped-def]
+    total = float32(0.0)
+    for k in range(len(row)):
+        total += row[k] * other[k]
+    return total
 
 
-@_inner
-def _turn(matrix, first, last, out):  # type: ignore[no-untyped-def]
-    """Rows from first to last of a matrix become the columns of ``out``, 16 at a time."""
-    for block in range(first, last, 16):
-        for j in range(len(out)):
-            for i in range(block, min(block + 16, last)):
-                out[j, i - first] = matrix[i, j]
+@inner
+def _add(out, row):  # type: ignore[no-untyped-def]
+    for k in range(len(out)):
+        out[k] += row[k]
 
 
-@_inner
-def _centred_row(out, products, of_hidden, weights, centre, mask, mu, half, decay):  # type: ignore[no-untyped-def]
-    """A row of the gradient with respect to W."""
-    shift = _HALF - mu
-    for j in range(len(out)):
-        out[j] = mask[j] * (products[j] - mu * of_hidden[j] - half - decay * weights[j] - shift * centre[j])
+@inner
+def _centre(g, products, mu, of_visible, mean, centre):  # type: ignore[no-untyped-def]
+    for i in range(len(g)):
+        g[i] = products[i] - mu[i] * mean - _HALF * of_visible[i] - (_HALF - mu[i]) * centre
 
 
-@_inner
-def _scaled_row(x, gradient, mean, square, total, scale, constants):  # type: ignore[no-untyped-def]
-    size, correct, forget, forget_squares, least = constants[0], constants[1], constants[2], constants[3], constants[4]
-    for j in range(len(x)):
-        g = gradient[j]
-        total[j] += g
-        mean[j] = forget * mean[j] + (_ONE - forget) * g
-        square[j] = forget_squares * square[j] + (_ONE - forget_squares) * g * g
-        x[j] += scale * size * mean[j] / (np.sqrt(square[j] * correct) + least)
+@inner
+def _decay(g, w, mask, decay):  # type: ignore[no-untyped-def]
+    for i in range(len(g)):
+        g[i] = mask[i] * (g[i] - decay * w[i])
 
 
-@_outer
-def machine_step(  # type: ignore[no-untyped-def]
-    data, chosen, weights, lanes, hidden_lanes, room, parameters, constant, means, squares, sums, constants
+@inner
+def _remember(mean, g, share):  # type: ignore[no-untyped-def]
+    for i in range(len(g)):
+        mean[i] += share * (g[i] - mean[i])
+
+
+@inner
+def _remember_squares(square, g, share):  # type: ignore[no-untyped-def]
+    for i in range(len(g)):
+        square[i] += share * (g[i] * g[i] - square[i])
+
+
+@inner
+def _move(x, mean, square, scales, size, correct, least):  # type: ignore[no-untyped-def]
+    for i in range(len(x)):
+        x[i] += scales[i] * size * mean[i] / (np.sqrt(square[i] * correct) + least)
+
+
+@inner
+def _step(x, g, mean, square, total, scales, constants):  # type: ignore[no-untyped-def]
+    """A step of parameters x along their gradient g; short loops over few arrays are what compilers make vectors of."""
+    _add(total, g)
+    _remember(mean, g, _ONE - constants[2])
+    _remember_squares(square, g, _ONE - constants[3])
+    _move(x, mean, square, scales, constants[0], constants[1], constants[4])
+
+
+@outer
+def machine_steps(  # type: ignore[no-untyped-def]
+    data, rows, row_weights, num_chains, lanes, parameters, constant, means, squares, sums, constants
 ):
-    """One step: means and draws of the hidden bits, draws of the chains, and a step along the gradient.
+    """Steps, one for each row of ``constants``: means and draws of hidden bits, draws of the chains, and the gradient.
 
-    ``data`` uint8 (rows, 4 groups) has bits, padded with zeros; ``chosen`` rows of it are the first lanes, the chains
-    the others, with the ``weights`` (lanes,) of a difference of moments. See :class:`fastmix.learning.machines.Machine`
-    for the other arrays; ``room`` is what is written before it is read.
+    ``data`` uint32 (rows, words) has packed bits; ``rows`` are those of one batch after another. Lanes are a batch,
+    then the chains. ``parameters`` begin with W, its running means and its sum, (4, hidden, visible), padded. See
+    :class:`fastmix.learning.machines.Machine`.
     """
-    bits, words, patterns, streams = lanes
-    h, h_words, h_patterns = hidden_lanes
-    fields, table, across, products, turned, u, odds = room
-    W, beta, gamma, c, b, column_sums = parameters
+    words, h, streams, batch = lanes
+    weights, beta, gamma, c, b, column_sums = parameters
+    W, means_w, squares_w, sums_w = weights[0], weights[1], weights[2], weights[3]
     mu, mask, scales_w, scales_b, num_hidden = constant
-    at_once = len(table)
-    visible, groups, num_lanes = len(W), patterns.shape[1], len(bits)
-    first_chain, tiles = num_lanes - len(h), len(fields)
+    columns, padded = W.shape
+    visible, num_lanes, num_chain_lanes = len(beta), words.shape[1], streams.shape[1]
+    first_chain = num_lanes - num_chain_lanes
     s0, s1, s2, s3 = streams[0], streams[1], streams[2], streams[3]
-    flat_table, flat_patterns, flat_across = table.reshape(-1), patterns.reshape(-1), across.reshape(-1)
+    flat = W.reshape(-1)
+    fields, across = np.zeros((columns, num_lanes), np.float32), np.zeros((num_lanes // 32, padded), np.uint32)
+    turned = np.empty((32, len(across) * len(words)), np.uint32)
+    odds, u = np.empty(num_lanes, np.float32), np.empty(num_chain_lanes, np.uint32)
+    shares = fields[num_hidden]  # of the lanes in the difference of moments
+    some, products = np.empty((32, num_chain_lanes), np.float32), np.empty((ROWS, padded), np.float32)
+    g = np.empty(visible, np.float32)
+    of_hidden, of_visible = np.zeros(columns, np.float32), np.empty(visible, np.float32)
+    row_sums, twos = np.empty(visible, np.float32), np.full(columns, float32(2.0))
 
-    for r in range(len(chosen)):
-        bits[r] = data[chosen[r]]
-    for r in range(num_lanes):
-        _nibbles(words[r], patterns[r])
-    for g in range(len(across)):
-        _join(across[g], bits[4 * g], bits[4 * g + 1], bits[4 * g + 2], bits[4 * g + 3])
+    for step in range(len(constants)):
+        chosen = rows[step * batch : (step + 1) * batch]
+        shares[:] = float32(0.0)
+        shares[first_chain : first_chain + num_chains] = float32(-1.0 / num_chains)
+        for r in range(len(chosen)):
+            words[:, r] = data[chosen[r]]
+            shares[r] = float32(row_weights[chosen[r]] / len(chosen))
+        _turn_bits(words, turned, across)
 
-    # Means of the hidden bits, times the weights; those of chains are drawn.
-    of_hidden = np.zeros(len(gamma), np.float32)
-    for t in range(tiles):
-        tile, columns = fields[t], slice(t * WIDTH, (t + 1) * WIDTH)
-        count = min(WIDTH, num_hidden - t * WIDTH)
-        for r in range(num_lanes):
-            tile[r] = c[columns]
-        for first in range(0, groups, at_once):
-            some = min(at_once, groups - first)
-            for g in range(some):
-                fill_group(W, 4 * (first + g), t * WIDTH, (t + 1) * WIDTH, table[g])
-            for r in range(num_lanes):
-                add_rows(tile.reshape(-1), flat_table, flat_patterns, r, r * groups + first, 1, some)
-        for r in range(num_lanes):
-            _odds(tile[r], odds)
-            if r >= first_chain and count > 0:
-                _fill(s0, s1, s2, s3, u)
-                _draw(odds[:count], u, h[r - first_chain, t * WIDTH : t * WIDTH + count])
-            _weigh(odds, weights[r], tile[r])
-            if count < WIDTH:
-                tile[r, count:] = float32(0.0)
-                tile[r, count] = weights[r]  # one more column adds the visible bits up
-            _add(of_hidden[columns], tile[r])
-    of_hidden[num_hidden:] = float32(0.0)
-
-    # The chains' visible bits.
-    for r in range(len(h)):
-        _nibbles(h_words[r], h_patterns[r])
-    h_groups, flat_h = (num_hidden + 3) // 4, h_patterns.reshape(-1)
-    tile = products[: len(h)]
-    for first in range(0, visible, WIDTH):
-        last = min(visible, first + WIDTH)
-        _turn(W, first, last, turned)
-        for r in range(len(h)):
-            tile[r, : last - first] = b[first:last]
-        for begin in range(0, h_groups, at_once):
-            some = min(at_once, h_groups - begin)
-            for g in range(some):
-                fill_group(turned, 4 * (begin + g), 0, WIDTH, table[g])
-            for r in range(len(h)):
-                add_rows(tile.reshape(-1), flat_table, flat_h, r, r * h_patterns.shape[1] + begin, 1, some)
-        for r in range(len(h)):
-            _odds(tile[r], odds)
+        # Means of the hidden bits, times the weights; those of chains are drawn. One more row adds the visible bits up.
+        for j in range(num_hidden):
+            fields[j] = c[j]
+        add_products(words, visible, flat, 0, padded, 1, fields[: (num_hidden + ROWS - 1) // ROWS * ROWS])
+        h[:] = uint32(0)
+        for j in range(num_hidden):
+            _odds(fields[j], odds)
             _fill(s0, s1, s2, s3, u)
-            _draw(odds, u, bits[first_chain + r, first:last])
+            _draw(odds[first_chain:], u, h[j // 32], uint32(j % 32))
+            _weigh(odds, shares, fields[j])
+            of_hidden[j] = _sum(fields[j])
 
-    # The gradient, and a step of every row of W; the penalty of hidden fields is that where all visible ones are 1/2.
-    decay = constants[5]
-    ridge = float32(2.0) * decay
-    centre, row = ridge * (c + _HALF * column_sums), np.empty(WIDTH, np.float32)
-    of_visible, row_sums = np.empty(visible, np.float32), np.zeros(visible, np.float32)
-    c[:], column_sums[:] = float32(0.0), float32(0.0)
-    for t in range(tiles - 1, -1, -1):  # the last has the sums of the visible bits
-        products[:visible] = float32(0.0)
-        for begin in range(0, len(across), at_once):
-            some = min(at_once, len(across) - begin)
-            for g in range(some):
-                fill_group(fields[t], 4 * (begin + g), 0, WIDTH, table[g])
-            step = across.shape[1]
-            for i in range(visible):
-                add_rows(products.reshape(-1), flat_table, flat_across, i, begin * step + i, step, some)
-        if t == tiles - 1:
-            of_visible[:] = products[:visible, num_hidden - t * WIDTH]
-        part = slice(t * WIDTH, (t + 1) * WIDTH)
-        for i in range(visible):
-            w = W[i, part]
-            _centred_row(
-                row, products[i], of_hidden[part], w, centre[part], mask[i, part], mu[i], _HALF * of_visible[i], decay
-            )
-            _scaled_row(w, row, means[0][i, part], squares[0][i, part], sums[0][i, part], scales_w[i], constants)
-            _add(column_sums[part], w)
-            _add_times(c[part], w, -mu[i])
-            row_sums[i] += _sum(w)
-    for i in range(visible):
-        one = slice(i, i + 1)
-        _scaled_row(
-            beta[one], of_visible[one] - ridge * beta[one], means[1][one], squares[1][one], sums[1][one], scales_b[i],
-            constants,
-        )  # fmt: skip
-        b[i] = beta[i] - _HALF * row_sums[i]
-    _scaled_row(gamma, of_hidden - centre, means[2], squares[2], sums[2], float32(2.0), constants)
-    c += gamma
+        # The chains' visible bits.
+        for k in range(len(words)):
+            count, chain_words = min(32, visible - 32 * k), words[k, first_chain:]
+            for i in range(count):
+                some[i] = b[32 * k + i]
+            add_products(h, num_hidden, flat, 32 * k, 1, padded, some)
+            chain_words[:] = uint32(0)
+            for i in range(count):
+                _odds(some[i], odds[:num_chain_lanes])
+                _fill(s0, s1, s2, s3, u)
+                _draw(odds[:num_chain_lanes], u, chain_words, uint32(i))
+
+        # The gradient, and a step of W by rows; the penalty of hidden fields is that where all visible ones are 1/2.
+        decay = constants[step, 5]
+        ridge = float32(2.0) * decay
+        centre = ridge * (c + _HALF * column_sums)
+        row_sums[:] = float32(0.0)
+        for first in range(num_hidden // ROWS * ROWS, -1, -ROWS):  # the last has the sums of the visible bits
+            products[:] = float32(0.0)
+            add_products(across, num_lanes, fields.reshape(-1), first * num_lanes, num_lanes, 1, products)
+            if first + ROWS > num_hidden:
+                of_visible[:] = products[num_hidden - first, :visible]
+            for j in range(first, min(first + ROWS, num_hidden)):
+                w = W[j, :visible]
+                _centre(g, products[j - first, :visible], mu, of_visible, of_hidden[j], centre[j])
+                _decay(g, w, mask[min(j, len(mask) - 1), :visible], decay)
+                _step(
+                    w, g, means_w[j, :visible], squares_w[j, :visible], sums_w[j, :visible], scales_w,
+                    constants[step],
+                )  # fmt: skip
+                column_sums[j], c[j] = _sum(w), -_dot(w, mu)
+                _add(row_sums, w)
+        _step(beta, of_visible - ridge * beta, means[0], squares[0], sums[0], scales_b, constants[step])
+        b[:] = beta - _HALF * row_sums
+        _step(gamma, of_hidden - centre, means[1], squares[1], sums[1], twos, constants[step])
+        c += gamma

@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray
-from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import aligned_zeros, check_memory
 from fastmix.chains.base import Chains
 from fastmix.chains.generator import make_streams
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import MISSING, Dataset
 from fastmix.learning.optimise import Report
+from fastmix.learning.resume import Rounds
 from fastmix.learning.sampled import Sampled, autocorrelations, start_chains
 from fastmix.model.structure import Structure
 
@@ -37,7 +38,7 @@ _STEP = 0.02  # of the first steps, in standard deviations of the features
 _FORGET, _FORGET_SQUARES = 0.5, 0.995  # of the running means of the gradient and of its squares
 _LEAST = 1e-4  # gradient below which steps get no longer
 _STREAMS = 1 << 40  # of random numbers, none of which a chain of its own has
-_GROUPS = 16  # of patterns whose sums are looked up for all lanes before the next: 112 KiB
+_CARRIED = ("num_rounds", "num_sweeps", "moment_error")  # from pass to pass
 _ARRAYS = ("W", "beta", "gamma", *(f"{kind} {k}" for kind in ("mean", "square") for k in range(3)))
 
 
@@ -81,16 +82,15 @@ def learn_machine(
     run = _make(chains)(data, coordinates, v, hidden, ridge, chains.num_chains, seed)
     epochs = max_iter or _EPOCHS
     result = Sampled(v, num_chains=chains.num_chains, stopped_by="done")
-    snapshot = saved
     if saved is None:
         start_chains(chains, data, coordinates.structure.num_states, np.random.default_rng([seed, 2]))
         run.start(chains.get_states()[:, : run.visible])
     else:
         run.restore(saved[0])
-        result.num_rounds, result.num_sweeps = saved[1]["num_rounds"], saved[1]["num_sweeps"]
-        result.moment_error = saved[1]["moment_error"]
+        for name in _CARRIED:
+            setattr(result, name, saved[1][name])
     per_epoch = -(-len(data.states) // run.batch)
-    try:
+    with Rounds(result, keep, report, saved) as rounds:
         for epoch in range(result.num_rounds, epochs):
             order = np.random.default_rng([seed, 2, epoch]).permutation(len(data.states))
             run.clear()
@@ -108,19 +108,11 @@ def learn_machine(
                 "iteration": epoch + 1, "gradient_norm": norm, "moment_error": result.moment_error,
                 "step": _STEP * max(0.0, 1.0 - (epoch + 1) / epochs), "num_sweeps": per_epoch, "bias_bound": None,
             }  # fmt: skip
-            if keep is not None:
-                names = ("num_rounds", "num_sweeps", "moment_error")
-                snapshot = run.pack(), {name: getattr(result, name) for name in names}
-            if report is not None:
-                report(entry, run.coordinates_of())
-            if keep is not None and snapshot is not None:
-                keep(*snapshot, now=False)
-    except OutOfTimeError:
-        result.stopped_by = "time_limit"
-    except KeyboardInterrupt:
-        result.stopped_by = "interrupt"
-    if keep is not None and snapshot is not None:
-        keep(*snapshot, now=True)
+            rounds.end(
+                entry,
+                run.coordinates_of(),
+                lambda: (run.pack(), {name: getattr(result, name) for name in _CARRIED}),
+            )
     run.fetch()
     result.v = run.coordinates_of()
     result.gap = result.noise = math.nan
@@ -150,7 +142,7 @@ class Machine:
     Attributes
     ----------
     W, beta, gamma : float32 arrays (visible, columns), (visible,), (columns,)
-        There are columns for whole tiles of ``WIDTH`` numbers, one more than hidden variables at least.
+        There are columns for whole groups of eight, one more than hidden variables at least.
     means, squares, sums : lists of such arrays
         Running means of the gradient and of its squares, and the sum over the ``collected`` steps of this pass.
     at_once : int
@@ -163,72 +155,68 @@ class Machine:
         self, data: Dataset, coordinates: Coordinates, v: FloatArray, hidden: int, ridge: float, num_chains: int,
         seed: int,
     ) -> None:  # fmt: skip
-        from fastmix.chains.layer_kernels import WIDTH
+        from fastmix.chains.layer_kernels import LANES
 
         self.coordinates, self.ridge, self.num_chains, self.seed = coordinates, ridge, num_chains, seed
         structure = coordinates.structure
         self.hidden, self.visible = hidden, structure.num_variables - hidden
-        tiles, groups, rows = -(-(hidden + 1) // WIDTH), -(-self.visible // 4), len(data.states)
+        rows, columns = len(data.states), 8 * (hidden // 8 + 1)
         self.batch = min(rows, num_chains)
         self.at_once = max(1, int(self.most_products / (5.0 * num_chains * self.visible * (hidden + 1))))
-        columns = tiles * WIDTH
         check_memory(
-            4.0 * groups * rows + 44.0 * (self.visible + num_chains) * columns + 8.0 * rows,
+            2.0 * self.visible * rows + 32.0 * (self.visible + num_chains) * columns + 8.0 * rows,
             "the data and the weights", "learn from fewer rows",
         )  # fmt: skip
-        self.bits = np.zeros((rows, 4 * groups), dtype=np.uint8)
-        self.bits[:, : self.visible] = data.states[:, : self.visible]
+        self.bits = data.states[:, : self.visible].astype(np.uint8)
         assert not (data.states[:, : self.visible] == MISSING).any()
         self.row_weights = data.weights * rows
-        self.mu = (data.weights @ self.bits[:, : self.visible]).astype(np.float32)
+        self.mu = (data.weights @ self.bits).astype(np.float32)
         # Places of the edges in W; those that are no edges stay 0.
         i, j = structure.edges.T
-        self.places = i * columns + j - self.visible
-        self.mask, self.W = (aligned_zeros((self.visible, columns), np.float32) for _ in range(2))
-        self.mask.reshape(-1)[self.places] = 1.0
+        self.places = i, j - self.visible
+        # W, its running means and its sum are kept by columns, which end with whole blocks of lanes.
+        padded = LANES * -(-self.visible // LANES)
+        self._mask = aligned_zeros((1 if len(i) == self.visible * hidden else columns, padded), np.float32)
+        self._weights = aligned_zeros((4, columns, padded), np.float32)
+        self.mask = self._mask.T[: self.visible]
+        self.W, *of_weights = (part.T[: self.visible] for part in self._weights)
+        self.mask[self.places if len(self._mask) > 1 else (i, 0)] = 1.0
         d = coordinates.num_contrasts
-        self.W.reshape(-1)[self.places] = 2.0 * v[d:]  # a table of contrasts is half the weight of two bits
+        self.W[self.places] = 2.0 * v[d:]  # a table of contrasts is half the weight of two bits
         centres = np.sqrt(2.0) * v[:d]  # fields where all others are 1/2
         self.beta = centres[: self.visible].astype(np.float32)
         self.gamma = np.zeros(columns, dtype=np.float32)
         self.gamma[:hidden] = centres[self.visible :]
         self.gamma -= (0.5 - self.mu) @ self.W
-        shapes = self.W.shape, self.beta.shape, self.gamma.shape
-        self.means, self.squares, self.sums = ([aligned_zeros(shape, np.float32) for shape in shapes] for _ in range(3))
+        self.means, self.squares, self.sums = (
+            [part, np.zeros_like(self.beta), np.zeros_like(self.gamma)] for part in of_weights
+        )
         self.steps = self.collected = 0
         spread = np.sqrt(np.maximum(self.mu * (1.0 - self.mu), 1e-2))
         self.scales = [(2.0 / spread).astype(np.float32), (1.0 / spread).astype(np.float32)]
         self._prepare()
 
     def _prepare(self) -> None:
-        """Lanes, whole groups of four of rows and of chains, and room for a step."""
-        from fastmix.chains.layer_kernels import WIDTH
+        """Packed bits of the data, lanes for whole blocks of rows and of chains, and what steps keep up to date."""
+        from fastmix.chains.layer_kernels import LANES
 
-        self.first_chain, chains = -4 * (-self.batch // 4), -4 * (-self.num_chains // 4)
-        lanes, width, columns = self.first_chain + chains, self.bits.shape[1], self.W.shape[1]
-        bits, h = aligned_zeros((lanes, width), np.uint8), aligned_zeros((chains, columns), np.uint8)
-        streams = make_streams(self.seed, _STREAMS, WIDTH)
-        self.lanes = bits, bits.view(np.uint32), np.zeros((lanes, width // 4), dtype=np.uint8), streams
-        self.hidden_lanes = h, h.view(np.uint32), np.zeros((chains, columns // 4), dtype=np.uint8)
-        shapes = (
-            (columns // WIDTH, lanes, WIDTH), (_GROUPS, 16, WIDTH), (max(self.visible, chains), WIDTH), (columns, WIDTH)
-        )  # fmt: skip
-        fields, table, products, turned = (aligned_zeros(shape, np.float32) for shape in shapes)
-        across = np.zeros((lanes // 4, self.visible), dtype=np.uint8)
-        numbers = aligned_zeros((WIDTH,), np.uint32), aligned_zeros((WIDTH,), np.float32)
-        self.room = fields, table, across, products, turned, *numbers
+        self.packed = _pack(self.bits)
+        self.first_chain, chains = (LANES * -(-count // LANES) for count in (self.batch, self.num_chains))
+        self.words = aligned_zeros((self.packed.shape[1], self.first_chain + chains), np.uint32)
+        self.hidden_words = aligned_zeros((-(-self.hidden // 32), chains), np.uint32)
+        self.streams = make_streams(self.seed, _STREAMS, chains)
         # Fields where the other layer is 0, and sums of columns, which steps keep up to date.
         offsets = self.gamma - self.mu @ self.W, self.beta - 0.5 * self.W.sum(axis=1)
         self._derived: tuple[NDArray[np.float32], ...] = *offsets, self.W.sum(axis=0)
 
     def start(self, visible: NDArray[Any]) -> None:
         """Chains go on from visible states (chains, visible)."""
-        self.lanes[0][self.first_chain :][: self.num_chains, : self.visible] = visible
+        self.words[:, self.first_chain :][:, : self.num_chains] = _pack(visible.astype(np.uint8)).T
 
     def states(self) -> NDArray[Any]:
         """Configurations of the chains, (chains, variables)."""
-        bits, h = self.lanes[0][self.first_chain :, : self.visible], self.hidden_lanes[0][:, : self.hidden]
-        return np.hstack([bits, h])[: self.num_chains]
+        parts = (self.words[:, self.first_chain :], self.visible), (self.hidden_words, self.hidden)
+        return np.hstack([_unpack(words[:, : self.num_chains].T, count) for words, count in parts])
 
     def pack(self) -> dict[str, NDArray[Any]]:
         """All that :meth:`restore` needs."""
@@ -240,7 +228,7 @@ class Machine:
 
     def _more(self) -> dict[str, NDArray[Any]]:
         """What a run carries on beside parameters and chains."""
-        return {"streams": self.lanes[3], **{f"derived {k}": part for k, part in enumerate(self._derived)}}
+        return {"streams": self.streams, **{f"derived {k}": part for k, part in enumerate(self._derived)}}
 
     def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
         """Go on from what :meth:`pack` gave."""
@@ -267,19 +255,15 @@ class Machine:
 
     def advance(self, rows: NDArray[np.int64], sizes: FloatArray) -> None:
         """Steps of these sizes along gradients over so many batches of rows, and of the chains: one sweep each."""
-        from fastmix.learning.machine_kernels import machine_step
+        from fastmix.learning.machine_kernels import machine_steps
 
-        fixed = self.mu, self.mask, *self.scales, self.hidden
-        for k, constants in enumerate(self.constants(sizes)):
-            chosen = rows[k * self.batch : (k + 1) * self.batch]
-            weights = np.zeros(len(self.lanes[0]), dtype=np.float32)
-            weights[: len(chosen)] = self.row_weights[chosen] / len(chosen)
-            weights[self.first_chain :][: self.num_chains] = -1.0 / self.num_chains
-            machine_step(
-                self.bits, chosen, weights, self.lanes, self.hidden_lanes, self.room,
-                (self.W, self.beta, self.gamma, *self._derived), fixed, tuple(self.means), tuple(self.squares),
-                tuple(self.sums), constants,
-            )  # fmt: skip
+        machine_steps(
+            self.packed, rows, self.row_weights, self.num_chains,
+            (self.words, self.hidden_words, self.streams, self.batch),
+            (self._weights, self.beta, self.gamma, *self._derived),
+            (self.mu, self._mask, *self.scales, self.hidden),
+            *(tuple(parts[1:]) for parts in (self.means, self.squares, self.sums)), self.constants(sizes),
+        )  # fmt: skip
         self.steps += len(sizes)
         self.collected += len(sizes)
 
@@ -288,26 +272,37 @@ class Machine:
 
     def errors(self) -> tuple[float, float]:
         """The largest entry of the mean gradient, and of the mean difference of moments (penalties left out)."""
-        gradient = [total / max(1, self.collected) for total in self.sums]
-        return float(max(np.abs(g).max(initial=0.0) for g in gradient)), float(self.last_difference)
-
-    @property
-    def last_difference(self) -> float:
-        """Largest difference of moments of the last epoch, from the mean gradient with the penalties taken off."""
         W, beta, gamma = (total / max(1, self.collected) for total in self.sums)
         centre = self.gamma + (0.5 - self.mu) @ self.W
         hidden = gamma + 0.5 * self.ridge * centre
         visible = beta + 0.5 * self.ridge * self.beta
         pairs = W + 0.25 * self.ridge * self.W + np.outer(0.5 - self.mu, 0.5 * self.ridge * centre)
         pairs += np.outer(self.mu, hidden) + 0.5 * visible[:, None]
-        pairs *= self.mask
-        return max(float(np.abs(part).max(initial=0.0)) for part in (pairs, visible, hidden[: self.hidden]))
+        pairs = (pairs * self.mask)[:, : self.hidden]
+        parts = (W, beta, gamma), (pairs, visible, hidden[: self.hidden])
+        norm, error = (max(float(np.abs(part).max(initial=0.0)) for part in some) for some in parts)
+        return norm, error
 
     def coordinates_of(self) -> FloatArray:
         """The vector v of the parameters."""
         d = self.coordinates.num_contrasts
         result = np.empty(self.coordinates.size)
-        result[d:] = 0.5 * self.W.reshape(-1)[self.places]
+        result[d:] = 0.5 * self.W[self.places]
         centre = self.gamma + (0.5 - self.mu) @ self.W
         result[:d] = np.sqrt(0.5) * np.concatenate([self.beta, centre[: self.hidden]])
         return result
+
+
+def _pack(bits: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """Words (rows, variables / 32) of bits (rows, variables)."""
+    rows, count = bits.shape
+    words = np.zeros((rows, 4 * -(-count // 32)), dtype=np.uint8)
+    words[:, : -(-count // 8)] = np.packbits(bits, axis=1, bitorder="little")
+    return words.view("<u4").astype(np.uint32, copy=False)
+
+
+def _unpack(words: NDArray[np.uint32], count: int) -> NDArray[np.uint8]:
+    """Bits (rows, count) of words (rows, count / 32)."""
+    return np.unpackbits(
+        np.ascontiguousarray(words, dtype="<u4").view(np.uint8), axis=1, count=count, bitorder="little"
+    )

@@ -12,7 +12,7 @@ from fastmix.model import MarkovRandomField
 from fastmix.results import Status, jsonable
 from fastmix.theory import norms
 
-__all__ = ["LearnResult", "NormBall", "WidthBall", "ball_by_name"]
+__all__ = ["LearnResult", "NormBall", "WidthBall", "as_plain", "ball_by_name"]
 
 
 @dataclass(frozen=True)
@@ -170,10 +170,10 @@ class LearnResult:
             "validation_log_likelihood": self.validation_log_likelihood,
             "seed": self.seed,
         }
-        return {
-            "status": str(self.status),
-            **jsonable(facts),
-            "seconds": self.stats.get("seconds"),
-            "stats": jsonable(dict(self.stats)),
-            "provenance": jsonable(dict(self.provenance)),
-        }
+        return as_plain(self, facts)
+
+
+def as_plain(result: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of a result as plain data: its status, these facts, seconds, stats and provenance."""
+    more = {"seconds": result.stats.get("seconds"), "stats": dict(result.stats), "provenance": dict(result.provenance)}
+    return {"status": str(result.status), **jsonable({**facts, **more})}

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray
+from fastmix._clock import OutOfTimeError
 from fastmix.errors import FormatError
 from fastmix.learning.data import Dataset
+from fastmix.learning.optimise import Report
 from fastmix.methods.checkpoint import Checkpoint
 
-__all__ = ["Ledger", "fingerprint"]
+__all__ = ["Ledger", "Rounds", "fingerprint"]
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -84,6 +87,40 @@ class Ledger:
     def keeps(self) -> bool:
         """Whether there is a file."""
         return self._file is not None
+
+
+class Rounds:
+    """A context for the rounds of a fit: the time limit and Ctrl-C end them, which its ``result`` says.
+
+    After every round, and in the end once more, ``keep`` gets all that is needed to go on from there.
+    """
+
+    def __init__(
+        self, result: Any, keep: Callable[..., None] | None, report: Report | None,
+        state: tuple[Arrays, dict[str, Any]] | None = None,
+    ) -> None:  # fmt: skip
+        self._result, self._keep, self._report, self._state = result, keep, report, state
+
+    def end(self, entry: dict[str, Any], v: FloatArray, pack: Callable[[], tuple[Arrays, dict[str, Any]]]) -> None:
+        """Report a round, and keep what ``pack`` gives."""
+        if self._keep is not None:
+            self._state = pack()
+        if self._report is not None:
+            self._report(entry, v)
+        if self._keep is not None and self._state is not None:
+            self._keep(*self._state, now=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        if kind is not None:
+            if not issubclass(kind, OutOfTimeError | KeyboardInterrupt):
+                return False
+            self._result.stopped_by = "time_limit" if issubclass(kind, OutOfTimeError) else "interrupt"
+        if self._keep is not None and self._state is not None:
+            self._keep(*self._state, now=True)
+        return True
 
 
 def fingerprint(*parts: Any) -> str:

@@ -12,17 +12,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._clock import Clock, OutOfTimeError
+from fastmix._clock import Clock
 from fastmix.chains.base import Chains
 from fastmix.learning.data import MISSING, Dataset
 from fastmix.learning.objectives import DataTerm
 from fastmix.learning.optimise import Ball, Report, Scaling, shrink_tables, table_norms
+from fastmix.learning.resume import Rounds
 from fastmix.learning.score import independent_parameters
 from fastmix.methods.tempering.rungs import respace
 from fastmix.model import MarkovRandomField
@@ -102,8 +104,7 @@ def sampled_likelihood(
     kept: tuple[FloatArray, FloatArray, float] | None = None  # the last point, the step from it, and its gain
     share, most = 1.0, 1.0
     num_sweeps = _FIRST_SWEEPS if scaling.coordinates.num_contrasts <= _LARGE else 4 * _FIRST_SWEEPS
-    snapshot: tuple[dict[str, NDArray[Any]], dict[str, Any]] | None = None
-    try:
+    with Rounds(result, keep, report) as rounds:
         if saved is not None:
             z, kept, share, most, num_sweeps = run.restore(saved, result)
         else:
@@ -139,20 +140,9 @@ def sampled_likelihood(
                 result.stopped_by = "done"
             elif gap < 3.0 * noise or (stuck and not worse and gap < 10.0 * noise) or run.is_unclear(num_sweeps):
                 num_sweeps = min(2 * num_sweeps, _MOST_SWEEPS)
-            if keep is not None:
-                snapshot = run.pack(z, kept, share, most, num_sweeps, result)
-            if report is not None:
-                report(entry, result.v)
-            if keep is not None and snapshot is not None:
-                keep(*snapshot, now=False)
+            rounds.end(entry, result.v, partial(run.pack, z, kept, share, most, num_sweeps, result))
         if ball is None or result.stopped_by == "done":
             result.v = scaling.to_v(z)
-    except OutOfTimeError:
-        result.stopped_by = "time_limit"
-    except KeyboardInterrupt:
-        result.stopped_by = "interrupt"
-    if keep is not None and snapshot is not None:
-        keep(*snapshot, now=True)
     if ball is not None:
         result.v = ball(result.v)  # steps stay inside but for rounding
     result.mixed, result.correlation = run.mixed, run.slow

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fastmix._arrays import FloatArray, IntArray
+from fastmix._arrays import FloatArray
 from fastmix._checks import check_choice, check_count, check_positive, choose_seed
 from fastmix._clock import Clock, OutOfTimeError, Report, listening
 from fastmix.chains.annealing import Annealing, make_pool, systematic
@@ -20,8 +20,9 @@ from fastmix.exact.solver import plan_exact
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import MISSING, Dataset, read_data
 from fastmix.learning.objectives import DataTerm, Enumerated, PseudoLikelihood
+from fastmix.learning.result import as_plain
 from fastmix.model import MarkovRandomField, check_model
-from fastmix.results import Status, jsonable, provenance
+from fastmix.results import Status, provenance
 
 __all__ = ["LogZ", "ScoreResult", "independent_parameters", "log_normaliser", "make_pool", "score"]
 
@@ -92,14 +93,7 @@ class ScoreResult:
             "log_likelihood", "std_error", "std_error_data", "log_z", "log_z_std_error", "log_z_method",
             "log_z_bracket", "pseudo_log_likelihood", "conditional_log_likelihood", "num_rows",
         )  # fmt: skip
-        facts = {name: jsonable(getattr(self, name)) for name in names}
-        return {
-            "status": str(self.status),
-            **facts,
-            "seconds": self.stats.get("seconds"),
-            "stats": jsonable(dict(self.stats)),
-            "provenance": jsonable(dict(self.provenance)),
-        }
+        return as_plain(self, {name: getattr(self, name) for name in names})
 
 
 def score(
@@ -216,8 +210,7 @@ def log_masses(model: MarkovRandomField, data: Dataset) -> FloatArray:
     result = np.empty(len(data.states))
     whole = (data.states != MISSING).all(axis=1)
     result[whole] = model.log_weight(data.states[whole])
-    if model.has_forbidden or model.num_factors:
-        what = "larger factors" if model.num_factors else "forbidden states or pairs"
+    if what := _obstacle(model):
         raise ModelError(f"missing values cannot be summed over where the model has {what}")
     coordinates = Coordinates(model.structure)
     v, constant = coordinates.from_parameters(model.parameters)
@@ -225,6 +218,13 @@ def log_masses(model: MarkovRandomField, data: Dataset) -> FloatArray:
     for pattern in DataTerm(coordinates, data).patterns:
         result[pattern.rows] = pattern.log_masses(v, matrix) + constant + model.log_constant
     return result
+
+
+def _obstacle(model: MarkovRandomField) -> str | None:
+    """What a model has that learnt ones have not."""
+    if model.num_factors:
+        return "larger factors"
+    return "forbidden states or pairs" if model.has_forbidden else None
 
 
 def pseudo_log_likelihoods(model: MarkovRandomField, data: Dataset) -> FloatArray:
@@ -272,15 +272,14 @@ def log_normaliser(
         exact = _exact(model, clock, asked=method == "exact")
         if exact is not None:
             return exact
-    if model.has_forbidden or model.num_factors:
-        what = "larger factors" if model.num_factors else "forbidden states or pairs"
+    if what := _obstacle(model):
         raise ResourceError(f"log Z of a model with {what} needs exact inference, which is too large")
     return _annealed(model, data, tol, num_chains, seed, clock, backend)
 
 
 def _exact(model: MarkovRandomField, clock: Clock, *, asked: bool) -> LogZ | None:
     few = float(np.log2(model.num_states).sum()) <= math.log2(_MOST_CONFIGURATIONS) + 1e-9
-    if few and not model.has_forbidden and not model.num_factors:
+    if few and not _obstacle(model):
         coordinates = Coordinates(model.structure)
         v, constant = coordinates.from_parameters(model.parameters)
         return LogZ(Enumerated(coordinates).evaluate(v)[0] + constant + model.log_constant)
@@ -306,16 +305,6 @@ def independent_parameters(model: MarkovRandomField, data: Dataset) -> FloatArra
     return theta
 
 
-def _draw_independent(
-    model: MarkovRandomField, theta: FloatArray, num_chains: int, rng: np.random.Generator
-) -> IntArray:
-    states = np.empty((num_chains, model.num_variables), dtype=np.int64)
-    for i in range(model.num_variables):
-        p = np.exp(theta[model.unary_offsets[i] : model.unary_offsets[i + 1]])
-        states[:, i] = np.minimum(np.searchsorted(np.cumsum(p), rng.random(num_chains)), len(p) - 1)
-    return states
-
-
 def _annealed(
     model: MarkovRandomField, data: Dataset, tol: float, num_chains: int, seed: int, clock: Clock, backend: str
 ) -> LogZ:
@@ -328,13 +317,13 @@ def _annealed(
     rounds = 0
     try:
         while True:
-            forward, spreads = _move(chains, model, thetas, steps, rng, back=False)
+            forward, spreads = _move(chains, thetas, steps, back=False)
             if rounds:
                 chosen, _ = systematic(forward[None], rng)
                 chains.take(chosen.reshape(-1))
                 chains.load(thetas, np.array([[0.0, 1.0]]))
                 chains.sweep(max(20, len(steps) // 4))
-                backward, _ = _move(chains, model, thetas, steps, rng, back=True)
+                backward, _ = _move(chains, thetas, steps, back=True)
                 result = _combine(forward, backward, len(steps) - 1, device)
                 clock.report(rounds, None, "rounds", details={"log_z": result.log_z, "std_error": result.std_error})
                 good = result.std_error <= tol and result.status is Status.OK
@@ -360,20 +349,12 @@ def _annealed(
     return replace(result, log_z=result.log_z + k, bracket=(low + k, high + k))
 
 
-def _move(
-    chains: Chains,
-    model: MarkovRandomField,
-    thetas: FloatArray,
-    steps: FloatArray,
-    rng: np.random.Generator,
-    *,
-    back: bool,
-) -> tuple[FloatArray, FloatArray]:
+def _move(chains: Chains, thetas: FloatArray, steps: FloatArray, *, back: bool) -> tuple[FloatArray, FloatArray]:
     """Log-weights (C,) of chains that go from one end to the other, and spreads of the log-odds on the way."""
     path = steps[::-1] if back else steps
-    if not back:
-        chains.set_states(_draw_independent(model, thetas[0], chains.num_chains, rng))
     run = Annealing(chains, thetas, [1.0 - path[0], path[0]])
+    if not back:
+        chains.sweep(1)  # draws from the independent model, from any start
     spreads = np.empty(len(path) - 1)
     for k, share in enumerate(path[1:]):
         before = run.log_weights.copy()
@@ -383,8 +364,7 @@ def _move(
 
 
 def _log_mean(log_weights: FloatArray) -> float:
-    top = float(log_weights.max())
-    return top + math.log(float(np.mean(np.exp(log_weights - top))))
+    return float(np.logaddexp.reduce(log_weights)) - math.log(len(log_weights))
 
 
 def _bennett(forward: FloatArray, backward: FloatArray) -> float:
