@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_helpers import CONTRADICTION, Outcome, Run, assert_refused, command, files, run_process
+from cli_helpers import CONTRADICTION, Outcome, Run, assert_refused, command, files, run_process, start_process
 
 from fastmix import instances
 from fastmix.exact import enumerate_model
@@ -157,15 +157,7 @@ def test_terminal_gets_one_line_for_an_error(tmp_path: Path) -> None:
 def long_run(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A run in the middle of exact inference, in the slow arithmetic that couplings of hundreds ask for."""
     write_model(instances.ising_grid(20, 20, coupling_max=200.0, seed=0), folder / "grid.uai")
-    process = subprocess.Popen(
-        command("infer", "-", "-o", "out.MAR", "--json"),
-        cwd=folder,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        # A background job may have inherited a SIGINT that is ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    process = start_process("infer", "-", "-o", "out.MAR", "--json", cwd=folder, stdin=subprocess.PIPE)
     try:
         assert process.stdin is not None
         # More than a pipe holds: once all of it is written, the process is up and reading.

@@ -6,36 +6,27 @@ import importlib.util
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cli_helpers import Run, run_process, start_process
 
 import fastmix
-from fastmix import cli, sample
+from fastmix import sample
 from fastmix.instances import ising_grid
 from fastmix.io import read_model, write_model
 
 
 @pytest.fixture
-def run(capsys, monkeypatch, tmp_path):
+def run(run: Run) -> Run:
     """The command line in this process, in a folder with a strong, a weak and a hard model."""
-    monkeypatch.chdir(tmp_path)
     write_model(ising_grid(6, 6, coupling_max=3.0, attractive=True, seed=0), "strong.uai")
     write_model(ising_grid(6, 6, coupling_max=0.1, seed=0), "weak.uai")
     hard = np.array([[0.0, -np.inf], [1.0, 0.0]])
     write_model(fastmix.MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [hard]), "hard.npz")
-
-    def call(*arguments):
-        capsys.readouterr()
-        code = cli._run([str(a) for a in arguments])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+    return run
 
 
 def test_certify_json(run):
@@ -137,13 +128,10 @@ def test_certify_says_where_a_chain_is_undefined(run):
 def test_project_pipes_into_certify(tmp_path):
     model = tmp_path / "strong.uai"
     write_model(ising_grid(6, 6, coupling_max=3.0, attractive=True, seed=0), model)
-    command = [sys.executable, "-m", "fastmix"]
-    project = subprocess.run(
-        [*command, "project", model, "--norm", "spectral", "--norm-bound", "0.9"], capture_output=True, check=True
-    )
-    certify = subprocess.run([*command, "certify", "-", "--json"], input=project.stdout, capture_output=True)
-    assert certify.returncode == 0
-    assert json.loads(certify.stdout)["norm_value"] <= 0.9
+    projected = run_process("project", model, "--norm", "spectral", "--norm-bound", "0.9")
+    certified = run_process("certify", "-", "--json", stdin=projected.out.encode())
+    assert (projected.code, certified.code) == (0, 0)
+    assert json.loads(certified.out)["norm_value"] <= 0.9
 
 
 def test_project_not_converged_still_writes(run):
@@ -260,13 +248,7 @@ def test_interrupt_reports_what_was_collected(tmp_path):
     grid = ising_grid(10, 10, coupling_max=0.3, seed=0)
     write_model(grid, model)
     sample(grid, num_sweeps=100, burn_in=1, seed=0)  # compiled: an interrupt while it compiles ends the process
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fastmix", "sample", model, "--num-sweeps", "100000000", "--burn-in", "1", "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        # Background jobs of a shell ignore Ctrl-C, and so would this child.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    process = start_process("sample", model, "--num-sweeps", "100000000", "--burn-in", "1", "--json")
     try:
         while cpu_seconds(process.pid) < 3.5:  # a start takes 2
             time.sleep(0.1)

@@ -7,9 +7,9 @@ import time
 
 import numpy as np
 import pytest
-from oracle_io import assert_survives
 
 from fastmix.io import read_evidence, read_mar, read_model, read_pr
+from oracle.uai import assert_survives
 
 SHAPES = {  # variables, edges
     "relational_1": (500, 62_500),

@@ -6,11 +6,17 @@ import lzma
 import math
 
 import numpy as np
-import oracle_io
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle_io import (
+
+import strategies
+from fastmix.errors import ModelError
+from fastmix.graphs import grid_edges, path_edges
+from fastmix.io import read_model, write_model
+from fastmix.model import MarkovRandomField
+from oracle import uai
+from oracle.uai import (
     assert_close,
     assert_same,
     assert_same_weights,
@@ -23,12 +29,6 @@ from oracle_io import (
     write_uai,
     written_tables,
 )
-
-import strategies
-from fastmix.errors import ModelError
-from fastmix.graphs import grid_edges, path_edges
-from fastmix.io import read_model, write_model
-from fastmix.model import MarkovRandomField
 
 # With the number of factors that each takes in the file.
 SPLIT_CONSTANTS = {709.79: 2, -708.4: 2, 1e3: 2, -1e3: 2, 1e4: 15, -1e4: 15, 1e6: 1429, -1e6: 1429}
@@ -117,7 +117,7 @@ def other_entry(model: MarkovRandomField, change: float) -> MarkovRandomField:
 def test_assert_survives_can_fail(monkeypatch, write):
     model = MarkovRandomField.ising([(0, 1)], 0.5, [0.1, 0.2]).replace(log_constant=2500.0)
     assert_survives(model)
-    monkeypatch.setattr(oracle_io, "format_uai", write)
+    monkeypatch.setattr(uai, "format_uai", write)
     for weights in (True, False):
         with pytest.raises(AssertionError):
             assert_survives(model, weights=weights)
@@ -142,7 +142,7 @@ def test_assert_survives_can_fail_on_the_second_time(monkeypatch):
         return model.replace(log_constant=model.log_constant * (1 + 2e-14))
 
     model = MarkovRandomField.ising([(0, 1)], 0.5, [0.1, 0.2]).replace(log_constant=2500.0)
-    monkeypatch.setattr(oracle_io, "parse_uai", creep)
+    monkeypatch.setattr(uai, "parse_uai", creep)
     assert_close(creep(format_uai(model)), normal_form(model))
     with pytest.raises(AssertionError):
         assert_survives(model)

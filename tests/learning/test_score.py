@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import naive_learning as naive
 import numpy as np
 import pytest
 
@@ -12,6 +11,7 @@ from fastmix import MarkovRandomField, ModelError, Status, score
 from fastmix.exact import draw_exact
 from fastmix.graphs import complete_edges
 from fastmix.learning.score import _bennett, _combine
+from oracle import learning as naive
 
 
 def small(seed: int = 0) -> MarkovRandomField:

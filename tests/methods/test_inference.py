@@ -8,7 +8,6 @@ import pytest
 
 import fastmix
 import oracle
-import oracle_theory
 from fastmix import (
     Euclidean,
     MarkovRandomField,
@@ -28,6 +27,7 @@ from fastmix.methods.inference import METHODS, choose_method
 from fastmix.methods.projected import ProjectedResult
 from fastmix.methods.sampler import Gibbs
 from fastmix.testing import assert_conforms, assert_distributions, conformance_models
+from oracle import theory
 
 TINY = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=0.3, field=[0.5, 0.0, -0.2])
 NOTHING = 4096.0  # bytes: no exact inference on anything that is not tiny
@@ -179,7 +179,7 @@ def test_the_guarantee_is_not_a_sweep_early(coupling):
     promised = []
     for edges in ([(0, 1)], [(0, 1), (1, 2), (0, 2)]):
         model = MarkovRandomField.ising(edges, coupling=coupling, field=0.2)
-        chain = oracle_theory.Chain(model)
+        chain = theory.Chain(model)
         kernel = chain.sweep("systematic", model.structure.visit_order[0].tolist())
         for burn_in in range(8):
             text = infer(model, method="gibbs", num_sweeps=50, burn_in=burn_in, seed=1).stats["guarantee"]

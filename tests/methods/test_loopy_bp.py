@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from naive_variational import NaiveBP
 
 import oracle
 import strategies
@@ -24,6 +23,7 @@ from fastmix.methods.loopy_bp import LoopyBPResult, loopy_bp
 from fastmix.methods.preparation import ising_form
 from fastmix.results import InferenceResult
 from fastmix.testing import assert_conforms, assert_distributions, conformance_models
+from oracle.variational import NaiveBP
 
 TINY = 1e-300  # a tolerance that only messages that stand still meet
 ORDERS = ["parallel", "residual"]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from naive_variational import NaiveBP
 from test_loopy_bp import TINY, assert_equals_naive, flat
 
 import oracle
@@ -20,6 +19,7 @@ from fastmix.instances import ising_grid, potts_grid
 from fastmix.methods import loopy_bp as module
 from fastmix.methods.loopy_bp import loopy_bp
 from fastmix.methods.preparation import ising_form
+from oracle.variational import NaiveBP
 
 # -- every step -----------------------------------------------------------------------------------------------------
 

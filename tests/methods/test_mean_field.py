@@ -6,7 +6,6 @@ import json
 import math
 import sys
 
-import naive_variational as naive
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,6 +21,7 @@ from fastmix.io import read_evidence, read_model, read_pr
 from fastmix.methods.mean_field import MeanFieldResult, mean_field
 from fastmix.results import InferenceResult
 from fastmix.testing import assert_conforms, conformance_models
+from oracle import variational as naive
 
 MODULE = sys.modules["fastmix.methods.mean_field"]  # the package has a function of this name
 TINY = 1e-300  # a tolerance that only probabilities that stand still meet

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import oracle_theory
 from fastmix import infer, sample
 from fastmix._clock import NO_LIMIT
 from fastmix.errors import NotConvergedError, UnfitMethodError
@@ -21,6 +20,7 @@ from fastmix.model import MarkovRandomField
 from fastmix.results import Status
 from fastmix.theory.certificates import certify
 from fastmix.theory.criteria import bias_after_updates
+from oracle import theory
 
 SIGMAS = 6.0
 
@@ -65,7 +65,7 @@ def test_the_law_of_what_is_averaged(schedule: str) -> None:
     model = MarkovRandomField.from_tables(
         [[0.0, 1.0], [0.5, 0.0, -0.5]], [(0, 1)], [[[1.5, 0.0, -1.0], [0.0, 0.0, 1.5]]]
     )
-    chain, num_chains = oracle_theory.Chain(model), 40_000
+    chain, num_chains = theory.Chain(model), 40_000
     at_random = chain.sweep("random")
     last = at_random if schedule == "random" else chain.sweep("systematic", model.structure.visit_order[0].tolist())
     states, counts = np.array(chain.configurations), model.num_states.tolist()
@@ -93,7 +93,7 @@ def test_the_bias_after_updates_is_never_below_the_exact_distance(num_models: in
         n = int(rng.integers(2, 5))
         edges = list(itertools.combinations(range(n), 2))
         model = MarkovRandomField.ising(edges, 0.3 * rng.normal(size=len(edges)), rng.normal(size=n))
-        chain = oracle_theory.Chain(model)
+        chain = theory.Chain(model)
         kernel = chain.sweep("random")
         for num_sweeps in (1, 5, 20, 60):
             distance = 0.5 * np.abs(np.linalg.matrix_power(kernel, num_sweeps) - chain.target).sum(axis=1).max()

@@ -8,19 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from naive_swendsen_wang import (
-    FALSE_ALARM,
-    INF,
-    ISING,
-    NAMED,
-    POTTS,
-    TINY,
-    Parts,
-    joint_misfit,
-    parts_models,
-    transition_matrix,
-    twin_run,
-)
 from scipy.stats import norm
 from scipy.stats import t as student
 
@@ -33,6 +20,19 @@ from fastmix.methods import swendsen_wang
 from fastmix.methods.swendsen_wang import ClusterChains, check_swendsen_wang, is_swendsen_wang
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import reduce_model
+from oracle.swendsen_wang import (
+    FALSE_ALARM,
+    INF,
+    ISING,
+    NAMED,
+    POTTS,
+    TINY,
+    Parts,
+    joint_misfit,
+    parts_models,
+    transition_matrix,
+    twin_run,
+)
 
 # -- no randomness --------------------------------------------------------------------------------------------------
 
