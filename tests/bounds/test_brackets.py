@@ -476,7 +476,7 @@ def test_walks_shorten_brackets_of_weak_lattices() -> None:
 # -- cases ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", seeds(200, quick=40))
+@pytest.mark.parametrize("seed", seeds(200, quick=8))
 def test_cases_hold_after_every_split(seed: int) -> None:
     model = random_small(seed)
     terms, upper = rough_covers(model)

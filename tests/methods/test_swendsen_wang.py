@@ -52,9 +52,9 @@ def test_twin_many_states() -> None:
     unary = rng.normal(size=(4, 300)) + 3.0 * (np.arange(300) > 255)
     parts = Parts(unary.tolist(), [(0, 1), (1, 2), (2, 3)], [6.0, 8.0, 7.0])
     engine = ClusterChains(parts.model(), num_chains=1, seed=5)
-    engine.sweep(50, collect=False)
+    engine.sweep(15, collect=False)
     assert engine.get_states().max() > 255
-    assert engine.get_states()[0].tolist() == twin_run(parts, 5, 0, 50)[-1]
+    assert engine.get_states()[0].tolist() == twin_run(parts, 5, 0, 15)[-1]
 
 
 @given(parts=parts_models(max_variables=5))

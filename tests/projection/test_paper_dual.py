@@ -72,19 +72,19 @@ def assert_solves(answer: Any, model: MarkovRandomField, norm_bound: float, norm
 # -- against the convex solver ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("norm", NORMS)
+KINDS = [
+    ("ising", "linf"), ("ising", "range"), ("binary", "linf"),
+    ("binary", "range"), ("states", "linf"), ("mixed", "linf"),
+]  # fmt: skip
+EACH = [
+    pytest.param(*kind, NORMS[n], marks=[] if n == k % 2 else pytest.mark.slow)
+    for k, kind in enumerate(KINDS)
+    for n in (0, 1)
+]
+
+
 @pytest.mark.parametrize("norm_bound", [0.5, *(pytest.param(bound, marks=pytest.mark.slow) for bound in (0.95, 2.5))])
-@pytest.mark.parametrize(
-    ("kind", "dependency"),
-    [
-        ("ising", "linf"),
-        ("ising", "range"),
-        ("binary", "linf"),
-        ("binary", "range"),
-        ("states", "linf"),
-        ("mixed", "linf"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "dependency", "norm"), EACH)
 def test_exact_projection_agrees_with_convex_solver(norm: str, norm_bound: float, kind: str, dependency: str) -> None:
     rng = np.random.default_rng([NORMS.index(norm), int(100 * norm_bound), len(kind), len(dependency)])
     model = convex.random_instance(rng, kind)
