@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,13 @@ settings.register_profile("verify", deadline=None, max_examples=500, print_blob=
 settings.load_profile("fastmix")
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Tests hold no examples: they are not searched for them."""
+    found = yield
+    return [node for node in found if type(node).__name__ != "DoctestModule"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

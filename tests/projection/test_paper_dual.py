@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import oracle
 from fastmix import _memory, project
 from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
+from fastmix.graphs import grid_edges
 from fastmix.instances import ising_grid, random_tables
 from fastmix.model import MarkovRandomField
 from fastmix.projection.euclidean import Target
@@ -223,7 +224,7 @@ def test_range_ignores_row_and_column_effects() -> None:
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_warm_start_saves_evaluations(norm: str) -> None:
-    model = random_tables(ising_grid(3, 3, coupling_max=1.0, seed=0).edges, 3, scale=1.5, seed=0)
+    model = random_tables(grid_edges(2, 3), 3, scale=1.5, seed=0)
     cold = project_paper(model, norm_bound=0.95, norm=norm)
     again = project_paper(model, norm_bound=0.95, norm=norm, start=cold)
     assert again.converged
@@ -250,7 +251,7 @@ def test_smoothed_step_moves_a_feasible_model_towards_a_small_y() -> None:
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_answer_is_feasible_even_when_stopped_early(norm: str) -> None:
-    model = random_tables(ising_grid(3, 3, coupling_max=1.0, seed=0).edges, 3, scale=1.5, seed=0)
+    model = random_tables(grid_edges(2, 3), 3, scale=1.5, seed=0)
     full = project_paper(model, norm_bound=0.95, norm=norm)
     cases = [
         (PaperDual(), 2),

@@ -248,18 +248,18 @@ def test_the_result_is_plain_data(result):
 def test_the_time_limit_is_kept(hard):
     temper(hard, num_sweeps=10, seed=1, num_threads=1)  # compiled or loaded by now
     begin = time.perf_counter()
-    answer = temper(hard, time_limit=1.5, seed=1, num_threads=1)
+    answer = temper(hard, time_limit=0.8, seed=1, num_threads=1)
     seconds = time.perf_counter() - begin
-    assert 1.0 < seconds < 3.5
+    assert 0.5 < seconds < 2.8
     assert (answer.status, answer.stats["stopped_by"]) == (Status.OK, "time_limit")
-    assert answer.stats["num_sweeps"] > 200
-    assert answer.stats["burn_in"] > 20
+    assert answer.stats["num_sweeps"] > 100
+    assert answer.stats["burn_in"] > 10
 
 
 def test_sweeps_that_do_not_fit_the_time_limit(hard):
     begin = time.perf_counter()
-    answer = temper(hard, num_sweeps=10**7, burn_in=100, time_limit=1.0, seed=1, num_threads=1)
-    assert time.perf_counter() - begin < 3.0
+    answer = temper(hard, num_sweeps=10**7, burn_in=100, time_limit=0.5, seed=1, num_threads=1)
+    assert time.perf_counter() - begin < 2.5
     assert (answer.status, answer.stats["stopped_by"]) == (Status.OK, "time_limit")
     assert np.isfinite(answer.node_marginals).all()
     tiny = temper(hard, time_limit=1e-9, seed=1, num_threads=1)
