@@ -42,3 +42,11 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip("needs the data folder ../shared/data beside the repository")
     return path
+
+
+@pytest.fixture(scope="session")
+def competition(shared_data: Path) -> Path:
+    """Folder of instances of the UAI competition among the shared data; the test is skipped without it."""
+    if not (shared_data / "uai").is_dir():
+        pytest.skip("needs the folder uai among the shared data")
+    return shared_data / "uai"

@@ -491,7 +491,7 @@ def test_cases_hold_after_every_split(seed: int) -> None:
     start = np.full(terms.num_unary, -np.inf), upper.states
     cases = Cases(upper, lower, (-math.inf, upper.log_z), start)
     widths = [upper.log_z - log_z]
-    for _ in range(30):
+    for _ in range(10 if seed < 8 else 30):
         if not cases.split(NO_LIMIT):
             break
         assert cases.log_z[0] <= log_z <= cases.log_z[1]
@@ -520,7 +520,7 @@ def test_a_lower_bound_where_entries_are_forbidden() -> None:
         table[i % 2, 0, 0] = table[0, 0, 0] = 0.0
         factors.append((scope, table))
     model = MarkovRandomField.from_factors([2] * 40, factors)
-    result = fastmix.bracket(model, memory_limit=2e4, time_limit=2.0, seed=0)
+    result = fastmix.bracket(model, memory_limit=2e4, time_limit=1.0, seed=0)
     assert not result.exact
     exact = fastmix.infer(model, method="exact").log_z
     assert exact is not None

@@ -245,9 +245,10 @@ def test_interrupt_reports_what_was_collected(tmp_path):
         "--checkpoint", kept, "--checkpoint-seconds", "0",
     )  # fmt: skip
     try:
-        deadline = time.monotonic() + 120
-        while not kept.exists() and time.monotonic() < deadline:  # it has collected something
-            time.sleep(0.05)
+        deadline, written = time.monotonic() + 120, set()
+        while len(written) < 4 and time.monotonic() < deadline:  # it goes on collecting
+            written |= {kept.stat().st_mtime_ns} if kept.exists() else set()
+            time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     finally:

@@ -210,7 +210,7 @@ def test_a_million_node_grid() -> None:
 
 def test_a_large_tree_and_a_long_strip() -> None:
     assert treewidth_bounds(40_000, graphs.random_tree_edges(40_000, 7)) == (1, 1)
-    result = find_order([2] * 18_000, pairs(graphs.grid_edges(6, 3000)))
+    result = find_order([2] * 60_000, pairs(graphs.grid_edges(6, 10_000)))
     assert result.is_exact
     assert result.width <= 7
 

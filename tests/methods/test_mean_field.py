@@ -331,11 +331,8 @@ def plain_results() -> list:
     return results
 
 
-def test_shared_instances(shared_data):
-    folder = shared_data / "uai"
-    if not folder.is_dir():
-        pytest.skip("needs the folder uai among the shared data")
-    for path in sorted(folder.glob("*.uai")):
+def test_shared_instances(competition):
+    for path in sorted(competition.glob("*.uai")):
         model = read_model(path)
         evidence = read_evidence(f"{path}.evid", model.num_states)
         result = mean_field(model, evidence=evidence, num_starts=2, max_iter=100, seed=0)

@@ -151,5 +151,5 @@ def test_projected_bounds_the_width_of_dense_mixed_models_that_it_moves_less() -
     attractive = MarkovRandomField.ising(list(itertools.combinations(range(12), 2)), 0.4)
     other: Any = infer(attractive, **options)
     assert other.projection.norm == "inf"
-    asked: Any = infer(dense_model(100, 0.5), norm="width", norm_bound=0.5, **options)
+    asked: Any = infer(dense_model(40, 0.5), norm="width", norm_bound=0.5, **options)
     assert (asked.projection.norm, asked.projection.norm_bound) == ("width", 0.5)

@@ -28,7 +28,7 @@ def log_likelihood(model: MarkovRandomField, rows: NDArray[Any]) -> NDArray[np.f
 
 
 def random_model(num_states: list[int], edges: Any, seed: int, scale: float = 1.0) -> MarkovRandomField:
-    return oracle.random_entries(np.random.default_rng(seed), num_states, edges, scale)
+    return oracle.random_entries(np.random.default_rng(seed), num_states, edges, scale).replace(log_constant=0.0)
 
 
 def sigmoid(x: NDArray[Any]) -> NDArray[Any]:
