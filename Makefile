@@ -12,6 +12,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
+# Bytecode is kept for the processes that tests start, also where the environment says otherwise.
+test: export PYTHONDONTWRITEBYTECODE =
 test: lint $(STAMP)
 	$(BIN)/python -m pytest -m "not slow" -n auto --dist worksteal
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,13 @@ settings.register_profile("verify", deadline=None, max_examples=500, print_blob=
 settings.load_profile("fastmix")
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Tests hold no examples: they are not searched for them."""
+    found = yield
+    return [node for node in found if type(node).__name__ != "DoctestModule"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,3 +42,11 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip("needs the data folder ../shared/data beside the repository")
     return path
+
+
+@pytest.fixture(scope="session")
+def competition(shared_data: Path) -> Path:
+    """Folder of instances of the UAI competition among the shared data; the test is skipped without it."""
+    if not (shared_data / "uai").is_dir():
+        pytest.skip("needs the folder uai among the shared data")
+    return shared_data / "uai"

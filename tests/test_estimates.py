@@ -259,7 +259,7 @@ def test_every_kind_of_picture_and_table() -> None:
     pytest.importorskip("pandas")
     from matplotlib import pyplot
 
-    model = ising_grid(4, 5, coupling_max=1.5, seed=0)
+    model = ising_grid(2, 3, coupling_max=1.5, seed=0)
     certificate = fastmix.certify(model, accuracy=0.01)
     image = certificate.plot().images[0].get_array()
     np.testing.assert_allclose(image, fastmix.dependency_matrix(model).toarray())

@@ -15,15 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pool_tasks
 from fastmix import sample, temper
 from fastmix.executors import CrashError, LostError, Pool, run_in_order
 from fastmix.experiments import EXPERIMENTS, Progress, cluster, run_experiment
 from fastmix.instances import ising_grid
 from fastmix.results import Status
 
-sys.path.insert(
-    0, str(Path(__file__).parent / "experiments")
-)  # spawned workers inherit the path and import the tasks by name
+sys.path.insert(0, str(Path(__file__).parent / "experiments"))
 import experiment_helpers as helpers
 
 
@@ -35,15 +34,15 @@ def pool() -> Iterator[Pool]:
 
 
 def test_results_come_in_order(pool: Pool) -> None:
-    assert list(run_in_order(helpers.double, range(20), pool)) == [2 * x for x in range(20)]
-    assert list(run_in_order(helpers.double, [], pool)) == []
+    assert list(run_in_order(pool_tasks.double, range(20), pool)) == [2 * x for x in range(20)]
+    assert list(run_in_order(pool_tasks.double, [], pool)) == []
     with ThreadPoolExecutor(3) as executor:
-        assert list(run_in_order(helpers.double, range(9), Pool(executor=executor))) == [2 * x for x in range(9)]
+        assert list(run_in_order(pool_tasks.double, range(9), Pool(executor=executor))) == [2 * x for x in range(9)]
 
 
 def test_workers_have_one_thread_and_leave_the_environment_alone(pool: Pool) -> None:
     before = dict(os.environ)
-    results: list[Any] = list(run_in_order(helpers.threads, range(12), pool))
+    results: list[Any] = list(run_in_order(pool_tasks.threads, range(12), pool))
     assert {threads for _, threads, _ in results} == {"1"}
     assert len({process for process, _, _ in results}) == 2
     assert all(deaf for _, _, deaf in results)  # to Ctrl-C, which is for the process that collects the results
@@ -52,11 +51,11 @@ def test_workers_have_one_thread_and_leave_the_environment_alone(pool: Pool) -> 
 
 
 def test_a_process_that_dies_takes_only_its_task_with_it(pool: Pool, tmp_path: Path) -> None:
-    results = list(run_in_order(helpers.die_on_three, range(8), pool))
+    results = list(run_in_order(pool_tasks.die_on_three, range(8), pool))
     assert isinstance(results[3], CrashError)
     assert [r for k, r in enumerate(results) if k != 3] == [0, 1, 2, 4, 5, 6, 7]
     marker = str(tmp_path / "died")  # killed from outside: replaced
-    assert list(run_in_order(helpers.die_once, [(x, marker) for x in range(6)], pool)) == list(range(6))
+    assert list(run_in_order(pool_tasks.die_once, [(x, marker) for x in range(6)], pool)) == list(range(6))
     assert os.path.exists(marker)
 
 
@@ -65,7 +64,7 @@ def test_stopping_early_cancels_the_rest() -> None:
 
     def note(x: int) -> float:
         started.append(x)
-        return helpers.double(x)
+        return pool_tasks.double(x)
 
     with ThreadPoolExecutor(1) as executor:
         results = run_in_order(note, range(50), Pool(executor=executor))
@@ -96,7 +95,7 @@ class Given(Executor):
 
 @pytest.mark.parametrize("error", [CancelledError(), OSError("closed"), BrokenExecutor("gone"), RuntimeError("three")])
 def test_what_an_executor_raises_is_no_result(error: Exception) -> None:
-    results = run_in_order(helpers.double, range(4), Pool(executor=Given(None, error, None, None)))
+    results = run_in_order(pool_tasks.double, range(4), Pool(executor=Given(None, error, None, None)))
     assert next(results) == 0
     with pytest.raises(LostError, match=f"the executor failed .{type(error).__name__}"):
         next(results)
@@ -104,9 +103,9 @@ def test_what_an_executor_raises_is_no_result(error: Exception) -> None:
 
 def test_a_task_that_dask_gave_up_is_tried_once_more() -> None:
     given = Given(KilledWorker("four died"), None, None)
-    assert list(run_in_order(helpers.double, [3, 4], Pool(executor=given))) == [6, 8]
+    assert list(run_in_order(pool_tasks.double, [3, 4], Pool(executor=given))) == [6, 8]
     given = Given(KilledWorker("four died"), None, KilledWorker("four more"))
-    results = list(run_in_order(helpers.double, [3, 4], Pool(executor=given)))
+    results = list(run_in_order(pool_tasks.double, [3, 4], Pool(executor=given)))
     assert isinstance(results[0], CrashError)
     assert results[1] == 8
 
@@ -188,6 +187,7 @@ def test_a_cluster_that_loses_a_worker_and_its_scheduler_gives_the_same_file(
     assert (tmp_path / "two" / f"{name}.jsonl").read_bytes() == expected
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the library, about its own insides
 def test_chains_on_a_cluster_that_loses_a_worker_and_its_scheduler(
     scheduler: tuple[str, list[subprocess.Popen[bytes]]],

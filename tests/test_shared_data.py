@@ -32,25 +32,18 @@ NAMES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def folder(shared_data: Path) -> Path:
-    if not (shared_data / "uai").is_dir():
-        pytest.skip("needs the folder uai among the shared data")
-    return shared_data / "uai"
-
-
 def infer_file(path: Path) -> InferenceResult:
     model = read_model(path)
     return infer(model, evidence=read_evidence(f"{path}.evid", model.num_states))
 
 
-def test_no_instance_is_left_out(folder: Path) -> None:
-    assert sorted(path.stem for path in folder.glob("*.uai")) == [*NAMES, "relational_1"]
+def test_no_instance_is_left_out(competition: Path) -> None:
+    assert sorted(path.stem for path in competition.glob("*.uai")) == [*NAMES, "relational_1"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_exact_answers(folder: Path, name: str) -> None:
-    path = folder / f"{name}.uai"
+def test_exact_answers(competition: Path, name: str) -> None:
+    path = competition / f"{name}.uai"
     result = infer_file(path)
     assert result.status == "ok"
     assert_distributions(result.model, result.node_marginals, result.edge_marginals)
@@ -63,8 +56,8 @@ def test_exact_answers(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["DBN_11", "Grids_14"])
-def test_projected_sampling_claims_no_errors_for_the_model(folder: Path, name: str) -> None:
-    path = folder / f"{name}.uai"
+def test_projected_sampling_claims_no_errors_for_the_model(competition: Path, name: str) -> None:
+    path = competition / f"{name}.uai"
     model = read_model(path)
     evidence = read_evidence(f"{path}.evid", model.num_states)
     result = infer(model, method="projected", divergence="euclidean", evidence=evidence, num_sweeps=20_000, seed=1)
@@ -79,15 +72,15 @@ def test_projected_sampling_claims_no_errors_for_the_model(folder: Path, name: s
 
 
 @pytest.fixture(scope="module")
-def relational(folder: Path) -> InferenceResult:
-    return infer_file(folder / "relational_1.uai")
+def relational(competition: Path) -> InferenceResult:
+    return infer_file(competition / "relational_1.uai")
 
 
 @pytest.fixture(scope="module")
-def exact(folder: Path) -> tuple[float, float, float]:
+def exact(competition: Path) -> tuple[float, float, float]:
     """Log Z, P(left = 0) and P(right = 0) of the free variables."""
-    model = read_model(folder / "relational_1.uai")
-    evidence = read_evidence(folder / "relational_1.uai.evid")
+    model = read_model(competition / "relational_1.uai")
+    evidence = read_evidence(competition / "relational_1.uai.evid")
     assert (model.num_variables, model.num_edges) == (500, 250 * 250)
     assert not model.log_unary.any()
     assert model.log_constant == 0
@@ -121,19 +114,19 @@ class TestRelational:
         assert left == pytest.approx(0.6451692, abs=5e-8)
         assert right == pytest.approx(0.3310617, abs=5e-8)
 
-    def test_result(self, relational: InferenceResult, exact: tuple[float, float, float], folder: Path) -> None:
+    def test_result(self, relational: InferenceResult, exact: tuple[float, float, float], competition: Path) -> None:
         log_z, left, right = exact
         assert relational.log_z == pytest.approx(log_z, rel=1e-10)
-        evidence = read_evidence(folder / "relational_1.uai.evid")
+        evidence = read_evidence(competition / "relational_1.uai.evid")
         for i, vector in enumerate(relational.marginals):
             zero = 0.0 if i in evidence else left if i < 250 else right
             assert vector == pytest.approx([zero, 1 - zero], rel=0, abs=1e-10)
         assert_distributions(relational.model, relational.node_marginals, relational.edge_marginals)
 
-    def test_files_deviate(self, relational: InferenceResult, folder: Path) -> None:
-        printed = np.concatenate(read_mar(folder / "relational_1.uai.MAR"))
+    def test_files_deviate(self, relational: InferenceResult, competition: Path) -> None:
+        printed = np.concatenate(read_mar(competition / "relational_1.uai.MAR"))
         assert 3e-4 < np.abs(relational.node_marginals - printed).max() < 5e-4
-        assert read_pr(folder / "relational_1.uai.PR") == pytest.approx(316.023)
+        assert read_pr(competition / "relational_1.uai.PR") == pytest.approx(316.023)
 
 
 def log_binomial(n: int, k: np.ndarray) -> np.ndarray:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from naive_chains import ESTIMATORS, KERNELS, Naive, check_sums, lopsided_binary, make, models_for, order_for
 from scipy import stats
 from test_generator import chance_below
 
@@ -15,6 +14,7 @@ import oracle
 from fastmix import MarkovRandomField, draw_exact
 from fastmix.chains import layout
 from fastmix.chains.layout import Layout, ParameterSets
+from oracle.chains import ESTIMATORS, KERNELS, Naive, check_sums, lopsided_binary, make, models_for, order_for
 
 
 class Patterns:

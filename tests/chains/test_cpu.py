@@ -10,7 +10,19 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from naive_chains import (
+from test_chain_statistics import Patterns
+
+import oracle
+import strategies
+from fastmix import MarkovRandomField, ModelError, UnfitMethodError
+from fastmix.chains import cpu, kernels, layout
+from fastmix.chains.conditionals import check_conditionals
+from fastmix.chains.cpu import choose_kernel
+from fastmix.chains.generator import MAX_THRESHOLD
+from fastmix.chains.layout import Layout, ParameterSets, tables_fit
+from fastmix.model.reduce import reduce_model
+from fastmix.theory import dependency
+from oracle.chains import (
     ESTIMATORS,
     KERNELS,
     RANDOM,
@@ -24,20 +36,7 @@ from naive_chains import (
     make,
     models_for,
     order_for,
-    random_states,
 )
-from test_chain_statistics import Patterns
-
-import oracle
-import strategies
-from fastmix import MarkovRandomField, ModelError, UnfitMethodError
-from fastmix.chains import cpu, kernels, layout
-from fastmix.chains.conditionals import check_conditionals
-from fastmix.chains.cpu import choose_kernel
-from fastmix.chains.generator import MAX_THRESHOLD
-from fastmix.chains.layout import Layout, ParameterSets, tables_fit
-from fastmix.model.reduce import reduce_model
-from fastmix.theory import dependency
 
 # -- tables and order -------------------------------------------------------------------------------------------------
 
@@ -139,7 +138,7 @@ def test_kernels_give_the_same_states(kernels):
     results = []
     for kernel in kernels:
         engine = make(model, kernel, num_chains=6, seed=4)
-        engine.set_states(random_states(model, 6))
+        engine.set_states(oracle.random_states(model, 6))
         engine.sweep(200, collect=True)
         results.append((engine.get_states(), engine.take_sums()))
     for states, sums in results[1:]:
@@ -267,7 +266,7 @@ def case_engine(kernel: str, chunked: bool, monkeypatch, *, num_threads: int = 1
             21,
             25,
         ]  # colors: 13 + 12
-    engine.set_states(random_states(model, engine.num_chains))
+    engine.set_states(oracle.random_states(model, engine.num_chains))
     return engine
 
 
@@ -305,7 +304,7 @@ def test_blocks_do_not_matter(kernel, monkeypatch):
     engine.sweep(20, collect=True)
     monkeypatch.undo()
     whole = make(engine.model, kernel, num_chains=20, seed=3)
-    whole.set_states(random_states(engine.model, 20))
+    whole.set_states(oracle.random_states(engine.model, 20))
     whole.sweep(20, collect=True)
     np.testing.assert_array_equal(engine.get_states(), whole.get_states())
     np.testing.assert_array_equal(engine.take_sums(), whole.take_sums())
@@ -316,7 +315,7 @@ def test_chains_do_not_depend_on_their_number(kernel, chunked, monkeypatch):
     engine = case_engine(kernel, chunked, monkeypatch)
     engine.sweep(10, collect=False)
     fewer = make(engine.model, kernel, num_chains=2, seed=3)
-    fewer.set_states(random_states(engine.model, 20)[:2])
+    fewer.set_states(oracle.random_states(engine.model, 20)[:2])
     fewer.sweep(10, collect=False)
     np.testing.assert_array_equal(fewer.get_states(), engine.get_states()[:2])
 
@@ -324,7 +323,7 @@ def test_chains_do_not_depend_on_their_number(kernel, chunked, monkeypatch):
 @pytest.mark.parametrize("kernel", ["four", "product"])
 def test_chunks_match_the_naive_sampler(kernel, monkeypatch):
     engine = case_engine(kernel, True, monkeypatch, num_threads=2)
-    states = random_states(engine.model, 3)
+    states = oracle.random_states(engine.model, 3)
     naive = LocalNaive(engine.model, states, 3, order_for(engine.model, kernel), engine.layout.chunks.tolist())
     engine.sweep(4, collect=True)
     for _ in range(4):

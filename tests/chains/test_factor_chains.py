@@ -6,7 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-from naive_chains import Naive, check_against_naive, make, order_for
 from test_generator import chance_below
 
 import oracle
@@ -20,6 +19,7 @@ from fastmix.chains.layout import Layout, ParameterSets
 from fastmix.methods.preparation import find_allowed
 from fastmix.methods.starts import find_modes, random_states
 from fastmix.model.reduce import reduce_model
+from oracle.chains import Naive, check_against_naive, make, order_for
 
 SEEDS = strategies.seeds(60, quick=12)
 KERNELS = ("table", "single", "product", "random")

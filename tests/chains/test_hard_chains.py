@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from naive_chains import (
-    ESTIMATORS,
-    KERNELS,
-    make,
-)
 
 import strategies
 from fastmix import MarkovRandomField, UnfitMethodError, draw_exact
 from fastmix.chains import conditionals
 from fastmix.chains.conditionals import check_conditionals
+from oracle.chains import (
+    ESTIMATORS,
+    KERNELS,
+    make,
+)
 
 # -- strong couplings and hard constraints ----------------------------------------------------------------------------
 

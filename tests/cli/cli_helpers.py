@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -42,6 +43,17 @@ def run_process(*arguments: str | Path, stdin: bytes = b"", **options: Any) -> O
     """The command line as users start it."""
     done = subprocess.run(command(*arguments), input=stdin, capture_output=True, timeout=120, **options)
     return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def start_process(*arguments: str | Path, **options: Any) -> subprocess.Popen[Any]:
+    """The command line as a process that takes Ctrl-C, which one in the background may have been told to ignore."""
+    return subprocess.Popen(
+        command(*arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **options,
+    )
 
 
 def command(*arguments: str | Path) -> list[str]:

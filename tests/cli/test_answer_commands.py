@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,21 +11,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cli_helpers import Run
 
 import fastmix
-from fastmix import MarkovRandomField, cli
+from fastmix import MarkovRandomField
 from fastmix.instances import ising_grid
 from fastmix.io import read_mar, read_mpe, read_pr, write_model
-
-Run = Callable[..., tuple[int, str, str]]
 
 KEYS = {"states", "state_names", "log_weight", "upper_bound", "gap", "exact", "method", "status", "provenance"}
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """The command line in this process, in a folder with a grid, a hard grid and a model with names."""
-    monkeypatch.chdir(tmp_path)
+def run(run: Run) -> Run:
+    """One line for the command line in this process, in a folder with a grid, a hard grid and a model with names."""
     write_model(ising_grid(4, 5, coupling_max=2.0, seed=0), "grid.uai")
     write_model(ising_grid(60, 60, coupling_max=2.0, seed=0), "large.npz")
     names = MarkovRandomField.from_tables(
@@ -34,14 +31,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
         variable_names=["rain", "street"], state_names=[["no", "yes"], ["dry", "damp", "wet"]],
     )  # fmt: skip
     write_model(names, "names.npz")
-
-    def call(line: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = cli._run(line.split())
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+    return lambda line: run(*line.split())
 
 
 def test_map_writes_all_states(run: Run) -> None:

@@ -7,14 +7,13 @@ import json
 import os
 import re
 import signal
-import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_helpers import Run, assert_refused, command, files
+from cli_helpers import Run, assert_refused, files, start_process
 
 from fastmix.experiments import EXPERIMENTS
 
@@ -52,7 +51,7 @@ def test_denoise(run: Run, tmp_path: Path) -> None:
 def test_experiment(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Figures take longest; that of the experiment below which is stopped is drawn.
     monkeypatch.setitem(EXPERIMENTS, "strength-random", replace(EXPERIMENTS["strength-random"], figures=None))
-    options = ["-o", "out", "--quick", "--trials", "1", "--methods", "loopy-bp"]
+    options = ["-o", "out", "--quick", "--trials", "1", "--methods", "loopy-bp", "--num-workers", "1"]
     outcome = run("experiment", "strength-random", *options)
     assert outcome.code == 0, outcome
     assert outcome.out.strip().endswith("report.html")
@@ -70,7 +69,7 @@ def test_files_that_are_not_ours(run: Run, tmp_path: Path, name: str, content: b
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / name).write_bytes(content)
     before = files(tmp_path)
-    options = ["--quick", "--trials", "1", "--methods", "loopy-bp", "--num-workers", "1"]
+    options = ["--quick", "--trials", "1", "--methods=loopy-bp", "--num-workers=1"]
     outcome = run("experiment", "strength-random", "-o", "out", *options)
     assert_refused(outcome, 3, re.escape(f"out/{name}"))
     assert (tmp_path / "out" / name).read_bytes() == content
@@ -90,15 +89,7 @@ def test_interrupted_experiment_counts_its_rows(tmp_path: Path) -> None:
         "--num-workers",
         "1",
     ]
-    process = subprocess.Popen(
-        command(*words),
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    process = start_process(*words, cwd=tmp_path, text=True, start_new_session=True)
     path = tmp_path / "out" / "strength-random.jsonl"
     try:
         deadline = time.monotonic() + 120

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_helpers import CONTRADICTION, Outcome, Run, assert_refused, command, files, run_process
+from cli_helpers import CONTRADICTION, Outcome, Run, assert_refused, command, files, run_process, start_process
 
 from fastmix import instances
 from fastmix.exact import enumerate_model
@@ -24,7 +24,7 @@ from fastmix.model import MarkovRandomField
 # -- as a process ---------------------------------------------------------------------------------------------------
 
 
-def test_pipeline_of_processes(tmp_path: Path) -> None:
+def test_pipeline_of_processes(run: Run) -> None:
     text = run_process("generate", "ising-grid", "--rows", "3", "--cols", "3", "--seed", "1")
     assert (text.code, text.err) == (0, "")
     answer = run_process("infer", "-", "--json", stdin=text.out.encode())
@@ -32,8 +32,8 @@ def test_pipeline_of_processes(tmp_path: Path) -> None:
     exact = enumerate_model(instances.ising_grid(3, 3, coupling_max=1.0, seed=1))
     assert json.loads(answer.out)["log_z"] == pytest.approx(exact.log_z, abs=1e-9)
     assert_refused(run_process("infer", "-", stdin=b"MARKOV"), 3, "<stdin>:1")
-    assert_refused(run_process("infer", "-", "--method", "bogus"), 2)
-    assert run_process().code == 0
+    assert_refused(run("infer", "-", "--method", "bogus"), 2)
+    assert run().code == 0
 
 
 def test_closed_streams(tmp_path: Path) -> None:
@@ -157,15 +157,7 @@ def test_terminal_gets_one_line_for_an_error(tmp_path: Path) -> None:
 def long_run(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A run in the middle of exact inference, in the slow arithmetic that couplings of hundreds ask for."""
     write_model(instances.ising_grid(20, 20, coupling_max=200.0, seed=0), folder / "grid.uai")
-    process = subprocess.Popen(
-        command("infer", "-", "-o", "out.MAR", "--json"),
-        cwd=folder,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        # A background job may have inherited a SIGINT that is ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    process = start_process("infer", "-", "-o", "out.MAR", "--json", cwd=folder, stdin=subprocess.PIPE)
     try:
         assert process.stdin is not None
         # More than a pipe holds: once all of it is written, the process is up and reading.
@@ -234,8 +226,10 @@ def test_text_that_an_encoding_cannot_show(tmp_path: Path) -> None:
     "settings",
     [
         {},
-        {"TERM": "dumb"},
-        *(pytest.param(more, marks=pytest.mark.slow) for more in ({"NO_COLOR": "1"}, {"COLUMNS": "0"})),
+        *(
+            pytest.param(more, marks=pytest.mark.slow)
+            for more in ({"TERM": "dumb"}, {"NO_COLOR": "1"}, {"COLUMNS": "0"})
+        ),
     ],
     ids=str,
 )

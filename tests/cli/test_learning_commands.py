@@ -6,23 +6,22 @@ import gzip
 import json
 import lzma
 import os
+import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import cli_helpers
 import numpy as np
 import pytest
+from cli_helpers import Outcome, Run
 
 import fastmix
-from fastmix import MarkovRandomField, cli
+from fastmix import MarkovRandomField
 from fastmix.exact import draw_exact
 from fastmix.graphs import complete_edges
 from fastmix.io import read_model
-
-Run = Callable[..., tuple[int, str, str]]
 
 LEARNT = {
     "status", "objective", "num_rows", "num_variables", "num_edges", "ridge", "l1", "within", "norms", "moment_error",
@@ -46,28 +45,16 @@ def text_of(rows: np.ndarray, names: str = "") -> str:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def run(run: Run) -> Run:
     """The command line in this process, in a folder with data."""
-    monkeypatch.chdir(tmp_path)
     Path("train.csv").write_text(text_of(table(400)))
     Path("test.csv").write_text(text_of(table(500)[400:]))
     Path("named.csv").write_text(text_of(table(400), "a,b,c,d,e\n"))
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = cli._run([str(a) for a in arguments])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+    return run
 
 
-def assert_refused(outcome: tuple[int, str, str], code: int, pattern: str) -> None:
-    assert outcome[0] == code, outcome
-    assert outcome[1] == ""
-    assert outcome[2].count("\n") == 1
-    assert pattern in outcome[2], outcome[2]
-    assert "Traceback" not in outcome[2]
+def assert_refused(outcome: Outcome, code: int, words: str) -> None:
+    cli_helpers.assert_refused(outcome, code, re.escape(words))
 
 
 def test_learn_and_score(run: Run) -> None:
@@ -281,14 +268,10 @@ def test_checkpoints(run: Run) -> None:
 def test_interrupts_keep_the_best_model(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text(text_of(np.random.default_rng(0).integers(0, 2, size=(400, 30))))
     words = [
-        sys.executable, "-m", "fastmix", "learn", "train.csv", "-o", "model.npz", "--moments", "sampled", "--json",
+        "learn", "train.csv", "-o", "model.npz", "--moments", "sampled", "--json",
         "--tol", "1e-12", "--num-chains", "256", "--checkpoint", "run.ckpt", "--checkpoint-seconds", "0",
     ]  # fmt: skip
-    process = subprocess.Popen(
-        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        # A background job may have inherited a SIGINT that is ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+    process = cli_helpers.start_process(*words, cwd=tmp_path, text=True)
     begun = time.monotonic()
     while (not (tmp_path / "run.ckpt").exists() or (tmp_path / "run.ckpt").stat().st_size < 20_000) and (
         time.monotonic() - begun < 120

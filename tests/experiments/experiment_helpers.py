@@ -1,10 +1,7 @@
-"""Rows made up instead of run, small experiments, executors, and functions that worker processes import by name."""
+"""Rows made up instead of run, small experiments, and an executor."""
 
 from __future__ import annotations
 
-import os
-import signal
-import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
@@ -63,28 +60,3 @@ class InThisProcess(Executor):
                 raise
             future.set_exception(error)
         return future
-
-
-def double(x: float) -> float:
-    time.sleep(0.02 * (x % 3))  # later ones finish first
-    return 2 * x
-
-
-def die_on_three(x: int) -> int:
-    if x == 3:
-        os._exit(9)
-    return x
-
-
-def die_once(task: tuple[int, str]) -> int:
-    x, marker = task
-    if x == 2 and not os.path.exists(marker):
-        open(marker, "w").close()
-        os._exit(9)
-    return x
-
-
-def threads(_: int) -> tuple[int, str | None, bool]:
-    time.sleep(0.1)  # so that every worker has some
-    deaf = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    return os.getpid(), os.environ.get("OMP_NUM_THREADS"), deaf

@@ -11,10 +11,7 @@ from typing import Any
 import pytest
 
 from fastmix.errors import FormatError
-
-
-class RefusedError(Exception):
-    """A slow reader does not take the text."""
+from oracle import RefusedError
 
 
 def mutate(

@@ -12,11 +12,11 @@ import pytest
 from fuzzing import agree, assert_can_fail, mutate
 from hypothesis import given
 from hypothesis import strategies as st
-from naive_bif import assert_same, format_bif, read_naive
 
 from fastmix.errors import FormatError
 from fastmix.io.bif import parse_bif
 from fastmix.io.xmlbif import parse_xmlbif
+from oracle.bif import assert_same, format_bif, read_naive
 
 HAND_WRITTEN = [
     b"""network n {

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle_io import parse_evidence
 
 from fastmix.errors import FormatError, ModelError
 from fastmix.io import read_evidence, write_evidence
+from oracle.uai import parse_evidence
 
 COUNTS = [2, 3, 2]
 

@@ -15,7 +15,11 @@ import pytest
 from fuzzing import agree, assert_can_fail, mutate
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle_io import (
+
+import oracle
+from fastmix.errors import FormatError, ModelError, ResourceError, UnfitMethodError
+from fastmix.io import write_model
+from oracle.uai import (
     assert_same,
     format_uai,
     parse_evidence,
@@ -23,10 +27,6 @@ from oracle_io import (
     parse_uai,
     read_naive,
 )
-
-import oracle
-from fastmix.errors import FormatError, ModelError, ResourceError, UnfitMethodError
-from fastmix.io import write_model
 
 HAND_WRITTEN = [
     b"MARKOV\n3\n2 2 3\n3\n1 0\n2 0 1\n2 2 1\n\n2\n 0.25 0.75\n4\n 1 2 3 4\n6\n 1 2 3 4 5 6\n",

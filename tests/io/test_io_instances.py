@@ -6,10 +6,9 @@ import math
 import time
 
 import numpy as np
-import pytest
-from oracle_io import assert_survives
 
 from fastmix.io import read_evidence, read_mar, read_model, read_pr
+from oracle.uai import assert_survives
 
 SHAPES = {  # variables, edges
     "relational_1": (500, 62_500),
@@ -18,15 +17,8 @@ SHAPES = {  # variables, edges
 }
 
 
-@pytest.fixture(scope="module")
-def folder(shared_data):
-    if not (shared_data / "uai").is_dir():
-        pytest.skip("needs the folder uai among the shared data")
-    return shared_data / "uai"
-
-
-def test_instances_load_with_their_answers(folder):
-    paths = sorted(folder.glob("*.uai"))
+def test_instances_load_with_their_answers(competition):
+    paths = sorted(competition.glob("*.uai"))
     assert paths
     for path in paths:
         model = read_model(path)
@@ -45,7 +37,7 @@ def test_instances_load_with_their_answers(folder):
             assert_survives(model, weights=False)
 
 
-def test_relational_loads_fast(folder):
+def test_relational_loads_fast(competition):
     begin = time.process_time()
-    read_model(folder / "relational_1.uai")
+    read_model(competition / "relational_1.uai")
     assert time.process_time() - begin < 1.0

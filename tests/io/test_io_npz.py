@@ -8,11 +8,11 @@ import zipfile
 
 import numpy as np
 import pytest
-from oracle_io import parse_npz
 
 from fastmix.errors import FormatError, ResourceError
 from fastmix.io import npz, read_model, write_model
 from fastmix.model import MarkovRandomField
+from oracle.uai import parse_npz
 
 MODEL = MarkovRandomField.from_tables(
     [[0.1, -np.inf], [1 / 3, 0, -1e99]],

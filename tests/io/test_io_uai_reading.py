@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from oracle_io import NaiveModel, RefusedError, assert_same, parse_uai, read_naive
 
 from fastmix.errors import FormatError, ModelError
 from fastmix.exact import infer_exact
 from fastmix.io import read_model
 from fastmix.model import MarkovRandomField
+from oracle.uai import NaiveModel, RefusedError, assert_same, parse_uai, read_naive
 
 PLAIN = "MARKOV\n3\n2 2 3\n3\n1 0\n2 0 1\n2 2 1\n\n2\n 0.25 0.75\n4\n 1 2 3 4\n6\n 1 2 3 4 5 6\n"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from naive_learning import NaiveMachine, sigmoid
 
 from fastmix import MarkovRandomField, learn, score
 from fastmix.chains.cuda.device import cuda_available
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import read_data
 from fastmix.learning.machines import Machine, is_machine
+from oracle.learning import NaiveMachine, sigmoid
 
 
 def rows_of(visible: int, rows: int, seed: int) -> np.ndarray:

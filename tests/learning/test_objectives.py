@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import naive_learning as naive
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from fastmix.learning.data import Dataset, read_data
 from fastmix.learning.objectives import DataTerm, Enumerated, ExactLikelihood, PseudoLikelihood, TreeSums
 from fastmix.learning.optimise import Scaling, minimise, shrink_tables, table_norms
 from fastmix.model import MarkovRandomField
+from oracle import learning as naive
 
 COUNTS = [2, 3, 1, 4, 2, 2]
 GRAPHS = {

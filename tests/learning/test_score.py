@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import naive_learning as naive
 import numpy as np
 import pytest
 
@@ -12,6 +11,7 @@ from fastmix import MarkovRandomField, ModelError, Status, score
 from fastmix.exact import draw_exact
 from fastmix.graphs import complete_edges
 from fastmix.learning.score import _bennett, _combine
+from oracle import learning as naive
 
 
 def small(seed: int = 0) -> MarkovRandomField:
@@ -49,7 +49,7 @@ def test_conditional_likelihood_of_chosen_variables() -> None:
 
 def test_annealing_agrees_with_the_exact_log_z() -> None:
     apart = []
-    for seed in range(6):
+    for seed in range(3):
         rng = np.random.default_rng(seed)
         n = 12
         model = MarkovRandomField.ising(complete_edges(n), 0.25 * rng.standard_normal(66), rng.standard_normal(n))
@@ -61,11 +61,11 @@ def test_annealing_agrees_with_the_exact_log_z() -> None:
         low, high = annealed.log_z_bracket or (np.nan, np.nan)
         assert low - 0.05 < exact.log_z < high + 0.05
         np.testing.assert_allclose(annealed.per_row - exact.per_row, exact.log_z - annealed.log_z)
-    assert max(np.abs(apart)) < 5.5  # six normal deviates beyond 5.5: 2e-7
+    assert max(np.abs(apart)) < 5.5  # three normal deviates beyond 5.5: 1e-7
 
 
 def test_annealing_of_several_states() -> None:
-    model = naive.random_model([3] * 8, complete_edges(8), 3, scale=0.4)
+    model = naive.random_model([3] * 6, complete_edges(6), 3, scale=0.4)
     rows = draw_exact(model, num_draws=200, seed=0)
     exact, annealed = score(model, rows), score(model, rows, method="annealing", seed=0)
     assert abs(exact.log_z - annealed.log_z) < 5.5 * annealed.std_error

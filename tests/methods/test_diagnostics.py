@@ -8,20 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from naive_diagnostics import (
-    INF,
-    assert_sound,
-    collect,
-    even,
-    free_model,
-    indicators,
-    markov,
-    naive_batches,
-    naive_parts,
-    naive_r_hat,
-    naive_summary,
-    with_complement,
-)
 from numpy.typing import NDArray
 
 import oracle
@@ -36,6 +22,20 @@ from fastmix.methods.diagnostics import (
 )
 from fastmix.model import MarkovRandomField
 from fastmix.results import Status
+from oracle.diagnostics import (
+    INF,
+    assert_sound,
+    collect,
+    even,
+    free_model,
+    indicators,
+    markov,
+    naive_batches,
+    naive_parts,
+    naive_r_hat,
+    naive_summary,
+    with_complement,
+)
 
 FloatArray = NDArray[np.float64]
 

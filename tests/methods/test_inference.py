@@ -9,7 +9,6 @@ from sampler_checks import choose_method
 
 import fastmix
 import oracle
-import oracle_theory
 from fastmix import (
     Euclidean,
     MarkovRandomField,
@@ -28,6 +27,7 @@ from fastmix.methods.base import METHODS, make_method
 from fastmix.methods.projected import ProjectedResult
 from fastmix.methods.sampler import Gibbs
 from fastmix.testing import assert_conforms, assert_distributions, conformance_models
+from oracle import theory
 
 TINY = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=0.3, field=[0.5, 0.0, -0.2])
 NOTHING = 4096.0  # bytes: no exact inference on anything that is not tiny
@@ -179,7 +179,7 @@ def test_the_guarantee_is_not_a_sweep_early(coupling):
     promised = []
     for edges in ([(0, 1)], [(0, 1), (1, 2), (0, 2)]):
         model = MarkovRandomField.ising(edges, coupling=coupling, field=0.2)
-        chain = oracle_theory.Chain(model)
+        chain = theory.Chain(model)
         kernel = chain.sweep("systematic", model.structure.visit_order[0].tolist())
         for burn_in in range(8):
             text = infer(model, method="gibbs", num_sweeps=50, burn_in=burn_in, seed=1).stats["guarantee"]
@@ -192,10 +192,11 @@ def test_the_guarantee_is_not_a_sweep_early(coupling):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_edge_marginals_come_when_they_are_wanted(method):
+    options = {"num_draws": 100} if method == "perfect" else options_for(method)
     for wanted in (True, False):
-        result = infer(TINY, method=method, edge_marginals=wanted, **options_for(method))
+        result = infer(TINY, method=method, edge_marginals=wanted, **options)
         assert (result.edge_marginals is not None) == wanted
-    default = infer(TINY, method=method, **options_for(method))
+    default = infer(TINY, method=method, **options)
     assert (default.edge_marginals is not None) == (method in ("auto", "exact"))
 
 
@@ -372,7 +373,7 @@ def test_strong_couplings_are_tempered_unless_the_model_is_too_large():
     choice = choose_method(model, memory_limit=NOTHING)
     assert choice.method == "tempered"
     assert "not certified to mix" in choice.reason
-    result: Any = infer(model, memory_limit=NOTHING, time_limit=2.0, seed=1)
+    result: Any = infer(model, memory_limit=NOTHING, time_limit=1.0, seed=1)
     assert result.method == "tempered"
     exact = infer(model, method="exact")
     assert (np.abs(result.node_marginals - exact.node_marginals) <= 8 * result.std_error + 0.01).all()
@@ -392,10 +393,10 @@ def test_time_limits_are_kept(method):
     model = ising_grid(60, 60, coupling_max=1.0, attractive=True, seed=0)
     seeded = {} if method == "loopy-bp" else {"seed": 1}
     long = {"num_sweeps": 10_000_000} if method in ("gibbs", "swendsen-wang", "tempered", "projected") else {}
-    result = infer(model, method=method, time_limit=1.5, **seeded, **long)
+    result = infer(model, method=method, time_limit=0.6, **seeded, **long)
     assert result.status in ("ok", "not_mixed", "not_converged")
     assert result.stats["stopped_by"] in ("done", "time_limit")
-    assert result.stats["seconds"] - result.stats["compile_seconds"] < 2.8  # 1.2 times the limit and a second
+    assert result.stats["seconds"] - result.stats["compile_seconds"] < 1.72  # 1.2 times the limit and a second
     assert np.isfinite(result.node_marginals).all()
 
 

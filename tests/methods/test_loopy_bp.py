@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from naive_variational import NaiveBP
 
 import oracle
 import strategies
@@ -24,6 +23,7 @@ from fastmix.methods.loopy_bp import LoopyBPResult, loopy_bp
 from fastmix.methods.preparation import ising_form
 from fastmix.results import InferenceResult
 from fastmix.testing import assert_conforms, assert_distributions, conformance_models
+from oracle.variational import NaiveBP
 
 TINY = 1e-300  # a tolerance that only messages that stand still meet
 ORDERS = ["parallel", "residual"]
@@ -402,11 +402,8 @@ def plain_results() -> list:
 # -- competition instances ------------------------------------------------------------------------------------------
 
 
-def test_shared_instances(shared_data):
-    folder = shared_data / "uai"
-    if not folder.is_dir():
-        pytest.skip("needs the folder uai among the shared data")
-    for path in sorted(folder.glob("*.uai")):
+def test_shared_instances(competition):
+    for path in sorted(competition.glob("*.uai")):
         model = read_model(path)
         evidence = read_evidence(f"{path}.evid", model.num_states)
         result = loopy_bp(model, evidence=evidence, edge_marginals=True, max_iter=200)

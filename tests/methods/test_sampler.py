@@ -16,7 +16,6 @@ from sampler_checks import (
     lopsided,
 )
 
-import oracle_theory
 from fastmix import (
     MarkovRandomField,
     UnfitMethodError,
@@ -29,6 +28,7 @@ from fastmix.methods.sampler import sample
 from fastmix.results import Status
 from fastmix.testing import assert_distributions, conformance_models
 from fastmix.theory.bias import bias_after
+from oracle import theory
 
 # -- marginals --------------------------------------------------------------------------------------------------------
 
@@ -216,7 +216,7 @@ def test_the_first_sweep_averaged_comes_after_the_burn_in(schedule, estimator):
     model = MarkovRandomField.from_tables(
         [[0.0, 1.0], [0.5, 0.0, -0.5]], [(0, 1)], [[[1.5, 0.0, -1.0], [0.0, 0.0, 1.5]]]
     )
-    chain = oracle_theory.Chain(model)
+    chain = theory.Chain(model)
     order = None if schedule == "random" else model.structure.visit_order[0].tolist()
     kernel = chain.sweep(schedule, order)
     num_chains = 40_000
@@ -238,7 +238,7 @@ def test_the_first_sweep_averaged_comes_after_the_burn_in(schedule, estimator):
         assert (np.abs(after - marginals_of(chain, chain.target)) <= np.repeat(bias, [2, 3])).all()
 
 
-def marginals_of(chain: oracle_theory.Chain, law: np.ndarray) -> np.ndarray:
+def marginals_of(chain: theory.Chain, law: np.ndarray) -> np.ndarray:
     """Flat node marginals of a distribution over the configurations of a chain."""
     states, counts = np.array(chain.configurations), chain.model.num_states.tolist()
     return np.concatenate([np.bincount(states[:, i], law, minlength=k) for i, k in enumerate(counts)])

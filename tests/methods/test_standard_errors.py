@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from naive_diagnostics import (
+from numpy.typing import NDArray
+
+from fastmix.methods.diagnostics import (
+    BatchStatistics,
+    assess_mixing,
+    summarise,
+)
+from fastmix.model import MarkovRandomField
+from fastmix.model.reduce import certain_entries
+from fastmix.results import Status
+from oracle.diagnostics import (
     INF,
     NORMAL_QUANTILE,
     RESOLUTION,
@@ -22,16 +32,6 @@ from naive_diagnostics import (
     markov,
     with_complement,
 )
-from numpy.typing import NDArray
-
-from fastmix.methods.diagnostics import (
-    BatchStatistics,
-    assess_mixing,
-    summarise,
-)
-from fastmix.model import MarkovRandomField
-from fastmix.model.reduce import certain_entries
-from fastmix.results import Status
 
 FloatArray = NDArray[np.float64]
 

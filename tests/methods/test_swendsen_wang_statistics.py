@@ -8,7 +8,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from naive_swendsen_wang import (
+from scipy.stats import chi2, norm
+
+import fastmix
+import oracle
+from fastmix.errors import UnfitMethodError
+from fastmix.methods.swendsen_wang import ClusterChains, is_swendsen_wang
+from fastmix.testing import conformance_models
+from oracle.swendsen_wang import (
     FALSE_ALARM,
     INF,
     ISING,
@@ -26,13 +33,6 @@ from naive_swendsen_wang import (
     sweep,
     transition_matrix,
 )
-from scipy.stats import chi2, norm
-
-import fastmix
-import oracle
-from fastmix.errors import UnfitMethodError
-from fastmix.methods.swendsen_wang import ClusterChains, is_swendsen_wang
-from fastmix.testing import conformance_models
 
 # -- statistics -----------------------------------------------------------------------------------------------------
 

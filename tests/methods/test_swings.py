@@ -9,15 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from naive_diagnostics import (
-    INF,
-    collect,
-    even,
-    markov,
-    naive_range,
-    naive_span,
-    with_complement,
-)
 
 import oracle
 import strategies
@@ -27,6 +18,15 @@ from fastmix.methods.diagnostics import (
     summarise,
 )
 from fastmix.model import MarkovRandomField
+from oracle.diagnostics import (
+    INF,
+    collect,
+    even,
+    markov,
+    naive_range,
+    naive_span,
+    with_complement,
+)
 
 # -- neighbourhoods that were never met -----------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import naive_divergences as naive
 import numpy as np
 import pytest
 from test_descent import feasible_set, safe_norm
@@ -15,6 +14,7 @@ from fastmix.projection import (
     KL,
 )
 from fastmix.projection.feasible import Metric
+from oracle import divergences as naive
 
 # -- coordinates ----------------------------------------------------------------------------------------------------
 

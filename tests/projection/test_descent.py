@@ -6,7 +6,6 @@ import itertools
 import json
 from dataclasses import dataclass
 
-import naive_divergences as naive
 import numpy as np
 import pytest
 
@@ -31,6 +30,7 @@ from fastmix.projection import (
 from fastmix.projection.feasible import FeasibleSet
 from fastmix.theory.dependency import edge_dependencies, to_matrix
 from fastmix.theory.norms import matrix_norm
+from oracle import divergences as naive
 
 QUICK = ReversedKL(pool_size=60, num_starts=2, start_steps=3, annealing_sweeps=5, population_sweeps=5)
 DIVERGENCES = [KL(), PiecewiseKL("spanning-trees"), QUICK]

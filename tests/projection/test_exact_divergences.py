@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import naive_divergences as naive
 import numpy as np
 import pytest
 
@@ -15,6 +14,7 @@ from fastmix.graphs import complete_edges, cycle_edges, grid_edges, path_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
 from fastmix.projection import KL, Euclidean, PiecewiseKL
 from fastmix.projection.piecewise import grid_shape, grid_strips, merge_lines, split_trees
+from oracle import divergences as naive
 
 
 def pair(seed, edges=None, n=5, max_states=3):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import convex_oracle
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,10 +14,12 @@ from numpy.typing import NDArray
 import oracle
 from fastmix import _memory, project
 from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
+from fastmix.graphs import grid_edges
 from fastmix.instances import ising_grid, random_tables
 from fastmix.model import MarkovRandomField
 from fastmix.projection.euclidean import Target
 from fastmix.projection.paper_dual import Dual, PaperDual, Point, solve_paper
+from oracle import convex
 from strategies import models, relabel
 
 FloatArray = NDArray[np.float64]
@@ -60,34 +61,34 @@ def random_multipliers(dual: Dual, rng: np.random.Generator, scale: float = 1.0)
 
 def assert_solves(answer: Any, model: MarkovRandomField, norm_bound: float, norm: str, dependency: str) -> None:
     """Feasible to rounding, as good as the convex solver's answer to 1e-5, and bounded from below."""
-    expected, _ = convex_oracle.solve(model, norm_bound, norm, dependency)
+    expected, _ = convex.solve(model, norm_bound, norm, dependency)
     assert answer.converged
     assert answer.objective == pytest.approx(expected, rel=1e-5, abs=1e-6)
     assert answer.objective == pytest.approx(np.sum((answer.log_pairwise - model.log_pairwise) ** 2), rel=1e-12)
     assert answer.lower_bound <= expected * (1.0 + 1e-7) + 1e-7
-    size = convex_oracle.norm_of_model(model, answer.log_pairwise, norm, dependency)
+    size = convex.norm_of_model(model, answer.log_pairwise, norm, dependency)
     assert size <= norm_bound * (1.0 + 1e-13)
 
 
 # -- against the convex solver ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("norm", NORMS)
+KINDS = [
+    ("ising", "linf"), ("ising", "range"), ("binary", "linf"),
+    ("binary", "range"), ("states", "linf"), ("mixed", "linf"),
+]  # fmt: skip
+EACH = [
+    pytest.param(*kind, NORMS[n], marks=[] if n == k % 2 else pytest.mark.slow)
+    for k, kind in enumerate(KINDS)
+    for n in (0, 1)
+]
+
+
 @pytest.mark.parametrize("norm_bound", [0.5, *(pytest.param(bound, marks=pytest.mark.slow) for bound in (0.95, 2.5))])
-@pytest.mark.parametrize(
-    ("kind", "dependency"),
-    [
-        ("ising", "linf"),
-        ("ising", "range"),
-        ("binary", "linf"),
-        ("binary", "range"),
-        ("states", "linf"),
-        ("mixed", "linf"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "dependency", "norm"), EACH)
 def test_exact_projection_agrees_with_convex_solver(norm: str, norm_bound: float, kind: str, dependency: str) -> None:
     rng = np.random.default_rng([NORMS.index(norm), int(100 * norm_bound), len(kind), len(dependency)])
-    model = convex_oracle.random_instance(rng, kind)
+    model = convex.random_instance(rng, kind)
     answer = project_paper(model, norm_bound=norm_bound, norm=norm, dependency=dependency, tol=1e-7)
     assert_solves(answer, model, norm_bound, norm, dependency)
 
@@ -99,7 +100,7 @@ def test_exact_projection_agrees_with_convex_solver_on_many(seed: int) -> None:
     kind = str(rng.choice(["ising", "binary", "states", "mixed"]))
     dependency = str(rng.choice(["linf", "range"])) if kind in ("ising", "binary") else "linf"
     norm, norm_bound = str(rng.choice(NORMS)), float(rng.choice([0.1, 0.5, 0.95, 2.5]))
-    model = convex_oracle.random_instance(rng, kind)
+    model = convex.random_instance(rng, kind)
     answer = project_paper(model, norm_bound=norm_bound, norm=norm, dependency=dependency, tol=1e-8)
     assert_solves(answer, model, norm_bound, norm, dependency)
 
@@ -109,14 +110,14 @@ def test_exact_projection_agrees_with_convex_solver_on_many(seed: int) -> None:
 def test_smoothed_step_agrees_with_convex_solver(norm: str, alpha: float) -> None:
     rng = np.random.default_rng([int(10 * alpha), True])
     for kind in ("binary", "mixed"):
-        model = convex_oracle.random_instance(rng, kind)
+        model = convex.random_instance(rng, kind)
         options = {"norm_bound": 0.95, "norm": norm, "settings": PaperDual(alpha=alpha, exact=False), "tol": 1e-9}
         first = project_paper(model, **options)
         edges = model.edges.tolist()
-        r = convex_oracle.dependency(model.num_states.tolist(), edges, model.log_pairwise, "linf")
-        y = r * min(1.0, 0.95 / convex_oracle.norm_of(model.num_variables, edges, r, norm))
+        r = convex.dependency(model.num_states.tolist(), edges, model.log_pairwise, "linf")
+        y = r * min(1.0, 0.95 / convex.norm_of(model.num_variables, edges, r, norm))
         for answer, drawn_to in ((first, y), (project_paper(model, start=first, **options), first.z)):
-            expected, tables, z = convex_oracle.solve_smoothed(model, 0.95, norm, alpha, drawn_to)
+            expected, tables, z = convex.solve_smoothed(model, 0.95, norm, alpha, drawn_to)
             assert answer.converged
             value = answer.objective + 2.0 * alpha * np.sum((answer.z - drawn_to) ** 2)
             assert value == pytest.approx(expected, rel=1e-6, abs=1e-7)
@@ -126,7 +127,7 @@ def test_smoothed_step_agrees_with_convex_solver(norm: str, alpha: float) -> Non
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_repeated_smoothed_steps_end_at_the_projection(norm: str) -> None:
-    model = convex_oracle.random_instance(np.random.default_rng(7), "binary")
+    model = convex.random_instance(np.random.default_rng(7), "binary")
     exact = project_paper(model, norm_bound=0.95, norm=norm, tol=1e-9)
     answer, z = None, None
     for _ in range(25):
@@ -151,7 +152,7 @@ def test_every_model_is_projected(model: MarkovRandomField, norm: Any, norm_boun
     assert result.norm_after <= norm_bound
     assert (result.model is model) == (result.norm_before <= norm_bound)
     if model.num_edges:
-        size = convex_oracle.norm_of_model(model, result.model.log_pairwise, norm, "linf")
+        size = convex.norm_of_model(model, result.model.log_pairwise, norm, "linf")
         assert size <= norm_bound * (1.0 + 1e-13)
     assert project(result.model, **options).model is result.model
 
@@ -180,11 +181,11 @@ def test_range_needs_no_multipliers_for_tables_of_one_row(norm: str) -> None:
 def test_strong_couplings(norm: str) -> None:
     rng = np.random.default_rng(1)
     couplings = rng.choice([-1e3, 1e3], 7)
-    model = MarkovRandomField.ising(convex_oracle.GRAPHS["grid"][1], couplings)
+    model = MarkovRandomField.ising(convex.GRAPHS["grid"][1], couplings)
     answer = project_paper(model, norm_bound=0.95, norm=norm, tol=1e-9)
     assert answer.converged
     assert np.isfinite(answer.log_pairwise).all()
-    assert convex_oracle.norm_of_model(model, answer.log_pairwise, norm, "linf") <= 0.95
+    assert convex.norm_of_model(model, answer.log_pairwise, norm, "linf") <= 0.95
     left = np.abs(answer.log_pairwise[::4])
     np.testing.assert_allclose(answer.objective, 4.0 * np.sum((1e3 - left) ** 2), rtol=1e-12)
     if norm == "inf":
@@ -194,7 +195,7 @@ def test_strong_couplings(norm: str) -> None:
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_symmetries(norm: str) -> None:
-    model = convex_oracle.random_instance(np.random.default_rng(11), "binary")
+    model = convex.random_instance(np.random.default_rng(11), "binary")
     expected = project_paper(model, norm_bound=0.8, norm=norm, tol=1e-7).objective
     turned = relabel(model, list(range(model.num_variables))[::-1])
     assert project_paper(turned, norm_bound=0.8, norm=norm, tol=1e-7).objective == pytest.approx(expected, rel=1e-6)
@@ -207,7 +208,7 @@ def test_symmetries(norm: str) -> None:
 
 def test_range_ignores_row_and_column_effects() -> None:
     rng = np.random.default_rng(12)
-    model = convex_oracle.random_instance(rng, "ising")
+    model = convex.random_instance(rng, "ising")
     plain = project_paper(model, norm_bound=0.5, dependency="range", tol=1e-9)
     effects = np.concatenate(
         [(rng.standard_normal((2, 1)) + rng.standard_normal((1, 2))).reshape(-1) for _ in range(model.num_edges)]
@@ -223,7 +224,7 @@ def test_range_ignores_row_and_column_effects() -> None:
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_warm_start_saves_evaluations(norm: str) -> None:
-    model = random_tables(ising_grid(3, 3, coupling_max=1.0, seed=0).edges, 3, scale=1.5, seed=0)
+    model = random_tables(grid_edges(2, 3), 3, scale=1.5, seed=0)
     cold = project_paper(model, norm_bound=0.95, norm=norm)
     again = project_paper(model, norm_bound=0.95, norm=norm, start=cold)
     assert again.converged
@@ -250,7 +251,7 @@ def test_smoothed_step_moves_a_feasible_model_towards_a_small_y() -> None:
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_answer_is_feasible_even_when_stopped_early(norm: str) -> None:
-    model = random_tables(ising_grid(3, 3, coupling_max=1.0, seed=0).edges, 3, scale=1.5, seed=0)
+    model = random_tables(grid_edges(2, 3), 3, scale=1.5, seed=0)
     full = project_paper(model, norm_bound=0.95, norm=norm)
     cases = [
         (PaperDual(), 2),
@@ -261,7 +262,7 @@ def test_answer_is_feasible_even_when_stopped_early(norm: str) -> None:
     for chosen, max_iter in cases:
         answer = project_paper(model, norm_bound=0.95, norm=norm, settings=chosen, tol=1e-9, max_iter=max_iter)
         assert not answer.converged
-        assert convex_oracle.norm_of_model(model, answer.log_pairwise, norm, "linf") <= 0.95 * (1.0 + 1e-13)
+        assert convex.norm_of_model(model, answer.log_pairwise, norm, "linf") <= 0.95 * (1.0 + 1e-13)
         assert answer.lower_bound <= full.objective <= answer.objective * (1.0 + 1e-6)
         assert answer.iterations == len(answer.history) <= min(max_iter, chosen.max_outer)
         assert answer.inner_iterations <= answer.iterations * chosen.max_inner
@@ -283,7 +284,7 @@ def test_paper_sized_grid() -> None:
     answer = project_paper(model, norm_bound=2.5, dependency="range", tol=1e-8)
     assert answer.converged
     assert answer.evaluations < 400
-    assert convex_oracle.norm_of_model(model, answer.log_pairwise, "inf", "range") <= 2.5
+    assert convex.norm_of_model(model, answer.log_pairwise, "inf", "range") <= 2.5
 
 
 @pytest.mark.slow
@@ -291,7 +292,7 @@ def test_paper_sized_grid_in_the_spectral_norm() -> None:
     model = ising_grid(16, 16, coupling_max=3.0, attractive=True, seed=0)
     answer = project_paper(model, norm_bound=2.5, norm="spectral", dependency="range", tol=1e-6)
     assert answer.converged
-    assert convex_oracle.norm_of_model(model, answer.log_pairwise, "spectral", "range") <= 2.5 * (1.0 + 1e-13)
+    assert convex.norm_of_model(model, answer.log_pairwise, "spectral", "range") <= 2.5 * (1.0 + 1e-13)
     assert answer.objective < project_paper(model, norm_bound=2.5, dependency="range").objective
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-import convex_oracle
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,6 +15,7 @@ from test_paper_dual import NORMS, dual_value, make_dual, project_paper, random_
 import oracle
 import strategies
 from fastmix.projection.paper_dual import clip_eigenvalues, shrink_rows
+from oracle import convex
 
 FloatArray = NDArray[np.float64]
 seeds = st.integers(0, 2**32 - 1)
@@ -99,7 +99,7 @@ def test_gamma_is_best_where_lambda_is_symmetric() -> None:
 def test_any_multipliers_bound_the_objective_from_below(norm: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     model = oracle.random_entries(rng, [2, 3, 2, 2], [(0, 1), (0, 2), (1, 2), (2, 3)], 2.0)
-    expected, _ = convex_oracle.solve(model, 0.8, norm, "linf")
+    expected, _ = convex.solve(model, 0.8, norm, "linf")
     answer = project_paper(model, norm_bound=0.8, norm=norm, tol=1e-8)
     dual = make_dual(model, 0.8, norm)
     for _ in range(200):
@@ -122,7 +122,7 @@ def test_prices_bound_every_matrix_of_the_ball(seed: int, norm: str) -> None:
     assert (prices >= 0.0).all()
     for _ in range(20):
         z = rng.exponential(size=model.num_edges) ** 2
-        z *= 0.8 / convex_oracle.norm_of(4, model.edges.tolist(), z, norm)
+        z *= 0.8 / convex.norm_of(4, model.edges.tolist(), z, norm)
         assert prices @ z <= most * (1.0 + 1e-12)
 
 

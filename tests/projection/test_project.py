@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-import convex_oracle
 import numpy as np
 import pytest
 
@@ -27,6 +26,7 @@ from fastmix.instances import ising_grid, potts_grid, random_tables
 from fastmix.projection.edges import contrasts, edge_costs
 from fastmix.theory.dependency import edge_dependencies, to_matrix
 from fastmix.theory.norms import matrix_norm
+from oracle import convex
 
 NORMS = ("inf", "spectral", "1", "frobenius")
 
@@ -154,14 +154,14 @@ ORACLE_CASES = list(
 
 def oracle_model(kind, norm, dependency, norm_bound, seed):
     rng = np.random.default_rng([seed, len(kind), len(norm), len(dependency), int(100 * norm_bound)])
-    return convex_oracle.random_instance(rng, kind)
+    return convex.random_instance(rng, kind)
 
 
 @pytest.mark.parametrize(("kind", "norm", "dependency", "norm_bound"), ORACLE_CASES)
 @pytest.mark.parametrize("seed", strategies.seeds(6, quick=1))
 def test_agrees_with_a_general_convex_solver(kind, norm, dependency, norm_bound, seed):
     model = oracle_model(kind, norm, dependency, norm_bound, seed)
-    objective, _ = convex_oracle.solve(model, norm_bound, norm, dependency)
+    objective, _ = convex.solve(model, norm_bound, norm, dependency)
     result = project(model, norm_bound=norm_bound, norm=norm, dependency=dependency, tol=1e-9, max_iter=100_000)
     assert result.norm_after <= norm_bound
     assert (result.model is model) == (result.norm_before <= norm_bound)

@@ -6,7 +6,6 @@ import json
 import math
 from typing import Any
 
-import convex_oracle
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,6 +19,7 @@ from fastmix.projection import edges as edges_module
 from fastmix.theory.comparison import comparison_bounds
 from fastmix.theory.dependency import edge_dependencies, to_matrix
 from fastmix.theory.norms import matrix_norm
+from oracle import convex
 
 
 def random_factors(seed: int, n: int = 5, scale: float = 1.0, max_states: int = 3) -> MarkovRandomField:
@@ -43,7 +43,7 @@ def test_as_near_as_a_general_convex_solver_gets(seed, dependency, norm):
     model = random_factors(seed, scale=(0.3, 1.0, 3.0)[seed % 3])
     bound = (0.9, 0.4, 2.5)[seed % 3]
     result = project(model, norm_bound=bound, norm=norm, dependency=dependency, tol=1e-9, max_iter=100_000)
-    distance, tables, scales = convex_oracle.solve_with_factors(centre_factors(model), bound, norm, dependency)
+    distance, tables, scales = convex.solve_with_factors(centre_factors(model), bound, norm, dependency)
     assert result.squared_distance == pytest.approx(distance, rel=2e-6, abs=2e-7)
     np.testing.assert_allclose(result.factor_scales, scales, atol=2e-3)
     np.testing.assert_allclose(result.model.log_pairwise, tables, atol=5e-3)

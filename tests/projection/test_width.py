@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 
-import convex_oracle
 import numpy as np
 import pytest
 
@@ -18,11 +17,12 @@ from fastmix.projection import PaperDual, project
 from fastmix.projection import width as solvers
 from fastmix.theory.certificates import certify
 from fastmix.theory.width import _KNOWN, add_couplings, coupling_matrix, model_width
+from oracle import convex
 
 
 def random_model(seed: int) -> MarkovRandomField:
     rng = np.random.default_rng(seed)
-    n, edges = convex_oracle.GRAPHS[sorted(convex_oracle.GRAPHS)[seed % 5]]
+    n, edges = convex.GRAPHS[sorted(convex.GRAPHS)[seed % 5]]
     counts = [2] * n if seed % 2 else rng.integers(1 if seed % 4 else 2, 4, size=n).tolist()
     tables = [rng.normal(scale=1.5, size=(counts[i], counts[j])) for i, j in edges]
     return MarkovRandomField.from_tables([rng.normal(size=count) for count in counts], edges, tables)
@@ -41,7 +41,7 @@ def test_agrees_with_a_general_convex_solver(seed: int, dense: bool, monkeypatch
     monkeypatch.setattr(solvers, "_SPARSE_TOL", 0.0)
     model, bound = random_model(seed), (0.95, 0.3, 2.0)[seed % 3]
     result = project(model, norm="width", norm_bound=bound, tol=1e-5, progress=None)
-    distance, tables = convex_oracle.solve_width(model, bound)
+    distance, tables = convex.solve_width(model, bound)
     assert result.norm_after <= bound
     assert result.squared_distance == pytest.approx(distance, abs=2e-5 * (1.0 + distance))
     assert result.squared_distance - result.duality_gap <= distance * (1.0 + 1e-7) + 1e-9

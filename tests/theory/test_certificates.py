@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
-import oracle_theory
 import strategies
 from fastmix import graphs, instances
 from fastmix.model import MarkovRandomField
@@ -24,6 +23,7 @@ from fastmix.theory.certificate_kernels import SMALLEST, sweep_in_place
 from fastmix.theory.certificates import Certificate
 from fastmix.theory.dependency import DEPENDENCIES, dependency_matrix, undefined_conditional
 from fastmix.theory.norms import NORMS, matrix_norm
+from oracle import theory
 
 # The other criteria, and the choice among them, are the matter of test_criteria.py.
 certify = functools.partial(certificates.certify, criterion="dobrushin")
@@ -46,7 +46,7 @@ def assert_never_beaten(
     model: MarkovRandomField, matrix: Any, schedule: str, order: Sequence[int] | None = None, num_sweeps: int = 10
 ) -> None:
     """The worst exact distances after 1, 2, .. sweeps are at most what the matrix promises."""
-    chain = oracle_theory.Chain(model)
+    chain = theory.Chain(model)
     kernel = chain.sweep(schedule, order)
     power = np.eye(len(kernel))
     for t in range(1, num_sweeps + 1):
@@ -91,7 +91,7 @@ def test_another_order_or_direction_would_be_beaten() -> None:
     matrix = dependency_matrix(model, dependency="exact").toarray()
     assert matrix[0, 1] > 5 * matrix[1, 0]
     assert_never_beaten(model, matrix, "systematic")
-    chain = oracle_theory.Chain(model)
+    chain = theory.Chain(model)
     _, marginals = chain.distances(chain.sweep("systematic"))
     assert marginals[0] > bias_after(matrix.T, 1)[0]
 
@@ -119,7 +119,7 @@ def test_certified_sweeps_reach_the_accuracy(
     if not c.certified:
         return
     assert c.num_sweeps is not None
-    chain = oracle_theory.Chain(model)
+    chain = theory.Chain(model)
     joint, marginals = chain.distances(np.linalg.matrix_power(chain.sweep(schedule), c.num_sweeps))
     assert max(marginals) <= c.max_bias + ROUNDING
     assert joint <= c.total_bias + ROUNDING
@@ -163,7 +163,7 @@ def test_systematic_bias_is_just_above_exact_arithmetic(model: MarkovRandomField
     matrix = dependency_matrix(model).toarray()
     order = data.draw(st.none() | st.permutations(range(model.num_variables)))
     for t in (0, 1, 2, 5):
-        expected = oracle_theory.systematic_bias(matrix, t, order)
+        expected = theory.systematic_bias(matrix, t, order)
         actual = bias_after(matrix, t, order=order).tolist()
         assert all(a >= b for a, b in zip(actual, expected, strict=True))
         np.testing.assert_allclose(actual, [float(b) for b in expected], rtol=1e-12, atol=SMALLEST)
@@ -174,7 +174,7 @@ def test_random_bias_matches_update_after_update(model: MarkovRandomField) -> No
     matrix = dependency_matrix(model).toarray()
     for t in (0, 1, 2, 5):
         actual = bias_after(matrix, t, schedule="random")
-        np.testing.assert_allclose(actual, oracle_theory.random_bias(matrix, t, cut_each=False), rtol=1e-12)
+        np.testing.assert_allclose(actual, theory.random_bias(matrix, t, cut_each=False), rtol=1e-12)
 
 
 @pytest.mark.parametrize("row_sum", [0.01, 0.9, 3.0, 10.0, 200.0])
@@ -185,8 +185,8 @@ def test_random_bias_of_a_star_lies_between_cutting_often_and_seldom(row_sum: fl
     matrix[1:, 0] = 0.3 / row_sum
     for t in (1, 2, 5):
         actual = bias_after(matrix, t, schedule="random")
-        assert (actual >= oracle_theory.random_bias(matrix, t, cut_each=True) * (1 - 1e-13)).all()
-        assert (actual <= oracle_theory.random_bias(matrix, t, cut_each=False) * (1 + 1e-10)).all()
+        assert (actual >= theory.random_bias(matrix, t, cut_each=True) * (1 - 1e-13)).all()
+        assert (actual <= theory.random_bias(matrix, t, cut_each=False) * (1 + 1e-10)).all()
 
 
 def test_the_kernel_is_the_same_without_compilation() -> None:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import oracle
-import oracle_theory
 import strategies
 from fastmix import graphs
 from fastmix.errors import ModelError
@@ -21,6 +20,7 @@ from fastmix.projection import project
 from fastmix.theory import comparison as module
 from fastmix.theory.comparison import ComparisonBounds, comparison_bounds, original_intervals
 from fastmix.theory.intervals import rigorous_intervals
+from oracle import theory
 
 FloatArray = NDArray[np.float64]
 INF = math.inf
@@ -30,7 +30,7 @@ ROUNDING = 1e-12  # of marginals by enumeration
 def distances(left: MarkovRandomField, right: MarkovRandomField) -> FloatArray:
     """Exact total variation distances of the marginals."""
     pairs = zip(oracle.node_marginals(left), oracle.node_marginals(right), strict=True)
-    return np.array([oracle_theory.total_variation(p, q) for p, q in pairs])
+    return np.array([theory.total_variation(p, q) for p, q in pairs])
 
 
 def naive_conditional_bounds(projected: MarkovRandomField, original: MarkovRandomField) -> FloatArray:
@@ -57,7 +57,7 @@ def exact_conditional_distances(projected: MarkovRandomField, original: MarkovRa
             for i in range(original.num_variables):
                 p, q = oracle.conditional(projected, i, x), oracle.conditional(original, i, x)
                 assert q is not None
-                result[i] = max(result[i], 1.0 if p is None else oracle_theory.total_variation(p, q))
+                result[i] = max(result[i], 1.0 if p is None else theory.total_variation(p, q))
     return result
 
 
@@ -78,7 +78,7 @@ def assert_sound(comparison: ComparisonBounds, n: int) -> None:
 
 def dense_bounds(projected: MarkovRandomField, original: MarkovRandomField, dependency: str) -> FloatArray | None:
     """``(I - R)^-1 b`` cut at 1, or None where the spectral radius is not below 1."""
-    R = oracle_theory.dependency_matrix(projected, dependency)
+    R = theory.dependency_matrix(projected, dependency)
     if len(R) and np.abs(np.linalg.eigvals(R)).max() >= 1 - 1e-9:
         return None
     return np.minimum(np.linalg.solve(np.eye(len(R)) - R, naive_conditional_bounds(projected, original)), 1.0)

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oracle
-import oracle_theory
 import strategies
 from fastmix import instances
 from fastmix.errors import ResourceError
@@ -23,6 +22,7 @@ from fastmix.theory.dependency import (
     rounding_margins,
     undefined_conditional,
 )
+from oracle import theory
 
 INF = math.inf
 
@@ -44,13 +44,13 @@ def assert_dependencies_close(
 @pytest.mark.parametrize("dependency", ["sigmoid", "range", "l1", "linf"])
 @given(model=strategies.models())
 def test_the_formulas_match_loops_over_columns(model: MarkovRandomField, dependency: str) -> None:
-    expected = oracle_theory.edge_dependencies(model, dependency)
+    expected = theory.edge_dependencies(model, dependency)
     assert_dependencies_close(model, edge_dependencies(model, dependency=dependency), expected, dependency)
 
 
 @given(model=strategies.models(max_variables=4, max_states=3))
 def test_exact_matches_the_definition(model: MarkovRandomField) -> None:
-    expected = oracle_theory.edge_dependencies(model, "exact")
+    expected = theory.edge_dependencies(model, "exact")
     assert_dependencies_close(model, edge_dependencies(model, dependency="exact"), expected, "exact")
 
 
@@ -208,7 +208,7 @@ def test_large_tables_in_pieces_match_loops(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(module, "_CHUNK_ENTRIES", 1000)
     model = instances.random_tables([(0, 1), (0, 2), (1, 2), (1, 3)], [9, 12, 9, 12], scale=1.0, seed=0)
     for dependency in ("sigmoid", "range", "l1", "linf"):
-        expected = oracle_theory.edge_dependencies(model, dependency)
+        expected = theory.edge_dependencies(model, dependency)
         assert_dependencies_close(model, edge_dependencies(model, dependency=dependency), expected, dependency)
 
 
@@ -216,7 +216,7 @@ def test_the_matrix_is_the_values_of_the_edges() -> None:
     model = instances.random_tables([(0, 3), (1, 3), (1, 2)], [2, 3, 2, 4, 2], scale=1.0, seed=1)
     for dependency in DEPENDENCIES:
         matrix = dependency_matrix(model, dependency=dependency)
-        np.testing.assert_allclose(matrix.toarray(), oracle_theory.dependency_matrix(model, dependency), rtol=1e-12)
+        np.testing.assert_allclose(matrix.toarray(), theory.dependency_matrix(model, dependency), rtol=1e-12)
         assert matrix.nnz == 2 * model.num_edges
         assert matrix.has_sorted_indices
 

@@ -14,7 +14,6 @@ from test_comparison import assert_within, exact_conditional_distances
 from test_dependency import assert_dependencies_close
 
 import oracle
-import oracle_theory
 import strategies
 from fastmix import MarkovRandomField, ModelError, ResourceError, UnfitMethodError, certify
 from fastmix.model.centre import centre_factors
@@ -28,6 +27,7 @@ from fastmix.theory.dependency import (
     factor_dependencies,
     undefined_conditional,
 )
+from oracle import theory
 
 
 def ring(n: int = 6, scale: float = 0.1, seed: int = 0) -> MarkovRandomField:
@@ -41,7 +41,7 @@ def ring(n: int = 6, scale: float = 0.1, seed: int = 0) -> MarkovRandomField:
 @given(model=strategies.factor_models())
 def test_bounds_match_loops_over_columns_and_configurations(model: MarkovRandomField, dependency: str) -> None:
     model = model.drop_forbidden_states()
-    expected = oracle_theory.edge_dependencies(model, dependency)
+    expected = theory.edge_dependencies(model, dependency)
     assert_dependencies_close(model, edge_dependencies(model, dependency=dependency), expected, dependency)
 
 
@@ -91,7 +91,7 @@ def test_a_certificate_holds_at_the_exact_distance() -> None:
     assert certificate.criterion == "dobrushin"
     assert {other["criterion"] for other in certificate.others} == set(CRITERIA)
     assert all("three or more variables" in other["reason"] for other in certificate.others)
-    chain = oracle_theory.Chain(model)
+    chain = theory.Chain(model)
     kernel = np.linalg.matrix_power(chain.sweep("systematic"), certificate.num_sweeps)
     assert chain.distances(kernel)[0] <= 0.01
     margin = certify(model, accuracy=0.01, margin=True).margin

@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 
 import oracle
-import oracle_theory
 from fastmix import graphs
 from fastmix.model import MarkovRandomField
 from fastmix.theory.bias import bias_after
@@ -18,6 +17,7 @@ from fastmix.theory.intervals import (
     hoeffding_interval,
     rigorous_intervals,
 )
+from oracle import theory
 
 FloatArray = NDArray[np.float64]
 INF = math.inf
@@ -208,7 +208,7 @@ def simulate(
     model: MarkovRandomField, num_runs: int, num_chains: int, burn_in: int, num_sweeps: int, seed: int
 ) -> tuple[FloatArray, FloatArray]:
     """Means and variances (runs, E) of chains that start in the worst configuration, through the exact kernel."""
-    chain = oracle_theory.Chain(model)
+    chain = theory.Chain(model)
     kernel = chain.sweep("systematic")
     worst = int(np.argmax(np.abs(kernel - chain.target).sum(axis=1)))
     steps = np.cumsum(kernel, axis=1)

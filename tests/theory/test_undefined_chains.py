@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from test_certificates import ROUNDING, assert_consistent, certify, cycle
 
 import oracle
-import oracle_theory
 import strategies
 from fastmix import instances
 from fastmix.methods.sampler import sample
@@ -23,6 +22,7 @@ from fastmix.theory import certificates as mixing
 from fastmix.theory.bias import bias_after
 from fastmix.theory.dependency import DEPENDENCIES, dependency_matrix
 from fastmix.theory.norms import NORMS, matrix_norm
+from oracle import theory
 
 INF = math.inf
 
@@ -73,7 +73,7 @@ def test_certified_chains_are_defined_and_meet_the_certificate(
     if not c.certified:
         return
     assert c.num_sweeps is not None
-    chain = oracle_theory.Chain(small)
+    chain = theory.Chain(small)
     kernel = chain.sweep(schedule, None if order is None else order.tolist())
     joint, marginals = chain.distances(np.linalg.matrix_power(kernel, c.num_sweeps))
     assert joint <= 0.05 + ROUNDING

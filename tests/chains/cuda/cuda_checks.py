@@ -7,15 +7,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from naive_cuda import NaiveCuda
+import pytest
 
 import oracle
 from fastmix import draw_exact
 from fastmix.chains.cuda.chains import CudaChains
-from fastmix.chains.cuda.device import CudaKernel, Launch
+from fastmix.chains.cuda.device import CudaKernel, Launch, cuda_available
 from fastmix.instances import random_tables
 from fastmix.model import MarkovRandomField
+from oracle import random_states
+from oracle.cuda import NaiveCuda
 
+needs_cuda = pytest.mark.skipif(
+    not cuda_available()[0], reason=f"run in the simulator by test_cuda_simulator.py; here {cuda_available()[1]}"
+)
+
+SMALL = Launch(1, 1, 2)  # the simulator has a Python thread for every thread of a block
 KERNELS: tuple[CudaKernel, ...] = ("packed", "packed-field", "field", "table", "logit")
 ESTIMATORS = ("rao-blackwell", "counts")
 
@@ -23,9 +30,8 @@ ESTIMATORS = ("rao-blackwell", "counts")
 CUT = {"packed": 2.0**-24, "table": 2.0**-24, "logit": 2.0**-24, "packed-field": 2.0**-20, "field": 2.0**-20}
 
 
-def random_states(model: MarkovRandomField, num_chains: int, seed: int = 0) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    return rng.integers(0, model.num_states, size=(num_chains, model.num_variables))
+def chains_for(kernel: str) -> int:
+    return {"packed": 35, "packed-field": 34, "field": 3}.get(kernel, 6)
 
 
 def make_chains(model: MarkovRandomField, *, seed: int = 1, **options: Any) -> CudaChains:

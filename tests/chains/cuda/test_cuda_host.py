@@ -9,8 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from cuda_checks import dense_binary, lopsided_binary, make_chains, random_states
-from naive_cuda import philox
+from cuda_checks import dense_binary, lopsided_binary, make_chains
 from scipy import stats
 
 import oracle
@@ -20,7 +19,8 @@ from fastmix.chains.cuda import tables as cuda_tables
 from fastmix.chains.cuda.device import choose_cuda_kernel, choose_group_size, cuda_available, plan_launch
 from fastmix.chains.cuda.tables import pack_states, unpack_states
 from fastmix.instances import ising_grid, ising_regular, potts_grid
-from oracle import lopsided
+from oracle import lopsided, random_states
+from oracle.cuda import philox
 
 # -- availability -----------------------------------------------------------------------------------------------------
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from naive_cuda import MASK, philox, uniform
+from cuda_checks import needs_cuda
 
-import oracle
 from fastmix import UnfitMethodError, temper
 from fastmix.chains.cuda.chain_kernels import EXCHANGE_TAG
 from fastmix.chains.cuda.device import Launch, cuda_available
-from fastmix.chains.generator import MAX_THRESHOLD
 from fastmix.graphs import complete_edges
 from fastmix.instances import random_tables
 from fastmix.methods.tempering import api
 from fastmix.methods.tempering.ladder import CudaLadder
 from fastmix.methods.tempering.path import make_path
 from fastmix.model import MarkovRandomField
-from naive_ladder import NaiveLadder
+from oracle import MASK
+from oracle.cuda import philox, uniform
+from oracle.ladder import NaiveLadder
 
-pytestmark = pytest.mark.skipif(not cuda_available()[0], reason="needs a CUDA device or the simulator")
+pytestmark = needs_cuda
 
 POSITIONS = np.array([0.0, 0.3, 1.0])
 
@@ -32,24 +32,16 @@ class NaiveCudaLadder(NaiveLadder):
         self.kernel, self.key = kernel, key
 
     def round(self, number):
-        for k, model in enumerate(self.models):
+        for k in range(self.num_rungs):
             for c in range(self.num_ladders):
                 for place, i in enumerate(self.order):
                     u = uniform(self.kernel, self.key, number, place, k * self.num_ladders + c)
-                    self.update(model, k, c, i, u)
+                    self.update(k, c, i, u)
         for k in range(number % 2, self.num_rungs - 1, 2):
             for c in range(self.num_ladders):
                 counter = (c, k, number & MASK, ((number >> 32) << 8) | EXCHANGE_TAG)
                 self.exchange(k, c, philox(counter, self.key)[0])
         self.count_trips()
-
-    def update(self, model, k, c, i, u):
-        p = oracle.conditional(model, i, self.x[k][c])
-        cuts = [min(round(float(q) * 2**32), MAX_THRESHOLD) for q in np.cumsum(p)[:-1]]
-        self.x[k][c][i] = sum(u >= cut and cut != MAX_THRESHOLD for cut in cuts)
-        if k == self.num_rungs - 1:
-            start = model.unary_offsets[i]
-            self.sums[start : start + len(p), c] += p
 
 
 def binary_model() -> MarkovRandomField:

@@ -8,15 +8,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cuda_checks import (
+    SMALL,
     binary_triples,
     dense_binary,
     key_of,
     lopsided_binary,
     mixed_factors,
     mixed_states,
-    random_states,
+    needs_cuda,
 )
-from naive_cuda import NaiveCuda
 
 import oracle
 from fastmix import MarkovRandomField, ResourceError, learn, project
@@ -25,18 +25,17 @@ from fastmix.chains.cpu import CpuChains
 from fastmix.chains.cuda import chains as cuda_chains
 from fastmix.chains.cuda import device as cuda_device
 from fastmix.chains.cuda.chains import CudaChains
-from fastmix.chains.cuda.device import Launch, cuda_available
+from fastmix.chains.cuda.device import cuda_available
 from fastmix.chains.patches import make_patches, whole_patch
 from fastmix.instances import ising_grid
 from fastmix.model.structure import Structure
 from fastmix.projection import FixedStep, ReversedKL
 from fastmix.projection.reversed_kl import anneal, anneal_population
+from oracle import random_states
+from oracle.cuda import NaiveCuda
 
-pytestmark = pytest.mark.skipif(
-    not cuda_available()[0], reason=f"run in the simulator by test_cuda_simulator.py; here {cuda_available()[1]}"
-)
+pytestmark = needs_cuda
 
-SMALL = Launch(1, 1, 2)  # the simulator has a Python thread for every thread of a block
 SIMULATED = "simulator" in cuda_available()[1]
 CHAINS = 35  # not a whole number of words, and not of any group of chains
 
@@ -144,7 +143,7 @@ def test_sweeps_follow_the_new_parameters(kernel, monkeypatch):
     pool.set_states(random_states(model, CHAINS))
     naive = NaiveCuda(model, pool.get_states(), kernel, key_of(pool))
     for seed in range(2 if kernel in LAYOUTS else 1):
-        naive.model = model.with_parameters(other_parameters(model, seed))
+        naive.use(model.with_parameters(other_parameters(model, seed)))
         naive.sweep()
         pool.load(naive.model.parameters)
         pool.sweep(1)

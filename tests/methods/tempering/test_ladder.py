@@ -16,7 +16,7 @@ from fastmix.methods.tempering import houdayer_kernels
 from fastmix.methods.tempering import ladder as ladder_module
 from fastmix.methods.tempering.ladder import Ladder, check_swendsen_wang_moves
 from fastmix.methods.tempering.path import TemperingPath, make_path, split_tables
-from naive_ladder import NaiveLadder
+from oracle.ladder import NaiveLadder
 
 FALSE_ALARM = 1e-7  # each test; a few dozen of them
 

@@ -7,10 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 import oracle
-from fastmix.chains.generator import MAX_THRESHOLD
 from fastmix.model import MarkovRandomField
-
-MASK = 0xFFFFFFFF
 
 
 @lru_cache(maxsize=1 << 14)
@@ -20,14 +17,14 @@ def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[in
     k, m = key
     for _ in range(10):
         left, right = 0xD2511F53 * a, 0xCD9E8D57 * c
-        a, b, c, d = (right >> 32) ^ b ^ k, right & MASK, (left >> 32) ^ d ^ m, left & MASK
-        k, m = (k + 0x9E3779B9) & MASK, (m + 0xBB67AE85) & MASK
+        a, b, c, d = (right >> 32) ^ b ^ k, right & oracle.MASK, (left >> 32) ^ d ^ m, left & oracle.MASK
+        k, m = (k + 0x9E3779B9) & oracle.MASK, (m + 0xBB67AE85) & oracle.MASK
     return a, b, c, d
 
 
 def uniform(kernel: str, key: tuple[int, int], sweep: int, place: int, chain: int) -> int:
     """The 32-bit number that a kernel compares with the thresholds of an update."""
-    low, high = sweep & MASK, (sweep >> 32) << 8
+    low, high = sweep & oracle.MASK, (sweep >> 32) << 8
     if kernel == "packed":
         word, bit = divmod(chain, 32)
         planes = [r for tag in (0, 1) for r in philox((word, place, low, high | tag), key)]
@@ -50,20 +47,22 @@ class NaiveCuda:
     def __init__(
         self, model: MarkovRandomField, states: np.ndarray, kernel: str, key: tuple[int, int], sweep: int = 0
     ) -> None:
-        self.model, self.kernel, self.key, self.sweep_number = model, kernel, key, sweep
+        self.kernel, self.key, self.sweep_number = kernel, key, sweep
+        self.use(model)
         self.x = [list(map(int, row)) for row in states]
         self.order = model.structure.visit_order[0].tolist()
         self.counts = np.zeros((len(model.log_unary), len(self.x)))
         self.conditionals = np.zeros_like(self.counts)
 
+    def use(self, model: MarkovRandomField) -> None:
+        """Sweep with the parameters of this model from now on."""
+        self.model, self.updates = model, oracle.Updates(model)
+
     def sweep(self) -> None:
         for c, x in enumerate(self.x):
             for place, i in enumerate(self.order):
-                p = oracle.conditional(self.model, i, x)
-                assert p is not None
-                cuts = [min(round(float(q) * 2**32), MAX_THRESHOLD) for q in np.cumsum(p)[:-1]]
                 u = uniform(self.kernel, self.key, self.sweep_number, place, c)
-                x[i] = sum(u >= cut and cut != MAX_THRESHOLD for cut in cuts)
+                p = self.updates.update(x, i, u)
                 start = self.model.unary_offsets[i]
                 self.conditionals[start : start + len(p), c] += p
             for i, state in enumerate(x):

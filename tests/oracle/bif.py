@@ -8,7 +8,8 @@ import re
 from typing import Any
 
 import numpy as np
-from fuzzing import RefusedError
+
+from oracle import RefusedError
 
 from fastmix.io import bif
 

@@ -18,11 +18,11 @@ import sys
 from dataclasses import dataclass, field
 
 import numpy as np
-from fuzzing import RefusedError
 
 import oracle
 from fastmix.io import answers, atomic_write, npz, uai
 from fastmix.model import MarkovRandomField
+from oracle import RefusedError
 
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 MOST_STATES = 2**20  # plus 64 a word, see the limit in the fast reader

@@ -10,7 +10,7 @@ import numpy as np
 import oracle
 from fastmix import MarkovRandomField
 from fastmix.chains.cpu import CpuChains
-from fastmix.chains.generator import MAX_THRESHOLD, make_streams
+from fastmix.chains.generator import make_streams
 
 SYSTEMATIC = ("table", "four", "single", "field", "product")
 RANDOM = ("random",)
@@ -43,24 +43,10 @@ class Naive:
         self.streams = [[oracle.Stream(streams[:, c * count + q]) for q in range(count)] for c in range(len(self.x))]
         self.counts = np.zeros((len(model.log_unary), len(self.x)))
         self.conditionals = np.zeros_like(self.counts)
-        self.around: list[list[int]] = [[] for _ in range(self.n)]
-        for i, j in model.edges.tolist():
-            self.around[i].append(j)
-            self.around[j].append(i)
-        self.known: dict[tuple[int, ...], np.ndarray] = {}
-
-    def conditional(self, i: int, x: list[int]) -> np.ndarray:
-        key = (i, *(x[j] for j in self.around[i]))
-        if key not in self.known:
-            p = oracle.conditional(self.model, i, x)
-            assert p is not None
-            self.known[key] = p
-        return self.known[key]
+        self.updates = oracle.Updates(model)
 
     def update(self, c: int, i: int, u: int) -> None:
-        p = self.conditional(i, self.x[c])
-        cuts = [min(round(float(q) * 2**32), MAX_THRESHOLD) for q in np.cumsum(p)[:-1]]
-        self.x[c][i] = sum(u >= cut for cut in cuts)
+        p = self.updates.update(self.x[c], i, u)
         start = self.model.unary_offsets[i]
         self.conditionals[start : start + len(p), c] += p
 
@@ -104,11 +90,6 @@ def order_for(model: MarkovRandomField, kernel: str) -> list[int] | None:
     return None if kernel in RANDOM else model.structure.visit_order[0].tolist()
 
 
-def random_states(model: MarkovRandomField, num_chains: int, seed: int = 0) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    return rng.integers(0, model.num_states, size=(num_chains, model.num_variables))
-
-
 def lopsided_binary(seed: int = 6) -> MarkovRandomField:
     """A triangle with a tail and an isolated variable, asymmetric tables."""
     rng = np.random.default_rng(seed)
@@ -134,7 +115,7 @@ def check_against_naive(
     states: np.ndarray | None = None,
 ) -> None:
     """All states after every sweep and the sums, by both estimators, are those of the naive sampler."""
-    states = random_states(model, num_chains, seed) if states is None else states
+    states = oracle.random_states(model, num_chains, seed) if states is None else states
     naive = Naive(model, states, seed, order_for(model, kernel))
     engines = [make(model, kernel, num_chains=num_chains, seed=seed, estimator=e) for e in ESTIMATORS]
     for engine in engines:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 import oracle
-from fastmix.chains.generator import MAX_THRESHOLD, make_streams
+from fastmix.chains.generator import make_streams
 from fastmix.methods.tempering.ladder import derive_seed
 from fastmix.methods.tempering.path import TemperingPath
 
@@ -19,6 +19,7 @@ class NaiveLadder:
         self, path: TemperingPath, positions: np.ndarray, states: np.ndarray, seed: int, phase: int = 1
     ) -> None:
         self.models = [path.model_at(float(s)) for s in positions]
+        self.updates = [oracle.Updates(model) for model in self.models]
         self.num_rungs, self.num_ladders, self.n = states.shape
         self.x = [[list(map(int, states[k, c])) for c in range(self.num_ladders)] for k in range(self.num_rungs)]
         flat = make_streams(derive_seed(seed, phase), 0, self.num_ladders * self.num_rungs)
@@ -41,10 +42,10 @@ class NaiveLadder:
         ]
 
     def round(self, number: int) -> None:
-        for k, model in enumerate(self.models):
+        for k in range(self.num_rungs):
             for c in range(self.num_ladders):
                 for i in self.order:
-                    self.update(model, k, c, i, self.streams[k][c].draw())
+                    self.update(k, c, i, self.streams[k][c].draw())
         draws = [[self.streams[k][c].draw() for c in range(self.num_ladders)] for k in range(self.num_rungs)]
         for k in range(number % 2, self.num_rungs - 1, 2):
             for c in range(self.num_ladders):
@@ -60,13 +61,10 @@ class NaiveLadder:
             if self.visited[c].get(top) == "bottom":
                 self.visited[c][top] = "top"
 
-    def update(self, model, k: int, c: int, i: int, u: int) -> None:
-        p = oracle.conditional(model, i, self.x[k][c])
-        assert p is not None
-        cuts = [min(round(float(q) * 2**32), MAX_THRESHOLD) for q in np.cumsum(p)[:-1]]
-        self.x[k][c][i] = sum(u >= cut for cut in cuts)
+    def update(self, k: int, c: int, i: int, u: int) -> None:
+        p = self.updates[k].update(self.x[k][c], i, u)
         if k == self.num_rungs - 1:
-            start = model.unary_offsets[i]
+            start = self.models[k].unary_offsets[i]
             self.sums[start : start + len(p), c] += p
 
     def gain(self, k: int, x: list[int]) -> float:

@@ -1,5 +1,7 @@
 """Naive twins of the fast functions: plain loops over every configuration, for tiny models only.
 
+Here is what all rooms need (probabilities, random numbers, random models); a room's own twins have a module each.
+
 Nothing here calls a method of the model; only its stored arrays are read. Distributions over configurations are arrays
 of shape ``(L_0, .., L_{n-1})``, one axis per variable.
 """
@@ -15,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastmix.chains.generator import MAX_THRESHOLD
 from fastmix.model import MarkovRandomField
 
 FloatArray = NDArray[np.float64]
@@ -240,6 +243,30 @@ class Stream:
         return (high * n + (low * n >> 32)) >> 32
 
 
+class Updates:
+    """Single updates of one model from given numbers of 32 bits; every conditional is enumerated once."""
+
+    def __init__(self, model: MarkovRandomField) -> None:
+        self.model = model
+        self._known: dict[tuple[int, ...], FloatArray] = {}
+        self._around: list[list[int]] = [[] for _ in range(model.num_variables)]
+        for i, j in model.edges.tolist():
+            self._around[i].append(j)
+            self._around[j].append(i)
+
+    def update(self, x: list[int], i: int, u: int) -> FloatArray:
+        """Draw the state of variable i, in place; what comes back is its conditional distribution."""
+        key = (i, *(x[j] for j in self._around[i]))
+        if key not in self._known:
+            p = conditional(self.model, i, x)
+            assert p is not None
+            self._known[key] = p
+        p = self._known[key]
+        cuts = [min(round(float(q) * 2**32), MAX_THRESHOLD) for q in np.cumsum(p)[:-1]]
+        x[i] = sum(u >= cut and cut != MAX_THRESHOLD for cut in cuts)
+        return p
+
+
 # -- random models --------------------------------------------------------------------------------------------------
 
 
@@ -317,6 +344,12 @@ def random_factors(
 # -- assertions -----------------------------------------------------------------------------------------------------
 
 
+def random_states(model: MarkovRandomField, num_chains: int, seed: int = 0) -> np.ndarray:
+    """Configurations of which every one is as likely, forbidden ones included."""
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, model.num_states, size=(num_chains, model.num_variables))
+
+
 def first_order_model(
     n: int, num_states: int, *, excess: float = 3.0, unary: float = -2.0, labels: Sequence[int] | None = None
 ) -> tuple[MarkovRandomField, float, float]:
@@ -385,6 +418,10 @@ def assert_read_only(*arrays: NDArray[np.generic]) -> None:
     """No array can be written to."""
     for array in arrays:
         assert not array.flags.writeable, "an array can be written to"
+
+
+class RefusedError(Exception):
+    """A slow reader does not take the text."""
 
 
 def is_defined(model: MarkovRandomField) -> bool:
