@@ -13,7 +13,8 @@ __all__ = ["CudaLadder", "ladders_together"]
 
 def ladders_together(path: TemperingPath) -> int:
     """Ladders that share words on the device, whose number must be a multiple of this."""
-    return 32 if choose_cuda_kernel(path.model.structure, 1 << 10, num_sets=2) == "packed" else 4
+    kernel = choose_cuda_kernel(path.model.structure, 1 << 10, num_sets=2, forbidden=path.forbidden is not None)
+    return 32 if kernel.startswith("packed") else 4
 
 
 class CudaLadder(Ladder):
