@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock
 from fastmix.chains.base import Chains
+from fastmix.chains.cuda.device import cuda_available
 from fastmix.errors import ModelError, NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import MISSING, Dataset
@@ -46,10 +47,12 @@ __all__ = ["Job", "fit", "model_norms", "moments_of_contrasts"]
 
 
 _TOL = 1e-5  # of exact objectives, in scaled coordinates
-_SAMPLED_TOL = 2e-6  # of the sampled likelihood, in its own units, for each parameter, at least
-_CHANCE, _LITTLE_CHANCE, _SMALL = 0.1, 0.01, 64  # shares of what chance makes, the second for so many contrasts
+# Of the sampled likelihood, in its own units, for each parameter: a share of what chance makes, the second for so many
+# contrasts, where it is enough to reach the last, if that is less than the first.
+_CHANCE, _LITTLE_CHANCE, _SMALL, _SAMPLED_TOL = 0.1, 0.01, 64, 2e-6
 _TAME = 1e-2  # least ridge of the pseudo-likelihood where the sampled likelihood begins
 _ROUGH, _MOST_ROUGH = 5.0, 0.01  # times the tolerance where penalties are chosen, and the largest that this makes
+_DEVICE_CHAINS, _DEVICE_ANNEALED = 1 << 14, 1 << 13  # on a GPU, where more of them take little longer
 _LARGEST = 40.0  # entries of a table beyond which an unpenalised optimum is at infinity
 
 
@@ -72,6 +75,11 @@ class Job:
     ledger: Ledger
     rough: bool = False  # sampled only as well as a choice of penalties needs
     judge: str | None = None  # the objective that validation data are scored by, if it is another one
+
+    @property
+    def on_device(self) -> bool:
+        """Whether a GPU is to be used, and there is one."""
+        return self.backend != "cpu" and cuda_available()[0]
 
 
 def fit(
@@ -138,7 +146,7 @@ def _solve(
     if pseudo or term is not None:
         goal: Objective
         if term is None:
-            goal = PseudoLikelihood(coordinates, data)
+            goal = _pseudo_likelihood(job, coordinates, data)
         else:
             goal = ExactLikelihood(term, DataTerm(coordinates, data))
         tol, max_iter = _TOL if job.tol is None else job.tol, job.max_iter or 1000
@@ -183,9 +191,9 @@ def _sample(
     saved = job.ledger.take_state()
     if data_term is not None and data_term.fixed and start is None and saved is None:
         # With little ridge its optimum can be far from that of the likelihood, with modes of its own.
-        ridge = max(common["ridge"], _TAME) if coordinates.num_contrasts > 32 else common["ridge"]
-        tame = {**common, "ridge": ridge, "l1": 2.0 * common["l1"], "tol": 1e-3, "max_iter": 200}
-        first = minimise(PseudoLikelihood(coordinates, data), v, scaling, **tame, clock=job.clock)
+        ridge, tol = (max(common["ridge"], _TAME), 0.03) if coordinates.num_contrasts > 32 else (common["ridge"], 1e-3)
+        tame = {**common, "ridge": ridge, "l1": 2.0 * common["l1"], "tol": tol, "max_iter": 200}
+        first = minimise(_pseudo_likelihood(job, coordinates, data), v, scaling, **tame, clock=job.clock)
         v = first.v
         if first.stopped_by == "interrupt":
             return Sampled(v, stopped_by="interrupt"), "cpu"
@@ -216,19 +224,29 @@ def _sample(
     # (Bottou and Bousquet, 2008). Tables that an l1 term has made 0 are no parameters.
     share = _CHANCE if coordinates.num_contrasts > _SMALL else _LITTLE_CHANCE
     size = np.count_nonzero(v) if common["l1"] else coordinates.size
-    enough = max(_SAMPLED_TOL, 0.5 * share / job.data.num_rows) * size
+    enough = min(max(_SAMPLED_TOL, 0.5 * share / job.data.num_rows), 0.5 * _CHANCE / job.data.num_rows) * size
     if job.rough:
         enough = max(enough, min(_ROUGH * enough, _MOST_ROUGH))
     # By Dobrushin's criterion, whose bias the rounds follow; widths are for random updates.
     proven = job.within is not None and job.within.certified and job.within.norm != "width"
+    usual = _DEVICE_CHAINS if job.on_device else 1024 if coordinates.num_contrasts <= 32 else 4096
     answer = sampled_likelihood(
-        template, make, data, data_term, v, scaling, **common,
-        num_chains=job.num_chains or (1024 if coordinates.num_contrasts <= 32 else 4096),
+        template, make, data, data_term, v, scaling, **common, num_chains=job.num_chains or usual,
         tempered=job.moments == "tempered", certified=proven,
         tol=job.tol or enough, max_iter=job.max_iter or 200,
         rng=np.random.default_rng([job.seed, 2]), **shared,
     )  # fmt: skip
     return answer, device
+
+
+def _pseudo_likelihood(job: Job, coordinates: Coordinates, data: Dataset) -> PseudoLikelihood:
+    """The pseudo-likelihood, on the device if there is one and it was asked for."""
+    if job.on_device:
+        from fastmix.learning.products_cuda import CudaPseudoLikelihood  # importing Numba takes half a second
+
+        if CudaPseudoLikelihood.fits(coordinates):
+            return CudaPseudoLikelihood(coordinates, data)
+    return PseudoLikelihood(coordinates, data)
 
 
 def _verdict(stopped_by: str) -> Status:
@@ -291,7 +309,8 @@ def _first(
     if start is not None:
         theta = np.zeros(template.num_parameters)
         theta[: len(start.log_unary)] = start.log_unary
-        where = [template.edge_index(i, j) for i, j in start.edges.tolist()]  # an l1 term may have removed edges
+        keys, wanted = (model.edges @ np.array([template.num_variables, 1]) for model in (template, start))
+        where = np.searchsorted(keys, wanted)  # an l1 term may have removed edges
         sizes = np.diff(start.pairwise_offsets)
         places = np.repeat(template.pairwise_offsets[where] - start.pairwise_offsets[:-1], sizes)
         theta[len(start.log_unary) + places + np.arange(len(start.log_pairwise))] = start.log_pairwise
@@ -329,9 +348,11 @@ def _validate(job: Job, model: MarkovRandomField, data: Dataset) -> tuple[float 
         if table.has_missing:
             raise ModelError("validation must have every value for the pseudo-likelihood, and some are missing")
         return float(table.weights @ pseudo_log_likelihoods(model, table)), None
-    accuracy = 0.03 if job.rough else 0.01
+    accuracy, count = 0.03 if job.rough else 0.01, _DEVICE_ANNEALED if job.on_device else 1024
     try:
-        answer = log_normaliser(model, data, tol=accuracy, seed=job.seed, clock=job.clock, backend=job.backend)
+        answer = log_normaliser(
+            model, data, tol=accuracy, num_chains=count, seed=job.seed, clock=job.clock, backend=job.backend
+        )
     except ResourceError:  # no time is left: the model matters more
         return None, None
     return float(table.weights @ log_masses(model, table)) - answer.log_z, answer

@@ -100,8 +100,8 @@ def learn(
         Persistent chains; 1,024 to 4,096 by default.
     tol : float, optional
         Largest entry of the gradient (in scaled coordinates) at which to stop, 1e-5; or, sampled, the gain in the mean
-        log-likelihood that is still promised: for each parameter a tenth of what chance makes of N rows, 1/(2 N), a
-        hundredth for up to 64 binary variables, or 2e-6 if that is more.
+        log-likelihood that is still promised: for each parameter a tenth of what chance makes of N rows, 1/(2 N); for
+        up to 64 binary variables 2e-6 or a hundredth, whichever is more, if that is less.
     max_iter : int, optional
         Iterations (1,000), or, sampled, rounds of sweeps (200).
     seed : int, optional
