@@ -1,8 +1,9 @@
 """Time to a largest moment error of 0.01 beside other packages that fit Ising models, on one thread.
 
-    python benchmarks/learning_peers.py [--who fastmix "plain numpy" ..] [--sets nltcs plants] [--packages FOLDER]
+    python benchmarks/learning_peers.py [--who fastmix "plain numpy" ..] [--variables 16] [--sets nltcs plants]
+        [--packages FOLDER] [--limit 120]
 
-Rows are those of DEBD sets, or with ``--variables 16 40`` drawn from random dense Ising models. A fit is judged by the
+Rows are those of DEBD sets, and drawn from random dense Ising models of so many ``--variables``. A fit is judged by the
 probabilities of states and pairs under it, exact by enumeration (up to 20 variables) or from 400,000 draws of chains of
 ours that begin at the data: their largest difference from those of the data. Iterative fits, ours too, are stopped and
 looked at now and then, and looking is not counted; those that maximise a pseudo-likelihood have one answer, whatever
@@ -218,8 +219,6 @@ PEERS: dict[str, Callable[[np.ndarray], Fit]] = {
 
 def problems(sets: list[str], sizes: list[int], folder: Path) -> Iterator[tuple[str, np.ndarray]]:
     """Names and spins (rows, n)."""
-    for name in [] if sizes else sets:
-        yield name, 2.0 * read(folder, name, "train") - 1.0
     for n in sizes:
         rng = np.random.default_rng(n)
         true = np.triu(rng.standard_normal((n, n)) * 0.8 / np.sqrt(n), 1)
@@ -228,13 +227,15 @@ def problems(sets: list[str], sizes: list[int], folder: Path) -> Iterator[tuple[
         chains.load(model.parameters)
         chains.sweep(500)
         yield f"{n} variables", 2.0 * chains.get_states() - 1.0
+    for name in sets:
+        yield name, 2.0 * read(folder, name, "train") - 1.0
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--who", nargs="+", default=list(PEERS), choices=list(PEERS))
-    parser.add_argument("--sets", nargs="+", default=["nltcs", "plants"])
-    parser.add_argument("--variables", nargs="*", type=int, default=[])
+    parser.add_argument("--sets", nargs="*", default=["nltcs", "plants"])
+    parser.add_argument("--variables", nargs="*", type=int, default=[16])
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--packages", type=Path)
     parser.add_argument("--limit", type=float, default=LIMIT)
