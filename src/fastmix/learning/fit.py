@@ -43,7 +43,7 @@ from fastmix.results import Status
 from fastmix.theory import norms
 from fastmix.theory.dependency import dependency_matrix
 
-__all__ = ["Job", "fit", "model_norms", "moments_of_contrasts"]
+__all__ = ["Job", "fit", "model_norms", "moments_of_contrasts", "validate"]
 
 
 _TOL = 1e-5  # of exact objectives, in scaled coordinates
@@ -98,7 +98,7 @@ def fit(
     if known is None:
         stopped_by = facts["stats"]["stopped_by"]
         try:
-            validation, normaliser = (None, None) if stopped_by == "interrupt" else _validate(job, model, data)
+            validation, normaliser = (None, None) if stopped_by == "interrupt" else validate(job, model, data)
         except KeyboardInterrupt:
             validation = normaliser = None
             facts["status"], facts["stats"]["stopped_by"] = Status.INTERRUPTED, "interrupt"
@@ -339,7 +339,7 @@ def _without_empty_tables(
     )  # fmt: skip
 
 
-def _validate(job: Job, model: MarkovRandomField, data: Dataset) -> tuple[float | None, LogZ | None]:
+def validate(job: Job, model: MarkovRandomField, data: Dataset) -> tuple[float | None, LogZ | None]:
     """The mean log-(pseudo-)likelihood of the validation data."""
     if job.validation is None:
         return None, None

@@ -299,6 +299,26 @@ def test_partial_log_odds_add_up_within_their_margins():
                 assert offsets[n + place] + exact == pytest.approx(expected, abs=1e-9)
 
 
+def test_complete_graphs_have_a_thread_for_every_chain():
+    """Draw by draw; 70 variables have more groups of neighbours than a block holds at once."""
+    for model in (dense_binary(70), cancelling()):
+        n, states = model.num_variables, random_states(model, 33)
+        engine = CudaChains(model.structure, num_chains=33, seed=7, kernel="packed-field", estimator=None)
+        if n == 70:
+            assert (engine._launch.block_x, engine._launch.block_y) == (1, 32)
+        engine.load(model.parameters)
+        engine.set_states(states)
+        engine.sweep(2)
+        slow = CudaChains(
+            model.structure, num_chains=33, seed=7, kernel="packed-field", estimator=None, launch=Launch(1, 2, 1)
+        )
+        slow.load(model.parameters)
+        slow.set_states(states)
+        slow.sweep(2)
+        assert (engine.get_states() != states).any()
+        np.testing.assert_array_equal(engine.get_states(), slow.get_states())
+
+
 # -- independence -----------------------------------------------------------------------------------------------------
 
 

@@ -122,6 +122,8 @@ class CudaChains(Chains):
             raise ValueError(f"num_chains must be a multiple of {self.width} for several sets, got {num_chains}")
         units = -(-self._total // self.width)
         largest = int(np.diff(self._order.starts).max(initial=1))
+        if launch is None and largest == 1 and self.kernel == "packed-field" and not self._mode:
+            launch = Launch(1, 1, 32)  # a thread for every chain
         self._launch = launch or plan_launch(
             self.kernel, units, largest, num_multiprocessors(self._cuda), several=num_sets > 1
         )
@@ -141,7 +143,7 @@ class CudaChains(Chains):
         self._given: object = None
         self._forbidden: NDArray[np.bool_] | None = None
         self._values: Any = None
-        self._device_thetas: Any = None
+        self._device_thetas: tuple[Any, list[Any]] | None = None
         self._tables: tuple[Any, ...] = ()
         self._ladder: dict[str, Any] = {}
         if self._n:
@@ -184,25 +186,31 @@ class CudaChains(Chains):
         """The parameters of all sets on the device, (sets, P)."""
         if self._values is None:
             if np.array_equal(self._coefficients, [[1.0]]) and self._forbidden is None:
-                self._values = self._bases
+                self._values = self._bases[0]
             else:
                 size = np.uint64(self._num_parameters)
                 self._values = self._room("values", self.num_sets * self._num_parameters)
-                some = np.zeros(1, dtype=bool) if self._forbidden is None else self._forbidden
-                forbidden = self._put("forbidden", some.astype(np.uint8))
+                forbidden = self._nothing
+                if self._forbidden is not None:
+                    forbidden = self._put("forbidden", self._forbidden.astype(np.uint8))
                 self._start(
-                    _kernels().combine, self._values.size, self._bases,
+                    _kernels().combine, self._values.size, self._bases[0],
                     self._put("coefficients", self._coefficients), forbidden, np.uint64(len(self._thetas)), size,
                     self._values,
                 )  # fmt: skip
         return self._values
 
     @property
-    def _bases(self) -> Any:
-        """The thetas that are loaded, on the device, (D, P)."""
+    def _bases(self) -> tuple[Any, list[Any]]:
+        """The thetas that are loaded, on the device, (D, P), and each of them."""
         if self._device_thetas is None:
-            self._device_thetas = self._put("thetas", self._thetas)
+            thetas = self._put("thetas", self._thetas)
+            self._device_thetas = thetas, self._split(thetas)
         return self._device_thetas
+
+    def _split(self, thetas: Any) -> list[Any]:
+        size = self._num_parameters
+        return [thetas[first : first + size] for first in range(0, thetas.size, size)]
 
     def _fill_tables(self) -> None:
         kernels = _kernels()
@@ -508,10 +516,10 @@ class CudaChains(Chains):
         given = self._thetas if thetas is None else np.atleast_2d(np.asarray(thetas, dtype=np.float64))
         result = np.zeros((len(given), self._total))
         if self._n:
-            values, size = self._bases if thetas is None else self._put("other thetas", given), self._num_parameters
+            values = self._bases[1] if thetas is None else self._split(self._put("other thetas", given))
             rows = self._room("rows", self._total)
-            for d, row in enumerate(result):
-                self._add_up(self._whole, values[d * size : (d + 1) * size], rows)
+            for row, theta in zip(result, values, strict=True):
+                self._add_up(self._whole, theta, rows)
                 row[:] = rows.copy_to_host()[: self._total]
         return result
 
@@ -742,6 +750,10 @@ class CudaChains(Chains):
     @cached_property
     def _sum_rows(self) -> Any:
         return self._put("sum rows", offsets_of((self.structure.num_states - 1)[self._order.sites])[:-1])
+
+    @cached_property
+    def _nothing(self) -> Any:
+        return self._zeros(1, np.uint8)
 
     def _zeros(self, size: int, dtype: Any) -> Any:
         return self._cuda.to_device(np.zeros(max(1, size), dtype=dtype))
