@@ -33,10 +33,13 @@ GOAL, LIMIT, ROWS, STEP = 0.01, 600.0, 20_000, 0.2
 
 
 def pairs_of(spins: np.ndarray) -> np.ndarray:
-    """Means and products of spins as the probabilities that moment errors are about."""
-    means = spins.mean(axis=0)
-    products = spins.T @ spins / len(spins)
-    i, j = np.triu_indices(spins.shape[1], 1)
+    """The probabilities of states and pairs that moment errors are about."""
+    return probabilities(spins.mean(axis=0), spins.T @ spins / len(spins))
+
+
+def probabilities(means: np.ndarray, products: np.ndarray) -> np.ndarray:
+    """The same from means and products of spins."""
+    i, j = np.triu_indices(len(means), 1)
     return np.concatenate([0.5 * (1 + means), 0.25 * (1 + means[i] + means[j] + products[i, j])])
 
 
@@ -48,9 +51,7 @@ def moments(couplings: np.ndarray, field: np.ndarray, spins: np.ndarray) -> np.n
         weights = np.exp(logs - logs.max())
         weights /= weights.sum()
         all_spins = 2.0 * bits - 1.0
-        means, products = weights @ all_spins, all_spins.T @ (weights[:, None] * all_spins)
-        i, j = np.triu_indices(len(field), 1)
-        return np.concatenate([0.5 * (1 + means), 0.25 * (1 + means[i] + means[j] + products[i, j])])
+        return probabilities(weights @ all_spins, all_spins.T @ (weights[:, None] * all_spins))
     chains = CpuChains(model.structure, num_chains=4000, seed=1)
     chains.load(model.parameters)
     chains.set_states((np.resize(spins, (4000, len(field))) > 0).astype(np.int64))

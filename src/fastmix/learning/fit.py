@@ -143,6 +143,7 @@ def _solve(
         raise UnfitMethodError("the pseudo-likelihood needs every value: hidden variables need objective='likelihood'")
     term = None if pseudo else _model_term(coordinates, job.moments)
     error = bias = value = None
+    mixed = True
     if pseudo or term is not None:
         goal: Objective
         if term is None:
@@ -153,7 +154,6 @@ def _solve(
         outcome = minimise(goal, v, scaling, **common, tol=tol, max_iter=max_iter, clock=job.clock, report=report)
         v, value, stopped_by = outcome.v, outcome.value, outcome.stopped_by
         stats: dict[str, Any] = {"num_iterations": outcome.num_iterations, "gradient_norm": outcome.gradient_norm}
-        status = _verdict(stopped_by)
         how = "none" if term is None else term.method
         if isinstance(goal, ExactLikelihood):
             error = goal.moment_error(goal.evaluate(v)[1])
@@ -167,9 +167,11 @@ def _solve(
             "correlations": {str(k): c for k, c in answer.correlations.items()},
             "correlation_of_modes": answer.correlation,
         }  # fmt: skip
-        how, status = "sampled" if answer.num_rungs == 1 else "tempered", _verdict(stopped_by)
-        if not answer.mixed and status is not Status.INTERRUPTED:
-            status = Status.NOT_MIXED
+        how, mixed = "sampled" if answer.num_rungs == 1 else "tempered", answer.mixed
+    verdicts = {"done": Status.OK, "interrupt": Status.INTERRUPTED}
+    status = verdicts.get(stopped_by, Status.NOT_CONVERGED)
+    if not mixed and status is not Status.INTERRUPTED:
+        status = Status.NOT_MIXED
     if ridge == 0.0 and float(np.abs(v).max(initial=0.0)) > _LARGEST and status is Status.OK:
         status = Status.NOT_CONVERGED  # some states decide others: the optimum is at infinity
     stats = {"stopped_by": "done" if stopped_by == "max_iter" else stopped_by, **stats}
@@ -247,11 +249,6 @@ def _pseudo_likelihood(job: Job, coordinates: Coordinates, data: Dataset) -> Pse
         if CudaPseudoLikelihood.fits(coordinates):
             return CudaPseudoLikelihood(coordinates, data)
     return PseudoLikelihood(coordinates, data)
-
-
-def _verdict(stopped_by: str) -> Status:
-    verdicts = {"done": Status.OK, "interrupt": Status.INTERRUPTED, "time_limit": Status.NOT_CONVERGED}
-    return verdicts.get(stopped_by, Status.NOT_CONVERGED)
 
 
 def _model_term(coordinates: Coordinates, moments: str) -> ModelTerm | None:

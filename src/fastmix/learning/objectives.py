@@ -102,15 +102,10 @@ class PseudoLikelihood(Objective):
 # -- the model's part of the likelihood -------------------------------------------------------------------------------
 
 
-class ModelTerm(ABC):
-    """Log Z and the means of what v multiplies."""
+class ModelTerm(Objective):
+    """Log Z, and its derivative: the means of what v multiplies."""
 
-    coordinates: Coordinates
     method: str
-
-    @abstractmethod
-    def evaluate(self, v: FloatArray) -> tuple[float, FloatArray]:
-        """Log Z at v, and its derivative: the moments (size,)."""
 
 
 class Enumerated(ModelTerm):
