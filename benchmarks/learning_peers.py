@@ -1,8 +1,9 @@
 """Time to a largest moment error of 0.01 beside other packages that fit Ising models, on one thread.
 
-    python benchmarks/learning_peers.py [--who fastmix "plain numpy" ..] [--sets nltcs plants] [--packages FOLDER]
+    python benchmarks/learning_peers.py [--who fastmix "plain numpy" ..] [--variables 16] [--sets nltcs plants]
+        [--packages FOLDER] [--limit 120]
 
-Rows are those of DEBD sets, or with ``--variables 16 40`` drawn from random dense Ising models. A fit is judged by the
+Rows are those of DEBD sets, and drawn from random dense Ising models of so many ``--variables``. A fit is judged by the
 probabilities of states and pairs under it, exact by enumeration (up to 20 variables) or from 400,000 draws of chains of
 ours that begin at the data: their largest difference from those of the data. Iterative fits, ours too, are stopped and
 looked at now and then, and looking is not counted; those that maximise a pseudo-likelihood have one answer, whatever
@@ -32,10 +33,13 @@ GOAL, LIMIT, ROWS, STEP = 0.01, 600.0, 20_000, 0.2
 
 
 def pairs_of(spins: np.ndarray) -> np.ndarray:
-    """Means and products of spins as the probabilities that moment errors are about."""
-    means = spins.mean(axis=0)
-    products = spins.T @ spins / len(spins)
-    i, j = np.triu_indices(spins.shape[1], 1)
+    """The probabilities of states and pairs that moment errors are about."""
+    return probabilities(spins.mean(axis=0), spins.T @ spins / len(spins))
+
+
+def probabilities(means: np.ndarray, products: np.ndarray) -> np.ndarray:
+    """The same from means and products of spins."""
+    i, j = np.triu_indices(len(means), 1)
     return np.concatenate([0.5 * (1 + means), 0.25 * (1 + means[i] + means[j] + products[i, j])])
 
 
@@ -47,9 +51,7 @@ def moments(couplings: np.ndarray, field: np.ndarray, spins: np.ndarray) -> np.n
         weights = np.exp(logs - logs.max())
         weights /= weights.sum()
         all_spins = 2.0 * bits - 1.0
-        means, products = weights @ all_spins, all_spins.T @ (weights[:, None] * all_spins)
-        i, j = np.triu_indices(len(field), 1)
-        return np.concatenate([0.5 * (1 + means), 0.25 * (1 + means[i] + means[j] + products[i, j])])
+        return probabilities(weights @ all_spins, all_spins.T @ (weights[:, None] * all_spins))
     chains = CpuChains(model.structure, num_chains=4000, seed=1)
     chains.load(model.parameters)
     chains.set_states((np.resize(spins, (4000, len(field))) > 0).astype(np.int64))
@@ -218,8 +220,6 @@ PEERS: dict[str, Callable[[np.ndarray], Fit]] = {
 
 def problems(sets: list[str], sizes: list[int], folder: Path) -> Iterator[tuple[str, np.ndarray]]:
     """Names and spins (rows, n)."""
-    for name in [] if sizes else sets:
-        yield name, 2.0 * read(folder, name, "train") - 1.0
     for n in sizes:
         rng = np.random.default_rng(n)
         true = np.triu(rng.standard_normal((n, n)) * 0.8 / np.sqrt(n), 1)
@@ -228,13 +228,15 @@ def problems(sets: list[str], sizes: list[int], folder: Path) -> Iterator[tuple[
         chains.load(model.parameters)
         chains.sweep(500)
         yield f"{n} variables", 2.0 * chains.get_states() - 1.0
+    for name in sets:
+        yield name, 2.0 * read(folder, name, "train") - 1.0
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--who", nargs="+", default=list(PEERS), choices=list(PEERS))
-    parser.add_argument("--sets", nargs="+", default=["nltcs", "plants"])
-    parser.add_argument("--variables", nargs="*", type=int, default=[])
+    parser.add_argument("--sets", nargs="*", default=["nltcs", "plants"])
+    parser.add_argument("--variables", nargs="*", type=int, default=[16])
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--packages", type=Path)
     parser.add_argument("--limit", type=float, default=LIMIT)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from naive_bif import format_bif
+from oracle.bif import format_bif
 
 from fastmix.errors import FormatError, ModelError, ResourceError
 from fastmix.io import read_network

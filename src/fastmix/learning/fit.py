@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock
 from fastmix.chains.base import Chains
+from fastmix.chains.cuda.device import cuda_available
 from fastmix.errors import ModelError, NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import MISSING, Dataset
@@ -42,14 +43,16 @@ from fastmix.results import Status
 from fastmix.theory import norms
 from fastmix.theory.dependency import dependency_matrix
 
-__all__ = ["Job", "fit", "model_norms", "moments_of_contrasts"]
+__all__ = ["Job", "fit", "model_norms", "moments_of_contrasts", "validate"]
 
 
 _TOL = 1e-5  # of exact objectives, in scaled coordinates
-_SAMPLED_TOL = 2e-6  # of the sampled likelihood, in its own units, for each parameter, at least
-_CHANCE, _LITTLE_CHANCE, _SMALL = 0.1, 0.01, 64  # shares of what chance makes, the second for so many contrasts
+# Of the sampled likelihood, in its own units, for each parameter: a share of what chance makes, the second for so many
+# contrasts, where it is enough to reach the last, if that is less than the first.
+_CHANCE, _LITTLE_CHANCE, _SMALL, _SAMPLED_TOL = 0.1, 0.01, 64, 2e-6
 _TAME = 1e-2  # least ridge of the pseudo-likelihood where the sampled likelihood begins
 _ROUGH, _MOST_ROUGH = 5.0, 0.01  # times the tolerance where penalties are chosen, and the largest that this makes
+_DEVICE_CHAINS, _DEVICE_ANNEALED = 1 << 14, 1 << 13  # on a GPU, where more of them take little longer
 _LARGEST = 40.0  # entries of a table beyond which an unpenalised optimum is at infinity
 
 
@@ -73,6 +76,11 @@ class Job:
     rough: bool = False  # sampled only as well as a choice of penalties needs
     judge: str | None = None  # the objective that validation data are scored by, if it is another one
 
+    @property
+    def on_device(self) -> bool:
+        """Whether a GPU is to be used, and there is one."""
+        return self.backend != "cpu" and cuda_available()[0]
+
 
 def fit(
     job: Job, graph: IntArray, ridge: float | str, l1: float | str, start: MarkovRandomField | None = None
@@ -90,7 +98,7 @@ def fit(
     if known is None:
         stopped_by = facts["stats"]["stopped_by"]
         try:
-            validation, normaliser = (None, None) if stopped_by == "interrupt" else _validate(job, model, data)
+            validation, normaliser = (None, None) if stopped_by == "interrupt" else validate(job, model, data)
         except KeyboardInterrupt:
             validation = normaliser = None
             facts["status"], facts["stats"]["stopped_by"] = Status.INTERRUPTED, "interrupt"
@@ -123,7 +131,7 @@ def _solve(
 
     def report(entry: dict[str, Any], at: FloatArray) -> None:
         k = entry["iteration"]
-        often = "gap" in entry or k & (k - 1) == 0  # they take longer than a small exact step
+        often = "gap" in entry or (k & (k - 1) == 0 and k % 3 == 1)  # 1, 4, 16, ..: longer than a small exact step
         here = model_norms(template.with_parameters(coordinates.to_parameters(at))) if often else None
         history.append({**entry, "norms": here, "seconds": job.clock.seconds()})
         shown = {name: entry[name] for name in ("value", "moment_error", "gap") if entry.get(name) is not None}
@@ -135,17 +143,17 @@ def _solve(
         raise UnfitMethodError("the pseudo-likelihood needs every value: hidden variables need objective='likelihood'")
     term = None if pseudo else _model_term(coordinates, job.moments)
     error = bias = value = None
+    mixed = True
     if pseudo or term is not None:
         goal: Objective
         if term is None:
-            goal = PseudoLikelihood(coordinates, data)
+            goal = _pseudo_likelihood(job, coordinates, data)
         else:
             goal = ExactLikelihood(term, DataTerm(coordinates, data))
         tol, max_iter = _TOL if job.tol is None else job.tol, job.max_iter or 1000
         outcome = minimise(goal, v, scaling, **common, tol=tol, max_iter=max_iter, clock=job.clock, report=report)
         v, value, stopped_by = outcome.v, outcome.value, outcome.stopped_by
         stats: dict[str, Any] = {"num_iterations": outcome.num_iterations, "gradient_norm": outcome.gradient_norm}
-        status = _verdict(stopped_by)
         how = "none" if term is None else term.method
         if isinstance(goal, ExactLikelihood):
             error = goal.moment_error(goal.evaluate(v)[1])
@@ -159,9 +167,11 @@ def _solve(
             "correlations": {str(k): c for k, c in answer.correlations.items()},
             "correlation_of_modes": answer.correlation,
         }  # fmt: skip
-        how, status = "sampled" if answer.num_rungs == 1 else "tempered", _verdict(stopped_by)
-        if not answer.mixed and status is not Status.INTERRUPTED:
-            status = Status.NOT_MIXED
+        how, mixed = "sampled" if answer.num_rungs == 1 else "tempered", answer.mixed
+    verdicts = {"done": Status.OK, "interrupt": Status.INTERRUPTED}
+    status = verdicts.get(stopped_by, Status.NOT_CONVERGED)
+    if not mixed and status is not Status.INTERRUPTED:
+        status = Status.NOT_MIXED
     if ridge == 0.0 and float(np.abs(v).max(initial=0.0)) > _LARGEST and status is Status.OK:
         status = Status.NOT_CONVERGED  # some states decide others: the optimum is at infinity
     stats = {"stopped_by": "done" if stopped_by == "max_iter" else stopped_by, **stats}
@@ -183,9 +193,9 @@ def _sample(
     saved = job.ledger.take_state()
     if data_term is not None and data_term.fixed and start is None and saved is None:
         # With little ridge its optimum can be far from that of the likelihood, with modes of its own.
-        ridge = max(common["ridge"], _TAME) if coordinates.num_contrasts > 32 else common["ridge"]
-        tame = {**common, "ridge": ridge, "l1": 2.0 * common["l1"], "tol": 1e-3, "max_iter": 200}
-        first = minimise(PseudoLikelihood(coordinates, data), v, scaling, **tame, clock=job.clock)
+        ridge, tol = (max(common["ridge"], _TAME), 0.03) if coordinates.num_contrasts > 32 else (common["ridge"], 1e-3)
+        tame = {**common, "ridge": ridge, "l1": 2.0 * common["l1"], "tol": tol, "max_iter": 200}
+        first = minimise(_pseudo_likelihood(job, coordinates, data), v, scaling, **tame, clock=job.clock)
         v = first.v
         if first.stopped_by == "interrupt":
             return Sampled(v, stopped_by="interrupt"), "cpu"
@@ -216,14 +226,14 @@ def _sample(
     # (Bottou and Bousquet, 2008). Tables that an l1 term has made 0 are no parameters.
     share = _CHANCE if coordinates.num_contrasts > _SMALL else _LITTLE_CHANCE
     size = np.count_nonzero(v) if common["l1"] else coordinates.size
-    enough = max(_SAMPLED_TOL, 0.5 * share / job.data.num_rows) * size
+    enough = min(max(_SAMPLED_TOL, 0.5 * share / job.data.num_rows), 0.5 * _CHANCE / job.data.num_rows) * size
     if job.rough:
         enough = max(enough, min(_ROUGH * enough, _MOST_ROUGH))
     # By Dobrushin's criterion, whose bias the rounds follow; widths are for random updates.
     proven = job.within is not None and job.within.certified and job.within.norm != "width"
+    usual = _DEVICE_CHAINS if job.on_device else 1024 if coordinates.num_contrasts <= 32 else 4096
     answer = sampled_likelihood(
-        template, make, data, data_term, v, scaling, **common,
-        num_chains=job.num_chains or (1024 if coordinates.num_contrasts <= 32 else 4096),
+        template, make, data, data_term, v, scaling, **common, num_chains=job.num_chains or usual,
         tempered=job.moments == "tempered", certified=proven,
         tol=job.tol or enough, max_iter=job.max_iter or 200,
         rng=np.random.default_rng([job.seed, 2]), **shared,
@@ -231,9 +241,14 @@ def _sample(
     return answer, device
 
 
-def _verdict(stopped_by: str) -> Status:
-    verdicts = {"done": Status.OK, "interrupt": Status.INTERRUPTED, "time_limit": Status.NOT_CONVERGED}
-    return verdicts.get(stopped_by, Status.NOT_CONVERGED)
+def _pseudo_likelihood(job: Job, coordinates: Coordinates, data: Dataset) -> PseudoLikelihood:
+    """The pseudo-likelihood, on the device if there is one and it was asked for."""
+    if job.on_device:
+        from fastmix.learning.products_cuda import CudaPseudoLikelihood  # importing Numba takes half a second
+
+        if CudaPseudoLikelihood.fits(coordinates):
+            return CudaPseudoLikelihood(coordinates, data)
+    return PseudoLikelihood(coordinates, data)
 
 
 def _model_term(coordinates: Coordinates, moments: str) -> ModelTerm | None:
@@ -291,7 +306,8 @@ def _first(
     if start is not None:
         theta = np.zeros(template.num_parameters)
         theta[: len(start.log_unary)] = start.log_unary
-        where = [template.edge_index(i, j) for i, j in start.edges.tolist()]  # an l1 term may have removed edges
+        keys, wanted = (model.edges @ np.array([template.num_variables, 1]) for model in (template, start))
+        where = np.searchsorted(keys, wanted)  # an l1 term may have removed edges
         sizes = np.diff(start.pairwise_offsets)
         places = np.repeat(template.pairwise_offsets[where] - start.pairwise_offsets[:-1], sizes)
         theta[len(start.log_unary) + places + np.arange(len(start.log_pairwise))] = start.log_pairwise
@@ -320,7 +336,7 @@ def _without_empty_tables(
     )  # fmt: skip
 
 
-def _validate(job: Job, model: MarkovRandomField, data: Dataset) -> tuple[float | None, LogZ | None]:
+def validate(job: Job, model: MarkovRandomField, data: Dataset) -> tuple[float | None, LogZ | None]:
     """The mean log-(pseudo-)likelihood of the validation data."""
     if job.validation is None:
         return None, None
@@ -329,9 +345,11 @@ def _validate(job: Job, model: MarkovRandomField, data: Dataset) -> tuple[float 
         if table.has_missing:
             raise ModelError("validation must have every value for the pseudo-likelihood, and some are missing")
         return float(table.weights @ pseudo_log_likelihoods(model, table)), None
-    accuracy = 0.03 if job.rough else 0.01
+    accuracy, count = 0.03 if job.rough else 0.01, _DEVICE_ANNEALED if job.on_device else 1024
     try:
-        answer = log_normaliser(model, data, tol=accuracy, seed=job.seed, clock=job.clock, backend=job.backend)
+        answer = log_normaliser(
+            model, data, tol=accuracy, num_chains=count, seed=job.seed, clock=job.clock, backend=job.backend
+        )
     except ResourceError:  # no time is left: the model matters more
         return None, None
     return float(table.weights @ log_masses(model, table)) - answer.log_z, answer

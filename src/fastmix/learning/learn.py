@@ -18,12 +18,11 @@ from fastmix.graphs import complete_bipartite_edges, complete_edges
 from fastmix.graphs.basics import canonical_edges
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import MISSING, Dataset, read_data
-from fastmix.learning.fit import Job, fit, model_norms, moments_of_contrasts
-from fastmix.learning.objectives import DataTerm, exact_model_term
+from fastmix.learning.fit import Job, fit, model_norms, moments_of_contrasts, validate
+from fastmix.learning.objectives import DataTerm, ExactLikelihood, exact_model_term
 from fastmix.learning.optimise import table_norms
 from fastmix.learning.result import LearnResult, NormBall
 from fastmix.learning.resume import Ledger, fingerprint
-from fastmix.learning.score import log_masses
 from fastmix.learning.structure import chow_liu, edge_gains
 from fastmix.model import MarkovRandomField
 from fastmix.results import Status, provenance
@@ -100,8 +99,8 @@ def learn(
         Persistent chains; 1,024 to 4,096 by default.
     tol : float, optional
         Largest entry of the gradient (in scaled coordinates) at which to stop, 1e-5; or, sampled, the gain in the mean
-        log-likelihood that is still promised: for each parameter a tenth of what chance makes of N rows, 1/(2 N), a
-        hundredth for up to 64 binary variables, or 2e-6 if that is more.
+        log-likelihood that is still promised: for each parameter a tenth of what chance makes of N rows, 1/(2 N); for
+        up to 64 binary variables 2e-6 or a hundredth, whichever is more, if that is less.
     max_iter : int, optional
         Iterations (1,000), or, sampled, rounds of sweeps (200).
     seed : int, optional
@@ -295,17 +294,14 @@ def _closed_form(job: Job, tree: MarkovRandomField) -> LearnResult:
     coordinates = Coordinates(tree.structure)
     v, _ = coordinates.from_parameters(tree.parameters)
     model = tree.with_parameters(coordinates.to_parameters(v)).replace(log_constant=0.0)
-    term = exact_model_term(coordinates, asked=True)
-    log_z, expected = term.evaluate(v)
-    observed = DataTerm(coordinates, job.data.merged()[0]).complete
-    error = float(np.abs(coordinates.to_probabilities(expected - observed)).max(initial=0.0))
-    validation = None
-    if job.validation is not None:
-        validation = float(job.validation.weights @ log_masses(model, job.validation)) - log_z
+    data = job.data.merged()[0]
+    goal = ExactLikelihood(exact_model_term(coordinates, asked=True), DataTerm(coordinates, data))
+    value, gradient = goal.evaluate(v)
+    validation, _ = validate(job, model, data)
     return LearnResult(
-        model=model, objective="likelihood", moments="closed form", status=Status.OK, value=log_z - float(observed @ v),
-        ridge=0.0, l1=0.0, within=None, norms=model_norms(model), moment_error=error, bias_bound=None,
-        validation_log_likelihood=validation, num_rows=job.data.num_rows, seed=job.seed,
+        model=model, objective="likelihood", moments="closed form", status=Status.OK, value=value,
+        ridge=0.0, l1=0.0, within=None, norms=model_norms(model), moment_error=goal.moment_error(gradient),
+        bias_bound=None, validation_log_likelihood=validation, num_rows=job.data.num_rows, seed=job.seed,
         stats={"stopped_by": "done", "num_iterations": 0},
     )  # fmt: skip
 
@@ -342,9 +338,13 @@ def _search(job: Job, graph: IntArray, ridge: float | str, l1: float | str) -> L
             return replace(best, stats={**best.stats, "tried": _tried(tried)})
         ridge, start = best.ridge, best.model
     found = fit(job, graph, ridge, l1, start)
-    if tried and found.status is Status.INTERRUPTED and not found.history:
+    if not tried:
+        return found
+    if found.status is Status.INTERRUPTED and not found.history:
         found = _interrupted(best)
-    return replace(found, stats={**found.stats, "tried": _tried(tried)}) if tried else found
+    if found.status is Status.OK and any(math.isinf(_quality(r)) for r in tried):
+        found = replace(found, status=Status.NOT_CONVERGED)  # no time was left to judge some of them
+    return replace(found, stats={**found.stats, "tried": _tried(tried)})
 
 
 def _l1_path(data: Dataset, graph: IntArray) -> list[float]:

@@ -102,15 +102,10 @@ class PseudoLikelihood(Objective):
 # -- the model's part of the likelihood -------------------------------------------------------------------------------
 
 
-class ModelTerm(ABC):
-    """Log Z and the means of what v multiplies."""
+class ModelTerm(Objective):
+    """Log Z, and its derivative: the means of what v multiplies."""
 
-    coordinates: Coordinates
     method: str
-
-    @abstractmethod
-    def evaluate(self, v: FloatArray) -> tuple[float, FloatArray]:
-        """Log Z at v, and its derivative: the moments (size,)."""
 
 
 class Enumerated(ModelTerm):
@@ -224,10 +219,8 @@ class DataTerm:
         step = max(1, _CHUNK // max(1, d))
         rows = np.flatnonzero(whole)
         for first in range(0, len(rows), step):
-            y, weights = (
-                coordinates.encode(data.states[rows[first : first + step]]),
-                data.weights[rows[first : first + step]],
-            )
+            some = rows[first : first + step]
+            y, weights = coordinates.encode(data.states[some]), data.weights[some]
             means += weights @ y
             products += y.T @ (weights[:, None] * y)
         self.complete = coordinates.gather(means, products)
@@ -254,7 +247,7 @@ class DataTerm:
         d = self.coordinates.num_contrasts
         matrix, products, means = self.coordinates.matrix(v), np.zeros((d, d)), np.zeros(d)
         for pattern in self.patterns:
-            value += float(pattern.weights @ pattern.add_moments(v, matrix, products, means))
+            value += float(pattern.weights @ pattern.log_masses(v, matrix, products, means))
         return value, moments + self.coordinates.gather(means, products)
 
 
@@ -296,17 +289,10 @@ class _Pattern:
             ).astype(np.int64)
             self.parts.append((places, _grid(coordinates, variables)))
 
-    def log_masses(self, v: FloatArray, matrix: FloatArray) -> FloatArray:
-        """``log sum_z exp(w(x, z))`` of every row."""
-        return self._sum(v, matrix, None, None)
-
-    def add_moments(self, v: FloatArray, matrix: FloatArray, products: FloatArray, means: FloatArray) -> FloatArray:
-        """The same, and weighted moments added to ``products`` (D, D) and ``means`` (D,)."""
-        return self._sum(v, matrix, products, means)
-
-    def _sum(
-        self, v: FloatArray, matrix: FloatArray, products: FloatArray | None, means: FloatArray | None
+    def log_masses(
+        self, v: FloatArray, matrix: FloatArray, products: FloatArray | None = None, means: FloatArray | None = None
     ) -> FloatArray:
+        """``log sum_z exp(w(x, z))`` of every row; weighted moments are added to ``products`` (D, D) and ``means``."""
         c = v[: self.coordinates.num_contrasts]
         fields = self.y @ matrix
         values = self.y @ c + 0.5 * np.einsum("rk,rk->r", fields, self.y)

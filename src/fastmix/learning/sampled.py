@@ -24,6 +24,7 @@ from fastmix.chains.base import Chains
 from fastmix.learning.data import MISSING, Dataset
 from fastmix.learning.objectives import DataTerm
 from fastmix.learning.optimise import Ball, Report, Scaling, shrink_tables, table_norms
+from fastmix.learning.quadratic import Quadratic
 from fastmix.learning.resume import Rounds
 from fastmix.learning.score import independent_parameters
 from fastmix.methods.tempering.rungs import respace
@@ -34,7 +35,7 @@ __all__ = ["Sampled", "autocorrelations", "sampled_likelihood", "start_chains"]
 
 
 _FIRST_SWEEPS = 8  # of the first round, 32 for larger models, whose steps take longer; more are an even number too
-_LARGE = 64  # contrasts
+_LARGE, _MANY = 64, 4096  # contrasts, and chains beyond which rounds can be short
 _MOST_SWEEPS = 1 << 16
 _ROWS = 8192  # of the data, for the Hessian
 _ROWS_EACH, _MOST_ROWS = 8, 1 << 16  # configurations for the Hessian: so many for each parameter, and in all
@@ -103,7 +104,8 @@ def sampled_likelihood(
     result = Sampled(scaling.to_v(z))
     kept: tuple[FloatArray, FloatArray, float] | None = None  # the last point, the step from it, and its gain
     share, most = 1.0, 1.0
-    num_sweeps = _FIRST_SWEEPS if scaling.coordinates.num_contrasts <= _LARGE else 4 * _FIRST_SWEEPS
+    large = scaling.coordinates.num_contrasts > _LARGE and num_chains <= _MANY
+    num_sweeps = 4 * _FIRST_SWEEPS if large else _FIRST_SWEEPS
     with Rounds(result, keep, report) as rounds:
         if saved is not None:
             z, kept, share, most, num_sweeps = run.restore(saved, result)
@@ -168,6 +170,11 @@ class _Run:
         self.correlations: dict[int, float] = {}
         self.order = template.structure.visit_order[0].astype(np.int64)
         self._snapshots: list[NDArray[Any]] = []
+        self._quadratic = Quadratic
+        if self.chains.device != "cpu":
+            from fastmix.learning.products_cuda import CudaQuadratic  # importing Numba takes half a second
+
+            self._quadratic = CudaQuadratic
         self._top, self._largest = np.random.default_rng(0).standard_normal(self.coordinates.size), 1.0
         self._axis, self.slow = np.full(self.coordinates.num_contrasts, 1.0), 0.0
 
@@ -295,10 +302,14 @@ class _Run:
 
     def _slow_scores(self) -> FloatArray:
         """Where every chain is in the direction of the largest variance."""
-        return np.asarray(self.coordinates.encode(self.chains.get_top_states()) @ self._axis)
+        return self._energies(self.coordinates.to_parameters(self._linear(self._axis)))
 
-    def _energies(self) -> FloatArray:
-        return np.asarray(self.chains.energies()[-1, -self.chains.num_chains :])
+    def _linear(self, c: FloatArray) -> FloatArray:
+        """The v of a function that is linear in the contrasts."""
+        return np.concatenate([c, np.zeros(self.coordinates.size - len(c))])
+
+    def _energies(self, theta: FloatArray | None = None) -> FloatArray:
+        return np.asarray(self.chains.energies(theta)[-1, -self.chains.num_chains :])
 
     def _follow(self) -> None:
         """Sweeps until the energies are nearly independent of what they were before the parameters changed."""
@@ -338,14 +349,11 @@ class _Run:
             rows = [*rows, self.data.states[::step]]
             weights = np.concatenate([weights, of_data * (len(of_data) / of_data.sum())])
         weights /= weights.sum()
-        # Single precision is plenty for a Hessian, and half the time.
-        self._y = np.concatenate([self.coordinates.encode(part).astype(np.float32) for part in rows])
-        self._weights = weights.astype(np.float32)
+        self._hessian = self._quadratic(self.coordinates, rows, weights)
         # A covariance of few rows has eigenvalues that are much too small: something is added to its diagonal.
         self._shrink = min(1.0, 1.5 * (self.coordinates.size * float((weights**2).sum())) ** 2)
         for _ in range(3):
-            scores = self._y @ self._axis.astype(np.float32)
-            self._axis = (self._y.T @ (self._weights * (scores - self._weights @ scores))).astype(np.float64)
+            self._axis = self._hessian.apply(self._linear(self._axis))[: len(self._axis)]
             self._axis /= max(1e-300, float(np.linalg.norm(self._axis)))
         if self.ball is None and not self.l1:
             return
@@ -358,13 +366,8 @@ class _Run:
 
     def _apply(self, direction: FloatArray) -> FloatArray:
         """The Hessian times a direction, in scaled coordinates."""
-        d, y, weights = self.coordinates.num_contrasts, self._y, self._weights
         v = self.scaling.to_v(direction)
-        matrix, linear = self.coordinates.matrix(v).astype(np.float32), v[:d].astype(np.float32)
-        energies = y @ linear + np.float32(0.5) * np.einsum("rk,rk->r", y @ matrix, y)
-        energies = weights * (energies - weights @ energies)
-        image = self.coordinates.gather(energies @ y, y.T @ (energies[:, None] * y)).astype(np.float64)
-        return self.scaling.pull(image + self.ridge * v) + self._shrink * direction
+        return self.scaling.pull(self._hessian.apply(v) + self.ridge * v) + self._shrink * direction
 
     def solve(self, z: FloatArray, gradient: FloatArray) -> tuple[FloatArray, float]:
         """The step to the least value of the quadratic model, and what it gains there."""

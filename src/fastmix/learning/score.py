@@ -369,14 +369,19 @@ def _log_mean(log_weights: FloatArray) -> float:
 
 def _bennett(forward: FloatArray, backward: FloatArray) -> float:
     """Log Z_1 / Z_0 from log-weights of both directions: the root of Bennett's equation."""
+    from scipy.optimize import brentq
+
+    def excess(guess: float) -> float:
+        up = np.exp(-np.logaddexp(0.0, guess - forward)).mean()  # f(w - guess), from the first model
+        return float(up - np.exp(-np.logaddexp(0.0, -guess - backward)).mean())
+
     low, high = sorted((_log_mean(forward), -_log_mean(backward)))
     low, high = low - 5.0, high + 5.0
-    for _ in range(60):
-        guess = 0.5 * (low + high)
-        up = np.exp(-np.logaddexp(0.0, guess - forward)).mean()  # f(w - guess), from the first model
-        down = np.exp(-np.logaddexp(0.0, -guess - backward)).mean()
-        low, high = (guess, high) if up > down else (low, guess)
-    return 0.5 * (low + high)
+    while excess(low) < 0.0:
+        low -= high - low
+    while excess(high) > 0.0:
+        high += high - low
+    return float(brentq(excess, low, high, xtol=1e-10))
 
 
 def _combine(forward: FloatArray, backward: FloatArray, num_models: int, device: str) -> LogZ:

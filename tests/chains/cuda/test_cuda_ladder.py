@@ -7,6 +7,7 @@ import pytest
 from cuda_checks import needs_cuda
 
 from fastmix import UnfitMethodError, temper
+from fastmix.chains.cuda import device as cuda_device
 from fastmix.chains.cuda.chain_kernels import EXCHANGE_TAG
 from fastmix.chains.cuda.device import Launch, cuda_available
 from fastmix.graphs import complete_edges
@@ -52,6 +53,10 @@ def mixed_model() -> MarkovRandomField:
     return random_tables([(0, 1), (1, 2), (0, 2)], [2, 3, 2], scale=1.5, seed=2)
 
 
+def dense_model() -> MarkovRandomField:
+    return random_tables(complete_edges(6), 2, scale=1.0, seed=4)
+
+
 def factor_model() -> MarkovRandomField:
     rng = np.random.default_rng(3)
     factors = [((0, 1, 2), 1.5 * rng.normal(size=(2, 2, 2))), ((0, 1), rng.normal(size=(2, 2))), ((2,), [0.0, 0.7])]
@@ -65,9 +70,11 @@ def small_ladder(path, seed=3):
 
 @pytest.mark.parametrize(("make", "kernel", "bound"), [
     (binary_model, "packed", None), (binary_model, "packed", 0.5), (mixed_model, "table", None),
-    (factor_model, "table", None),
+    (factor_model, "table", None), (dense_model, "packed-field", 0.5),
 ])  # fmt: skip
-def test_rounds_are_those_of_the_naive_ladder(make, kernel, bound):
+def test_rounds_are_those_of_the_naive_ladder(make, kernel, bound, monkeypatch):
+    if kernel == "packed-field":
+        monkeypatch.setattr(cuda_device, "_RUNG_ENTRIES", 3)
     model = make()
     path = make_path(model, norm_bound=bound)
     rng = np.random.default_rng(0)
@@ -117,7 +124,7 @@ def test_what_the_device_cannot_do_is_refused():
         temper(binary_model(), moves=["houdayer"], backend="cuda")
     with pytest.raises(UnfitMethodError, match="without edges"):
         temper(MarkovRandomField.ising([], 1.0, num_variables=2), backend="cuda")
-    dense = MarkovRandomField.ising(complete_edges(30), 0.1)
+    dense = MarkovRandomField.potts(complete_edges(30), 0.1, 3)
     with pytest.raises(UnfitMethodError, match="tables of all patterns of neighbours"):
         temper(dense, backend="cuda")
     wide = MarkovRandomField.from_factors([2] * 30, [((0, i, i + 1), np.ones((2, 2, 2))) for i in range(1, 29)])

@@ -87,6 +87,22 @@ def test_energies_are_those_of_the_cpu(kernel):
     assert np.flatnonzero(np.abs(one.energies(change) - two.energies(change))[0] > 1e-9).tolist() == [3]
 
 
+def test_reading_leaves_the_tables_alone():
+    """With fewer chains than neighbors, whose list is not to be taken for room."""
+    model = dense_binary(9)
+    chains = CudaChains(
+        model.structure, num_chains=32, seed=0, estimator=None, kernel="packed-field", launch=Launch(1, 1, 2)
+    )
+    chains.load(model.parameters)
+    states = random_states(model, 32)
+    chains.set_states(states)
+    before = [table.copy_to_host() for table in chains._tables[:-1]]
+    np.testing.assert_allclose(chains.energies()[0], model.log_weight(states), rtol=0, atol=1e-9)
+    chains.moments()
+    for table, held in zip(chains._tables[:-1], before, strict=True):
+        np.testing.assert_array_equal(table.copy_to_host(), held)
+
+
 @pytest.mark.parametrize("kernel", LAYOUTS)
 def test_counts_are_those_of_the_cpu(kernel):
     one, two = pools(kernel)

@@ -19,7 +19,7 @@ import math
 from functools import cache
 from typing import Any
 
-from numba import config, cuda, float64, int8, int64, uint32, uint64
+from numba import config, cuda, float32, float64, int8, int64, uint32, uint64
 
 from fastmix._jit import cuda_jit
 from fastmix.chains.cuda.kernels import counter_top, philox
@@ -432,6 +432,44 @@ def fill_thresholds(values, size, links, strides, theirs, entries, model_size, t
                 rounded = min(below / total * _FULL + 0.5, _FULL - 1.0)  # once it is cut to whole numbers
                 table[base + pattern * cuts[site] + s] = uint32(rounded)
             pattern += _LANES
+        place += int64(_all())
+
+
+@cuda_jit(cache=True)
+def fill_fields(values, size, links, chunks, partial, margins, weights, offsets):
+    """What :func:`fastmix.chains.cuda.field_kernels.packed_field_update` reads, for every set and place.
+
+    ``values`` (sets, size) and ``links`` as for :func:`fill_thresholds`; ``chunks`` int64 says where the groups of four
+    neighbours of every place begin, and their end.
+    """
+    indptr, starts, own_steps, other_steps, unary_starts = links[0], links[2], links[3], links[4], links[5]
+    num_sites = chunks.shape[0] - 1
+    place = int64(_first())
+    while place < (values.shape[0] // size) * num_sites:
+        model, site = place // num_sites, place % num_sites
+        at, to = model * size, model * indptr[num_sites]
+        offset = 0.0
+        for k in range(indptr[site], indptr[site + 1]):
+            first = at + starts[k]
+            zero = values[first + own_steps[k]] - values[first]
+            weights[to + k] = values[first + own_steps[k] + other_steps[k]] - values[first + other_steps[k]] - zero
+            offset += zero
+        offset = values[at + unary_starts[site] + 1] - values[at + unary_starts[site]] + offset
+        offsets[place] = offset
+        first, groups = to + indptr[site], chunks[site + 1] - chunks[site]
+        degree, total = indptr[site + 1] - indptr[site], 0.0
+        for group in range(groups):
+            padding = 4 * groups - degree if group == groups - 1 else 0
+            largest, to_group = 0.0, (model * chunks[num_sites] + chunks[site] + group) * 16
+            for pattern in range(16):
+                value = offset if group == 0 else 0.0
+                for k in range(padding, 4):
+                    if (pattern >> (3 - k)) & 1:
+                        value += weights[first + 4 * group + k - padding]
+                partial[to_group + pattern] = float32(value)
+                largest = max(largest, abs(value))
+            total += largest
+        margins[place] = float32(2.0**-20 + (groups + 2) * total * 2.0**-25)
         place += int64(_all())
 
 

@@ -122,6 +122,8 @@ class CudaChains(Chains):
             raise ValueError(f"num_chains must be a multiple of {self.width} for several sets, got {num_chains}")
         units = -(-self._total // self.width)
         largest = int(np.diff(self._order.starts).max(initial=1))
+        if launch is None and largest == 1 and self.kernel == "packed-field" and not self._mode:
+            launch = Launch(1, 1, 32)  # a thread for every chain
         self._launch = launch or plan_launch(
             self.kernel, units, largest, num_multiprocessors(self._cuda), several=num_sets > 1
         )
@@ -141,7 +143,7 @@ class CudaChains(Chains):
         self._given: object = None
         self._forbidden: NDArray[np.bool_] | None = None
         self._values: Any = None
-        self._device_thetas: Any = None
+        self._device_thetas: tuple[Any, list[Any]] | None = None
         self._tables: tuple[Any, ...] = ()
         self._ladder: dict[str, Any] = {}
         if self._n:
@@ -169,44 +171,57 @@ class CudaChains(Chains):
                 self._thetas = np.where(bases == -np.inf, 0.0, bases)
             self._given, self._device_thetas = thetas, None
         self._coefficients, self._values = weights, None
-        if self.kernel in ("packed", "table"):
+        if self.kernel in ("packed", "packed-field", "table"):
             self._fill_tables()
         elif self.kernel == "logit":
             *links, cuts = self._links
             self._tables = (*links[:5], self._load_values(), links[5], cuts, self._sum_rows)
         else:
-            parameters = weights[0] @ self._thetas
-            if self.kernel == "field":
-                arrays, self._degree = cuda_tables.field_tables(self.structure, parameters, self._order)
-                last = np.uint32(self._n)
-            else:
-                arrays = cuda_tables.packed_field_tables(self.structure, parameters, self._order, stride=self._row)
-                last = np.uint32(max(1, int(np.diff(arrays["chunks"]).max(initial=1))))
-            self._tables = (*[self._put(name, values) for name, values in arrays.items()], last)
+            arrays, self._degree = cuda_tables.field_tables(self.structure, weights[0] @ self._thetas, self._order)
+            self._tables = (*[self._put(name, values) for name, values in arrays.items()], np.uint32(self._n))
         if self.num_sets > 1:
             self._load_exchanges()
 
     def _load_values(self) -> Any:
         """The parameters of all sets on the device, (sets, P)."""
         if self._values is None:
-            if self._device_thetas is None:
-                self._device_thetas = self._put("thetas", self._thetas)
             if np.array_equal(self._coefficients, [[1.0]]) and self._forbidden is None:
-                self._values = self._device_thetas
+                self._values = self._bases[0]
             else:
                 size = np.uint64(self._num_parameters)
                 self._values = self._room("values", self.num_sets * self._num_parameters)
-                some = np.zeros(1, dtype=bool) if self._forbidden is None else self._forbidden
-                forbidden = self._put("forbidden", some.astype(np.uint8))
+                forbidden = self._nothing
+                if self._forbidden is not None:
+                    forbidden = self._put("forbidden", self._forbidden.astype(np.uint8))
                 self._start(
-                    _kernels().combine, self._values.size, self._device_thetas,
+                    _kernels().combine, self._values.size, self._bases[0],
                     self._put("coefficients", self._coefficients), forbidden, np.uint64(len(self._thetas)), size,
                     self._values,
                 )  # fmt: skip
         return self._values
 
+    @property
+    def _bases(self) -> tuple[Any, list[Any]]:
+        """The thetas that are loaded, on the device, (D, P), and each of them."""
+        if self._device_thetas is None:
+            thetas = self._put("thetas", self._thetas)
+            self._device_thetas = thetas, self._split(thetas)
+        return self._device_thetas
+
+    def _split(self, thetas: Any) -> list[Any]:
+        size = self._num_parameters
+        return [thetas[first : first + size] for first in range(0, thetas.size, size)]
+
     def _fill_tables(self) -> None:
-        kernels, table = _kernels(), self._table
+        kernels = _kernels()
+        if self.kernel == "packed-field":
+            _, chunks, partial, margins, _, _, weights, offsets, _ = self._tables
+            self._start(
+                kernels.fill_fields, self._n * self.num_sets, self._load_values(), np.int64(self._num_parameters),
+                self._links, chunks, partial, margins, weights, offsets,
+            )  # fmt: skip
+            return
+        table = self._table
         if self._factors:
             table.copy_to_device(self._host_thresholds())
         else:
@@ -500,10 +515,12 @@ class CudaChains(Chains):
         """``thetas[d] @ f(x)`` of every configuration, (D, K * C); of those that are loaded by default."""
         given = self._thetas if thetas is None else np.atleast_2d(np.asarray(thetas, dtype=np.float64))
         result = np.zeros((len(given), self._total))
-        for d, theta in enumerate(given if self._n else ()):
+        if self._n:
+            values = self._bases[1] if thetas is None else self._split(self._put("other thetas", given))
             rows = self._room("rows", self._total)
-            self._add_up(self._whole, self._put("theta", theta), rows)
-            result[d] = rows.copy_to_host()[: self._total]
+            for row, theta in zip(result, values, strict=True):
+                self._add_up(self._whole, theta, rows)
+                row[:] = rows.copy_to_host()[: self._total]
         return result
 
     def moments(self, weights: FloatArray | None = None) -> FloatArray:
@@ -627,6 +644,8 @@ class CudaChains(Chains):
         entries = 0
         if self.kernel == "packed":
             entries = self.num_sets * n * 16
+        elif self.kernel == "packed-field":
+            entries = self.num_sets * 16 * int(cuda_tables.field_groups(self._order)[0][-1])
         elif self.kernel == "table":
             patterns = cuda_tables.pattern_strides(structure, self._order)[1]
             entries = self.num_sets * int(((structure.num_states - 1)[self._order.sites] * patterns).sum())
@@ -634,7 +653,7 @@ class CudaChains(Chains):
                 raise ResourceError(f"the GPU sampler takes tables of fewer than 2^32 entries, got {entries:,}")
         required: float = states * dtype.itemsize + 4 * self._units + sums * sum_dtype.itemsize + 8 * totals
         required += _LINK_BYTES * (n + 2 * structure.num_edges) + (16 if self.kernel == "packed" else 4) * entries
-        required += 0 if self.kernel.endswith("field") else 8 * self._num_parameters * (self.num_sets + 1)
+        required += 0 if self.kernel == "field" else 8 * self._num_parameters * (self.num_sets + 1)
         if not self._mode:  # a descent: spare and saved states, energies with their pieces, lists of terms
             numbers = min(_BATCH_NUMBERS, n * self._total) + _MOST_THREADS
             terms = n + structure.num_edges + len(structure.scope_variables)
@@ -645,7 +664,7 @@ class CudaChains(Chains):
             sets = np.minimum(np.arange(self._units) * self.width // self.num_chains, self.num_sets - 1)
             self._models = self._put("models", sets.astype(np.int32))
             self._sums, self._totals = self._zeros(sums, sum_dtype), self._zeros(totals, np.uint64)
-            if self.kernel in ("packed", "table"):
+            if self.kernel in ("packed", "packed-field", "table"):
                 self._allocate_tables(entries)
             if self.num_sets > 1:
                 carrier = np.repeat(np.arange(self.num_sets, dtype=np.int64), self.num_chains)
@@ -664,8 +683,17 @@ class CudaChains(Chains):
             ) from None
 
     def _allocate_tables(self, entries: int) -> None:
-        """Room for thresholds, and what does not depend on parameters."""
+        """Room for thresholds or log-odds, and what does not depend on parameters."""
         structure, order, n = self.structure, self._order, self._n
+        if self.kernel == "packed-field":
+            chunks, around = cuda_tables.field_groups(order)
+            sites, links = n * self.num_sets, 2 * structure.num_edges * self.num_sets
+            self._tables = (
+                self._put("around", (around * self._stride).astype(np.uint32)), self._put("chunks", chunks),
+                self._zeros(entries, np.float32), self._zeros(sites, np.float32), *self._links[:2],
+                self._zeros(links, np.float64), self._zeros(sites, np.float64), np.uint32(np.diff(chunks).max()),
+            )  # fmt: skip
+            return
         cuts = (structure.num_states - 1)[order.sites]
         strides, patterns = cuda_tables.pattern_strides(structure, order)
         begin = 16 * np.arange(n) if self.kernel == "packed" else offsets_of(cuts * patterns)[:-1]
@@ -722,6 +750,10 @@ class CudaChains(Chains):
     @cached_property
     def _sum_rows(self) -> Any:
         return self._put("sum rows", offsets_of((self.structure.num_states - 1)[self._order.sites])[:-1])
+
+    @cached_property
+    def _nothing(self) -> Any:
+        return self._zeros(1, np.uint8)
 
     def _zeros(self, size: int, dtype: Any) -> Any:
         return self._cuda.to_device(np.zeros(max(1, size), dtype=dtype))

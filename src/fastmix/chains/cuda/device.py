@@ -36,7 +36,8 @@ _WIDE = 4  # words of 32 chains that a thread updates side by side, given enough
 # Threads of a block, as measured; fewer where a thread holds many registers.
 _THREADS: dict[str, int] = {"packed": 512, "packed-field": 256, "field": 256, "table": 512, "logit": 256}
 _SITES: dict[str, int] = {"field": 4}  # sites that a thread updates at once, otherwise one
-_SEVERAL = {"packed": (4, 64), "table": (32, 16)}  # threads of a block with several sets: over units, over sites
+# Threads of a block with several sets: over units, over sites.
+_SEVERAL = {"packed": (4, 64), "packed-field": (1, 32), "table": (32, 16)}
 _SPREAD = 3  # rounds of a block through a colour beyond which a colour is shared between blocks: waiting costs as much
 _SHARED_THREADS = 256  # of a block then
 _SIMULATED = 4  # multiprocessors that the simulator is taken to have
@@ -133,7 +134,8 @@ def choose_cuda_kernel(
     Raises
     ------
     UnfitMethodError
-        If factors have three or more variables, or there are several sets, and tables of patterns would be too large.
+        If factors have three or more variables, or there are several sets and other states than two or forbidden ones,
+        and tables of patterns would be too large.
 
     Examples
     --------
@@ -146,12 +148,12 @@ def choose_cuda_kernel(
     """
     entries, factors = structure.pattern_entries, structure.num_factors > 0
     if structure.num_variables and bool((structure.num_states == 2).all()):
-        linear = num_sets == 1 and not forbidden and not factors
-        if linear and num_chains < _PACKED_CHAINS:
+        linear = not forbidden and not factors
+        if linear and num_sets == 1 and num_chains < _PACKED_CHAINS:
             return "field"
         if structure.adjacency.max_degree <= 4 and not (factors and num_sets > 1):
             return "packed"
-        if linear:
+        if linear and (num_sets == 1 or entries > _RUNG_ENTRIES):
             return "packed-field"
     most, where = (_RUNG_ENTRIES, " for every rung") if num_sets > 1 else (_TABLE_ENTRIES, "")
     if entries > most and (factors or num_sets > 1):

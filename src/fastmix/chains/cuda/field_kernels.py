@@ -65,7 +65,9 @@ def packed_field_update(mode: int, per_chain: bool, grid: bool) -> Any:
     chains k, k + 4, .., k + 28 fill a word. The tables are ``around`` uint32 (groups, 4), the neighbours, padded in
     front with row n; ``chunks`` int64 (n + 1,), where the groups of four begin; ``partial`` float32 (groups, 16), the
     first group of a site with its offset; ``margins`` float32 (n,); ``indptr``, ``rows`` (the neighbours again),
-    ``weights`` and ``offsets``, the same in double precision for the doubtful; the most groups of a site.
+    ``weights`` and ``offsets``, the same in double precision for the doubtful; the most groups of a site. Of several
+    sets, ``partial``, ``margins``, ``weights`` and ``offsets`` follow one another; words of a block have the same set.
+    Where a colour is a single site and a block has 32 threads for one word, each of them has a chain: complete graphs.
     """
 
     @cuda.jit(device=True)
@@ -95,15 +97,15 @@ def packed_field_update(mode: int, per_chain: bool, grid: bool) -> Any:
                     result[2] = uint32(result[2] + share)
 
     @cuda.jit(device=True)
-    def settle(x, indptr, rows, weights, offsets, word, site, undecided, ones, sweep, key0, key1):
+    def settle(x, indptr, rows, weights, links, offset, word, site, undecided, ones, sweep, key0, key1):
         while undecided != uint32(0):
             chain = uint32(cuda.ffs(undecided) - 1)
             bit = uint32(uint32(1) << chain)
             undecided = uint32(undecided ^ bit)
-            total = offsets[site]
+            total = offset
             for k in range(indptr[site], indptr[uint64(site) + uint64(1)]):
                 if (x[uint32(rows[uint64(k)] + word)] >> chain) & uint32(1):
-                    total += weights[uint64(k)]
+                    total += weights[links + uint64(k)]
             t = _threshold(total)
             number = uint32(chain >> uint32(2))
             tag = counter_top(sweep, uint32((chain & uint32(3)) * uint32(2) + (number >> uint32(2))))
@@ -114,6 +116,22 @@ def packed_field_update(mode: int, per_chain: bool, grid: bool) -> Any:
                 ones = uint32(ones | bit)
         return ones
 
+    @cuda.jit(device=True)
+    def fetch(held, partial, chunks, groups, first, count, depth, done, most):
+        """All threads of the block fetch the tables of some sites, from group ``done`` of each on."""
+        cuda.syncthreads()
+        width = uint32(min(depth, uint32(most - done)) * uint32(16))
+        k = uint32(cuda.threadIdx.y * cuda.blockDim.x + cuda.threadIdx.x)
+        while k < uint32(count * width):
+            j = uint32(k // width)
+            entry, site = uint32(k - uint32(j * width)), uint64(first + j)
+            group = uint32(uint32(chunks[site]) + done)
+            if uint32(group + uint32(entry >> uint32(4))) < uint32(chunks[site + uint64(1)]):
+                to = uint32(uint32(j * depth) * uint32(16) + entry)
+                held[to] = partial[(groups + uint64(group)) * uint64(16) + uint64(entry)]
+            k = uint32(k + uint32(cuda.blockDim.x * cuda.blockDim.y))
+        cuda.syncthreads()
+
     wait = barrier(grid)
 
     @update_jit(fastmath=True)
@@ -123,14 +141,51 @@ def packed_field_update(mode: int, per_chain: bool, grid: bool) -> Any:
     ):  # fmt: skip
         around, chunks, partial, margins, indptr, rows, weights, offsets, most = tables
         row_step, chain_step, unit_step = steps
+        num_sites = uint64(chunks.shape[0] - 1)  # of the sets before this one:
+        groups, sites = uint64(model) * uint64(chunks[num_sites]), uint64(model) * num_sites
+        links = uint64(model) * uint64(indptr[num_sites])
         held = cuda.shared.array(_HELD_NUMBERS, float32)
         depth = uint32(_HELD // cuda.blockDim.y)  # groups of a site that are held at once
         own = uint32(cuda.threadIdx.y * depth * uint32(16))
         field, result = cuda.local.array(32, float32), cuda.local.array(3, uint32)
+        shared_word = cuda.shared.array(1, uint32)
+        lanes = mode == 0 and cuda.blockDim.x == 1 and cuda.blockDim.y == 32 and cuda.gridDim.y == 1
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
             for colour in range(first_colour, last_colour):
                 begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
+                if lanes and uint32(end - begin) == uint32(1):  # a single site: a thread for each chain of the word
+                    chain, total, done = uint32(cuda.threadIdx.y), float32(0.0), uint32(0)
+                    near, final = uint64(chunks[begin]), uint64(chunks[uint64(begin) + uint64(1)])
+                    while done < most:
+                        fetch(held, partial, chunks, groups, begin, uint32(1), depth, done, most)
+                        at, last = uint32(0), min(final, near + uint64(depth))
+                        while near < last:
+                            entry = uint32(0)
+                            for k in range(4):
+                                bits = x[uint32(around[near * uint64(4) + uint64(k)] + word)]
+                                entry = uint32(uint32(entry << uint32(1)) | uint32((bits >> chain) & uint32(1)))
+                            total += held[uint32(at | entry)]
+                            at = uint32(at + uint32(16))
+                            near += uint64(1)
+                        done = uint32(done + depth)
+                    number, bit = uint32(chain >> uint32(2)), uint32(uint32(1) << chain)
+                    tag = counter_top(sweep, uint32((chain & uint32(3)) * uint32(2) + (number >> uint32(2))))
+                    u0, u1, u2, u3 = philox(word, begin, uint32(sweep), tag, key0, key1)
+                    at_site = sites + uint64(begin)
+                    one, doubtful, _ = _decide(total, _pick(u0, u1, u2, u3, number), margins[at_site])
+                    mine = settle(
+                        x, indptr, rows, weights, links, offsets[at_site], word, begin, bit if doubtful else uint32(0),
+                        bit if one else uint32(0), sweep, key0, key1,
+                    )  # fmt: skip
+                    if chain == uint32(0):
+                        shared_word[0] = uint32(0)
+                    cuda.syncthreads()
+                    cuda.atomic.or_(shared_word, 0, mine)
+                    cuda.syncthreads()
+                    if chain == uint32(0):
+                        x[uint32(begin * stride + word)] = shared_word[0]
+                    begin = end
                 # All threads go through the same rounds, also those without a site, because they wait for each other.
                 while begin < end:
                     site = uint32(begin + slot)
@@ -142,14 +197,11 @@ def packed_field_update(mode: int, per_chain: bool, grid: bool) -> Any:
                     for i in range(32):
                         field[i] = float32(0.0)
                     done = uint32(0)
+                    first = uint32(site - cuda.threadIdx.y)
+                    lively = uint32(min(uint32(end - first), uint32(cuda.blockDim.y))) if first < end else uint32(0)
                     while done < most:
-                        cuda.syncthreads()
                         count = uint32(min(stop - chunk, depth))
-                        k = uint32(cuda.threadIdx.x)
-                        while k < uint32(count * uint32(16)):
-                            held[uint32(own + k)] = partial[uint64(chunk) * uint64(16) + uint64(k)]
-                            k = uint32(k + uint32(cuda.blockDim.x))
-                        cuda.syncthreads()
+                        fetch(held, partial, chunks, groups, first, lively, depth, done, most)
                         at, near = own, uint64(chunk) * uint64(4)
                         for _ in range(count):
                             a = x[uint32(around[near] + word)]
@@ -165,7 +217,7 @@ def packed_field_update(mode: int, per_chain: bool, grid: bool) -> Any:
                         chunk = uint32(chunk + count)
                         done = uint32(done + depth)
                     if active:
-                        margin = margins[site]
+                        margin, offset = margins[sites + uint64(site)], offsets[sites + uint64(site)]
                         sum_at = uint64(site) * row_step + uint64(word) * unit_step
                         result[0], result[1], result[2] = uint32(0), uint32(0), uint32(0)
                         draw(field, 0, word, site, sweep, key0, key1, margin, sums, sum_at, chain_step, result)
@@ -173,7 +225,7 @@ def packed_field_update(mode: int, per_chain: bool, grid: bool) -> Any:
                         draw(field, 2, word, site, sweep, key0, key1, margin, sums, sum_at, chain_step, result)
                         draw(field, 3, word, site, sweep, key0, key1, margin, sums, sum_at, chain_step, result)
                         ones = settle(
-                            x, indptr, rows, weights, offsets, word, site, result[1], result[0], sweep, key0, key1
+                            x, indptr, rows, weights, links, offset, word, site, result[1], result[0], sweep, key0, key1
                         )
                         spot = uint32(site * stride + word)
                         x[spot] = ones

@@ -14,7 +14,7 @@ from fastmix.model.build import offsets_of
 from fastmix.model.structure import Structure
 
 __all__ = [
-    "Order", "field_tables", "find_order", "pack_states", "packed_field_tables", "pattern_strides", "unpack_states",
+    "Order", "field_groups", "field_tables", "find_order", "pack_states", "pattern_strides", "unpack_states",
 ]  # fmt: skip
 
 Arrays = dict[str, NDArray[Any]]
@@ -83,31 +83,19 @@ def _log_odds(structure: Structure, parameters: FloatArray, order: Order) -> tup
     return offsets + np.bincount(places, odds[:, 0], minlength=len(offsets)), odds[:, 1] - odds[:, 0]
 
 
-def packed_field_tables(structure: Structure, parameters: FloatArray, order: Order, *, stride: int) -> Arrays:
-    """Arrays for :func:`fastmix.chains.cuda.field_kernels.packed_field_update`."""
+def field_groups(order: Order) -> tuple[IntArray, IntArray]:
+    """Where the groups of four neighbours of every place begin (n + 1,), and the places in them, n for none.
+
+    A place without neighbours has a group too; the last group of a place is filled up with n in front.
+    """
     n, degree = len(order.sites), np.diff(order.indptr)
-    offsets, weights = _log_odds(structure, parameters, order)
     groups = np.maximum(1, -(-degree // 4))
     chunks = offsets_of(groups)
     around = np.full(4 * int(chunks[-1]), n, dtype=np.int64)
-    four = np.zeros(len(around))
-    # Neighbour k of a site is slot k of its groups; the last group is padded in front.
-    slots = np.arange(len(weights)) - np.repeat(order.indptr[:-1], degree)
-    padding = np.repeat(4 * groups - degree, degree)
-    full = np.repeat(4 * (groups - 1), degree)
-    target = np.repeat(4 * chunks[:-1], degree) + slots + np.where(slots >= full, padding, 0)
-    around[target], four[target] = order.neighbors, weights
-    patterns = (np.arange(16)[:, None] >> np.array([3, 2, 1, 0])) & 1
-    partial = four.reshape(-1, 4) @ patterns.T.astype(np.float64)
-    partial[chunks[:-1]] += offsets[:, None]
-    largest = np.abs(partial).max(axis=1, initial=0.0)
-    size = np.add.reduceat(largest, chunks[:-1]) if n else np.zeros(0)
-    return {
-        "around": (around * stride).astype(np.uint32), "chunks": chunks, "partial": partial.astype(np.float32),
-        "margins": (2.0**-20 + (groups + 2) * size * 2.0**-25).astype(np.float32),
-        "indptr": order.indptr, "rows": (order.neighbors.astype(np.int64) * stride).astype(np.uint32),
-        "weights": weights, "offsets": offsets,
-    }  # fmt: skip
+    slots = np.arange(len(order.neighbors)) - np.repeat(order.indptr[:-1], degree)
+    padding = np.where(slots >= np.repeat(4 * (groups - 1), degree), np.repeat(4 * groups - degree, degree), 0)
+    around[np.repeat(4 * chunks[:-1], degree) + slots + padding] = order.neighbors
+    return chunks, around
 
 
 def field_tables(structure: Structure, parameters: FloatArray, order: Order) -> tuple[Arrays, int]:

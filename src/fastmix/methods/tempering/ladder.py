@@ -232,7 +232,8 @@ class CudaLadder(Ladder):
 
         require_cuda()
         super().__init__(path, seed=seed, num_threads=1)
-        self.per_ensemble = 32 if choose_cuda_kernel(path.model.structure, 1 << 10, num_sets=2) == "packed" else 4
+        kernel = choose_cuda_kernel(path.model.structure, 1 << 10, num_sets=2, forbidden=path.forbidden is not None)
+        self.per_ensemble = 32 if kernel.startswith("packed") else 4
         if not path.model.num_edges:
             raise UnfitMethodError("backend must be cpu for tempering a model without edges, got cuda")
         self._launch, self.device = launch, cuda_available()[1]

@@ -1,0 +1,326 @@
+"""Hessians and pseudo-likelihoods on an NVIDIA GPU: products of the rows of the data with matrices and with rows.
+
+Products are made in square tiles, of which a thread has a small square in its registers. Hessians are in single
+precision, pseudo-likelihoods in double: a search for their optimum compares values.
+"""
+# Types inside kernels are those of their compiler.
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import cuda, float32, float64, uint64
+from numpy.typing import NDArray
+
+from fastmix._arrays import FloatArray
+from fastmix._jit import cuda_jit
+from fastmix.chains.cuda.device import check_memory, is_simulated, require_cuda, start_kernel
+from fastmix.learning.coordinates import Coordinates
+from fastmix.learning.data import Dataset
+from fastmix.learning.objectives import PseudoLikelihood
+from fastmix.learning.quadratic import FloatMatrix, Quadratic
+
+__all__ = ["CudaPseudoLikelihood", "CudaQuadratic"]
+
+
+_SIZES = 16, 4, 16  # threads of a tile along an axis, numbers of a thread along one, terms that are read at a time
+_SIMULATED = 2, 2, 2  # the same in the simulator, where every thread is one of the host's
+_BLOCKS = 1024  # that share the terms of a product of rows, about
+_MOST_STATES = 64  # of a variable
+
+
+@cache
+def _product_kernel(threads: int, own: int, depth: int, real: Any) -> Any:
+    """``y (rows, width) @ matrix (width, width)``; blocks along x have tiles of rows, those along y of columns."""
+    tile, squares, padded = threads * own, own * own, threads * own + 1
+    loads = tile * depth // (threads * threads)
+
+    @cuda_jit(cache=True, fastmath=True)
+    def kernel(y, matrix, rows, width, out):
+        a = cuda.shared.array((depth, padded), real)  # a line each: the simulator tells arrays apart by lines
+        b = cuda.shared.array((depth, tile), real)
+        total = cuda.local.array(squares, real)
+        tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+        thread, top, left = ty * threads + tx, cuda.blockIdx.x * tile, cuda.blockIdx.y * tile
+        for i in range(squares):
+            total[i] = real(0.0)
+        for first in range(0, width, depth):
+            for i in range(loads):
+                k = i * threads * threads + thread
+                row, column = top + k // depth, first + k % depth
+                inside = row < rows and column < width
+                a[k % depth, k // depth] = y[uint64(row) * uint64(width) + uint64(column)] if inside else real(0.0)
+                row, column = first + k // tile, left + k % tile
+                inside = row < width and column < width
+                b[k // tile, k % tile] = matrix[row * width + column] if inside else real(0.0)
+            cuda.syncthreads()
+            for k in range(depth):
+                for i in range(own):
+                    value = a[k, ty + i * threads]
+                    for j in range(own):
+                        total[i * own + j] += value * b[k, tx + j * threads]
+            cuda.syncthreads()
+        for i in range(own):
+            for j in range(own):
+                row, column = top + ty + i * threads, left + tx + j * threads
+                if row < rows and column < width:
+                    out[uint64(row) * uint64(width) + uint64(column)] = total[i * own + j]
+
+    return kernel
+
+
+@cache
+def _gram_kernel(threads: int, own: int, depth: int, real: Any) -> Any:
+    """``sum_r scales_r x_r y_r'`` over every slice of the rows, into ``out`` (slices, width, width).
+
+    Blocks along x have the tiles, those along y the slices.
+    """
+    tile, squares = threads * own, own * own
+    loads = tile * depth // (threads * threads)
+
+    @cuda_jit(cache=True, fastmath=True)
+    def kernel(x, scales, y, rows, width, rows_each, out):
+        a = cuda.shared.array((depth, tile), real)
+        b = cuda.shared.array((depth, tile), real)
+        total = cuda.local.array(squares, real)
+        tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+        thread, across = ty * threads + tx, (width + tile - 1) // tile
+        top, left = cuda.blockIdx.x // across * tile, cuda.blockIdx.x % across * tile
+        begin = cuda.blockIdx.y * rows_each
+        end = min(begin + rows_each, rows)
+        for i in range(squares):
+            total[i] = real(0.0)
+        for first in range(begin, end, depth):
+            for i in range(loads):
+                k = i * threads * threads + thread
+                row, column = first + k // tile, k % tile
+                value, other = real(0.0), real(0.0)
+                if row < end:
+                    at = uint64(row) * uint64(width)
+                    if top + column < width:
+                        value = scales[row] * x[at + uint64(top + column)]
+                    if left + column < width:
+                        other = y[at + uint64(left + column)]
+                a[k // tile, column] = value
+                b[k // tile, column] = other
+            cuda.syncthreads()
+            for k in range(depth):
+                for i in range(own):
+                    value = a[k, ty + i * threads]
+                    for j in range(own):
+                        total[i * own + j] += value * b[k, tx + j * threads]
+            cuda.syncthreads()
+        base = uint64(cuda.blockIdx.y) * uint64(width) * uint64(width)
+        for i in range(own):
+            for j in range(own):
+                row, column = top + ty + i * threads, left + tx + j * threads
+                if row < width and column < width:
+                    out[base + uint64(row * width + column)] = total[i * own + j]
+
+    return kernel
+
+
+@cuda_jit(cache=True)
+def _add_slices(parts, slices, size, out):
+    """The sum of the slices."""
+    place = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    if place < size:
+        total = float64(0.0)
+        for k in range(slices):
+            total += parts[uint64(k) * uint64(size) + uint64(place)]
+        out[place] = total
+
+
+@cache
+def _energy_kernel(threads: int) -> Any:
+    """``out_r = x_r . y_r / 2``, a row for every line of threads of a block."""
+    padded = threads + 1
+
+    @cuda_jit(cache=True)
+    def kernel(x, y, rows, width, out):
+        parts = cuda.shared.array((threads, padded), float32)
+        tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+        row, total = cuda.blockIdx.x * threads + ty, float32(0.0)
+        if row < rows:
+            for k in range(tx, width, threads):
+                at = uint64(row) * uint64(width) + uint64(k)
+                total += x[at] * y[at]
+        parts[ty, tx] = total
+        cuda.syncthreads()
+        if tx == 0 and row < rows:
+            for k in range(1, threads):
+                total += parts[ty, k]
+            out[row] = float32(0.5) * total
+
+    return kernel
+
+
+@cache
+def _centre_kernel(threads: int) -> Any:
+    """``values_r = weights_r (values_r - weights @ values)``, by one block of a power of two of threads."""
+
+    @cuda_jit(cache=True)
+    def kernel(values, weights, rows):
+        shared = cuda.shared.array(threads, float64)
+        thread = cuda.threadIdx.x
+        total = float64(0.0)
+        for k in range(thread, rows, threads):
+            total += float64(weights[k]) * float64(values[k])
+        shared[thread] = total
+        cuda.syncthreads()
+        half = threads // 2
+        while half > 0:
+            if thread < half:
+                shared[thread] += shared[thread + half]
+            cuda.syncthreads()
+            half //= 2
+        mean = float32(shared[0])
+        for k in range(thread, rows, threads):
+            values[k] = weights[k] * (values[k] - mean)
+
+    return kernel
+
+
+@cache
+def _residual_kernel(threads: int) -> Any:
+    """Residuals of all conditionals in place of the fields (rows, width), and sums of their log-probabilities.
+
+    As :func:`fastmix.learning.kernels.conditional_residuals`; ``out`` has a sum for every block.
+    """
+
+    @cuda_jit(cache=True)
+    def kernel(fields, states, weights, num_states, starts, tables, table_starts, rows, width, out):
+        shared = cuda.shared.array(threads, float64)
+        scores = cuda.local.array(_MOST_STATES, float64)
+        thread, n = cuda.threadIdx.x, num_states.shape[0]
+        sum_of_logs = float64(0.0)
+        for place in range(cuda.blockIdx.x * threads + thread, rows * n, cuda.gridDim.x * threads):
+            row, i = place // n, place % n
+            count, x, weight, table = num_states[i], states[place], weights[row], table_starts[i]
+            at = uint64(row) * uint64(width) + uint64(starts[i])
+            top = float64(-math.inf)
+            for s in range(count):
+                score = float64(0.0)
+                for k in range(count - 1):
+                    score += tables[table + s * (count - 1) + k] * fields[at + uint64(k)]
+                scores[s] = score
+                top = max(top, score)
+            norm = float64(0.0)
+            own = scores[x] - top
+            for s in range(count):
+                scores[s] = math.exp(scores[s] - top)
+                norm += scores[s]
+            sum_of_logs += weight * (own - math.log(norm))
+            for k in range(count - 1):
+                mean = float64(0.0)
+                for s in range(count):
+                    mean += scores[s] * tables[table + s * (count - 1) + k]
+                fields[at + uint64(k)] = weight * (mean / norm - tables[table + x * (count - 1) + k])
+        shared[thread] = sum_of_logs
+        cuda.syncthreads()
+        half = threads // 2
+        while half > 0:
+            if thread < half:
+                shared[thread] += shared[thread + half]
+            cuda.syncthreads()
+            half //= 2
+        if thread == 0:
+            out[cuda.blockIdx.x] = shared[0]
+
+    return kernel
+
+
+class _Products:
+    """Rows y (rows, width) on the device, with room for products."""
+
+    def __init__(self, y: NDArray[Any]) -> None:
+        self.cuda = require_cuda()
+        sizes, real = _SIMULATED if is_simulated(self.cuda) else _SIZES, float32 if y.dtype == np.float32 else float64
+        self._side, self._tile = sizes[0], sizes[0] * sizes[1]
+        self.threads = self._side**2
+        self._product, self._gram = _product_kernel(*sizes, real), _gram_kernel(*sizes, real)
+        self.rows, self.width = y.shape
+        self._across = -(-self.width // self._tile)
+        slices = max(1, min(_BLOCKS // self._across**2, self.rows // self._tile))
+        self._rows_each = -(-self.rows // slices)
+        self._slices = -(-self.rows // self._rows_each)
+        size = self.width**2
+        check_memory(self.cuda, y.itemsize * (2.0 * y.size + 2.0 * self.rows + (self._slices + 2.0) * size))
+        self.y = self.cuda.to_device(y.reshape(-1))
+        self.product, self._parts, self._matrix, self._image = (
+            self.cuda.device_array(count, y.dtype) for count in (y.size, self._slices * size, size, size)
+        )
+
+    def multiply(self, matrix: NDArray[Any]) -> None:
+        """``y @ matrix`` into :attr:`product`."""
+        self._matrix.copy_to_device(np.ascontiguousarray(matrix, dtype=self._matrix.dtype).reshape(-1))
+        shape = (-(-self.rows // self._tile), self._across), (self._side, self._side)
+        start_kernel(self._product, shape, self.y, self._matrix, self.rows, self.width, self.product)
+
+    def gram(self, x: Any, scales: Any) -> NDArray[Any]:
+        """``x' diag(scales) y``, (width, width)."""
+        shape, size = ((self._across**2, self._slices), (self._side, self._side)), self.width**2
+        start_kernel(
+            self._gram, shape, x, scales, self.y, self.rows, self.width, self._rows_each, self._parts
+        )  # fmt: skip
+        blocks = -(-size // self.threads)
+        start_kernel(_add_slices, (blocks, self.threads), self._parts, self._slices, size, self._image)
+        return np.asarray(self._image.copy_to_host().reshape(self.width, self.width))
+
+
+class CudaQuadratic(Quadratic):
+    """The same on the device; a matrix goes there and one comes back."""
+
+    def _keep(self, y: FloatMatrix, weights: FloatMatrix) -> None:
+        self._products = _Products(y)
+        self._weights = self._products.cuda.to_device(weights)
+        self._energies = self._products.cuda.device_array(len(weights), np.float32)
+
+    def _multiply(self, matrix: FloatMatrix) -> NDArray[Any]:
+        of, threads = self._products, self._products.threads
+        side = math.isqrt(threads)
+        of.multiply(matrix)
+        shape = -(-of.rows // side), (side, side)
+        start_kernel(_energy_kernel(side), shape, of.product, of.y, of.rows, of.width, self._energies)
+        start_kernel(_centre_kernel(threads), (1, threads), self._energies, self._weights, of.rows)
+        return of.gram(of.y, self._energies)
+
+
+class CudaPseudoLikelihood(PseudoLikelihood):
+    """The same on the device, for variables of up to 64 states."""
+
+    def __init__(self, coordinates: Coordinates, data: Dataset) -> None:
+        super().__init__(coordinates, data)
+        self._products = _Products(np.column_stack([self._y, np.ones(len(self._y))]))
+        structure = coordinates.structure
+        arrays = (
+            self._states.astype(np.int64).reshape(-1), self._weights, structure.num_states.astype(np.int64),
+            coordinates.starts, self._tables, self._table_starts,
+        )  # fmt: skip
+        put = self._products.cuda.to_device
+        self._arrays = tuple(put(np.ascontiguousarray(a) if a.size else np.zeros(1, a.dtype)) for a in arrays)
+        self._ones, self._logs = put(np.ones(len(self._y))), put(np.zeros(_BLOCKS))
+
+    @staticmethod
+    def fits(coordinates: Coordinates) -> bool:
+        """Whether the kernels can hold the states of every variable, and there are some."""
+        return coordinates.num_contrasts > 0 and int(coordinates.structure.num_states.max()) <= _MOST_STATES
+
+    def evaluate(self, v: FloatArray) -> tuple[float, FloatArray]:
+        """The value and its derivative."""
+        of, d = self._products, self.coordinates.num_contrasts
+        matrix = np.zeros((d + 1, d + 1))
+        matrix[:d, :d] = self.coordinates.matrix(v)
+        matrix[d, :d] = v[:d]
+        of.multiply(matrix)
+        blocks = max(1, min(_BLOCKS, of.rows * len(self._arrays[2]) // of.threads))
+        start_kernel(
+            _residual_kernel(of.threads), (blocks, of.threads), of.product, *self._arrays, of.rows, of.width, self._logs
+        )  # fmt: skip
+        products = of.gram(of.product, self._ones)[:d]
+        value = -float(self._logs.copy_to_host()[:blocks].sum())
+        return value, self.coordinates.gather(products[:, d], products[:, :d] + products[:, :d].T)
