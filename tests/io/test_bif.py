@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle.bif import format_bif
 
 from fastmix.errors import FormatError, ModelError, ResourceError
 from fastmix.io import read_network
 from fastmix.io.bif import is_bif, parse_bif, write_bif
 from fastmix.model.network import BayesianNetwork
+from oracle.bif import format_bif
 
 # Variables, arcs and table entries of the files of the shared data; the reader of pgmpy finds the same tables.
 SHARED = {

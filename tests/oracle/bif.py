@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from oracle import RefusedError
-
 from fastmix.io import bif
+from oracle import RefusedError
 
 PUNCTUATION = "{}()[],;|"
 

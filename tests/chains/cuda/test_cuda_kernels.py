@@ -16,6 +16,7 @@ from cuda_checks import (
     binary_triples,
     chains_for,
     check_against_naive,
+    dense_binary,
     key_of,
     lopsided_binary,
     make_chains,

@@ -25,7 +25,7 @@ from fastmix.chains.cpu import CpuChains
 from fastmix.chains.cuda import chains as cuda_chains
 from fastmix.chains.cuda import device as cuda_device
 from fastmix.chains.cuda.chains import CudaChains
-from fastmix.chains.cuda.device import cuda_available
+from fastmix.chains.cuda.device import Launch, cuda_available
 from fastmix.chains.patches import make_patches, whole_patch
 from fastmix.instances import ising_grid
 from fastmix.model.structure import Structure
