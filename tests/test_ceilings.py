@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -108,7 +109,11 @@ def module_name(path: Path) -> str:
 
 
 NAMES = {module_name(path) for path in MODULES}
-TREES = {module_name(path): ast.parse(path.read_text()) for path in MODULES}
+
+
+@functools.cache
+def trees() -> dict[str, ast.Module]:
+    return {module_name(path): ast.parse(path.read_text()) for path in MODULES}
 
 
 def imports(tree: ast.Module) -> Iterator[str]:
@@ -148,7 +153,7 @@ def forbidden_import(name: str, target: str) -> bool:
 def test_imports_go_up_the_tree() -> None:
     offenders = [
         f"{name} must not import {target}"
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         for target in imports(tree)
         if forbidden_import(name, target)
     ]
@@ -162,7 +167,7 @@ def test_package_names_come_from_modules() -> None:
     # Going through the package from below would hide a circular import; only the top of the tree may.
     offenders = [
         f"{name} imports {alias.name} from fastmix"
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         if RANK.get(name.split(".")[0]) != RANK["cli"]
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module == "fastmix"
@@ -173,9 +178,9 @@ def test_package_names_come_from_modules() -> None:
 
 
 def test_the_ground_stands_alone() -> None:
-    assert list(imports(TREES["errors"])) == []
-    assert list(imports(TREES["_memory"])) == ["errors"]
-    assert set(imports(TREES["_checks"])) <= {"errors", "_arrays"}
+    assert list(imports(trees()["errors"])) == []
+    assert list(imports(trees()["_memory"])) == ["errors"]
+    assert set(imports(trees()["_checks"])) <= {"errors", "_arrays"}
 
 
 def trouble_with_all(tree: ast.Module) -> str:
@@ -198,7 +203,7 @@ def trouble_with_all(tree: ast.Module) -> str:
 
 
 def test_every_module_says_what_is_public() -> None:
-    offenders = [f"{name}: {trouble}" for name, tree in TREES.items() if (trouble := trouble_with_all(tree))]
+    offenders = [f"{name}: {trouble}" for name, tree in trees().items() if (trouble := trouble_with_all(tree))]
     assert not offenders, "\n".join(offenders)
     for code, trouble in (("", "once"), ("__all__ = ['a', 'a']\na = 1", "twice"), ("__all__ = ['a']", "not there")):
         assert trouble in trouble_with_all(ast.parse(code))

@@ -373,7 +373,7 @@ def test_strong_couplings_are_tempered_unless_the_model_is_too_large():
     choice = choose_method(model, memory_limit=NOTHING)
     assert choice.method == "tempered"
     assert "not certified to mix" in choice.reason
-    result: Any = infer(model, memory_limit=NOTHING, time_limit=1.0, seed=1)
+    result: Any = infer(model, memory_limit=NOTHING, time_limit=2.0, seed=1)
     assert result.method == "tempered"
     exact = infer(model, method="exact")
     assert (np.abs(result.node_marginals - exact.node_marginals) <= 8 * result.std_error + 0.01).all()
@@ -393,10 +393,10 @@ def test_time_limits_are_kept(method):
     model = ising_grid(60, 60, coupling_max=1.0, attractive=True, seed=0)
     seeded = {} if method == "loopy-bp" else {"seed": 1}
     long = {"num_sweeps": 10_000_000} if method in ("gibbs", "swendsen-wang", "tempered", "projected") else {}
-    result = infer(model, method=method, time_limit=0.6, **seeded, **long)
+    result = infer(model, method=method, time_limit=1.0, **seeded, **long)
     assert result.status in ("ok", "not_mixed", "not_converged")
     assert result.stats["stopped_by"] in ("done", "time_limit")
-    assert result.stats["seconds"] - result.stats["compile_seconds"] < 1.72  # 1.2 times the limit and a second
+    assert result.stats["seconds"] - result.stats["compile_seconds"] < 2.2  # 1.2 times the limit and a second
     assert np.isfinite(result.node_marginals).all()
 
 
