@@ -173,7 +173,7 @@ def packed_field_update(mode: int, per_chain: bool, grid: bool) -> Any:
                     tag = counter_top(sweep, uint32((chain & uint32(3)) * uint32(2) + (number >> uint32(2))))
                     u0, u1, u2, u3 = philox(word, begin, uint32(sweep), tag, key0, key1)
                     at_site = sites + uint64(begin)
-                    one, doubtful, _ = _decide(total, _pick(u0, u1, u2, u3, number), margins[at_site])
+                    one, doubtful, _scale = _decide(total, _pick(u0, u1, u2, u3, number), margins[at_site])
                     mine = settle(
                         x, indptr, rows, weights, links, offsets[at_site], word, begin, bit if doubtful else uint32(0),
                         bit if one else uint32(0), sweep, key0, key1,
