@@ -12,7 +12,7 @@ import typer
 import fastmix
 from fastmix.cli import console, files
 from fastmix.cli.options import AsJson, Asked, Cluster, Evidence, Model, NumWorkers, takes
-from fastmix.io import write_answer, write_mar, write_pr
+from fastmix.io import read_model_or_network, write_answer, write_mar, write_pr
 from fastmix.io.formats import format_names
 from fastmix.model.network import BayesianNetwork
 
@@ -311,7 +311,7 @@ def sample(
         raise ValueError("-o must name a file, got '-'")
     files.check_answers(outputs, (".npz", ".mar", ".csv", ".json"))
     files.check_outputs([model], outputs, checkpoint)
-    network = files.load_network(model) if evidence is None and method in (None, "ancestral") else None
+    network = files.read(read_model_or_network, model) if evidence is None and method in (None, "ancestral") else None
     if method is None:
         plain = set(options) <= {"num_draws"} and not on_gpu
         method = "ancestral" if plain and isinstance(network, BayesianNetwork) else "gibbs"
