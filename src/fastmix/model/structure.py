@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix import _checks
 from fastmix._arrays import IntArray
 from fastmix.errors import ModelError
-from fastmix.graphs import Adjacency, coloring
+from fastmix.graphs import Adjacency, check_coloring, coloring
 from fastmix.graphs.basics import build_adjacency
 from fastmix.model.build import offsets_of
 
@@ -251,6 +251,7 @@ class Structure:
         Variables of one class have no edge between them and can be updated in any order or at once.
         """
         colors = coloring(self.num_variables, self.edges)
+        check_coloring(self.edges, colors)
         order = np.argsort(colors, kind="stable").astype(np.int32)
         return _locked((order, offsets_of(np.bincount(colors, minlength=1))))
 
