@@ -116,7 +116,12 @@ def _give_answer(
     """Write an answer, as ``plain`` on stdout if asked, or show it."""
     for path in outputs:
         write_answer(result, path, plain)
-    console.finish(result, as_json, lambda: outputs or show(result), checkpoint=checkpoint)
+
+    def show_alone() -> None:
+        if not outputs:
+            show(result)
+
+    console.finish(result, as_json, show_alone, checkpoint=checkpoint)
 
 
 # What there is to say about a file of a batch: an answer, or in words why there is none and the exit code.

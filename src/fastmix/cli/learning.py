@@ -148,7 +148,12 @@ def score(
     if output is not None:
         with atomic_write(output) as file:
             file.writelines(f"{value!r}\n" for value in result.per_row.tolist())
-    console.finish(result, as_json, lambda: output == "-" or console.show_facts(data, _scored(result)))
+
+    def show() -> None:
+        if output != "-":
+            console.show_facts(data, _scored(result))
+
+    console.finish(result, as_json, show)
 
 
 def _learnt(result: LearnResult) -> dict[str, str]:
