@@ -19,7 +19,8 @@ from fastmix.chains.kernels import _collect, _count, _draw_by_odds, _fill
 
 __all__ = ["LANES", "ROWS", "add_block", "add_products", "layer_sweeps"]
 
-ROWS, LANES = 4, 64  # of a block of sums: 16 registers
+ROWS = 4  # of a block of sums,
+LANES = 64  # which is 16 registers
 _STRIP = 8  # rows of sums that are made before the next
 _WORD, _INDEX = ir.IntType(32), ir.IntType(64)
 

@@ -12,7 +12,7 @@ import typer
 import fastmix
 from fastmix.cli import console, files
 from fastmix.cli.options import AsJson, Asked, Cluster, Evidence, Model, NumWorkers, takes
-from fastmix.io import write_answer, write_mar, write_pr
+from fastmix.io import read_model_or_network, write_answer, write_mar, write_pr
 from fastmix.io.formats import format_names
 from fastmix.model.network import BayesianNetwork
 
@@ -116,7 +116,12 @@ def _give_answer(
     """Write an answer, as ``plain`` on stdout if asked, or show it."""
     for path in outputs:
         write_answer(result, path, plain)
-    console.finish(result, as_json, lambda: outputs or show(result), checkpoint=checkpoint)
+
+    def show_alone() -> None:
+        if not outputs:
+            show(result)
+
+    console.finish(result, as_json, show_alone, checkpoint=checkpoint)
 
 
 # What there is to say about a file of a batch: an answer, or in words why there is none and the exit code.
@@ -311,7 +316,7 @@ def sample(
         raise ValueError("-o must name a file, got '-'")
     files.check_answers(outputs, (".npz", ".mar", ".csv", ".json"))
     files.check_outputs([model], outputs, checkpoint)
-    network = files.load_network(model) if evidence is None and method in (None, "ancestral") else None
+    network = files.read(read_model_or_network, model) if evidence is None and method in (None, "ancestral") else None
     if method is None:
         plain = set(options) <= {"num_draws"} and not on_gpu
         method = "ancestral" if plain and isinstance(network, BayesianNetwork) else "gibbs"

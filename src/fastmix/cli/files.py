@@ -6,27 +6,20 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.cli.console import message
 from fastmix.errors import BadFileError, ImpossibleEvidenceError, Interrupted, ModelError
-from fastmix.io import format_of, read_evidence, read_mar, read_model, read_model_or_network
+from fastmix.io import format_of, read_evidence, read_mar, read_model
 from fastmix.io.answers import answer_suffix
 from fastmix.io.files import check_folder, check_writable, decode_text, display_name, read_bytes
 from fastmix.model import MarkovRandomField
-from fastmix.model.network import BayesianNetwork
-
-if TYPE_CHECKING:
-    from fastmix.learning import Dataset
 
 __all__ = [
     "answer", "answering", "blaming_input", "check_answers", "check_model_output", "check_output_folder",
-    "check_outputs", "check_picture_name", "load", "load_edges", "load_marginals", "load_network", "load_picture",
-    "load_table", "salvage",
+    "check_outputs", "check_picture_name", "load", "load_marginals", "load_picture", "read", "salvage",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -66,8 +59,7 @@ def load(path: str, evidence: str | None = None) -> tuple[MarkovRandomField, dic
     typed = not os.path.exists(given) and given != "-" and "=" in given
     if evidence is not None and not (typed or os.path.exists(given) or _names_file(given)):
         raise ValueError(f"--evidence must be a file or pairs such as A=x,B=y, got {given!r}")
-    with blaming_input(path):
-        model = _reading(read_model, path)
+    model = read(read_model, path)
     if evidence is None:
         return model, {}
     from fastmix.io.observations import number_observations, parse_observations, parse_observations_json
@@ -75,9 +67,9 @@ def load(path: str, evidence: str | None = None) -> tuple[MarkovRandomField, dic
     if typed:
         return model, parse_observations(given, model)
     if _is_json(given):
-        content = decode_text(_reading(read_bytes, given), display_name(given))
+        content = decode_text(read(read_bytes, given), display_name(given))
         return model, number_observations(parse_observations_json(content, display_name(given)), model)
-    return model, _reading(partial(read_evidence, num_states=model.num_states), given)
+    return model, read(read_evidence, given, num_states=model.num_states)
 
 
 def _is_json(path: str) -> bool:
@@ -91,43 +83,12 @@ def _names_file(text: str) -> bool:
     return text == "-" or "/" in text or os.sep in text or bool(re.search(r"\.[A-Za-z]\w*$", text))
 
 
-def load_network(path: str) -> MarkovRandomField | BayesianNetwork:
-    """The Bayesian network in a file, or the model of one that holds none."""
-    with blaming_input(path):
-        return _reading(read_model_or_network, path)
-
-
 def load_marginals(path: str, model: MarkovRandomField) -> NDArray[np.float64]:
     """Marginals from a MAR file, flat, checked against the model."""
-    vectors = _reading(read_mar, path)
+    vectors = read(read_mar, path)
     if [len(v) for v in vectors] != model.num_states.tolist():
         raise BadFileError(f"{path}: must list {model.num_variables} variables with the state counts of the model")
     return np.concatenate(vectors) if vectors else np.zeros(0)
-
-
-def load_table(path: str, **options: Any) -> Dataset:
-    """A table of states."""
-    from fastmix.learning import read_table
-
-    with blaming_input(path):
-        table = _reading(partial(read_table, **options), path)
-    if options.get("header") is None and options.get("model") is None and _begins_with_names(table):
-        message(f"note: the first row of {path} is taken as data, but looks like names: --header, or --no-header")
-    return table
-
-
-def _begins_with_names(table: Dataset) -> bool:
-    """Whether no cell of the first row of a table of text occurs again below it."""
-    first = table.states[0]
-    return table.state_names is not None and len(table.states) > 2 and not (table.states[1:] == first).any()
-
-
-def load_edges(path: str, table: Dataset) -> NDArray[np.int64]:
-    """Pairs of columns, by name or number, from a file with a pair per line."""
-    from fastmix.learning.files import read_edges
-
-    with blaming_input(path):
-        return _reading(partial(read_edges, table=table), path)
 
 
 def load_picture(read: Callable[[], T], path: str) -> T:
@@ -140,11 +101,13 @@ def load_picture(read: Callable[[], T], path: str) -> T:
         raise BadFileError(text.replace(path, name) if path and path in text else f"{name}: {text}") from error
 
 
-def _reading(read: Callable[[str], T], path: str) -> T:
-    try:
-        return read(path)
-    except OSError as error:
-        raise BadFileError(f"{display_name(path) or repr(path)}: {error.strerror or error}") from error
+def read(function: Callable[..., T], path: str, **options: Any) -> T:
+    """What a function reads from a file; anything wrong with it is a :class:`BadFileError` or :class:`FormatError`."""
+    with blaming_input(path):
+        try:
+            return function(path, **options)
+        except OSError as error:
+            raise BadFileError(f"{display_name(path) or repr(path)}: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from fastmix.cli.options import AsJson, Asked, Model, takes, words
 from fastmix.io import atomic_write
 
 if TYPE_CHECKING:
-    from fastmix.learning import LearnResult, ScoreResult
+    from fastmix.learning import Dataset, LearnResult, ScoreResult
 
 __all__ = ["learn", "score"]
 
@@ -85,6 +85,9 @@ def learn(
     given: dict[str, Any],
 ) -> None:
     """A model fitted to a table of states; UAI text on stdout without -o and --json."""
+    from fastmix.learning import read_table
+    from fastmix.learning.files import read_edges
+
     if data == validation == "-":
         raise ValueError("DATA and --validation must not both be -: stdin holds one of them")
     for name in ("ridge", "l1"):
@@ -92,13 +95,15 @@ def learn(
             raise ValueError(f"--{name} auto is chosen on validation data: give --validation")
     counts, checkpoint = None if num_states is None else _counts(num_states), given.get("checkpoint")
     files.check_model_output([data, *([validation] if validation else [])], output, as_json, checkpoint)
-    table = files.load_table(data, header=header, weights=weights, num_states=counts)
+    table = files.read(read_table, data, header=header, weights=weights, num_states=counts)
+    if header is None and _begins_with_names(table):
+        console.message(f"note: the first row of {data} is taken as data, but looks like names: --header, or --no-header")
     others = None
     if validation is not None:
-        others = files.load_table(validation, header=header, weights=weights, model=table.blank_model())
+        others = files.read(read_table, validation, header=header, weights=weights, model=table.blank_model())
     graph: Any = edges
     if edges not in ("complete", "chow-liu", "l1", "grow"):
-        graph = files.load_edges(edges, table.with_hidden(given["hidden"]))
+        graph = files.read(read_edges, edges, table=table.with_hidden(given["hidden"]))
     result = fastmix.learn(table, edges=graph, validation=others, **given)
     if output or not as_json:
         console.save_model(result.model, output or "-")
@@ -134,16 +139,29 @@ def score(
     given: dict[str, Any],
 ) -> None:
     """How probable data are under a model: mean log-likelihood, with its standard error."""
+    from fastmix.learning import read_table
+
     if model == data == "-":
         raise ValueError("MODEL and DATA must not both be -: stdin holds one of them")
     files.check_outputs([model, data], [output], as_json=as_json)
     loaded, _ = files.load(model)
-    table = files.load_table(data, header=header, weights=weights, model=loaded)
+    table = files.read(read_table, data, header=header, weights=weights, model=loaded)
     result = fastmix.score(loaded, table, **given)
     if output is not None:
         with atomic_write(output) as file:
             file.writelines(f"{value!r}\n" for value in result.per_row.tolist())
-    console.finish(result, as_json, lambda: output == "-" or console.show_facts(data, _scored(result)))
+
+    def show() -> None:
+        if output != "-":
+            console.show_facts(data, _scored(result))
+
+    console.finish(result, as_json, show)
+
+
+def _begins_with_names(table: Dataset) -> bool:
+    """Whether no cell of the first row of a table of text occurs again below it."""
+    first = table.states[0]
+    return table.state_names is not None and len(table.states) > 2 and not (table.states[1:] == first).any()
 
 
 def _learnt(result: LearnResult) -> dict[str, str]:

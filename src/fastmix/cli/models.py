@@ -11,6 +11,7 @@ import typer
 
 from fastmix.cli import console, files
 from fastmix.cli.options import AsJson, Asked, Evidence, Model, Output, option, with_signature
+from fastmix.io import read_model_or_network
 from fastmix.io.files import display_name
 from fastmix.io.formats import format_names, suffix_list
 from fastmix.model.network import BayesianNetwork
@@ -26,7 +27,7 @@ def info(model: Model, evidence: Evidence = None, as_json: AsJson = False) -> No
     """Size, state counts, zeros and treewidth of a model, and whether it is a Bayesian network."""
     found, observed = None, dict[int, int]()
     if evidence is None:
-        found = files.load_network(model)
+        found = files.read(read_model_or_network, model)
         loaded = found.to_model() if isinstance(found, BayesianNetwork) else found
     else:
         loaded, observed = files.load(model, evidence)
@@ -103,7 +104,7 @@ def convert(
         if evidence is not None:
             raise ValueError("--evidence must not be given for a BIF file, which holds networks; write .uai or .npz")
         files.check_outputs([], [target], as_json=as_json)
-        network = files.load_network(source)
+        network = files.read(read_model_or_network, source)
         if not isinstance(network, BayesianNetwork):
             name = display_name(source)
             raise ValueError(f"a BIF file holds a Bayesian network, and {name} is none; write .uai or .npz")

@@ -205,7 +205,7 @@ def strength_panel(title: str, rows: Sequence[Row], methods: Sequence[str]) -> P
 
 def samples_panel(title: str, rows: Sequence[Row], methods: Sequence[str], x_label: str = "Gibbs sweeps") -> Panel:
     """Error against the number of sweeps; methods without sweeps are level lines."""
-    curves = {}
+    curves: dict[str, list[Point]] = {}
     last = max((point[0] for row in rows for point in row["trace"]), default=1)
     for method in methods:
         chosen = select(rows, method)

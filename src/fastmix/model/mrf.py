@@ -427,11 +427,13 @@ class MarkovRandomField(Constructors):
         log_constant: float | None = None,
     ) -> MarkovRandomField:
         """The same graph and names with other flat arrays or another constant; what is not given is shared."""
-        given = zip(_ENTRIES, (log_unary, log_pairwise, log_factors), strict=True)
+        given = {"log_unary": log_unary, "log_pairwise": log_pairwise, "log_factors": log_factors}
         constant = self.log_constant if log_constant is None else _checks.as_number("log_constant", log_constant) + 0.0
-        return self._sibling(
-            *(getattr(self, name) if v is None else _as_entries(self.structure, name, v) for name, v in given), constant
-        )
+        arrays = {
+            name: getattr(self, name) if values is None else _as_entries(self.structure, name, values)
+            for name, values in given.items()
+        }
+        return self._sibling(**arrays, log_constant=constant)
 
     def _sibling(
         self, log_unary: FloatArray, log_pairwise: FloatArray, log_factors: FloatArray, log_constant: float
