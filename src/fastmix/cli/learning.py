@@ -97,7 +97,9 @@ def learn(
     files.check_model_output([data, *([validation] if validation else [])], output, as_json, checkpoint)
     table = files.read(read_table, data, header=header, weights=weights, num_states=counts)
     if header is None and _begins_with_names(table):
-        console.message(f"note: the first row of {data} is taken as data, but looks like names: --header, or --no-header")
+        console.message(
+            f"note: the first row of {data} is taken as data, but looks like names: --header, or --no-header"
+        )
     others = None
     if validation is not None:
         others = files.read(read_table, validation, header=header, weights=weights, model=table.blank_model())

@@ -39,7 +39,17 @@ def grid_edges(rows: int, cols: int, torus: bool = False) -> IntArray:
     >>> len(grid_edges(3, 3, torus=True))
     18
     """
-    return _lattice((rows, cols), ("rows", "cols"), [(0, 1), (1, 0)], torus)
+    rows, cols = check_size("rows", rows), check_size("cols", cols)
+    n = check_size("rows * cols", rows * cols)
+    check_graph_memory(n, 2 * n)
+    node = np.arange(n, dtype=np.int64)
+    row, col = np.divmod(node, max(cols, 1))
+    # In each node's row the four candidates ascend, so keeping some of them needs no sort.
+    offsets = np.array([1, cols - 1, cols, (rows - 1) * cols], dtype=np.int64)
+    wrap_cols, wrap_rows = torus and cols > 2, torus and rows > 2
+    keep = np.stack([col + 1 < cols, (col == 0) & wrap_cols, row + 1 < rows, (row == 0) & wrap_rows], axis=1)
+    tail, which = np.nonzero(keep)
+    return np.stack([tail, tail + offsets[which]], axis=1)
 
 
 def triangular_edges(rows: int, cols: int, torus: bool = False) -> IntArray:

@@ -333,15 +333,17 @@ def _follow(
 # -- compiled: costs between knots ----------------------------------------------------------------------------------
 
 
+# Knots of an item are those from ``first`` up to ``end``; kernels take the whole arrays, because slices are slow.
+
+
 @njit(cache=True, error_model="numpy")
-def bound_at(mu, mus, zs):  # type: ignore[no-untyped-def]
+def bound_at(mu, mus, zs, first, end):  # type: ignore[no-untyped-def]
     """The z(mu) that minimises ``f(z) + mu z``, and its slope: rho at mu = 0, and 0 from the last knot on."""
-    last = len(mus) - 1
     if mu <= 0.0:
-        return zs[0], 0.0
-    if mu >= mus[last]:
-        return zs[last], 0.0
-    low, high = 0, last
+        return zs[first], 0.0
+    if mu >= mus[end - 1]:
+        return zs[end - 1], 0.0
+    low, high = first, end - 1
     while high - low > 1:
         middle = (low + high) // 2
         if mus[middle] <= mu:
@@ -353,14 +355,13 @@ def bound_at(mu, mus, zs):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
-def cost_at(z, mus, zs, fs):  # type: ignore[no-untyped-def]
+def cost_at(z, mus, zs, fs, first, end):  # type: ignore[no-untyped-def]
     """f(z) by the trapezium rule from the knot above, exact because the slope is linear."""
-    last = len(zs) - 1
-    if z >= zs[0]:
+    if z >= zs[first]:
         return 0.0
-    if z <= zs[last]:
-        return fs[last]
-    low, high = 0, last
+    if z <= zs[end - 1]:
+        return fs[end - 1]
+    low, high = first, end - 1
     while high - low > 1:
         middle = (low + high) // 2
         if zs[middle] >= z:
@@ -377,7 +378,7 @@ def bounds_at(start, mus, zs, loads):  # type: ignore[no-untyped-def]
     z = np.empty(len(loads))
     for k in range(len(loads)):
         a, b = start[k], start[k + 1]
-        z[k] = bound_at(loads[k], mus[a:b], zs[a:b])[0]
+        z[k] = bound_at(loads[k], mus, zs, a, b)[0]
     return z
 
 
@@ -387,7 +388,7 @@ def _total_cost(start, mus, zs, fs, z):  # type: ignore[no-untyped-def]
     total = 0.0
     for e in range(len(z)):
         a, b = start[e], start[e + 1]
-        total += cost_at(z[e], mus[a:b], zs[a:b], fs[a:b])
+        total += cost_at(z[e], mus, zs, fs, a, b)
     return total
 
 

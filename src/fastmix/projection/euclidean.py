@@ -221,7 +221,7 @@ def _sweep(indptr, items, weights, start, mus, zs, lam, loads, limit, relaxation
             k, weight = items[p], weights[p]
             a, b = start[k], start[k + 1]
             other = loads[k] - weight * lam[i]
-            total += weight * bound_at(other, mus[a:b], zs[a:b])[0]
+            total += weight * bound_at(other, mus, zs, a, b)[0]
             high = max(high, (mus[b - 1] - other) / weight)
         best = 0.0
         if total > limit:
@@ -231,7 +231,7 @@ def _sweep(indptr, items, weights, start, mus, zs, lam, loads, limit, relaxation
                 for p in range(indptr[i], indptr[i + 1]):
                     k, weight = items[p], weights[p]
                     a, b = start[k], start[k + 1]
-                    bound, tilt = bound_at(loads[k] + weight * (best - lam[i]), mus[a:b], zs[a:b])
+                    bound, tilt = bound_at(loads[k] + weight * (best - lam[i]), mus, zs, a, b)
                     total += weight * bound
                     slope += weight * weight * tilt
                 if total > limit:
@@ -263,8 +263,8 @@ def _dual_and_primal(indptr, items, weights, start, mus, zs, fs, lam, loads, lim
             loads[items[p]] += weights[p] * lam[i]
     for k in range(len(z)):
         a, b = start[k], start[k + 1]
-        z[k] = bound_at(loads[k], mus[a:b], zs[a:b])[0]
-        dual += cost_at(z[k], mus[a:b], zs[a:b], fs[a:b]) + loads[k] * z[k]
+        z[k] = bound_at(loads[k], mus, zs, a, b)[0]
+        dual += cost_at(z[k], mus, zs, fs, a, b) + loads[k] * z[k]
     share = np.ones(len(z))
     for i in range(len(lam)):
         total = 0.0
@@ -276,5 +276,5 @@ def _dual_and_primal(indptr, items, weights, start, mus, zs, fs, lam, loads, lim
     for k in range(len(z)):
         a, b = start[k], start[k + 1]
         z[k] *= share[k]
-        primal += cost_at(z[k], mus[a:b], zs[a:b], fs[a:b])
+        primal += cost_at(z[k], mus, zs, fs, a, b)
     return dual, primal

@@ -81,6 +81,42 @@ def solve_spectral(costs: EdgeCosts, target: Target) -> Solution:
 # -- compiled -------------------------------------------------------------------------------------------------------
 
 
+@njit(cache=True, error_model="numpy")
+def _value_and_gradient(edges, pair_starts, pair_edges, pair_weights, start, mus, zs, fs, v, limit, gradient):  # type: ignore[no-untyped-def]
+    rank, m, num_factors = v.shape[1], edges.shape[0], len(pair_starts) - 1
+    value = 0.0
+    for i in range(v.shape[0]):
+        for r in range(rank):
+            value += limit * v[i, r] * v[i, r]
+            gradient[i, r] = 2.0 * limit * v[i, r]
+    added = np.zeros(m if num_factors else 0)  # to R of every edge by factors
+    for k in range(num_factors):
+        load = 0.0
+        for p in range(pair_starts[k], pair_starts[k + 1]):
+            load += 2.0 * pair_weights[p] * _dot(v[edges[pair_edges[p], 0]], v[edges[pair_edges[p], 1]])
+        a, b = start[m + k], start[m + k + 1]
+        scale = bound_at(load, mus, zs, a, b)[0]
+        value -= load * scale + cost_at(scale, mus, zs, fs, a, b)
+        for p in range(pair_starts[k], pair_starts[k + 1]):
+            added[pair_edges[p]] += pair_weights[p] * scale
+    for e in range(m):
+        i, j = edges[e, 0], edges[e, 1]
+        product = 0.0
+        for r in range(rank):
+            product += v[i, r] * v[j, r]
+        a, b = start[e], start[e + 1]
+        mu = 2.0 * product
+        z = bound_at(mu, mus, zs, a, b)[0]
+        value -= mu * z + cost_at(z, mus, zs, fs, a, b)
+        if num_factors:
+            z += added[e]
+        z *= 2.0
+        for r in range(rank):
+            gradient[i, r] -= z * v[j, r]
+            gradient[j, r] -= z * v[i, r]
+    return value
+
+
 @njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 def _dot(x, y):  # type: ignore[no-untyped-def]
     total = 0.0
@@ -93,36 +129,6 @@ def _dot(x, y):  # type: ignore[no-untyped-def]
 def _add(x, factor, y):  # type: ignore[no-untyped-def]
     for k in range(len(x)):
         x[k] += factor * y[k]
-
-
-@njit(cache=True, error_model="numpy")
-def _value_and_gradient(edges, pair_starts, pair_edges, pair_weights, start, mus, zs, fs, v, limit, gradient):  # type: ignore[no-untyped-def]
-    """The negative of the dual at V, and its derivatives."""
-    m = len(edges)
-    mu, r = np.empty(m), np.empty(m)  # multiplier and R of every edge
-    value = 0.0
-    for e in range(m):
-        mu[e] = 2.0 * _dot(v[edges[e, 0]], v[edges[e, 1]])
-        a, b = start[e], start[e + 1]
-        r[e] = bound_at(mu[e], mus[a:b], zs[a:b])[0]
-        value -= mu[e] * r[e] + cost_at(r[e], mus[a:b], zs[a:b], fs[a:b])
-    for k in range(len(pair_starts) - 1):
-        load = 0.0
-        for p in range(pair_starts[k], pair_starts[k + 1]):
-            load += pair_weights[p] * mu[pair_edges[p]]
-        a, b = start[m + k], start[m + k + 1]
-        scale = bound_at(load, mus[a:b], zs[a:b])[0]
-        value -= load * scale + cost_at(scale, mus[a:b], zs[a:b], fs[a:b])
-        for p in range(pair_starts[k], pair_starts[k + 1]):
-            r[pair_edges[p]] += pair_weights[p] * scale
-    for i in range(len(v)):
-        value += limit * _dot(v[i], v[i])
-        for k in range(v.shape[1]):
-            gradient[i, k] = 2.0 * limit * v[i, k]
-    for e in range(m):
-        _add(gradient[edges[e, 0]], -2.0 * r[e], v[edges[e, 1]])
-        _add(gradient[edges[e, 1]], -2.0 * r[e], v[edges[e, 0]])
-    return value
 
 
 @njit(cache=True, error_model="numpy")
