@@ -304,7 +304,7 @@ def test_infinite_optima_are_not_ok() -> None:
     ("options", "error", "message"),
     [
         ({"ridge": -1}, ValueError, "ridge must be a number of at least 0, got -1"),
-        ({"l1": "much"}, ValueError, "l1 must be one of auto"),
+        ({"l1": "much"}, ValueError, "l1 must be a number of at least 0 or 'auto'"),
         ({"objective": "x"}, ValueError, "objective must be one of"),
         ({"moments": "x"}, ValueError, "moments must be one of"),
         ({"edges": "x"}, ValueError, "edges must be one of"),
