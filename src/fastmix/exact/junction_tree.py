@@ -66,7 +66,8 @@ class JunctionTree:
         entries = self.tree.order.total_entries
         if self.core is not None:
             counts, leaves = self.model.num_states.astype(float), self.core.leaves
-            entries += float(counts[leaves.variables] @ np.where(leaves.neighbors >= 0, counts[leaves.neighbors], 1.0))
+            beside = np.where(leaves.neighbors >= 0, counts[leaves.neighbors], 1.0)
+            entries += float(counts[leaves.variables] @ beside)
         return entries
 
     @property

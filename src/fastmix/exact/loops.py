@@ -37,6 +37,14 @@ def _dot(x, y):  # type: ignore[no-untyped-def]
 
 
 @_inner
+def _total(x):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for i in range(len(x)):
+        total += x[i]
+    return total
+
+
+@_inner
 def _add_scaled(o, x, y):  # type: ignore[no-untyped-def]
     for i in range(len(o)):
         o[i] += x[i] * y
@@ -46,6 +54,12 @@ def _add_scaled(o, x, y):  # type: ignore[no-untyped-def]
 def _add_product(o, x, y):  # type: ignore[no-untyped-def]
     for i in range(len(o)):
         o[i] += x[i] * y[i]
+
+
+@_inner
+def _add_value(o, y):  # type: ignore[no-untyped-def]
+    for i in range(len(o)):
+        o[i] += y
 
 
 @_inner
@@ -74,6 +88,14 @@ def _plane(a, ia, b, ib, o, io, m, am, bm, om, n, an, bn, on):  # type: ignore[n
     elif on == 0 and an == 1 and bn == 1:
         for _ in range(m):
             o[io] += _dot(a[ia : ia + n], b[ib : ib + n])
+            ia, ib, io = ia + am, ib + bm, io + om
+    elif on == 0 and an == 1 and bn == 0:
+        for _ in range(m):
+            o[io] += _total(a[ia : ia + n]) * b[ib]
+            ia, ib, io = ia + am, ib + bm, io + om
+    elif on == 1 and an == 0 and bn == 0:
+        for _ in range(m):
+            _add_value(o[io : io + n], a[ia] * b[ib])
             ia, ib, io = ia + am, ib + bm, io + om
     elif on == 0:
         for _ in range(m):

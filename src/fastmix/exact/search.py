@@ -266,7 +266,7 @@ def treewidth_bounds(num_variables: int, edges: ArrayLike) -> tuple[int, int]:
 
 def _sweep_estimate(n: int, pairs: IntArray, logs: FloatArray) -> Order:
     """The cost from above of four sweeps, by their frontiers: the order given, reverse Cuthill-McKee, and both back."""
-    other, best = _cuthill_mckee(n, pairs[:, 0], pairs[:, 1]), None
+    other, best = _cuthill_mckee(n, pairs), None
     for order in (np.arange(n), np.arange(n)[::-1], other, other[::-1]):
         position = np.empty(n, dtype=np.int64)
         position[order] = np.arange(n)
@@ -310,7 +310,7 @@ def _improve(
             which, noise = first[run]
             if not len(noise):  # not needed by a search that ends after one run
                 noise = np.empty(n)
-                noise[_cuthill_mckee(n, *np.nonzero(_unpack(rows)))] = np.arange(n)
+                noise[_cuthill_mckee(n, np.argwhere(_unpack(rows)))] = np.arange(n)
         elif run % 4 == 0:
             which, noise = int(rng.integers(_BY_RANK)), rng.choice(_NOISES) * rng.random(n)
         else:
@@ -344,12 +344,12 @@ def _improve(
             return best
 
 
-def _cuthill_mckee(n: int, first: IntArray, second: IntArray) -> IntArray:
-    """The reverse of a breadth-first order, neighbors of few neighbors first; edges may be given both ways."""
+def _cuthill_mckee(n: int, pairs: IntArray) -> IntArray:
+    """The reverse of a breadth-first order, neighbors of few neighbors first; pairs may be given both ways."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-    graph = coo_array((np.ones(len(first)), (first, second)), shape=(n, n))
+    graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
     order: IntArray = reverse_cuthill_mckee((graph + graph.T).tocsr(), symmetric_mode=True).astype(np.int64)
     return order
 
