@@ -13,26 +13,25 @@ from numba import config, float32, types, uint8
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from fastmix._jit import njit
-from fastmix.chains.kernels import _collect, _count, _draw_by_odds, _fill
+from fastmix._jit import inner, outer
+from fastmix.chains.field_kernels import _draw_by_odds
+from fastmix.chains.kernels import _collect, _count, _fill
 
-__all__ = ["WIDTH", "add_fields", "add_rows", "fill_group", "fill_patterns", "layer_sweeps", "patterns_of"]
+__all__ = ["WIDTH", "add_fields", "add_rows", "fill_group", "fill_patterns", "layers_sweeps", "patterns_of"]
 
-_inner = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-_outer = njit(cache=True, nogil=True, error_model="numpy")
 
 WIDTH = 112  # variables of a tile, whose fields are added up together: seven registers of 16 numbers
 _GROUPS = 8  # of patterns that are looked up for all lanes before the next: their sums fit into the second cache
 _STRIP = 16  # of them that are turned at a time
 
 
-@_inner
+@inner
 def _copy_sum(out, a, b):  # type: ignore[no-untyped-def]
     for j in range(len(out)):
         out[j] = a[j] + b[j]
 
 
-@_inner
+@inner
 def fill_group(weights, row, first, last, out):  # type: ignore[no-untyped-def]
     """Sums of four rows of ``weights`` from ``row`` on, over all patterns, into ``out`` (16, at least last - first).
 
@@ -51,7 +50,7 @@ def fill_group(weights, row, first, last, out):  # type: ignore[no-untyped-def]
         size *= 2
 
 
-@_outer
+@outer
 def fill_patterns(weights, table):  # type: ignore[no-untyped-def]
     """Sums of the rows of ``weights`` (k, m) over all patterns of four, into ``table`` (tiles, ceil(k / 4), 16, width).
 
@@ -63,13 +62,13 @@ def fill_patterns(weights, table):  # type: ignore[no-untyped-def]
             fill_group(weights, 4 * g, t * width, min(weights.shape[1], (t + 1) * width), table[t, g])
 
 
-@_inner
+@inner
 def _join(out, a, b, c, d):  # type: ignore[no-untyped-def]
     for k in range(len(out)):
         out[k] = uint8(a[k] + uint8(b[k] << 1) + uint8(c[k] << 2) + uint8(d[k] << 3))
 
 
-@_outer
+@outer
 def patterns_of(x, sites, zeros, out):  # type: ignore[no-untyped-def]
     """Patterns of the rows ``sites`` of bits x (any number, W), four at a time, into ``out`` (groups, W)."""
     for g in range(len(out)):
@@ -131,7 +130,7 @@ if not config.DISABLE_JIT:  # type: ignore[attr-defined]
     add_rows = _add_rows_in_registers  # type: ignore[assignment]
 
 
-@_outer
+@outer
 def add_fields(pattern, table, fields):  # type: ignore[no-untyped-def]
     """Add to ``fields`` (W, WIDTH) what patterns (groups, W) look up in the ``table`` (groups, 16, WIDTH) of a tile."""
     groups, lanes = pattern.shape
@@ -143,8 +142,8 @@ def add_fields(pattern, table, fields):  # type: ignore[no-untyped-def]
             add_rows(flat, part, choice, lane, first * lanes + lane, lanes, count)
 
 
-@_outer
-def layer_sweeps(  # type: ignore[no-untyped-def]
+@outer
+def layers_sweeps(  # type: ignore[no-untyped-def]
     x, sites, starts, offsets, tables, streams, sums, num_sweeps, mode
 ):
     """Sweeps of lanes x (n, W) of two layers of bits, ``sites[starts[k]:starts[k + 1]]`` for layer k.
@@ -181,14 +180,14 @@ def layer_sweeps(  # type: ignore[no-untyped-def]
                             _count(sums[i], x[i], 0)
 
 
-@_inner
+@inner
 def _turn(fields, first, count, out):  # type: ignore[no-untyped-def]
     for k in range(len(fields)):
         for j in range(count):
             out[j, k] = fields[k, first + j]
 
 
-@_inner
+@inner
 def _to_bits(out, values):  # type: ignore[no-untyped-def]
     for k in range(len(out)):
         out[k] = uint8(values[k])

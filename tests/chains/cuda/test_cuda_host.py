@@ -19,6 +19,7 @@ from fastmix.chains.cuda import device as cuda_device
 from fastmix.chains.cuda import tables as cuda_tables
 from fastmix.chains.cuda.device import choose_cuda_kernel, choose_group_size, cuda_available, plan_launch
 from fastmix.chains.cuda.tables import pack_states, unpack_states
+from fastmix.chains.layout import Layout
 from fastmix.instances import ising_grid, ising_regular, potts_grid
 from oracle import lopsided
 
@@ -73,8 +74,15 @@ def test_kernels_are_chosen_for_the_model(monkeypatch):
     def choose(model: MarkovRandomField, chains: int, num_sets: int = 1) -> str:
         return choose_cuda_kernel(model.structure, chains, num_sets=num_sets, forbidden=model.has_forbidden)
 
-    assert [choose(grid, c) for c in (1, 7, 8, 10**6)] == ["field", "field", "packed", "packed"]
-    assert choose(hard, 1) == "packed"  # log-odds would be infinite
+    assert [choose(grid, c) for c in (1, 7, 8, 10**6)] == ["table", "table", "packed", "packed"]
+    large = ising_grid(30, 40, coupling_max=1.0, seed=0)
+    scattered = ising_regular(2000, 3, coupling_max=1.0, seed=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(cuda_device, "_LARGE", 1000)
+        assert [choose(model, 7) for model in (grid, large, scattered)] == ["table", "field", "table"]
+        patch.setattr(cuda_device, "_TABLE_ENTRIES", 3)
+        assert (choose(scattered, 7), choose(dense_binary(), 7)) == ("packed", "packed-field")
+    assert choose(hard, 8) == "packed"  # log-odds would be infinite
     assert choose(dense_binary(), 100) == "packed-field"
     assert choose(potts, 1) == choose(lopsided(), 100) == "table"
     assert choose(MarkovRandomField.from_factors([], []), 5) == "table"
@@ -113,18 +121,18 @@ def test_groups_keep_the_sums_small():
 
 def test_log_odds_are_split_without_loss():
     for model in (lopsided_binary(), dense_binary(), ising_regular(20, 3, coupling_max=2.0, seed=0)):
-        order = cuda_tables.find_order(model.structure)
-        fields, degree = cuda_tables.field_tables(model.structure, model.parameters, order)
-        packed = cuda_tables.packed_field_tables(model.structure, model.parameters, order, stride=1)
+        layout = Layout(model.structure)
+        order = layout.order
+        fields, degree = cuda_tables.field_tables(layout, model.parameters)
+        packed = cuda_tables.packed_field_tables(layout, model.parameters, stride=1)
         n = model.num_variables
         for x in random_states(model, 5):
-            by_place = np.append(x[order.sites], 0)
+            by_place = np.append(x[order], 0)
             for place in range(n):
-                p = oracle.conditional(model, int(order.sites[place]), x.tolist())
+                p = oracle.conditional(model, int(order[place]), x.tolist())
                 expected = np.log(p[1]) - np.log(p[0])
-                k = np.arange(degree) if degree else np.arange(order.indptr[place], order.indptr[place + 1])
-                at = k * n + place if degree else k
-                near = place + fields["steps"][fields["codes"][place]] if degree else fields["neighbors"][k]
+                at = np.arange(degree) * n + place
+                near = place + fields["steps"][fields["codes"][place]]
                 exact = fields["weights"].astype(np.float64) + fields["weight_rests"]
                 offset = float(fields["offsets"][place]) + float(fields["offset_rests"][place])
                 assert offset + exact[at] @ by_place[near] == pytest.approx(expected, abs=1e-9)
@@ -137,29 +145,27 @@ def test_log_odds_are_split_without_loss():
 
 def test_codes_are_used_where_few_do():
     grid = ising_grid(30, 40, coupling_max=1.0, seed=0)
-    order = cuda_tables.find_order(grid.structure)
-    tables, degree = cuda_tables.field_tables(grid.structure, grid.parameters, order)
+    layout, graph = Layout(grid.structure), grid.adjacency
+    tables, degree = cuda_tables.field_tables(layout, grid.parameters)
     assert degree == 4
     assert len(tables["steps"]) < 40
     for place in range(grid.num_variables):
         near = place + tables["steps"][tables["codes"][place]]
-        expected = order.neighbors[order.indptr[place] : order.indptr[place + 1]]
+        site = layout.order[place]
+        expected = layout.places[graph.neighbors[graph.indptr[site] : graph.indptr[site + 1]]]
         assert near[: len(expected)].tolist() == expected.tolist()
         assert (near[len(expected) :] == place).all()
         assert (tables["weights"].reshape(4, -1)[len(expected) :, place] == 0).all()
-    scattered = ising_regular(2000, 3, coupling_max=1.0, seed=1)
-    order = cuda_tables.find_order(scattered.structure)
-    assert cuda_tables.field_tables(scattered.structure, scattered.parameters, order)[1] == 0
 
 
 def test_states_survive_packing():
     model = lopsided_binary()
-    order = cuda_tables.find_order(model.structure)
+    layout = Layout(model.structure)
     for chains, packed, stride in ((70, True, 4), (5, False, 8)):
         states = random_states(model, chains)
-        rows = pack_states(states, order, stride, np.uint32 if packed else np.uint8, packed=packed)
+        rows = pack_states(states, layout, stride, np.uint32 if packed else np.uint8, packed=packed)
         assert not rows[-1].any()
-        assert np.array_equal(unpack_states(rows, order, chains, packed=packed), states)
+        assert np.array_equal(unpack_states(rows, layout, chains, packed=packed), states)
 
 
 # -- the numbers in the way they are used -----------------------------------------------------------------------------

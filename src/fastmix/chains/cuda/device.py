@@ -30,6 +30,7 @@ __all__ = [
 CudaKernel = Literal["packed", "packed-field", "field", "table", "logit"]
 
 _PACKED_CHAINS = 8  # from here on 32 chains in a word cost less than a byte each
+_LARGE = 1 << 16  # variables from which on memory limits a few chains, and log-odds are less to read than tables
 _TABLE_ENTRIES = 1 << 25  # 128 MiB of thresholds; beyond, conditionals are computed at every update
 _RUNG_ENTRIES = 4e6  # the same for each of several sets: with a hundred they take 1.6 GB
 _WIDE = 4  # words of 32 chains that a thread updates side by side, given enough of them
@@ -102,16 +103,15 @@ def num_multiprocessors(cuda: Any) -> int:
     return _SIMULATED if is_simulated(cuda) else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
 
-def check_memory(cuda: Any, required: float, limit: float | None = None) -> None:
-    """Refuse to allocate more than the device has free, or than a limit in bytes.
+def check_memory(cuda: Any, required: float) -> None:
+    """Refuse to allocate more than the device has free.
 
     Raises
     ------
     ResourceError
         With the bytes needed and allowed; nothing was allocated.
     """
-    free = float(cuda.current_context().get_memory_info()[0]) * _RESERVE
-    allowed = free if limit is None else min(free, limit)
+    allowed = float(cuda.current_context().get_memory_info()[0]) * _RESERVE
     if required > allowed:
         raise ResourceError(
             f"sampling on the GPU needs {format_bytes(required)} of its memory, over the limit of "
@@ -127,8 +127,9 @@ def choose_cuda_kernel(
     """The kernel for a structure, a number of chains, one or several sets of parameters, with or without -inf.
 
     ``packed`` and ``packed-field`` hold 32 chains of a binary variable in a word, for at most four neighbours (from
-    tables) and for any number (from log-odds); ``field`` is for few chains of binary variables; ``table`` and ``logit``
-    are for any states, with and without pattern tables. Factors over three or more variables are held by tables only.
+    tables) and for any number (from log-odds); ``field`` is for few chains of large binary lattices; ``table`` and
+    ``logit`` are for any states, with and without pattern tables. Factors over three or more variables are held by
+    tables only.
 
     Raises
     ------
@@ -140,15 +141,18 @@ def choose_cuda_kernel(
     >>> from fastmix.instances import ising_grid, potts_grid
     >>> grid = ising_grid(4, 4, coupling_max=1.0, seed=0).structure
     >>> choose_cuda_kernel(grid, 1), choose_cuda_kernel(grid, 1000)
-    ('field', 'packed')
+    ('table', 'packed')
     >>> choose_cuda_kernel(potts_grid(4, 4, coupling_max=1.0, seed=0).structure, 1000)
     'table'
     """
     entries, factors = structure.pattern_entries, structure.num_factors > 0
     if structure.num_variables and bool((structure.num_states == 2).all()):
         linear = num_sets == 1 and not forbidden and not factors
-        if linear and num_chains < _PACKED_CHAINS:
-            return "field"
+        if num_sets == 1 and num_chains < _PACKED_CHAINS:
+            if linear and structure.num_variables >= _LARGE and _is_lattice(structure):
+                return "field"
+            if entries <= _TABLE_ENTRIES:
+                return "table"
         if structure.adjacency.max_degree <= 4 and not (factors and num_sets > 1):
             return "packed"
         if linear:
@@ -161,6 +165,17 @@ def choose_cuda_kernel(
             f"would have {entries:.2g} entries{where}, more than {most:.2g}"
         )
     return "table" if entries <= _TABLE_ENTRIES else "logit"
+
+
+def _is_lattice(structure: Structure) -> bool:
+    """Whether few codes say where the neighbours of all variables are, and most variables have the same number."""
+    from fastmix.chains.cuda.tables import find_codes
+
+    n, degree = structure.num_variables, max(1, structure.adjacency.max_degree)
+    if degree * n > 4 * (structure.num_edges + n):
+        return False
+    found = find_codes(structure)
+    return found is not None and len(found[1]) <= n // 8
 
 
 def choose_group_size(structure: Structure, num_chains: int, *, forbidden: bool = False) -> int:

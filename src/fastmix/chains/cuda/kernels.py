@@ -26,7 +26,10 @@ from typing import Any
 
 from numba import config, cuda, uint32, uint64
 
-__all__ = ["SETTLE_TAG", "add_counts", "barrier", "counter_top", "packed_update", "philox", "update_jit"]
+__all__ = [
+    "SETTLE_TAG", "add_counts", "all_threads", "barrier", "counter_top", "first_thread", "packed_update", "philox",
+    "shorten", "update_jit",
+]  # fmt: skip
 
 SETTLE_TAG = 16  # what the counter of the numbers that end a comparison has beside the chain
 
@@ -61,6 +64,24 @@ def barrier(grid: bool) -> Any:
             cuda.syncthreads()
 
     return wait
+
+
+@cuda.jit(device=True)
+def first_thread():
+    """The number of this thread among those of a launch along x."""
+    return uint64(cuda.blockIdx.x) * uint64(cuda.blockDim.x) + uint64(cuda.threadIdx.x)
+
+
+@cuda.jit(device=True)
+def all_threads():
+    """The number of threads of a launch along x."""
+    return uint64(cuda.gridDim.x) * uint64(cuda.blockDim.x)
+
+
+@cuda.jit(device=True)
+def shorten(threshold):
+    """A threshold rounded to 24 bits."""
+    return uint32((threshold >> uint32(8)) + ((threshold >> uint32(7)) & uint32(1)))
 
 
 @cuda.jit(device=True)
@@ -161,8 +182,7 @@ def _add_thresholds(sums, at, chain_step, table, row, n0, n1, n2, n3):
     """Add the thresholds of all 32 chains, rounded to 24 bits, each to its own sum."""
     for chain in range(32):
         threshold = table[row * uint64(16) + _pattern(n0, n1, n2, n3, chain)]
-        share = uint32((threshold >> uint32(8)) + ((threshold >> uint32(7)) & uint32(1)))
-        cuda.atomic.add(sums, at + uint64(chain) * chain_step, share)
+        cuda.atomic.add(sums, at + uint64(chain) * chain_step, shorten(threshold))
 
 
 @cuda.jit(device=True)
@@ -172,24 +192,18 @@ def _sum_thresholds(terms, n0, n1, n2, n3):
     A threshold is a polynomial of the four neighbours: ``terms`` holds its 16 coefficients, modulo 2^32, and the sum of
     a product over the chains is a number of ones. The sum itself is below 2^30.
     """
-    n23, n13, n03 = n2 & n3, n1 & n3, n0 & n3
-    n12, n02, n01 = n1 & n2, n0 & n2, n0 & n1
-    total = uint64(32) * uint64(terms[0])
-    total += uint64(cuda.popc(n3)) * uint64(terms[1])
-    total += uint64(cuda.popc(n2)) * uint64(terms[2])
-    total += uint64(cuda.popc(n23)) * uint64(terms[3])
-    total += uint64(cuda.popc(n1)) * uint64(terms[4])
-    total += uint64(cuda.popc(n13)) * uint64(terms[5])
-    total += uint64(cuda.popc(n12)) * uint64(terms[6])
-    total += uint64(cuda.popc(n1 & n23)) * uint64(terms[7])
-    total += uint64(cuda.popc(n0)) * uint64(terms[8])
-    total += uint64(cuda.popc(n03)) * uint64(terms[9])
-    total += uint64(cuda.popc(n02)) * uint64(terms[10])
-    total += uint64(cuda.popc(n0 & n23)) * uint64(terms[11])
-    total += uint64(cuda.popc(n01)) * uint64(terms[12])
-    total += uint64(cuda.popc(n01 & n3)) * uint64(terms[13])
-    total += uint64(cuda.popc(n01 & n2)) * uint64(terms[14])
-    total += uint64(cuda.popc(n01 & n23)) * uint64(terms[15])
+    total = uint64(0)
+    for pattern in range(16):
+        word = uint32(_ONES)
+        if pattern & 8:
+            word = uint32(word & n0)
+        if pattern & 4:
+            word = uint32(word & n1)
+        if pattern & 2:
+            word = uint32(word & n2)
+        if pattern & 1:
+            word = uint32(word & n3)
+        total += uint64(cuda.popc(word)) * uint64(terms[pattern])
     return uint32(total)
 
 
@@ -201,7 +215,7 @@ def packed_update(words: int, lanes: int, mode: int, per_chain: bool, grid: bool
     x: with fewer than 32 the threads of a warp update different sites. Its tables are ``around`` uint32 (n, 4), the
     neighbours, padded in front with row n; ``masks`` int8 (models, n, 128), or with few lanes (128, models, n), so that
     those of neighbouring sites are read together; ``table`` and ``terms`` uint32 (models, n, 16), see
-    :func:`fastmix.chains.cuda.chain_kernels.fill_masks`; n, and n times the number of models.
+    :func:`fastmix.chains.cuda.table_kernels.fill_masks`; n, and n times the number of models.
     """
     wide = lanes >= 32
 

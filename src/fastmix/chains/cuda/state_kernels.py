@@ -15,7 +15,8 @@ from typing import Any
 
 from numba import cuda, float64, uint32, uint64
 
-from fastmix.chains.cuda.kernels import barrier, counter_top, philox, update_jit
+from fastmix.chains.cuda.kernels import barrier, counter_top, philox, shorten, update_jit
+from fastmix.chains.cuda.reading_kernels import weigh_states
 
 __all__ = ["logit_update", "table_update"]
 
@@ -23,15 +24,14 @@ _ONES = 0xFFFFFFFF
 
 
 @cache
-def table_update(width: int, bytewise: bool, small: bool, mode: int, per_chain: bool, grid: bool) -> Any:
+def table_update(width: int, bytewise: bool, mode: int, per_chain: bool, grid: bool) -> Any:
     """The update of any states in ``width`` chains, from pattern tables.
 
     With ``bytewise``, ``x`` is given as words of four chains of one byte each (and ``rows`` and ``stride`` count
-    words); ``small`` says that no site has more than 256 patterns: the numbers of four of them are then computed in one
-    word. The tables are ``indptr`` and ``rows`` uint32, the neighbours, with ``strides`` (of their states in the number
-    of a pattern); by place, ``cuts`` (the states but the last), ``entries``, where the thresholds of a variable begin
-    in ``table``, which has those of all models one after the other, and ``sum_rows``, the first row in the sums, which
-    have one for every state but the last; the size of the tables of a model.
+    words). The tables are ``indptr`` and ``rows`` uint32, the neighbours, with ``strides`` (of their states in the
+    number of a pattern); by place, ``cuts`` (the states but the last), ``entries``, where the thresholds of a variable
+    begin in ``table``, which has those of all models one after the other, and ``sum_rows``, the first row in the sums,
+    which have one for every state but the last; the size of the tables of a model.
     """
     wait = barrier(grid)
 
@@ -56,26 +56,19 @@ def table_update(width: int, bytewise: bool, small: bool, mode: int, per_chain: 
                     for j in range(width):
                         index[j] = uint32(0)
                         state[j] = uint32(0)
-                    together = uint32(0)
                     k, stop = uint32(indptr[site]), uint32(indptr[uint64(site) + uint64(1)])
                     while k < stop:
                         weight = uint32(strides[k])
                         if bytewise:
                             four = x[uint32(rows[k] + unit)]
-                            if small:
-                                together = uint32(together + four * weight)
-                            else:
-                                for j in range(width):
-                                    near = uint32((four >> uint32(8 * j)) & uint32(255))
-                                    index[j] = uint32(index[j] + near * weight)
+                            for j in range(width):
+                                near = uint32((four >> uint32(8 * j)) & uint32(255))
+                                index[j] = uint32(index[j] + near * weight)
                         else:
                             for j in range(width):
                                 near = uint32(x[uint32(rows[k] + chain + uint32(j))])
                                 index[j] = uint32(index[j] + near * weight)
                         k = uint32(k + uint32(1))
-                    if bytewise and small:
-                        for j in range(width):
-                            index[j] = uint32((together >> uint32(8 * j)) & uint32(255))
                     u[0], u[1], u[2], u[3] = philox(
                         uint32(chain >> uint32(2)), site, uint32(sweep), counter_top(sweep, uint32(0)), key0, key1
                     )
@@ -92,7 +85,7 @@ def table_update(width: int, bytewise: bool, small: bool, mode: int, per_chain: 
                             if not below:
                                 state[j] = uint32(state[j] + uint32(1))
                             if mode != 0:
-                                share = uint32((threshold >> uint32(8)) + ((threshold >> uint32(7)) & uint32(1)))
+                                share = shorten(threshold)
                                 if mode == 2:  # cumulative thresholds: the state is at most k where u is below
                                     share = uint32(1 << 24) if below else uint32(0)
                                 if per_chain:
@@ -118,35 +111,21 @@ def table_update(width: int, bytewise: bool, small: bool, mode: int, per_chain: 
     return update
 
 
-@cuda.jit(device=True)
-def _log_weight(x, tables, first, site, state, chain):
-    """The log-weight of a state beside those of the neighbours; arguments as in :func:`logit_update`."""
-    indptr, rows, table_starts, own_steps, other_steps, values = tables[:6]
-    total = values[first + state]
-    k, stop = uint64(indptr[site]), uint64(indptr[uint64(site) + uint64(1)])
-    while k < stop:
-        near = uint64(x[uint32(rows[k] + chain)])
-        total += values[uint64(table_starts[k]) + state * uint64(own_steps[k]) + near * uint64(other_steps[k])]
-        k += uint64(1)
-    return total
-
-
 @cache
 def logit_update(width: int, mode: int, grid: bool) -> Any:
     """The update of any model in ``width`` chains: conditional distributions in double precision every time.
 
-    The tables are ``indptr``, ``rows``; by entry of these, ``table_starts``, ``own_steps``, ``other_steps``:
-    the log-potential of own state s and neighbour's state t is ``values[table_starts[k] + s * own_steps[k] + t *
-    other_steps[k]]``; ``unary_starts`` by place; ``cuts`` and ``sum_rows`` as in :func:`table_update`.
+    The tables are ``values``, the parameters, ``links``, see :func:`fastmix.chains.cuda.reading_kernels.weigh_states`,
+    and ``sum_rows`` as in :func:`table_update`.
     """
-    wait = barrier(grid)
+    wait, (log_weight, add_up) = barrier(grid), weigh_states(packed=False, factors=False)
 
     @update_jit()
     def update(
         x, tables, starts, model, sums, steps, stride, unit, slot, num_slots, first_colour, last_colour,
         num_sweeps, sweep_begin, key0, key1,
     ):  # fmt: skip
-        unary_starts, cuts, sum_rows = tables[6:]
+        values, links, sum_rows = tables
         row_step, chain_step, unit_step = steps
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
@@ -154,39 +133,27 @@ def logit_update(width: int, mode: int, grid: bool) -> Any:
                 begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
                 site = uint32(begin + slot)
                 while site < end:
-                    first, count, row = uint64(unary_starts[site]), uint64(cuts[site]), uint64(sum_rows[site])
+                    row = uint64(sum_rows[site])
                     chain = uint32(unit * uint32(width))
                     a, b, c, d = philox(
                         uint32(chain >> uint32(2)), site, uint32(sweep), counter_top(sweep, uint32(0)), key0, key1
                     )
                     for j in range(width):
-                        # The largest log-weight and the total in one pass: the total is rescaled as the largest grows.
-                        top, total = float64(-math.inf), float64(0.0)
-                        state = uint64(0)
-                        while state <= count:
-                            value = _log_weight(x, tables, first, site, state, chain)
-                            if value > top:
-                                total = total * math.exp(top - value) + float64(1.0)
-                                top = value
-                            elif value > float64(-math.inf):
-                                total += math.exp(value - top)
-                            state += uint64(1)
-                        part, result, state = float64(0.0), uint32(0), uint64(0)
-                        while state < count:
-                            value = _log_weight(x, tables, first, site, state, chain)
-                            part += math.exp(value - top)
+                        top, total = add_up(x, links, values, 0, site, chain)
+                        part, result = float64(0.0), uint32(0)
+                        for state in range(links[6][site]):
+                            part += math.exp(log_weight(x, links, values, 0, site, state, chain) - top)
                             scaled = math.floor(part / total * float64(4294967296.0) + float64(0.5))
                             threshold = uint32(min(scaled, float64(4294967295.0)))
                             below = a < threshold or threshold == uint32(_ONES)
                             if not below:
                                 result = uint32(result + uint32(1))
                             if mode != 0:
-                                share = uint32((threshold >> uint32(8)) + ((threshold >> uint32(7)) & uint32(1)))
+                                share = shorten(threshold)
                                 if mode == 2:
                                     share = uint32(1 << 24) if below else uint32(0)
-                                at = (row + state) * row_step + uint64(unit) * unit_step + uint64(j) * chain_step
-                                cuda.atomic.add(sums, at, share)
-                            state += uint64(1)
+                                at = (row + uint64(state)) * row_step + uint64(unit) * unit_step
+                                cuda.atomic.add(sums, at + uint64(j) * chain_step, share)
                         x[uint32(site * stride + chain)] = result
                         chain = uint32(chain + uint32(1))
                         a, b, c = b, c, d

@@ -3,100 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
+from fastmix.chains.layout import Layout, log_odds
 from fastmix.model.build import offsets_of
 from fastmix.model.structure import Structure
 
-__all__ = [
-    "Order", "field_tables", "find_order", "pack_states", "packed_field_tables", "pattern_strides", "unpack_states",
-]  # fmt: skip
+__all__ = ["field_tables", "find_codes", "pack_states", "packed_field_tables", "unpack_states"]
 
 Arrays = dict[str, NDArray[Any]]
 
-_MOST_CODES = 1 << 16  # different surroundings of a site for which a 16-bit code pays
+_MOST_CODES = 1 << 16  # different surroundings of a site that 16 bits number
 _CHUNK_ENTRIES = 1 << 24  # states that are packed at once
-
-
-@dataclass(frozen=True, eq=False)
-class Order:
-    """Places of the variables in a sweep: variable ``sites[p]`` is at place p, colours begin at ``starts``.
-
-    ``indptr`` and ``neighbors`` are the adjacency by place, and ``entries`` the places of these neighbours in the
-    adjacency of the structure.
-    """
-
-    sites: IntArray
-    places: IntArray
-    starts: IntArray
-    indptr: IntArray
-    neighbors: NDArray[np.int32]
-    entries: IntArray
-
-
-def find_order(structure: Structure) -> Order:
-    """The order of a systematic sweep, which is that of the other samplers."""
-    adjacency = structure.adjacency
-    order, starts = structure.visit_order
-    sites = order.astype(np.int64)
-    places = np.empty_like(sites)
-    places[sites] = np.arange(len(sites))
-    degree = adjacency.degree[sites]
-    indptr = offsets_of(degree)
-    entries = np.repeat(adjacency.indptr[sites] - indptr[:-1], degree) + np.arange(indptr[-1])
-    return Order(sites, places, starts, indptr, places[adjacency.neighbors[entries]].astype(np.int32), entries)
-
-
-def pattern_strides(structure: Structure, order: Order) -> tuple[IntArray, IntArray]:
-    """Weights of the neighbours' states in the number of a pattern, by place, and the patterns of every place.
-
-    The first neighbour counts most.
-    """
-    theirs = structure.num_states[order.sites][order.neighbors]
-    strides, patterns = np.ones(len(theirs), dtype=np.int64), np.ones(len(order.sites), dtype=np.int64)
-    degree = np.diff(order.indptr)
-    for k in range(int(degree.max(initial=0)) - 1, -1, -1):
-        longer = np.flatnonzero(degree > k)
-        at = order.indptr[longer] + k
-        strides[at] = patterns[longer]
-        patterns[longer] *= theirs[at]
-    return strides, patterns
 
 
 # -- log-odds of binary variables -------------------------------------------------------------------------------------
 
 
-def _log_odds(structure: Structure, parameters: FloatArray, order: Order) -> tuple[FloatArray, FloatArray]:
-    """Offsets by place, and weights along ``order.neighbors``: log-odds of state 1 are linear in binary states."""
-    split = 2 * structure.num_variables
-    unary, tables = parameters[:split], parameters[split:]
-    _, starts, own_steps, other_steps = structure.directed
-    zero = (starts[:, None] + other_steps[:, None] * np.arange(2))[order.entries]
-    odds = tables[zero + own_steps[order.entries, None]] - tables[zero]
-    offsets = (unary[1::2] - unary[::2])[order.sites]
-    places = np.repeat(np.arange(len(order.sites)), np.diff(order.indptr))
-    return offsets + np.bincount(places, odds[:, 0], minlength=len(offsets)), odds[:, 1] - odds[:, 0]
+def _by_place(layout: Layout, parameters: FloatArray) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+    """Adjacency by place: row starts, neighbors, and log-odds of state 1: offsets, and weights of the neighbors."""
+    structure, (indptr, slots) = layout.structure, layout.by_place
+    unary, odds = log_odds(structure, parameters[: layout.split], parameters[layout.split :])
+    odds, places = odds[slots], np.repeat(np.arange(len(layout.order)), np.diff(indptr))
+    offsets = unary[layout.order] + np.bincount(places, odds[:, 0], minlength=len(unary))
+    return indptr, layout.places[structure.adjacency.neighbors[slots]], offsets, odds[:, 1] - odds[:, 0]
 
 
-def packed_field_tables(structure: Structure, parameters: FloatArray, order: Order, *, stride: int) -> Arrays:
+def packed_field_tables(layout: Layout, parameters: FloatArray, *, stride: int) -> Arrays:
     """Arrays for :func:`fastmix.chains.cuda.field_kernels.packed_field_update`."""
-    n, degree = len(order.sites), np.diff(order.indptr)
-    offsets, weights = _log_odds(structure, parameters, order)
+    indptr, neighbors, offsets, weights = _by_place(layout, parameters)
+    n, degree = len(offsets), np.diff(indptr)
     groups = np.maximum(1, -(-degree // 4))
     chunks = offsets_of(groups)
     around = np.full(4 * int(chunks[-1]), n, dtype=np.int64)
     four = np.zeros(len(around))
     # Neighbour k of a site is slot k of its groups; the last group is padded in front.
-    slots = np.arange(len(weights)) - np.repeat(order.indptr[:-1], degree)
+    slots = np.arange(len(weights)) - np.repeat(indptr[:-1], degree)
     padding = np.repeat(4 * groups - degree, degree)
     full = np.repeat(4 * (groups - 1), degree)
     target = np.repeat(4 * chunks[:-1], degree) + slots + np.where(slots >= full, padding, 0)
-    around[target], four[target] = order.neighbors, weights
+    around[target], four[target] = neighbors, weights
     patterns = (np.arange(16)[:, None] >> np.array([3, 2, 1, 0])) & 1
     partial = four.reshape(-1, 4) @ patterns.T.astype(np.float64)
     partial[chunks[:-1]] += offsets[:, None]
@@ -105,60 +56,52 @@ def packed_field_tables(structure: Structure, parameters: FloatArray, order: Ord
     return {
         "around": (around * stride).astype(np.uint32), "chunks": chunks, "partial": partial.astype(np.float32),
         "margins": (2.0**-20 + (groups + 2) * size * 2.0**-25).astype(np.float32),
-        "indptr": order.indptr, "rows": (order.neighbors.astype(np.int64) * stride).astype(np.uint32),
+        "indptr": indptr, "rows": (neighbors * stride).astype(np.uint32),
         "weights": weights, "offsets": offsets,
     }  # fmt: skip
 
 
-def field_tables(structure: Structure, parameters: FloatArray, order: Order) -> tuple[Arrays, int]:
-    """Arrays for :func:`fastmix.chains.cuda.field_kernels.field_update`, and the degree they are padded to.
-
-    The degree is 0 where the surroundings are too different for codes, and the arrays are those of the adjacency.
-    """
-    offsets, weights = _log_odds(structure, parameters, order)
-    coded, degree = _codes(order), 0
-    empty = np.zeros(1, dtype=np.int32)
-    arrays: Arrays = {"codes": empty.astype(np.uint16), "steps": empty, "indptr": empty.astype(np.int64)}
-    arrays |= {"neighbors": empty}
-    if coded is None:
-        arrays |= {"indptr": order.indptr, "neighbors": order.neighbors}
-    else:
-        arrays["codes"], arrays["steps"], places = coded
-        degree = coded[1].shape[1]
-        padded = np.zeros(degree * len(order.sites))
-        padded[places] = weights
-        weights = padded
-    for name, values in (("weight", weights), ("offset", offsets)):
+def field_tables(layout: Layout, parameters: FloatArray) -> tuple[Arrays, int]:
+    """Arrays for :func:`fastmix.chains.cuda.field_kernels.field_update`, and the degree they are padded to."""
+    _, _, offsets, weights = _by_place(layout, parameters)
+    coded = find_codes(layout.structure)
+    assert coded is not None
+    codes, steps, places = coded
+    padded = np.zeros(steps.shape[1] * len(offsets))
+    padded[places] = weights
+    arrays: Arrays = {"codes": codes, "steps": steps}
+    for name, values in (("weight", padded), ("offset", offsets)):
         rounded = values.astype(np.float32)
         arrays |= {name + "s": rounded, name + "_rests": (values - rounded).astype(np.float32)}
-    return arrays, degree
+    return arrays, steps.shape[1]
 
 
-def _codes(order: Order) -> tuple[NDArray[np.uint16], NDArray[np.int32], IntArray] | None:
+@lru_cache(maxsize=1)  # the choice of a kernel needs it as well
+def find_codes(structure: Structure) -> tuple[NDArray[np.uint16], NDArray[np.int32], IntArray] | None:
     """A code for the distances to the neighbours of every site, the distances of every code, and where weights go.
 
-    Missing neighbours have distance 0, the site itself, and weight 0. None if the codes or the padding do not pay.
+    Missing neighbours have distance 0, the site itself, and weight 0. None if there are too many codes.
     """
-    n, degrees = len(order.sites), np.diff(order.indptr)
+    layout = Layout(structure)
+    indptr, slots = layout.by_place
+    n, degrees = structure.num_variables, np.diff(indptr)
     degree = max(1, int(degrees.max(initial=0)))
-    if n == 0 or degree * n > 2 * len(order.neighbors) + 4 * n:
-        return None
     owner = np.repeat(np.arange(n), degrees)
-    slot = np.arange(len(owner)) - np.repeat(order.indptr[:-1], degrees)
-    distances = order.neighbors - owner
+    slot = np.arange(len(owner)) - np.repeat(indptr[:-1], degrees)
+    distances = layout.places[structure.adjacency.neighbors[slots]] - owner
     # Rows are told apart by a random linear function; equal keys are then checked to be equal rows.
     factors = np.random.default_rng(0).integers(1, 2**63, size=degree, dtype=np.uint64)
     key = np.zeros(n, dtype=np.uint64)
     with np.errstate(over="ignore"):
         for k in range(degree):
             longer = degrees > k
-            key[longer] += distances[order.indptr[:-1][longer] + k].astype(np.uint64) * factors[k]
+            key[longer] += distances[indptr[:-1][longer] + k].astype(np.uint64) * factors[k]
     kinds, some, codes = np.unique(key, return_index=True, return_inverse=True)
-    if len(kinds) > min(_MOST_CODES, max(1, n // 8)):
+    if len(kinds) > _MOST_CODES:
         return None
     steps = np.zeros((len(kinds), degree), dtype=np.int32)
     for k, site in enumerate(some.tolist()):
-        steps[k, : degrees[site]] = distances[order.indptr[site] : order.indptr[site + 1]]
+        steps[k, : degrees[site]] = distances[indptr[site] : indptr[site + 1]]
     if (steps[codes[owner], slot] != distances).any() or (degrees[some][codes] != degrees).any():
         return None
     return codes.astype(np.uint16), steps, slot * n + owner
@@ -167,7 +110,7 @@ def _codes(order: Order) -> tuple[NDArray[np.uint16], NDArray[np.int32], IntArra
 # -- states -----------------------------------------------------------------------------------------------------------
 
 
-def pack_states(states: NDArray[Any], order: Order, stride: int, dtype: Any, *, packed: bool) -> NDArray[Any]:
+def pack_states(states: NDArray[Any], layout: Layout, stride: int, dtype: Any, *, packed: bool) -> NDArray[Any]:
     """Configurations (count, n) as rows (n + 1, stride) by place, the last of them 0.
 
     Packed, configuration 32 w + b is bit b of word w; otherwise it is an element of its own.
@@ -175,14 +118,14 @@ def pack_states(states: NDArray[Any], order: Order, stride: int, dtype: Any, *, 
     Examples
     --------
     >>> from fastmix.instances import ising_grid
-    >>> order = find_order(ising_grid(1, 2, coupling_max=1.0, seed=0).structure)
-    >>> pack_states(np.array([[0, 1], [1, 1], [0, 0]]), order, 1, np.uint32, packed=True).tolist()
+    >>> layout = Layout(ising_grid(1, 2, coupling_max=1.0, seed=0).structure)
+    >>> pack_states(np.array([[0, 1], [1, 1], [0, 0]]), layout, 1, np.uint32, packed=True).tolist()
     [[2], [3], [0]]
     """
     count, n = states.shape
     rows = np.zeros((n + 1, stride), dtype=dtype)
     for part in _chunks(n, 32 * stride if packed else stride):
-        block = states[:, order.sites[part]].T
+        block = states[:, layout.order[part]].T
         if packed:
             bits = np.zeros((len(block), 32 * stride), dtype=np.uint8)
             bits[:, :count] = block
@@ -192,7 +135,7 @@ def pack_states(states: NDArray[Any], order: Order, stride: int, dtype: Any, *, 
     return rows
 
 
-def unpack_states(rows: NDArray[Any], order: Order, count: int, *, packed: bool) -> IntArray:
+def unpack_states(rows: NDArray[Any], layout: Layout, count: int, *, packed: bool) -> IntArray:
     """The configurations (count, n) that :func:`pack_states` was given."""
     n = len(rows) - 1
     result = np.empty((count, n), dtype=np.int64)
@@ -200,7 +143,7 @@ def unpack_states(rows: NDArray[Any], order: Order, count: int, *, packed: bool)
         block = np.ascontiguousarray(rows[part])
         if packed:
             block = np.unpackbits(block.view(np.uint8), axis=1, bitorder="little")
-        result[:, order.sites[part]] = block[:, :count].T
+        result[:, layout.order[part]] = block[:, :count].T
     return result
 
 
