@@ -296,7 +296,7 @@ class Chains(ABC):
 
     @abstractmethod
     def add_pairs(self, out: FloatArray, *, average: bool) -> None:
-        """Add what the chains at the last set say about the pairs of states on every edge to ``out`` (P - U,).
+        """Add what the chains at the last set say about the pairs of states on every edge to ``out``, as log_pairwise.
 
         Edge marginals mean the same on every device: with ``average`` the conditional probabilities of either end of
         an edge, given all other variables, beside the present state of the other end, half a unit from each; else the

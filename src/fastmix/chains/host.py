@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -197,6 +196,6 @@ class HostChains(Chains):
             rows, logs = np.ascontiguousarray(top.T), self.layout.log_arrays(self.sets)
             average_pairs(rows, logs, self.num_sets - 1, out)
             return
-        edges, counts = replace(self._whole, core_factors=np.zeros(0, dtype=np.int64)), np.zeros_like(out)
-        self._count(top, edges, np.ones(self.num_chains), np.empty(self.layout.split), counts)
-        out += counts
+        split, counts = self.layout.split, np.empty(self.num_parameters)
+        self._count(top, self._whole, np.ones(self.num_chains), counts[:split], counts[split:])
+        out += counts[split : split + len(out)]

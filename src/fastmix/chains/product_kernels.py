@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import uint32
 
-from fastmix._jit import inner, njit, outer
+from fastmix._jit import inner, outer
 from fastmix.chains.kernels import (
     _INTEGER,
     _MOST,
@@ -23,8 +23,6 @@ from fastmix.chains.layout import BLOCK_SITES
 __all__ = ["fill_factor_rows", "fill_rows", "log_weights", "next_row", "product_sweeps", "random_sweeps"]
 
 _LEAST_TOTAL, _MOST_TOTAL = 1e-280, 1e300  # between them no product has lost anything that matters
-# A call with so many arrays would take as long as what the function does.
-_inlined = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
 
 
 @inner
@@ -112,26 +110,6 @@ def log_weights(i, x, logs, k, out):  # type: ignore[no-untyped-def]
             for s in range(count):
                 out[s] += weight * tables[d, base + s * factor_steps[f]]
     return _accumulate(out[:count])
-
-
-@_inlined
-def _multiply(  # type: ignore[no-untyped-def]
-    weights, j, width, count, x, place, indptr, neighbors, potts, begins, values, around, rows_at, member_starts,
-    members, member_steps,
-):  # fmt: skip
-    """Weights of the states of a site, every ``width``-th from number j on, times those of all around its place."""
-    for m in range(indptr[place], indptr[place + 1]):
-        t = x[neighbors[m]]
-        if potts[m]:
-            weights[t * width + j] *= values[begins[m]]
-        else:
-            for s in range(count):
-                weights[s * width + j] *= values[begins[m] + t * count + s]
-    if len(rows_at):
-        for f in range(around[place], around[place + 1]):
-            at = _row_of(x, f, rows_at, member_starts, members, member_steps)
-            for s in range(count):
-                weights[s * width + j] *= values[at + s]
 
 
 @inner
@@ -241,10 +219,20 @@ def product_sweeps(  # type: ignore[no-untyped-def]
                     if exponentiated:
                         _set_weights(weights[: count * width], unary[k, unary_at[q] : unary_at[q + 1]])
                         for j in range(width):
-                            _multiply(
-                                weights, j, width, count, row, first + j, indptr, neighbors, potts, begins, values[k],
-                                around, rows_at, member_starts, members, member_steps,
-                            )  # fmt: skip
+                            for m in range(indptr[first + j], indptr[first + j + 1]):
+                                t = row[neighbors[m]]
+                                if potts[m]:
+                                    weights[t * width + j] *= values[k, begins[m]]
+                                else:
+                                    at = begins[m] + t * count
+                                    for s in range(count):
+                                        weights[s * width + j] *= values[k, at + s]
+                        if len(rows_at):
+                            for j in range(width):
+                                for f in range(around[first + j], around[first + j + 1]):
+                                    at = _row_of(row, f, rows_at, member_starts, members, member_steps)
+                                    for s in range(count):
+                                        weights[s * width + j] *= values[k, at + s]
                         for s in range(count):
                             _add_weights(total, weights[s * width : (s + 1) * width])
                     if _some_lost(total):
@@ -269,7 +257,6 @@ def random_sweeps(  # type: ignore[no-untyped-def]
     """
     n, work, by_site = len(order), np.empty(largest(states)), unary.copy()
     skipped = x.shape[0] - sums.shape[0]
-    around, rows_at, member_starts, members, member_steps = factors
     unary_at, sums_at = _block_starts(order, blocks, states)
     place, firsts = np.empty(n, np.int64), np.empty(n, np.int64)
     for q in range(len(blocks) - 1):
@@ -281,33 +268,55 @@ def random_sweeps(  # type: ignore[no-untyped-def]
                 by_site[:, firsts[i] + entry] = unary[:, unary_at[q] + entry * width + j]
     for _ in range(num_sweeps):
         for c in range(x.shape[0]):
-            row, k = x[c], rung[c]
-            a, b, d, e = streams[c, 0, 0], streams[c, 1, 0], streams[c, 2, 0], streams[c, 3, 0]
-            for _ in range(n):
-                i, a, b, d, e = _random_site(n, a, b, d, e)
-                u, a, b, d, e = _next(a, b, d, e)
-                total, count = 0.0, states[i]
-                if exponentiated:
-                    for s in range(count):
-                        work[s] = by_site[k, firsts[i] + s]
-                    _multiply(
-                        work, 0, 1, count, row, place[i], indptr, neighbors, potts, begins, values[k], around, rows_at,
-                        member_starts, members, member_steps,
-                    )  # fmt: skip
-                    for s in range(count):
-                        total += work[s]
-                        work[s] = total
-                if not (_LEAST_TOTAL < total < _MOST_TOTAL):
-                    total = log_weights(i, row, logs, k, work)
-                scale, state = _UNIT / total, 0
-                for s in range(count - 1):
-                    state += u >= uint32(min(np.rint(work[s] * scale), _MOST))
-                row[i] = state
-            streams[c, 0, 0], streams[c, 1, 0], streams[c, 2, 0], streams[c, 3, 0] = a, b, d, e
+            _random_sweep(
+                x[c], rung[c], place, firsts, states, indptr, neighbors, potts, begins, factors, values[rung[c]],
+                by_site[rung[c]], exponentiated, logs, streams[c], work,
+            )  # fmt: skip
             if mode == 2 and c >= skipped:
                 for q in range(len(blocks) - 1):
                     width = blocks[q + 1] - blocks[q]
                     for j in range(width):
                         i = order[blocks[q] + j]
-                        for cut in range(row[i], states[i] - 1):
+                        for cut in range(x[c, i], states[i] - 1):
                             sums[c - skipped, sums_at[q] + cut * width + j] += uint32(1 << 24)
+
+
+@inner
+def _random_sweep(  # type: ignore[no-untyped-def]
+    x, k, place, firsts, states, indptr, neighbors, potts, begins, factors, values, unary, exponentiated, logs,
+    streams, work,
+):  # fmt: skip
+    """Updates of one configuration at random sites, as many as there are."""
+    n = len(place)
+    around, rows_at, member_starts, members, member_steps = factors
+    a, b, d, e = streams[0, 0], streams[1, 0], streams[2, 0], streams[3, 0]
+    for _ in range(n):
+        i, a, b, d, e = _random_site(n, a, b, d, e)
+        u, a, b, d, e = _next(a, b, d, e)
+        total, count, at_place = 0.0, states[i], place[i]
+        if exponentiated:
+            for s in range(count):
+                work[s] = unary[firsts[i] + s]
+            for m in range(indptr[at_place], indptr[at_place + 1]):
+                t = x[neighbors[m]]
+                if potts[m]:
+                    work[t] *= values[begins[m]]
+                else:
+                    at = begins[m] + t * count
+                    for s in range(count):
+                        work[s] *= values[at + s]
+            if len(rows_at):
+                for f in range(around[at_place], around[at_place + 1]):
+                    at = _row_of(x, f, rows_at, member_starts, members, member_steps)
+                    for s in range(count):
+                        work[s] *= values[at + s]
+            for s in range(count):
+                total += work[s]
+                work[s] = total
+        if not (_LEAST_TOTAL < total < _MOST_TOTAL):
+            total = log_weights(i, x, logs, k, work)
+        scale, state = _UNIT / total, 0
+        for s in range(count - 1):
+            state += u >= uint32(min(np.rint(work[s] * scale), _MOST))
+        x[i] = state
+    streams[0, 0], streams[1, 0], streams[2, 0], streams[3, 0] = a, b, d, e

@@ -26,19 +26,6 @@ _SCATTERED = 16  # inner states of a table from which one pass with scattered su
 
 
 @inner
-def _start(out, total, constant):  # type: ignore[no-untyped-def]
-    for c in range(len(out)):
-        out[c] = constant
-        total[c] = float32(0.0)
-
-
-@inner
-def _add_one(total, x, weight):  # type: ignore[no-untyped-def]
-    for c in range(len(total)):
-        total[c] += float32(x[c]) * weight
-
-
-@inner
 def _add_two(total, x, x0, x1, weight, w0, w1):  # type: ignore[no-untyped-def]
     for c in range(len(total)):
         total[c] += float32(x[c]) * (weight + w0 * float32(x0[c]) + w1 * float32(x1[c]))
@@ -59,9 +46,10 @@ def binary_energies(x, linear, joined, indptr, later, weights, constants, total,
     the second term only if ``joined[d]``. Sums over a few sites are in single precision, in ``total`` (D, W).
     """
     count = len(constants)
-    for d in range(count):
-        _start(out[d], total[d], constants[d])
     none = float32(0.0)
+    total[:] = none
+    for d in range(count):
+        out[d] = constants[d]
     for i in range(x.shape[0]):
         for d in range(count):
             weight = linear[d, i]
@@ -74,7 +62,7 @@ def binary_energies(x, linear, joined, indptr, later, weights, constants, total,
             if last - k == 1:
                 _add_two(total[d], x[i], x[later[k]], x[later[k]], weight, weights[d, k], none)
             elif weight != none:
-                _add_one(total[d], x[i], weight)
+                _add_two(total[d], x[i], x[i], x[i], weight, none, none)
         if i % _FLUSH == _FLUSH - 1 or i == x.shape[0] - 1:
             for d in range(count):
                 _flush(out[d], total[d])

@@ -243,7 +243,7 @@ class CudaChains(CudaReading):
             return field_kernels.field_update(self._degree, mode, grid)
         if self.kernel == "logit":
             return state_kernels.logit_update(self.width, mode, grid)
-        return state_kernels.table_update(self.width, self._bytewise, mode, per_chain, grid)
+        return state_kernels.table_update(self.width, self._bytewise, self._small, mode, per_chain, grid)
 
     def _sweep_kernel(self, mode: int, *, grid: bool) -> Any:
         from fastmix.chains.cuda.chain_kernels import sweep_kernel
@@ -343,16 +343,14 @@ class CudaChains(CudaReading):
         self._empty_sums()
         totals = self._totals.copy_to_host()[: self._num_rows * self._num_columns]
         self._totals.copy_to_device(np.zeros(self._totals.size, dtype=np.uint64))
+        size = self.group_size  # chains of a column
         if self._per_chain:
             row, chain, unit = (8 * step for step in self._sum_steps)
-            shape = self._num_rows, self._units, self.width
-            single = np.lib.stride_tricks.as_strided(totals, shape, (row, unit, chain))
-            single = single.reshape(self._num_rows, self._units * self.width)
-            single = single[:, self._total - self.num_chains : self._total]
-            totals = single.reshape(self._num_rows, groups, self.group_size).sum(axis=2)
-        else:
-            last = self._total // self.group_size
-            totals = totals.reshape(self._num_rows, -1)[:, last - groups : last]
+            shape, size = (self._num_rows, self._units, self.width), 1
+            totals = np.lib.stride_tricks.as_strided(totals, shape, (row, unit, chain))
+        totals = totals.reshape(self._num_rows, self._num_columns)
+        totals = totals[:, (self._total - self.num_chains) // size : self._total // size]
+        totals = totals.reshape(self._num_rows, groups, self.group_size // size).sum(axis=2)
         _, rows = rows_of(offsets_of(self.layout.cuts[self.layout.order]), self.layout.places)
         sweeps, self._swept = self._swept, 0
         return sums_by_state(self.structure, totals[rows].astype(np.float64), sweeps * self.group_size)
@@ -459,6 +457,7 @@ class CudaChains(CudaReading):
                 self._table, self._zeros(entries, np.uint32), np.uint32(n), np.uint64(n * self.num_sets),
             )  # fmt: skip
         else:
+            self._small = int(patterns.max(initial=1)) <= 256
             rows = (layout.places[graph.neighbors[slots]] * self._row).astype(np.uint32)
             self._tables = (
                 self._links[0], self._put("near rows", rows), self._put("near strides", strides.astype(np.int32)),

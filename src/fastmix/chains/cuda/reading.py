@@ -38,7 +38,6 @@ class CudaReading(Chains):
     _packed: bool
     _launch: Launch
     _values: Any = None
-    _device_thetas: tuple[object, Any] = None, None
     _batches: tuple[object, list[_Batch]] = None, []
 
     @cached_property
@@ -115,21 +114,8 @@ class CudaReading(Chains):
 
     def _load_values(self) -> Any:
         """The parameters of all sets on the device, (sets, P)."""
-        from fastmix.chains.cuda.table_kernels import combine
-
         if self._values is None:
-            sets = self.sets
-            if self._device_thetas[0] is not sets.thetas:
-                self._device_thetas = sets.thetas, self._put("thetas", sets.thetas)
-            self._values = self._device_thetas[1]
-            if sets.forbidden is not None or not np.array_equal(sets.coefficients, [[1.0]]):
-                some = np.zeros(1, dtype=bool) if sets.forbidden is None else sets.forbidden
-                self._values = self._room("values", self.num_sets * self.num_parameters)
-                self._start(
-                    combine, self._values.size, self._device_thetas[1],
-                    self._put("coefficients", sets.coefficients), self._put("forbidden", some.astype(np.uint8)),
-                    np.uint64(len(sets.thetas)), np.uint64(self.num_parameters), self._values,
-                )  # fmt: skip
+            self._values = self._put("values", np.stack([self.sets.theta(k) for k in range(self.num_sets)]))
         return self._values
 
     @cached_property
@@ -245,13 +231,18 @@ class CudaReading(Chains):
         structure, kernels = self.structure, _kernels()
         if not structure.num_edges:
             return
+        if not average:
+            top, split = np.arange(self._total) >= self._total - self.num_chains, self.layout.split
+            self._count(self._whole, self._put("weights", top.astype(np.float64)))
+            out += self._take_results()[split : split + len(out)]
+            return
         counts = self._put("pairs", np.zeros(len(out), dtype=np.uint64))
         ends = self._put("ends", self.layout.places[structure.edges])
         at = np.int64((self.num_sets - 1) * self.num_parameters)
         chains = np.uint64(self._total - self.num_chains), np.uint64(self._total)
         shape = min(structure.num_edges, _MOST_BLOCKS), self._shape(self.num_chains)[1]
         start_kernel(
-            kernels.pair_kernel(self._packed, average, self._factors), shape, self._x, ends,
+            kernels.pair_kernel(self._packed, self._factors), shape, self._x, ends,
             self._put("tables", structure.pairwise_offsets[:-1]), self._links, self._load_values(), at, *chains,
             np.uint64(self._stride), counts,
         )  # fmt: skip

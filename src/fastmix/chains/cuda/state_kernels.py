@@ -24,14 +24,15 @@ _ONES = 0xFFFFFFFF
 
 
 @cache
-def table_update(width: int, bytewise: bool, mode: int, per_chain: bool, grid: bool) -> Any:
+def table_update(width: int, bytewise: bool, small: bool, mode: int, per_chain: bool, grid: bool) -> Any:
     """The update of any states in ``width`` chains, from pattern tables.
 
     With ``bytewise``, ``x`` is given as words of four chains of one byte each (and ``rows`` and ``stride`` count
-    words). The tables are ``indptr`` and ``rows`` uint32, the neighbours, with ``strides`` (of their states in the
-    number of a pattern); by place, ``cuts`` (the states but the last), ``entries``, where the thresholds of a variable
-    begin in ``table``, which has those of all models one after the other, and ``sum_rows``, the first row in the sums,
-    which have one for every state but the last; the size of the tables of a model.
+    words); ``small`` says that no site has more than 256 patterns: the numbers of four of them are then computed in one
+    word. The tables are ``indptr`` and ``rows`` uint32, the neighbours, with ``strides`` (of their states in the number
+    of a pattern); by place, ``cuts`` (the states but the last), ``entries``, where the thresholds of a variable begin
+    in ``table``, which has those of all models one after the other, and ``sum_rows``, the first row in the sums, which
+    have one for every state but the last; the size of the tables of a model.
     """
     wait = barrier(grid)
 
@@ -56,19 +57,26 @@ def table_update(width: int, bytewise: bool, mode: int, per_chain: bool, grid: b
                     for j in range(width):
                         index[j] = uint32(0)
                         state[j] = uint32(0)
+                    together = uint32(0)
                     k, stop = uint32(indptr[site]), uint32(indptr[uint64(site) + uint64(1)])
                     while k < stop:
                         weight = uint32(strides[k])
                         if bytewise:
                             four = x[uint32(rows[k] + unit)]
-                            for j in range(width):
-                                near = uint32((four >> uint32(8 * j)) & uint32(255))
-                                index[j] = uint32(index[j] + near * weight)
+                            if small:
+                                together = uint32(together + four * weight)
+                            else:
+                                for j in range(width):
+                                    near = uint32((four >> uint32(8 * j)) & uint32(255))
+                                    index[j] = uint32(index[j] + near * weight)
                         else:
                             for j in range(width):
                                 near = uint32(x[uint32(rows[k] + chain + uint32(j))])
                                 index[j] = uint32(index[j] + near * weight)
                         k = uint32(k + uint32(1))
+                    if bytewise and small:
+                        for j in range(width):
+                            index[j] = uint32((together >> uint32(8 * j)) & uint32(255))
                     u[0], u[1], u[2], u[3] = philox(
                         uint32(chain >> uint32(2)), site, uint32(sweep), counter_top(sweep, uint32(0)), key0, key1
                     )
