@@ -256,7 +256,7 @@ def random_sweeps(  # type: ignore[no-untyped-def]
     Only mode 2 is collected.
     """
     n, work, by_site = len(order), np.empty(largest(states)), unary.copy()
-    skipped = x.shape[0] - sums.shape[0]
+    skipped, state = x.shape[0] - sums.shape[0], np.empty(BLOCK_SITES, np.uint32)
     unary_at, sums_at = _block_starts(order, blocks, states)
     place, firsts = np.empty(n, np.int64), np.empty(n, np.int64)
     for q in range(len(blocks) - 1):
@@ -273,12 +273,14 @@ def random_sweeps(  # type: ignore[no-untyped-def]
                 by_site[rung[c]], exponentiated, logs, streams[c], work,
             )  # fmt: skip
             if mode == 2 and c >= skipped:
+                row, own = x[c], sums[c - skipped]
                 for q in range(len(blocks) - 1):
-                    width = blocks[q + 1] - blocks[q]
+                    first, width = blocks[q], blocks[q + 1] - blocks[q]
                     for j in range(width):
-                        i = order[blocks[q] + j]
-                        for cut in range(x[c, i], states[i] - 1):
-                            sums[c - skipped, sums_at[q] + cut * width + j] += uint32(1 << 24)
+                        state[j] = row[order[first + j]]
+                    for cut in range(states[order[first]] - 1):
+                        at = sums_at[q] + cut * width
+                        _count(own[at : at + width], state[:width], cut)
 
 
 @inner
