@@ -13,7 +13,8 @@ from test_generator import chance_below
 import oracle
 from fastmix import MarkovRandomField, draw_exact
 from fastmix.chains import layout
-from fastmix.chains.layout import Layout, ParameterSets
+from fastmix.chains.base import ParameterSets
+from fastmix.chains.layout import Layout
 from oracle.chains import ESTIMATORS, KERNELS, Naive, check_sums, lopsided_binary, make, models_for, order_for
 
 

@@ -11,11 +11,11 @@ from test_generator import chance_below
 import oracle
 import strategies
 from fastmix import MarkovRandomField, ModelError, UnfitMethodError, draw_exact
-from fastmix.chains.base import make_chains
-from fastmix.chains.conditionals import _num_cells, check_conditionals
+from fastmix.chains.base import ParameterSets, make_chains
+from fastmix.chains.conditionals import _num_groups, check_conditionals
 from fastmix.chains.cpu import CpuChains, choose_kernel
 from fastmix.chains.cuda.device import choose_cuda_kernel
-from fastmix.chains.layout import Layout, ParameterSets
+from fastmix.chains.layout import Layout
 from fastmix.methods.preparation import find_allowed
 from fastmix.methods.starts import find_modes, random_states
 from fastmix.model.reduce import reduce_model
@@ -119,13 +119,13 @@ def transitions(model: MarkovRandomField, i: int, allowed: list[list[int]]) -> n
     """Probabilities of an update of variable i between allowed configurations, from the thresholds of the tables."""
     layout = Layout(model.structure)
     *_, table = layout.table_arrays(ParameterSets.of(model.parameters))
-    graph, (sizes, steps) = model.adjacency, layout.patterns
+    graph, (patterns, steps) = model.adjacency, layout.patterns
     number = {tuple(x): k for k, x in enumerate(allowed)}
     cuts, matrix = int(model.num_states[i]) - 1, np.zeros((len(allowed), len(allowed)))
     for k, x in enumerate(allowed):
-        at = int(sizes[:i].sum())
+        at = int((patterns * layout.cuts)[:i].sum())
         for slot in range(int(graph.indptr[i]), int(graph.indptr[i + 1])):
-            at += x[int(graph.neighbors[slot])] * int(steps[slot])
+            at += x[int(graph.neighbors[slot])] * int(steps[slot]) * cuts
         below = [0, *(chance_below(int(t)) for t in table[at : at + cuts]), 2**32]
         for state, (low, high) in enumerate(itertools.pairwise(below)):
             if high > low:
@@ -200,7 +200,7 @@ def test_groups_of_a_factor_match_a_search(seed):
             near = [y for y in left if sum(a != b for a, b in zip(x, y, strict=True)) == 1]
             left -= set(near)
             waiting += near
-    assert _num_cells(allowed) == groups
+    assert _num_groups(allowed) == groups
 
 
 def test_parity_and_deterministic_relations_are_refused():
@@ -259,7 +259,7 @@ def test_the_best_mode_is_mostly_found():
 def test_the_gpu_refuses_in_a_sentence():
     triple = np.ones((2, 2, 2))
     chain = MarkovRandomField.from_factors([2] * 6, [((i, i + 1, i + 2), triple) for i in range(4)])
-    assert [choose_cuda_kernel(chain.structure, 1, num_sets=sets) for sets in (1, 2)] == ["packed", "table"]
+    assert [choose_cuda_kernel(chain.structure, 8, num_sets=sets) for sets in (1, 2)] == ["packed", "table"]
     assert choose_cuda_kernel(some_model(0).structure, 64) == "table"
     model = MarkovRandomField.from_factors([2] * 40, [((0, i, i + 1), triple) for i in range(1, 39)])
     with pytest.raises(UnfitMethodError, match="backend must be cpu for a model with factors"):

@@ -265,7 +265,7 @@ def test_threads_and_chains_change_no_bits(name: str, monkeypatch: pytest.Monkey
     results = []
     for num_chains, num_threads in ((23, 1), (23, 2), (23, 5), (23, None), (30, 3), (23, 100)):
         engine = ClusterChains(model, num_chains=num_chains, seed=8, num_threads=num_threads)
-        assert 1 <= engine.num_threads <= num_chains
+        assert 1 <= engine.threads.count <= num_chains
         engine.sweep(20, collect=True)
         results.append((engine.get_states()[:23], engine.get_random_state()[:23], engine.take_sums()[:, :23]))
     for other in results[1:]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,77 @@ from fastmix.chains.patches import Patch
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model.structure import Structure
 
-__all__ = ["Chains", "Exchanges", "make_chains", "parameter_sets", "sums_by_state"]
+__all__ = ["Chains", "Exchanges", "ParameterSets", "make_chains", "sums_by_state"]
 
 _FULL = float(1 << 24)  # the unit of the kernels' sums: one sweep
+
+
+@dataclass(frozen=True, eq=False)
+class ParameterSets:
+    """Set k of parameters is ``coefficients[k] @ thetas``, and -inf where some theta is, whatever its coefficient.
+
+    Attributes
+    ----------
+    thetas : float array (D, P)
+        Finite: 0 where ``forbidden``.
+    coefficients : float array (K, D)
+    forbidden : bool array (P,) or None
+    source : object
+        What the thetas were made from: given again, they need not be looked at again.
+    """
+
+    thetas: FloatArray
+    coefficients: FloatArray
+    forbidden: NDArray[np.bool_] | None
+    source: object = None
+
+    @classmethod
+    def of(cls, thetas: ArrayLike, coefficients: ArrayLike | None = None) -> ParameterSets:
+        """From the arguments of :meth:`fastmix.chains.base.Chains.load`.
+
+        Examples
+        --------
+        >>> sets = ParameterSets.of([[1.0, -np.inf], [2.0, 3.0]], [[1.0, 0.0], [0.5, 2.0]])
+        >>> sets.theta(0).tolist(), sets.theta(1).tolist()
+        ([1.0, -inf], [4.5, -inf])
+        """
+        bases, forbidden = np.atleast_2d(np.asarray(thetas, dtype=np.float64)), None
+        if bases.size and bases.min() == -np.inf:
+            forbidden = (bases == -np.inf).any(axis=0)
+            bases = np.where(forbidden, 0.0, bases)
+        return cls(bases, np.eye(len(bases)), forbidden, thetas).scaled(coefficients)
+
+    def scaled(self, coefficients: ArrayLike | None) -> ParameterSets:
+        """Sets with the same thetas and other coefficients (K, D), by default the identity."""
+        size = len(self.thetas)
+        weights = np.eye(size) if coefficients is None else np.asarray(coefficients, dtype=np.float64)
+        if weights.ndim != 2 or weights.shape[1] != size:
+            raise ValueError(f"coefficients must have shape (sets, {size}), got {weights.shape}")
+        return replace(self, coefficients=weights)
+
+    @property
+    def num_sets(self) -> int:
+        """Number of sets K."""
+        return len(self.coefficients)
+
+    def theta(self, k: int) -> FloatArray:
+        """The parameters (P,) of set k."""
+        weights = self.coefficients[k]
+        if len(weights) == 1 and weights[0] == 1.0 and self.forbidden is None:
+            return self.thetas[0]
+        theta = weights @ self.thetas
+        if self.forbidden is not None:
+            theta[self.forbidden] = -np.inf
+        return np.asarray(theta)
+
+    def linear(self) -> tuple[FloatArray, FloatArray]:
+        """Thetas (D', P) and coefficients (K, D') that give the sets by plain sums, forbidden entries included."""
+        if self.num_sets == 1:
+            return self.theta(0)[None], np.ones((1, 1))
+        if self.forbidden is None:
+            return self.thetas, self.coefficients
+        hard = np.where(self.forbidden, -np.inf, 0.0)
+        return np.vstack([self.thetas, hard]), np.hstack([self.coefficients, np.ones((self.num_sets, 1))])
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +145,15 @@ class Chains(ABC):
     step_seconds: float = 0.1
     device: str = "cpu"
     clock: Clock = NO_LIMIT
+    sets = ParameterSets.of(np.zeros((1, 0)))  # until some are loaded
+    _most_collected = 255  # sweeps whose full units fit into 32 bits: 256 of them would be 2^32, that is 0
+    _collected = _swept = 0  # sweeps in the sums as kernels add to them, and in what was moved from there
+
+    @property
+    def num_parameters(self) -> int:
+        """Entries P of all variables, edges and factors."""
+        structure = self.structure
+        return int(structure.unary_offsets[-1] + structure.pairwise_offsets[-1] + structure.factor_offsets[-1])
 
     @property
     def updates_per_sweep(self) -> int:
@@ -100,6 +177,17 @@ class Chains(ABC):
         Loading again the same array object with other coefficients (the next step of annealing) is cheaper than
         loading another.
         """
+
+    def _read_sets(self, thetas: ArrayLike, coefficients: ArrayLike | None) -> ParameterSets:
+        """The arguments of :meth:`load`, checked."""
+        same = self.sets.source is thetas
+        sets = self.sets.scaled(coefficients) if same else ParameterSets.of(thetas, coefficients)
+        if sets.num_sets != self.num_sets or sets.thetas.shape[1] != self.num_parameters:
+            raise ValueError(
+                f"thetas must have {self.num_parameters} parameters and make {self.num_sets} sets, got "
+                f"{sets.thetas.shape[1]} and {sets.num_sets}"
+            )
+        return sets
 
     # -- configurations ---------------------------------------------------------------------------------------------
 
@@ -162,6 +250,21 @@ class Chains(ABC):
         """Forget the sums of sweeps and of exchanges."""
         self.take_sums()
 
+    def _make_room(self, num_sweeps: int, collect: bool) -> int:
+        """Sweeps that can be made at once: sums of 32 bits are emptied before they can overflow."""
+        if not collect:
+            return num_sweeps
+        if self._collected == self._most_collected:
+            self._empty_sums()
+        count = min(num_sweeps, self._most_collected - self._collected)
+        self._collected += count
+        return count
+
+    def _empty_sums(self) -> None:
+        """Move the sums of kernels to where there is more room."""
+        self._swept += self._collected
+        self._collected = 0
+
     # -- reading ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -193,7 +296,7 @@ class Chains(ABC):
 
     @abstractmethod
     def add_pairs(self, out: FloatArray, *, average: bool) -> None:
-        """Add what the chains at the last set say about the pairs of states on every edge to ``out`` (P - U,).
+        """Add what the chains at the last set say about the pairs of states on every edge to ``out``, as log_pairwise.
 
         Edge marginals mean the same on every device: with ``average`` the conditional probabilities of either end of
         an edge, given all other variables, beside the present state of the other end, half a unit from each; else the
@@ -214,22 +317,6 @@ def make_chains(backend: str, make_cpu: Callable[[], Any], make_cuda: Callable[[
             raise
         return make_cpu(), f"cpu ({error})"
     return chains, f"cuda ({chains.device})"
-
-
-def parameter_sets(thetas: ArrayLike, coefficients: ArrayLike | None) -> tuple[FloatArray, FloatArray]:
-    """Arguments of :meth:`Chains.load` as arrays (D, P) and (K, D).
-
-    Examples
-    --------
-    >>> thetas, coefficients = parameter_sets([0.0, 1.0], None)
-    >>> thetas.shape, coefficients.tolist()
-    ((1, 2), [[1.0]])
-    """
-    bases = np.atleast_2d(np.asarray(thetas, dtype=np.float64))
-    weights = np.eye(len(bases)) if coefficients is None else np.asarray(coefficients, dtype=np.float64)
-    if weights.ndim != 2 or weights.shape[1] != len(bases):
-        raise ValueError(f"coefficients must have shape (sets, {len(bases)}), got {weights.shape}")
-    return bases, weights
 
 
 def sums_by_state(structure: Structure, totals: FloatArray, sweeps: int) -> FloatArray:

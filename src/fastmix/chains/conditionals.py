@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -27,7 +28,6 @@ def check_conditionals(model: MarkovRandomField) -> None:
         return
     _check_groups(model)
     if model.num_factors:
-        _check_factors(model)
         model = MarkovRandomField(model.num_states, model.log_unary, model.edges, model.log_pairwise)
     if (undefined := undefined_conditional(model)) is not None:
         raise UnfitMethodError(
@@ -36,48 +36,41 @@ def check_conditionals(model: MarkovRandomField) -> None:
 
 
 def _check_groups(model: MarkovRandomField) -> None:
-    hard = np.flatnonzero(np.minimum.reduceat(model.log_pairwise, model.pairwise_offsets[:-1]) == -np.inf)
-    counts: dict[tuple[bytes, int], int] = {}  # many edges share a table
-    for e in hard.tolist():
-        i, j = model.edges[e].tolist()
-        allowed = model.log_pairwise[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]] > -np.inf
-        key = (allowed.tobytes(), int(model.num_states[j]))
+    """Refuse edges and factors whose allowed entries fall into groups."""
+    counts: dict[tuple[bytes, tuple[int, ...]], int] = {}  # many edges share a table
+    names: Sequence[object] = range(model.num_variables) if model.variable_names is None else model.variable_names
+    for scope, allowed in _hard_tables(model):
+        key = (allowed.tobytes(), allowed.shape)
         if key not in counts:
-            counts[key] = _num_groups(allowed.reshape(model.num_states[i], model.num_states[j]))
+            counts[key] = _num_groups(allowed)
         if counts[key] > 1:
-            names = model.variable_names
-            edge = f"({i}, {j})" if names is None else f"({names[i]!r}, {names[j]!r})"
+            where = f"({', '.join(repr(names[v]) for v in scope)})"
+            what = f"the forbidden pairs of edge {where} split"
+            if len(scope) > 2:
+                what = f"what the factor over {where} forbids splits"
             raise UnfitMethodError(
-                f"Gibbs sampling cannot reach every configuration: the forbidden pairs of edge {edge} split its states "
-                f"into {counts[key]} groups, and an update of one variable never leads from one to another; use exact "
-                "inference or loopy belief propagation"
+                f"Gibbs sampling cannot reach every configuration: {what} its states into {counts[key]} "
+                "groups, and an update of one variable never leads from one to another; use exact inference or loopy "
+                "belief propagation"
             )
 
 
-def _check_factors(model: MarkovRandomField) -> None:
-    """The same for factors, with the pairs of their scopes that are forbidden."""
-    counts: dict[tuple[bytes, tuple[int, ...]], int] = {}
+def _hard_tables(model: MarkovRandomField) -> Iterator[tuple[list[int], NDArray[np.bool_]]]:
+    """Scopes of edges and factors that forbid something, and what they allow; those of factors with all their pairs."""
+    hard = np.flatnonzero(np.minimum.reduceat(model.log_pairwise, model.pairwise_offsets[:-1]) == -np.inf)
+    for e in hard.tolist():
+        allowed = model.log_pairwise[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]] > -np.inf
+        yield model.edges[e].tolist(), allowed.reshape(model.num_states[model.edges[e]])
     for scope, table in model.factors:
         allowed = table > -np.inf
         for (a, i), (b, j) in combinations(enumerate(scope.tolist()), 2):
             shape = [s if axis in (a, b) else 1 for axis, s in enumerate(table.shape)]
             allowed = allowed & (model.table(i, j) > -np.inf).reshape(shape)
-        if allowed.all():
-            continue
-        key = (allowed.tobytes(), allowed.shape)
-        if key not in counts:
-            counts[key] = _num_cells(allowed)
-        if counts[key] > 1:
-            names = model.variable_names
-            which = ", ".join(str(v) if names is None else repr(names[v]) for v in scope.tolist())
-            raise UnfitMethodError(
-                f"Gibbs sampling cannot reach every configuration: what the factor over ({which}) forbids splits its "
-                f"states into {counts[key]} groups, and an update of one variable never leads from one to another; use "
-                "exact inference or loopy belief propagation"
-            )
+        if not allowed.all():
+            yield scope.tolist(), allowed
 
 
-def _num_cells(allowed: NDArray[np.bool_]) -> int:
+def _num_groups(allowed: NDArray[np.bool_]) -> int:
     """Groups of allowed entries that changes of single coordinates lead through."""
     # The smallest number of a group spreads along the axes until nothing changes.
     label = np.where(allowed, np.arange(allowed.size).reshape(allowed.shape), allowed.size)
@@ -89,19 +82,3 @@ def _num_cells(allowed: NDArray[np.bool_]) -> int:
         if np.array_equal(spread, label):
             return len(np.unique(label[allowed]))
         label = spread
-
-
-def _num_groups(allowed: NDArray[np.bool_]) -> int:
-    """Groups of allowed pairs that share rows or columns, directly or through others."""
-    rows = np.flatnonzero(allowed.any(axis=1)).tolist()
-    groups = 0
-    while rows:
-        groups += 1
-        reached = allowed[rows[0]]
-        while True:
-            grown = allowed[(allowed & reached).any(axis=1)].any(axis=0)
-            if np.array_equal(grown, reached):
-                break
-            reached = grown
-        rows = [r for r in rows if not (allowed[r] & reached).any()]
-    return groups

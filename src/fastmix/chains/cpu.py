@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
+from importlib import import_module
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -22,7 +19,8 @@ from fastmix._memory import aligned_zeros
 from fastmix.chains.base import Exchanges, sums_by_state
 from fastmix.chains.generator import make_streams
 from fastmix.chains.host import HostChains
-from fastmix.chains.layout import Layout, ParameterSets, tables_fit
+from fastmix.chains.layout import Layout, tables_fit
+from fastmix.chains.threads import Threads
 from fastmix.model.structure import Structure
 
 __all__ = ["CpuChains", "choose_kernel"]
@@ -35,7 +33,6 @@ _BLOCK = 512  # chains of one block: their numbers and thresholds for one site s
 _LAYER_BLOCK = 64  # the same where configurations are two layers of bits
 _LEAST_LAYER = 32  # variables of a layer from which on sums are looked up
 _LARGE = 1 << 16  # variables from which on configurations do not fit into a cache side by side
-_MOST_COLLECTED = 255  # sweeps whose full units fit into 32 bits: 256 of them would be 2^32, that is 0
 
 
 def choose_kernel(
@@ -156,7 +153,7 @@ class CpuChains(HostChains):
         kernel: Kernel | None = None,
     ) -> None:
         self.structure, self.num_chains, self.num_sets = structure, num_chains, num_sets
-        self.num_threads = check_threads(num_threads)
+        self.threads = Threads(check_threads(num_threads))
         self._scan = int(schedule == "random")
         self._mode = 2 if estimator == "counts" or schedule == "random" else 1
         self.kernel: Kernel = kernel or choose_kernel(
@@ -164,8 +161,7 @@ class CpuChains(HostChains):
         )
         self.layout = Layout(structure, num_sets)
         self._shifts = np.zeros(num_sets - 1)
-        self._round = self._collected = self._swept = 0
-        self._pool: ThreadPoolExecutor | None = None
+        self._round = 0
         self._totals = np.zeros((int(self.layout.cuts.sum()), num_chains))
         self.blocks = [self._make_block(first, last - first, seed) for first, last in pairwise(self._bounds())]
 
@@ -189,7 +185,7 @@ class CpuChains(HostChains):
         if self.num_sets == 1:
             return [*range(0, chains, _LAYER_BLOCK if self.kernel == "layers" else _BLOCK), chains]
         unit = 2 - chains % 2  # a block for every thread, chains 2 p and 2 p + 1 together
-        shares = min(self.num_threads, chains // unit)
+        shares = min(self.threads.count, chains // unit)
         return [unit * (chains // unit * k // shares) for k in range(shares + 1)]
 
     def _make_block(self, first: int, width: int, seed: int) -> _Block:
@@ -212,17 +208,9 @@ class CpuChains(HostChains):
 
     def load(self, thetas: ArrayLike, coefficients: ArrayLike | None = None) -> None:
         """Set k becomes ``coefficients[k] @ thetas``; states, random numbers and sums stay as they are."""
-        same = self.sets.source is thetas
-        sets = self.sets.scaled(coefficients) if same else ParameterSets.of(thetas, coefficients)
-        if sets.num_sets != self.num_sets:
-            raise ValueError(f"there must be {self.num_sets} sets of parameters, got {sets.num_sets}")
-        self.sets, self._gaps = sets, np.diff(sets.coefficients, axis=0)
-        arrange = {
-            "table": self.layout.table_arrays, "four": self.layout.four_arrays, "single": self.layout.table_arrays,
-            "field": self.layout.field_arrays, "layers": self.layout.layer_arrays,
-            "product": self.layout.product_arrays,
-        }  # fmt: skip
-        self._arrays = arrange[self.kernel](sets)
+        self.sets = sets = self._read_sets(thetas, coefficients)
+        self._gaps = np.diff(sets.coefficients, axis=0)
+        self._arrays = getattr(self.layout, f"{'table' if self.kernel == 'single' else self.kernel}_arrays")(sets)
 
     def _loaded_energies(self, lanes: NDArray[Any]) -> FloatArray:
         """Energies under the thetas that are loaded, of two layers by a product of matrices."""
@@ -316,131 +304,63 @@ class CpuChains(HostChains):
             self._run(count, self._mode if collect else 0)
             num_sweeps -= count
 
-    def _make_room(self, num_sweeps: int, collect: bool) -> int:
-        """Sweeps that can be made at once."""
-        if not collect:
-            return num_sweeps
-        if self._collected == _MOST_COLLECTED:
-            self._empty_sums()
-        count = min(num_sweeps, _MOST_COLLECTED - self._collected)
-        self._collected += count
-        return count
-
     def _run(self, num_sweeps: int, mode: int) -> None:
         if self._side_by_side:
-            self.parallel([partial(self._run_block, block, num_sweeps, mode) for block in self.blocks])
+            self.threads.run([partial(self._run_block, block, num_sweeps, mode) for block in self.blocks])
         elif len(self.layout.chunks) == 2 or self._scan:
             count = len(self.blocks[0].x)
-            shares = count if self._one_by_one else min(self.num_threads, count)
+            shares = count if self._one_by_one else min(self.threads.count, count)
             bounds = [count * k // max(1, shares) for k in range(shares + 1)]
             tasks = [partial(self._run_rows, (0, len(self.layout.chunks) - 1), rows) for rows in pairwise(bounds)]
-            self.parallel([partial(task, num_sweeps, mode) for task in tasks])
+            self.threads.run([partial(task, num_sweeps, mode) for task in tasks])
         elif self._one_by_one:  # one after another: a large configuration and its tables fill the caches
             for c in range(self.num_chains):
                 self._run_chunked((c, c + 1), num_sweeps, mode)
         else:
             self._run_chunked((0, len(self.blocks[0].x)), num_sweeps, mode)
 
+    @cached_property
+    def _sweeps(self) -> Any:
+        """The compiled sweeps, imported when first needed: importing Numba takes half a second."""
+        module = {"field": "field_kernels", "layers": "layer_kernels", "product": "product_kernels"}
+        found = import_module(f"fastmix.chains.{module.get(self.kernel, 'kernels')}")
+        return getattr(found, "random_sweeps" if self.kernel == "product" and self._scan else f"{self.kernel}_sweeps")
+
     def _run_block(self, block: _Block, num_sweeps: int, mode: int) -> None:
-        from fastmix.chains import kernels
-
-        if self.kernel == "layers":
-            from fastmix.chains.layer_kernels import layer_sweeps
-
-            layer_sweeps(block.x, *self._arrays, block.streams, block.sums, num_sweeps, mode)
-            return
-        run: Any = kernels.table_sweeps if self.kernel == "table" else kernels.field_sweeps
-        run(block.x, block.rung, *self._arrays, block.streams, block.sums, num_sweeps, mode)
+        rung = () if self.kernel == "layers" else (block.rung,)
+        self._sweeps(block.x, *rung, *self._arrays, block.streams, block.sums, num_sweeps, mode)
 
     def _run_rows(self, chunks: tuple[int, int], rows: tuple[int, int], num_sweeps: int, mode: int) -> None:
         """Sweeps of some configurations over some chunks."""
-        from fastmix.chains import kernels
-
         (first, last), block = rows, self.blocks[0]
         if self._one_by_one:
             x, streams, sums = block.x[first], block.streams[first], block.sums[first]
-            run: Any = kernels.four_sweeps if self.kernel == "four" else kernels.single_sweeps
-            run(x, *self._arrays, self._scan, self.layout.chunks, *chunks, streams, sums, num_sweeps, mode)
+            self._sweeps(x, *self._arrays, self._scan, self.layout.chunks, *chunks, streams, sums, num_sweeps, mode)
             return
         part, below = slice(first, last), len(block.x) - self.num_chains
         sums = block.sums[max(0, first - below) : max(0, last - below)]
-        bounds = np.searchsorted(self.layout.blocks, self.layout.chunks)
-        run = kernels.product_sweeps
-        run(
-            block.x[part], block.rung[part], *self._arrays, self._scan, bounds, *chunks, block.streams[part], sums,
-            num_sweeps, mode,
-        )  # fmt: skip
+        bounds = () if self._scan else (np.searchsorted(self.layout.blocks, self.layout.chunks), *chunks)
+        self._sweeps(
+            block.x[part], block.rung[part], *self._arrays, *bounds, block.streams[part], sums, num_sweeps, mode
+        )
 
     def _run_chunked(self, rows: tuple[int, int], num_sweeps: int, mode: int) -> None:
-        """Sweeps of large configurations, the chunks of every color shared out among the threads.
-
-        Threads take parts of the order by tickets that run through all sweeps, and wait only until the colors before
-        their part are done: large parts first, small ones last, so that nobody waits long for a slower core.
-        """
-        if self.num_threads == 1:
+        """Sweeps of large configurations, the chunks of every color shared out among the threads."""
+        if self.threads.count == 1:
             self._run_rows((0, len(self.layout.chunks) - 1), rows, num_sweeps, mode)
-            return
-        parts, before = self._parts
-        tickets, stopped = itertools.count(), False
-        done: list[None] = []  # as long as there are parts that were finished
-
-        def work() -> None:
-            nonlocal stopped
-            try:
-                while not stopped and (ticket := next(tickets)) < num_sweeps * len(parts):
-                    sweep, place = divmod(ticket, len(parts))
-                    while len(done) < sweep * len(parts) + before[place] and not stopped:
-                        time.sleep(0)  # a fraction of a millisecond: sleeping threads would take as long to wake up
-                    if not stopped:
-                        self._run_rows(parts[place], rows, 1, mode)
-                        done.append(None)
-            except BaseException:
-                stopped = True
-                raise
-
-        self.parallel([work] * self.num_threads)
+        else:
+            self.threads.run_stages(lambda part: self._run_rows(part, rows, 1, mode), self._stages, num_sweeps)
 
     @cached_property
-    def _parts(self) -> tuple[list[tuple[int, int]], list[int]]:
-        """Ranges of chunks that threads take at a time, for one sweep; and how many must be done before each."""
-        parts: list[tuple[int, int]] = []
-        before: list[int] = []
-        for first, last in pairwise(np.searchsorted(self.layout.chunks, self.layout.class_starts).tolist()):
-            earlier, begin = len(parts), first
-            while begin < last:
-                end = begin + max(1, math.ceil((last - begin) / (2 * self.num_threads)))
-                parts.append((begin, end))
-                before.append(earlier)
-                begin = end
-        return parts, before
-
-    def parallel(self, tasks: Sequence[Callable[[], object]]) -> None:
-        """Do all tasks, on as many threads as there are."""
-        if self.num_threads == 1 or len(tasks) <= 1:
-            for task in tasks:
-                task()
-            return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.num_threads - 1)
-        waiting = deque(tasks)
-
-        def work() -> None:
-            while waiting:
-                try:
-                    task = waiting.popleft()
-                except IndexError:  # another thread was faster
-                    return
-                task()
-
-        # This thread works too: with the few tasks of a large model the other one is already awake.
-        futures = [self._pool.submit(work) for _ in range(min(self.num_threads, len(tasks)) - 1)]
-        try:
-            work()
-            for done in futures:
-                done.result()
-        finally:
-            waiting.clear()
-            wait(futures)  # also after Ctrl-C: states must not be read while threads write them
+    def _stages(self) -> list[list[tuple[int, int]]]:
+        """Ranges of chunks of every color: large ones first, so that nobody waits long for a slower core."""
+        stages = []
+        for begin, last in pairwise(np.searchsorted(self.layout.chunks, self.layout.class_starts).tolist()):
+            bounds = [begin]
+            while bounds[-1] < last:
+                bounds.append(bounds[-1] + max(1, math.ceil((last - bounds[-1]) / (2 * self.threads.count))))
+            stages.append(list(pairwise(bounds)))
+        return stages
 
     # -- replica exchange -------------------------------------------------------------------------------------------
 
@@ -454,7 +374,7 @@ class CpuChains(HostChains):
             count = self._make_room(num_rounds, collect)
             mode = self._mode if collect else 0
             if self.kernel == "table":  # in place: every thread has ladders of its own
-                self.parallel([partial(self._run_rounds, block, count, mode) for block in self.blocks])
+                self.threads.run([partial(self._run_rounds, block, count, mode) for block in self.blocks])
             else:
                 for r in range(self._round, self._round + count):
                     self._run(1, mode)
@@ -481,7 +401,7 @@ class CpuChains(HostChains):
         ``x`` is (n, K * width), lane ``k * width + c`` for chain c of the block at set k; ``streams`` (4, K * width).
         """
         if self.kernel == "table":
-            self.parallel([partial(work, block, block.x, block.streams) for block in self.blocks])
+            self.threads.run([partial(work, block, block.x, block.streams) for block in self.blocks])
             return
         for block in self.blocks:
             if self._side_by_side:
@@ -504,9 +424,7 @@ class CpuChains(HostChains):
         for block in self.blocks:
             block.exchanges[...] = 0.0
             block.trips[...] = 0
-        self._empty_sums()
-        self._totals[...] = 0.0
-        self._swept = 0
+        self.take_sums()
 
     # -- sums -------------------------------------------------------------------------------------------------------
 
@@ -525,8 +443,7 @@ class CpuChains(HostChains):
                 sums = sums.T if self._one_by_one else sums[:, self._sum_places].T
             self._totals[:, block.first : block.first + block.width] += sums
             block.sums[...] = 0
-        self._swept += self._collected
-        self._collected = 0
+        super()._empty_sums()
 
     @cached_property
     def _sum_places(self) -> IntArray:

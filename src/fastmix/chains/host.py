@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix.chains.base import Chains
-from fastmix.chains.layout import Layout, ParameterSets
+from fastmix.chains.layout import Layout, rows_of
 from fastmix.chains.patches import Patch, whole_patch
-from fastmix.model.build import offsets_of
+from fastmix.chains.threads import Threads
 
 if TYPE_CHECKING:
     from fastmix.chains.sharing import Sharing
@@ -27,8 +27,8 @@ _LEAST_DENSE = 16  # variables
 class HostChains(Chains):
     """What is read from configurations in the memory of the host, wherever they come from."""
 
-    sets = ParameterSets.of(np.zeros((1, 0)))  # until some are loaded
     layout: Layout
+    threads: Threads
     sharing: Sharing | None = None
 
     def share(self, sharing: Sharing) -> None:
@@ -103,19 +103,12 @@ class HostChains(Chains):
         """The loaded thetas of a binary model as quadratic functions of states, kept while they are loaded."""
         if self._terms is not None and self._terms[0] is self.sets.thetas:
             return self._terms[1]
-        structure, thetas = self.structure, self.sets.thetas
-        n, edges, split = structure.num_variables, structure.edges, int(structure.unary_offsets[-1])
-        tables = thetas[:, split:].reshape(len(thetas), -1, 2, 2)
-        zero, row, col = tables[..., 0, 0], tables[..., 1, 0], tables[..., 0, 1]
-        linear = thetas[:, 1:split:2] - thetas[:, :split:2]
-        for d in range(len(thetas)):
-            linear[d] += np.bincount(edges[:, 0], row[d] - zero[d], minlength=n)
-            linear[d] += np.bincount(edges[:, 1], col[d] - zero[d], minlength=n)
-        weights = tables[..., 1, 1] - row - col + zero
-        constants = thetas[:, :split:2].sum(axis=1) + zero.sum(axis=1)
+        edges, thetas = self.structure.edges, self.sets.thetas
+        linear, weights, constants = self.layout.binary_terms(thetas)
+        starts = np.searchsorted(edges[:, 0], np.arange(self.structure.num_variables + 1))
         terms = (
-            linear.astype(np.float32), weights.any(axis=1), np.searchsorted(edges[:, 0], np.arange(n + 1)),
-            edges[:, 1].astype(np.int32), np.ascontiguousarray(weights, dtype=np.float32), constants,
+            linear.astype(np.float32), weights.any(axis=1), starts, edges[:, 1].astype(np.int32),
+            np.ascontiguousarray(weights, dtype=np.float32), constants,
         )  # fmt: skip
         self._terms = thetas, terms
         return terms
@@ -140,7 +133,7 @@ class HostChains(Chains):
         lanes, split = self._lanes(), int(self.structure.unary_offsets[-1])
         if weights is None and self._dense and lanes.shape[1] < _EXACT:
             return self._dense_moments(lanes)
-        result = np.empty(split + int(self.structure.pairwise_offsets[-1] + self.structure.factor_offsets[-1]))
+        result = np.empty(self.num_parameters)
         values = np.ones(lanes.shape[1]) if weights is None else weights
         self._count(lanes, self._whole, values, result[:split], result[split:])
         result /= lanes.shape[1]
@@ -178,10 +171,7 @@ class HostChains(Chains):
             [energies] = self._energies(lanes, theta[None], patch)
             energies -= energies.mean()
             self._count(lanes, patch, energies, sums, result[split:])
-            core = patch.core_variables
-            counts = structure.num_states[core]
-            first = np.repeat(structure.unary_offsets[core] - offsets_of(counts)[:-1], counts)
-            entries = first + np.arange(counts.sum())
+            _, entries = rows_of(structure.unary_offsets, patch.core_variables)
             result[entries] = sums[entries]
         result /= lanes.shape[1] - 1  # unbiased: the mean is estimated too
         return result
@@ -199,10 +189,13 @@ class HostChains(Chains):
 
     def add_pairs(self, out: FloatArray, *, average: bool) -> None:
         """Add conditional probabilities of the pairs on every edge, or the present pairs, to ``out``."""
-        from fastmix.chains.reading_kernels import average_pairs, count_pairs
+        from fastmix.chains.reading_kernels import average_pairs
 
-        rows, structure = np.ascontiguousarray(self._lanes()[:, -self.num_chains :].T), self.structure
+        top = np.ascontiguousarray(self._lanes()[:, -self.num_chains :])
         if average:
-            average_pairs(rows, self.layout.log_arrays(self.sets), self.num_sets - 1, out)
-        else:
-            count_pairs(rows, structure.edges, structure.num_states, structure.pairwise_offsets, out)
+            rows, logs = np.ascontiguousarray(top.T), self.layout.log_arrays(self.sets)
+            average_pairs(rows, logs, self.num_sets - 1, out)
+            return
+        split, counts = self.layout.split, np.empty(self.num_parameters)
+        self._count(top, self._whole, np.ones(self.num_chains), counts[:split], counts[split:])
+        out += counts[split : split + len(out)]

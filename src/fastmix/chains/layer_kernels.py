@@ -15,9 +15,10 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from fastmix._jit import inner, outer
-from fastmix.chains.kernels import _collect, _count, _draw_by_odds, _fill
+from fastmix.chains.field_kernels import _draw_by_odds
+from fastmix.chains.kernels import _collect, _count, _fill
 
-__all__ = ["LANES", "ROWS", "add_block", "add_products", "layer_sweeps"]
+__all__ = ["LANES", "ROWS", "add_block", "add_products", "layers_sweeps"]
 
 ROWS = 4  # of a block of sums,
 LANES = 64  # which is 16 registers
@@ -155,7 +156,7 @@ def add_products(words, num_bits, weights, at, row_step, bit_step, out):  # type
 
 
 @outer
-def layer_sweeps(  # type: ignore[no-untyped-def]
+def layers_sweeps(  # type: ignore[no-untyped-def]
     x, sites, starts, offsets, weights, streams, sums, num_sweeps, mode
 ):
     """Sweeps of lanes x (n, W) of two layers of bits, ``sites[starts[k]:starts[k + 1]]`` for layer k.

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix.chains.base import parameter_sets
+from fastmix.chains.base import ParameterSets
 from fastmix.errors import ModelError
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import offsets_of
 from fastmix.model.structure import Structure
 
-__all__ = ["BLOCK_SITES", "Layout", "ParameterSets", "directed_arrays", "log_odds", "tables_fit"]
+__all__ = ["BLOCK_SITES", "Layout", "directed_arrays", "log_odds", "rows_of", "tables_fit"]
 
 
 BLOCK_SITES = 128  # sites of one color that the product kernel takes side by side
@@ -40,24 +39,43 @@ def tables_fit(structure: Structure, *, num_sets: int = 1, num_chains: int | Non
     return worth and entries * num_sets <= _MOST_ENTRIES
 
 
-def log_odds(model: MarkovRandomField) -> tuple[FloatArray, FloatArray]:
+def log_odds(structure: Structure, unary: FloatArray, pairwise: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Log-odds of state 1 of binary variables: by the unaries (n,), and what either state of a neighbor adds (2 m, 2).
 
     The second is aligned with ``adjacency.neighbors``.
 
     Examples
     --------
-    >>> unary, odds = log_odds(MarkovRandomField.ising([(0, 1)], coupling=1.0, field=0.5))
-    >>> unary.tolist(), odds.tolist()
+    >>> model = MarkovRandomField.ising([(0, 1)], coupling=1.0, field=0.5)
+    >>> odds = log_odds(model.structure, model.log_unary, model.log_pairwise)
+    >>> odds[0].tolist(), odds[1].tolist()
     ([1.0, 1.0], [[-2.0, 2.0], [-2.0, 2.0]])
     """
-    return _binary_odds(model.structure, model.log_unary, model.log_pairwise)
-
-
-def _binary_odds(structure: Structure, unary: FloatArray, pairwise: FloatArray) -> tuple[FloatArray, FloatArray]:
     _, starts, own_steps, other_steps = structure.directed
     zero = starts[:, None] + other_steps[:, None] * np.arange(2)
     return unary[1::2] - unary[::2], pairwise[zero + own_steps[:, None]] - pairwise[zero]
+
+
+def rows_of(starts: IntArray, rows: NDArray[Any]) -> tuple[IntArray, IntArray]:
+    """Some rows of compressed ones: where they begin, and their entries."""
+    lengths = np.diff(starts)[rows]
+    begins = offsets_of(lengths)
+    return begins, np.repeat(starts[rows] - begins[:-1], lengths) + np.arange(begins[-1])
+
+
+def _strides(starts: IntArray, counts: IntArray, inner: IntArray) -> tuple[IntArray, IntArray]:
+    """Sizes (rows,) of tables over the entries of each row, and the steps that states of entries make in them.
+
+    ``counts`` are the states of the entries, of which the first counts most, and ``inner`` (rows,) the numbers that lie
+    side by side for all of them together.
+    """
+    sizes, steps, lengths = inner.copy(), np.zeros(len(counts), dtype=np.int64), np.diff(starts)
+    for back in range(1, int(lengths.max(initial=0)) + 1):
+        rows = np.flatnonzero(lengths >= back)
+        here = starts[rows + 1] - back
+        steps[here] = sizes[rows]
+        sizes[rows] *= counts[here]
+    return sizes, steps
 
 
 def _cut(bounds: list[int], size: int) -> IntArray:
@@ -79,72 +97,6 @@ def directed_arrays(model: MarkovRandomField) -> tuple[NDArray[Any], ...]:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class ParameterSets:
-    """Set k of parameters is ``coefficients[k] @ thetas``, and -inf where some theta is, whatever its coefficient.
-
-    Attributes
-    ----------
-    thetas : float array (D, P)
-        Finite: 0 where ``forbidden``.
-    coefficients : float array (K, D)
-    forbidden : bool array (P,) or None
-    source : object
-        What the thetas were made from: given again, they need not be looked at again.
-    """
-
-    thetas: FloatArray
-    coefficients: FloatArray
-    forbidden: NDArray[np.bool_] | None
-    source: object = None
-
-    @classmethod
-    def of(cls, thetas: ArrayLike, coefficients: ArrayLike | None = None) -> ParameterSets:
-        """From the arguments of :meth:`fastmix.chains.base.Chains.load`.
-
-        Examples
-        --------
-        >>> sets = ParameterSets.of([[1.0, -np.inf], [2.0, 3.0]], [[1.0, 0.0], [0.5, 2.0]])
-        >>> sets.theta(0).tolist(), sets.theta(1).tolist()
-        ([1.0, -inf], [4.5, -inf])
-        """
-        bases, weights = parameter_sets(thetas, coefficients)
-        forbidden = None
-        if bases.size and bases.min() == -np.inf:
-            forbidden = (bases == -np.inf).any(axis=0)
-            bases = np.where(forbidden, 0.0, bases)
-        return cls(bases, weights, forbidden, thetas)
-
-    def scaled(self, coefficients: ArrayLike | None) -> ParameterSets:
-        """Sets with the same thetas and other coefficients (K, D), by default the identity."""
-        _, weights = parameter_sets(self.thetas, coefficients)
-        return replace(self, coefficients=weights)
-
-    @property
-    def num_sets(self) -> int:
-        """Number of sets K."""
-        return len(self.coefficients)
-
-    def theta(self, k: int) -> FloatArray:
-        """The parameters (P,) of set k."""
-        weights = self.coefficients[k]
-        if len(weights) == 1 and weights[0] == 1.0 and self.forbidden is None:
-            return self.thetas[0]
-        theta = weights @ self.thetas
-        if self.forbidden is not None:
-            theta[self.forbidden] = -np.inf
-        return np.asarray(theta)
-
-    def linear(self) -> tuple[FloatArray, FloatArray]:
-        """Thetas (D', P) and coefficients (K, D') that give the sets by plain sums, forbidden entries included."""
-        if self.num_sets == 1:
-            return self.theta(0)[None], np.ones((1, 1))
-        if self.forbidden is None:
-            return self.thetas, self.coefficients
-        hard = np.where(self.forbidden, -np.inf, 0.0)
-        return np.vstack([self.thetas, hard]), np.hstack([self.coefficients, np.ones((self.num_sets, 1))])
-
-
 class Layout:
     """Arrays for kernels: what only depends on the structure is made once, the rest for every load of parameters.
 
@@ -162,28 +114,31 @@ class Layout:
         self.cuts = structure.num_states - 1
         self.sum_starts = offsets_of(self.cuts)[:-1]
 
+    @cached_property
+    def places(self) -> IntArray:
+        """The places of the variables in the order of a sweep (n,)."""
+        places = np.empty(len(self.order), dtype=np.int64)
+        places[self.order] = np.arange(len(places))
+        return places
+
+    @cached_property
+    def by_place(self) -> tuple[IntArray, IntArray]:
+        """The adjacency in the order of a sweep: row starts, and slots of ``adjacency.neighbors``."""
+        return rows_of(self.structure.adjacency.indptr, self.order)
+
     # -- thresholds of all patterns ---------------------------------------------------------------------------------
 
     @cached_property
     def patterns(self) -> tuple[IntArray, IntArray]:
-        """Entries (n,) of the thresholds of each site, and the steps (2 m,) that the states of neighbors make in them.
-
-        The first neighbor counts most, and the ``L_i - 1`` thresholds of a pattern lie side by side.
-        """
-        graph, owner = self.structure.adjacency, self.structure.directed.owner
-        sizes, steps = self.cuts.copy(), np.zeros(len(owner), dtype=np.int64)
-        theirs = self.structure.num_states[graph.neighbors]
-        for back in range(1, int(graph.degree.max(initial=0)) + 1):
-            sites = np.flatnonzero(graph.degree >= back)
-            slots = graph.indptr[sites + 1] - back
-            steps[slots] = sizes[sites]
-            sizes[sites] *= theirs[slots]
-        return sizes, steps
+        """Patterns (n,) of states around each site, and the steps (2 m,) that neighbors make in their numbers."""
+        graph = self.structure.adjacency
+        return _strides(graph.indptr, self.structure.num_states[graph.neighbors], np.ones_like(self.cuts))
 
     @cached_property
     def _pattern_arrays(self) -> tuple[NDArray[Any], ...]:
-        graph = self.structure.adjacency
-        sizes, steps = self.patterns
+        """The ``L_i - 1`` thresholds of a pattern lie side by side."""
+        graph, (patterns, steps) = self.structure.adjacency, self.patterns
+        sizes, steps = patterns * self.cuts, steps * self.cuts[self.structure.directed.owner]
         return (
             self.order, graph.indptr, graph.neighbors.astype(np.int32), steps.astype(np.uint32),
             self.cuts.astype(np.uint32), sizes.astype(np.uint32), offsets_of(sizes * self.num_sets), self.sum_starts,
@@ -191,14 +146,14 @@ class Layout:
 
     def table_arrays(self, sets: ParameterSets) -> tuple[NDArray[Any], ...]:
         """For :func:`fastmix.chains.kernels.table_sweeps`, and for ``single_sweeps``."""
-        starts, sizes = self._pattern_arrays[6], self.patterns[0]
+        starts, sizes = self._pattern_arrays[6], self.patterns[0] * self.cuts
         table = np.empty(int(starts[-1]), dtype=np.uint32)
         for k in range(self.num_sets):
             self.fill_thresholds(sets.theta(k), starts[:-1] + k * sizes, table)
         return (*self._pattern_arrays, table)
 
     @cached_property
-    def _around(self) -> NDArray[np.int32]:
+    def around(self) -> NDArray[np.int32]:
         """Neighbors (n, 4) in the order of a sweep, padded in front by site n, whose state stays 0."""
         graph, n = self.structure.adjacency, self.structure.num_variables
         around = np.full((n, 4), n, dtype=np.int32)
@@ -210,10 +165,8 @@ class Layout:
     def four_arrays(self, sets: ParameterSets) -> tuple[NDArray[Any], ...]:
         """For :func:`fastmix.chains.kernels.four_sweeps`: thresholds (n, 16) in the order of a sweep."""
         table = np.zeros(16 * len(self.order), dtype=np.uint32)
-        starts = np.empty(len(self.order), dtype=np.int64)
-        starts[self.order] = 16 * np.arange(len(self.order))
-        self.fill_thresholds(sets.theta(0), starts, table)
-        return self.order, self._around, table.reshape(-1, 16)
+        self.fill_thresholds(sets.theta(0), 16 * self.places, table)
+        return self.order, self.around, table.reshape(-1, 16)
 
     def fill_thresholds(self, theta: FloatArray, starts: IntArray, table: NDArray[np.uint32]) -> None:
         """Fill in the thresholds of all patterns around every variable, from ``table[starts[i]]`` on."""
@@ -231,7 +184,7 @@ class Layout:
     # -- log-odds of binary variables -------------------------------------------------------------------------------
 
     def field_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
-        """For :func:`fastmix.chains.kernels.field_sweeps`: log-odds of state 1 as linear functions of states.
+        """For :func:`fastmix.chains.field_kernels.field_sweeps`: log-odds of state 1 as linear functions of states.
 
         Variables have four neighbors or a multiple of it: some of weight 0 are added, so that one loop does for all.
         """
@@ -244,13 +197,24 @@ class Layout:
         neighbors[places] = graph.neighbors
         weights, offsets = np.zeros((len(thetas), indptr[-1])), np.empty((len(thetas), structure.num_variables))
         for d, theta in enumerate(thetas):
-            unary, odds = _binary_odds(structure, theta[: self.split], theta[self.split :])
+            unary, odds = log_odds(structure, theta[: self.split], theta[self.split :])
             offsets[d] = unary + np.bincount(owner, odds[:, 0], minlength=structure.num_variables)
             weights[d, places] = odds[:, 1] - odds[:, 0]
         joined = weights.any(axis=1) | (len(thetas) == 1)
         return (
             np.ascontiguousarray(coefficients.T), self.order, indptr, neighbors, weights, offsets, joined,
         )  # fmt: skip
+
+    def binary_terms(self, thetas: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Energies of binary states as quadratic functions: weights of variables, of edges, constants, by theta."""
+        edges, split = self.structure.edges, self.split
+        tables = thetas[:, split:].reshape(len(thetas), -1, 4)
+        zero, col, row, both = (tables[..., k] for k in range(4))
+        linear = thetas[:, 1:split:2] - thetas[:, :split:2]
+        for d in range(len(thetas)):
+            linear[d] += np.bincount(edges[:, 0], row[d] - zero[d], minlength=len(linear[d]))
+            linear[d] += np.bincount(edges[:, 1], col[d] - zero[d], minlength=len(linear[d]))
+        return linear, both - row - col + zero, thetas[:, :split:2].sum(axis=1) + zero.sum(axis=1)
 
     # -- two layers of bits -----------------------------------------------------------------------------------------
 
@@ -263,24 +227,18 @@ class Layout:
         if len(self.class_starts) != 3:
             return None
         order, starts = self.order.astype(np.int64), self.class_starts
-        place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.arange(len(order))
-        ends = np.sort(place[self.structure.edges], axis=1)
+        ends = np.sort(self.places[self.structure.edges], axis=1)
         return order, starts, ends[:, 0] * (starts[2] - starts[1]) + ends[:, 1] - starts[1]
 
-    def layer_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
-        """For :func:`fastmix.chains.layer_kernels.layer_sweeps`."""
+    def layers_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
+        """For :func:`fastmix.chains.layer_kernels.layers_sweeps`."""
         assert self.layers is not None
-        theta, n, edges = sets.theta(0), self.structure.num_variables, self.structure.edges
-        tables = theta[self.split :].reshape(-1, 4)
-        linear = theta[1 : self.split : 2] - theta[: self.split : 2]
-        linear += np.bincount(edges[:, 0], tables[:, 2] - tables[:, 0], minlength=n)
-        linear += np.bincount(edges[:, 1], tables[:, 1] - tables[:, 0], minlength=n)
+        [linear], [weights], _ = self.binary_terms(sets.theta(0)[None])
         order, starts, _ = self.layers
         shape, places = self._padded_places
-        weights = np.zeros(shape, dtype=np.float32)
-        weights.reshape(-1)[places] = tables[:, 3] - tables[:, 2] - tables[:, 1] + tables[:, 0]
-        return order, starts, linear[order].astype(np.float32), weights
+        matrix = np.zeros(shape, dtype=np.float32)
+        matrix.reshape(-1)[places] = weights
+        return order, starts, linear[order].astype(np.float32), matrix
 
     @cached_property
     def _padded_places(self) -> tuple[tuple[int, int], IntArray]:
@@ -318,41 +276,27 @@ class Layout:
         return np.asarray(np.repeat(first, counts) + local * np.repeat(step, counts))
 
     @cached_property
-    def _by_place(self) -> tuple[NDArray[np.int32], NDArray[np.int32], IntArray, IntArray]:
-        """The adjacency in the order of a sweep: row starts, neighbors and slots; and where unaries go."""
-        graph = self.structure.adjacency
-        indptr = offsets_of(graph.degree[self.order])
-        slots = np.repeat(graph.indptr[self.order] - indptr[:-1], graph.degree[self.order]) + np.arange(indptr[-1])
-        neighbors, places = graph.neighbors[slots].astype(np.int32), self.block_places(self.structure.num_states)
-        return indptr.astype(np.int32), neighbors, slots, places
+    def _unary_places(self) -> IntArray:
+        return self.block_places(self.structure.num_states)
 
-    def _joined_places(self, sets: ParameterSets) -> tuple[Any, ...]:
-        """:attr:`_by_place` without the edges that only say that a factor joins their ends: tables of zeros."""
-        indptr, neighbors, slots, unary_places = self._by_place
+    def _joined_places(self, sets: ParameterSets) -> tuple[IntArray, IntArray]:
+        """:attr:`by_place` without the edges that only say that a factor joins their ends: tables of zeros."""
+        indptr, slots = self.by_place
         if not self.structure.num_factors:
-            return indptr, neighbors, slots, unary_places
+            return indptr, slots
         first, last = self.split, self.split + int(self.structure.pairwise_offsets[-1])
         used = (sets.thetas[:, first:last] != 0.0).any(axis=0)
         if sets.forbidden is not None:
             used |= sets.forbidden[first:last]
-        kept = np.logical_or.reduceat(used, self.structure.pairwise_offsets[:-1])[
-            self.structure.adjacency.edge_ids[slots]
-        ]
-        place = np.repeat(np.arange(len(self.order)), np.diff(indptr))[kept]
-        counts = np.bincount(place, minlength=len(self.order))
-        return offsets_of(counts).astype(np.int32), neighbors[kept], slots[kept], unary_places
+        joined = np.logical_or.reduceat(used, self.structure.pairwise_offsets[:-1])
+        kept = joined[self.structure.adjacency.edge_ids[slots]]
+        return np.append(0, np.cumsum(kept))[indptr], slots[kept]
 
     @cached_property
     def factor_places(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         """Factors around the places of a sweep: row starts and entries of ``incident``, the same of their members."""
-        around = self.structure.incident
-        each = np.diff(around.indptr)[self.order]
-        indptr = offsets_of(each)
-        entries = np.repeat(around.indptr[self.order] - indptr[:-1], each) + np.arange(indptr[-1])
-        others = np.diff(around.member_starts)[entries]
-        starts = offsets_of(others)
-        members = np.repeat(around.member_starts[entries] - starts[:-1], others) + np.arange(starts[-1])
-        return indptr, entries, starts, members
+        indptr, entries = rows_of(self.structure.incident.indptr, self.order)
+        return indptr, entries, *rows_of(self.structure.incident.member_starts, entries)
 
     @cached_property
     def _factor_rows(self) -> tuple[tuple[NDArray[Any], ...], int]:
@@ -361,14 +305,8 @@ class Layout:
         A row has the states of the owner side by side; rows go by the states of the other members, the last fastest.
         """
         around, counts = self.structure.incident, self.structure.num_states
-        owner = np.repeat(np.arange(len(counts)), np.diff(around.indptr))
-        steps = np.ones(len(around.members), dtype=np.int64)
-        sizes, others = counts[owner], np.diff(around.member_starts)
-        for back in range(1, int(others.max(initial=0)) + 1):
-            entries = np.flatnonzero(others >= back)
-            here = around.member_starts[entries + 1] - back
-            steps[here] = sizes[entries]
-            sizes[entries] = sizes[entries] * counts[around.members[here]]
+        owners = np.repeat(counts, np.diff(around.indptr))
+        sizes, steps = _strides(around.member_starts, counts[around.members], owners)
         begins = offsets_of(sizes)
         indptr, entries, member_starts, picked = self.factor_places
         rows = (
@@ -378,7 +316,7 @@ class Layout:
         return rows, int(begins[-1])
 
     def product_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
-        """For :func:`fastmix.chains.kernels.product_sweeps`.
+        """For :func:`fastmix.chains.product_kernels.product_sweeps`.
 
         Conditional weights are products: of the exponentiated unary and, for every neighbor, of a number for its state
         (*Potts* entries, whose tables are constant off the diagonal) or of a row of its table, as for every factor
@@ -386,12 +324,12 @@ class Layout:
         small, which the kernel sees and mends by logarithms. Potts weights may be large or small: their tables are
         rows where a product of them could leave the range of floating-point numbers.
         """
-        from fastmix.chains.kernels import fill_factor_rows, fill_rows
+        from fastmix.chains.product_kernels import fill_factor_rows, fill_rows
 
         structure = self.structure
-        indptr, neighbors, slots, unary_places = self._joined_places(sets)
-        directed, edge_ids = structure.directed, structure.adjacency.edge_ids[slots]
-        potts = self._potts_edges(sets)[edge_ids]
+        indptr, slots = self._joined_places(sets)
+        directed, graph = structure.directed, structure.adjacency
+        neighbors, potts = graph.neighbors[slots].astype(np.int32), self._potts_edges(sets)[graph.edge_ids[slots]]
         owner, theirs = directed.owner[slots], structure.num_states[neighbors]
         starts, counts = structure.unary_offsets[:-1], structure.num_states
         # Potts weights around each site, and the range of its unary, at the set where they are largest.
@@ -419,7 +357,7 @@ class Layout:
             unary = theta[: self.split]
             if len(unary):
                 top = np.repeat(np.maximum.reduceat(unary, starts), counts)
-                unaries[k, unary_places] = np.exp(unary - top)
+                unaries[k, self._unary_places] = np.exp(unary - top)
             values[k, begins[:-1][potts]] = np.exp(couplings[k, potts])
             rows = np.flatnonzero(~potts)
             fill_rows(
@@ -428,7 +366,7 @@ class Layout:
             )  # fmt: skip
             if more:
                 fill_factor_rows(counts, structure.incident, theta[self.split :], values[k, begins[-1] :])
-        static = self.order, self.blocks, counts, indptr, neighbors
+        static = self.order, self.blocks, counts, indptr.astype(np.int32), neighbors
         # Large models are limited by the bytes that they read: 32 bits are enough for what is exponentiated.
         factors = (factors[0], factors[1] + begins[-1], *factors[2:])
         begins = begins.astype(np.int32) if exponentiated else np.zeros(1, dtype=np.int32)
@@ -453,7 +391,7 @@ class Layout:
         return np.asarray(result)
 
     def log_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
-        """For :func:`fastmix.chains.kernels.log_weights`, which adds logarithms up."""
+        """For :func:`fastmix.chains.product_kernels.log_weights`, which adds logarithms up."""
         structure, graph = self.structure, self.structure.adjacency
         thetas, coefficients = sets.linear()
         return (

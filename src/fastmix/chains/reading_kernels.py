@@ -10,14 +10,12 @@ import math
 import numpy as np
 from numba import float32, uint8
 
-from fastmix._jit import njit
-from fastmix.chains.kernels import _fill, largest, log_weights
+from fastmix._jit import inner, njit, outer
+from fastmix.chains.kernels import _fill, largest
+from fastmix.chains.product_kernels import log_weights
 
-__all__ = ["add_energies", "average_pairs", "binary_energies", "count_pairs", "exchange", "weighted_counts"]
+__all__ = ["add_energies", "average_pairs", "binary_energies", "exchange", "weighted_counts"]
 
-# Functions called only from compiled code need no entry points from Python, which saves compilation time.
-_inner = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-_outer = njit(cache=True, nogil=True, error_model="numpy")
 
 _UNIT = 4294967296.0  # random numbers are below 2^32
 _FLUSH = 16  # sites whose energies are added up in single precision before they join the total
@@ -27,33 +25,20 @@ _SCATTERED = 16  # inner states of a table from which one pass with scattered su
 # -- energies -------------------------------------------------------------------------------------------------------
 
 
-@_inner
-def _start(out, total, constant):  # type: ignore[no-untyped-def]
-    for c in range(len(out)):
-        out[c] = constant
-        total[c] = float32(0.0)
-
-
-@_inner
-def _add_one(total, x, weight):  # type: ignore[no-untyped-def]
-    for c in range(len(total)):
-        total[c] += float32(x[c]) * weight
-
-
-@_inner
+@inner
 def _add_two(total, x, x0, x1, weight, w0, w1):  # type: ignore[no-untyped-def]
     for c in range(len(total)):
         total[c] += float32(x[c]) * (weight + w0 * float32(x0[c]) + w1 * float32(x1[c]))
 
 
-@_inner
+@inner
 def _flush(out, total):  # type: ignore[no-untyped-def]
     for c in range(len(out)):
         out[c] += total[c]
         total[c] = float32(0.0)
 
 
-@_outer
+@outer
 def binary_energies(x, linear, joined, indptr, later, weights, constants, total, out):  # type: ignore[no-untyped-def]
     """Energies (D, W) of all lanes x (n, W) of a binary model under every theta.
 
@@ -61,9 +46,10 @@ def binary_energies(x, linear, joined, indptr, later, weights, constants, total,
     the second term only if ``joined[d]``. Sums over a few sites are in single precision, in ``total`` (D, W).
     """
     count = len(constants)
-    for d in range(count):
-        _start(out[d], total[d], constants[d])
     none = float32(0.0)
+    total[:] = none
+    for d in range(count):
+        out[d] = constants[d]
     for i in range(x.shape[0]):
         for d in range(count):
             weight = linear[d, i]
@@ -76,13 +62,13 @@ def binary_energies(x, linear, joined, indptr, later, weights, constants, total,
             if last - k == 1:
                 _add_two(total[d], x[i], x[later[k]], x[later[k]], weight, weights[d, k], none)
             elif weight != none:
-                _add_one(total[d], x[i], weight)
+                _add_two(total[d], x[i], x[i], x[i], weight, none, none)
         if i % _FLUSH == _FLUSH - 1 or i == x.shape[0] - 1:
             for d in range(count):
                 _flush(out[d], total[d])
 
 
-@_inner
+@inner
 def _is_zero(values):  # type: ignore[no-untyped-def]
     nonzero = 0
     for value in values:
@@ -90,7 +76,7 @@ def _is_zero(values):  # type: ignore[no-untyped-def]
     return nonzero == 0
 
 
-@_inner
+@inner
 def _find_entries(index, x, variables, strides):  # type: ignore[no-untyped-def]
     """Where the configurations x (n, chains) of a scope are in its table."""
     index[:] = 0
@@ -100,7 +86,7 @@ def _find_entries(index, x, variables, strides):  # type: ignore[no-untyped-def]
             index[c] += own[c] * stride
 
 
-@_outer
+@outer
 def add_energies(  # type: ignore[no-untyped-def]
     x, states, edges, unary_at, unary, pairwise_at, tables, variables, chosen, scopes, factors, out
 ):
@@ -209,16 +195,7 @@ def weighted_counts(  # type: ignore[no-untyped-def]
 # -- pairs of states ------------------------------------------------------------------------------------------------
 
 
-@_outer
-def count_pairs(x, edges, states, starts, out):  # type: ignore[no-untyped-def]
-    """Add the pairs of states on every edge in configurations x (any number, n) to ``out``."""
-    for e in range(edges.shape[0]):
-        i, j = edges[e, 0], edges[e, 1]
-        for c in range(x.shape[0]):
-            out[starts[e] + x[c, i] * states[j] + x[c, j]] += 1
-
-
-@_outer
+@outer
 def average_pairs(x, logs, k, out):  # type: ignore[no-untyped-def]
     """Add conditional probabilities of the pairs on every edge, given all but one end, in configurations x.
 
@@ -246,24 +223,24 @@ def average_pairs(x, logs, k, out):  # type: ignore[no-untyped-def]
 # -- exchange -------------------------------------------------------------------------------------------------------
 
 
-@_inner
+@inner
 def _difference(out, a, b, mask):  # type: ignore[no-untyped-def]
     for c in range(len(out)):
         out[c] = (a[c] ^ b[c]) & mask[c]
 
 
-@_inner
+@inner
 def _toggle(a, difference):  # type: ignore[no-untyped-def]
     for c in range(len(a)):
         a[c] ^= difference[c]
 
 
-@_inner
+@inner
 def _logistic(z):  # type: ignore[no-untyped-def]
     return 1.0 / (1.0 + math.exp(min(-z, 700.0)))
 
 
-@_outer
+@outer
 def exchange(x, parity, gaps, energies, streams, shifts, sums, carrier, heading, trips):  # type: ignore[no-untyped-def]
     """Propose the exchange of configurations between rungs k and k + 1, for every k of one parity, in every ladder.
 

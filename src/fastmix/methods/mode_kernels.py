@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastmix._jit import njit
-from fastmix.chains.kernels import next_row
+from fastmix.chains.product_kernels import next_row
 
 __all__ = ["descend", "dual_pass", "hopeful"]
 

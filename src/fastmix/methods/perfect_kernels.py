@@ -12,7 +12,8 @@ import numpy as np
 from numba import uint64
 
 from fastmix._jit import inner, njit
-from fastmix.chains.kernels import _uniform, largest, next_row
+from fastmix.chains.kernels import _uniform, largest
+from fastmix.chains.product_kernels import next_row
 
 __all__ = ["bound_binary", "bound_general"]
 

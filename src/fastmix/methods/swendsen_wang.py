@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -11,9 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._checks import check_count, check_threads, choose_seed
+from fastmix.chains.base import ParameterSets
 from fastmix.chains.generator import MAX_THRESHOLD, make_streams
 from fastmix.chains.host import HostChains
-from fastmix.chains.layout import Layout, ParameterSets
+from fastmix.chains.layout import Layout
+from fastmix.chains.threads import Threads
 from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.graphs.basics import two_sides
 from fastmix.model import MarkovRandomField, check_pairwise
@@ -86,7 +88,7 @@ class ClusterChains(HostChains):
     ) -> None:
         self.model, self.structure, self.layout = model, model.structure, Layout(model.structure)
         self.num_chains, self.seed = check_count("num_chains", num_chains, least=1), choose_seed(seed)
-        self.num_threads = min(check_threads(num_threads), self.num_chains)
+        self.threads = Threads(min(check_threads(num_threads), self.num_chains))
         self._binary = bool((model.num_states == 2).all())
         self.sets = ParameterSets.of(model.parameters)
         self._set_form(model)
@@ -104,8 +106,7 @@ class ClusterChains(HostChains):
 
     def load(self, thetas: ArrayLike, coefficients: ArrayLike | None = None) -> None:
         """Go on with the parameters ``coefficients[0] @ thetas``; see :meth:`fastmix.chains.base.Chains.load`."""
-        same = self.sets.source is thetas
-        sets = self.sets.scaled(coefficients) if same else ParameterSets.of(thetas, coefficients)
+        sets = self._read_sets(thetas, coefficients)
         model, lanes = self.model.with_parameters(sets.theta(0)), self._lanes()
         self._set_form(model)
         self.model, self.sets = model, sets
@@ -194,14 +195,12 @@ class ClusterChains(HostChains):
                 run(*edges, *unary, self._states, self._random, sums, *block, num_sweeps, collect)
 
         num_updates = self.num_chains * num_sweeps * self.model.num_variables
-        if self.num_threads == 1 or num_updates < _SMALL_WORK:
+        if self.threads.count == 1 or num_updates < _SMALL_WORK:
             run_block((0, self.num_chains))
             return
-        num_blocks = min(self.num_chains, _BLOCKS_PER_THREAD * self.num_threads)
+        num_blocks = min(self.num_chains, _BLOCKS_PER_THREAD * self.threads.count)
         bounds = [self.num_chains * k // num_blocks for k in range(num_blocks + 1)]
-        with ThreadPoolExecutor(self.num_threads) as pool:
-            for _ in pool.map(run_block, pairwise(bounds)):
-                pass  # an exception of a thread is raised here
+        self.threads.run([partial(run_block, block) for block in pairwise(bounds)])
 
 
 def check_swendsen_wang(model: MarkovRandomField) -> None:

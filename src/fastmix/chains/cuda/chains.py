@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._memory import format_bytes
-from fastmix.chains.base import Chains, Exchanges, parameter_sets, sums_by_state
+from fastmix.chains.base import Chains, Exchanges, sums_by_state
 from fastmix.chains.cuda import tables as cuda_tables
 from fastmix.chains.cuda.device import (
     CudaKernel,
@@ -26,7 +26,7 @@ from fastmix.chains.cuda.device import (
     start_kernel,
 )
 from fastmix.chains.generator import make_streams
-from fastmix.chains.layout import Layout, ParameterSets
+from fastmix.chains.layout import Layout
 from fastmix.chains.patches import Patch, whole_patch
 from fastmix.errors import ResourceError
 from fastmix.model.build import offsets_of
@@ -136,12 +136,9 @@ class CudaChains(Chains):
         self._per_chain = group_size % self.width != 0 or self.width == 1
         self._num_rows = int((structure.num_states - 1).sum())
         self._factors = structure.num_factors > 0
-        self._num_parameters = int(self._term_offsets[-1])
         self._together: dict[Any, tuple[Any, int]] = {}
         self._rooms: dict[str, Any] = {}
         self._batches: tuple[object, list[_Batch]] = None, []
-        self._given: object = None
-        self._forbidden: NDArray[np.bool_] | None = None
         self._values: Any = None
         self._device_thetas: tuple[Any, list[Any]] | None = None
         self._tables: tuple[Any, ...] = ()
@@ -156,28 +153,21 @@ class CudaChains(Chains):
 
         Nothing is compiled or allocated anew. Tables of thresholds are filled on the device.
         """
-        bases, weights = parameter_sets(thetas, coefficients)
-        if bases.shape[1] != self._num_parameters or len(weights) != self.num_sets:
-            raise ValueError(
-                f"thetas must have {self._num_parameters} parameters and make {self.num_sets} sets, got "
-                f"{bases.shape[1]} and {len(weights)}"
-            )
+        before = self.sets.thetas
+        self.sets, self._values = self._read_sets(thetas, coefficients), None
         if not self._n:
             return
-        if thetas is not self._given:
-            self._forbidden, self._thetas = None, bases
-            if bases.min(initial=0.0) == -np.inf:
-                self._forbidden = (bases == -np.inf).any(axis=0)
-                self._thetas = np.where(bases == -np.inf, 0.0, bases)
-            self._given, self._device_thetas = thetas, None
-        self._coefficients, self._values = weights, None
+        if self.sets.thetas is not before:
+            self._device_thetas = None
         if self.kernel in ("packed", "packed-field", "table"):
             self._fill_tables()
         elif self.kernel == "logit":
             *links, cuts = self._links
             self._tables = (*links[:5], self._load_values(), links[5], cuts, self._sum_rows)
         else:
-            arrays, self._degree = cuda_tables.field_tables(self.structure, weights[0] @ self._thetas, self._order)
+            arrays, self._degree = cuda_tables.field_tables(
+                self.structure, self.sets.coefficients[0] @ self.sets.thetas, self._order
+            )
             self._tables = (*[self._put(name, values) for name, values in arrays.items()], np.uint32(self._n))
         if self.num_sets > 1:
             self._load_exchanges()
@@ -185,18 +175,18 @@ class CudaChains(Chains):
     def _load_values(self) -> Any:
         """The parameters of all sets on the device, (sets, P)."""
         if self._values is None:
-            if np.array_equal(self._coefficients, [[1.0]]) and self._forbidden is None:
+            if np.array_equal(self.sets.coefficients, [[1.0]]) and self.sets.forbidden is None:
                 self._values = self._bases[0]
             else:
-                size = np.uint64(self._num_parameters)
-                self._values = self._room("values", self.num_sets * self._num_parameters)
+                size = np.uint64(self.num_parameters)
+                self._values = self._room("values", self.num_sets * self.num_parameters)
                 forbidden = self._nothing
-                if self._forbidden is not None:
-                    forbidden = self._put("forbidden", self._forbidden.astype(np.uint8))
+                if self.sets.forbidden is not None:
+                    forbidden = self._put("forbidden", self.sets.forbidden.astype(np.uint8))
                 self._start(
                     _kernels().combine, self._values.size, self._bases[0],
-                    self._put("coefficients", self._coefficients), forbidden, np.uint64(len(self._thetas)), size,
-                    self._values,
+                    self._put("coefficients", self.sets.coefficients), forbidden,
+                    np.uint64(len(self.sets.thetas)), size, self._values,
                 )  # fmt: skip
         return self._values
 
@@ -204,12 +194,12 @@ class CudaChains(Chains):
     def _bases(self) -> tuple[Any, list[Any]]:
         """The thetas that are loaded, on the device, (D, P), and each of them."""
         if self._device_thetas is None:
-            thetas = self._put("thetas", self._thetas)
+            thetas = self._put("thetas", self.sets.thetas)
             self._device_thetas = thetas, self._split(thetas)
         return self._device_thetas
 
     def _split(self, thetas: Any) -> list[Any]:
-        size = self._num_parameters
+        size = self.num_parameters
         return [thetas[first : first + size] for first in range(0, thetas.size, size)]
 
     def _fill_tables(self) -> None:
@@ -217,7 +207,7 @@ class CudaChains(Chains):
         if self.kernel == "packed-field":
             _, chunks, partial, margins, _, _, weights, offsets, _ = self._tables
             self._start(
-                kernels.fill_fields, self._n * self.num_sets, self._load_values(), np.int64(self._num_parameters),
+                kernels.fill_fields, self._n * self.num_sets, self._load_values(), np.int64(self.num_parameters),
                 self._links, chunks, partial, margins, weights, offsets,
             )  # fmt: skip
             return
@@ -227,7 +217,7 @@ class CudaChains(Chains):
         else:
             self._start(
                 kernels.fill_thresholds, 16 * self._n * self.num_sets, self._load_values(),
-                np.int64(self._num_parameters), self._links, *self._patterns, np.int64(table.size // self.num_sets),
+                np.int64(self.num_parameters), self._links, *self._patterns, np.int64(table.size // self.num_sets),
                 table,
             )  # fmt: skip
         if self.kernel == "packed":
@@ -238,10 +228,9 @@ class CudaChains(Chains):
 
     def _host_thresholds(self) -> NDArray[np.uint32]:
         """Tables of models with factors, which the layout fills for the CPU as well."""
-        sets = ParameterSets(self._thetas, self._coefficients, self._forbidden)
         layout, table = Layout(self.structure), np.zeros((self.num_sets, self._table.size // self.num_sets), np.uint32)
         for k, row in enumerate(table):
-            layout.fill_thresholds(sets.theta(k), self._table_starts[self._order.places], row)
+            layout.fill_thresholds(self.sets.theta(k), self._table_starts[self._order.places], row)
         return table.reshape(-1)
 
     # -- configurations ---------------------------------------------------------------------------------------------
@@ -384,7 +373,7 @@ class CudaChains(Chains):
         launch, words = self._launch, self.num_chains // self.width
         block = launch.block_x, launch.block_y
         room = self._units * self.width
-        numbers = self.num_sets, self.num_chains, self._n, words, room, len(self._thetas)
+        numbers = self.num_sets, self.num_chains, self._n, words, room, len(self.sets.thetas)
         sizes = tuple(np.uint32(k) for k in numbers)
         states, *rest = self._arguments
         arguments = (
@@ -412,27 +401,28 @@ class CudaChains(Chains):
 
     def _load_exchanges(self) -> None:
         """The terms of every theta that are not zero, and how coefficients differ from set to set."""
-        constants = np.zeros(len(self._thetas))
+        thetas = self.sets.thetas
+        constants = np.zeros(len(thetas))
         if self._packed:
-            lists, numbers, constants = [], [], self._thetas[:, self._term_offsets[:-1]].sum(axis=1)
-            for theta in self._thetas:
+            lists, numbers, constants = [], [], thetas[:, self._term_offsets[:-1]].sum(axis=1)
+            for theta in thetas:
                 weights = self._binary_weights(theta)
                 lists.append(np.flatnonzero(weights))
                 numbers.append(weights[lists[-1]])
             rows = self._describe(np.concatenate(lists))[0]
             arrays: tuple[NDArray[Any], ...] = rows, np.concatenate(numbers)
         else:
-            lists = [np.flatnonzero(np.add.reduceat(theta != 0.0, self._term_offsets[:-1])) for theta in self._thetas]
+            lists = [np.flatnonzero(np.add.reduceat(theta != 0.0, self._term_offsets[:-1])) for theta in thetas]
             owner = np.repeat(np.arange(len(lists)), [len(part) for part in lists])
             rows, steps, offsets, *starts = self._describe(np.concatenate(lists))
-            offsets = offsets + (owner * self._num_parameters).astype(np.uint64)
-            arrays = rows, steps, offsets, *starts, self._thetas
+            offsets = offsets + (owner * self.num_parameters).astype(np.uint64)
+            arrays = rows, steps, offsets, *starts, thetas
         terms = tuple(self._put(f"term {k}", a) for k, a in enumerate(arrays))
         self._exchange_terms = (terms[:-1], terms[-1]) if self._factors else terms
         pieces = offsets_of(np.array([len(part) for part in lists]))
         self._exchange_pieces = self._put("term pieces", pieces.astype(np.uint32))
         room = self._units * self.width
-        gaps = np.diff(self._coefficients, axis=0)
+        gaps = np.diff(self.sets.coefficients, axis=0)
         gaps = np.concatenate([gaps, (gaps @ constants)[:, None]], axis=1)
         self._ladder = {
             "gaps": self._put("gaps", gaps), "shifts": self._ladder["shifts"],
@@ -513,7 +503,7 @@ class CudaChains(Chains):
 
     def energies(self, thetas: ArrayLike | None = None) -> FloatArray:
         """``thetas[d] @ f(x)`` of every configuration, (D, K * C); of those that are loaded by default."""
-        given = self._thetas if thetas is None else np.atleast_2d(np.asarray(thetas, dtype=np.float64))
+        given = self.sets.thetas if thetas is None else np.atleast_2d(np.asarray(thetas, dtype=np.float64))
         result = np.zeros((len(given), self._total))
         if self._n:
             values = self._bases[1] if thetas is None else self._split(self._put("other thetas", given))
@@ -554,7 +544,7 @@ class CudaChains(Chains):
             return
         counts = self._put("pairs", np.zeros(len(out), dtype=np.uint64))
         ends = self._put("ends", self._order.places[structure.edges])
-        at = np.int64((self.num_sets - 1) * self._num_parameters)
+        at = np.int64((self.num_sets - 1) * self.num_parameters)
         chains = np.uint64(self._total - self.num_chains), np.uint64(self._total)
         shape = min(structure.num_edges, _MOST_BLOCKS), self._shape(self.num_chains)[1]
         start_kernel(
@@ -577,7 +567,7 @@ class CudaChains(Chains):
     def _count(self, batch: _Batch, weights: Any) -> None:
         """The sums of weights (patches, configurations) in every state of the terms in the cores of a batch."""
         shape = min(batch.num_core, _MOST_BLOCKS), self._shape(self._total)[1]
-        results = self._room("results", self._num_parameters)
+        results = self._room("results", self.num_parameters)
         run = _kernels().count_kernel(self._packed, self._factors)
         start_kernel(run, shape, self._x, *batch.core, weights, np.uint64(self._total), results)
 
@@ -653,7 +643,7 @@ class CudaChains(Chains):
                 raise ResourceError(f"the GPU sampler takes tables of fewer than 2^32 entries, got {entries:,}")
         required: float = states * dtype.itemsize + 4 * self._units + sums * sum_dtype.itemsize + 8 * totals
         required += _LINK_BYTES * (n + 2 * structure.num_edges) + (16 if self.kernel == "packed" else 4) * entries
-        required += 0 if self.kernel == "field" else 8 * self._num_parameters * (self.num_sets + 1)
+        required += 0 if self.kernel == "field" else 8 * self.num_parameters * (self.num_sets + 1)
         if not self._mode:  # a descent: spare and saved states, energies with their pieces, lists of terms
             numbers = min(_BATCH_NUMBERS, n * self._total) + _MOST_THREADS
             terms = n + structure.num_edges + len(structure.scope_variables)
