@@ -181,16 +181,6 @@ def _mix(target, other, weight, start, count):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _change(new, old, damping, starts, d):  # type: ignore[no-untyped-def]
-    """How much message d has changed, before it is damped."""
-    count = starts[d + 1] - starts[d]
-    change = _distance(new, old, starts[d], count)
-    if damping > 0.0:
-        _mix(new, old, damping, starts[d], count)
-    return change
-
-
-@inner
 def _node_total(i, unary, unary_offsets, indptr, incoming, starts, messages, totals):  # type: ignore[no-untyped-def]
     """Log-belief of one variable, not normalised: its unary and all incoming messages."""
     base, count = unary_offsets[i], unary_offsets[i + 1] - unary_offsets[i]
@@ -288,11 +278,13 @@ def table_rounds(  # type: ignore[no-untyped-def]
             _renew_factor(
                 a, scopes, members, factor_offsets, factors, totals, unary_offsets, starts, x, d, room, cavity, work, y
             )
-            for e in range(d + scopes[a] - scopes[a + 1], d):
-                largest = max(largest, _change(y, x, damping, starts, e))
-        for d in range(2 * m):
-            _renew(d, edges, offsets, table, weights, tame, totals, unary_offsets, starts, x, cavity, work, y)
-            largest = max(largest, _change(y, x, damping, starts, d))
+        for d in range(len(starts) - 1):
+            if d < 2 * m:
+                _renew(d, edges, offsets, table, weights, tame, totals, unary_offsets, starts, x, cavity, work, y)
+            count = starts[d + 1] - starts[d]
+            largest = max(largest, _distance(y, x, starts[d], count))
+            if damping > 0.0:
+                _mix(y, x, damping, starts[d], count)
         x, y = y, x
         done += 1
     if done % 2:
