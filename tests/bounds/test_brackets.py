@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 import fastmix
 from fastmix import MarkovRandomField, instances
 from fastmix._clock import NO_LIMIT, Clock
-from fastmix.bounds.api import _Work
 from fastmix.bounds.branch import Cases
 from fastmix.bounds.covers import Clusters, Parts, _in_bands, split_scope
 from fastmix.bounds.draws import sampled_bounds
@@ -385,14 +384,6 @@ def test_large_models_are_answered(time_limit: float) -> None:
     result = fastmix.bracket(model, time_limit=time_limit, seed=0)
     assert result.log_z_lower < result.log_z_upper < result.log_z_lower + 6000.0
     assert (result.node_lower <= result.node_upper).all()
-
-
-def test_tables_of_large_models_are_evaluated_as_a_whole() -> None:
-    model = instances.ising_grid(80, 80, coupling_max=1.0, seed=0)
-    terms = find_terms(model)
-    work = _Work(model, None, 1e9, NO_LIMIT, 0)
-    assert work._table_entries(terms, Clock(5.0)) * terms.num_variables <= 2**20
-    assert work._table_entries(terms, Clock(60.0)) * terms.num_variables > 2**20
 
 
 # -- beside an answer -----------------------------------------------------------------------------------------------

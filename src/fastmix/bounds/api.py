@@ -34,9 +34,6 @@ _DEFAULT_SECONDS = 60.0
 _SECONDS_PER_ENTRY = 4e-9
 _EVALUATIONS = 40.0  # wanted in the time there is: the limit on tables follows from it
 _MOST_ENTRIES = 2.0**20
-# An evaluation step by step takes so long, whatever the tables; up to so many entries of all tables it is compiled as a
-# whole (:mod:`fastmix.exact.program`). Where not even a few fit in the time, tables are to be that small.
-_FEWEST_EVALUATIONS, _SECONDS_PER_VARIABLE, _AS_A_WHOLE = 10.0, 1.5e-4, 2.0**20
 _SECONDS_PER_TERM = 3e-5  # of making terms and plans
 _SHARE_OF_WALKS = 0.1  # of the time, and what is left in the end
 _SHARE_OF_LOWER = 0.6  # of what the covers and a first step leave
@@ -403,8 +400,6 @@ class _Work:
             raise OutOfTimeError
         seconds = min(clock.left(), 60.0) / _EVALUATIONS / 2.0
         entries = min(seconds / _SECONDS_PER_ENTRY / n, self.memory / 24.0 / n, _MOST_ENTRIES)
-        if clock.left() < _FEWEST_EVALUATIONS * _SECONDS_PER_VARIABLE * n:
-            entries = min(entries, _AS_A_WHOLE / n)
         largest = max([math.prod([terms.num_states[v] for v in s]) for s in terms.scopes], default=2)
         return max(float(largest), 2.0 ** math.floor(math.log2(max(2.0, entries))))
 
