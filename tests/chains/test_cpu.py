@@ -14,7 +14,7 @@ from test_chain_statistics import Patterns
 
 import oracle
 import strategies
-from fastmix import MarkovRandomField, ModelError, UnfitMethodError
+from fastmix import MarkovRandomField, ModelError, UnfitMethodError, infer
 from fastmix.chains import cpu, field_kernels, kernels, layout
 from fastmix.chains.base import ParameterSets
 from fastmix.chains.conditionals import check_conditionals
@@ -376,3 +376,22 @@ def plain_results() -> list:
             engine.sweep(4, collect=True)
             results.append([engine.get_states().tolist(), engine.take_sums().tolist()])
     return results
+
+
+def test_tables_that_are_constant_off_the_diagonal_only():
+    """A reward for one label is no Potts table: the diagonal differs from state to state."""
+    edges = [(0, 1), (0, 2), (1, 2), (2, 3)]
+    table = np.zeros((3, 3))
+    table[2, 2] = 2.0
+    model = MarkovRandomField.from_tables(np.zeros((4, 3)), edges, [table] * 4)
+    sets = ParameterSets.of(model.parameters)
+    assert not Layout(model.structure)._potts_edges(sets).any()
+    equal = MarkovRandomField.from_tables(np.zeros((4, 3)), edges, [2.0 * np.eye(3)] * 4)
+    assert Layout(model.structure)._potts_edges(ParameterSets.of(equal.parameters)).all()
+    expected = oracle.conditional(model, 2, [0, 2, 0, 2])
+    chains = cpu.CpuChains(model.structure, num_chains=2, seed=0, kernel="product")
+    chains.load(model.parameters)
+    chains.sweep(20_000, collect=True)
+    found = chains.take_sums().sum(axis=1) / 40_000
+    assert expected[2] > 0.9
+    np.testing.assert_allclose(found, infer(model, method="exact").node_marginals, atol=0.02)

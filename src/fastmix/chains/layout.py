@@ -319,8 +319,8 @@ class Layout:
         """For :func:`fastmix.chains.product_kernels.product_sweeps`.
 
         Conditional weights are products: of the exponentiated unary and, for every neighbor, of a number for its state
-        (*Potts* entries, whose tables are constant off the diagonal) or of a row of its table, as for every factor
-        over more variables. Unaries and rows are scaled to a largest entry of 1, so that a product can only get too
+        (*Potts* entries, whose tables are constant on the diagonal, and off it) or of a row of its table, as for every
+        factor over more variables. Unaries and rows are scaled to a largest entry of 1, so that a product can only get too
         small, which the kernel sees and mends by logarithms. Potts weights may be large or small: their tables are
         rows where a product of them could leave the range of floating-point numbers.
         """
@@ -373,21 +373,22 @@ class Layout:
         return *static, potts, begins, factors, values, unaries, exponentiated, logs
 
     def _potts_edges(self, sets: ParameterSets) -> NDArray[np.bool_]:
-        """Which edges have tables that are constant off the diagonal, in all sets (m,)."""
+        """Which edges have tables that are constant on the diagonal, and off it, in all sets (m,)."""
         structure = self.structure
         result = np.zeros(structure.num_edges, dtype=bool)
         for states, others, members in structure.table_shapes:
             if states != others or states < 2:
                 continue
             result[members] = True
-            off = np.flatnonzero(~np.eye(states, dtype=bool).reshape(-1))
-            places = structure.pairwise_offsets[members][:, None] + off
-            for theta in sets.thetas:
-                values = theta[self.split :][places]
-                low, high = values.min(axis=1), values.max(axis=1)
-                result[members] &= high - low <= _POTTS * (1.0 + np.abs(high))
-            if sets.forbidden is not None:
-                result[members] &= ~sets.forbidden[self.split :][places].any(axis=1)
+            diagonal = np.eye(states, dtype=bool).reshape(-1)
+            for part in (diagonal, ~diagonal):
+                places = structure.pairwise_offsets[members][:, None] + np.flatnonzero(part)
+                for theta in sets.thetas:
+                    values = theta[self.split :][places]
+                    low, high = values.min(axis=1), values.max(axis=1)
+                    result[members] &= high - low <= _POTTS * (1.0 + np.abs(high))
+                if sets.forbidden is not None:
+                    result[members] &= ~sets.forbidden[self.split :][places].any(axis=1)
         return np.asarray(result)
 
     def log_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
