@@ -116,7 +116,7 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
             fastmix.sample(model, method="swendsen-wang", num_chains=4, **short)
 
     def perfect() -> None:
-        for model in (attractive, ising_grid(3, 3, coupling_max=0.1, seed=0)):
+        for model in (attractive, several[1], ising_grid(3, 3, coupling_max=0.1, seed=0)):
             fastmix.perfect_sample(model, num_draws=2, seed=0)
 
     def tempered() -> None:

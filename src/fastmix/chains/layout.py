@@ -320,8 +320,8 @@ class Layout:
 
         Conditional weights are products: of the exponentiated unary and, for every neighbor, of a number for its state
         (*Potts* entries, whose tables are constant on the diagonal, and off it) or of a row of its table, as for every
-        factor over more variables. Unaries and rows are scaled to a largest entry of 1, so that a product can only get too
-        small, which the kernel sees and mends by logarithms. Potts weights may be large or small: their tables are
+        factor over more variables. Unaries and rows are scaled to a largest entry of 1, so that a product can only get
+        too small, which the kernel sees and mends by logarithms. Potts weights may be large or small: their tables are
         rows where a product of them could leave the range of floating-point numbers.
         """
         from fastmix.chains.product_kernels import fill_factor_rows, fill_rows
