@@ -386,6 +386,8 @@ def test_tables_that_are_constant_off_the_diagonal_only():
     model = MarkovRandomField.from_tables(np.zeros((4, 3)), edges, [table] * 4)
     sets = ParameterSets.of(model.parameters)
     assert not Layout(model.structure)._potts_edges(sets).any()
+    some = MarkovRandomField.from_tables(np.zeros((4, 3)), edges, [np.where(table > 0.0, -np.inf, 0.0)] * 4)
+    assert not Layout(model.structure)._potts_edges(ParameterSets.of(some.parameters)).any()
     equal = MarkovRandomField.from_tables(np.zeros((4, 3)), edges, [2.0 * np.eye(3)] * 4)
     assert Layout(model.structure)._potts_edges(ParameterSets.of(equal.parameters)).all()
     expected = oracle.conditional(model, 2, [0, 2, 0, 2])

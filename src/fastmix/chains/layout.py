@@ -387,8 +387,9 @@ class Layout:
                     values = theta[self.split :][places]
                     low, high = values.min(axis=1), values.max(axis=1)
                     result[members] &= high - low <= _POTTS * (1.0 + np.abs(high))
-                if sets.forbidden is not None:
-                    result[members] &= ~sets.forbidden[self.split :][places].any(axis=1)
+                if sets.forbidden is not None:  # all equal states may be, as for colorings
+                    lost = sets.forbidden[self.split :][places]
+                    result[members] &= ~lost.any(axis=1) | (lost.all(axis=1) if part is diagonal else False)
         return np.asarray(result)
 
     def log_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
