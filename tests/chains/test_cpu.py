@@ -14,7 +14,7 @@ from test_chain_statistics import Patterns
 
 import oracle
 import strategies
-from fastmix import MarkovRandomField, ModelError, UnfitMethodError, infer
+from fastmix import MarkovRandomField, ModelError, UnfitMethodError
 from fastmix.chains import cpu, field_kernels, kernels, layout
 from fastmix.chains.base import ParameterSets
 from fastmix.chains.conditionals import check_conditionals
@@ -159,7 +159,10 @@ def test_every_number_of_neighbors(kernel):
 
 
 def potts_like(seed: int, strength: float = 1.0) -> MarkovRandomField:
-    """Potts tables of either sign, two of them with constants, one that forbids equal states, a full and an odd one."""
+    """Potts tables of either sign, two of them with constants, one that forbids equal states; and others.
+
+    These are a full table, one of unequal state counts, and a reward for one state, constant off its diagonal only.
+    """
     rng = np.random.default_rng(seed)
     counts, pairs = [3, 3, 3, 3, 2, 3], [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (1, 5), (3, 5)]
     tables = [strength * rng.normal() * np.eye(counts[i]) if counts[i] == counts[j] else None for i, j in pairs]
@@ -167,6 +170,7 @@ def potts_like(seed: int, strength: float = 1.0) -> MarkovRandomField:
     tables[1] -= 1.5
     tables[2][np.diag_indices(3)] = -np.inf
     tables[3], tables[4] = strength * rng.normal(size=(3, 3)), strength * rng.normal(size=(3, 2))
+    tables[5][2, 2] += 2.0 * strength
     return MarkovRandomField.from_tables([rng.normal(size=k) for k in counts], pairs, tables)
 
 
@@ -174,8 +178,11 @@ def test_potts_tables_are_taken_as_what_they_are():
     model = potts_like(1)
     arrays = Layout(model.structure).product_arrays(ParameterSets.of(model.parameters))
     potts, begins = arrays[5], arrays[6]
-    assert potts.sum() == 2 * 5  # all but a full table and one of unequal state counts, in both directions
-    assert begins[-1] == 10 + 2 * 9 + 2 * 6
+    assert potts.sum() == 2 * 4  # in both directions
+    assert begins[-1] == 8 + 4 * 9 + 2 * 6
+    some = np.where(np.arange(9) == 8, -np.inf, 0.0).reshape(3, 3)  # one pair of equal states is forbidden, not all
+    forbidding = MarkovRandomField.from_tables(np.zeros((2, 3)), [(0, 1)], [some])
+    assert not Layout(forbidding.structure)._potts_edges(ParameterSets.of(forbidding.parameters)).any()
     centered = potts_like(1, 1e3)  # too strong for products: rows, and logarithms where these are too small
     assert not Layout(centered.structure).product_arrays(ParameterSets.of(centered.parameters))[5].all()
 
@@ -376,24 +383,3 @@ def plain_results() -> list:
             engine.sweep(4, collect=True)
             results.append([engine.get_states().tolist(), engine.take_sums().tolist()])
     return results
-
-
-def test_tables_that_are_constant_off_the_diagonal_only():
-    """A reward for one label is no Potts table: the diagonal differs from state to state."""
-    edges = [(0, 1), (0, 2), (1, 2), (2, 3)]
-    table = np.zeros((3, 3))
-    table[2, 2] = 2.0
-    model = MarkovRandomField.from_tables(np.zeros((4, 3)), edges, [table] * 4)
-    sets = ParameterSets.of(model.parameters)
-    assert not Layout(model.structure)._potts_edges(sets).any()
-    some = MarkovRandomField.from_tables(np.zeros((4, 3)), edges, [np.where(table > 0.0, -np.inf, 0.0)] * 4)
-    assert not Layout(model.structure)._potts_edges(ParameterSets.of(some.parameters)).any()
-    equal = MarkovRandomField.from_tables(np.zeros((4, 3)), edges, [2.0 * np.eye(3)] * 4)
-    assert Layout(model.structure)._potts_edges(ParameterSets.of(equal.parameters)).all()
-    expected = oracle.conditional(model, 2, [0, 2, 0, 2])
-    chains = cpu.CpuChains(model.structure, num_chains=2, seed=0, kernel="product")
-    chains.load(model.parameters)
-    chains.sweep(20_000, collect=True)
-    found = chains.take_sums().sum(axis=1) / 40_000
-    assert expected[2] > 0.9
-    np.testing.assert_allclose(found, infer(model, method="exact").node_marginals, atol=0.02)

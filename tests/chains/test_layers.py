@@ -57,10 +57,14 @@ def test_sums_on_other_processors(features: str, tmp_path: Path) -> None:
     code = "\n".join(
         ["import test_layers", "for bits in (1, 5, 8, 37, 64):"]
         + [f"    test_layers.test_sums_that_are_looked_up(bits, {turned})" for turned in (False, True)]
+        + ["    print(bits)"]
     )
     name = "haswell" if features else "generic"
     settings = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features, "NUMBA_CACHE_DIR": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, env={**os.environ, **settings}, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parent, env={**os.environ, **settings}, stdout=subprocess.PIPE
+    )
+    assert (done.returncode, done.stdout.split()) == (0, [b"1", b"5", b"8", b"37", b"64"])
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])
