@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fastmix import _memory
@@ -91,6 +91,7 @@ def test_format_bytes(count: float, text: str) -> None:
 
 
 @given(st.integers(1, 2**59))
+@example(1070)
 def test_what_is_formatted_can_be_parsed(count: int) -> None:
     assert parse_bytes(format_bytes(count)) == pytest.approx(count, rel=0.0051)
 

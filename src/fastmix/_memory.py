@@ -109,7 +109,7 @@ def parse_bytes(text: str) -> int:
             count = float(match[1]) * (1024 if match[3] else 1000) ** power
     if not 1 <= count < math.inf:
         raise ValueError(f"a size must be a positive number with a unit such as 500MB or 4GiB, got {text!r}")
-    return int(count)
+    return round(count)
 
 
 def _field(path: Path, name: str) -> int | None:

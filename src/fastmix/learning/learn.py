@@ -319,7 +319,7 @@ def _search(job: Job, graph: IntArray, ridge: float | str, l1: float | str) -> L
         weight = scale * float(min(_RIDGES) if ridge == "auto" else ridge)
         last = job.objective == "pseudo-likelihood" and ridge != "auto"
         path = _l1_path(job.data.merged()[0].with_hidden(job.hidden), graph)
-        fits = _try(quick, graph, [(weight, scale * value) for value in path], 0 if last else len(path))
+        fits = _try(quick, graph, [(weight, scale * value) for value in path], 0 if last else len(path) // 2)
         tried = [replace(r, ridge=r.ridge / scale, l1=r.l1 / scale) for r in fits]
         best = max(tried, key=_quality)
         if tried[-1].status is Status.INTERRUPTED:
@@ -366,7 +366,8 @@ def _try(
 ) -> list[LearnResult]:
     """Fits with penalties (ridge, l1), each from the model before, until they get worse twice or an interrupt.
 
-    All have the same share of the time, and ``rest`` such shares are left.
+    All have the same share of the time, and ``rest`` such shares are left. One that cannot be judged in its share is
+    the last: those after it would take longer.
     """
     tried: list[LearnResult] = []
     for k, (ridge, l1) in enumerate(penalties):
@@ -374,7 +375,7 @@ def _try(
         tried.append(fit(replace(job, rough=True, clock=clock), graph, ridge, l1, start))
         start = tried[-1].model
         worse = len(tried) > 2 and _quality(tried[-1]) < _quality(tried[-2]) < _quality(tried[-3])
-        if worse or tried[-1].status is Status.INTERRUPTED:
+        if worse or tried[-1].status is Status.INTERRUPTED or math.isinf(_quality(tried[-1])):
             break
     return tried
 

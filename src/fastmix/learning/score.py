@@ -29,7 +29,8 @@ __all__ = ["LogZ", "ScoreResult", "independent_parameters", "log_normaliser", "m
 
 _MOST_CONFIGURATIONS = 1 << 22
 _EXACT_SECONDS = 20.0  # that exact log Z may take where nothing was asked for
-_PILOT = 60  # models on the way of the first, short run, which finds where to put those of the next
+# Models on the way of the first, short run, which finds where to put those of the next, and at most how many these are.
+_PILOT, _FIRST = 60, 300
 _GROUPS = 32  # of chains, for standard errors
 _DISAGREE = 4.0  # standard errors between the two directions from which on they do not agree
 _RELIABLE = 0.1  # standard error of log Z above which a status cannot be ok
@@ -332,8 +333,12 @@ def _annealed(
             rounds += 1
             # The next models are closer together where the log-weights of the chains differ more.
             lengths = np.concatenate([[0.0], np.cumsum(np.maximum(spreads, 1e-3 * spreads.max()) * np.diff(steps))])
-            count = 300 if rounds == 1 else 2 * (len(steps) - 1)
-            if rounds > 1 and result is not None and result.std_error > 2 * tol:
+            count = 2 * (len(steps) - 1)
+            if result is None:
+                # Log-weights differ by one over the square root of the models on the way: as many as they should.
+                ratio = float(np.std(forward)) / min(1.0, tol * math.sqrt(num_chains))
+                count = int(np.clip(_PILOT * ratio**2, min(_FIRST, max(_PILOT, 3.0 / tol)), _FIRST))
+            elif result.std_error > 2 * tol:
                 count *= 2
             steps = np.interp(np.linspace(0.0, lengths[-1], count + 1), lengths, steps)
     except OutOfTimeError:

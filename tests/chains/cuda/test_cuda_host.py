@@ -100,7 +100,10 @@ def test_launches_fit_any_size(kernel):
 
 def test_groups_keep_the_sums_small():
     grid, potts = ising_grid(16, 16, coupling_max=1.0, seed=0), potts_grid(64, 64, coupling_max=1.0, seed=0)
-    assert choose_group_size(grid.structure, 100_000) == 1
+    wide = ising_grid(300, 300, coupling_max=1.0, seed=0)
+    assert choose_group_size(grid.structure, 10_000) == choose_group_size(grid.structure, 100_001) == 1
+    assert choose_group_size(grid.structure, 1 << 16) == 32
+    assert choose_group_size(wide.structure, 64) == 1
     for model, chains, unit in ((grid, 2**20, 32), (grid, 10**6, 32), (grid, 2**26, 32), (potts, 10**5, 4)):
         size = choose_group_size(model.structure, chains)
         assert chains % size == size % unit == 0

@@ -42,7 +42,9 @@ _SPREAD = 3  # rounds of a block through a colour beyond which a colour is share
 _SHARED_THREADS = 256  # of a block then
 _SIMULATED = 4  # multiprocessors that the simulator is taken to have
 _RESERVE = 0.95  # of the free memory that may be used
-_GROUPED_ENTRIES = 1 << 26  # sums of all chains together from which on chains are added up in groups
+# Sums of all chains together from which on chains are added up in groups where there are many (to read the sums then
+# takes longer than to make them), and always; and groups that are many.
+_GROUPED_ENTRIES, _MOST_ENTRIES, _MANY_GROUPS = 1 << 23, 1 << 26, 512
 
 
 def cuda_available() -> tuple[bool, str]:
@@ -187,13 +189,15 @@ def choose_group_size(structure: Structure, num_chains: int, *, forbidden: bool 
     if entries * num_chains <= _GROUPED_ENTRIES:
         return 1
     unit = 32 if choose_cuda_kernel(structure, num_chains, forbidden=forbidden).startswith("packed") else 4
-    if num_chains % unit:
+    units, rest = divmod(num_chains, unit)
+    if entries * num_chains <= _MOST_ENTRIES and (rest or units < _MANY_GROUPS):
+        return 1
+    if rest:
         raise ValueError(
             f"num_chains must be a multiple of {unit} for so many chains on the GPU, whose sums are kept in groups, "
             f"got {num_chains}"
         )
-    least = max(1, -(-entries * num_chains // (_GROUPED_ENTRIES * unit)))
-    units = num_chains // unit
+    least = max(1, -(-entries * num_chains // (_MOST_ENTRIES * unit)))
     size = next((k for k in range(least, units + 1) if units % k == 0), units)
     return unit * size
 
