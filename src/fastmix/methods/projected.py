@@ -14,7 +14,8 @@ from fastmix._clock import Clock
 from fastmix.errors import Interrupted, NotConvergedError, UnfitMethodError
 from fastmix.methods.base import Context, Method, option
 from fastmix.methods.sample_result import SampleResult
-from fastmix.methods.sampler import _NUM_SWEEPS, Gibbs, certified_sweeps, default_chains, run_chains
+from fastmix.methods.sampler import Gibbs, run_chains
+from fastmix.methods.sampling_plan import NUM_SWEEPS, certified_sweeps, default_chains
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import Reduction
 from fastmix.results import InferenceResult, jsonable
@@ -177,7 +178,7 @@ class Projected(Method):
         """The sampler; with a number of certified random sweeps, these at least burn in."""
         if certified is None:
             return Gibbs(self.num_chains, self.num_sweeps, self.burn_in, num_draws, checkpoint=self.checkpoint)
-        default = (self.num_sweeps or _NUM_SWEEPS) // 10 if self.burn_in is None else self.burn_in
+        default = (self.num_sweeps or NUM_SWEEPS) // 10 if self.burn_in is None else self.burn_in
         return Gibbs(
             self.num_chains, self.num_sweeps, max(default, certified), num_draws, checkpoint=self.checkpoint,
             schedule="random-burn-in",
@@ -242,7 +243,7 @@ class Projected(Method):
             projection = self._project(model, context, self.norm or "inf", bound, divergence, 0.5)
         else:
             wide, divergence = True, projection.divergence
-        certificate = _certificate(projection.model, wide, self.num_sweeps or _NUM_SWEEPS, clock)
+        certificate = _certificate(projection.model, wide, self.num_sweeps or NUM_SWEEPS, clock)
         by_random = certified_sweeps(certificate) if wide and certificate.certified else None
         gibbs = self._gibbs(_draws_to_weigh(model, self.num_chains, self.num_sweeps), by_random)
         run = run_chains(gibbs, projection.model, replace(context, clock=clock.part(1.0)))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,47 +14,43 @@ from numpy.typing import ArrayLike
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_accuracy, check_count, check_positive
 from fastmix._clock import NO_LIMIT, Clock, Report
-from fastmix._memory import check_memory
 from fastmix.chains.base import Chains, make_chains
 from fastmix.chains.conditionals import check_conditionals
 from fastmix.chains.cpu import CpuChains
 from fastmix.chains.host import HostChains
-from fastmix.errors import FastmixError, FormatError, Interrupted, NotConvergedError, UnfitMethodError
+from fastmix.errors import FormatError, Interrupted, NotConvergedError, UnfitMethodError
 from fastmix.methods.base import DEFAULT_SECONDS, Context, Method, find_method, make_method, option, run_method
 from fastmix.methods.checkpoint import Checkpoint
 from fastmix.methods.diagnostics import assess_mixing, log_odds_swings, summarise
-from fastmix.methods.sample_result import CONFIDENCE, SampleResult, sweep_order
-from fastmix.methods.sampling_run import MANY_CHAINS, Plan, Run, make_result
+from fastmix.methods.sample_result import SampleResult
+from fastmix.methods.sampling_plan import (
+    NUM_SWEEPS,
+    SCHEDULES,
+    Plan,
+    Schedule,
+    certified_plan,
+    check_plan,
+    default_chains,
+    is_certified,
+    promise,
+)
+from fastmix.methods.sampling_run import Run, make_result
 from fastmix.methods.starts import check_starts, dispersed_states, find_modes, remembered_sweeps, starts_matter
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction
 from fastmix.results import Status
-from fastmix.theory.certificates import Certificate, certify
-from fastmix.theory.norms import Norm
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from fastmix.executors import Pool
 
-__all__ = ["SAMPLERS", "Gibbs", "SampleResult", "SwendsenWang", "default_chains", "run_chains", "sample"]
-
-Schedule = Literal["systematic", "random", "random-burn-in"]
-_SCHEDULES: tuple[str, ...] = get_args(Schedule)
+__all__ = ["SAMPLERS", "Gibbs", "SampleResult", "SwendsenWang", "run_chains", "sample"]
 
 SAMPLERS = ("gibbs", "swendsen-wang", "perfect")
 
-_NUM_SWEEPS = 10_000
-# Variables, and their states but one, of all chains together by default, and chains: beyond that, more sweeps of fewer
-# chains are worth more in the same time, because every chain burns in and has its sums.
-_MOST_SITES, _MOST_CUTS, _LEAST_CHAINS = 1 << 20, 1 << 22, 4
 _SHARED_CHAINS = 32  # that go to a worker together where they are swept side by side: fewer are slower each
 _SCOUTED, _SCOUT_SHARE = 16, 0.1  # chains below which others look at the modes, and their share of a time limit
-_MOST_CERTIFIED = 1e12  # updates of all chains together to burn in: about an hour
-_BIAS, MOST_BURN_IN = 1e-3, 5000  # of every marginal, and sweeps, where burning in is certified: half of those averaged
-_CERTIFIED_BIAS = 0.01  # of every marginal, for one or two chains to be believed
-_CHAIN_BYTES = 48  # beside its states and sums
-_DRAW_BYTES = 34  # a state of a draw: one as kept, one stacked, and four 8-byte arrays in mapping it to the original
 
 
 @dataclass(frozen=True)
@@ -120,8 +115,8 @@ class Gibbs(_Sampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.schedule not in (None, *_SCHEDULES):
-            raise ValueError(f"schedule must be one of {', '.join(_SCHEDULES)}, got {self.schedule!r}")
+        if self.schedule not in (None, *SCHEDULES):
+            raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}, got {self.schedule!r}")
         if self.accuracy is not None:
             check_accuracy(self.accuracy)
             if not self.num_chains is self.num_sweeps is self.burn_in is None:
@@ -136,8 +131,8 @@ class Gibbs(_Sampler):
         result = run_chains(self, model, context)
         wanted = context.certify and result.status == Status.OK
         schedule = result.provenance["options"]["schedule"]
-        promise = _promise(model, int(result.stats["burn_in"]), schedule, context.clock) if wanted else None
-        return result if promise is None else replace(result, stats={**result.stats, "guarantee": promise})
+        text = promise(model, int(result.stats["burn_in"]), schedule, context.clock) if wanted else None
+        return result if text is None else replace(result, stats={**result.stats, "guarantee": text})
 
     def check(self, model: MarkovRandomField) -> None:
         """Every conditional distribution must be defined, and chains must have somewhere to start."""
@@ -301,8 +296,12 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     accuracy = None if gibbs is None else gibbs.accuracy
     start, num_draws, estimator = method.start, method.num_draws, method.estimator
     saved = None if method.checkpoint is None else Checkpoint(method.checkpoint, method.checkpoint_seconds)
-    plan, schedule = _plan(model, method, accuracy, gibbs.schedule if gibbs is not None else None)
-    _check_plan(model, plan, method, backend)
+    schedule: Schedule = (None if gibbs is None else gibbs.schedule) or "systematic"
+    if accuracy is None:
+        plan = _plan(model, method)
+    else:
+        plan, schedule = certified_plan(model, accuracy, gibbs.schedule if gibbs is not None else None)
+    check_plan(model, plan, num_draws, accuracy, backend)
     states, key_seed = None, seed
     if not isinstance(start, str):
         assert context.reduction is not None
@@ -366,7 +365,7 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     summary = summarise(run.statistics, model, swings=swings, memory=memory)
     status, note = Status.OK, "the certificate sets the burn-in and the number of chains"
     if accuracy is None:
-        certified = gibbs is not None and plan.num_chains < 3 and _is_certified(model, run.plan, schedule)
+        certified = gibbs is not None and plan.num_chains < 3 and is_certified(model, run.plan, schedule)
         status, note = assess_mixing(summary, certified=certified)
     elif stopped_by == "done" and run.plan.burn_in == plan.burn_in:
         stopped_by = "accuracy"
@@ -380,23 +379,13 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     return make_result(method.name, status, summary, run, stats, schedule)
 
 
-def certify_quickly(model: MarkovRandomField, schedule: str, clock: Clock) -> Certificate:
-    """The certificate for a bias of 0.001 after a burn-in of a usual length, in a tenth of the time that is left."""
-    most = float(MOST_BURN_IN) * max(1, model.num_variables)
-    # The cheapest of the norms.
-    return certify_chains(model, _BIAS, schedule, norm="inf", max_updates=most, time_limit=clock.rest(0.1))
-
-
-def _promise(model: MarkovRandomField, burn_in: int, schedule: str, clock: Clock) -> str | None:
-    """What the certificate guarantees after the burn-in, if anything."""
-    try:
-        certificate = certify_quickly(model, "random-burn-in" if schedule == "random" else schedule, clock)
-    except FastmixError:  # too large for a certificate: nothing to promise
-        return None
-    if not certificate.certified or certified_sweeps(certificate) > burn_in:
-        return None
-    bias = certificate.accuracy
-    return f"after {burn_in} sweeps no marginal is off by more than {bias:g} but for chance; intervals() are proven"
+def _plan(model: MarkovRandomField, method: _Sampler) -> Plan:
+    """The numbers of a run that no accuracy sets."""
+    going_on = isinstance(method.start, SampleResult)
+    chains = int(method.num_chains or (len(method.start.states) if going_on else default_chains(model)))
+    sweeps = int(method.num_sweeps or NUM_SWEEPS)
+    default = 0 if going_on else sweeps // 10
+    return Plan(chains, sweeps, default if method.burn_in is None else int(method.burn_in))
 
 
 def _scout(
@@ -413,82 +402,6 @@ def _scout(
         engine.sweep(count, collect=True)
         done += count
     return [(modes, engine.take_sums() / done, done)] if done else []
-
-
-def _plan(
-    model: MarkovRandomField, method: _Sampler, accuracy: float | None, schedule: Schedule | None
-) -> tuple[Plan, Schedule]:
-    """The numbers of a run, and the order of its updates."""
-    if accuracy is None:
-        going_on = isinstance(method.start, SampleResult)
-        chains = int(method.num_chains or (len(method.start.states) if going_on else default_chains(model)))
-        sweeps = int(method.num_sweeps or _NUM_SWEEPS)
-        default = 0 if going_on else sweeps // 10
-        plan = Plan(chains, sweeps, default if method.burn_in is None else int(method.burn_in))
-        return plan, schedule or "systematic"
-    # Hoeffding: exp(-2 C (accuracy / 2)^2) * 2 <= 1 - confidence.
-    chains = math.ceil(math.log(2.0 / (1.0 - CONFIDENCE)) / (2.0 * (accuracy / 2) ** 2))
-    most = _MOST_CERTIFIED / chains
-    certificate = certify_chains(model, accuracy / 2, schedule or "systematic", max_updates=most)
-    if not certificate.certified and schedule is None:
-        at_random = certify_chains(model, accuracy / 2, "random-burn-in", max_updates=most)
-        if at_random.certified:
-            certificate, schedule = at_random, "random-burn-in"
-    if not certificate.certified:
-        raise UnfitMethodError(
-            f"accuracy needs a certified model, and this one has a dependency norm of {certificate.norm_value:.3g}: "
-            "give num_sweeps instead, or project the model first"
-        )
-    # The sweep that is averaged is the last of those that Dobrushin's criterion counts, in the same order.
-    schedule = schedule or "systematic"
-    counted = schedule != "random-burn-in" and certificate.criterion == "dobrushin"
-    burn_in = max(0, certified_sweeps(certificate) - counted)
-    return Plan(chains, 1, burn_in, certificate.max_bias), schedule
-
-
-def certify_chains(
-    model: MarkovRandomField,
-    accuracy: float,
-    schedule: str,
-    *,
-    norm: Norm | None = None,
-    max_updates: float | None = None,
-    time_limit: float | None = None,
-) -> Certificate:
-    """The certificate for marginals of chains of a schedule; of the joint distribution, if that may change."""
-    if schedule == "systematic":
-        return certify(
-            model, accuracy=accuracy, criterion="dobrushin", schedule="systematic", per_variable=True, norm=norm,
-            order=sweep_order(model, schedule), time_limit=time_limit,
-        )  # fmt: skip
-    return certify(
-        model, accuracy=accuracy, schedule="random", per_variable=schedule != "random-burn-in", max_updates=max_updates,
-        time_limit=time_limit,
-    )  # fmt: skip
-
-
-def certified_sweeps(certificate: Certificate) -> int:
-    """Sweeps of a certified model, of n random updates each where those are what is certified."""
-    if certificate.num_sweeps is not None:
-        return certificate.num_sweeps
-    assert certificate.num_updates is not None
-    return -(-certificate.num_updates // max(1, len(certificate.bias)))
-
-
-def default_chains(model: MarkovRandomField) -> int:
-    """Chains of a run that was not told how many: 64, but fewer for large models."""
-    n, cuts = model.num_variables, len(model.log_unary) - model.num_variables
-    most = min(_MOST_SITES // max(1, n), _MOST_CUTS // max(1, cuts))
-    return int(np.clip(most, _LEAST_CHAINS, MANY_CHAINS))
-
-
-def _is_certified(model: MarkovRandomField, plan: Plan, schedule: Schedule) -> bool:
-    """Whether the burn-in provably brings every marginal within 0.01."""
-    try:
-        certificate = certify_chains(model, _CERTIFIED_BIAS, schedule, max_updates=_MOST_CERTIFIED)
-    except UnfitMethodError:  # no certificate for such a model
-        return False
-    return certificate.certified and certified_sweeps(certificate) <= plan.burn_in
 
 
 def _engine(
@@ -561,17 +474,3 @@ def _start_states(reduction: Reduction, start: object, num_chains: int) -> IntAr
     if (flat < 0).any():
         raise ValueError("start must not hold states that are forbidden")
     return flat - model.unary_offsets[:-1]
-
-
-def _check_plan(model: MarkovRandomField, plan: Plan, method: _Sampler, backend: str) -> None:
-    """Refuse chains whose configurations, draws and, but for groups of chains on a GPU, sums do not fit the memory."""
-    n, chains, num_draws = model.num_variables, plan.num_chains, method.num_draws
-    each = _CHAIN_BYTES + 24.0 * n + (24.0 * len(model.log_unary) if backend == "cpu" else 0.0)
-    what, way_out = f"num_chains {chains}", "run fewer chains"
-    if (accuracy := getattr(method, "accuracy", None)) is not None:
-        what, way_out = f"accuracy {accuracy:g}, which takes {chains} chains,", "ask for less accuracy"
-    check_memory(chains * each, what, way_out)
-    if num_draws > plan.num_sweeps:
-        raise ValueError(f"num_draws must be at most num_sweeps, {plan.num_sweeps}, got {num_draws}")
-    required = float(chains) * num_draws * n * _DRAW_BYTES
-    check_memory(required, f"num_draws {num_draws} of {chains} chains", "keep fewer, or run fewer chains")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,28 +16,18 @@ from fastmix.chains.base import Chains
 from fastmix.methods.checkpoint import Checkpoint
 from fastmix.methods.diagnostics import BatchStatistics, Summary, summarise
 from fastmix.methods.sample_result import SampleResult
+from fastmix.methods.sampling_plan import MANY_CHAINS, Plan
 from fastmix.model import MarkovRandomField
 from fastmix.results import Status
 
-__all__ = ["MANY_CHAINS", "Plan", "Run", "edge_averages", "make_result"]
+__all__ = ["Run", "edge_averages", "make_result"]
 
 _BURN_SHARE, _MARGIN = 0.1, 1.05  # of a time limit to burn in; more sweeps than fit the rest, which then ends them
 _BATCHES = 64
 _BATCH_UPDATES = 2e8
 _LEAST_BATCH, _LEAST_OF_MANY = 4, 25  # sweeps, of few chains and of many: taking sums costs more than some sweeps
-MANY_CHAINS = 64
 _FIRST_STEP = 64  # a time limit is looked at after every step: the first is this part of what a step can be
 _EDGE_COUNTS = 1000  # configurations a chain that edge marginals are counted from
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The numbers of a run; ``bias`` is what a certificate promises about what is averaged."""
-
-    num_chains: int
-    num_sweeps: int
-    burn_in: int
-    bias: float | None = None
 
 
 class Run:
