@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from fastmix.bounds.api import BracketResult, bracket
+from fastmix.bounds.api import bracket
+from fastmix.bounds.result import BracketResult
 
 __all__ = ["BracketResult", "bracket"]

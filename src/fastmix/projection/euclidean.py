@@ -26,7 +26,8 @@ import numpy as np
 from fastmix._arrays import FloatArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
-from fastmix.projection.edges import EdgeCosts, bound_at, bounds_at, cost_at
+from fastmix.projection.edge_kernels import bound_at, bounds_at, cost_at
+from fastmix.projection.edges import EdgeCosts
 
 __all__ = ["MARGIN", "Solution", "Target", "descend_dual", "repeat", "solve_frobenius", "solve_inf"]
 

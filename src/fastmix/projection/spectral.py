@@ -14,7 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from fastmix._jit import njit
-from fastmix.projection.edges import EdgeCosts, bound_at, bounds_at, cost_at
+from fastmix.projection.edge_kernels import bound_at, bounds_at, cost_at
+from fastmix.projection.edges import EdgeCosts
 from fastmix.projection.euclidean import Solution, Target, repeat
 from fastmix.theory.dependency import to_matrix
 from fastmix.theory.norms import matrix_norm
