@@ -59,8 +59,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def figures_of(folder: Path, name: str) -> list[Figure]:
-    draw = EXPERIMENTS[name].figures
-    return [] if draw is None else draw(EXPERIMENTS[name], SETTINGS, Journal(folder, name).read())
+    shown = EXPERIMENTS[name].draw(EXPERIMENTS[name], SETTINGS, Journal(folder, name).read())
+    return [one for one in shown if isinstance(one, Figure)]
 
 
 class Page(HTMLParser):

@@ -105,11 +105,11 @@ def completed_rows(folder: str | os.PathLike[str], experiment: Experiment, setti
     """Rows of an experiment that belong to these settings, in the order of its plan."""
     rows = Journal(folder, experiment.name).read()
     try:
-        tasks = experiment.tasks(settings)
+        cases = experiment.cases(settings)
     except (OSError, ImportError, ValueError):  # the photographs are no longer there: show what there is of them
         return rows
     known = {row["key"]: row for row in rows}
-    return [known[key] for task in tasks for key in task.row_keys() if key in known]
+    return [known[key] for case in cases for key in case.row_keys() if key in known]
 
 
 def read_settings(folder: Path, experiment: Experiment) -> tuple[Settings, dict[str, str], str] | None:

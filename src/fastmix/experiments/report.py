@@ -14,7 +14,7 @@ from string import Template
 
 from fastmix import __version__
 from fastmix.errors import FormatError
-from fastmix.experiments.figures import Figure, Picture, Table, format_count
+from fastmix.experiments.figures import Figure, Table, format_count
 from fastmix.experiments.findings import Finding
 from fastmix.experiments.journal import Journal, completed_rows, read_settings
 from fastmix.experiments.plan import Experiment, Row, Settings
@@ -123,11 +123,11 @@ def write_report(folder: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]
     for section in sections:
         experiment, settings, rows = section.experiment, section.settings, section.rows
         with _blaming_rows(root, experiment):
-            figures = experiment.figures(experiment, settings, rows) if rows and experiment.figures else []
-            figures = [figure for figure in figures if any(isinstance(p, Picture) or p.curves for p in figure.panels)]
-            parts.append(_section_html(section, figures))
-            if rows and experiment.findings:
-                findings += [(experiment, finding) for finding in experiment.findings(rows)]
+            shown = experiment.draw(experiment, settings, rows) if rows else []
+            figures = [one for one in shown if isinstance(one, Figure) and (one.methods or one.has_pictures)]
+            tables = [one for one in shown if isinstance(one, Table) and one.rows]
+            parts.append(_section_html(section, figures, tables))
+            findings += [(experiment, finding) for finding in experiment.findings(rows)] if rows else []
         for figure in figures:
             files += save_figure(figure, root)
     machine: dict[str, str] = {}
@@ -182,11 +182,11 @@ def _findings_html(findings: Sequence[tuple[Experiment, Finding]]) -> str:
     )
 
 
-def _section_html(section: _Section, figures: Sequence[Figure]) -> str:
+def _section_html(section: _Section, figures: Sequence[Figure], tables: Sequence[Table]) -> str:
     experiment, rows = section.experiment, section.rows
     parts = [f'<section id="{experiment.name}"><h2>{_text(experiment.title)}</h2><p>{_text(experiment.summary)}</p>']
     with contextlib.suppress(OSError, ImportError, ValueError):  # the photographs may be gone
-        planned = sum(len(task.calls) for task in experiment.tasks(section.settings))
+        planned = sum(len(case.calls) for case in experiment.cases(section.settings))
         if len(rows) < planned:
             note = f"Not complete: {len(rows):,} of {planned:,} rows. Run it again to go on."
             parts.append(f'<p class="note">{note}</p>')
@@ -196,14 +196,13 @@ def _section_html(section: _Section, figures: Sequence[Figure]) -> str:
         message = f"{format_count(len(failed), 'row')} failed, and averages are over the others:"
         parts.append(f'<div class="note"><p>{message}</p><ul>{items}</ul></div>')
     parts += [_figure_html(figure) for figure in figures]
-    tables = experiment.tables(experiment, section.settings, rows) if rows else []
     # Without a figure the table is what the experiment is about.
-    parts += [_table_html(table, folded=bool(figures)) for table in tables if table.rows]
+    parts += [_table_html(table, folded=bool(figures)) for table in tables]
     return "".join(parts) + _settings_html(section) + "</section>"
 
 
 def _figure_html(figure: Figure) -> str:
-    pictures = all(isinstance(panel, Picture) for panel in figure.panels)
+    pictures = figure.has_pictures
     cells = []
     for panel, graphic in zip(figure.panels, inline_graphics(figure), strict=True):
         label = f'<span class="label">{_text(panel.title)}</span>' if pictures else ""
