@@ -343,20 +343,10 @@ def format_error(mean: float, error: float) -> str:
 
 
 def format_seconds(seconds: float | None) -> str:
-    """Seconds in a fitting unit, three digits.
-
-    Examples
-    --------
-    >>> format_seconds(0.00213), format_seconds(1.5), format_seconds(None)
-    ('2.13 ms', '1.50 s', '–')
-    """
-    if seconds is None or not math.isfinite(seconds):
+    """Seconds in a fitting unit, such as ``2.13 ms`` and ``1.50 s``."""
+    if seconds is None:
         return "–"
-    if seconds < 1e-3:
-        return f"{1e6 * seconds:.3g} µs"
-    if seconds < 1.0:
-        return f"{1e3 * seconds:.3g} ms"
-    return f"{seconds:.2f} s" if seconds < 1000 else f"{seconds:.0f} s"
+    return f"{seconds:.2f} s" if seconds >= 1.0 else f"{1e3 * seconds:.3g} ms"
 
 
 def format_count(count: int, word: str) -> str:

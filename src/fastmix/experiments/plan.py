@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Case", "Experiment", "MethodCall", "Row", "Settings", "canonical", "derive_seed"]
 
 Row = dict[str, Any]
-"""One line of an experiment's file; ``row["seconds"]`` comes from the file of seconds beside it."""
+"""One line of an experiment's file; ``row["seconds"]``, by stage, is kept in a file beside it."""
 
 _MOST_TRIALS = 1_000_000  # every one is planned before the first is run
 

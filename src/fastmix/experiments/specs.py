@@ -9,7 +9,7 @@ from fastmix.experiments.figures import draw_photographs, draw_samples, draw_str
 from fastmix.experiments.photographs import photograph_cases
 from fastmix.experiments.plan import Experiment, MethodCall
 
-__all__ = ["EXPERIMENTS", "find_experiment", "projected", "sampled"]
+__all__ = ["EXPERIMENTS", "projected", "sampled"]
 
 NUM_SWEEPS = 30_000
 LONG_SWEEPS = 1_000_000
@@ -221,10 +221,3 @@ _SPECIFICATIONS = (
 
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _SPECIFICATIONS}
 """All experiments by name, in the order of the report."""
-
-
-def find_experiment(name: str) -> Experiment:
-    """The experiment of that name; a :class:`ValueError` that lists all if there is none."""
-    if name not in EXPERIMENTS:
-        raise ValueError(f"experiment must be one of {', '.join([*EXPERIMENTS, 'all'])}, got {name!r}")
-    return EXPERIMENTS[name]

@@ -26,7 +26,6 @@ from fastmix.results import jsonable
 
 __all__ = ["Answer", "build", "failed_rows", "mean_error", "run_case", "run_method", "trace_points"]
 
-Outcome = tuple[Row, dict[str, Any]]
 Instance = tuple[MarkovRandomField, FloatArray, Mapping[str, Any]]  # the model, its true marginals, facts for the rows
 
 _POINTS_PER_DECADE = 4
@@ -148,51 +147,44 @@ def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
 # -- rows -----------------------------------------------------------------------------------------------------------
 
 
-def run_case(case: Case) -> list[Outcome]:
-    """The rows of a case with the seconds each took, one for every method.
+def run_case(case: Case) -> list[Row]:
+    """The rows of a case, one for every method.
 
     The instance is built and solved once. A method that raises gives a row with the error in ``failure`` and none in
     ``error``; the others go on.
     """
     start = time.process_time()
     try:
-        instance = build(case)
+        model, truth, facts = build(case)
     except Exception as error:
         return failed_rows(case, error)
     truth_seconds = time.process_time() - start
-    outcomes = []
+    rows = []
     for call in case.calls:
         start = time.process_time()
-        row, stages = _row(case, call), dict[str, float]()
+        row = _empty_row(case, call)
         try:
-            answer = run_method(instance[0], call, seed=row["seed"])
-            row |= _results(case, instance, answer)
-            stages = answer.seconds
+            answer = run_method(model, call, seed=row["seed"])
+            row["error"] = mean_error(truth, answer.node_marginals, model.num_variables)
+            row["trace"] = [[sweeps, mean_error(truth, p, model.num_variables)] for sweeps, p in answer.trace]
+            row["facts"] = jsonable({**facts, **answer.facts, "model_hash": model.content_hash})
+            if case.payload:
+                shape = case.parameters["rows"], case.parameters["cols"]
+                row["facts"]["map"] = encode_map(answer.node_marginals[1::2].reshape(shape))
+            row["seconds"] = dict(answer.seconds)
         except Exception as error:
-            row = _row(case, call, failure=error)
-        outcomes.append((row, {**stages, "total": time.process_time() - start, "truth": truth_seconds}))
-    return outcomes
+            row = _empty_row(case, call, error)
+        row["seconds"] |= {"total": time.process_time() - start, "truth": truth_seconds}
+        rows.append(row)
+    return rows
 
 
-def failed_rows(case: Case, error: Exception) -> list[Outcome]:
+def failed_rows(case: Case, error: Exception) -> list[Row]:
     """Rows that say why a whole case came to nothing."""
-    return [(_row(case, call, failure=error), {}) for call in case.calls]
+    return [_empty_row(case, call, error) for call in case.calls]
 
 
-def _results(case: Case, instance: Instance, answer: Answer) -> Row:
-    model, truth, facts = instance
-    found = jsonable({**facts, **answer.facts, "model_hash": model.content_hash})
-    if "maps" in facts:
-        shape = case.parameters["rows"], case.parameters["cols"]
-        found["map"] = encode_map(answer.node_marginals[1::2].reshape(shape))
-    return {
-        "error": mean_error(truth, answer.node_marginals, model.num_variables),
-        "trace": [[sweeps, mean_error(truth, p, model.num_variables)] for sweeps, p in answer.trace],
-        "facts": found,
-    }
-
-
-def _row(case: Case, call: MethodCall, *, failure: Exception | None = None) -> Row:
+def _empty_row(case: Case, call: MethodCall, failure: Exception | None = None) -> Row:
     return {
         "key": case.row_key(call),
         "problem": case.problem,
@@ -207,4 +199,5 @@ def _row(case: Case, call: MethodCall, *, failure: Exception | None = None) -> R
         "error": None,
         "trace": [],
         "facts": {},
+        "seconds": {},
     }
