@@ -163,7 +163,7 @@ def extra_sweeps(rows: Sequence[Row], method: str = "reversed-kl") -> float | No
     """Gibbs sweeps that take as long as the projection, from medians of processor seconds."""
     projection = median_seconds(select(rows, method))
     rates = values_of(
-        select(rows, "gibbs-long") or select(rows, "gibbs"),
+        select(rows, "gibbs-long"),
         lambda row: row["facts"]["num_sweeps"] / taken if (taken := row["seconds"].get("sample")) else None,
     )
     return None if projection is None or not len(rates) else float(projection * np.median(rates))

@@ -6,7 +6,7 @@ import platform
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,7 @@ class Answer:
     node_marginals: FloatArray  # aligned with model.log_unary
     trace: list[tuple[int, FloatArray]]  # sweeps and node marginals on the way
     facts: dict[str, Any]
-    seconds: dict[str, float] = field(default_factory=dict)  # of the processor, by stage, the best of the repeats
+    seconds: dict[str, float]  # of the processor, by stage, the best of the repeats
 
 
 def trace_points(num_sweeps: int) -> list[int]:
