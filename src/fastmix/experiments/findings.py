@@ -42,23 +42,12 @@ _CLOSE = 0.02  # mean error of a chain that has reached the truth
 
 @dataclass(frozen=True)
 class Finding:
-    """A statement of the paper, in our words, and what our rows say about it.
-
-    Attributes
-    ----------
-    claim : str
-    holds : bool or None
-        None where the rows do not decide it.
-    evidence : str
-        The numbers behind the verdict.
-    num_trials : int
-        Random instances, or photographs, that the verdict rests on.
-    """
+    """A statement of the paper, in our words, and what our rows say about it."""
 
     claim: str
-    holds: bool | None = None
-    evidence: str = _NOT_RUN
-    num_trials: int = 0
+    holds: bool | None = None  # None where the rows do not decide it
+    evidence: str = _NOT_RUN  # the numbers behind the verdict
+    num_trials: int = 0  # random instances, or photographs, that the verdict rests on
 
     @property
     def verdict(self) -> str:
