@@ -62,8 +62,7 @@ def rows_of(folder: Path, name: str) -> dict[str, Any]:
 
 
 def verdicts(name: str, rows: dict[str, Any]) -> dict[str, str]:
-    findings = EXPERIMENTS[name].findings
-    return {} if findings is None else {f.claim: f.verdict for f in findings(list(rows.values()))}
+    return {found.claim: found.verdict for found in EXPERIMENTS[name].findings(list(rows.values()))}
 
 
 def seconds_ratios(ours: dict[str, Any], theirs: dict[str, Any]) -> str:

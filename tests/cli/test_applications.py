@@ -50,7 +50,7 @@ def test_denoise(run: Run, tmp_path: Path) -> None:
 
 def test_experiment(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Figures take longest; that of the experiment below which is stopped is drawn.
-    monkeypatch.setitem(EXPERIMENTS, "strength-random", replace(EXPERIMENTS["strength-random"], figures=None))
+    monkeypatch.setitem(EXPERIMENTS, "strength-random", replace(EXPERIMENTS["strength-random"], draw=lambda *_: ()))
     options = ["-o", "out", "--quick", "--trials", "1", "--methods", "loopy-bp", "--num-workers", "1"]
     outcome = run("experiment", "strength-random", *options)
     assert outcome.code == 0, outcome

@@ -8,22 +8,22 @@ from dataclasses import replace
 from typing import Any
 
 from fastmix.experiments import EXPERIMENTS, Settings
-from fastmix.experiments.plan import Experiment, Row, row_key
+from fastmix.experiments.plan import Experiment, Row
 
 
 def made_up_rows(name: str, settings: Settings, errors: dict[str, float] | None = None, **facts: Any) -> list[Row]:
     """A row for every key of an experiment's plan; errors by method, a little larger in later trials."""
     rows = []
-    for task in EXPERIMENTS[name].tasks(settings):
-        for call in task.calls:
-            error = (errors or {}).get(call.name, 0.1) * (1.0 + 0.01 * task.case.trial)
+    for case in EXPERIMENTS[name].cases(settings):
+        for call in case.calls:
+            error = (errors or {}).get(call.name, 0.1) * (1.0 + 0.01 * case.trial)
             sweeps = call.options.get("num_sweeps")
             rows.append(
                 {
-                    "key": row_key(task.case, call),
-                    "problem": task.case.problem,
-                    "parameters": dict(task.case.parameters),
-                    "trial": task.case.trial,
+                    "key": case.row_key(call),
+                    "problem": case.problem,
+                    "parameters": dict(case.parameters),
+                    "trial": case.trial,
                     "method": call.name,
                     "options": dict(call.options),
                     "failure": None,
@@ -39,7 +39,7 @@ def made_up_rows(name: str, settings: Settings, errors: dict[str, float] | None 
 def small(name: str, strengths: Sequence[float] = (0.0, 2.0)) -> Experiment:
     """An experiment of few points, without figures: drawing takes longer than all else, and has its own tests."""
     experiment = EXPERIMENTS[name]
-    return replace(experiment, figures=None, shapes=experiment.shapes[:1], quick_strengths=tuple(strengths))
+    return replace(experiment, draw=lambda *_: (), shapes=experiment.shapes[:1], quick_strengths=tuple(strengths))
 
 
 class InThisProcess(Executor):

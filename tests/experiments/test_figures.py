@@ -25,13 +25,11 @@ SETTINGS = Settings(trials=4, quick=True)
 
 
 def verdicts(name: str, rows: list[Any]) -> list[str]:
-    findings = EXPERIMENTS[name].findings
-    return [] if findings is None else [found.verdict for found in findings(rows)]
+    return [found.verdict for found in EXPERIMENTS[name].findings(rows)]
 
 
 def evidence(name: str, rows: list[Any]) -> str:
-    findings = EXPERIMENTS[name].findings
-    return "" if findings is None else " ".join(found.evidence for found in findings(rows))
+    return " ".join(found.evidence for found in EXPERIMENTS[name].findings(rows))
 
 
 # -- verdicts go both ways ------------------------------------------------------------------------------------------
@@ -123,14 +121,11 @@ def test_nothing_is_claimed_from_too_little() -> None:
 
 def test_few_trials_are_a_hint() -> None:
     findings = EXPERIMENTS["potts"].findings
-    assert findings is not None
     for trials, label in ((4, "a hint: reproduced in 4 trials"), (12, "reproduced, from 12 trials")):
         rows = made_up_rows("potts", Settings(trials=trials, quick=True), {"piecewise": 0.05})
         assert (findings(rows)[0].num_trials, findings(rows)[0].label) == (trials, label)
     rows = made_up_rows("norms", Settings(trials=3, quick=True))
-    found = EXPERIMENTS["norms"].findings
-    assert found is not None
-    assert found(rows)[0].label == "a hint: not reproduced in 3 trials"
+    assert EXPERIMENTS["norms"].findings(rows)[0].label == "a hint: not reproduced in 3 trials"
 
 
 # -- averages and curves --------------------------------------------------------------------------------------------

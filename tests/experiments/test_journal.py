@@ -6,19 +6,20 @@ import pytest
 
 from fastmix.errors import FormatError
 from fastmix.experiments.journal import Journal
+from fastmix.experiments.plan import Row
 
 ROW = {"error": 0.1, "facts": {}, "failure": None, "method": "m", "parameters": {}, "trace": [], "trial": 0}
 
 
-def outcomes(*keys: str) -> list[tuple[dict, dict]]:
-    return [({**ROW, "key": key}, {"total": 1.0}) for key in keys]
+def rows(*keys: str) -> list[Row]:
+    return [{**ROW, "key": key, "seconds": {"total": 1.0}} for key in keys]
 
 
 def test_rows_come_back_in_order_with_their_seconds(tmp_path: Path) -> None:
     journal = Journal(tmp_path, "x")
     assert journal.read() == []
-    journal.append(outcomes("b", "a"))
-    journal.append(outcomes("c"))
+    journal.append(rows("b", "a"))
+    journal.append(rows("c"))
     assert [row["key"] for row in journal.read()] == ["b", "a", "c"]
     assert journal.read()[0] == {**ROW, "key": "b", "seconds": {"total": 1.0}}
     assert "seconds" not in journal.path.read_text()
@@ -27,14 +28,14 @@ def test_rows_come_back_in_order_with_their_seconds(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", [1, 5, 20, -1])
 def test_a_torn_line_is_dropped(tmp_path: Path, cut: int) -> None:
     journal = Journal(tmp_path, "x")
-    journal.append(outcomes("a", "b"))
+    journal.append(rows("a", "b"))
     whole = journal.path.read_bytes()
     second = whole.index(b"\n") + 1
     journal.path.write_bytes(whole[: second + cut] if cut > 0 else whole[:cut])
     assert [row["key"] for row in journal.read()] == ["a"]
     journal.repair()
     assert journal.path.read_bytes() == whole[:second]
-    journal.append(outcomes("b"))
+    journal.append(rows("b"))
     assert journal.path.read_bytes() == whole
 
 
@@ -47,16 +48,16 @@ def test_a_file_torn_in_its_first_line_starts_anew(tmp_path: Path) -> None:
 
 def test_seconds_of_a_row_that_was_lost_do_no_harm(tmp_path: Path) -> None:
     journal = Journal(tmp_path, "x")
-    journal.append(outcomes("a"))
+    journal.append(rows("a"))
     with open(journal.seconds_path, "a") as stream:  # killed between the two files
         stream.write('{"key":"b","seconds":{"total":5.0}}\n')
-    journal.append(outcomes("b"))
+    journal.append(rows("b"))
     assert [row["seconds"] for row in journal.read()] == [{"total": 1.0}, {"total": 1.0}]
 
 
 def test_a_broken_line_is_named(tmp_path: Path) -> None:
     journal = Journal(tmp_path, "x")
-    journal.append(outcomes("a"))
+    journal.append(rows("a"))
     line = journal.path.read_text()
     wrong = line.strip().replace('"trial":0', '"trial":"x"')
     for text in ("nonsense", "[1]", '{"a": 1}', "\x00", "[" * 100_000, wrong):

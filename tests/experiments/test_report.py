@@ -51,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
                 row["facts"] |= {"maps": dict.fromkeys(("clean", "observed", "truth"), picture), "map": picture}
         if name == "strength-grid":
             rows[3]["failure"] = "ValueError: <script>alert(1)</script> & co"
-        Journal(root, name).append([(row, row.pop("seconds")) for row in rows])
+        Journal(root, name).append(rows)
         write_settings(root, EXPERIMENTS[name], SETTINGS, describe_machine())
     write_report(root)
     yield root
@@ -59,8 +59,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def figures_of(folder: Path, name: str) -> list[Figure]:
-    draw = EXPERIMENTS[name].figures
-    return [] if draw is None else draw(EXPERIMENTS[name], SETTINGS, Journal(folder, name).read())
+    shown = EXPERIMENTS[name].draw(EXPERIMENTS[name], SETTINGS, Journal(folder, name).read())
+    return [one for one in shown if isinstance(one, Figure)]
 
 
 class Page(HTMLParser):
@@ -151,7 +151,7 @@ def small_folder(root: Path, change: Callable[[Any], None] | None = None) -> Pat
     rows = made_up_rows("strength-random", SETTINGS)[:4]
     if change is not None:
         change(rows[0])
-    Journal(root, "strength-random").append([(row, row.pop("seconds")) for row in rows])
+    Journal(root, "strength-random").append(rows)
     facts = {"settings": asdict(SETTINGS), "machine": {"Processor": "<img src=x>"}, "started": "<img src=y>"}
     (root / "strength-random.settings.json").write_text(json.dumps(facts))
     return root

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,9 @@ from fastmix.denoising import add_noise, denoising_model
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.experiments import EXPERIMENTS, Settings
 from fastmix.experiments.photographs import decode_map, encode_map, load_photographs, photograph_case
-from fastmix.experiments.plan import Case, MethodCall, Task
+from fastmix.experiments.plan import Case, MethodCall
 from fastmix.experiments.specs import projected, sampled
-from fastmix.experiments.trials import build, mean_error, run_method, run_task, trace_points
+from fastmix.experiments.trials import build, mean_error, run_case, run_method, trace_points
 from fastmix.instances import ising_grid
 from fastmix.methods.sampler import sample
 from fastmix.projection import PAPER_STEP, PiecewiseKL
@@ -128,9 +129,9 @@ def test_a_photograph_is_run_like_any_case() -> None:
     clean[:, 7:] = True
     effort = {"num_populations": 2, "num_chains": 20, "num_steps": 20, "sweeps_per_step": 4}
     calls = tuple(shortened("denoise"))
-    outcomes = run_task(Task(photograph_case("half", clean, 0, 0, effort), calls))
-    assert [row["failure"] for row, _ in outcomes] == [None] * len(calls)
-    facts = outcomes[0][0]["facts"]
+    rows = run_case(replace(photograph_case("half", clean, 0, 0, effort), calls=calls))
+    assert [row["failure"] for row in rows] == [None] * len(calls)
+    facts = rows[0]["facts"]
     np.testing.assert_array_equal(decode_map(facts["maps"]["clean"], 10, 14), clean)
     assert facts["truth_error"] < 0.1
     # The truth is the posterior of the noisy picture: exact on so few pixels.
@@ -138,7 +139,7 @@ def test_a_photograph_is_run_like_any_case() -> None:
     exact = infer(denoising_model(observed), method="exact").node_marginals[1::2]
     truth = decode_map(facts["maps"]["truth"], 10, 14).reshape(-1)
     assert np.abs(exact - truth).mean() < 0.1  # 16 shades of grey on both sides
-    assert next(row["error"] for row, _ in outcomes if row["method"] == "swendsen-wang") < 0.1
+    assert next(row["error"] for row in rows if row["method"] == "swendsen-wang") < 0.1
 
 
 def test_maps_survive_as_text() -> None:

@@ -250,7 +250,7 @@ def test_errors_of_a_projection_are_not_those_of_the_model():
     assert "its errors are not known" in result.stats["guarantee"]
     assert "1,024 draws are worth" in result.stats["guarantee"]
     assert "hardly draws of it" in result.stats["guarantee"]
-    assert result.draws is None
+    assert result.sampled.draws is None
     # Where the model changes little, most of the draws could be its own.
     weak = ising_grid(4, 4, coupling_max=0.5, seed=0)
     near: Any = infer(weak, method="projected", divergence=Euclidean(), norm_bound=1.1, seed=1, **SHORT)

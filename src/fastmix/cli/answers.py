@@ -67,8 +67,7 @@ def infer(
     found = find_method(method, "--method")
     if is_batch and checkpoint is not None:
         raise ValueError("--checkpoint must not be given with several models")
-    shared = "--cluster" if cluster is not None else "--num-workers" if num_workers is not None else None
-    if shared is not None and not (is_batch or found.shares):
+    if (shared := console.workers_option(cluster, num_workers)) and not (is_batch or found.shares):
         raise ValueError(
             f"{shared} must come with several models, or a method that has chains (gibbs, swendsen-wang, tempered), "
             f"got one model and {method}"
@@ -94,20 +93,10 @@ def infer(
     _give_answer(result, outputs, as_json, console.show_marginals, ".mar", checkpoint)
 
 
-@takes("infer", _RUN)
-def temper(
-    model: Model,
-    evidence: Evidence = None,
-    output: AnswerFiles = None,
-    num_workers: NumWorkers = None,
-    cluster: Cluster = None,
-    as_json: AsJson = False,
-    *,
-    given: dict[str, Any],
-    options: dict[str, Any],
-) -> None:
+@takes("infer", _RUN, like=infer, but="models method")
+def temper(model: Model, **others: Any) -> None:
     """Marginals and log Z by replica exchange, for models in which single chains get stuck."""
-    infer([model], "tempered", evidence, output, num_workers, cluster, as_json, given=given, options=options)
+    infer([model], "tempered", **others)
 
 
 def _give_answer(
@@ -142,7 +131,6 @@ def _load(path: str, evidence: str | None, options: dict[str, Any]) -> tuple[Any
 
 
 def _answer_loaded(task: tuple[Any, ...]) -> Outcome:
-
     path, evidence, loaded, options = task
     if isinstance(loaded[0], str):  # could not be read
         return cast("tuple[str, int]", loaded)
@@ -154,7 +142,6 @@ def _answer_loaded(task: tuple[Any, ...]) -> Outcome:
 
 
 def _explained(error: Exception) -> tuple[str, int]:
-
     if (known := console.explain(error)) is None or isinstance(error, BrokenPipeError):
         raise error
     return known
@@ -324,8 +311,7 @@ def sample(
     if others := [name for name in options if name not in allowed]:
         own = ", ".join(f"--{name.replace('_', '-')}" for name in allowed)
         raise ValueError(f"--{others[0].replace('_', '-')} must not be given with --method {method}, which takes {own}")
-    if (cluster is not None or num_workers is not None) and method not in ("gibbs", "swendsen-wang"):
-        shared = "--cluster" if cluster is not None else "--num-workers"
+    if (shared := console.workers_option(cluster, num_workers)) and method not in ("gibbs", "swendsen-wang"):
         raise ValueError(f"{shared} must come with chains (gibbs, swendsen-wang), got --method {method}")
     if method == "ancestral":
         if not isinstance(network, BayesianNetwork) or on_gpu:

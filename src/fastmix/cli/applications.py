@@ -62,18 +62,14 @@ def denoise(
     exponent = (NOISE if noise is None else noise) if simulate_noise else None
     result = files.salvage(lambda: run(picture, noise=exponent, **given, **options))
     (write_comparison if panels else write_picture)(result, output)
-    if as_json:
-        console.emit_json({**result.to_dict(), "output": output})
-    else:
-        wrong = "" if result.error_rate is None else f", {100 * result.error_rate:.1f} % of the pixels wrong"
-        rows, cols = result.observed.shape
-        learnt = f"coupling {result.stats['coupling']:.3g}, data weight {result.stats['data_weight']:.3g}"
-        console.message(
-            f"{cols}x{rows} pixels, {len(result.levels)} labels, {learnt}, method {result.inference.method}, status "
-            f"{result.status}{wrong}, {result.stats['seconds']:.3g} s: {output}"
-        )
-    if result.status != "ok":
-        raise typer.Exit(1)
+    wrong = "" if result.error_rate is None else f", {100 * result.error_rate:.1f} % of the pixels wrong"
+    rows, cols = result.observed.shape
+    learnt = f"coupling {result.stats['coupling']:.3g}, data weight {result.stats['data_weight']:.3g}"
+    summary = (
+        f"{cols}x{rows} pixels, {len(result.levels)} labels, {learnt}, method {result.inference.method}, status "
+        f"{result.status}{wrong}, {result.stats['seconds']:.3g} s: {output}"
+    )
+    console.finish(result, as_json, lambda: console.message(summary), tell=False, output=output)
 
 
 @takes(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "emit_json", "explain", "explain_status", "finish", "message", "rows_told", "save_model", "show_batch",
     "show_bracket", "show_certificate", "show_comparison", "show_facts", "show_marginals", "show_most_probable",
-    "show_path", "show_sampling", "workers",
+    "show_path", "show_sampling", "workers", "workers_option",
 ]  # fmt: skip
 
 _ROWS = 25  # variables shown on a terminal before the rest is only counted
@@ -84,6 +84,11 @@ def explain(error: BaseException) -> tuple[str, int] | None:
     return None
 
 
+def workers_option(cluster: str | None, num_workers: int | None) -> str | None:
+    """Which option asks for workers, if one does."""
+    return "--cluster" if cluster is not None else "--num-workers" if num_workers is not None else None
+
+
 @contextlib.contextmanager
 def workers(cluster: str | None, num_workers: int | None) -> Iterator[Executor | None]:
     """The executor that ``--cluster`` or ``--num-workers`` stands for; None without either."""
@@ -106,8 +111,11 @@ def workers(cluster: str | None, num_workers: int | None) -> Iterator[Executor |
             logging.disable(before)
 
 
-def save_model(model: MarkovRandomField | BayesianNetwork, path: str) -> None:
-    """Write a model, or a network as BIF, passing on what its format could not hold."""
+def save_model(model: MarkovRandomField | BayesianNetwork, output: str | None, as_json: bool) -> None:
+    """Write a model, or a network as BIF, with notes on what its format lost; to stdout unless JSON goes there."""
+    if output is None and as_json:
+        return
+    path = "-" if output is None else output
     for note in write_bif(model, path) if isinstance(model, BayesianNetwork) else write_model(model, path):
         message(f"note: {note}")
 
@@ -131,13 +139,15 @@ def finish(
     *,
     checkpoint: str | None = None,
     tell: bool = True,
+    **facts: Any,
 ) -> None:
     """An answer as JSON, or as ``show`` shows it; exit code 1, and why unless ``show`` tells, where it is not trusted.
 
-    JSON has the names of the model and the evidence in ``about``. The checkpoint of a run that is over goes.
+    JSON has the names of the model and the evidence in ``about``, and further facts. The checkpoint of a run that is
+    over goes.
     """
     if as_json:
-        emit_json(result.to_dict(), *about)
+        emit_json({**result.to_dict(), **facts}, *about)
     else:
         show()
     if checkpoint is not None and result.stats["stopped_by"] not in ("interrupt", "time_limit"):

@@ -107,8 +107,7 @@ def learn(
     if edges not in ("complete", "chow-liu", "l1", "grow"):
         graph = files.read(read_edges, edges, table=table.with_hidden(given["hidden"]))
     result = fastmix.learn(table, edges=graph, validation=others, **given)
-    if output or not as_json:
-        console.save_model(result.model, output or "-")
+    console.save_model(result.model, output, as_json)
 
     def show() -> None:
         if output in (None, "-"):

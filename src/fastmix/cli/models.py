@@ -122,10 +122,9 @@ def _save(model: Any, output: str | None, as_json: bool, *, seed: int | None = N
     from fastmix.results import provenance
 
     start = time.perf_counter()
-    if output is not None or not as_json:
-        console.save_model(model, "-" if output is None else output)
+    console.save_model(model, output, as_json)
     if as_json:
-        model = model.to_model() if hasattr(model, "to_model") else model  # a network
+        model = model.to_model() if isinstance(model, BayesianNetwork) else model
         facts = {"num_variables": model.num_variables, "num_edges": model.num_edges, "output": output}
         facts["seconds"] = time.perf_counter() - start
         console.emit_json({**facts, "provenance": provenance(model, seed=seed, **options)})
@@ -165,7 +164,6 @@ def _generator(kind: str) -> Callable[..., None]:
     make = getattr(instances, kind)
 
     def command(*, output: str | None, as_json: bool, **options: Any) -> None:
-
         files.check_model_output([], output, as_json)
         model = make(**options)
         sizes = [options.pop(name) for name in list(options) if name in _SIZES]

@@ -97,25 +97,19 @@ def project(
     files.check_model_output([model], output, as_json)
     given["divergence"] = _divergence(divergence, backend)
     loaded, observed = files.load(model, evidence)
-    code = 0
     with files.answering(model, evidence):
         try:
             result = fastmix.project(loaded, evidence=observed, **given)
         except NotConvergedError as error:
             console.message(str(error))
-            result, code = error.result, 1
-    if output or not as_json:
-        console.save_model(result.model, output or "-")
-    if as_json:
-        console.emit_json(result.to_dict(), result.model, observed)
-    else:
-        what = "width" if result.norm == "width" else f"{result.norm}, {result.dependency}"
-        console.message(
-            f"norm {result.norm_before:.6g} -> {result.norm_after:.6g} ({what}), "
-            f"squared distance {result.squared_distance:.6g}, {_quality(result)}, {result.stats['seconds']:.3g} s"
-        )
-    if code or result.status != "ok":
-        raise typer.Exit(1)
+            result = error.result
+    console.save_model(result.model, output, as_json)
+    what = "width" if result.norm == "width" else f"{result.norm}, {result.dependency}"
+    summary = (
+        f"norm {result.norm_before:.6g} -> {result.norm_after:.6g} ({what}), squared distance "
+        f"{result.squared_distance:.6g}, {_quality(result)}, {result.stats['seconds']:.3g} s"
+    )
+    console.finish(result, as_json, lambda: console.message(summary), (result.model, observed), tell=False)
 
 
 def _divergence(name: str, backend: str | None) -> Divergence:

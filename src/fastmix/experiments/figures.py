@@ -15,13 +15,13 @@ from fastmix.experiments.photographs import decode_map
 from fastmix.experiments.plan import Experiment, Row, Settings
 
 __all__ = [
-    "GRID", "INK", "STYLES", "Figure", "Panel", "Picture", "Style", "Table", "denoising_figures",
-    "denoising_table", "effort_table", "extra_sweeps", "format_count", "gibbs_with_extra_effort", "mean_and_error",
-    "mean_error_of", "median_seconds", "samples_figures", "samples_panel", "select", "strength_figures",
-    "strength_panel", "strength_tables", "timing_table", "values_of",
+    "GRID", "INK", "STYLES", "Figure", "Panel", "Picture", "Style", "Table", "draw_photographs", "draw_samples",
+    "draw_strengths", "draw_timing", "errors_of", "extra_sweeps", "format_count", "gibbs_with_extra_effort",
+    "mean_and_error", "median_seconds", "samples_panel", "select", "strength_panel", "values_of",
 ]  # fmt: skip
 
 Point = tuple[float, float, float]  # x, mean, standard error
+Errors = Mapping[float, FloatArray]  # by x: one of every trial
 
 _SHOWN = 3  # photographs in the figures of pictures
 
@@ -101,8 +101,13 @@ class Figure:
 
     @property
     def methods(self) -> list[str]:
-        """Methods with a curve in some panel, in the order of the first panel that has them."""
+        """Methods with a curve in some panel, in the order of the first panel that has them; none of pictures."""
         return list(dict.fromkeys(m for panel in self.panels if isinstance(panel, Panel) for m in panel.curves))
+
+    @property
+    def has_pictures(self) -> bool:
+        """Whether pictures are shown, and not curves."""
+        return all(isinstance(panel, Picture) for panel in self.panels)
 
 
 @dataclass(frozen=True)
@@ -118,7 +123,7 @@ class Table:
 # -- averages -------------------------------------------------------------------------------------------------------
 
 
-def select(rows: Iterable[Row], method: str | None = None, **parameters: Any) -> list[Row]:
+def select(rows: Iterable[Row], /, method: str | None = None, **parameters: Any) -> list[Row]:
     """Rows without failure of a method and with these parameters, whichever are given."""
     return [
         row
@@ -143,9 +148,9 @@ def mean_and_error(values: FloatArray) -> tuple[float, float]:
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
 
 
-def mean_error_of(rows: Iterable[Row]) -> tuple[float, float]:
-    """Mean and standard error of the errors of rows."""
-    return mean_and_error(values_of(rows, lambda row: row["error"]))
+def errors_of(rows: Iterable[Row]) -> FloatArray:
+    """The error of every row."""
+    return values_of(rows, lambda row: row["error"])
 
 
 def median_seconds(rows: Iterable[Row], stage: str = "project") -> float | None:
@@ -158,7 +163,7 @@ def extra_sweeps(rows: Sequence[Row], method: str = "reversed-kl") -> float | No
     """Gibbs sweeps that take as long as the projection, from medians of processor seconds."""
     projection = median_seconds(select(rows, method))
     rates = values_of(
-        select(rows, "gibbs-long") or select(rows, "gibbs"),
+        select(rows, "gibbs-long"),
         lambda row: row["facts"]["num_sweeps"] / taken if (taken := row["seconds"].get("sample")) else None,
     )
     return None if projection is None or not len(rates) else float(projection * np.median(rates))
@@ -171,7 +176,7 @@ def gibbs_with_extra_effort(rows: Sequence[Row], sweeps: Sequence[float]) -> Flo
     """
     chosen, extra = select(rows, "gibbs-long"), extra_sweeps(rows)
     if not chosen or extra is None:
-        return np.full((1, len(sweeps)), math.nan)
+        return np.zeros((0, len(sweeps)))
     at = np.log(np.asarray(sweeps, dtype=np.float64) + extra)
     traces = [np.array(row["trace"], dtype=np.float64) for row in chosen]
     return np.array([np.interp(at, np.log(trace[:, 0]), trace[:, 1]) for trace in traces])
@@ -182,85 +187,84 @@ def _budget(rows: Sequence[Row]) -> float:
     return float(max((row["facts"]["num_sweeps"] for row in select(rows, "reversed-kl")), default=30_000))
 
 
+def _strengths(rows: Iterable[Row]) -> list[float]:
+    return sorted({row["parameters"]["strength"] for row in rows})
+
+
 # -- curves ---------------------------------------------------------------------------------------------------------
 
 
-def _panel(title: str, x_label: str, curves: Mapping[str, Sequence[Point]], *, log: bool) -> Panel:
-    """A panel without the points that have no mean."""
-    known = {method: [point for point in points if math.isfinite(point[1])] for method, points in curves.items()}
-    return Panel(title, x_label, {method: points for method, points in known.items() if points}, log)
+def _panel(title: str, x_label: str, errors: Mapping[str, Errors], *, log: bool) -> Panel:
+    """Means of the errors of every method, without points that no trial has."""
+    curves = {m: [(x, *mean_and_error(here)) for x, here in by_x.items() if len(here)] for m, by_x in errors.items()}
+    return Panel(title, x_label, {method: points for method, points in curves.items() if points}, log)
 
 
 def strength_panel(title: str, rows: Sequence[Row], methods: Sequence[str]) -> Panel:
     """Error against interaction strength."""
-    xs = sorted({row["parameters"]["strength"] for row in rows})
-    curves = {method: [(x, *mean_error_of(select(rows, method, strength=x))) for x in xs] for method in methods}
+    by_strength = {x: select(rows, strength=x) for x in _strengths(rows)}
+    errors = {m: {x: errors_of(select(here, m)) for x, here in by_strength.items()} for m in methods}
     if "gibbs-long" in methods and "reversed-kl" in methods:
-        by_strength = [(x, select(rows, strength=x)) for x in xs]
-        curves["gibbs-extra"] = [
-            (x, *mean_and_error(gibbs_with_extra_effort(here, [_budget(here)])[:, 0])) for x, here in by_strength
-        ]
-    return _panel(title, "interaction strength", curves, log=False)
+        errors["gibbs-extra"] = {
+            x: gibbs_with_extra_effort(here, [_budget(here)])[:, 0] for x, here in by_strength.items()
+        }
+    return _panel(title, "interaction strength", errors, log=False)
 
 
 def samples_panel(title: str, rows: Sequence[Row], methods: Sequence[str], x_label: str = "Gibbs sweeps") -> Panel:
     """Error against the number of sweeps; methods without sweeps are level lines."""
-    curves: dict[str, list[Point]] = {}
-    last = max((point[0] for row in rows for point in row["trace"]), default=1)
+    last = float(max((point[0] for row in rows for point in row["trace"]), default=1))
+    errors: dict[str, Errors] = {}
     for method in methods:
-        chosen = select(rows, method)
-        if chosen and not chosen[0]["trace"]:
-            level = mean_error_of(chosen)
-            curves[method] = [(x, *level) for x in (1.0, float(last))]
-        elif chosen:
-            values = np.array([[point[1] for point in row["trace"]] for row in chosen])
-            sweeps = [point[0] for point in chosen[0]["trace"]]
-            curves[method] = [(x, *mean_and_error(values[:, k])) for k, x in enumerate(sweeps)]
-    if "gibbs-long" in methods and extra_sweeps(rows) is not None:
-        sweeps = [point[0] for point in select(rows, "gibbs-long")[0]["trace"] if point[0] <= _budget(rows)]
-        values = gibbs_with_extra_effort(rows, sweeps)
-        curves["gibbs-extra"] = [(x, *mean_and_error(values[:, k])) for k, x in enumerate(sweeps)]
-    return _panel(title, x_label, curves, log=True)
+        traces = [row["trace"] or [(1.0, row["error"]), (last, row["error"])] for row in select(rows, method)]
+        points = zip(*traces, strict=True)
+        errors[method] = {here[0][0]: np.array([error for _, error in here]) for here in points}
+    sweeps = [x for x in errors.get("gibbs-long", ()) if x <= _budget(rows)]
+    errors["gibbs-extra"] = dict(zip(sweeps, gibbs_with_extra_effort(rows, sweeps).T, strict=True))
+    return _panel(title, x_label, errors, log=True)
+
+
+# -- what the experiments show ----------------------------------------------------------------------------------------
 
 
 def _names(experiment: Experiment, settings: Settings) -> list[str]:
     return [call.name for call in experiment.calls(settings)]
 
 
-def _parts(experiment: Experiment, rows: Sequence[Row]) -> Iterator[tuple[str, Mapping[str, Any], str, list[Row]]]:
-    """Title, shape, kind and rows, failed ones among them, for every shape and kind."""
+def _parts(experiment: Experiment, rows: Sequence[Row]) -> Iterator[tuple[float | None, str, list[Row]]]:
+    """Density of edges, where that varies, kind and rows, for every shape and kind."""
     for shape in experiment.shapes:
         for kind in experiment.kinds:
-            wanted = {**shape, "kind": kind}.items()
-            here = [row for row in rows if all(row["parameters"][name] == value for name, value in wanted)]
-            density = shape.get("density")
-            title = f"{kind.capitalize()} interactions" if density is None else f"Edge density {density:g}, {kind}"
-            yield title, shape, kind, here
+            yield shape.get("density"), kind, select(rows, kind=kind, **shape)
 
 
-def strength_figures(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Figure]:
-    """Error against strength: one figure, a panel for each shape and kind of interaction."""
-    methods = _names(experiment, settings)
-    panels = [strength_panel(title, here, methods) for title, _, _, here in _parts(experiment, rows)]
+def draw_strengths(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Figure | Table]:
+    """Error against strength: a panel and a table for each shape and kind of interaction."""
+    methods, strengths = _names(experiment, settings), _strengths(rows)
+    panels, tables = [], []
+    for density, kind, here in _parts(experiment, rows):
+        title = f"{kind.capitalize()} interactions" if density is None else f"Edge density {density:g}, {kind}"
+        panels.append(strength_panel(title, here, methods))
+        known = {(m, x): format_error(*mean) for m, points in panels[-1].curves.items() for x, *mean in points}
+        lines = [[STYLES[m].label, *(known.get((m, x), "–") for x in strengths)] for m in methods]
+        trials = format_count(len({row["trial"] for row in here}), "trial")
+        caption = f"Mean error of the marginals ± standard error, by interaction strength; {trials}."
+        tables.append(Table(title, caption, ["Method", *(f"{strength:g}" for strength in strengths)], lines))
     caption = experiment.caption
     sweeps = {call.name: call.options.get("num_sweeps") for call in experiment.calls(Settings(quick=settings.quick))}
     if "gibbs-long" in sweeps:
         caption += f" Gibbs sampling: {sweeps['gibbs']:,} sweeps of one chain; long run: {sweeps['gibbs-long']:,}."
-    return [Figure(experiment.name, experiment.title, caption, panels)]
+    return [Figure(experiment.name, experiment.title, caption, panels), *tables]
 
 
-def samples_figures(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Figure]:
-    """Error against sweeps: a figure for each shape and kind of interaction, a panel for each strength."""
-    found = []
-    methods = _names(experiment, settings)
-    for _, shape, kind, here in _parts(experiment, rows):
-        density = shape.get("density")
-        part = "" if density is None else f"-{density:g}"
-        where = experiment.where + ("" if density is None else f" of edge density {density:g}")
-        strengths = sorted({row["parameters"]["strength"] for row in rows})
+def draw_samples(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Figure | Table]:
+    """Error against sweeps, a figure for each shape and kind with a panel for each strength; cost of projections."""
+    found: list[Figure | Table] = []
+    for density, kind, here in _parts(experiment, rows):
+        part, of_density = ("", "") if density is None else (f"-{density:g}", f" of edge density {density:g}")
+        where, methods = experiment.where + of_density, _names(experiment, settings)
         panels = [
-            samples_panel(f"Interaction strength {x:g}", [r for r in here if r["parameters"]["strength"] == x], methods)
-            for x in strengths
+            samples_panel(f"Interaction strength {x:g}", select(here, strength=x), methods) for x in _strengths(rows)
         ]
         caption = (
             f"Ising models on {where} with {kind} interactions. Mean over trials, bars of one standard error; methods "
@@ -268,56 +272,17 @@ def samples_figures(experiment: Experiment, settings: Settings, rows: Sequence[R
         )
         title = f"Error against the number of samples, {where}, {kind}"
         found.append(Figure(f"{experiment.name}{part}-{kind}", title, caption, panels, columns=3))
-    return found
-
-
-def denoising_figures(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Figure]:
-    """Error against sweeps, and the first photographs, each with the answers of all methods."""
-    methods = _names(experiment, settings)
-    panel = samples_panel("Mean over photographs", rows, methods, "sweeps")
-    found = [Figure("denoise", "Denoising: error against sweeps", experiment.caption, [panel], columns=1)]
-    for trial in sorted({row["trial"] for row in select(rows)})[:_SHOWN]:
-        here = [row for row in select(rows) if row["trial"] == trial]
-        maps, p = here[0]["facts"]["maps"], here[0]["parameters"]
-        named = [("Original", maps["clean"]), ("Noisy", maps["observed"]), ("Truth", maps["truth"])]
-        named += [(STYLES[m].label, row["facts"]["map"]) for m in methods for row in select(here, m)]
-        pictures = [Picture(label, decode_map(text, p["rows"], p["cols"])) for label, text in named]
-        name, file = p["image"], re.sub(r"[^A-Za-z0-9-]+", "-", p["image"])
-        caption = f"{name}: black and white, with noise, true probability of white, and what each method makes of it."
-        found.append(Figure(f"denoise-{file}", f"Denoising: {name}", caption, pictures, columns=len(pictures)))
-    return found
-
-
-# -- tables ---------------------------------------------------------------------------------------------------------
-
-
-def strength_tables(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Table]:
-    """Mean error and standard error for every method and strength, a table for each shape and kind."""
-    found = []
-    for title, _, _, here in _parts(experiment, rows):
-        strengths = sorted({row["parameters"]["strength"] for row in here})
-        lines = [
-            [STYLES[m].label, *(format_error(*mean_error_of(select(here, m, strength=x))) for x in strengths)]
-            for m in _names(experiment, settings)
-        ]
-        trials = format_count(len({row["trial"] for row in here}), "trial")
-        caption = f"Mean error of the marginals ± standard error, by interaction strength; {trials}."
-        found.append(Table(title, caption, ["Method", *(f"{strength:g}" for strength in strengths)], lines))
-    return found
-
-
-def effort_table(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Table]:
-    """The time of each projection, also as the Gibbs sweeps that take as long."""
     lines = []
     for call in experiment.methods:
         seconds, sweeps = median_seconds(select(rows, call.name)), extra_sweeps(rows, call.name)
         if seconds is not None and sweeps is not None:
             lines.append([STYLES[call.name].label, format_seconds(seconds), f"{sweeps:,.0f}"])
     caption = "Median over all trials and strengths, processor seconds of one core."
-    return [Table("What a projection costs", caption, ["Projection", "Seconds", "Gibbs sweeps in that time"], lines)]
+    columns = ["Projection", "Seconds", "Gibbs sweeps in that time"]
+    return [*found, Table("What a projection costs", caption, columns, lines)]
 
 
-def timing_table(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Table]:
+def draw_timing(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Figure | Table]:
     """Our seconds, the paper's for every strength, and how many times fewer."""
     lines = []
     for call in experiment.calls(settings):
@@ -339,43 +304,49 @@ def timing_table(experiment: Experiment, settings: Settings, rows: Sequence[Row]
     return [Table("Running times", experiment.caption, columns, lines)]
 
 
-def denoising_table(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Table]:
-    """Errors, and the cost of projections in sweeps beside the paper's."""
+def draw_photographs(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Figure | Table]:
+    """Error against sweeps, the first photographs with the answers of all methods, and costs beside the paper's."""
+    methods, rows = _names(experiment, settings), select(rows)
+    panel = samples_panel("Mean over photographs", rows, methods, "sweeps")
+    found: list[Figure | Table] = [
+        Figure("denoise", "Denoising: error against sweeps", experiment.caption, [panel], columns=1)
+    ]
+    for trial in sorted({row["trial"] for row in rows})[:_SHOWN]:
+        here = [row for row in rows if row["trial"] == trial]
+        maps, p = here[0]["facts"]["maps"], here[0]["parameters"]
+        named = [("Original", maps["clean"]), ("Noisy", maps["observed"]), ("Truth", maps["truth"])]
+        named += [(STYLES[m].label, row["facts"]["map"]) for m in methods for row in select(here, m)]
+        pictures = [Picture(label, decode_map(text, p["rows"], p["cols"])) for label, text in named]
+        name, file = p["image"], re.sub(r"[^A-Za-z0-9-]+", "-", p["image"])
+        caption = f"{name}: black and white, with noise, true probability of white, and what each method makes of it."
+        found.append(Figure(f"denoise-{file}", f"Denoising: {name}", caption, pictures, columns=len(pictures)))
     lines = []
-    for name in _names(experiment, settings):
+    for name in methods:
         if chosen := select(rows, name):
             (theirs,) = experiment.paper.get(name, (None,))
             counts = (chosen[0]["facts"].get("num_sweeps"), extra_sweeps(rows, name), theirs)
             sweeps, cost, paper = ("–" if count is None else f"{count:,.0f}" for count in counts)
             seconds = format_seconds(median_seconds(chosen))
-            lines.append([STYLES[name].label, format_error(*mean_error_of(chosen)), sweeps, seconds, cost, paper])
+            lines.append(
+                [STYLES[name].label, format_error(*mean_and_error(errors_of(chosen))), sweeps, seconds, cost, paper]
+            )
     columns = ["Method", "Error at the end", "Sweeps", "Projection", "in Gibbs sweeps", "in the paper"]
-    doubt = values_of(select(rows), lambda row: row["facts"].get("truth_error"))
+    doubt = values_of(rows, lambda row: row["facts"].get("truth_error"))
     sure = f" The truth is sure to {doubt.mean():.3f} on average." if len(doubt) else ""
     caption = f"Mean error of the marginals ± standard error over photographs; cost of the projection.{sure}"
-    return [Table("Errors and costs", caption, columns, lines)]
+    return [*found, Table("Errors and costs", caption, columns, lines)]
 
 
 def format_error(mean: float, error: float) -> str:
     """A mean with its standard error, such as ``0.123 ± 0.002``."""
-    return "–" if not math.isfinite(mean) else f"{mean:.3f} ± {error:.3f}"
+    return f"{mean:.3f} ± {error:.3f}"
 
 
 def format_seconds(seconds: float | None) -> str:
-    """Seconds in a fitting unit, three digits.
-
-    Examples
-    --------
-    >>> format_seconds(0.00213), format_seconds(1.5), format_seconds(None)
-    ('2.13 ms', '1.50 s', '–')
-    """
-    if seconds is None or not math.isfinite(seconds):
+    """Seconds in a fitting unit, such as ``2.13 ms`` and ``1.50 s``."""
+    if seconds is None:
         return "–"
-    if seconds < 1e-3:
-        return f"{1e6 * seconds:.3g} µs"
-    if seconds < 1.0:
-        return f"{1e3 * seconds:.3g} ms"
-    return f"{seconds:.2f} s" if seconds < 1000 else f"{seconds:.0f} s"
+    return f"{seconds:.2f} s" if seconds >= 1.0 else f"{1e3 * seconds:.3g} ms"
 
 
 def format_count(count: int, word: str) -> str:

@@ -9,13 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from fastmix.errors import FormatError
 from fastmix.experiments.plan import Experiment, Row, Settings, canonical
 from fastmix.io.files import atomic_write, display_name
 
-__all__ = ["Journal", "completed_rows", "read_settings", "write_settings"]
+__all__ = ["Journal", "blaming", "completed_rows", "read_settings", "write_settings"]
 
 _ROW: dict[str, tuple[type, ...]] = {
     "key": (str,), "method": (str,), "trial": (int,), "parameters": (dict,), "facts": (dict,), "trace": (list,),
@@ -48,10 +47,10 @@ class Journal:
             if path.exists():
                 os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
-    def append(self, outcomes: Sequence[tuple[Row, dict[str, Any]]]) -> None:
+    def append(self, rows: Sequence[Row]) -> None:
         """Add rows with their seconds, and wait until they are on the disk."""
-        _append(self.seconds_path, ({"key": row["key"], "seconds": seconds} for row, seconds in outcomes))
-        _append(self.path, (row for row, _ in outcomes))
+        _append(self.seconds_path, ({"key": row["key"], "seconds": row["seconds"]} for row in rows))
+        _append(self.path, ({name: value for name, value in row.items() if name != "seconds"} for row in rows))
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -82,34 +81,39 @@ def _lines(path: Path, fields: Mapping[str, tuple[type, ...]]) -> Iterator[Row]:
         return
     with open(path, "rb") as stream:
         for number, line in enumerate(stream, start=1):
-            whole, reason = line.endswith(b"\n"), ""
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                if not whole and b'{"'.startswith(line[:2]):  # as our lines begin
+            whole = line.endswith(b"\n")
+            with blaming(f"{path}:{number}", "a row of an experiment"):
+                try:
+                    row = json.loads(line)
+                except ValueError:
+                    if whole or not b'{"'.startswith(line[:2]):  # as our lines begin
+                        raise
                     return
-                row, reason = {}, str(error)
-            if not isinstance(row, dict):
-                row, reason = {}, f"got {type(row).__name__}"
-            for name, types in fields.items():
-                if not reason and not isinstance(row.get(name, ...), types):
-                    got = "nothing" if name not in row else type(row[name]).__name__
-                    reason = f"{name} must be {types[0].__name__}, got {got}"
-            if reason:
-                raise FormatError(f"{display_name(path)}:{number}: not a row of an experiment: {reason}")
+                for name, types in fields.items():
+                    if not isinstance(row[name], types):
+                        raise TypeError(f"{name} must be {types[0].__name__}, got {type(row[name]).__name__}")
             if whole:
                 yield row
+
+
+@contextlib.contextmanager
+def blaming(path: str | os.PathLike[str], what: str) -> Iterator[None]:
+    """What fails within is due to a file that has a name of ours, and is not ours."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
+        raise FormatError(f"{display_name(path)}: not {what} ({type(error).__name__}: {error})") from error
 
 
 def completed_rows(folder: str | os.PathLike[str], experiment: Experiment, settings: Settings) -> list[Row]:
     """Rows of an experiment that belong to these settings, in the order of its plan."""
     rows = Journal(folder, experiment.name).read()
     try:
-        tasks = experiment.tasks(settings)
+        cases = experiment.cases(settings)
     except (OSError, ImportError, ValueError):  # the photographs are no longer there: show what there is of them
         return rows
     known = {row["key"]: row for row in rows}
-    return [known[key] for task in tasks for key in task.row_keys() if key in known]
+    return [known[key] for case in cases for key in case.row_keys() if key in known]
 
 
 def read_settings(folder: Path, experiment: Experiment) -> tuple[Settings, dict[str, str], str] | None:
@@ -117,7 +121,7 @@ def read_settings(folder: Path, experiment: Experiment) -> tuple[Settings, dict[
     path = folder / f"{experiment.name}.settings.json"
     if not path.exists():
         return None
-    try:
+    with blaming(path, "the settings of an experiment"):
         facts = json.loads(path.read_bytes())
         values = dict(facts["settings"])
         values["methods"] = None if values["methods"] is None else tuple(values["methods"])
@@ -126,9 +130,6 @@ def read_settings(folder: Path, experiment: Experiment) -> tuple[Settings, dict[
         if not isinstance(settings.images, str | None):
             raise TypeError(f"images must be a name, got {settings.images!r}")
         return settings, {str(name): str(value) for name, value in facts["machine"].items()}, str(facts["started"])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise FormatError(f"{display_name(path)}: not the settings of an experiment ({reason})") from error
 
 
 def write_settings(folder: Path, experiment: Experiment, settings: Settings, machine: Mapping[str, str]) -> None:

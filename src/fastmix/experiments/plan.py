@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from fastmix.experiments.figures import Figure, Table
     from fastmix.experiments.findings import Finding
 
-__all__ = ["Case", "Experiment", "MethodCall", "Row", "Settings", "Task", "canonical", "derive_seed", "row_key"]
+__all__ = ["Case", "Experiment", "MethodCall", "Row", "Settings", "canonical", "derive_seed"]
 
 Row = dict[str, Any]
-"""One line of an experiment's file; ``row["seconds"]`` comes from the file of seconds beside it."""
+"""One line of an experiment's file; ``row["seconds"]``, by stage, is kept in a file beside it."""
 
 _MOST_TRIALS = 1_000_000  # every one is planned before the first is run
 
@@ -55,10 +55,11 @@ class MethodCall:
 
 @dataclass(frozen=True)
 class Case:
-    """One instance, the same for every method: how :func:`fastmix.experiments.trials.build` makes it.
+    """One instance, the same for every method, and the methods to be run on it: what is handed to a worker.
 
     The parameters are plain data (kind, strength, size), the seed is the root of all randomness, and the payload is
-    what a worker needs and cannot make, such as pixels; the parameters must identify it.
+    what a worker needs and cannot make, such as pixels; the parameters must identify it. The instance is made by
+    :func:`fastmix.experiments.trials.build`.
     """
 
     problem: str
@@ -66,27 +67,24 @@ class Case:
     parameters: Mapping[str, Any]
     seed: int
     payload: bytes = field(default=b"", repr=False)
+    calls: tuple[MethodCall, ...] = ()
 
     def derive_seed(self, *words: object) -> int:
         """A seed for one purpose within this case."""
         return derive_seed(self.seed, self.problem, canonical(self.parameters), self.trial, *words)
 
-
-@dataclass(frozen=True)
-class Task:
-    """A case and the methods still to be run on it: what is handed to a worker."""
-
-    case: Case
-    calls: tuple[MethodCall, ...]
+    def row_key(self, call: MethodCall) -> str:
+        """Identity of a row: experiments that draw the same runs have rows of equal keys, and nothing is run twice."""
+        facts = [self.problem, self.parameters, self.trial, self.seed, call.name, call.options]
+        return hashlib.sha256(canonical(facts).encode()).hexdigest()[:16]
 
     def row_keys(self) -> list[str]:
-        """Identity of each row that the task gives."""
-        return [row_key(self.case, call) for call in self.calls]
+        """Identity of each row that the case gives."""
+        return [self.row_key(call) for call in self.calls]
 
-    def without(self, keys: Mapping[str, Any]) -> Task:
-        """The task without the rows that are known already."""
-        pairs = zip(self.calls, self.row_keys(), strict=True)
-        return replace(self, calls=tuple(call for call, key in pairs if key not in keys))
+    def without(self, keys: Mapping[str, Any]) -> Case:
+        """The case without the methods whose rows are known already."""
+        return replace(self, calls=tuple(call for call in self.calls if self.row_key(call) not in keys))
 
 
 def synthetic_cases(experiment: Experiment, settings: Settings) -> list[Case]:
@@ -113,9 +111,8 @@ class Experiment:
     summary: str  # what is done, in a few sentences
     problem: str
     methods: tuple[MethodCall, ...]
-    tables: Callable[[Experiment, Settings, Sequence[Row]], list[Table]]
-    figures: Callable[[Experiment, Settings, Sequence[Row]], list[Figure]] | None = None
-    findings: Callable[[Sequence[Row]], list[Finding]] | None = None
+    draw: Callable[[Experiment, Settings, Sequence[Row]], Sequence[Figure | Table]]
+    findings: Callable[[Sequence[Row]], Sequence[Finding]] = lambda _: ()
     where: str = ""
     caption: str = ""
     paper: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # the paper's own numbers by method
@@ -125,7 +122,7 @@ class Experiment:
     quick_strengths: tuple[float, ...] = (0.0, 1.0, 2.0, 3.0, 4.0)
     trials: int = 50
     quick_trials: int = 3
-    cases: Callable[[Experiment, Settings], list[Case]] = synthetic_cases  # in the order of the file
+    make_cases: Callable[[Experiment, Settings], list[Case]] = synthetic_cases  # in the order of the file
     alone: bool = False  # whether tasks must run one at a time on this machine, because seconds are the result
 
     def num_trials(self, settings: Settings) -> int:
@@ -150,21 +147,15 @@ class Experiment:
         known = [call.name for call in self.methods]
         return replace(settings, methods=tuple(name for name in settings.methods or () if name in known) or None)
 
-    def tasks(self, settings: Settings) -> list[Task]:
+    def cases(self, settings: Settings) -> list[Case]:
         """All cases with all methods, in the order of the file."""
         calls = self.calls(settings)
-        return [Task(case, calls) for case in self.cases(self, settings)]
+        return [replace(case, calls=calls) for case in self.make_cases(self, settings)]
 
 
 def canonical(value: Any) -> str:
     """Plain data as one line of JSON that does not depend on the order of keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def row_key(case: Case, call: MethodCall) -> str:
-    """Identity of a row: experiments that draw the same runs have rows of equal keys, so that nothing is run twice."""
-    facts = [case.problem, case.parameters, case.trial, case.seed, call.name, call.options]
-    return hashlib.sha256(canonical(facts).encode()).hexdigest()[:16]
 
 
 def derive_seed(seed: int, *words: object) -> int:

@@ -6,93 +6,27 @@ import contextlib
 import html
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from string import Template
 
 from fastmix import __version__
-from fastmix.errors import FormatError
-from fastmix.experiments.figures import Figure, Picture, Table, format_count
+from fastmix.experiments.figures import Figure, Table, format_count
 from fastmix.experiments.findings import Finding
-from fastmix.experiments.journal import Journal, completed_rows, read_settings
+from fastmix.experiments.journal import Journal, blaming, completed_rows, read_settings
 from fastmix.experiments.plan import Experiment, Row, Settings
 from fastmix.experiments.plotting import inline_graphics, legend_graphics, page_colours, save_figure
 from fastmix.experiments.specs import EXPERIMENTS
-from fastmix.io.files import atomic_write, display_name
+from fastmix.io.files import atomic_write
 
 __all__ = ["write_report"]
 
-_MOST_FAILURES = 10  # shown on the page; all are in the files
-
 # Readable on a phone, on paper, in light and in dark; nothing in it is loaded from elsewhere. Without the empty icon a
 # browser would ask the network for one.
-_PAGE = Template("""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Projecting for fast mixing: the experiments</title>
-<link rel="icon" href="data:,">
-<style>
-:root { color-scheme: light dark; --page: #ffffff; --ink: #1f2933; --quiet: #5b6673; --line: #d5dae1; --card: #f5f7f9;
-  --link: #0b5cad; --good: #0a6b4b; --bad: #a8340c; --open: #6b5900; $light }
-@media (prefers-color-scheme: dark) { :root { --page: #14181d; --ink: #e6eaee; --quiet: #a3aebb; --line: #38424d;
-  --card: #1d232a; --link: #7db8f5; --good: #4ed3a4; --bad: #ff9a6b; --open: #e0c84a; $dark } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 72rem; padding: 1rem .9rem 4rem; background: var(--page); color: var(--ink);
-  font: 1rem/1.55 system-ui, sans-serif; overflow-wrap: anywhere; -webkit-text-size-adjust: 100%; }
-h1 { font-size: 1.6rem; line-height: 1.2; }
-h2 { font-size: 1.3rem; margin: 3rem 0 .5rem; padding-top: .75rem; border-top: 1px solid var(--line); }
-h3, h4 { font-size: 1rem; margin: 1.5rem 0 .5rem; }
-p, figcaption { margin: .5rem 0; max-width: 46rem; }
-a, summary { color: var(--link); }
-.quiet, .label, figcaption, caption, dt { color: var(--quiet); font-size: .9rem; }
-nav ul, .legend, .findings { list-style: none; margin: .75rem 0; padding: 0; display: flex; flex-wrap: wrap;
-  gap: .4rem .8rem; font-size: .9rem; }
-nav a, .finding, .note { padding: .4rem .8rem; border: 1px solid var(--line); border-radius: .5rem;
-  background: var(--card); text-decoration: none; }
-.findings, .panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); }
-.panels, .pictures { gap: .75rem; }
-nav a { display: block; }
-.finding, .note { border-left: .3rem solid var(--tone, var(--open)); }
-.finding.reproduced { --tone: var(--good); } .finding.not-reproduced { --tone: var(--bad); }
-.verdict { color: var(--tone, var(--open)); font-weight: 650; }
-.claim { font-weight: 550; }
-figure { margin: 1.25rem 0 1.5rem; }
-.legend li { display: flex; align-items: center; gap: .4rem; }
-.swatch { width: 2.1rem; flex: none; }
-.single { max-width: 42rem; } .panels .panel { max-width: 36rem; }
-.panel svg, .panel img { display: block; width: 100%; height: auto; }
-.pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(46%, 9.5rem), 1fr)); }
-.pictures img { image-rendering: pixelated; border: 1px solid var(--line); }
-.scroll { overflow-x: auto; margin: .5rem 0 1rem; }
-table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
-caption { text-align: left; padding-bottom: .5rem; }
-th, td { padding: .35rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
-th[scope="row"], thead th:first-child { text-align: left; position: sticky; left: 0; background: var(--page); }
-dl { display: grid; grid-template-columns: minmax(7rem, max-content) 1fr; gap: .25rem 1rem; font-size: .9rem; }
-dd { margin: 0; min-width: 0; }
-@media (max-width: 40rem) { tbody th[scope="row"] { white-space: normal; min-width: 7.5rem; max-width: 9rem; } }
-@media print { nav, summary { display: none; } details { display: block; } .panel, .finding { break-inside: avoid; } }
-</style>
-</head>
-<body>
-<header>
-<h1>Projecting for fast mixing: the experiments</h1>
-<p>Every figure and table of Liu and Domke, <cite>Projecting Markov Random Field Parameters for Fast Mixing</cite>
-(NIPS 2014), run again with fastmix $version. Errors are mean differences of marginal probabilities, so smaller is
-better; bars are one standard error over trials.</p>
-<p class="quiet">$rows, page written $when.</p>
-<nav aria-label="Experiments"><ul>$links</ul></nav>
-</header>
-$findings
-$sections
-<section id="machine"><h2>Machine</h2>$machine</section>
-</body>
-</html>
-""")
+_PAGE = Path(__file__).with_name("page.html")
+_MOST_FAILURES = 10  # shown on the page; all are in the files
 
 
 @dataclass(frozen=True)
@@ -122,12 +56,13 @@ def write_report(folder: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]
     parts, findings = [], []
     for section in sections:
         experiment, settings, rows = section.experiment, section.settings, section.rows
-        with _blaming_rows(root, experiment):
-            figures = experiment.figures(experiment, settings, rows) if rows and experiment.figures else []
-            figures = [figure for figure in figures if any(isinstance(p, Picture) or p.curves for p in figure.panels)]
-            parts.append(_section_html(section, figures))
-            if rows and experiment.findings:
-                findings += [(experiment, finding) for finding in experiment.findings(rows)]
+        # Rows that cannot be shown are not those that this experiment wrote, whatever their keys say.
+        with blaming(Journal(root, experiment.name).path, "the rows of this experiment"):
+            shown = experiment.draw(experiment, settings, rows) if rows else []
+            figures = [one for one in shown if isinstance(one, Figure) and (one.methods or one.has_pictures)]
+            tables = [one for one in shown if isinstance(one, Table) and one.rows]
+            parts.append(_section_html(section, figures, tables))
+            findings += [(experiment, finding) for finding in experiment.findings(rows)] if rows else []
         for figure in figures:
             files += save_figure(figure, root)
     machine: dict[str, str] = {}
@@ -137,7 +72,7 @@ def write_report(folder: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]
     page = root / "report.html"
     with atomic_write(page) as stream:
         stream.write(
-            _PAGE.substitute(
+            Template(_PAGE.read_text(encoding="utf-8")).substitute(
                 light=page_colours(dark=False),
                 dark=page_colours(dark=True),
                 version=_text(__version__),
@@ -150,16 +85,6 @@ def write_report(folder: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]
             )
         )
     return page, tuple(files)
-
-
-@contextlib.contextmanager
-def _blaming_rows(root: Path, experiment: Experiment) -> Iterator[None]:
-    """Rows that cannot be shown are not those that this experiment wrote, whatever their keys say."""
-    try:
-        yield
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        path, reason = Journal(root, experiment.name).path, f"{type(error).__name__}: {error}"
-        raise FormatError(f"{display_name(path)}: not the rows of this experiment ({reason})") from error
 
 
 def _findings_html(findings: Sequence[tuple[Experiment, Finding]]) -> str:
@@ -182,11 +107,11 @@ def _findings_html(findings: Sequence[tuple[Experiment, Finding]]) -> str:
     )
 
 
-def _section_html(section: _Section, figures: Sequence[Figure]) -> str:
+def _section_html(section: _Section, figures: Sequence[Figure], tables: Sequence[Table]) -> str:
     experiment, rows = section.experiment, section.rows
     parts = [f'<section id="{experiment.name}"><h2>{_text(experiment.title)}</h2><p>{_text(experiment.summary)}</p>']
     with contextlib.suppress(OSError, ImportError, ValueError):  # the photographs may be gone
-        planned = sum(len(task.calls) for task in experiment.tasks(section.settings))
+        planned = sum(len(case.calls) for case in experiment.cases(section.settings))
         if len(rows) < planned:
             note = f"Not complete: {len(rows):,} of {planned:,} rows. Run it again to go on."
             parts.append(f'<p class="note">{note}</p>')
@@ -196,14 +121,13 @@ def _section_html(section: _Section, figures: Sequence[Figure]) -> str:
         message = f"{format_count(len(failed), 'row')} failed, and averages are over the others:"
         parts.append(f'<div class="note"><p>{message}</p><ul>{items}</ul></div>')
     parts += [_figure_html(figure) for figure in figures]
-    tables = experiment.tables(experiment, section.settings, rows) if rows else []
     # Without a figure the table is what the experiment is about.
-    parts += [_table_html(table, folded=bool(figures)) for table in tables if table.rows]
+    parts += [_table_html(table, folded=bool(figures)) for table in tables]
     return "".join(parts) + _settings_html(section) + "</section>"
 
 
 def _figure_html(figure: Figure) -> str:
-    pictures = all(isinstance(panel, Picture) for panel in figure.panels)
+    pictures = figure.has_pictures
     cells = []
     for panel, graphic in zip(figure.panels, inline_graphics(figure), strict=True):
         label = f'<span class="label">{_text(panel.title)}</span>' if pictures else ""

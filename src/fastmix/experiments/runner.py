@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import platform
@@ -17,11 +18,11 @@ from fastmix._clock import Clock, Listener, Progress, Report, listening
 from fastmix._memory import format_bytes
 from fastmix.executors import CrashError, LostError, Pool, as_pool, count_processors, run_in_order
 from fastmix.experiments.journal import Journal, completed_rows, read_settings, write_settings
-from fastmix.experiments.plan import Experiment, Row, Settings, Task
+from fastmix.experiments.plan import Case, Experiment, Row, Settings
 from fastmix.experiments.plotting import require_matplotlib
 from fastmix.experiments.report import write_report
-from fastmix.experiments.specs import EXPERIMENTS, find_experiment
-from fastmix.experiments.trials import failed_rows, run_task
+from fastmix.experiments.specs import EXPERIMENTS
+from fastmix.experiments.trials import failed_rows, run_case
 from fastmix.results import Status
 
 __all__ = ["ExperimentResult", "Progress", "describe_machine", "run_experiment"]
@@ -128,11 +129,13 @@ def run_experiment(
         raise ValueError(f"num_workers must not come with an executor, which has its own, got {num_workers}")
     pool = Pool(num_workers) if executor is None else as_pool(executor)
     settings = Settings(trials, quick, None if methods is None else tuple(methods), seed, images)
-    chosen = list(EXPERIMENTS.values()) if name == "all" else [find_experiment(name)]
+    if name not in (*EXPERIMENTS, "all"):
+        raise ValueError(f"experiment must be one of {', '.join([*EXPERIMENTS, 'all'])}, got {name!r}")
+    chosen = list(EXPERIMENTS.values()) if name == "all" else [EXPERIMENTS[name]]
     plans = []
     for experiment in chosen:
         own = experiment.restrict(settings) if name == "all" else settings
-        plans.append((experiment, own, experiment.tasks(own)))
+        plans.append((experiment, own, experiment.cases(own)))
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     for experiment in EXPERIMENTS.values():  # what the report will need, before the hours
@@ -142,9 +145,9 @@ def run_experiment(
     wanted: list[tuple[Journal, set[str]]] = []
     try:
         with listening(progress, name) as listener:
-            for experiment, own, tasks in plans:
+            for experiment, own, cases in plans:
                 write_settings(folder, experiment, own, describe_machine())
-                _run(experiment, tasks, folder, pool, listener, wanted)
+                _run(experiment, cases, folder, pool, listener, wanted)
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
     except LostError as error:
@@ -169,7 +172,7 @@ def run_experiment(
 
 def _run(
     experiment: Experiment,
-    tasks: list[Task],
+    cases: list[Case],
     folder: Path,
     pool: Pool,
     listener: Listener | None,
@@ -181,32 +184,28 @@ def _run(
         known = {row["key"]: row for row in journal.read()}
         journal.repair()
         shared = _rows_elsewhere(folder, experiment)
-        missing = [rest for task in tasks if (rest := task.without(known)).calls]
-        pending = [rest for task in missing if (rest := task.without(shared)).calls]
-        wanted.append((journal, {key for task in pending for key in task.row_keys()}))
-        total = sum(len(task.calls) for task in tasks)
-        done, made = total - sum(len(task.calls) for task in missing), 0
+        missing = [rest for case in cases if (rest := case.without(known)).calls]
+        pending = [rest for case in missing if (rest := case.without(shared)).calls]
+        wanted.append((journal, {key for case in pending for key in case.row_keys()}))
+        total = sum(len(case.calls) for case in cases)
+        done, num_made = total - sum(len(case.calls) for case in missing), 0
         alone = Pool(1) if experiment.alone else None
         clock = Clock(listener=listener, what=experiment.name)
-        results = run_in_order(run_task, pending, alone or pool)
+        results = run_in_order(run_case, pending, alone or pool)
         try:
-            for task in missing:
-                rest = task.without(shared)
+            for case in missing:
+                rest = case.without(shared)
                 fresh = next(results) if rest.calls else []
-                outcomes = failed_rows(rest, fresh) if isinstance(fresh, CrashError) else fresh
-                by_key = {row["key"]: (row, seconds) for row, seconds in outcomes}
-                journal.append([by_key.get(key) or _split(shared[key]) for key in task.row_keys()])
-                made += len(rest.calls)
-                done += len(task.calls)
-                clock.report(done, total, "rows", per_second=made / clock.seconds())
+                rows = failed_rows(rest, fresh) if isinstance(fresh, CrashError) else fresh
+                made = {row["key"]: row for row in rows}
+                journal.append([made[key] if key in made else shared[key] for key in case.row_keys()])
+                num_made += len(rest.calls)
+                done += len(case.calls)
+                clock.report(done, total, "rows", per_second=num_made / clock.seconds())
         finally:
             results.close()
             if alone is not None:
                 alone.close(now=True)
-
-
-def _split(row: Row) -> tuple[Row, dict[str, Any]]:
-    return {name: value for name, value in row.items() if name != "seconds"}, row["seconds"]
 
 
 def _rows_elsewhere(folder: Path, experiment: Experiment) -> dict[str, Row]:
@@ -217,14 +216,15 @@ def _rows_elsewhere(folder: Path, experiment: Experiment) -> dict[str, Row]:
 
 def describe_machine() -> dict[str, str]:
     """Facts about this machine by name, without anything that names a place or a person."""
-    processor, memory = platform.processor() or platform.machine(), "not known"
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        processor = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), processor)
-        memory = format_bytes(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (ValueError, OSError, AttributeError):  # another system
-        pass
-    facts = {"Memory": memory, "Processor": processor, "Processors": str(count_processors())}
-    facts["Python"] = f"{platform.python_implementation()} {platform.python_version()}"
-    facts |= {"System": f"{platform.system()} {platform.release()}", "fastmix": __version__}
-    return facts | {name: importlib.metadata.version(name) for name in ("matplotlib", "numba", "numpy", "scipy")}
+    facts = {
+        "Processor": platform.processor() or platform.machine(),
+        "Processors": str(count_processors()),
+        "Python": f"{platform.python_implementation()} {platform.python_version()}",
+        "System": f"{platform.system()} {platform.release()}",
+        "fastmix": __version__,
+        **{name: importlib.metadata.version(name) for name in ("matplotlib", "numba", "numpy", "scipy")},
+    }
+    with contextlib.suppress(ValueError, OSError, AttributeError, IndexError):  # another system
+        facts["Memory"] = format_bytes(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        facts["Processor"] = Path("/proc/cpuinfo").read_text().split("model name", 1)[1].split("\n")[0].lstrip("\t :")
+    return facts

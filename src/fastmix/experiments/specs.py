@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastmix.experiments import figures, findings
+from fastmix.experiments import findings
+from fastmix.experiments.figures import draw_photographs, draw_samples, draw_strengths, draw_timing
 from fastmix.experiments.photographs import photograph_cases
 from fastmix.experiments.plan import Experiment, MethodCall
 
-__all__ = ["EXPERIMENTS", "find_experiment", "projected", "sampled"]
+__all__ = ["EXPERIMENTS", "projected", "sampled"]
 
 NUM_SWEEPS = 30_000
 LONG_SWEEPS = 1_000_000
@@ -66,8 +67,6 @@ _RANDOM: dict[str, Any] = {
     "problem": "ising-random", "shapes": tuple({"num_variables": 10, "density": p} for p in (0.3, 0.5, 0.7)),
     "where": "random graphs", "quick_trials": 5,
 }  # fmt: skip
-_BY_STRENGTH: dict[str, Any] = {"figures": figures.strength_figures, "tables": figures.strength_tables}
-_BY_SWEEPS: dict[str, Any] = {"figures": figures.samples_figures, "tables": figures.effort_table}
 
 _SPECIFICATIONS = (
     Experiment(
@@ -84,8 +83,8 @@ _SPECIFICATIONS = (
         ),
         methods=_compared(_LINES),
         findings=lambda rows: findings.projection_is_competitive(rows, "16x16 grids"),
+        draw=draw_strengths,
         **_GRID,
-        **_BY_STRENGTH,
     ),  # figure 1 of the paper, top, and appendix
     Experiment(
         name="strength-random",
@@ -97,8 +96,8 @@ _SPECIFICATIONS = (
         ),
         methods=_compared("spanning-trees"),
         findings=lambda rows: findings.projection_is_competitive(rows, "random graphs"),
+        draw=draw_strengths,
         **_RANDOM,
-        **_BY_STRENGTH,
     ),  # figure 1, bottom, and appendix
     Experiment(
         name="samples-grid",
@@ -109,16 +108,16 @@ _SPECIFICATIONS = (
             "on top, spent on further sweeps."
         ),
         methods=_without_short_run(_compared(_LINES)),
+        draw=draw_samples,
         **_GRID,
-        **_BY_SWEEPS,
     ),  # figure 2, top, and appendix
     Experiment(
         name="samples-random",
         title="Error against the number of samples, random graphs",
         summary="As on the grids, for graphs of 10 variables and three densities of edges.",
         methods=_without_short_run(_compared("spanning-trees")),
+        draw=draw_samples,
         **_RANDOM,
-        **_BY_SWEEPS,
     ),  # figure 2, bottom, and appendix
     Experiment(
         name="norms",
@@ -131,8 +130,8 @@ _SPECIFICATIONS = (
         ),
         methods=_three_divergences(_LINES) + _three_divergences(_LINES, "-spectral", norm="spectral"),
         findings=findings.infinity_norm_is_faster,
+        draw=draw_strengths,
         **_GRID,
-        **_BY_STRENGTH,
     ),  # figure 3
     Experiment(
         name="potts",
@@ -146,8 +145,8 @@ _SPECIFICATIONS = (
         problem="potts-grid",
         shapes=({"rows": 8, "cols": 8, "num_states": 3},),
         methods=(*_compared(_LINES), MethodCall("kl", projected("kl"))),
-        findings=lambda rows: [*findings.piecewise_wins_on_potts(rows), *findings.gibbs_and_loopy_bp_excel(rows)],
-        **_BY_STRENGTH,
+        findings=findings.best_on_potts,
+        draw=draw_strengths,
     ),  # appendix
     Experiment(
         name="timing",
@@ -170,7 +169,7 @@ _SPECIFICATIONS = (
             *_three_divergences(_LINES, "-spectral", norm="spectral", repeats=3),
             MethodCall("euclidean-dual-spectral", projected("euclidean", norm="spectral", solver="paper-once")),
         ),
-        tables=figures.timing_table,
+        draw=draw_timing,
         # Seconds for strengths 1.5 and 3.0, on one core of an Intel i7 860.
         paper={
             "gibbs": (0.67, 0.67),
@@ -205,7 +204,7 @@ _SPECIFICATIONS = (
             "annealed populations of Swendsen-Wang chains."
         ),
         problem="photograph",
-        cases=photograph_cases,
+        make_cases=photograph_cases,
         methods=(
             MethodCall("mean-field"),
             MethodCall("loopy-bp"),
@@ -214,8 +213,7 @@ _SPECIFICATIONS = (
             *_three_divergences(_LINES),
             MethodCall("reversed-kl-default", projected("reversed-kl", paper=False)),
         ),
-        figures=figures.denoising_figures,
-        tables=figures.denoising_table,
+        draw=draw_photographs,
         paper={"euclidean": (1e5,), "reversed-kl": (4.8e5,)},  # Gibbs sweeps that take as long as the projection
         findings=findings.photographs_converge,
     ),  # figure 4
@@ -223,10 +221,3 @@ _SPECIFICATIONS = (
 
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _SPECIFICATIONS}
 """All experiments by name, in the order of the report."""
-
-
-def find_experiment(name: str) -> Experiment:
-    """The experiment of that name; a :class:`ValueError` that lists all if there is none."""
-    if name not in EXPERIMENTS:
-        raise ValueError(f"experiment must be one of {', '.join([*EXPERIMENTS, 'all'])}, got {name!r}")
-    return EXPERIMENTS[name]

@@ -6,7 +6,7 @@ import platform
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from fastmix._arrays import FloatArray
 from fastmix.errors import NotConvergedError
 from fastmix.exact import infer_exact
 from fastmix.experiments.photographs import encode_map, photograph_instance
-from fastmix.experiments.plan import Case, MethodCall, Row, Task, derive_seed, row_key
+from fastmix.experiments.plan import Case, MethodCall, Row, derive_seed
 from fastmix.methods.loopy_bp import loopy_bp
 from fastmix.methods.mean_field import mean_field
 from fastmix.methods.sampler import sample
@@ -24,9 +24,8 @@ from fastmix.model import MarkovRandomField
 from fastmix.projection import PAPER_STEP, PaperDual, ProjectionResult, divergence_by_name, project
 from fastmix.results import jsonable
 
-__all__ = ["Answer", "build", "failed_rows", "mean_error", "run_method", "run_task", "trace_points"]
+__all__ = ["Answer", "build", "failed_rows", "mean_error", "run_case", "run_method", "trace_points"]
 
-Outcome = tuple[Row, dict[str, Any]]
 Instance = tuple[MarkovRandomField, FloatArray, Mapping[str, Any]]  # the model, its true marginals, facts for the rows
 
 _POINTS_PER_DECADE = 4
@@ -57,14 +56,14 @@ def mean_error(truth: FloatArray, answer: FloatArray, num_variables: int) -> flo
 # -- methods --------------------------------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(frozen=True)
 class Answer:
     """What a method found; aside from the seconds, determined by the seed."""
 
     node_marginals: FloatArray  # aligned with model.log_unary
-    trace: list[tuple[int, FloatArray]] = field(default_factory=list)  # sweeps and node marginals on the way
-    facts: dict[str, Any] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)  # of the processor, by stage, the best of the repeats
+    trace: list[tuple[int, FloatArray]]  # sweeps and node marginals on the way
+    facts: dict[str, Any]
+    seconds: dict[str, float]  # of the processor, by stage, the best of the repeats
 
 
 def trace_points(num_sweeps: int) -> list[int]:
@@ -83,65 +82,49 @@ def run_method(model: MarkovRandomField, call: MethodCall, *, seed: int) -> Answ
     everything so often, for the seconds; the answer is the same every time.
     """
     options = dict(call.options)
-    repeats = int(options.pop("repeats", 1))
-    answer = _run_once(model, call.name, options, seed)
-    for _ in range(repeats - 1):
-        again = _run_once(model, call.name, options, seed).seconds
-        answer.seconds = {stage: min(taken, again[stage]) for stage, taken in answer.seconds.items()}
-    return answer
+    repeats = options.pop("repeats", 1)
+    answers = [_run_once(model, call.name, options, seed) for _ in range(repeats)]
+    best = {stage: min(answer.seconds[stage] for answer in answers) for stage in answers[0].seconds}
+    return replace(answers[0], seconds=best)
 
 
 def _run_once(model: MarkovRandomField, name: str, options: Mapping[str, Any], seed: int) -> Answer:
-    seconds: dict[str, float] = {}
+    seconds, facts = dict[str, float](), dict[str, Any]()
     if "divergence" in options:
         with _timed(seconds, "project"):
             result = _project(model, options, seed)
-        answer = _sample(result.model, {k: options[k] for k in ("num_sweeps", "estimator")}, seed ^ 1)
-        answer.facts |= {
-            "status": str(result.status),
-            "norm_before": result.norm_before,
-            "norm_after": result.norm_after,
-            "squared_distance": result.squared_distance,
-            "iterations": int(result.stats.get("iterations", 0)),
-        }
-        inner = result.stats.get("inner_iterations")
-        if inner is not None:
-            answer.facts["inner_iterations"] = int(inner)
-        answer.seconds |= seconds
-        return answer
+        facts |= {fact: getattr(result, fact) for fact in ("status", "norm_before", "norm_after", "squared_distance")}
+        facts["iterations"] = int(result.stats.get("iterations", 0))
+        if "inner_iterations" in result.stats:
+            facts["inner_iterations"] = int(result.stats["inner_iterations"])
+        model, seed = result.model, seed ^ 1
     if "num_sweeps" in options:
-        return _sample(model, options, seed)
+        # One chain from a random start, every sweep counted from the first on, as in the paper's figures.
+        points = trace_points(options["num_sweeps"])
+        own = {option: options[option] for option in ("num_sweeps", "estimator", "method") if option in options}
+        with _timed(seconds, "sample"):
+            run = sample(model, num_chains=1, burn_in=0, history_at=points, seed=seed, num_threads=1, **own)
+        facts = {"status": "ok", "num_sweeps": options["num_sweeps"], **facts}
+        return Answer(run.node_marginals, run.history, facts, seconds)
     if name not in ("mean-field", "loopy-bp"):
         raise ValueError(f"method {name!r} has neither a divergence nor a number of sweeps among its options")
     with _timed(seconds, "infer"):
         found = mean_field(model, seed=seed, **options) if name == "mean-field" else loopy_bp(model, **options)
-    facts: dict[str, Any] = {"status": str(found.status)}
+    facts = {"status": found.status}
     if name == "loopy-bp":
         facts["iterations"] = int(found.stats["iterations"])
-    return Answer(found.node_marginals, facts=facts, seconds=seconds)
-
-
-def _sample(model: MarkovRandomField, options: Mapping[str, Any], seed: int) -> Answer:
-    """One chain from a random start, every sweep counted from the first on, as in the paper's figures."""
-    seconds: dict[str, float] = {}
-    num_sweeps = options["num_sweeps"]
-    with _timed(seconds, "sample"):
-        result = sample(
-            model, num_chains=1, burn_in=0, history_at=trace_points(num_sweeps), seed=seed, num_threads=1, **options
-        )
-    return Answer(result.node_marginals, result.history, {"status": "ok", "num_sweeps": num_sweeps}, seconds)
+    return Answer(found.node_marginals, [], facts, seconds)
 
 
 def _project(model: MarkovRandomField, options: Mapping[str, Any], seed: int) -> ProjectionResult:
-    kind = options["divergence"]
-    chosen = divergence_by_name(kind)
-    own = {name: options[name] for name in vars(chosen) if name in options}
+    divergence = divergence_by_name(options["divergence"])
+    own = {name: options[name] for name in vars(divergence) if name in options}
     try:
         return project(
             model,
             norm_bound=options["norm_bound"],
             norm=options["norm"],
-            divergence=type(chosen)(**own),
+            divergence=type(divergence)(**own),
             solver=PaperDual(exact=False) if options.get("solver") == "paper-once" else "fast",
             step=PAPER_STEP if options.get("step") == "paper" else None,
             seed=seed,
@@ -164,53 +147,46 @@ def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
 # -- rows -----------------------------------------------------------------------------------------------------------
 
 
-def run_task(task: Task) -> list[Outcome]:
-    """The rows of a task with the seconds each took, one for every method.
+def run_case(case: Case) -> list[Row]:
+    """The rows of a case, one for every method.
 
     The instance is built and solved once. A method that raises gives a row with the error in ``failure`` and none in
     ``error``; the others go on.
     """
     start = time.process_time()
     try:
-        instance = build(task.case)
+        model, truth, facts = build(case)
     except Exception as error:
-        return failed_rows(task, error)
+        return failed_rows(case, error)
     truth_seconds = time.process_time() - start
-    outcomes = []
-    for call in task.calls:
+    rows = []
+    for call in case.calls:
         start = time.process_time()
-        row, stages = _row(task.case, call), dict[str, float]()
+        row = _empty_row(case, call)
         try:
-            answer = run_method(instance[0], call, seed=row["seed"])
-            row |= _results(task.case, instance, answer)
-            stages = answer.seconds
+            answer = run_method(model, call, seed=row["seed"])
+            row["error"] = mean_error(truth, answer.node_marginals, model.num_variables)
+            row["trace"] = [[sweeps, mean_error(truth, p, model.num_variables)] for sweeps, p in answer.trace]
+            row["facts"] = jsonable({**facts, **answer.facts, "model_hash": model.content_hash})
+            if case.payload:
+                shape = case.parameters["rows"], case.parameters["cols"]
+                row["facts"]["map"] = encode_map(answer.node_marginals[1::2].reshape(shape))
+            row["seconds"] = dict(answer.seconds)
         except Exception as error:
-            row = _row(task.case, call, failure=error)
-        outcomes.append((row, {**stages, "total": time.process_time() - start, "truth": truth_seconds}))
-    return outcomes
+            row = _empty_row(case, call, error)
+        row["seconds"] |= {"total": time.process_time() - start, "truth": truth_seconds}
+        rows.append(row)
+    return rows
 
 
-def failed_rows(task: Task, error: Exception) -> list[Outcome]:
-    """Rows that say why a whole task came to nothing."""
-    return [(_row(task.case, call, failure=error), {}) for call in task.calls]
+def failed_rows(case: Case, error: Exception) -> list[Row]:
+    """Rows that say why a whole case came to nothing."""
+    return [_empty_row(case, call, error) for call in case.calls]
 
 
-def _results(case: Case, instance: Instance, answer: Answer) -> Row:
-    model, truth, facts = instance
-    found = jsonable({**facts, **answer.facts, "model_hash": model.content_hash})
-    if "maps" in facts:
-        shape = case.parameters["rows"], case.parameters["cols"]
-        found["map"] = encode_map(answer.node_marginals[1::2].reshape(shape))
+def _empty_row(case: Case, call: MethodCall, failure: Exception | None = None) -> Row:
     return {
-        "error": mean_error(truth, answer.node_marginals, model.num_variables),
-        "trace": [[sweeps, mean_error(truth, p, model.num_variables)] for sweeps, p in answer.trace],
-        "facts": found,
-    }
-
-
-def _row(case: Case, call: MethodCall, *, failure: Exception | None = None) -> Row:
-    return {
-        "key": row_key(case, call),
+        "key": case.row_key(call),
         "problem": case.problem,
         "parameters": dict(case.parameters),
         "trial": case.trial,
@@ -223,4 +199,5 @@ def _row(case: Case, call: MethodCall, *, failure: Exception | None = None) -> R
         "error": None,
         "trace": [],
         "facts": {},
+        "seconds": {},
     }

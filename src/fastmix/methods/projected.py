@@ -96,11 +96,6 @@ class ProjectedResult(InferenceResult):
         """Where the chains ended (num_chains, n)."""
         return self._run().states
 
-    @property
-    def draws(self) -> NDArray[Any] | None:
-        """Configurations that were kept (num_chains, num_draws, n)."""
-        return self._run().draws
-
     def _expansion(self, reduction: Reduction) -> dict[str, Any]:
         run = self._run()
         own = replace(reduction, original=_with_changes(reduction, run.model), model=run.model)
@@ -176,13 +171,11 @@ class Projected(Method):
 
     def _gibbs(self, num_draws: int, certified: int | None = None) -> Gibbs:
         """The sampler; with a number of certified random sweeps, these at least burn in."""
+        gibbs = Gibbs(self.num_chains, self.num_sweeps, self.burn_in, num_draws, checkpoint=self.checkpoint)
         if certified is None:
-            return Gibbs(self.num_chains, self.num_sweeps, self.burn_in, num_draws, checkpoint=self.checkpoint)
+            return gibbs
         default = (self.num_sweeps or NUM_SWEEPS) // 10 if self.burn_in is None else self.burn_in
-        return Gibbs(
-            self.num_chains, self.num_sweeps, max(default, certified), num_draws, checkpoint=self.checkpoint,
-            schedule="random-burn-in",
-        )  # fmt: skip
+        return replace(gibbs, burn_in=max(default, certified), schedule="random-burn-in")
 
     def _wide(self, model: MarkovRandomField, context: Context) -> ProjectionResult | None:
         """The projection onto a width, if nothing else was asked for and it moves the tables less."""
