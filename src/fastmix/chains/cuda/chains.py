@@ -1,4 +1,4 @@
-"""Chains on an NVIDIA GPU."""
+"""Chains on an NVIDIA GPU; kernels are imported when first needed, because importing Numba takes half a second."""
 
 from __future__ import annotations
 
@@ -178,13 +178,15 @@ class CudaChains(Chains):
             if np.array_equal(self.sets.coefficients, [[1.0]]) and self.sets.forbidden is None:
                 self._values = self._bases[0]
             else:
+                from fastmix.chains.cuda.table_kernels import combine
+
                 size = np.uint64(self.num_parameters)
                 self._values = self._room("values", self.num_sets * self.num_parameters)
                 forbidden = self._nothing
                 if self.sets.forbidden is not None:
                     forbidden = self._put("forbidden", self.sets.forbidden.astype(np.uint8))
                 self._start(
-                    _kernels().combine, self._values.size, self._bases[0],
+                    combine, self._values.size, self._bases[0],
                     self._put("coefficients", self.sets.coefficients), forbidden,
                     np.uint64(len(self.sets.thetas)), size, self._values,
                 )  # fmt: skip
@@ -203,7 +205,8 @@ class CudaChains(Chains):
         return [thetas[first : first + size] for first in range(0, thetas.size, size)]
 
     def _fill_tables(self) -> None:
-        kernels = _kernels()
+        from fastmix.chains.cuda import table_kernels as kernels
+
         if self.kernel == "packed-field":
             _, chunks, partial, margins, _, _, weights, offsets, _ = self._tables
             self._start(
@@ -260,11 +263,13 @@ class CudaChains(Chains):
 
     def take(self, chosen: IntArray) -> None:
         """Let configuration i be that of ``chosen[i]`` (K * C,)."""
+        from fastmix.chains.cuda.reading_kernels import gather_kernel
+
         sources = np.arange(32 * self._stride if self._packed else self._stride, dtype=np.uint32)
         sources[: len(chosen)] = chosen
         spare = self._room("spare", self._x.size, self._x.dtype)
         self._start(
-            _kernels().gather_kernel(self._packed), self._x.size, self._x, self._put("sources", sources),
+            gather_kernel(self._packed), self._x.size, self._x, self._put("sources", sources),
             np.uint64(self._stride), np.uint64(self._n + 1), spare,
         )  # fmt: skip
         self._x.copy_to_device(spare)
@@ -345,12 +350,11 @@ class CudaChains(Chains):
         return states, self._tables, self._starts, self._models, self._sums, steps, np.uint32(self._row)
 
     def _update(self, mode: int, grid: bool = False) -> Any:
-        # Imported here: importing Numba takes half a second.
-        from fastmix.chains.cuda import field_kernels, kernels, state_kernels
+        from fastmix.chains.cuda import field_kernels, packed_kernels, state_kernels
 
         per_chain = self._per_chain
         if self.kernel == "packed":
-            return kernels.packed_update(self._launch.wide, self._launch.block_x, mode, per_chain, grid)
+            return packed_kernels.packed_update(self._launch.wide, self._launch.block_x, mode, per_chain, grid)
         if self.kernel == "packed-field":
             return field_kernels.packed_field_update(mode, per_chain, grid)
         if self.kernel == "field":
@@ -360,7 +364,9 @@ class CudaChains(Chains):
         return state_kernels.table_update(self.width, self._bytewise, self._small, mode, per_chain, grid)
 
     def _sweep_kernel(self, mode: int, *, grid: bool) -> Any:
-        return _kernels().sweep_kernel(self._update(mode, grid), self._launch.wide, self.kernel.endswith("field"))
+        from fastmix.chains.cuda.kernels import sweep_kernel
+
+        return sweep_kernel(self._update(mode, grid), self._launch.wide, self.kernel.endswith("field"))
 
     # -- replica exchange -------------------------------------------------------------------------------------------
 
@@ -370,6 +376,8 @@ class CudaChains(Chains):
 
     def exchange_rounds(self, num_rounds: int, *, collect: bool = False) -> None:
         """Rounds of replica exchange, all of them in one launch; see :class:`fastmix.chains.base.Chains`."""
+        from fastmix.chains.cuda.exchange_kernels import rounds_kernel
+
         launch, words = self._launch, self.num_chains // self.width
         block = launch.block_x, launch.block_y
         room = self._units * self.width
@@ -380,7 +388,7 @@ class CudaChains(Chains):
             states, self._x, *rest, self._exchange_terms, self._exchange_pieces, tuple(self._ladder.values()), sizes,
             np.uint32(self._units), num_rounds, np.uint64(self._sweep), *self._key,
         )  # fmt: skip
-        kernel = _kernels().rounds_kernel(self._update(self._mode if collect else 0), self._packed, self._factors)
+        kernel = rounds_kernel(self._update(self._mode if collect else 0), self._packed, self._factors)
         kernel, most = self._prepare_together(kernel, block, arguments)
         start_kernel(kernel, ((min(most, self._units // launch.block_x), 1), block), *arguments)
         self._sweep += num_rounds
@@ -471,10 +479,12 @@ class CudaChains(Chains):
 
     def _empty_sums(self) -> None:
         if self._collected and self._num_rows:
+            from fastmix.chains.cuda.reading_kernels import empty_sums
+
             per_group = 1 if self._per_chain else self.group_size // self.width
             sizes = [np.uint64(k) for k in (self._num_rows, self._lanes, per_group)]
             count = self._num_rows * (self._lanes // per_group)
-            self._start(_kernels().empty_sums, count, self._sums, self._totals, *sizes)
+            self._start(empty_sums, count, self._sums, self._totals, *sizes)
         self._swept += self._collected
         self._collected = 0
 
@@ -523,6 +533,8 @@ class CudaChains(Chains):
 
     def covariances(self, theta: FloatArray, patches: Sequence[Patch]) -> FloatArray:
         """Covariance over the configurations of every indicator with ``theta @ f(x)``, of its patch only, (P,)."""
+        from fastmix.chains.cuda.reading_kernels import centre_rows
+
         if self._batches[0] is not patches:  # a descent has the same patches all along
             room = max(1, _BATCH_NUMBERS // self._total)
             batches = [_Batch(self, patches[k : k + room]) for k in range(0, len(patches), room)]
@@ -533,13 +545,15 @@ class CudaChains(Chains):
             self._add_up(batch, values, energies)
             shape = min(batch.num_patches, _MOST_BLOCKS), self._shape(self._total)[1]
             rows = np.uint64(batch.num_patches), np.uint64(self._total)
-            start_kernel(_kernels().centre_rows, shape, energies, *rows)
+            start_kernel(centre_rows, shape, energies, *rows)
             self._count(batch, energies)
         return self._take_results() / (self._total - 1)  # unbiased: the mean is estimated too
 
     def add_pairs(self, out: FloatArray, *, average: bool) -> None:
         """Add the pairs of states on every edge, over the chains at the last set, to ``out``; see ``Chains``."""
-        structure, kernels = self.structure, _kernels()
+        from fastmix.chains.cuda.reading_kernels import PAIR_UNIT, pair_kernel
+
+        structure = self.structure
         if not structure.num_edges:
             return
         counts = self._put("pairs", np.zeros(len(out), dtype=np.uint64))
@@ -548,27 +562,31 @@ class CudaChains(Chains):
         chains = np.uint64(self._total - self.num_chains), np.uint64(self._total)
         shape = min(structure.num_edges, _MOST_BLOCKS), self._shape(self.num_chains)[1]
         start_kernel(
-            kernels.pair_kernel(self._packed, average, self._factors), shape, self._x, ends,
+            pair_kernel(self._packed, average, self._factors), shape, self._x, ends,
             self._put("tables", structure.pairwise_offsets[:-1]), self._links, self._load_values(), at, *chains,
             np.uint64(self._stride), counts,
         )  # fmt: skip
-        out += counts.copy_to_host() / (2.0 * kernels.PAIR_UNIT)
+        out += counts.copy_to_host() / (2.0 * PAIR_UNIT)
 
     def _add_up(self, batch: _Batch, values: Any, out: Any) -> None:
         """Energies (patches, configurations) of the terms of a batch."""
-        kernels, chains = _kernels(), np.uint64(self._total)
+        from fastmix.chains.cuda.reading_kernels import energy_kernel, sum_pieces
+
+        chains = np.uint64(self._total)
         parts = self._room("parts", batch.num_pieces * self._total)
         threads = self._shape(self._total)[1]
         shape = (-(-self._total // threads), min(batch.num_pieces, _MOST_BLOCKS)), threads
-        run = kernels.energy_kernel(self._packed, self._factors)
+        run = energy_kernel(self._packed, self._factors)
         start_kernel(run, shape, self._x, batch.terms, values, batch.pieces, chains, parts)
-        self._start(kernels.sum_pieces, batch.num_patches * self._total, parts, batch.starts, chains, out)
+        self._start(sum_pieces, batch.num_patches * self._total, parts, batch.starts, chains, out)
 
     def _count(self, batch: _Batch, weights: Any) -> None:
         """The sums of weights (patches, configurations) in every state of the terms in the cores of a batch."""
+        from fastmix.chains.cuda.reading_kernels import count_kernel
+
         shape = min(batch.num_core, _MOST_BLOCKS), self._shape(self._total)[1]
         results = self._room("results", self.num_parameters)
-        run = _kernels().count_kernel(self._packed, self._factors)
+        run = count_kernel(self._packed, self._factors)
         start_kernel(run, shape, self._x, *batch.core, weights, np.uint64(self._total), results)
 
     def _take_results(self) -> FloatArray:
@@ -588,7 +606,7 @@ class CudaChains(Chains):
         return np.append(structure.unary_offsets, structure.unary_offsets[-1] + tables)
 
     def _describe(self, terms: IntArray) -> tuple[NDArray[Any], ...]:
-        """Rows, steps and offsets of some terms: variables, then edges, then factors; see ``_entry`` of the kernels."""
+        """Rows, steps and offsets of some terms: variables, then edges, then factors; see ``entry_finder``."""
         n, edges = self._n, self.structure.edges
         if self._factors:
             return self._describe_members(terms)
@@ -803,10 +821,3 @@ class _Batch:
         self.pieces, self.starts = put(np.array(pieces, dtype=np.int64)), put(np.array(starts, dtype=np.int64))
         self.core = tuple(put(a) for a in chains._describe(core)), put(sizes), put(owners)
         self.num_patches, self.num_pieces, self.num_core = len(patches), len(pieces) - 1, len(core)
-
-
-def _kernels() -> Any:
-    """The kernels of chains, imported when first needed: importing Numba takes half a second."""
-    from fastmix.chains.cuda import chain_kernels
-
-    return chain_kernels
