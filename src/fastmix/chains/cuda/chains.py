@@ -22,6 +22,7 @@ from fastmix.chains.cuda.device import (
     plan_launch,
     start_kernel,
 )
+from fastmix.chains.cuda.exchange import ReplicaExchange
 from fastmix.chains.cuda.reading import DeviceChains
 from fastmix.chains.generator import make_streams
 from fastmix.chains.layout import Layout
@@ -117,7 +118,8 @@ class CudaChains(DeviceChains):
         )
         tile = self._launch.block_x * self._launch.wide
         self._units = -(-units // tile) * tile
-        self._stride = self._units if self._packed else self._units * self.width
+        self._capacity = self._units * self.width
+        self._stride = self._units if self._packed else self._capacity
         # Whether the kernel takes four chains of one byte each for a word.
         self._bytewise = self.kernel == "table" and self.width == 4 and int(structure.num_states.max(initial=1)) <= 256
         self._row = self._units if self._bytewise else self._stride  # elements as the kernel takes them
@@ -125,7 +127,6 @@ class CudaChains(DeviceChains):
         self._num_rows = int((structure.num_states - 1).sum())
         self._together: dict[Any, tuple[Any, int]] = {}
         self._tables: tuple[Any, ...] = ()
-        self._ladder: dict[str, Any] = {}
         if self._n:
             self._allocate(memory_limit)
 
@@ -153,7 +154,7 @@ class CudaChains(DeviceChains):
             )
             self._tables = (*[self._put(name, values) for name, values in arrays.items()], np.uint32(self._n))
         if self.num_sets > 1:
-            self._load_exchanges()
+            self._exchange.load()
 
     def _fill_tables(self) -> None:
         from fastmix.chains.cuda import table_kernels as kernels
@@ -275,7 +276,7 @@ class CudaChains(DeviceChains):
 
     def set_shifts(self, shifts: ArrayLike) -> None:
         """Guesses (K - 1,) of ``log Z_{k+1} / Z_k`` for the acceptance ratio estimator; zeros at first."""
-        self._ladder["shifts"].copy_to_device(np.ascontiguousarray(shifts, dtype=np.float64))
+        self._exchange.set_shifts(shifts)
 
     def exchange_rounds(self, num_rounds: int, *, collect: bool = False) -> None:
         """Rounds of replica exchange, all of them in one launch; see :class:`fastmix.chains.base.Chains`."""
@@ -283,12 +284,12 @@ class CudaChains(DeviceChains):
 
         launch, words = self._launch, self.num_chains // self.width
         block = launch.block_x, launch.block_y
-        room = self._units * self.width
-        numbers = self.num_sets, self.num_chains, self._n, words, room, len(self.sets.thetas)
+        numbers = self.num_sets, self.num_chains, self._n, words, self._capacity, len(self.sets.thetas)
         sizes = tuple(np.uint32(k) for k in numbers)
         states, *rest = self._arguments
+        exchange = self._exchange
         arguments = (
-            states, self._x, *rest, self._exchange_terms, self._exchange_pieces, tuple(self._ladder.values()), sizes,
+            states, self._x, *rest, exchange.terms, exchange.pieces, exchange.ladder, sizes,
             np.uint32(self._units), num_rounds, np.uint64(self._sweep), *self._key,
         )  # fmt: skip
         kernel = rounds_kernel(self._update(self._mode if collect else 0), self._packed, self._factors)
@@ -300,58 +301,13 @@ class CudaChains(DeviceChains):
 
     def exchanges(self) -> Exchanges:
         """What exchanges have added up."""
-        shape = 6, self.num_sets - 1, self.num_chains
-        return Exchanges(self._ladder["counts"].copy_to_host().reshape(shape), self._ladder["trips"].copy_to_host())
+        return self._exchange.counts()
 
     def clear(self) -> None:
         """Forget the sums of sweeps and of exchanges."""
         self.take_sums()
-        for name in ("counts", "trips") if self.num_sets > 1 else ():
-            array = self._ladder[name]
-            array.copy_to_device(np.zeros(array.size, dtype=array.dtype))
-
-    def _load_exchanges(self) -> None:
-        """The terms of every theta that are not zero, and how coefficients differ from set to set."""
-        thetas = self.sets.thetas
-        constants = np.zeros(len(thetas))
-        if self._packed:
-            lists, numbers, constants = [], [], thetas[:, self._term_offsets[:-1]].sum(axis=1)
-            for theta in thetas:
-                weights = self._binary_weights(theta)
-                lists.append(np.flatnonzero(weights))
-                numbers.append(weights[lists[-1]])
-            rows = self._describe(np.concatenate(lists))[0]
-            arrays: tuple[NDArray[Any], ...] = rows, np.concatenate(numbers)
-        else:
-            lists = [np.flatnonzero(np.add.reduceat(theta != 0.0, self._term_offsets[:-1])) for theta in thetas]
-            owner = np.repeat(np.arange(len(lists)), [len(part) for part in lists])
-            rows, steps, offsets, *starts = self._describe(np.concatenate(lists))
-            offsets = offsets + (owner * self.num_parameters).astype(np.uint64)
-            arrays = rows, steps, offsets, *starts, thetas
-        terms = tuple(self._put(f"term {k}", a) for k, a in enumerate(arrays))
-        self._exchange_terms = (terms[:-1], terms[-1]) if self._factors else terms
-        pieces = offsets_of(np.array([len(part) for part in lists]))
-        self._exchange_pieces = self._put("term pieces", pieces.astype(np.uint32))
-        room = self._units * self.width
-        gaps = np.diff(self.sets.coefficients, axis=0)
-        gaps = np.concatenate([gaps, (gaps @ constants)[:, None]], axis=1)
-        self._ladder = {
-            "gaps": self._put("gaps", gaps), "shifts": self._ladder["shifts"],
-            "energies": self._room("energies of all", len(lists) * room),
-            **{name: self._ladder[name] for name in ("masks", "counts", "carrier", "heading", "trips")},
-        }  # fmt: skip
-
-    def _binary_weights(self, theta: FloatArray) -> FloatArray:
-        """Weights of variables in state 1, and of edges whose ends differ: ``theta @ f(x)`` but for a constant.
-
-        With ``s = 1 - 2 x`` a table is ``a + b s_i + c s_j + d s_i s_j``, and ``s_i s_j = 1 - 2 [x_i != x_j]``.
-        """
-        edges, split = self.structure.edges, 2 * self._n
-        t00, t01, t10, t11 = theta[split:].reshape(-1, 4).T
-        weights = theta[1:split:2] - theta[:split:2]
-        weights -= np.bincount(edges[:, 0], 0.5 * ((t00 + t01) - (t10 + t11)), minlength=self._n)
-        weights -= np.bincount(edges[:, 1], 0.5 * ((t00 + t10) - (t01 + t11)), minlength=self._n)
-        return np.concatenate([weights, 0.5 * ((t01 + t10) - (t00 + t11))])
+        if self.num_sets > 1:
+            self._exchange.clear()
 
     # -- sums -------------------------------------------------------------------------------------------------------
 
@@ -367,7 +323,7 @@ class CudaChains(DeviceChains):
             row, chain, unit = (8 * step for step in self._sum_steps)
             shape = self._num_rows, self._units, self.width
             single = np.lib.stride_tricks.as_strided(totals, shape, (row, unit, chain))
-            single = single.reshape(self._num_rows, self._units * self.width)
+            single = single.reshape(self._num_rows, self._capacity)
             single = single[:, self._total - self.num_chains : self._total]
             totals = single.reshape(self._num_rows, groups, self.group_size).sum(axis=2)
         else:
@@ -394,7 +350,7 @@ class CudaChains(DeviceChains):
     @property
     def _lanes(self) -> int:
         """Sums of a row as the kernel adds to them."""
-        return self._units * self.width if self._per_chain else self._units
+        return self._capacity if self._per_chain else self._units
 
     @property
     def _num_columns(self) -> int:
@@ -407,7 +363,7 @@ class CudaChains(DeviceChains):
         if not self._per_chain:
             return self._units, 0, 1
         if not self._packed:
-            return self._units * self.width, 1, self.width
+            return self._capacity, 1, self.width
         if self._launch.block_x >= 32:
             return 32 * self._stride, self._stride, 1
         return 1, self._n, 32 * self._n
@@ -450,13 +406,7 @@ class CudaChains(DeviceChains):
             if self.kernel in ("packed", "packed-field", "table"):
                 self._allocate_tables(entries)
             if self.num_sets > 1:
-                carrier = np.repeat(np.arange(self.num_sets, dtype=np.int64), self.num_chains)
-                self._ladder = {
-                    "shifts": self._zeros(self.num_sets - 1, np.float64), "masks": self._zeros(self._units, np.uint32),
-                    "counts": self._zeros(6 * (self._total - self.num_chains), np.float64),
-                    "carrier": self._cuda.to_device(carrier), "heading": self._zeros(self._total, np.uint8),
-                    "trips": self._zeros(self.num_chains, np.int64),
-                }  # fmt: skip
+                self._exchange = ReplicaExchange(self, self._units)
         except Exception as error:
             if "MEMORY" not in str(error).upper():
                 raise

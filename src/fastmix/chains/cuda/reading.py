@@ -37,6 +37,7 @@ class DeviceChains(Chains):
     _x: Any
     _packed: bool
     _stride: int  # elements of a row of states
+    _capacity: int  # configurations that there is room for
     _launch: Launch
 
     def __init__(self, structure: Structure, num_chains: int, num_sets: int) -> None:
@@ -78,7 +79,7 @@ class DeviceChains(Chains):
         """Let configuration i be that of ``chosen[i]`` (K * C,)."""
         from fastmix.chains.cuda.reading_kernels import gather_kernel
 
-        sources = np.arange(32 * self._stride if self._packed else self._stride, dtype=np.uint32)
+        sources = np.arange(self._capacity, dtype=np.uint32)
         sources[: len(chosen)] = chosen
         spare = self._room("spare", self._x.size, self._x.dtype)
         self._start(
