@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix._arrays import FloatArray
 from fastmix._memory import format_bytes
 from fastmix.chains.base import Exchanges, sums_by_state
-from fastmix.chains.cuda import tables as cuda_tables
 from fastmix.chains.cuda.device import (
     CudaKernel,
     Launch,
@@ -25,7 +24,7 @@ from fastmix.chains.cuda.device import (
 from fastmix.chains.cuda.exchange import ReplicaExchange
 from fastmix.chains.cuda.reading import DeviceChains
 from fastmix.chains.generator import make_streams
-from fastmix.chains.layout import Layout
+from fastmix.chains.layout import rows_of
 from fastmix.errors import ResourceError
 from fastmix.model.build import offsets_of
 from fastmix.model.structure import Structure
@@ -110,7 +109,7 @@ class CudaChains(DeviceChains):
         if num_sets > 1 and num_chains % self.width:
             raise ValueError(f"num_chains must be a multiple of {self.width} for several sets, got {num_chains}")
         units = -(-self._total // self.width)
-        largest = int(np.diff(self._order.starts).max(initial=1))
+        largest = int(np.diff(self._layout.class_starts).max(initial=1))
         if launch is None and largest == 1 and self.kernel == "packed-field" and not self._mode:
             launch = Launch(1, 1, 32)  # a thread for every chain
         self._launch = launch or plan_launch(
@@ -149,9 +148,7 @@ class CudaChains(DeviceChains):
             *links, cuts = self._links
             self._tables = (*links[:5], self._load_values(), links[5], cuts, self._sum_rows)
         else:
-            arrays, self._degree = cuda_tables.field_tables(
-                self.structure, self.sets.coefficients[0] @ self.sets.thetas, self._order
-            )
+            arrays, self._degree = self._layout.field_tables(self.sets.coefficients[0] @ self.sets.thetas)
             self._tables = (*[self._put(name, values) for name, values in arrays.items()], np.uint32(self._n))
         if self.num_sets > 1:
             self._exchange.load()
@@ -183,9 +180,9 @@ class CudaChains(DeviceChains):
 
     def _host_thresholds(self) -> NDArray[np.uint32]:
         """Tables of models with factors, which the layout fills for the CPU as well."""
-        layout, table = Layout(self.structure), np.zeros((self.num_sets, self._table.size // self.num_sets), np.uint32)
+        table = np.zeros((self.num_sets, self._table.size // self.num_sets), np.uint32)
         for k, row in enumerate(table):
-            layout.fill_thresholds(self.sets.theta(k), self._table_starts[self._order.places], row)
+            self._layout.fill_thresholds(self.sets.theta(k), self._table_starts[self._layout.places], row)
         return table.reshape(-1)
 
     def get_random_state(self) -> NDArray[np.uint64]:
@@ -213,7 +210,7 @@ class CudaChains(DeviceChains):
         self._cuda.synchronize()
 
     def _run(self, num_sweeps: int, mode: int) -> None:
-        launch, colours = self._launch, len(self._order.starts) - 1
+        launch, colours = self._launch, len(self._layout.class_starts) - 1
         shape = (self._units // (launch.block_x * launch.wide), launch.grid_y), (launch.block_x, launch.block_y)
         arrays = self._arguments
         if launch.grid_y == 1:
@@ -229,7 +226,7 @@ class CudaChains(DeviceChains):
     def _run_together(self, arrays: tuple[Any, ...], shape: Any, num_sweeps: int, mode: int) -> bool:
         """Run all sweeps in one launch whose blocks wait for each other, if there is room for all blocks at once."""
         (grid_x, grid_y), block = shape
-        arguments = (*arrays, 0, len(self._order.starts) - 1, num_sweeps, np.uint64(self._sweep), *self._key)
+        arguments = (*arrays, 0, len(self._layout.class_starts) - 1, num_sweeps, np.uint64(self._sweep), *self._key)
         kernel, room = self._prepare_together(self._sweep_kernel(mode, grid=True), block, arguments)
         if room < grid_x:
             return False
@@ -330,9 +327,7 @@ class CudaChains(DeviceChains):
             last = self._total // self.group_size
             totals = totals.reshape(self._num_rows, -1)[:, last - groups : last]
         # Rows lie by place, and are wanted by variable.
-        cuts = self.structure.num_states - 1
-        first = offsets_of(cuts[self._order.sites])[:-1][self._order.places]
-        rows = np.repeat(first - offsets_of(cuts)[:-1], cuts) + np.arange(self._num_rows)
+        rows = rows_of(offsets_of(self._layout.place_cuts), self._layout.places)[1]
         sweeps, self._swept = self._swept, 0
         return sums_by_state(self.structure, totals[rows].astype(np.float64), sweeps * self.group_size)
 
@@ -386,10 +381,9 @@ class CudaChains(DeviceChains):
         if self.kernel == "packed":
             entries = self.num_sets * n * 16
         elif self.kernel == "packed-field":
-            entries = self.num_sets * 16 * int(cuda_tables.field_groups(self._order)[0][-1])
+            entries = self.num_sets * 16 * int(self._layout.groups[0][-1])
         elif self.kernel == "table":
-            patterns = cuda_tables.pattern_strides(structure, self._order)[1]
-            entries = self.num_sets * int(((structure.num_states - 1)[self._order.sites] * patterns).sum())
+            entries = self.num_sets * int(self._layout.patterns[0] @ self._layout.cuts)
             if entries >= _MOST_STATES:
                 raise ResourceError(f"the GPU sampler takes tables of fewer than 2^32 entries, got {entries:,}")
         required: float = states * dtype.itemsize + 4 * self._units + sums * sum_dtype.itemsize + 8 * totals
@@ -399,7 +393,7 @@ class CudaChains(DeviceChains):
             required += 3.0 * states * dtype.itemsize + self._reading_bytes
         check_memory(self._cuda, required, memory_limit)
         try:
-            self._x, self._starts = self._zeros(states, dtype), self._put("starts", self._order.starts)
+            self._x, self._starts = self._zeros(states, dtype), self._put("starts", self._layout.class_starts)
             sets = np.minimum(np.arange(self._units) * self.width // self.num_chains, self.num_sets - 1)
             self._models = self._put("models", sets.astype(np.int32))
             self._sums, self._totals = self._zeros(sums, sum_dtype), self._zeros(totals, np.uint64)
@@ -417,9 +411,9 @@ class CudaChains(DeviceChains):
 
     def _allocate_tables(self, entries: int) -> None:
         """Room for thresholds or log-odds, and what does not depend on parameters."""
-        structure, order, n = self.structure, self._order, self._n
+        structure, layout, n = self.structure, self._layout, self._n
         if self.kernel == "packed-field":
-            chunks, around = cuda_tables.field_groups(order)
+            chunks, around = layout.groups
             sites, links = n * self.num_sets, 2 * structure.num_edges * self.num_sets
             self._tables = (
                 self._put("around", (around * self._stride).astype(np.uint32)), self._put("chunks", chunks),
@@ -427,27 +421,23 @@ class CudaChains(DeviceChains):
                 self._zeros(links, np.float64), self._zeros(sites, np.float64), np.uint32(np.diff(chunks).max()),
             )  # fmt: skip
             return
-        cuts = (structure.num_states - 1)[order.sites]
-        strides, patterns = cuda_tables.pattern_strides(structure, order)
+        cuts, (patterns, strides) = layout.place_cuts, layout.place_patterns
         begin = 16 * np.arange(n) if self.kernel == "packed" else offsets_of(cuts * patterns)[:-1]
         self._table_starts = begin
-        theirs = structure.num_states[order.sites][order.neighbors]
+        theirs = structure.num_states[layout.order][layout.neighbors]
         self._patterns = tuple(
             self._put(name, a) for name, a in (("strides", strides), ("theirs", theirs), ("begin", begin))
         )
         self._table = self._zeros(entries, np.uint32)
         if self.kernel == "packed":
-            degree = np.diff(order.indptr)
-            around = np.full((n, 4), n, dtype=np.int64)
-            slots = np.arange(len(theirs)) + np.repeat(4 - degree - order.indptr[:-1], degree)
-            around[np.repeat(np.arange(n), degree), slots] = order.neighbors
+            around = np.append(layout.places, n)[layout.around]
             self._tables = (
                 self._put("around", (around * self._stride).astype(np.uint32)), self._zeros(8 * entries, np.int8),
                 self._table, self._zeros(entries, np.uint32), np.uint32(n), np.uint64(n * self.num_sets),
             )  # fmt: skip
         else:
             self._small = int(patterns.max(initial=1)) <= 256
-            rows = (order.neighbors.astype(np.int64) * self._row).astype(np.uint32)
+            rows = (layout.neighbors.astype(np.int64) * self._row).astype(np.uint32)
             self._tables = (
                 self._links[0], self._put("near rows", rows), self._put("near strides", strides.astype(np.int32)),
                 self._put("cuts", cuts.astype(np.int32)), self._patterns[2], self._table, self._sum_rows,
@@ -456,4 +446,4 @@ class CudaChains(DeviceChains):
 
     @cached_property
     def _sum_rows(self) -> Any:
-        return self._put("sum rows", offsets_of((self.structure.num_states - 1)[self._order.sites])[:-1])
+        return self._put("sum rows", offsets_of(self._layout.place_cuts)[:-1])

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix._arrays import FloatArray, IntArray
 from fastmix.chains.base import Chains
 from fastmix.chains.cuda.device import Launch, cuda_available, require_cuda, start_kernel
-from fastmix.chains.cuda.tables import find_order, pack_states, unpack_states
-from fastmix.chains.layout import Layout
+from fastmix.chains.cuda.layout import DeviceLayout, pack_states, unpack_states
+from fastmix.chains.layout import rows_of
 from fastmix.chains.patches import Patch, whole_patch
 from fastmix.model.build import offsets_of
 from fastmix.model.structure import Structure
@@ -45,7 +45,7 @@ class DeviceChains(Chains):
         self.device = cuda_available()[1]
         self.structure, self.num_chains, self.num_sets = structure, num_chains, num_sets
         self._n, self._total = structure.num_variables, num_sets * num_chains
-        self._order = find_order(structure)
+        self._layout = DeviceLayout(structure)
         self._factors = structure.num_factors > 0
         self._rooms: dict[str, Any] = {}
         self._batches: tuple[object, list[_Batch]] = None, []
@@ -67,12 +67,12 @@ class DeviceChains(Chains):
             return np.zeros((self._total - first_set * self.num_chains, 0), dtype=np.int64)
         first = first_set * self.num_chains
         rows = self._x.copy_to_host().reshape(self._n + 1, -1)[:, first // (32 if self._packed else 1) :]
-        return unpack_states(rows, self._order, self._total - first, packed=self._packed)
+        return unpack_states(rows, self._layout.order, self._total - first, packed=self._packed)
 
     def set_states(self, states: NDArray[Any]) -> None:
         """Go on from these configurations (K * C, n)."""
         if self._n:
-            rows = pack_states(np.asarray(states), self._order, self._stride, self._x.dtype, packed=self._packed)
+            rows = pack_states(np.asarray(states), self._layout.order, self._stride, self._x.dtype, packed=self._packed)
             self._x.copy_to_device(rows.reshape(-1))
 
     def take(self, chosen: IntArray) -> None:
@@ -146,7 +146,7 @@ class DeviceChains(Chains):
         if not structure.num_edges:
             return
         counts = self._put("pairs", np.zeros(len(out), dtype=np.uint64))
-        ends = self._put("ends", self._order.places[structure.edges])
+        ends = self._put("ends", self._layout.places[structure.edges])
         at = np.int64((self.num_sets - 1) * self.num_parameters)
         chains = np.uint64(self._total - self.num_chains), np.uint64(self._total)
         shape = min(structure.num_edges, _MOST_BLOCKS), self._shape(self.num_chains)[1]
@@ -201,8 +201,8 @@ class DeviceChains(Chains):
             return self._describe_members(terms)
         variables, chosen = terms[terms < n], terms[terms >= n] - n
         rows = np.full((len(terms), 2), n)
-        rows[terms < n, 0] = self._order.places[variables]
-        rows[terms >= n] = self._order.places[edges[chosen]]
+        rows[terms < n, 0] = self._layout.places[variables]
+        rows[terms >= n] = self._layout.places[edges[chosen]]
         steps = np.ones(len(terms), dtype=np.uint32)
         steps[terms >= n] = self.structure.num_states[edges[chosen, 1]]
         offsets = self._term_offsets[:-1][terms].astype(np.uint64)
@@ -218,9 +218,8 @@ class DeviceChains(Chains):
         )
         sizes = np.repeat([1, 2], [self._n, structure.num_edges])
         sizes = np.append(sizes, np.diff(structure.scope_starts))
-        starts = offsets_of(sizes[terms])
-        picked = np.repeat(offsets_of(sizes)[:-1][terms] - starts[:-1], sizes[terms]) + np.arange(starts[-1])
-        rows = (self._order.places[members[picked]] * self._stride).astype(np.uint32)
+        starts, picked = rows_of(offsets_of(sizes), terms)
+        rows = (self._layout.places[members[picked]] * self._stride).astype(np.uint32)
         offsets = self._term_offsets[:-1][terms].astype(np.uint64)
         return rows, steps[picked].astype(np.uint32), offsets, starts.astype(np.uint32)
 
@@ -264,12 +263,12 @@ class DeviceChains(Chains):
 
         Factors over more variables follow, if there are any, see ``pair_kernel``.
         """
-        structure, order = self.structure, self._order
-        split, (_, starts, own_steps, other_steps) = structure.unary_offsets[-1], structure.directed
-        rows = (order.neighbors.astype(np.int64) * self._stride).astype(np.uint32)
-        arrays = (
-            order.indptr, rows, split + starts[order.entries], own_steps[order.entries], other_steps[order.entries],
-            structure.unary_offsets[:-1][order.sites], (structure.num_states - 1)[order.sites],
+        structure, layout = self.structure, self._layout
+        (_, starts, own_steps, other_steps), (indptr, slots) = structure.directed, layout.by_place
+        rows = (layout.neighbors.astype(np.int64) * self._stride).astype(np.uint32)
+        arrays: tuple[NDArray[Any], ...] = (
+            indptr, rows, layout.split + starts[slots], own_steps[slots], other_steps[slots],
+            structure.unary_offsets[:-1][layout.order], layout.place_cuts,
         )  # fmt: skip
         if self._factors:
             arrays = *arrays, *self._around
@@ -278,10 +277,10 @@ class DeviceChains(Chains):
     @property
     def _around(self) -> tuple[NDArray[Any], ...]:
         """The factors around every place."""
-        structure, around = self.structure, self.structure.incident
-        indptr, entries, member_starts, picked = Layout(structure).factor_places
-        rows = (self._order.places[around.members[picked]] * self._stride).astype(np.uint32)
-        starts = structure.unary_offsets[-1] + around.starts[entries]
+        layout, around = self._layout, self.structure.incident
+        indptr, entries, member_starts, picked = layout.factor_places
+        rows = (layout.places[around.members[picked]] * self._stride).astype(np.uint32)
+        starts = layout.split + around.starts[entries]
         return indptr, starts, around.own_steps[entries], member_starts, rows, around.steps[picked]
 
     # -- memory -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""CUDA kernels that fill the tables of updates from new parameters; ``tables.py`` makes the rest on the host."""
+"""CUDA kernels that fill the tables of updates from new parameters; ``layout.py`` makes the rest on the host."""
 # Types inside kernels are those of their compiler.
 # mypy: ignore-errors
 
