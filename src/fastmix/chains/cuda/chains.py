@@ -34,7 +34,7 @@ __all__ = ["CudaChains"]
 
 _KEY_STREAM = 1 << 41  # the stream whose first words are the key: far from those that chains on the CPU use
 _MODES = {None: 0, "rao-blackwell": 1, "counts": 2}
-_MOST_COLLECTED = 255  # sweeps whose full units, 2^24 each, fit into the 32 bits that a single chain's sum has
+_MOST_GROUPED = 1 << 30  # sweeps whose units fit into the 64 bits that the sum of a group has
 _MOST_STATES = 1 << 32  # the kernels number them in 32 bits
 _LINK_BYTES = 96.0  # of a variable or a direction of an edge, in the tables of log-odds
 
@@ -102,7 +102,7 @@ class CudaChains(DeviceChains):
         self._mode = _MODES[estimator]
         words = make_streams(seed, _KEY_STREAM, 1)[:, 0]
         self._key = words[0], words[1]
-        self._sweep = self._collected = self._swept = 0
+        self._sweep = 0
         self._packed = self.kernel.startswith("packed")
         # Chains of a thread: four states of any kind, so that a call of the generator is used up.
         self.width = 32 if self._packed else 1 if self.kernel == "field" or self._total == 1 else 4
@@ -123,6 +123,8 @@ class CudaChains(DeviceChains):
         self._bytewise = self.kernel == "table" and self.width == 4 and int(structure.num_states.max(initial=1)) <= 256
         self._row = self._units if self._bytewise else self._stride  # elements as the kernel takes them
         self._per_chain = group_size % self.width != 0 or self.width == 1
+        if not self._per_chain:
+            self._most_collected = _MOST_GROUPED
         self._num_rows = int((structure.num_states - 1).sum())
         self._together: dict[Any, tuple[Any, int]] = {}
         self._tables: tuple[Any, ...] = ()
@@ -199,13 +201,8 @@ class CudaChains(DeviceChains):
     def sweep(self, num_sweeps: int, *, collect: bool = False) -> None:
         """Run sweeps, and wait for the device at the end."""
         while num_sweeps > 0 and self._n:
-            count = num_sweeps
-            if collect and self._per_chain:
-                if self._collected == _MOST_COLLECTED:
-                    self._empty_sums()
-                count = min(count, _MOST_COLLECTED - self._collected)
+            count = self._make_room(num_sweeps, collect)
             self._run(count, self._mode if collect else 0)
-            self._collected += count if collect else 0
             num_sweeps -= count
         self._cuda.synchronize()
 
@@ -276,7 +273,14 @@ class CudaChains(DeviceChains):
         self._exchange.set_shifts(shifts)
 
     def exchange_rounds(self, num_rounds: int, *, collect: bool = False) -> None:
-        """Rounds of replica exchange, all of them in one launch; see :class:`fastmix.chains.base.Chains`."""
+        """Rounds of replica exchange, many of them in one launch; see :class:`fastmix.chains.base.Chains`."""
+        while num_rounds > 0:
+            count = self._make_room(num_rounds, collect)
+            self._run_rounds(count, self._mode if collect else 0)
+            num_rounds -= count
+        self._cuda.synchronize()
+
+    def _run_rounds(self, num_rounds: int, mode: int) -> None:
         from fastmix.chains.cuda.exchange_kernels import rounds_kernel
 
         launch, words = self._launch, self.num_chains // self.width
@@ -289,12 +293,10 @@ class CudaChains(DeviceChains):
             states, self._x, *rest, exchange.terms, exchange.pieces, exchange.ladder, sizes,
             np.uint32(self._units), num_rounds, np.uint64(self._sweep), *self._key,
         )  # fmt: skip
-        kernel = rounds_kernel(self._update(self._mode if collect else 0), self._packed, self._factors)
+        kernel = rounds_kernel(self._update(mode), self._packed, self._factors)
         kernel, most = self._prepare_together(kernel, block, arguments)
         start_kernel(kernel, ((min(most, self._units // launch.block_x), 1), block), *arguments)
         self._sweep += num_rounds
-        self._collected += num_rounds if collect else 0
-        self._cuda.synchronize()
 
     def exchanges(self) -> Exchanges:
         """What exchanges have added up."""
@@ -339,8 +341,7 @@ class CudaChains(DeviceChains):
             sizes = [np.uint64(k) for k in (self._num_rows, self._lanes, per_group)]
             count = self._num_rows * (self._lanes // per_group)
             self._start(empty_sums, count, self._sums, self._totals, *sizes)
-        self._swept += self._collected
-        self._collected = 0
+        super()._empty_sums()
 
     @property
     def _lanes(self) -> int:
