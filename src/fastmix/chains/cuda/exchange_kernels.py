@@ -9,10 +9,10 @@ import math
 from functools import cache
 from typing import Any
 
-from numba import config, cuda, float64, uint32, uint64
+from numba import cuda, float64, uint32, uint64
 
 from fastmix._jit import cuda_jit
-from fastmix.chains.cuda.kernels import counter_top, philox
+from fastmix.chains.cuda.kernels import SIMULATED, counter_top, philox
 from fastmix.chains.cuda.reading_kernels import entry_finder
 
 __all__ = ["EXCHANGE_TAG", "rounds_kernel"]
@@ -134,7 +134,7 @@ def _factor_terms(x, terms, tile, chain, first, last, thread, threads, part, par
 
 
 # A kernel of so many phases would take more registers than leave room for the threads that hide latencies.
-_FEW_REGISTERS = {} if getattr(config, "ENABLE_CUDASIM", False) else {"max_registers": 128}
+_FEW_REGISTERS = {} if SIMULATED else {"max_registers": 128}
 
 
 @cache

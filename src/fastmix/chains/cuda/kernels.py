@@ -16,26 +16,35 @@ anybody else would add, but because the thread then need not wait for them.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
-from numba import config, cuda, uint32, uint64
+from numba import config, cuda, float64, uint32, uint64
 
 from fastmix._jit import cuda_jit
 
 __all__ = [
+    "SIMULATED",
     "add_counts",
+    "add_up",
     "barrier",
     "counter_top",
+    "is_below",
     "num_threads",
     "philox",
+    "share_of",
     "sweep_kernel",
     "thread_number",
+    "threshold_of",
     "update_jit",
 ]
 
+SIMULATED = bool(getattr(config, "ENABLE_CUDASIM", False))  # whose decorators take fewer options
+
 _MULTIPLIER_0, _MULTIPLIER_1 = 0xD2511F53, 0xCD9E8D57
 _WEYL_0, _WEYL_1 = 0x9E3779B9, 0xBB67AE85
+_ONES = 0xFFFFFFFF
 
 # Numba widens mixed integers, and takes a signed index for one that may count from the end: hence all the casts.
 
@@ -46,9 +55,7 @@ def update_jit(**options: Any) -> Any:
     A colour's sites are shared by the threads of a block, each of which has a unit of chains, and by those of a
     ``grid`` that waits for all of its blocks after every colour.
     """
-    return cuda.jit(
-        device=True, **options, **({} if getattr(config, "ENABLE_CUDASIM", False) else {"forceinline": True})
-    )
+    return cuda.jit(device=True, **options, **({} if SIMULATED else {"forceinline": True}))
 
 
 @cache
@@ -87,6 +94,24 @@ def counter_top(sweep, tag):
 
 
 @cuda.jit(device=True)
+def threshold_of(scaled):
+    """A probability times 2^32 as a 32-bit threshold."""
+    return uint32(min(math.floor(scaled + float64(0.5)), float64(4294967295.0)))
+
+
+@cuda.jit(device=True)
+def is_below(u, threshold):
+    """Whether a number of 32 bits is below a threshold, of which the largest stands for certainty."""
+    return u < threshold or threshold == uint32(_ONES)
+
+
+@cuda.jit(device=True)
+def share_of(threshold):
+    """A threshold as it is added to sums: rounded to 24 bits."""
+    return uint32((threshold >> uint32(8)) + ((threshold >> uint32(7)) & uint32(1)))
+
+
+@cuda.jit(device=True)
 def add_counts(sums, at, chain_step, zeros, per_chain):
     """Add one sweep, 2^24, for every chain of a word that is in state 0."""
     if per_chain:
@@ -96,6 +121,19 @@ def add_counts(sums, at, chain_step, zeros, per_chain):
             cuda.atomic.add(sums, at + uint64(chain) * chain_step, uint32(1 << 24))
     else:
         cuda.atomic.add(sums, at, uint64(cuda.popc(zeros)) << uint64(24))
+
+
+@cuda.jit(device=True)
+def add_up(shared, value):
+    """The sum of the values of a block's threads, a power of two of them along x, into ``shared[0]``."""
+    thread, half = uint32(cuda.threadIdx.x), uint32(cuda.blockDim.x >> 1)
+    shared[thread] = value
+    cuda.syncthreads()
+    while half > uint32(0):
+        if thread < half:
+            shared[thread] += shared[uint32(thread + half)]
+        cuda.syncthreads()
+        half = uint32(half >> uint32(1))
 
 
 @cuda.jit(device=True)

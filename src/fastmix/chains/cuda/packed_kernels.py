@@ -16,7 +16,7 @@ from typing import Any
 
 from numba import cuda, uint32, uint64
 
-from fastmix.chains.cuda.kernels import add_counts, barrier, counter_top, philox, update_jit
+from fastmix.chains.cuda.kernels import add_counts, barrier, counter_top, philox, share_of, update_jit
 
 __all__ = ["SETTLE_TAG", "packed_update"]
 
@@ -91,8 +91,7 @@ def _add_thresholds(sums, at, chain_step, table, row, n0, n1, n2, n3):
     """Add the thresholds of all 32 chains, rounded to 24 bits, each to its own sum."""
     for chain in range(32):
         threshold = table[row * uint64(16) + _pattern(n0, n1, n2, n3, chain)]
-        share = uint32((threshold >> uint32(8)) + ((threshold >> uint32(7)) & uint32(1)))
-        cuda.atomic.add(sums, at + uint64(chain) * chain_step, share)
+        cuda.atomic.add(sums, at + uint64(chain) * chain_step, share_of(threshold))
 
 
 @cuda.jit(device=True)

@@ -22,7 +22,7 @@ from typing import Any
 from numba import cuda, float64, int64, uint32, uint64
 
 from fastmix._jit import cuda_jit
-from fastmix.chains.cuda.kernels import num_threads, thread_number
+from fastmix.chains.cuda.kernels import add_up, num_threads, thread_number
 
 __all__ = [
     "PAIR_UNIT",
@@ -145,14 +145,7 @@ def centre_rows(values, num_rows, num_chains):
         while chain < num_chains:
             total += values[begin + chain]
             chain += threads
-        shared[thread] = total
-        cuda.syncthreads()
-        half = threads >> uint64(1)
-        while half > uint64(0):
-            if thread < half:
-                shared[thread] += shared[thread + half]
-            cuda.syncthreads()
-            half >>= uint64(1)
+        add_up(shared, total)
         mean = shared[0] / float64(num_chains)
         chain = thread
         while chain < num_chains:

@@ -9,7 +9,7 @@ import math
 from numba import cuda, float32, int8, int64, uint32, uint64
 
 from fastmix._jit import cuda_jit
-from fastmix.chains.cuda.kernels import num_threads, thread_number
+from fastmix.chains.cuda.kernels import num_threads, share_of, thread_number, threshold_of
 
 __all__ = ["combine", "fill_fields", "fill_masks", "fill_thresholds"]
 
@@ -72,8 +72,7 @@ def fill_thresholds(values, size, links, strides, theirs, entries, model_size, t
             below = 0.0
             for s in range(cuts[site]):
                 below += math.exp(_pattern_weight(values, at, links, strides, theirs, site, pattern, s) - top)
-                rounded = min(below / total * _FULL + 0.5, _FULL - 1.0)  # once it is cut to whole numbers
-                table[base + pattern * cuts[site] + s] = uint32(rounded)
+                table[base + pattern * cuts[site] + s] = threshold_of(below / total * _FULL)
             pattern += _LANES
         place += int64(num_threads())
 
@@ -138,8 +137,7 @@ def fill_masks(table, num_rows, row_step, entry_step, masks, terms):
                 masks[to + entry_step] = int8(-low)
                 to += entry_step * uint64(2)
         for pattern in range(16):
-            t = table[row * uint64(16) + uint64(pattern)]
-            term[pattern] = uint32((t >> uint32(8)) + ((t >> uint32(7)) & uint32(1)))
+            term[pattern] = share_of(table[row * uint64(16) + uint64(pattern)])
         for axis in range(4):
             for pattern in range(16):
                 if pattern & (1 << axis):
