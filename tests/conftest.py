@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import importlib.util
+import os
+import threading
+import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -13,6 +17,19 @@ settings.register_profile("verify", deadline=None, max_examples=500, print_blob=
 settings.load_profile("fastmix")
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_configure() -> None:
+    """The CUDA simulator asks its threads again and again whether they are done: here it lets them run first."""
+    if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") == "0" or importlib.util.find_spec("numba_cuda") is None:
+        return
+    from numba.cuda.simulator.kernel import BlockThread
+
+    def is_alive(self: threading.Thread) -> bool:
+        time.sleep(0)
+        return threading.Thread.is_alive(self)
+
+    BlockThread.is_alive = is_alive
 
 
 @pytest.hookimpl(wrapper=True)

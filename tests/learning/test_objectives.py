@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from fastmix import ResourceError, UnfitMethodError
 from fastmix._clock import Clock
-from fastmix.chains.cuda.device import cuda_available
 from fastmix.graphs import complete_edges
 from fastmix.learning.coordinates import Coordinates, contrasts
 from fastmix.learning.data import Dataset, read_data
@@ -45,18 +44,8 @@ def check_gradient(evaluate: Any, v: NDArray[np.float64]) -> None:
         assert slope == pytest.approx(gradient @ u, rel=1e-6, abs=1e-8)
 
 
-def kinds(name: str, plain: Any) -> list[Any]:
-    """A class and its twin on the device, where there is one."""
-    if not cuda_available()[0]:
-        return [plain]
-    from fastmix.learning import products_cuda
-
-    return [plain, getattr(products_cuda, name)]
-
-
-@pytest.mark.parametrize("kind", kinds("CudaQuadratic", Quadratic))
 @pytest.mark.parametrize("graph", GRAPHS)
-def test_hessian_is_the_covariance_of_the_features(kind: type[Quadratic], graph: str) -> None:
+def test_hessian_is_the_covariance_of_the_features(graph: str) -> None:
     model, data = case(graph, 4)
     coordinates, rng = Coordinates(model.structure), np.random.default_rng(5)
     rows, v = np.concatenate([data.states] * 2), rng.standard_normal(coordinates.size)
@@ -65,7 +54,7 @@ def test_hessian_is_the_covariance_of_the_features(kind: type[Quadratic], graph:
     y = coordinates.encode(rows)
     features = np.concatenate([y, y[:, coordinates.rows] * y[:, coordinates.cols]], axis=1)
     expected = np.cov(features.T, aweights=weights, ddof=0) @ v
-    found = kind(coordinates, [rows[:5], rows[5:]], weights).apply(v)
+    found = Quadratic(coordinates, [rows[:5], rows[5:]], weights).apply(v)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
 
 
@@ -99,26 +88,24 @@ def test_contrasts_are_orthonormal_and_add_up_to_0(count: int) -> None:
     np.testing.assert_allclose(q.sum(axis=0), 0.0, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", kinds("CudaPseudoLikelihood", PseudoLikelihood))
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("graph", GRAPHS)
-def test_pseudo_likelihood(graph: str, binary: bool, kind: type[PseudoLikelihood]) -> None:
+def test_pseudo_likelihood(graph: str, binary: bool) -> None:
     model, data = case(graph, 2, binary=binary)
     coordinates = Coordinates(model.structure)
     v, _ = coordinates.from_parameters(model.parameters)
-    goal = kind(coordinates, data)
+    goal = PseudoLikelihood(coordinates, data)
     expected = [naive.pseudo_log_likelihood(model, row.astype(int)) for row in data.states]
     np.testing.assert_allclose(goal.rows(v)[0], expected, rtol=1e-10)
     assert goal.evaluate(v)[0] == pytest.approx(-data.weights @ expected)
     check_gradient(goal.evaluate, v)
 
 
-@pytest.mark.parametrize("kind", kinds("CudaPseudoLikelihood", PseudoLikelihood))
-def test_pseudo_likelihood_of_strong_fields_is_finite(kind: type[PseudoLikelihood]) -> None:
+def test_pseudo_likelihood_of_strong_fields_is_finite() -> None:
     model, data = case("complete", 3)
     coordinates = Coordinates(model.structure)
     v, _ = coordinates.from_parameters(1e4 * model.parameters)
-    value, gradient = kind(coordinates, data).evaluate(v)
+    value, gradient = PseudoLikelihood(coordinates, data).evaluate(v)
     assert np.isfinite(value)
     assert np.isfinite(gradient).all()
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fastmix._arrays import FloatArray
 from fastmix._jit import cuda_jit
 from fastmix.chains.cuda.device import check_memory, is_simulated, require_cuda, start_kernel
+from fastmix.chains.cuda.kernels import add_up
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import Dataset
 from fastmix.learning.objectives import PseudoLikelihood
@@ -159,19 +160,6 @@ def _energy_kernel(threads: int) -> Any:
     return kernel
 
 
-@cuda.jit(device=True)
-def _add_up(shared, thread, threads, value):
-    """The sum of the values of a block's threads, a power of two of them, into ``shared[0]``."""
-    shared[thread] = value
-    cuda.syncthreads()
-    half = threads // 2
-    while half > 0:
-        if thread < half:
-            shared[thread] += shared[thread + half]
-        cuda.syncthreads()
-        half //= 2
-
-
 @cache
 def _centre_kernel(threads: int) -> Any:
     """``values_r = weights_r (values_r - weights @ values)``, by one block of a power of two of threads."""
@@ -183,7 +171,7 @@ def _centre_kernel(threads: int) -> Any:
         total = float64(0.0)
         for k in range(thread, rows, threads):
             total += float64(weights[k]) * float64(values[k])
-        _add_up(shared, thread, threads, total)
+        add_up(shared, total)
         mean = float32(shared[0])
         for k in range(thread, rows, threads):
             values[k] = weights[k] * (values[k] - mean)
@@ -226,7 +214,7 @@ def _residual_kernel(threads: int) -> Any:
                 for s in range(count):
                     mean += scores[s] * tables[table + s * (count - 1) + k]
                 fields[at + uint64(k)] = weight * (mean / norm - tables[table + x * (count - 1) + k])
-        _add_up(shared, thread, threads, sum_of_logs)
+        add_up(shared, sum_of_logs)
         if thread == 0:
             out[cuda.blockIdx.x] = shared[0]
 

@@ -24,7 +24,6 @@ from cuda_checks import (
 import oracle
 from fastmix import MarkovRandomField, ResourceError, UnfitMethodError, sample
 from fastmix.chains.base import Chains
-from fastmix.chains.cuda import chains as cuda_chains
 from fastmix.chains.cuda import device as cuda_device
 from fastmix.chains.cuda.chains import CudaChains
 from fastmix.chains.cuda.device import Launch, cuda_available
@@ -90,12 +89,13 @@ def test_seeds_differ_and_runs_go_on():
     assert not np.array_equal(run(1, 3), run(2, 3))
 
 
-def test_sums_are_emptied_before_32_bits_overflow(monkeypatch):
-    monkeypatch.setattr(cuda_chains, "_MOST_COLLECTED", 5)  # in place of 255
+def test_sums_are_emptied_before_32_bits_overflow():
     assert 256 << 24 == 1 << 32
     model = MarkovRandomField.from_tables([[0.0, -40.0]], [], [])  # always in state 0: the largest sums
     for estimator in ("rao-blackwell", "counts"):
         engine = make_chains(model, num_chains=1, kernel="table", estimator=estimator, launch=Launch(1, 1, 1))
+        assert engine._most_collected == 255
+        engine._most_collected = 5
         engine.sweep(3, collect=True)
         engine.sweep(9, collect=True)
         assert engine._collected <= 5

@@ -15,9 +15,8 @@ from scipy import stats
 import oracle
 from fastmix import MarkovRandomField, UnfitMethodError
 from fastmix.chains.cuda import device as cuda_device
-from fastmix.chains.cuda import tables as cuda_tables
 from fastmix.chains.cuda.device import choose_cuda_kernel, choose_group_size, cuda_available, plan_launch
-from fastmix.chains.cuda.tables import pack_states, unpack_states
+from fastmix.chains.cuda.layout import DeviceLayout, pack_states, unpack_states
 from fastmix.instances import ising_grid, ising_regular, potts_grid
 from oracle import lopsided, random_states
 from oracle.cuda import philox
@@ -37,11 +36,12 @@ def test_a_missing_package_is_named(monkeypatch):
 
 def test_whatever_a_driver_answers_is_one_sentence(monkeypatch):
     pytest.importorskip("numba_cuda", reason="needs the package numba-cuda")
-    from numba import cuda
+    from numba import config, cuda
 
     def broken() -> bool:
         raise OSError("driver\n  lost")
 
+    monkeypatch.setattr(config, "ENABLE_CUDASIM", False, raising=False)  # the simulator has no driver to ask
     monkeypatch.setattr(cuda, "is_available", broken)
     assert cuda_available() == (False, "no CUDA device can be used: driver lost")
 
@@ -117,15 +117,16 @@ def test_groups_keep_the_sums_small():
 
 def test_log_odds_are_split_without_loss():
     for model in (lopsided_binary(), dense_binary(), ising_regular(20, 3, coupling_max=2.0, seed=0)):
-        order = cuda_tables.find_order(model.structure)
-        fields, degree = cuda_tables.field_tables(model.structure, model.parameters, order)
+        layout = DeviceLayout(model.structure)
+        fields, degree = layout.field_tables(model.parameters)
+        indptr = layout.by_place[0]
         n = model.num_variables
         for x in random_states(model, 5):
-            by_place = np.append(x[order.sites], 0)
+            by_place = np.append(x[layout.order], 0)
             for place in range(n):
-                p = oracle.conditional(model, int(order.sites[place]), x.tolist())
+                p = oracle.conditional(model, int(layout.order[place]), x.tolist())
                 expected = np.log(p[1]) - np.log(p[0])
-                k = np.arange(degree) if degree else np.arange(order.indptr[place], order.indptr[place + 1])
+                k = np.arange(degree) if degree else np.arange(indptr[place], indptr[place + 1])
                 at = k * n + place if degree else k
                 near = place + fields["steps"][fields["codes"][place]] if degree else fields["neighbors"][k]
                 exact = fields["weights"].astype(np.float64) + fields["weight_rests"]
@@ -135,29 +136,28 @@ def test_log_odds_are_split_without_loss():
 
 def test_codes_are_used_where_few_do():
     grid = ising_grid(30, 40, coupling_max=1.0, seed=0)
-    order = cuda_tables.find_order(grid.structure)
-    tables, degree = cuda_tables.field_tables(grid.structure, grid.parameters, order)
+    layout = DeviceLayout(grid.structure)
+    tables, degree = layout.field_tables(grid.parameters)
     assert degree == 4
     assert len(tables["steps"]) < 40
     for place in range(grid.num_variables):
         near = place + tables["steps"][tables["codes"][place]]
-        expected = order.neighbors[order.indptr[place] : order.indptr[place + 1]]
+        expected = layout.neighbors[slice(*layout.by_place[0][place : place + 2])]
         assert near[: len(expected)].tolist() == expected.tolist()
         assert (near[len(expected) :] == place).all()
         assert (tables["weights"].reshape(4, -1)[len(expected) :, place] == 0).all()
     scattered = ising_regular(2000, 3, coupling_max=1.0, seed=1)
-    order = cuda_tables.find_order(scattered.structure)
-    assert cuda_tables.field_tables(scattered.structure, scattered.parameters, order)[1] == 0
+    assert DeviceLayout(scattered.structure).field_tables(scattered.parameters)[1] == 0
 
 
 def test_states_survive_packing():
     model = lopsided_binary()
-    order = cuda_tables.find_order(model.structure)
+    sites = model.structure.visit_order[0]
     for chains, packed, stride in ((70, True, 4), (5, False, 8)):
         states = random_states(model, chains)
-        rows = pack_states(states, order, stride, np.uint32 if packed else np.uint8, packed=packed)
+        rows = pack_states(states, sites, stride, np.uint32 if packed else np.uint8, packed=packed)
         assert not rows[-1].any()
-        assert np.array_equal(unpack_states(rows, order, chains, packed=packed), states)
+        assert np.array_equal(unpack_states(rows, sites, chains, packed=packed), states)
 
 
 # -- the numbers in the way they are used -----------------------------------------------------------------------------

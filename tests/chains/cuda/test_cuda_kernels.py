@@ -241,11 +241,11 @@ def test_tables_hold_the_bits_of_every_threshold(kernel, lanes):
             model.structure, num_chains=32, num_sets=2, seed=0, kernel=kernel, launch=Launch(1, lanes, 1)
         )
         chains.load(np.array([0.3 * model.parameters, model.parameters]))
-        order, n = chains._order, model.num_variables
+        layout, n = chains._layout, model.num_variables
         table = chains._table.copy_to_host().astype(np.int64)
         begin = chains._patterns[2].copy_to_host() + len(table) // 2
-        for place, site in enumerate(order.sites.tolist()):
-            near = order.sites[order.neighbors[order.indptr[place] : order.indptr[place + 1]]]
+        for place, site in enumerate(layout.order.tolist()):
+            near = layout.order[layout.neighbors[slice(*layout.by_place[0][place : place + 2])]]
             patterns = itertools.product(*[range(k) for k in model.num_states[near]])
             for pattern, states in enumerate(patterns):
                 x = np.zeros(n, dtype=np.int64)
@@ -274,41 +274,40 @@ def test_partial_log_odds_add_up_within_their_margins():
             model.structure, num_chains=32, num_sets=2, seed=0, kernel="packed-field", launch=Launch(1, 1, 2)
         )
         chains.load(np.stack([model.parameters, -model.parameters]), np.array([[0.5, 0.2], [1.5, 0.5]]))
-        order, n = chains._order, model.num_variables
+        layout, n = chains._layout, model.num_variables
         around, chunks, partial, margins, indptr, _, weights, offsets = (a.copy_to_host() for a in chains._tables[:-1])
         around, partial = around.reshape(-1, 4) // chains._stride, partial.reshape(2, -1, 16)[1]
         for x in random_states(model, 5):
-            by_place = np.append(x[order.sites], 0)
+            by_place = np.append(x[layout.order], 0)
             for place in range(n):
-                p = oracle.conditional(model, int(order.sites[place]), x.tolist())
+                p = oracle.conditional(model, int(layout.order[place]), x.tolist())
                 expected = np.log(p[1]) - np.log(p[0])
                 groups = range(chunks[place], chunks[place + 1])
                 patterns = [int("".join(map(str, by_place[around[c]])), 2) for c in groups]
                 total = sum(float(partial[c, q]) for c, q in zip(groups, patterns, strict=True))
                 assert abs(total - expected) / 4 < margins[n + place]
                 near = slice(indptr[place], indptr[place + 1])
-                exact = weights[indptr[-1] :][near] @ by_place[order.neighbors[near]]
+                exact = weights[indptr[-1] :][near] @ by_place[layout.neighbors[near]]
                 assert offsets[n + place] + exact == pytest.approx(expected, abs=1e-9)
 
 
-def test_complete_graphs_have_a_thread_for_every_chain():
-    """Draw by draw; 70 variables have more groups of neighbours than a block holds at once."""
-    for model in (dense_binary(70), cancelling()):
-        n, states = model.num_variables, random_states(model, 33)
-        engine = CudaChains(model.structure, num_chains=33, seed=7, kernel="packed-field", estimator=None)
-        if n == 70:
+@pytest.mark.parametrize(("make", "num_chains", "num_sweeps"), [(dense_binary, 32, 1), (cancelling, 33, 2)])
+def test_complete_graphs_have_a_thread_for_every_chain(make, num_chains, num_sweeps):
+    """Draw by draw; 67 variables have more groups of neighbours than a block holds at once."""
+    model = make(67) if make is dense_binary else make()
+    states, results = random_states(model, num_chains), []
+    for launch in (None, Launch(1, 2, 1)):
+        engine = CudaChains(
+            model.structure, num_chains=num_chains, seed=7, kernel="packed-field", estimator=None, launch=launch
+        )
+        if make is dense_binary and launch is None:
             assert (engine._launch.block_x, engine._launch.block_y) == (1, 32)
         engine.load(model.parameters)
         engine.set_states(states)
-        engine.sweep(2)
-        slow = CudaChains(
-            model.structure, num_chains=33, seed=7, kernel="packed-field", estimator=None, launch=Launch(1, 2, 1)
-        )
-        slow.load(model.parameters)
-        slow.set_states(states)
-        slow.sweep(2)
-        assert (engine.get_states() != states).any()
-        np.testing.assert_array_equal(engine.get_states(), slow.get_states())
+        engine.sweep(num_sweeps)
+        results.append(engine.get_states())
+    assert (results[0] != states).any()
+    np.testing.assert_array_equal(results[0], results[1])
 
 
 # -- factors over three or more variables -----------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from cuda_checks import needs_cuda
 
 from fastmix import UnfitMethodError, temper
 from fastmix.chains.cuda import device as cuda_device
-from fastmix.chains.cuda.chain_kernels import EXCHANGE_TAG
 from fastmix.chains.cuda.device import Launch, cuda_available
+from fastmix.chains.cuda.exchange_kernels import EXCHANGE_TAG
 from fastmix.graphs import complete_edges
 from fastmix.instances import random_tables
 from fastmix.methods.tempering import api

@@ -24,6 +24,7 @@ from fastmix.chains.annealing import make_pool, systematic
 from fastmix.chains.cpu import CpuChains
 from fastmix.chains.cuda import chains as cuda_chains
 from fastmix.chains.cuda import device as cuda_device
+from fastmix.chains.cuda import reading as cuda_reading
 from fastmix.chains.cuda.chains import CudaChains
 from fastmix.chains.cuda.device import Launch, cuda_available
 from fastmix.chains.patches import make_patches, whole_patch
@@ -44,8 +45,8 @@ CHAINS = 35  # not a whole number of words, and not of any group of chains
 def few_blocks(monkeypatch):
     """In the simulator blocks take longer than what they do: few of them, which go through all the work in turns."""
     if SIMULATED:
-        monkeypatch.setattr(cuda_chains, "_BLOCKS", 3)
-        monkeypatch.setattr(cuda_chains, "_MOST_BLOCKS", 3)
+        monkeypatch.setattr(cuda_reading, "_BLOCKS", 3)
+        monkeypatch.setattr(cuda_reading, "_MOST_BLOCKS", 3)
 
 
 MODELS = {"packed": lopsided_binary, "packed-field": dense_binary, "table": mixed_states}
@@ -124,8 +125,8 @@ def test_covariances_are_those_of_the_cpu(kernel, monkeypatch):
     for given in ([whole_patch(one.structure)], patches):
         np.testing.assert_allclose(one.covariances(change, given), two.covariances(change, given), rtol=0, atol=1e-12)
     # The same in batches of two patches, each of them in several pieces.
-    monkeypatch.setattr(cuda_chains, "_BATCH_NUMBERS", 2 * CHAINS)
-    monkeypatch.setattr(cuda_chains, "_LEAST_TERMS", 2)
+    monkeypatch.setattr(cuda_reading, "_BATCH_NUMBERS", 2 * CHAINS)
+    monkeypatch.setattr(cuda_reading, "_LEAST_TERMS", 2)
     found = one.covariances(change, list(patches))
     batches = one._batches[1]
     assert len(batches) == -(-len(patches) // 2)

@@ -17,21 +17,8 @@ LEAST = {
     "test_cuda_ladder": 6,
     "test_cuda_pool": 18,
     "../../learning/test_machines": 7,
+    "../../learning/test_products_cuda": 8,
 }
-
-# The simulator asks its threads again and again whether they are done: here it lets them run before it asks.
-START = """
-import sys, threading, time
-import pytest
-from numba.cuda.simulator.kernel import BlockThread
-
-def is_alive(self):
-    time.sleep(0)
-    return threading.Thread.is_alive(self)
-
-BlockThread.is_alive = is_alive
-sys.exit(pytest.main(sys.argv[1:]))
-"""
 
 
 @pytest.mark.parametrize("marked", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
@@ -40,7 +27,7 @@ sys.exit(pytest.main(sys.argv[1:]))
 def test_kernels_in_the_simulator(marked):
     pytest.importorskip("numba_cuda", reason="needs the package numba-cuda")
     files = [str(HERE / f"{name}.py") for name in LEAST]
-    command = [sys.executable, "-c", START, "-p", "no:cacheprovider", "-m", marked, "-vv", *files]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", marked, "-vv", *files]
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=HERE.parents[2], timeout=880)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

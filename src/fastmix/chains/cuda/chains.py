@@ -1,33 +1,30 @@
-"""Chains on an NVIDIA GPU."""
+"""Chains on an NVIDIA GPU; kernels are imported when first needed, because importing Numba takes half a second."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastmix._arrays import FloatArray, IntArray
+from fastmix._arrays import FloatArray
 from fastmix._memory import format_bytes
-from fastmix.chains.base import Chains, Exchanges, sums_by_state
-from fastmix.chains.cuda import tables as cuda_tables
+from fastmix.chains.base import Exchanges, sums_by_state
 from fastmix.chains.cuda.device import (
     CudaKernel,
     Launch,
     check_memory,
     choose_cuda_kernel,
-    cuda_available,
     is_simulated,
     num_multiprocessors,
     plan_launch,
-    require_cuda,
     start_kernel,
 )
+from fastmix.chains.cuda.exchange import ReplicaExchange
+from fastmix.chains.cuda.reading import DeviceChains
 from fastmix.chains.generator import make_streams
-from fastmix.chains.layout import Layout
-from fastmix.chains.patches import Patch, whole_patch
+from fastmix.chains.layout import rows_of
 from fastmix.errors import ResourceError
 from fastmix.model.build import offsets_of
 from fastmix.model.structure import Structure
@@ -37,18 +34,12 @@ __all__ = ["CudaChains"]
 
 _KEY_STREAM = 1 << 41  # the stream whose first words are the key: far from those that chains on the CPU use
 _MODES = {None: 0, "rao-blackwell": 1, "counts": 2}
-_MOST_COLLECTED = 255  # sweeps whose full units, 2^24 each, fit into the 32 bits that a single chain's sum has
+_MOST_GROUPED = 1 << 30  # sweeps whose units fit into the 64 bits that the sum of a group has
 _MOST_STATES = 1 << 32  # the kernels number them in 32 bits
-_BLOCKS, _THREADS = 1024, 128  # of kernels beside the sweeps, at most
-_MOST_BLOCKS = 1 << 15  # along any axis, a block for every term or patch; the device takes 2^16 - 1 along y
-_LEAST_TERMS = 64  # that a thread adds up
-_MOST_THREADS = 1 << 20  # that share the terms of a batch, about
-_BATCH_NUMBERS = 1 << 25  # energies of all patches of a batch and all chains: 256 MiB
-_TERM_BYTES = 400.0  # of a term in the lists of patches, which are up to 16 times as long as the model
 _LINK_BYTES = 96.0  # of a variable or a direction of an edge, in the tables of log-odds
 
 
-class CudaChains(Chains):
+class CudaChains(DeviceChains):
     """Gibbs sweeps on an NVIDIA GPU, for any structure: what :class:`fastmix.chains.base.Chains` promises.
 
     Systematic sweeps in the same order as on the CPU, with other random numbers: those of Philox4x32-10, addressed by
@@ -103,25 +94,22 @@ class CudaChains(Chains):
     ) -> None:
         if group_size < 1 or num_chains % group_size:
             raise ValueError(f"group_size must divide num_chains, {num_chains}, got {group_size}")
-        self._cuda = require_cuda()
-        self.device = cuda_available()[1]
-        self.structure, self.num_chains, self.num_sets, self.group_size = structure, num_chains, num_sets, group_size
+        super().__init__(structure, num_chains, num_sets)
+        self.group_size = group_size
         self.kernel: CudaKernel = kernel or choose_cuda_kernel(
             structure, num_chains, num_sets=num_sets, forbidden=forbidden
         )
         self._mode = _MODES[estimator]
         words = make_streams(seed, _KEY_STREAM, 1)[:, 0]
         self._key = words[0], words[1]
-        self._sweep = self._collected = self._swept = 0
-        self._n, self._total = structure.num_variables, num_sets * num_chains
-        self._order = cuda_tables.find_order(structure)
+        self._sweep = 0
         self._packed = self.kernel.startswith("packed")
         # Chains of a thread: four states of any kind, so that a call of the generator is used up.
         self.width = 32 if self._packed else 1 if self.kernel == "field" or self._total == 1 else 4
         if num_sets > 1 and num_chains % self.width:
             raise ValueError(f"num_chains must be a multiple of {self.width} for several sets, got {num_chains}")
         units = -(-self._total // self.width)
-        largest = int(np.diff(self._order.starts).max(initial=1))
+        largest = int(np.diff(self._layout.class_starts).max(initial=1))
         if launch is None and largest == 1 and self.kernel == "packed-field" and not self._mode:
             launch = Launch(1, 1, 32)  # a thread for every chain
         self._launch = launch or plan_launch(
@@ -129,20 +117,17 @@ class CudaChains(Chains):
         )
         tile = self._launch.block_x * self._launch.wide
         self._units = -(-units // tile) * tile
-        self._stride = self._units if self._packed else self._units * self.width  # elements of a row of states
+        self._capacity = self._units * self.width
+        self._stride = self._units if self._packed else self._capacity
         # Whether the kernel takes four chains of one byte each for a word.
         self._bytewise = self.kernel == "table" and self.width == 4 and int(structure.num_states.max(initial=1)) <= 256
         self._row = self._units if self._bytewise else self._stride  # elements as the kernel takes them
         self._per_chain = group_size % self.width != 0 or self.width == 1
+        if not self._per_chain:
+            self._most_collected = _MOST_GROUPED
         self._num_rows = int((structure.num_states - 1).sum())
-        self._factors = structure.num_factors > 0
         self._together: dict[Any, tuple[Any, int]] = {}
-        self._rooms: dict[str, Any] = {}
-        self._batches: tuple[object, list[_Batch]] = None, []
-        self._values: Any = None
-        self._device_thetas: tuple[Any, list[Any]] | None = None
         self._tables: tuple[Any, ...] = ()
-        self._ladder: dict[str, Any] = {}
         if self._n:
             self._allocate(memory_limit)
 
@@ -165,45 +150,14 @@ class CudaChains(Chains):
             *links, cuts = self._links
             self._tables = (*links[:5], self._load_values(), links[5], cuts, self._sum_rows)
         else:
-            arrays, self._degree = cuda_tables.field_tables(
-                self.structure, self.sets.coefficients[0] @ self.sets.thetas, self._order
-            )
+            arrays, self._degree = self._layout.field_tables(self.sets.coefficients[0] @ self.sets.thetas)
             self._tables = (*[self._put(name, values) for name, values in arrays.items()], np.uint32(self._n))
         if self.num_sets > 1:
-            self._load_exchanges()
-
-    def _load_values(self) -> Any:
-        """The parameters of all sets on the device, (sets, P)."""
-        if self._values is None:
-            if np.array_equal(self.sets.coefficients, [[1.0]]) and self.sets.forbidden is None:
-                self._values = self._bases[0]
-            else:
-                size = np.uint64(self.num_parameters)
-                self._values = self._room("values", self.num_sets * self.num_parameters)
-                forbidden = self._nothing
-                if self.sets.forbidden is not None:
-                    forbidden = self._put("forbidden", self.sets.forbidden.astype(np.uint8))
-                self._start(
-                    _kernels().combine, self._values.size, self._bases[0],
-                    self._put("coefficients", self.sets.coefficients), forbidden,
-                    np.uint64(len(self.sets.thetas)), size, self._values,
-                )  # fmt: skip
-        return self._values
-
-    @property
-    def _bases(self) -> tuple[Any, list[Any]]:
-        """The thetas that are loaded, on the device, (D, P), and each of them."""
-        if self._device_thetas is None:
-            thetas = self._put("thetas", self.sets.thetas)
-            self._device_thetas = thetas, self._split(thetas)
-        return self._device_thetas
-
-    def _split(self, thetas: Any) -> list[Any]:
-        size = self.num_parameters
-        return [thetas[first : first + size] for first in range(0, thetas.size, size)]
+            self._exchange.load()
 
     def _fill_tables(self) -> None:
-        kernels = _kernels()
+        from fastmix.chains.cuda import table_kernels as kernels
+
         if self.kernel == "packed-field":
             _, chunks, partial, margins, _, _, weights, offsets, _ = self._tables
             self._start(
@@ -228,56 +182,10 @@ class CudaChains(Chains):
 
     def _host_thresholds(self) -> NDArray[np.uint32]:
         """Tables of models with factors, which the layout fills for the CPU as well."""
-        layout, table = Layout(self.structure), np.zeros((self.num_sets, self._table.size // self.num_sets), np.uint32)
+        table = np.zeros((self.num_sets, self._table.size // self.num_sets), np.uint32)
         for k, row in enumerate(table):
-            layout.fill_thresholds(self.sets.theta(k), self._table_starts[self._order.places], row)
+            self._layout.fill_thresholds(self.sets.theta(k), self._table_starts[self._layout.places], row)
         return table.reshape(-1)
-
-    # -- configurations ---------------------------------------------------------------------------------------------
-
-    def get_states(self) -> IntArray:
-        """Current configurations (K * C, n)."""
-        return self._unpack(0)
-
-    def get_top_states(self) -> IntArray:
-        """Configurations (C, n) at the last set, that of the target."""
-        return self._unpack(self.num_sets - 1)
-
-    def _unpack(self, first_set: int) -> IntArray:
-        if not self._n:
-            return np.zeros((self._total - first_set * self.num_chains, 0), dtype=np.int64)
-        first = first_set * self.num_chains
-        rows = self._x.copy_to_host().reshape(self._n + 1, -1)[:, first // (32 if self._packed else 1) :]
-        return cuda_tables.unpack_states(rows, self._order, self._total - first, packed=self._packed)
-
-    def set_states(self, states: NDArray[Any]) -> None:
-        """Go on from these configurations (K * C, n)."""
-        if self._n:
-            rows = cuda_tables.pack_states(
-                np.asarray(states), self._order, self._stride, self._x.dtype, packed=self._packed
-            )
-            self._x.copy_to_device(rows.reshape(-1))
-
-    def take(self, chosen: IntArray) -> None:
-        """Let configuration i be that of ``chosen[i]`` (K * C,)."""
-        sources = np.arange(32 * self._stride if self._packed else self._stride, dtype=np.uint32)
-        sources[: len(chosen)] = chosen
-        spare = self._room("spare", self._x.size, self._x.dtype)
-        self._start(
-            _kernels().gather_kernel(self._packed), self._x.size, self._x, self._put("sources", sources),
-            np.uint64(self._stride), np.uint64(self._n + 1), spare,
-        )  # fmt: skip
-        self._x.copy_to_device(spare)
-
-    def save(self) -> Any:
-        """A copy of the configurations on the device."""
-        saved = self._cuda.device_array(self._x.shape, self._x.dtype)
-        saved.copy_to_device(self._x)
-        return saved
-
-    def restore(self, saved: Any) -> None:
-        """Go back to the configurations of :meth:`save`."""
-        self._x.copy_to_device(saved)
 
     def get_random_state(self) -> NDArray[np.uint64]:
         """The key and the number of the next sweep."""
@@ -293,18 +201,13 @@ class CudaChains(Chains):
     def sweep(self, num_sweeps: int, *, collect: bool = False) -> None:
         """Run sweeps, and wait for the device at the end."""
         while num_sweeps > 0 and self._n:
-            count = num_sweeps
-            if collect and self._per_chain:
-                if self._collected == _MOST_COLLECTED:
-                    self._empty_sums()
-                count = min(count, _MOST_COLLECTED - self._collected)
+            count = self._make_room(num_sweeps, collect)
             self._run(count, self._mode if collect else 0)
-            self._collected += count if collect else 0
             num_sweeps -= count
         self._cuda.synchronize()
 
     def _run(self, num_sweeps: int, mode: int) -> None:
-        launch, colours = self._launch, len(self._order.starts) - 1
+        launch, colours = self._launch, len(self._layout.class_starts) - 1
         shape = (self._units // (launch.block_x * launch.wide), launch.grid_y), (launch.block_x, launch.block_y)
         arrays = self._arguments
         if launch.grid_y == 1:
@@ -320,7 +223,7 @@ class CudaChains(Chains):
     def _run_together(self, arrays: tuple[Any, ...], shape: Any, num_sweeps: int, mode: int) -> bool:
         """Run all sweeps in one launch whose blocks wait for each other, if there is room for all blocks at once."""
         (grid_x, grid_y), block = shape
-        arguments = (*arrays, 0, len(self._order.starts) - 1, num_sweeps, np.uint64(self._sweep), *self._key)
+        arguments = (*arrays, 0, len(self._layout.class_starts) - 1, num_sweeps, np.uint64(self._sweep), *self._key)
         kernel, room = self._prepare_together(self._sweep_kernel(mode, grid=True), block, arguments)
         if room < grid_x:
             return False
@@ -345,12 +248,11 @@ class CudaChains(Chains):
         return states, self._tables, self._starts, self._models, self._sums, steps, np.uint32(self._row)
 
     def _update(self, mode: int, grid: bool = False) -> Any:
-        # Imported here: importing Numba takes half a second.
-        from fastmix.chains.cuda import field_kernels, kernels, state_kernels
+        from fastmix.chains.cuda import field_kernels, packed_kernels, state_kernels
 
         per_chain = self._per_chain
         if self.kernel == "packed":
-            return kernels.packed_update(self._launch.wide, self._launch.block_x, mode, per_chain, grid)
+            return packed_kernels.packed_update(self._launch.wide, self._launch.block_x, mode, per_chain, grid)
         if self.kernel == "packed-field":
             return field_kernels.packed_field_update(mode, per_chain, grid)
         if self.kernel == "field":
@@ -360,87 +262,51 @@ class CudaChains(Chains):
         return state_kernels.table_update(self.width, self._bytewise, self._small, mode, per_chain, grid)
 
     def _sweep_kernel(self, mode: int, *, grid: bool) -> Any:
-        return _kernels().sweep_kernel(self._update(mode, grid), self._launch.wide, self.kernel.endswith("field"))
+        from fastmix.chains.cuda.kernels import sweep_kernel
+
+        return sweep_kernel(self._update(mode, grid), self._launch.wide, self.kernel.endswith("field"))
 
     # -- replica exchange -------------------------------------------------------------------------------------------
 
     def set_shifts(self, shifts: ArrayLike) -> None:
         """Guesses (K - 1,) of ``log Z_{k+1} / Z_k`` for the acceptance ratio estimator; zeros at first."""
-        self._ladder["shifts"].copy_to_device(np.ascontiguousarray(shifts, dtype=np.float64))
+        self._exchange.set_shifts(shifts)
 
     def exchange_rounds(self, num_rounds: int, *, collect: bool = False) -> None:
-        """Rounds of replica exchange, all of them in one launch; see :class:`fastmix.chains.base.Chains`."""
+        """Rounds of replica exchange, many of them in one launch; see :class:`fastmix.chains.base.Chains`."""
+        while num_rounds > 0:
+            count = self._make_room(num_rounds, collect)
+            self._run_rounds(count, self._mode if collect else 0)
+            num_rounds -= count
+        self._cuda.synchronize()
+
+    def _run_rounds(self, num_rounds: int, mode: int) -> None:
+        from fastmix.chains.cuda.exchange_kernels import rounds_kernel
+
         launch, words = self._launch, self.num_chains // self.width
         block = launch.block_x, launch.block_y
-        room = self._units * self.width
-        numbers = self.num_sets, self.num_chains, self._n, words, room, len(self.sets.thetas)
+        numbers = self.num_sets, self.num_chains, self._n, words, self._capacity, len(self.sets.thetas)
         sizes = tuple(np.uint32(k) for k in numbers)
         states, *rest = self._arguments
+        exchange = self._exchange
         arguments = (
-            states, self._x, *rest, self._exchange_terms, self._exchange_pieces, tuple(self._ladder.values()), sizes,
+            states, self._x, *rest, exchange.terms, exchange.pieces, exchange.ladder, sizes,
             np.uint32(self._units), num_rounds, np.uint64(self._sweep), *self._key,
         )  # fmt: skip
-        kernel = _kernels().rounds_kernel(self._update(self._mode if collect else 0), self._packed, self._factors)
+        kernel = rounds_kernel(self._update(mode), self._packed, self._factors)
         kernel, most = self._prepare_together(kernel, block, arguments)
         start_kernel(kernel, ((min(most, self._units // launch.block_x), 1), block), *arguments)
         self._sweep += num_rounds
-        self._collected += num_rounds if collect else 0
-        self._cuda.synchronize()
 
     def exchanges(self) -> Exchanges:
         """What exchanges have added up."""
-        shape = 6, self.num_sets - 1, self.num_chains
-        return Exchanges(self._ladder["counts"].copy_to_host().reshape(shape), self._ladder["trips"].copy_to_host())
+        return self._exchange.counts()
 
     def clear(self) -> None:
         """Forget the sums of sweeps and of exchanges."""
         self.take_sums()
-        for name in ("counts", "trips") if self.num_sets > 1 else ():
-            array = self._ladder[name]
-            array.copy_to_device(np.zeros(array.size, dtype=array.dtype))
-
-    def _load_exchanges(self) -> None:
-        """The terms of every theta that are not zero, and how coefficients differ from set to set."""
-        thetas = self.sets.thetas
-        constants = np.zeros(len(thetas))
-        if self._packed:
-            lists, numbers, constants = [], [], thetas[:, self._term_offsets[:-1]].sum(axis=1)
-            for theta in thetas:
-                weights = self._binary_weights(theta)
-                lists.append(np.flatnonzero(weights))
-                numbers.append(weights[lists[-1]])
-            rows = self._describe(np.concatenate(lists))[0]
-            arrays: tuple[NDArray[Any], ...] = rows, np.concatenate(numbers)
-        else:
-            lists = [np.flatnonzero(np.add.reduceat(theta != 0.0, self._term_offsets[:-1])) for theta in thetas]
-            owner = np.repeat(np.arange(len(lists)), [len(part) for part in lists])
-            rows, steps, offsets, *starts = self._describe(np.concatenate(lists))
-            offsets = offsets + (owner * self.num_parameters).astype(np.uint64)
-            arrays = rows, steps, offsets, *starts, thetas
-        terms = tuple(self._put(f"term {k}", a) for k, a in enumerate(arrays))
-        self._exchange_terms = (terms[:-1], terms[-1]) if self._factors else terms
-        pieces = offsets_of(np.array([len(part) for part in lists]))
-        self._exchange_pieces = self._put("term pieces", pieces.astype(np.uint32))
-        room = self._units * self.width
-        gaps = np.diff(self.sets.coefficients, axis=0)
-        gaps = np.concatenate([gaps, (gaps @ constants)[:, None]], axis=1)
-        self._ladder = {
-            "gaps": self._put("gaps", gaps), "shifts": self._ladder["shifts"],
-            "energies": self._room("energies of all", len(lists) * room),
-            **{name: self._ladder[name] for name in ("masks", "counts", "carrier", "heading", "trips")},
-        }  # fmt: skip
-
-    def _binary_weights(self, theta: FloatArray) -> FloatArray:
-        """Weights of variables in state 1, and of edges whose ends differ: ``theta @ f(x)`` but for a constant.
-
-        With ``s = 1 - 2 x`` a table is ``a + b s_i + c s_j + d s_i s_j``, and ``s_i s_j = 1 - 2 [x_i != x_j]``.
-        """
-        edges, split = self.structure.edges, 2 * self._n
-        t00, t01, t10, t11 = theta[split:].reshape(-1, 4).T
-        weights = theta[1:split:2] - theta[:split:2]
-        weights -= np.bincount(edges[:, 0], 0.5 * ((t00 + t01) - (t10 + t11)), minlength=self._n)
-        weights -= np.bincount(edges[:, 1], 0.5 * ((t00 + t10) - (t01 + t11)), minlength=self._n)
-        return np.concatenate([weights, 0.5 * ((t01 + t10) - (t00 + t11))])
+        if self.num_sets > 1:
+            self._exchange.clear()
 
     # -- sums -------------------------------------------------------------------------------------------------------
 
@@ -456,32 +322,31 @@ class CudaChains(Chains):
             row, chain, unit = (8 * step for step in self._sum_steps)
             shape = self._num_rows, self._units, self.width
             single = np.lib.stride_tricks.as_strided(totals, shape, (row, unit, chain))
-            single = single.reshape(self._num_rows, self._units * self.width)
+            single = single.reshape(self._num_rows, self._capacity)
             single = single[:, self._total - self.num_chains : self._total]
             totals = single.reshape(self._num_rows, groups, self.group_size).sum(axis=2)
         else:
             last = self._total // self.group_size
             totals = totals.reshape(self._num_rows, -1)[:, last - groups : last]
         # Rows lie by place, and are wanted by variable.
-        cuts = self.structure.num_states - 1
-        first = offsets_of(cuts[self._order.sites])[:-1][self._order.places]
-        rows = np.repeat(first - offsets_of(cuts)[:-1], cuts) + np.arange(self._num_rows)
+        rows = rows_of(offsets_of(self._layout.place_cuts), self._layout.places)[1]
         sweeps, self._swept = self._swept, 0
         return sums_by_state(self.structure, totals[rows].astype(np.float64), sweeps * self.group_size)
 
     def _empty_sums(self) -> None:
         if self._collected and self._num_rows:
+            from fastmix.chains.cuda.reading_kernels import empty_sums
+
             per_group = 1 if self._per_chain else self.group_size // self.width
             sizes = [np.uint64(k) for k in (self._num_rows, self._lanes, per_group)]
             count = self._num_rows * (self._lanes // per_group)
-            self._start(_kernels().empty_sums, count, self._sums, self._totals, *sizes)
-        self._swept += self._collected
-        self._collected = 0
+            self._start(empty_sums, count, self._sums, self._totals, *sizes)
+        super()._empty_sums()
 
     @property
     def _lanes(self) -> int:
         """Sums of a row as the kernel adds to them."""
-        return self._units * self.width if self._per_chain else self._units
+        return self._capacity if self._per_chain else self._units
 
     @property
     def _num_columns(self) -> int:
@@ -494,128 +359,10 @@ class CudaChains(Chains):
         if not self._per_chain:
             return self._units, 0, 1
         if not self._packed:
-            return self._units * self.width, 1, self.width
+            return self._capacity, 1, self.width
         if self._launch.block_x >= 32:
             return 32 * self._stride, self._stride, 1
         return 1, self._n, 32 * self._n
-
-    # -- reading ----------------------------------------------------------------------------------------------------
-
-    def energies(self, thetas: ArrayLike | None = None) -> FloatArray:
-        """``thetas[d] @ f(x)`` of every configuration, (D, K * C); of those that are loaded by default."""
-        given = self.sets.thetas if thetas is None else np.atleast_2d(np.asarray(thetas, dtype=np.float64))
-        result = np.zeros((len(given), self._total))
-        if self._n:
-            values = self._bases[1] if thetas is None else self._split(self._put("other thetas", given))
-            rows = self._room("rows", self._total)
-            for row, theta in zip(result, values, strict=True):
-                self._add_up(self._whole, theta, rows)
-                row[:] = rows.copy_to_host()[: self._total]
-        return result
-
-    def moments(self, weights: FloatArray | None = None) -> FloatArray:
-        """Mean over the configurations of ``weight * f(x)``, (P,); plain means without weights (K * C,)."""
-        weights = np.ones(self._total) if weights is None else np.asarray(weights, dtype=np.float64)
-        if not self._n:
-            return np.zeros(0)
-        self._count(self._whole, self._put("weights", weights))
-        return self._take_results() / self._total
-
-    def covariances(self, theta: FloatArray, patches: Sequence[Patch]) -> FloatArray:
-        """Covariance over the configurations of every indicator with ``theta @ f(x)``, of its patch only, (P,)."""
-        if self._batches[0] is not patches:  # a descent has the same patches all along
-            room = max(1, _BATCH_NUMBERS // self._total)
-            batches = [_Batch(self, patches[k : k + room]) for k in range(0, len(patches), room)]
-            self._batches = patches, batches
-        values = self._put("theta", theta)
-        for batch in self._batches[1]:
-            energies = self._room("energies", batch.num_patches * self._total)
-            self._add_up(batch, values, energies)
-            shape = min(batch.num_patches, _MOST_BLOCKS), self._shape(self._total)[1]
-            rows = np.uint64(batch.num_patches), np.uint64(self._total)
-            start_kernel(_kernels().centre_rows, shape, energies, *rows)
-            self._count(batch, energies)
-        return self._take_results() / (self._total - 1)  # unbiased: the mean is estimated too
-
-    def add_pairs(self, out: FloatArray, *, average: bool) -> None:
-        """Add the pairs of states on every edge, over the chains at the last set, to ``out``; see ``Chains``."""
-        structure, kernels = self.structure, _kernels()
-        if not structure.num_edges:
-            return
-        counts = self._put("pairs", np.zeros(len(out), dtype=np.uint64))
-        ends = self._put("ends", self._order.places[structure.edges])
-        at = np.int64((self.num_sets - 1) * self.num_parameters)
-        chains = np.uint64(self._total - self.num_chains), np.uint64(self._total)
-        shape = min(structure.num_edges, _MOST_BLOCKS), self._shape(self.num_chains)[1]
-        start_kernel(
-            kernels.pair_kernel(self._packed, average, self._factors), shape, self._x, ends,
-            self._put("tables", structure.pairwise_offsets[:-1]), self._links, self._load_values(), at, *chains,
-            np.uint64(self._stride), counts,
-        )  # fmt: skip
-        out += counts.copy_to_host() / (2.0 * kernels.PAIR_UNIT)
-
-    def _add_up(self, batch: _Batch, values: Any, out: Any) -> None:
-        """Energies (patches, configurations) of the terms of a batch."""
-        kernels, chains = _kernels(), np.uint64(self._total)
-        parts = self._room("parts", batch.num_pieces * self._total)
-        threads = self._shape(self._total)[1]
-        shape = (-(-self._total // threads), min(batch.num_pieces, _MOST_BLOCKS)), threads
-        run = kernels.energy_kernel(self._packed, self._factors)
-        start_kernel(run, shape, self._x, batch.terms, values, batch.pieces, chains, parts)
-        self._start(kernels.sum_pieces, batch.num_patches * self._total, parts, batch.starts, chains, out)
-
-    def _count(self, batch: _Batch, weights: Any) -> None:
-        """The sums of weights (patches, configurations) in every state of the terms in the cores of a batch."""
-        shape = min(batch.num_core, _MOST_BLOCKS), self._shape(self._total)[1]
-        results = self._room("results", self.num_parameters)
-        run = _kernels().count_kernel(self._packed, self._factors)
-        start_kernel(run, shape, self._x, *batch.core, weights, np.uint64(self._total), results)
-
-    def _take_results(self) -> FloatArray:
-        return np.asarray(self._rooms["results"].copy_to_host())
-
-    @cached_property
-    def _whole(self) -> _Batch:
-        return _Batch(self, [whole_patch(self.structure)])
-
-    @cached_property
-    def _term_offsets(self) -> IntArray:
-        """Where the parameters of every variable, edge and factor begin, and their end."""
-        structure = self.structure
-        tables = np.append(
-            structure.pairwise_offsets[1:], structure.pairwise_offsets[-1] + structure.factor_offsets[1:]
-        )
-        return np.append(structure.unary_offsets, structure.unary_offsets[-1] + tables)
-
-    def _describe(self, terms: IntArray) -> tuple[NDArray[Any], ...]:
-        """Rows, steps and offsets of some terms: variables, then edges, then factors; see ``_entry`` of the kernels."""
-        n, edges = self._n, self.structure.edges
-        if self._factors:
-            return self._describe_members(terms)
-        variables, chosen = terms[terms < n], terms[terms >= n] - n
-        rows = np.full((len(terms), 2), n)
-        rows[terms < n, 0] = self._order.places[variables]
-        rows[terms >= n] = self._order.places[edges[chosen]]
-        steps = np.ones(len(terms), dtype=np.uint32)
-        steps[terms >= n] = self.structure.num_states[edges[chosen, 1]]
-        offsets = self._term_offsets[:-1][terms].astype(np.uint64)
-        return (rows * self._stride).astype(np.uint32).reshape(-1), steps, offsets
-
-    def _describe_members(self, terms: IntArray) -> tuple[NDArray[Any], ...]:
-        """The same where some have more than two members, which are listed, and where those of each begin."""
-        structure = self.structure
-        own, theirs = np.arange(self._n), structure.num_states[structure.edges[:, 1]]
-        members = np.concatenate([own, structure.edges.reshape(-1), structure.scope_variables])
-        steps = np.concatenate(
-            [np.ones_like(own), np.stack([theirs, np.ones_like(theirs)], axis=1).reshape(-1), structure.factor_strides]
-        )
-        sizes = np.repeat([1, 2], [self._n, structure.num_edges])
-        sizes = np.append(sizes, np.diff(structure.scope_starts))
-        starts = offsets_of(sizes[terms])
-        picked = np.repeat(offsets_of(sizes)[:-1][terms] - starts[:-1], sizes[terms]) + np.arange(starts[-1])
-        rows = (self._order.places[members[picked]] * self._stride).astype(np.uint32)
-        offsets = self._term_offsets[:-1][terms].astype(np.uint64)
-        return rows, steps[picked].astype(np.uint32), offsets, starts.astype(np.uint32)
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
@@ -635,35 +382,26 @@ class CudaChains(Chains):
         if self.kernel == "packed":
             entries = self.num_sets * n * 16
         elif self.kernel == "packed-field":
-            entries = self.num_sets * 16 * int(cuda_tables.field_groups(self._order)[0][-1])
+            entries = self.num_sets * 16 * int(self._layout.groups[0][-1])
         elif self.kernel == "table":
-            patterns = cuda_tables.pattern_strides(structure, self._order)[1]
-            entries = self.num_sets * int(((structure.num_states - 1)[self._order.sites] * patterns).sum())
+            entries = self.num_sets * int(self._layout.patterns[0] @ self._layout.cuts)
             if entries >= _MOST_STATES:
                 raise ResourceError(f"the GPU sampler takes tables of fewer than 2^32 entries, got {entries:,}")
         required: float = states * dtype.itemsize + 4 * self._units + sums * sum_dtype.itemsize + 8 * totals
         required += _LINK_BYTES * (n + 2 * structure.num_edges) + (16 if self.kernel == "packed" else 4) * entries
         required += 0 if self.kernel == "field" else 8 * self.num_parameters * (self.num_sets + 1)
         if not self._mode:  # a descent: spare and saved states, energies with their pieces, lists of terms
-            numbers = min(_BATCH_NUMBERS, n * self._total) + _MOST_THREADS
-            terms = n + structure.num_edges + len(structure.scope_variables)
-            required += 3.0 * states * dtype.itemsize + 16.0 * numbers + _TERM_BYTES * terms
+            required += 3.0 * states * dtype.itemsize + self._reading_bytes
         check_memory(self._cuda, required, memory_limit)
         try:
-            self._x, self._starts = self._zeros(states, dtype), self._put("starts", self._order.starts)
+            self._x, self._starts = self._zeros(states, dtype), self._put("starts", self._layout.class_starts)
             sets = np.minimum(np.arange(self._units) * self.width // self.num_chains, self.num_sets - 1)
             self._models = self._put("models", sets.astype(np.int32))
             self._sums, self._totals = self._zeros(sums, sum_dtype), self._zeros(totals, np.uint64)
             if self.kernel in ("packed", "packed-field", "table"):
                 self._allocate_tables(entries)
             if self.num_sets > 1:
-                carrier = np.repeat(np.arange(self.num_sets, dtype=np.int64), self.num_chains)
-                self._ladder = {
-                    "shifts": self._zeros(self.num_sets - 1, np.float64), "masks": self._zeros(self._units, np.uint32),
-                    "counts": self._zeros(6 * (self._total - self.num_chains), np.float64),
-                    "carrier": self._cuda.to_device(carrier), "heading": self._zeros(self._total, np.uint8),
-                    "trips": self._zeros(self.num_chains, np.int64),
-                }  # fmt: skip
+                self._exchange = ReplicaExchange(self, self._units)
         except Exception as error:
             if "MEMORY" not in str(error).upper():
                 raise
@@ -674,9 +412,9 @@ class CudaChains(Chains):
 
     def _allocate_tables(self, entries: int) -> None:
         """Room for thresholds or log-odds, and what does not depend on parameters."""
-        structure, order, n = self.structure, self._order, self._n
+        structure, layout, n = self.structure, self._layout, self._n
         if self.kernel == "packed-field":
-            chunks, around = cuda_tables.field_groups(order)
+            chunks, around = layout.groups
             sites, links = n * self.num_sets, 2 * structure.num_edges * self.num_sets
             self._tables = (
                 self._put("around", (around * self._stride).astype(np.uint32)), self._put("chunks", chunks),
@@ -684,27 +422,23 @@ class CudaChains(Chains):
                 self._zeros(links, np.float64), self._zeros(sites, np.float64), np.uint32(np.diff(chunks).max()),
             )  # fmt: skip
             return
-        cuts = (structure.num_states - 1)[order.sites]
-        strides, patterns = cuda_tables.pattern_strides(structure, order)
+        cuts, (patterns, strides) = layout.place_cuts, layout.place_patterns
         begin = 16 * np.arange(n) if self.kernel == "packed" else offsets_of(cuts * patterns)[:-1]
         self._table_starts = begin
-        theirs = structure.num_states[order.sites][order.neighbors]
+        theirs = structure.num_states[layout.order][layout.neighbors]
         self._patterns = tuple(
             self._put(name, a) for name, a in (("strides", strides), ("theirs", theirs), ("begin", begin))
         )
         self._table = self._zeros(entries, np.uint32)
         if self.kernel == "packed":
-            degree = np.diff(order.indptr)
-            around = np.full((n, 4), n, dtype=np.int64)
-            slots = np.arange(len(theirs)) + np.repeat(4 - degree - order.indptr[:-1], degree)
-            around[np.repeat(np.arange(n), degree), slots] = order.neighbors
+            around = np.append(layout.places, n)[layout.around]
             self._tables = (
                 self._put("around", (around * self._stride).astype(np.uint32)), self._zeros(8 * entries, np.int8),
                 self._table, self._zeros(entries, np.uint32), np.uint32(n), np.uint64(n * self.num_sets),
             )  # fmt: skip
         else:
             self._small = int(patterns.max(initial=1)) <= 256
-            rows = (order.neighbors.astype(np.int64) * self._row).astype(np.uint32)
+            rows = (layout.neighbors.astype(np.int64) * self._row).astype(np.uint32)
             self._tables = (
                 self._links[0], self._put("near rows", rows), self._put("near strides", strides.astype(np.int32)),
                 self._put("cuts", cuts.astype(np.int32)), self._patterns[2], self._table, self._sum_rows,
@@ -712,101 +446,5 @@ class CudaChains(Chains):
             )  # fmt: skip
 
     @cached_property
-    def _links(self) -> tuple[Any, ...]:
-        """The graph as kernels read it that compute conditional distributions, see ``fill_thresholds``.
-
-        Factors over more variables follow, if there are any, see ``pair_kernel``.
-        """
-        structure, order = self.structure, self._order
-        split, (_, starts, own_steps, other_steps) = structure.unary_offsets[-1], structure.directed
-        rows = (order.neighbors.astype(np.int64) * self._stride).astype(np.uint32)
-        arrays = (
-            order.indptr, rows, split + starts[order.entries], own_steps[order.entries], other_steps[order.entries],
-            structure.unary_offsets[:-1][order.sites], (structure.num_states - 1)[order.sites],
-        )  # fmt: skip
-        if self._factors:
-            arrays = *arrays, *self._around
-        return tuple(self._put(f"link {k}", a) for k, a in enumerate(arrays))
-
-    @property
-    def _around(self) -> tuple[NDArray[Any], ...]:
-        """The factors around every place."""
-        structure, around = self.structure, self.structure.incident
-        indptr, entries, member_starts, picked = Layout(structure).factor_places
-        rows = (self._order.places[around.members[picked]] * self._stride).astype(np.uint32)
-        starts = structure.unary_offsets[-1] + around.starts[entries]
-        return indptr, starts, around.own_steps[entries], member_starts, rows, around.steps[picked]
-
-    @cached_property
     def _sum_rows(self) -> Any:
-        return self._put("sum rows", offsets_of((self.structure.num_states - 1)[self._order.sites])[:-1])
-
-    @cached_property
-    def _nothing(self) -> Any:
-        return self._zeros(1, np.uint8)
-
-    def _zeros(self, size: int, dtype: Any) -> Any:
-        return self._cuda.to_device(np.zeros(max(1, size), dtype=dtype))
-
-    def _put(self, name: str, values: NDArray[Any]) -> Any:
-        """An array on the device, flat, in the place that an array of this name and size has already."""
-        flat = np.ascontiguousarray(values).reshape(-1)
-        flat = flat if flat.size else np.zeros(1, dtype=flat.dtype)
-        held = self._rooms.get(name)
-        if held is None or held.size != flat.size or held.dtype != flat.dtype:
-            self._rooms[name] = self._cuda.to_device(flat)
-        else:
-            held.copy_to_device(flat)
-        return self._rooms[name]
-
-    def _room(self, name: str, size: int, dtype: Any = np.float64) -> Any:
-        """Room for so many numbers, which is kept: allocating takes longer than many a kernel."""
-        if name not in self._rooms or self._rooms[name].size < size:
-            self._rooms[name] = self._cuda.device_array(max(1, size), dtype)
-        return self._rooms[name]
-
-    def _start(self, kernel: Any, count: int, *arguments: Any) -> None:
-        """Launch a kernel whose threads share so many things along x."""
-        start_kernel(kernel, self._shape(count), *arguments)
-
-    def _shape(self, count: int) -> tuple[int, int]:
-        threads = min(_THREADS, self._launch.block_x * self._launch.block_y)
-        return min(_BLOCKS, max(1, -(-count // threads))), threads
-
-
-class _Batch:
-    """Patches whose energies are computed together, as arrays on the device.
-
-    ``terms`` are rows, steps and offsets of the terms of all patches; ``pieces`` says where pieces of this list begin,
-    which a thread adds up, and ``starts`` where the pieces of a patch begin; ``core`` are rows, steps, offsets and
-    sizes of the terms in the cores, and the number of their patch.
-    """
-
-    def __init__(self, chains: CudaChains, patches: Sequence[Patch]) -> None:
-        n, put = chains._n, chains._cuda.to_device
-        m = n + chains.structure.num_edges
-        lists = [np.concatenate([p.variables, n + p.edges, m + p.factors]).astype(np.int64) for p in patches]
-        cores = [
-            np.concatenate([p.core_variables, n + p.core_edges, m + p.core_factors]).astype(np.int64) for p in patches
-        ]
-        terms, core = np.concatenate(lists), np.concatenate(cores)
-        size = max(_LEAST_TERMS, len(terms) * chains._total // _MOST_THREADS)
-        pieces, starts, first = [0], [0], 0
-        for part in lists:
-            number = max(1, -(-len(part) // size))  # of pieces of about equal length
-            pieces.extend(first + len(part) * (k + 1) // number for k in range(number))
-            starts.append(len(pieces) - 1)
-            first += len(part)
-        sizes = np.diff(chains._term_offsets)[core].astype(np.uint64)
-        owners = np.repeat(np.arange(len(cores)), [len(c) for c in cores]).astype(np.int64)
-        self.terms = tuple(put(a) for a in chains._describe(terms))
-        self.pieces, self.starts = put(np.array(pieces, dtype=np.int64)), put(np.array(starts, dtype=np.int64))
-        self.core = tuple(put(a) for a in chains._describe(core)), put(sizes), put(owners)
-        self.num_patches, self.num_pieces, self.num_core = len(patches), len(pieces) - 1, len(core)
-
-
-def _kernels() -> Any:
-    """The kernels of chains, imported when first needed: importing Numba takes half a second."""
-    from fastmix.chains.cuda import chain_kernels
-
-    return chain_kernels
+        return self._put("sum rows", offsets_of(self._layout.place_cuts)[:-1])

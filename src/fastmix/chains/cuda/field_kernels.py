@@ -21,11 +21,18 @@ from typing import Any
 
 from numba import cuda, float32, float64, uint32, uint64
 
-from fastmix.chains.cuda.kernels import add_counts, barrier, counter_top, philox, update_jit
+from fastmix.chains.cuda.kernels import (
+    add_counts,
+    barrier,
+    counter_top,
+    is_below,
+    philox,
+    threshold_of,
+    update_jit,
+)
 
 __all__ = ["field_update", "packed_field_update"]
 
-_ONES = 0xFFFFFFFF
 _NIBBLES = 0x11111111  # every fourth bit
 _LIMIT = 60.0  # log-odds beyond this are certain in 32 bits, and exp() stays finite
 _SCALE = 2.0**-32
@@ -37,8 +44,7 @@ _HELD_NUMBERS = 16 * _HELD
 def _threshold(log_odds):
     """The probability of state 0 as a 32-bit threshold."""
     odds = math.exp(min(max(log_odds, float64(-700.0)), float64(700.0)))
-    scaled = math.floor(float64(4294967296.0) / (float64(1.0) + odds) + float64(0.5))
-    return uint32(min(scaled, float64(4294967295.0)))
+    return threshold_of(float64(4294967296.0) / (float64(1.0) + odds))
 
 
 @cuda.jit(device=True)
@@ -46,6 +52,15 @@ def _pick(a, b, c, d, which):
     low = b if which & uint32(1) else a
     high = d if which & uint32(1) else c
     return high if which & uint32(2) else low
+
+
+@cuda.jit(device=True)
+def _drawn(word, site, chain, sweep, key0, key1):
+    """The number that a chain of a word draws: chains k, k + 4, .., k + 28 have the numbers of two counters."""
+    number = uint32(chain >> uint32(2))
+    tag = counter_top(sweep, uint32((chain & uint32(3)) * uint32(2) + (number >> uint32(2))))
+    u0, u1, u2, u3 = philox(word, site, uint32(sweep), tag, key0, key1)
+    return _pick(u0, u1, u2, u3, number)
 
 
 @cuda.jit(device=True, fastmath=True)
@@ -106,13 +121,8 @@ def packed_field_update(mode: int, per_chain: bool, grid: bool) -> Any:
             for k in range(indptr[site], indptr[uint64(site) + uint64(1)]):
                 if (x[uint32(rows[uint64(k)] + word)] >> chain) & uint32(1):
                     total += weights[links + uint64(k)]
-            t = _threshold(total)
-            number = uint32(chain >> uint32(2))
-            tag = counter_top(sweep, uint32((chain & uint32(3)) * uint32(2) + (number >> uint32(2))))
-            u0, u1, u2, u3 = philox(word, site, uint32(sweep), tag, key0, key1)
-            value = _pick(u0, u1, u2, u3, number)
             ones = uint32(ones & uint32(~bit))
-            if value >= t and t != uint32(_ONES):
+            if not is_below(_drawn(word, site, chain, sweep, key0, key1), _threshold(total)):
                 ones = uint32(ones | bit)
         return ones
 
@@ -169,11 +179,9 @@ def packed_field_update(mode: int, per_chain: bool, grid: bool) -> Any:
                             at = uint32(at + uint32(16))
                             near += uint64(1)
                         done = uint32(done + depth)
-                    number, bit = uint32(chain >> uint32(2)), uint32(uint32(1) << chain)
-                    tag = counter_top(sweep, uint32((chain & uint32(3)) * uint32(2) + (number >> uint32(2))))
-                    u0, u1, u2, u3 = philox(word, begin, uint32(sweep), tag, key0, key1)
-                    at_site = sites + uint64(begin)
-                    one, doubtful, _scale = _decide(total, _pick(u0, u1, u2, u3, number), margins[at_site])
+                    bit, at_site = uint32(uint32(1) << chain), sites + uint64(begin)
+                    u = _drawn(word, begin, chain, sweep, key0, key1)
+                    one, doubtful, _scale = _decide(total, u, margins[at_site])
                     mine = settle(
                         x, indptr, rows, weights, links, offsets[at_site], word, begin, bit if doubtful else uint32(0),
                         bit if one else uint32(0), sweep, key0, key1,
@@ -378,7 +386,7 @@ def field_update(degree: int, mode: int, grid: bool) -> Any:
                             )
                         )  # fmt: skip
                         ones = uint32(ones & uint32(~bit))
-                        if _pick(u0, u1, u2, u3, which) >= t and t != uint32(_ONES):
+                        if not is_below(_pick(u0, u1, u2, u3, which), t):
                             ones = uint32(ones | bit)
                     for j in range(4):
                         if sites[j] < num_sites:

@@ -1,39 +1,50 @@
-"""CUDA kernels: random numbers, and packed binary variables with at most four neighbours.
+"""What CUDA kernels share: random numbers, the numbers of threads, and the launch of updates, which are in other files.
 
 *Random numbers* are those of Philox4x32-10 (Salmon, Moraes, Dror and Shaw, 2011): a bijection of 128 bits, keyed by the
 seed, applied to the place where the numbers are used (sweep, variable, chains). There is no state to keep, and neither
 the shape of a launch nor the number of chains can change what a chain draws.
 
-*Packed chains.* A 32-bit word holds the states of one variable in 32 chains. A uniform u is compared with a threshold
-t = round(p * 2^32) bit by bit for all 32 chains at once: eight random words are the top bits of the 32 uniforms, and
-the same bits of the thresholds are selected by the words of the neighbours, plane by plane. One chain in 256 is still
-undecided then; it is put aside, and its comparison is ended on its own with 24 more bits, so that all 32 bits count.
-A threshold of 2^32 - 1 stands for certainty.
-
-Sites are numbered by their place in a sweep, so that colours are contiguous. Every kernel runs over the colours from
-``first`` to ``last`` and over sweeps; a block owns its chains, and where a colour is shared between blocks (more than
-one along y) either the launch has a single colour and sweep, or the kernel waits for the whole grid (``grid``). States
-are at ``x[site * stride + unit]``, fewer than 2^32 of them, and neighbours are given as ``site * stride`` already.
-Additions to sums are atomic not because anybody else would add, but because the thread then need not wait for them.
+*Updates*, those of ``packed_kernels.py``, ``field_kernels.py`` and ``state_kernels.py``, run over the colours from
+``first`` to ``last`` and over sweeps. Sites are numbered by their place in a sweep, so that colours are contiguous. A
+block owns its chains, and where a colour is shared between blocks (more than one along y) either the launch has a
+single colour and sweep, or the kernel waits for the whole grid (``grid``). States are at ``x[site * stride + unit]``,
+fewer than 2^32 of them, and neighbours are given as ``site * stride`` already. Additions to sums are atomic not because
+anybody else would add, but because the thread then need not wait for them.
 """
 # Types inside kernels are those of their compiler.
 # mypy: ignore-errors
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
-from numba import config, cuda, uint32, uint64
+from numba import config, cuda, float64, uint32, uint64
 
-__all__ = ["SETTLE_TAG", "add_counts", "barrier", "counter_top", "packed_update", "philox", "update_jit"]
+from fastmix._jit import cuda_jit
 
-SETTLE_TAG = 16  # what the counter of the numbers that end a comparison has beside the chain
+__all__ = [
+    "SIMULATED",
+    "add_counts",
+    "add_up",
+    "barrier",
+    "counter_top",
+    "is_below",
+    "num_threads",
+    "philox",
+    "share_of",
+    "sweep_kernel",
+    "thread_number",
+    "threshold_of",
+    "update_jit",
+]
+
+SIMULATED = bool(getattr(config, "ENABLE_CUDASIM", False))  # whose decorators take fewer options
 
 _MULTIPLIER_0, _MULTIPLIER_1 = 0xD2511F53, 0xCD9E8D57
 _WEYL_0, _WEYL_1 = 0x9E3779B9, 0xBB67AE85
 _ONES = 0xFFFFFFFF
-_QUEUE = 16  # comparisons put aside by a thread before it ends them
 
 # Numba widens mixed integers, and takes a signed index for one that may count from the end: hence all the casts.
 
@@ -44,9 +55,7 @@ def update_jit(**options: Any) -> Any:
     A colour's sites are shared by the threads of a block, each of which has a unit of chains, and by those of a
     ``grid`` that waits for all of its blocks after every colour.
     """
-    return cuda.jit(
-        device=True, **options, **({} if getattr(config, "ENABLE_CUDASIM", False) else {"forceinline": True})
-    )
+    return cuda.jit(device=True, **options, **({} if SIMULATED else {"forceinline": True}))
 
 
 @cache
@@ -85,63 +94,21 @@ def counter_top(sweep, tag):
 
 
 @cuda.jit(device=True)
-def _either(select, one, zero):
-    return uint32((select & one) | (uint32(~select) & zero))
+def threshold_of(scaled):
+    """A probability times 2^32 as a 32-bit threshold."""
+    return uint32(min(math.floor(scaled + float64(0.5)), float64(4294967295.0)))
 
 
 @cuda.jit(device=True)
-def _leaf(word, masks, at, gap):
-    """0, all ones, the word or its complement: the word times 0 or +-1, plus 0 or -1.
-
-    A multiplication, because logical operations are what there are most of and multiplications run beside them.
-    """
-    factor, summand = uint64(uint32(masks[at])), uint64(uint32(masks[at + gap]))
-    return uint32(uint64(word) * factor + summand)
+def is_below(u, threshold):
+    """Whether a number of 32 bits is below a threshold, of which the largest stands for certainty."""
+    return u < threshold or threshold == uint32(_ONES)
 
 
 @cuda.jit(device=True)
-def _bit_plane(masks, at, gap, n0, n1, n2, n3):
-    """One bit of the thresholds of 32 chains: leaf j is for the pattern j of the first three neighbours."""
-    two = gap * uint64(2)
-    low = _either(
-        n1,
-        _either(n2, _leaf(n3, masks, at + two * uint64(3), gap), _leaf(n3, masks, at + two * uint64(2), gap)),
-        _either(n2, _leaf(n3, masks, at + two, gap), _leaf(n3, masks, at, gap)),
-    )
-    high = _either(
-        n1,
-        _either(n2, _leaf(n3, masks, at + two * uint64(7), gap), _leaf(n3, masks, at + two * uint64(6), gap)),
-        _either(n2, _leaf(n3, masks, at + two * uint64(5), gap), _leaf(n3, masks, at + two * uint64(4), gap)),
-    )
-    return _either(n0, high, low)
-
-
-@cuda.jit(device=True)
-def _pattern(n0, n1, n2, n3, chain):
-    c, one = uint32(chain), uint32(1)
-    high = (((n0 >> c) & one) << uint32(3)) | (((n1 >> c) & one) << uint32(2))
-    return uint64(high | (((n2 >> c) & one) << one) | ((n3 >> c) & one))
-
-
-@cuda.jit(device=True)
-def _settle(x, around, table, row, word, site, undecided, sweep, key0, key1):
-    """Of the undecided chains of a word, those whose uniform is below the threshold after all: 24 more bits."""
-    at = uint64(site) * uint64(4)
-    n0 = x[uint32(around[at] + word)]
-    n1 = x[uint32(around[at + uint64(1)] + word)]
-    n2 = x[uint32(around[at + uint64(2)] + word)]
-    n3 = x[uint32(around[at + uint64(3)] + word)]
-    below = uint32(0)
-    while undecided != uint32(0):
-        chain = uint32(cuda.ffs(undecided) - 1)
-        bit = uint32(uint32(1) << chain)
-        undecided = uint32(undecided ^ bit)
-        threshold = table[row * uint64(16) + _pattern(n0, n1, n2, n3, chain)]
-        tag = counter_top(sweep, uint32(SETTLE_TAG) + chain)
-        u, _, _, _ = philox(word, site, uint32(sweep), tag, key0, key1)
-        if uint32(u >> uint32(8)) < uint32(threshold & uint32(0xFFFFFF)) or threshold == uint32(_ONES):
-            below = uint32(below | bit)
-    return below
+def share_of(threshold):
+    """A threshold as it is added to sums: rounded to 24 bits."""
+    return uint32((threshold >> uint32(8)) + ((threshold >> uint32(7)) & uint32(1)))
 
 
 @cuda.jit(device=True)
@@ -157,150 +124,51 @@ def add_counts(sums, at, chain_step, zeros, per_chain):
 
 
 @cuda.jit(device=True)
-def _add_thresholds(sums, at, chain_step, table, row, n0, n1, n2, n3):
-    """Add the thresholds of all 32 chains, rounded to 24 bits, each to its own sum."""
-    for chain in range(32):
-        threshold = table[row * uint64(16) + _pattern(n0, n1, n2, n3, chain)]
-        share = uint32((threshold >> uint32(8)) + ((threshold >> uint32(7)) & uint32(1)))
-        cuda.atomic.add(sums, at + uint64(chain) * chain_step, share)
+def add_up(shared, value):
+    """The sum of the values of a block's threads, a power of two of them along x, into ``shared[0]``."""
+    thread, half = uint32(cuda.threadIdx.x), uint32(cuda.blockDim.x >> 1)
+    shared[thread] = value
+    cuda.syncthreads()
+    while half > uint32(0):
+        if thread < half:
+            shared[thread] += shared[uint32(thread + half)]
+        cuda.syncthreads()
+        half = uint32(half >> uint32(1))
 
 
 @cuda.jit(device=True)
-def _sum_thresholds(terms, n0, n1, n2, n3):
-    """The sum over 32 chains of their thresholds, rounded to 24 bits, from counts of ones.
+def thread_number():
+    """The number of this thread among those of a launch along x."""
+    return uint64(cuda.blockIdx.x) * uint64(cuda.blockDim.x) + uint64(cuda.threadIdx.x)
 
-    A threshold is a polynomial of the four neighbours: ``terms`` holds its 16 coefficients, modulo 2^32, and the sum of
-    a product over the chains is a number of ones. The sum itself is below 2^30.
-    """
-    n23, n13, n03 = n2 & n3, n1 & n3, n0 & n3
-    n12, n02, n01 = n1 & n2, n0 & n2, n0 & n1
-    total = uint64(32) * uint64(terms[0])
-    total += uint64(cuda.popc(n3)) * uint64(terms[1])
-    total += uint64(cuda.popc(n2)) * uint64(terms[2])
-    total += uint64(cuda.popc(n23)) * uint64(terms[3])
-    total += uint64(cuda.popc(n1)) * uint64(terms[4])
-    total += uint64(cuda.popc(n13)) * uint64(terms[5])
-    total += uint64(cuda.popc(n12)) * uint64(terms[6])
-    total += uint64(cuda.popc(n1 & n23)) * uint64(terms[7])
-    total += uint64(cuda.popc(n0)) * uint64(terms[8])
-    total += uint64(cuda.popc(n03)) * uint64(terms[9])
-    total += uint64(cuda.popc(n02)) * uint64(terms[10])
-    total += uint64(cuda.popc(n0 & n23)) * uint64(terms[11])
-    total += uint64(cuda.popc(n01)) * uint64(terms[12])
-    total += uint64(cuda.popc(n01 & n3)) * uint64(terms[13])
-    total += uint64(cuda.popc(n01 & n2)) * uint64(terms[14])
-    total += uint64(cuda.popc(n01 & n23)) * uint64(terms[15])
-    return uint32(total)
+
+@cuda.jit(device=True)
+def num_threads():
+    """The threads of a launch along x."""
+    return uint64(cuda.gridDim.x) * uint64(cuda.blockDim.x)
 
 
 @cache
-def packed_update(words: int, lanes: int, mode: int, per_chain: bool, grid: bool) -> Any:
-    """The update of binary variables with at most four neighbours, in packed chains.
+def sweep_kernel(update: Any, words: int, fastmath: bool) -> Any:
+    """The kernel that runs an update over the colours from ``first`` to ``last`` and over sweeps.
 
-    A thread has ``words`` words of chains, every ``lanes``-th of those of its block, which has ``lanes`` threads along
-    x: with fewer than 32 the threads of a warp update different sites. Its tables are ``around`` uint32 (n, 4), the
-    neighbours, padded in front with row n; ``masks`` int8 (models, n, 128), or with few lanes (128, models, n), so that
-    those of neighbouring sites are read together; ``table`` and ``terms`` uint32 (models, n, 16), see
-    :func:`fastmix.chains.cuda.chain_kernels.fill_masks`; n, and n times the number of models.
+    A block owns its chains, ``words`` units of them a thread; where a colour is shared between blocks (more than one
+    along y) either the launch has a single colour and sweep, or it is cooperative and waits for the ``grid`` after
+    every colour. ``starts`` int64 says where colours begin, ``models`` int32 (units,) which parameters the chains of a
+    thread use, and ``steps`` how rows, chains of a unit and units lie in ``sums``. All arrays are flat.
     """
-    wide = lanes >= 32
 
-    @cuda.jit(device=True)
-    def compare(masks, at, gap, n0, n1, n2, n3, random, below, equal):
-        for w in range(words):
-            threshold = _bit_plane(masks, at, gap, n0[w], n1[w], n2[w], n3[w])
-            zero = uint32(~random[w])
-            # From the low bits up: below stays where the bits are equal, and is the threshold's bit where not.
-            below[w] = uint32((zero & threshold) | (below[w] & (zero | threshold)))
-            equal[w] = uint32(equal[w] & uint32(~(random[w] ^ threshold)))
-
-    wait = barrier(grid)
-
-    @update_jit()
-    def update(
-        x, tables, starts, model, sums, steps, stride, word, slot, num_slots, first_colour, last_colour,
-        num_sweeps, sweep_begin, key0, key1,
+    @cuda_jit(cache=True, fastmath=fastmath)
+    def kernel(
+        x, tables, starts, models, sums, steps, stride, first, last, num_sweeps, sweep_begin, key0, key1
     ):  # fmt: skip
-        around, masks, table, terms, num_sites, num_rows = tables
-        row_step, chain_step, unit_step = steps
-        base = uint64(model) * uint64(num_sites)
-        n0, n1 = cuda.local.array(words, uint32), cuda.local.array(words, uint32)
-        n2, n3 = cuda.local.array(words, uint32), cuda.local.array(words, uint32)
-        r0, r1 = cuda.local.array(words, uint32), cuda.local.array(words, uint32)
-        r2, r3 = cuda.local.array(words, uint32), cuda.local.array(words, uint32)
-        below, equal = cuda.local.array(words, uint32), cuda.local.array(words, uint32)
-        waiting, place = cuda.local.array(_QUEUE, uint32), cuda.local.array(_QUEUE, uint32)
-        term = cuda.local.array(16, uint32)
-        for s in range(num_sweeps):
-            sweep = uint64(sweep_begin) + uint64(s)
-            for colour in range(first_colour, last_colour):
-                begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
-                site, count = uint32(begin + slot), uint32(0)
-                while site < end or count > uint32(0):
-                    if site < end:
-                        at = uint64(site) * uint64(4)
-                        a0 = uint32(around[at] + word)
-                        a1 = uint32(around[at + uint64(1)] + word)
-                        a2 = uint32(around[at + uint64(2)] + word)
-                        a3 = uint32(around[at + uint64(3)] + word)
-                        for w in range(words):
-                            n0[w] = x[uint64(a0) + uint64(w * lanes)]
-                            n1[w] = x[uint64(a1) + uint64(w * lanes)]
-                            n2[w] = x[uint64(a2) + uint64(w * lanes)]
-                            n3[w] = x[uint64(a3) + uint64(w * lanes)]
-                            below[w] = uint32(0)
-                            equal[w] = uint32(_ONES)
-                        row = base + uint64(site)
-                        if wide:
-                            mask, gap = row * uint64(128), uint64(1)
-                        else:
-                            mask, gap = row, uint64(num_rows)
-                        for half in range(2):
-                            tag = counter_top(sweep, uint32(half))
-                            for w in range(words):
-                                r0[w], r1[w], r2[w], r3[w] = philox(
-                                    uint32(word + uint32(w * lanes)), site, uint32(sweep), tag, key0, key1
-                                )
-                            compare(masks, mask, gap, n0, n1, n2, n3, r0, below, equal)
-                            compare(masks, mask + gap * uint64(16), gap, n0, n1, n2, n3, r1, below, equal)
-                            compare(masks, mask + gap * uint64(32), gap, n0, n1, n2, n3, r2, below, equal)
-                            compare(masks, mask + gap * uint64(48), gap, n0, n1, n2, n3, r3, below, equal)
-                            mask = mask + gap * uint64(64)
-                        spot = uint32(site * stride + word)
-                        if mode == 1 and not per_chain:
-                            for k in range(16):
-                                term[k] = terms[row * uint64(16) + uint64(k)]
-                        for w in range(words):
-                            here = uint32(word + uint32(w * lanes))
-                            x[uint64(spot) + uint64(w * lanes)] = uint32(~below[w])
-                            if equal[w] != uint32(0):
-                                waiting[count] = equal[w]
-                                place[count] = uint32(site * uint32(words) + uint32(w))
-                                count = uint32(count + uint32(1))
-                            if mode != 0:
-                                sum_at = uint64(site) * row_step + uint64(here) * unit_step
-                                if mode == 2:
-                                    add_counts(sums, sum_at, chain_step, below[w], per_chain)
-                                elif per_chain:
-                                    _add_thresholds(sums, sum_at, chain_step, table, row, n0[w], n1[w], n2[w], n3[w])
-                                else:
-                                    more = _sum_thresholds(term, n0[w], n1[w], n2[w], n3[w])
-                                    cuda.atomic.add(sums, sum_at, uint64(more))
-                        site = uint32(site + num_slots)
-                    # Neighbours do not change within a colour, so comparisons can wait until many are ended together.
-                    if site >= end or count > uint32(_QUEUE - words):
-                        while count > uint32(0):
-                            count = uint32(count - uint32(1))
-                            old = uint32(place[count] // uint32(words))
-                            here = uint32(word + uint32((place[count] % uint32(words)) * uint32(lanes)))
-                            spot = uint32(old * stride + here)
-                            zeros = _settle(
-                                x, around, table, base + uint64(old), here, old, waiting[count], sweep, key0, key1
-                            )
-                            x[spot] = uint32(x[spot] & uint32(~zeros))
-                            if mode == 2:
-                                sum_at = uint64(old) * row_step + uint64(here) * unit_step
-                                add_counts(sums, sum_at, chain_step, zeros, per_chain)
-                wait()
+        unit = uint32(cuda.blockIdx.x * cuda.blockDim.x * words + cuda.threadIdx.x)
+        slot = uint32(cuda.blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y)
+        num_slots = uint32(cuda.gridDim.y * cuda.blockDim.y)
+        model = uint32(models[unit])
+        update(
+            x, tables, starts, model, sums, steps, stride, unit, slot, num_slots, first, last, num_sweeps, sweep_begin,
+            key0, key1,
+        )  # fmt: skip
 
-    return update
+    return kernel

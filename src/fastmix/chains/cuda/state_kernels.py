@@ -15,11 +15,9 @@ from typing import Any
 
 from numba import cuda, float64, uint32, uint64
 
-from fastmix.chains.cuda.kernels import barrier, counter_top, philox, update_jit
+from fastmix.chains.cuda.kernels import barrier, counter_top, is_below, philox, share_of, threshold_of, update_jit
 
 __all__ = ["logit_update", "table_update"]
-
-_ONES = 0xFFFFFFFF
 
 
 @cache
@@ -88,11 +86,11 @@ def table_update(width: int, bytewise: bool, small: bool, mode: int, per_chain: 
                         total = uint32(0)
                         for j in range(width):
                             threshold = table[uint32(index[j] + k)]
-                            below = u[j] < threshold or threshold == uint32(_ONES)
+                            below = is_below(u[j], threshold)
                             if not below:
                                 state[j] = uint32(state[j] + uint32(1))
                             if mode != 0:
-                                share = uint32((threshold >> uint32(8)) + ((threshold >> uint32(7)) & uint32(1)))
+                                share = share_of(threshold)
                                 if mode == 2:  # cumulative thresholds: the state is at most k where u is below
                                     share = uint32(1 << 24) if below else uint32(0)
                                 if per_chain:
@@ -175,13 +173,12 @@ def logit_update(width: int, mode: int, grid: bool) -> Any:
                         while state < count:
                             value = _log_weight(x, tables, first, site, state, chain)
                             part += math.exp(value - top)
-                            scaled = math.floor(part / total * float64(4294967296.0) + float64(0.5))
-                            threshold = uint32(min(scaled, float64(4294967295.0)))
-                            below = a < threshold or threshold == uint32(_ONES)
+                            threshold = threshold_of(part / total * float64(4294967296.0))
+                            below = is_below(a, threshold)
                             if not below:
                                 result = uint32(result + uint32(1))
                             if mode != 0:
-                                share = uint32((threshold >> uint32(8)) + ((threshold >> uint32(7)) & uint32(1)))
+                                share = share_of(threshold)
                                 if mode == 2:
                                     share = uint32(1 << 24) if below else uint32(0)
                                 at = (row + state) * row_step + uint64(unit) * unit_step + uint64(j) * chain_step

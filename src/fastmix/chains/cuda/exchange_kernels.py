@@ -1,0 +1,238 @@
+"""CUDA kernels of replica exchange: whole rounds in one launch. States and terms as in ``reading_kernels.py``."""
+# Types inside kernels are those of their compiler.
+# mypy: ignore-errors
+# ruff: noqa: ARG001
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+from numba import cuda, float64, uint32, uint64
+
+from fastmix._jit import cuda_jit
+from fastmix.chains.cuda.kernels import SIMULATED, counter_top, philox
+from fastmix.chains.cuda.reading_kernels import entry_finder
+
+__all__ = ["EXCHANGE_TAG", "rounds_kernel"]
+
+EXCHANGE_TAG = 64  # what the counter of the numbers that decide on exchanges has beside their place
+_MOST_SWEEPING = 1024  # threads of a block of rounds
+_NOTED = 4096  # words of differing chains that it holds
+_FULL = 4294967296.0
+
+# Numba widens mixed integers, and takes a signed index for one that may count from the end: hence all the casts.
+
+
+@cuda.jit(device=True)
+def _logistic(z):
+    return float64(1.0) / (float64(1.0) + math.exp(min(-z, float64(700.0))))
+
+
+@cuda.jit(device=True)
+def _decide(
+    gaps, shifts, energies, counts, num_sets, num_chains, room, num_energies, low, k, c, round_number, key0, key1
+):
+    """Whether configurations ``low`` at set k and the one above change places; counts what exchanges add up."""
+    high, plane = low + uint64(num_chains), uint64(num_sets - uint32(1)) * uint64(num_chains)
+    first = uint64(k) * uint64(num_energies + uint32(1))
+    below = gaps[first + uint64(num_energies)]  # what terms leave out
+    above = below
+    for d in range(num_energies):
+        gap = gaps[first + uint64(d)]
+        below += gap * energies[uint64(d) * uint64(room) + low]
+        above += gap * energies[uint64(d) * uint64(room) + high]
+    chance = math.exp(min(float64(0.0), below - above))
+    counts[low] += float64(1.0)
+    counts[plane + low] += float64(1.0) - chance
+    counts[plane * uint64(2) + low] += below
+    counts[plane * uint64(3) + low] += above
+    counts[plane * uint64(4) + low] += _logistic(below - shifts[uint64(k)])
+    counts[plane * uint64(5) + low] += _logistic(shifts[uint64(k)] - above)
+    top = counter_top(round_number, uint32(EXCHANGE_TAG))
+    u, _, _, _ = philox(uint32(c), uint32(k), uint32(round_number), top, key0, key1)
+    return float64(u) < chance * float64(_FULL)
+
+
+@cuda.jit(device=True)
+def _count_trip(carrier, heading, trips, num_sets, num_chains, c):
+    """Replicas that came back to the lowest set from the highest one, and who is on the way to where."""
+    bottom = uint64(carrier[c]) * uint64(num_chains) + c
+    if heading[bottom] == 2:
+        trips[c] += 1
+    heading[bottom] = 1
+    top = uint64(carrier[uint64(num_sets - uint32(1)) * uint64(num_chains) + c]) * uint64(num_chains) + c
+    if heading[top] == 1:
+        heading[top] = 2
+
+
+@cuda.jit(device=True)
+def _packed_terms(x, terms, tile, chain, first, last, thread, threads, part, parts):
+    """Every ``parts``-th term of a chain of the block: weights of pairs of binary variables in different states.
+
+    The threads of the block note together in which chains the two differ, and then each looks at its own.
+    """
+    rows, weights = terms
+    differ = cuda.shared.array(_NOTED, uint32)
+    units = uint32(cuda.blockDim.x)
+    most, column = uint32(uint32(_NOTED) // units), uint32(chain >> uint32(5))
+    bit = uint32(uint32(1) << uint32(chain & uint32(31)))
+    total = float64(0.0)
+    while first < last:
+        count = uint32(min(most, uint32(last - first)))
+        k = thread
+        while k < uint32(count * units):
+            at, unit = uint32(uint32(2) * uint32(first + k // units)), uint32(tile + k % units)
+            differ[k] = uint32(x[uint32(rows[at] + unit)] ^ x[uint32(rows[uint32(at + uint32(1))] + unit)])
+            k = uint32(k + threads)
+        cuda.syncthreads()
+        term = part
+        while uint32(term + uint32(3) * parts) < count:
+            for _ in range(4):  # so that several loads are under way
+                weight = weights[uint32(first + term)]
+                total += weight if differ[uint32(term * units + column)] & bit else float64(0.0)
+                term = uint32(term + parts)
+        while term < count:
+            total += weights[uint32(first + term)] if differ[uint32(term * units + column)] & bit else float64(0.0)
+            term = uint32(term + parts)
+        cuda.syncthreads()
+        first = uint32(first + count)
+    return total
+
+
+@cuda.jit(device=True)
+def _plain_terms(x, terms, tile, chain, first, last, thread, threads, part, parts):
+    """The same for any states: entries of ``values``, as in ``energy_kernel``."""
+    rows, steps, offsets, values = terms
+    column = uint32(tile * uint32(4) + chain)
+    total = float64(0.0)
+    term = uint32(first + part)
+    while term < last:
+        at = uint32(term * uint32(2))
+        one = uint64(x[uint32(rows[at] + column)])
+        two = uint64(x[uint32(rows[uint32(at + uint32(1))] + column)])
+        total += values[uint64(offsets[term]) + one * uint64(steps[term]) + two]
+        term = uint32(term + parts)
+    return total
+
+
+_factor_entry = entry_finder(packed=False, factors=True)
+
+
+@cuda.jit(device=True)
+def _factor_terms(x, terms, tile, chain, first, last, thread, threads, part, parts):
+    """The same for terms over any number of variables."""
+    described, values = terms
+    column = uint64(tile) * uint64(4) + uint64(chain)
+    total = float64(0.0)
+    term = uint64(first + part)
+    while term < uint64(last):
+        total += values[uint64(described[2][term]) + _factor_entry(x, described, term, column)]
+        term += uint64(parts)
+    return total
+
+
+# A kernel of so many phases would take more registers than leave room for the threads that hide latencies.
+_FEW_REGISTERS = {} if SIMULATED else {"max_registers": 128}
+
+
+@cache
+def rounds_kernel(update: Any, packed: bool, factors: bool) -> Any:
+    """The kernel of whole rounds of replica exchange, launched cooperatively: a sweep, energies, decisions, exchange.
+
+    Blocks take turns at the units of chains, and wait for each other three times in a round. The arguments up to
+    ``stride`` are those of :func:`fastmix.chains.cuda.kernels.sweep_kernel`; ``states`` is ``x`` as ``energy_kernel``
+    takes it; ``terms``, the terms of all energies one after the other, as :func:`_packed_terms` and its twins take
+    them, and ``pieces`` uint32, where those of each begin; ``ladder``: differences of coefficients (sets - 1, energies
+    and a constant), shifts (sets - 1,), room for energies (energies, configurations) and for masks, a word for every
+    unit, then what is counted, see :class:`fastmix.chains.base.Exchanges`, the set at which each configuration started,
+    where it is heading and round trips; ``sizes``: sets, chains, sites, units of a set, room for configurations,
+    energies.
+    """
+    add_terms = _packed_terms if packed else _factor_terms if factors else _plain_terms
+    per_word, bits = (32, 1) if packed else (4, 8)
+
+    @cuda_jit(cache=True, **_FEW_REGISTERS)
+    def kernel(
+        x, states, tables, starts, models, sums, steps, stride, terms, pieces, ladder, sizes,
+        num_units, num_rounds, sweep_begin, key0, key1,
+    ):  # fmt: skip
+        gaps, shifts, energies, masks, counts, carrier, heading, trips = ladder
+        num_sets, num_chains, num_sites, words, room, num_energies = sizes
+        partial = cuda.shared.array(_MOST_SWEEPING, float64)
+        thread = uint32(cuda.threadIdx.y * cuda.blockDim.x + cuda.threadIdx.x)
+        threads = uint32(cuda.blockDim.x * cuda.blockDim.y)
+        place, all_threads = uint32(cuda.blockIdx.x * threads + thread), uint32(cuda.gridDim.x * threads)
+        # In energies, threads side by side have configurations side by side, and share the terms of each.
+        wide = uint32(cuda.blockDim.x * per_word)
+        span = uint32(min(threads, wide))
+        lane, part, parts = uint32(thread % span), uint32(thread // span), uint32(threads // span)
+        for r in range(num_rounds):
+            sweep = uint64(sweep_begin) + uint64(r)
+            tile = uint32(cuda.blockIdx.x * cuda.blockDim.x)
+            while tile < num_units:
+                unit = uint32(tile + cuda.threadIdx.x)
+                model = uint32(models[unit])
+                if cuda.threadIdx.y == 0:
+                    masks[unit] = uint32(0)
+                update(
+                    x, tables, starts, model, sums, steps, stride, unit, uint32(cuda.threadIdx.y),
+                    uint32(cuda.blockDim.y), 0, starts.shape[0] - 1, 1, sweep, key0, key1,
+                )  # fmt: skip
+                chain = lane
+                while chain < wide:
+                    here = uint64(tile) * uint64(per_word) + uint64(chain)
+                    for d in range(num_energies):
+                        first, last = pieces[uint64(d)], pieces[uint64(d) + uint64(1)]
+                        total = add_terms(states, terms, tile, chain, first, last, thread, threads, part, parts)
+                        partial[thread] = total
+                        cuda.syncthreads()
+                        if part == uint32(0):
+                            other = uint32(thread + span)
+                            while other < threads:
+                                total += partial[other]
+                                other = uint32(other + span)
+                            energies[uint64(d) * uint64(room) + here] = total
+                        cuda.syncthreads()
+                    chain = uint32(chain + span)
+                tile = uint32(tile + cuda.gridDim.x * cuda.blockDim.x)
+            cuda.cg.this_grid().sync()
+            parity = uint32(sweep & uint64(1))
+            pairs = uint32((num_sets - parity) // uint32(2))
+            at = place
+            while at < uint32(pairs * num_chains):
+                k, c = uint32(parity + uint32(2) * (at // num_chains)), uint32(at % num_chains)
+                low = uint64(k) * uint64(num_chains) + uint64(c)
+                accepted = _decide(
+                    gaps, shifts, energies, counts, num_sets, num_chains, room, num_energies, low, k, c, sweep, key0,
+                    key1,
+                )  # fmt: skip
+                if accepted:
+                    mask = uint32(((1 << bits) - 1) << uint32((c % uint32(per_word)) * uint32(bits)))
+                    cuda.atomic.or_(masks, low // uint64(per_word), mask)
+                    held = carrier[low]
+                    carrier[low] = carrier[low + uint64(num_chains)]
+                    carrier[low + uint64(num_chains)] = held
+                at = uint32(at + all_threads)
+            cuda.cg.this_grid().sync()
+            at = place
+            while at < num_chains:
+                _count_trip(carrier, heading, trips, num_sets, num_chains, uint64(at))
+                at = uint32(at + all_threads)
+            # There are fewer than 2^32 words of states, and these are half of them at most.
+            at, across = place, uint32(pairs * words)
+            while at < uint32(across * num_sites):
+                site, rest = uint32(at // across), uint32(at % across)
+                unit = uint32(rest + (parity + rest // words) * words)
+                mask = masks[unit]
+                if mask != uint32(0):
+                    spot = uint32(site * stride + unit)
+                    above = uint32(spot + words)
+                    change = uint32((x[spot] ^ x[above]) & mask)
+                    x[spot] = uint32(x[spot] ^ change)
+                    x[above] = uint32(x[above] ^ change)
+                at = uint32(at + all_threads)
+            cuda.cg.this_grid().sync()
+
+    return kernel

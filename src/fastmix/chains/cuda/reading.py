@@ -1,0 +1,356 @@
+"""What is read from configurations on an NVIDIA GPU: states, energies, moments, covariances, pairs of states.
+
+Kernels are imported when first needed, because importing Numba takes half a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastmix._arrays import FloatArray, IntArray
+from fastmix.chains.base import Chains
+from fastmix.chains.cuda.device import Launch, cuda_available, require_cuda, start_kernel
+from fastmix.chains.cuda.layout import DeviceLayout, pack_states, unpack_states
+from fastmix.chains.layout import rows_of
+from fastmix.chains.patches import Patch, whole_patch
+from fastmix.model.build import offsets_of
+from fastmix.model.structure import Structure
+
+__all__ = ["DeviceChains"]
+
+_BLOCKS, _THREADS = 1024, 128  # of kernels beside the sweeps, at most
+_MOST_BLOCKS = 1 << 15  # along any axis, a block for every term or patch; the device takes 2^16 - 1 along y
+_LEAST_TERMS = 64  # that a thread adds up
+_MOST_THREADS = 1 << 20  # that share the terms of a batch, about
+_BATCH_NUMBERS = 1 << 25  # energies of all patches of a batch and all chains: 256 MiB
+_TERM_BYTES = 400.0  # of a term in the lists of patches, which are up to 16 times as long as the model
+
+
+class DeviceChains(Chains):
+    """What is read from configurations in the memory of a GPU, ``_x``: rows by place, see ``reading_kernels``."""
+
+    _x: Any
+    _packed: bool
+    _stride: int  # elements of a row of states
+    _capacity: int  # configurations that there is room for
+    _launch: Launch
+
+    def __init__(self, structure: Structure, num_chains: int, num_sets: int) -> None:
+        self._cuda = require_cuda()
+        self.device = cuda_available()[1]
+        self.structure, self.num_chains, self.num_sets = structure, num_chains, num_sets
+        self._n, self._total = structure.num_variables, num_sets * num_chains
+        self._layout = DeviceLayout(structure)
+        self._factors = structure.num_factors > 0
+        self._rooms: dict[str, Any] = {}
+        self._batches: tuple[object, list[_Batch]] = None, []
+        self._values: Any = None
+        self._device_thetas: tuple[Any, list[Any]] | None = None
+
+    # -- configurations -----------------------------------------------------------------------------------------------
+
+    def get_states(self) -> IntArray:
+        """Current configurations (K * C, n)."""
+        return self._unpack(0)
+
+    def get_top_states(self) -> IntArray:
+        """Configurations (C, n) at the last set, that of the target."""
+        return self._unpack(self.num_sets - 1)
+
+    def _unpack(self, first_set: int) -> IntArray:
+        if not self._n:
+            return np.zeros((self._total - first_set * self.num_chains, 0), dtype=np.int64)
+        first = first_set * self.num_chains
+        rows = self._x.copy_to_host().reshape(self._n + 1, -1)[:, first // (32 if self._packed else 1) :]
+        return unpack_states(rows, self._layout.order, self._total - first, packed=self._packed)
+
+    def set_states(self, states: NDArray[Any]) -> None:
+        """Go on from these configurations (K * C, n)."""
+        if self._n:
+            rows = pack_states(np.asarray(states), self._layout.order, self._stride, self._x.dtype, packed=self._packed)
+            self._x.copy_to_device(rows.reshape(-1))
+
+    def take(self, chosen: IntArray) -> None:
+        """Let configuration i be that of ``chosen[i]`` (K * C,)."""
+        from fastmix.chains.cuda.reading_kernels import gather_kernel
+
+        sources = np.arange(self._capacity, dtype=np.uint32)
+        sources[: len(chosen)] = chosen
+        spare = self._room("spare", self._x.size, self._x.dtype)
+        self._start(
+            gather_kernel(self._packed), self._x.size, self._x, self._put("sources", sources),
+            np.uint64(self._stride), np.uint64(self._n + 1), spare,
+        )  # fmt: skip
+        self._x.copy_to_device(spare)
+
+    def save(self) -> Any:
+        """A copy of the configurations on the device."""
+        saved = self._cuda.device_array(self._x.shape, self._x.dtype)
+        saved.copy_to_device(self._x)
+        return saved
+
+    def restore(self, saved: Any) -> None:
+        """Go back to the configurations of :meth:`save`."""
+        self._x.copy_to_device(saved)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def energies(self, thetas: ArrayLike | None = None) -> FloatArray:
+        """``thetas[d] @ f(x)`` of every configuration, (D, K * C); of those that are loaded by default."""
+        given = self.sets.thetas if thetas is None else np.atleast_2d(np.asarray(thetas, dtype=np.float64))
+        result = np.zeros((len(given), self._total))
+        if self._n:
+            values = self._bases[1] if thetas is None else self._split(self._put("other thetas", given))
+            rows = self._room("rows", self._total)
+            for row, theta in zip(result, values, strict=True):
+                self._add_up(self._whole, theta, rows)
+                row[:] = rows.copy_to_host()[: self._total]
+        return result
+
+    def moments(self, weights: FloatArray | None = None) -> FloatArray:
+        """Mean over the configurations of ``weight * f(x)``, (P,); plain means without weights (K * C,)."""
+        weights = np.ones(self._total) if weights is None else np.asarray(weights, dtype=np.float64)
+        if not self._n:
+            return np.zeros(0)
+        self._count(self._whole, self._put("weights", weights))
+        return self._take_results() / self._total
+
+    def covariances(self, theta: FloatArray, patches: Sequence[Patch]) -> FloatArray:
+        """Covariance over the configurations of every indicator with ``theta @ f(x)``, of its patch only, (P,)."""
+        from fastmix.chains.cuda.reading_kernels import centre_rows
+
+        if self._batches[0] is not patches:  # a descent has the same patches all along
+            room = max(1, _BATCH_NUMBERS // self._total)
+            batches = [_Batch(self, patches[k : k + room]) for k in range(0, len(patches), room)]
+            self._batches = patches, batches
+        values = self._put("theta", theta)
+        for batch in self._batches[1]:
+            energies = self._room("energies", batch.num_patches * self._total)
+            self._add_up(batch, values, energies)
+            shape = min(batch.num_patches, _MOST_BLOCKS), self._shape(self._total)[1]
+            rows = np.uint64(batch.num_patches), np.uint64(self._total)
+            start_kernel(centre_rows, shape, energies, *rows)
+            self._count(batch, energies)
+        return self._take_results() / (self._total - 1)  # unbiased: the mean is estimated too
+
+    def add_pairs(self, out: FloatArray, *, average: bool) -> None:
+        """Add the pairs of states on every edge, over the chains at the last set, to ``out``; see ``Chains``."""
+        from fastmix.chains.cuda.reading_kernels import PAIR_UNIT, pair_kernel
+
+        structure = self.structure
+        if not structure.num_edges:
+            return
+        counts = self._put("pairs", np.zeros(len(out), dtype=np.uint64))
+        ends = self._put("ends", self._layout.places[structure.edges])
+        at = np.int64((self.num_sets - 1) * self.num_parameters)
+        chains = np.uint64(self._total - self.num_chains), np.uint64(self._total)
+        shape = min(structure.num_edges, _MOST_BLOCKS), self._shape(self.num_chains)[1]
+        start_kernel(
+            pair_kernel(self._packed, average, self._factors), shape, self._x, ends,
+            self._put("tables", structure.pairwise_offsets[:-1]), self._links, self._load_values(), at, *chains,
+            np.uint64(self._stride), counts,
+        )  # fmt: skip
+        out += counts.copy_to_host() / (2.0 * PAIR_UNIT)
+
+    def _add_up(self, batch: _Batch, values: Any, out: Any) -> None:
+        """Energies (patches, configurations) of the terms of a batch."""
+        from fastmix.chains.cuda.reading_kernels import energy_kernel, sum_pieces
+
+        chains = np.uint64(self._total)
+        parts = self._room("parts", batch.num_pieces * self._total)
+        threads = self._shape(self._total)[1]
+        shape = (-(-self._total // threads), min(batch.num_pieces, _MOST_BLOCKS)), threads
+        run = energy_kernel(self._packed, self._factors)
+        start_kernel(run, shape, self._x, batch.terms, values, batch.pieces, chains, parts)
+        self._start(sum_pieces, batch.num_patches * self._total, parts, batch.starts, chains, out)
+
+    def _count(self, batch: _Batch, weights: Any) -> None:
+        """The sums of weights (patches, configurations) in every state of the terms in the cores of a batch."""
+        from fastmix.chains.cuda.reading_kernels import count_kernel
+
+        shape = min(batch.num_core, _MOST_BLOCKS), self._shape(self._total)[1]
+        results = self._room("results", self.num_parameters)
+        run = count_kernel(self._packed, self._factors)
+        start_kernel(run, shape, self._x, *batch.core, weights, np.uint64(self._total), results)
+
+    def _take_results(self) -> FloatArray:
+        return np.asarray(self._rooms["results"].copy_to_host())
+
+    @cached_property
+    def _whole(self) -> _Batch:
+        return _Batch(self, [whole_patch(self.structure)])
+
+    @cached_property
+    def _term_offsets(self) -> IntArray:
+        """Where the parameters of every variable, edge and factor begin, and their end."""
+        structure = self.structure
+        tables = np.append(
+            structure.pairwise_offsets[1:], structure.pairwise_offsets[-1] + structure.factor_offsets[1:]
+        )
+        return np.append(structure.unary_offsets, structure.unary_offsets[-1] + tables)
+
+    def _describe(self, terms: IntArray) -> tuple[NDArray[Any], ...]:
+        """Rows, steps and offsets of some terms: variables, then edges, then factors; see ``entry_finder``."""
+        n, edges = self._n, self.structure.edges
+        if self._factors:
+            return self._describe_members(terms)
+        variables, chosen = terms[terms < n], terms[terms >= n] - n
+        rows = np.full((len(terms), 2), n)
+        rows[terms < n, 0] = self._layout.places[variables]
+        rows[terms >= n] = self._layout.places[edges[chosen]]
+        steps = np.ones(len(terms), dtype=np.uint32)
+        steps[terms >= n] = self.structure.num_states[edges[chosen, 1]]
+        offsets = self._term_offsets[:-1][terms].astype(np.uint64)
+        return (rows * self._stride).astype(np.uint32).reshape(-1), steps, offsets
+
+    def _describe_members(self, terms: IntArray) -> tuple[NDArray[Any], ...]:
+        """The same where some have more than two members, which are listed, and where those of each begin."""
+        structure = self.structure
+        own, theirs = np.arange(self._n), structure.num_states[structure.edges[:, 1]]
+        members = np.concatenate([own, structure.edges.reshape(-1), structure.scope_variables])
+        steps = np.concatenate(
+            [np.ones_like(own), np.stack([theirs, np.ones_like(theirs)], axis=1).reshape(-1), structure.factor_strides]
+        )
+        sizes = np.repeat([1, 2], [self._n, structure.num_edges])
+        sizes = np.append(sizes, np.diff(structure.scope_starts))
+        starts, picked = rows_of(offsets_of(sizes), terms)
+        rows = (self._layout.places[members[picked]] * self._stride).astype(np.uint32)
+        offsets = self._term_offsets[:-1][terms].astype(np.uint64)
+        return rows, steps[picked].astype(np.uint32), offsets, starts.astype(np.uint32)
+
+    # -- parameters on the device -------------------------------------------------------------------------------------
+
+    def _load_values(self) -> Any:
+        """The parameters of all sets on the device, (sets, P)."""
+        if self._values is None:
+            if np.array_equal(self.sets.coefficients, [[1.0]]) and self.sets.forbidden is None:
+                self._values = self._bases[0]
+            else:
+                from fastmix.chains.cuda.table_kernels import combine
+
+                size = np.uint64(self.num_parameters)
+                self._values = self._room("values", self.num_sets * self.num_parameters)
+                forbidden = self._nothing
+                if self.sets.forbidden is not None:
+                    forbidden = self._put("forbidden", self.sets.forbidden.astype(np.uint8))
+                self._start(
+                    combine, self._values.size, self._bases[0],
+                    self._put("coefficients", self.sets.coefficients), forbidden,
+                    np.uint64(len(self.sets.thetas)), size, self._values,
+                )  # fmt: skip
+        return self._values
+
+    @property
+    def _bases(self) -> tuple[Any, list[Any]]:
+        """The thetas that are loaded, on the device, (D, P), and each of them."""
+        if self._device_thetas is None:
+            thetas = self._put("thetas", self.sets.thetas)
+            self._device_thetas = thetas, self._split(thetas)
+        return self._device_thetas
+
+    def _split(self, thetas: Any) -> list[Any]:
+        size = self.num_parameters
+        return [thetas[first : first + size] for first in range(0, thetas.size, size)]
+
+    @cached_property
+    def _links(self) -> tuple[Any, ...]:
+        """The graph as kernels read it that compute conditional distributions, see ``fill_thresholds``.
+
+        Factors over more variables follow, if there are any, see ``pair_kernel``.
+        """
+        structure, layout = self.structure, self._layout
+        (_, starts, own_steps, other_steps), (indptr, slots) = structure.directed, layout.by_place
+        rows = (layout.neighbors.astype(np.int64) * self._stride).astype(np.uint32)
+        arrays: tuple[NDArray[Any], ...] = (
+            indptr, rows, layout.split + starts[slots], own_steps[slots], other_steps[slots],
+            structure.unary_offsets[:-1][layout.order], layout.place_cuts,
+        )  # fmt: skip
+        if self._factors:
+            arrays = *arrays, *self._around
+        return tuple(self._put(f"link {k}", a) for k, a in enumerate(arrays))
+
+    @property
+    def _around(self) -> tuple[NDArray[Any], ...]:
+        """The factors around every place."""
+        layout, around = self._layout, self.structure.incident
+        indptr, entries, member_starts, picked = layout.factor_places
+        rows = (layout.places[around.members[picked]] * self._stride).astype(np.uint32)
+        starts = layout.split + around.starts[entries]
+        return indptr, starts, around.own_steps[entries], member_starts, rows, around.steps[picked]
+
+    # -- memory -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _reading_bytes(self) -> float:
+        """Of energies with their pieces, and of the lists of terms."""
+        numbers = min(_BATCH_NUMBERS, self._n * self._total) + _MOST_THREADS
+        terms = self._n + self.structure.num_edges + len(self.structure.scope_variables)
+        return 16.0 * numbers + _TERM_BYTES * terms
+
+    @cached_property
+    def _nothing(self) -> Any:
+        return self._zeros(1, np.uint8)
+
+    def _zeros(self, size: int, dtype: Any) -> Any:
+        return self._cuda.to_device(np.zeros(max(1, size), dtype=dtype))
+
+    def _put(self, name: str, values: NDArray[Any]) -> Any:
+        """An array on the device, flat, in the place that an array of this name and size has already."""
+        flat = np.ascontiguousarray(values).reshape(-1)
+        flat = flat if flat.size else np.zeros(1, dtype=flat.dtype)
+        held = self._rooms.get(name)
+        if held is None or held.size != flat.size or held.dtype != flat.dtype:
+            self._rooms[name] = self._cuda.to_device(flat)
+        else:
+            held.copy_to_device(flat)
+        return self._rooms[name]
+
+    def _room(self, name: str, size: int, dtype: Any = np.float64) -> Any:
+        """Room for so many numbers, which is kept: allocating takes longer than many a kernel."""
+        if name not in self._rooms or self._rooms[name].size < size:
+            self._rooms[name] = self._cuda.device_array(max(1, size), dtype)
+        return self._rooms[name]
+
+    def _start(self, kernel: Any, count: int, *arguments: Any) -> None:
+        """Launch a kernel whose threads share so many things along x."""
+        start_kernel(kernel, self._shape(count), *arguments)
+
+    def _shape(self, count: int) -> tuple[int, int]:
+        threads = min(_THREADS, self._launch.block_x * self._launch.block_y)
+        return min(_BLOCKS, max(1, -(-count // threads))), threads
+
+
+class _Batch:
+    """Patches whose energies are computed together, as arrays on the device.
+
+    ``terms`` are rows, steps and offsets of the terms of all patches; ``pieces`` says where pieces of this list begin,
+    which a thread adds up, and ``starts`` where the pieces of a patch begin; ``core`` are rows, steps, offsets and
+    sizes of the terms in the cores, and the number of their patch.
+    """
+
+    def __init__(self, chains: DeviceChains, patches: Sequence[Patch]) -> None:
+        n, put = chains._n, chains._cuda.to_device
+        m = n + chains.structure.num_edges
+        lists = [np.concatenate([p.variables, n + p.edges, m + p.factors]).astype(np.int64) for p in patches]
+        cores = [
+            np.concatenate([p.core_variables, n + p.core_edges, m + p.core_factors]).astype(np.int64) for p in patches
+        ]
+        terms, core = np.concatenate(lists), np.concatenate(cores)
+        size = max(_LEAST_TERMS, len(terms) * chains._total // _MOST_THREADS)
+        pieces, starts, first = [0], [0], 0
+        for part in lists:
+            number = max(1, -(-len(part) // size))  # of pieces of about equal length
+            pieces.extend(first + len(part) * (k + 1) // number for k in range(number))
+            starts.append(len(pieces) - 1)
+            first += len(part)
+        sizes = np.diff(chains._term_offsets)[core].astype(np.uint64)
+        owners = np.repeat(np.arange(len(cores)), [len(c) for c in cores]).astype(np.int64)
+        self.terms = tuple(put(a) for a in chains._describe(terms))
+        self.pieces, self.starts = put(np.array(pieces, dtype=np.int64)), put(np.array(starts, dtype=np.int64))
+        self.core = tuple(put(a) for a in chains._describe(core)), put(sizes), put(owners)
+        self.num_patches, self.num_pieces, self.num_core = len(patches), len(pieces) - 1, len(core)
