@@ -24,7 +24,7 @@ lint: $(STAMP)
 
 # What takes long: statistical tests, further seeds, and then examples that no run has seen before.
 verify: $(STAMP)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --timeout 3600
 	$(BIN)/python -m pytest -m "hypothesis and not slow" --hypothesis-profile verify
 
 docs: $(DOCS_STAMP)
