@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from hypothesis import settings
 
 # The same examples in every run: a failure is a change of the code, not of the weather. `make verify` looks for others:
 # it chooses its profile with --hypothesis-profile.
-settings.register_profile("fastmix", derandomize=True, deadline=None, max_examples=50)
+settings.register_profile("fastmix", derandomize=True, deadline=None, max_examples=30)
 settings.register_profile("verify", deadline=None, max_examples=500, print_blob=True)
 settings.load_profile("fastmix")
 
@@ -33,6 +34,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for name, text in report.user_properties:
             if name == "to print":
                 terminalreporter.write_line(text)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_disks() -> Generator[None, None, None]:
+    """Files of tests need not outlive a power failure: a file is written, but nobody waits until it is on the disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: os.fstat(descriptor) and None)
+        yield
 
 
 @pytest.fixture(scope="session")
