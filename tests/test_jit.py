@@ -42,6 +42,7 @@ def infer(folder: Path, *options: str) -> tuple[list[list[float]], list[str]]:
     return json.loads(done.stdout)["marginals"], done.stderr.splitlines()
 
 
+@pytest.mark.first
 def test_damaged_files_cost_a_line_and_nothing_else(tmp_path: Path) -> None:
     write_model(instances.ising_grid(4, 4, coupling_max=0.5, seed=0), tmp_path / "grid.npz")
     expected, said = infer(tmp_path)
@@ -60,11 +61,11 @@ def test_damaged_files_cost_a_line_and_nothing_else(tmp_path: Path) -> None:
     assert len(said) == 2
     assert re.fullmatch(r"fastmix: .*\.nb[ic] in the compiler's cache is damaged: compiling again", said[0])
     assert said[1].startswith("fastmix: compiling")
-    assert infer(tmp_path) == (expected, [])
     answer, said = infer(tmp_path, "-X", "importtime")
-    assert answer == expected
-    assert any("numba.core.caching" in line for line in said)
-    assert not any("numba.np.arraymath" in line for line in said), "what compiles is loaded though nothing is compiled"
+    imports = [line for line in said if line.startswith("import time:")]
+    assert (answer, len(imports)) == (expected, len(said))
+    assert any("numba.core.caching" in line for line in imports)
+    assert not any("numba.np.arraymath" in line for line in imports), "what compiles is loaded, but nothing is compiled"
 
 
 # -- one kernel -----------------------------------------------------------------------------------------------------

@@ -41,12 +41,7 @@ def test_no_instance_is_left_out(competition: Path) -> None:
     assert sorted(path.stem for path in competition.glob("*.uai")) == [*NAMES, "relational_1"]
 
 
-LONGER = ("DBN_12", "ObjectDetection_15", "ObjectDetection_28")  # the others of their kinds are in every run
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONGER else name for name in NAMES]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_exact_answers(competition: Path, name: str) -> None:
     path = competition / f"{name}.uai"
     result = infer_file(path)

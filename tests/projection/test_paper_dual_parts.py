@@ -102,7 +102,7 @@ def test_any_multipliers_bound_the_objective_from_below(norm: str, seed: int) ->
     expected, _ = convex.solve(model, 0.8, norm, "linf")
     answer = project_paper(model, norm_bound=0.8, norm=norm, tol=1e-8)
     dual = make_dual(model, 0.8, norm)
-    for _ in range(100):
+    for _ in range(200):
         noise = random_multipliers(dual, rng) * rng.choice([1e-3, 0.1, 1.0, 10.0], dual.size)
         x = np.maximum(
             rng.choice([0.0, 1.0]) * answer.multipliers[: dual.size] + rng.choice([-1.0, 1.0]) * noise, dual.lowest

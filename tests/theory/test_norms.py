@@ -123,9 +123,9 @@ def test_column_sums_can_be_the_smallest() -> None:
 
 
 def grid_with_one_strong_edge() -> np.ndarray:
-    edges = graphs.grid_edges(14, 14)
+    edges = graphs.grid_edges(25, 25)
     couplings = np.full(len(edges), 0.01)
-    couplings[200] = 1.0
+    couplings[600] = 1.0
     return dependency_matrix(MarkovRandomField.ising(edges, couplings), dependency="range")
 
 
@@ -142,12 +142,12 @@ GRAPHS = {
     ),
     "uniform grid": lambda: dependency_matrix(MarkovRandomField.ising(graphs.grid_edges(20, 20), 0.3)),
     "one strong edge": grid_with_one_strong_edge,
-    "path": lambda: dependency_matrix(MarkovRandomField.ising(graphs.path_edges(150), 0.4)),
-    "star": lambda: dependency_matrix(MarkovRandomField.ising([(0, k) for k in range(1, 150)], 0.4)),
-    "random": lambda: dependency_matrix(instances.ising_random(150, edge_probability=0.04, coupling_max=1.0, seed=0)),
+    "path": lambda: dependency_matrix(MarkovRandomField.ising(graphs.path_edges(400), 0.4)),
+    "star": lambda: dependency_matrix(MarkovRandomField.ising([(0, k) for k in range(1, 400)], 0.4)),
+    "random": lambda: dependency_matrix(instances.ising_random(300, edge_probability=0.02, coupling_max=1.0, seed=0)),
     "bipartite": lambda: dependency_matrix(instances.ising_bipartite(20, 70, coupling_max=1.0, seed=0)),
     "disconnected, isolated": lambda: dependency_matrix(
-        instances.ising_random(200, edge_probability=0.004, coupling_max=1.0, seed=0)
+        instances.ising_random(400, edge_probability=0.002, coupling_max=1.0, seed=0)
     ),
     "pairs": lambda: random_pairs(0.0),
     "pairs, not symmetric": lambda: random_pairs(0.3),
