@@ -186,7 +186,7 @@ def test_black_and_white_is_found() -> None:
 
 def test_labels_asked_for() -> None:
     rng = np.random.default_rng(5)
-    truth = np.repeat(np.arange(4), 10)[None, :] * np.ones((16, 1), dtype=int)
+    truth = np.repeat(np.arange(4), 10)[None, :] * np.ones((12, 1), dtype=int)
     noisy = np.clip(np.array([0.1, 0.35, 0.6, 0.9])[truth] + rng.normal(scale=0.1, size=truth.shape), 0.0, 1.0)
     result = denoise(noisy, labels=4, seed=1)
     np.testing.assert_allclose(result.levels, [0.1, 0.35, 0.6, 0.9], atol=0.03)

@@ -150,6 +150,7 @@ def scheduler(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes
             process.wait()
 
 
+@pytest.mark.first
 @pytest.mark.filterwarnings("ignore")  # of the library, about its own insides
 def test_a_cluster_that_loses_a_worker_and_its_scheduler_gives_the_same_file(
     scheduler: tuple[str, list[subprocess.Popen[bytes]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -34,13 +34,15 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 def infer(folder: Path, *options: str) -> tuple[list[list[float]], list[str]]:
     """Marginals by the command line, with a cache of its own, and what it said."""
-    command = [sys.executable, *options, "-m", "fastmix", "infer", "grid.npz", "--method", "loopy-bp", "--json"]
+    words = ["infer", "grid.npz", "--method", "perfect", "--num-draws", "10", "--seed", "1", "--json"]
+    command = [sys.executable, *options, "-m", "fastmix", *words]
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache")}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["marginals"], done.stderr.splitlines()
 
 
+@pytest.mark.first
 def test_damaged_files_cost_a_line_and_nothing_else(tmp_path: Path) -> None:
     write_model(instances.ising_grid(4, 4, coupling_max=0.5, seed=0), tmp_path / "grid.npz")
     expected, said = infer(tmp_path)
@@ -59,11 +61,11 @@ def test_damaged_files_cost_a_line_and_nothing_else(tmp_path: Path) -> None:
     assert len(said) == 2
     assert re.fullmatch(r"fastmix: .*\.nb[ic] in the compiler's cache is damaged: compiling again", said[0])
     assert said[1].startswith("fastmix: compiling")
-    assert infer(tmp_path) == (expected, [])
     answer, said = infer(tmp_path, "-X", "importtime")
-    assert answer == expected
-    assert any("numba.core.caching" in line for line in said)
-    assert not any("numba.np.arraymath" in line for line in said), "what compiles is loaded though nothing is compiled"
+    imports = [line for line in said if line.startswith("import time:")]
+    assert (answer, len(imports)) == (expected, len(said))
+    assert any("numba.core.caching" in line for line in imports)
+    assert not any("numba.np.arraymath" in line for line in imports), "what compiles is loaded, but nothing is compiled"
 
 
 # -- one kernel -----------------------------------------------------------------------------------------------------

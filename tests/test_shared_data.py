@@ -41,7 +41,9 @@ def test_no_instance_is_left_out(competition: Path) -> None:
     assert sorted(path.stem for path in competition.glob("*.uai")) == [*NAMES, "relational_1"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "DBN_12" else ()) for name in NAMES]
+)
 def test_exact_answers(competition: Path, name: str) -> None:
     path = competition / f"{name}.uai"
     result = infer_file(path)

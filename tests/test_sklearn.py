@@ -49,7 +49,7 @@ def test_samples_have_the_marginals(rows: np.ndarray) -> None:
 
 
 def test_grid_search_and_pipelines(rows: np.ndarray) -> None:
-    search = GridSearchCV(MarkovRandomFieldEstimator(num_states=2), {"ridge": [1e-3, 1e-1, 10.0]}, cv=3)
+    search = GridSearchCV(MarkovRandomFieldEstimator(num_states=2), {"ridge": [1e-3, 10.0]}, cv=2)
     search.fit(rows)
     assert search.best_params_["ridge"] < 10.0
     assert clone(search.best_estimator_).get_params()["ridge"] == search.best_params_["ridge"]

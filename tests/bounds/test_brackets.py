@@ -377,7 +377,7 @@ def test_interrupting_keeps_the_best() -> None:
     assert_inside(result, model)
 
 
-@pytest.mark.parametrize("time_limit", [0.001, 1.0])
+@pytest.mark.parametrize("time_limit", [0.001, 0.5])
 def test_large_models_are_answered(time_limit: float) -> None:
     """Also where the time does for the first bounds alone: largest entries and mean field."""
     model = instances.ising_grid(60, 60, coupling_max=1.0, seed=0)
@@ -467,7 +467,7 @@ def test_walks_with_the_wrong_state_at_a_loop_fail() -> None:
 
 
 def test_walks_shorten_brackets_of_weak_lattices() -> None:
-    model = instances.ising_grid(8, 8, coupling_max=0.3, field_max=0.1, seed=0)
+    model = instances.ising_grid(6, 6, coupling_max=0.3, field_max=0.1, seed=0)
     terms = find_terms(model)
     found = walk_bounds(terms, Clock(5.0))
     assert found is not None
@@ -522,7 +522,7 @@ def test_a_lower_bound_where_entries_are_forbidden() -> None:
         table[i % 2, 0, 0] = table[0, 0, 0] = 0.0
         factors.append((scope, table))
     model = MarkovRandomField.from_factors([2] * 40, factors)
-    result = fastmix.bracket(model, memory_limit=2e4, time_limit=1.0, seed=0)
+    result = fastmix.bracket(model, memory_limit=2e4, time_limit=0.5, seed=0)
     assert not result.exact
     exact = fastmix.infer(model, method="exact").log_z
     assert exact is not None

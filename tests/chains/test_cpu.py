@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numba
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from test_chain_statistics import Patterns
 
@@ -117,7 +117,6 @@ def test_every_kernel_matches_the_naive_sampler_draw_by_draw(model, seed):
             check_against_naive(model, kernel, num_chains=2, num_sweeps=3, seed=seed)
 
 
-@settings(max_examples=40)
 @given(strategies.ising_models(max_variables=6), st.integers(0, 2**32 - 1))
 def test_binary_kernels_match_the_naive_sampler_draw_by_draw(model, seed):
     for kernel in ("table", "four", "field"):

@@ -146,6 +146,7 @@ def test_one_bad_file_does_not_stop_a_batch(run: Run, tmp_path: Path) -> None:
     assert run("infer grid.uai -o out/")[0] == 0
 
 
+@pytest.mark.first
 def test_batches_and_chains_by_workers(run: Run, tmp_path: Path) -> None:
     Path("bad.uai").write_text("MARKOV 1 x")
     line = "infer grid.uai bad.uai names.npz large.npz --method gibbs --num-sweeps 50 --seed 1 --json -o "

@@ -112,7 +112,7 @@ def test_interrupted_experiment_counts_its_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", ["sample", "infer --method gibbs", "infer --method projected --divergence euclidean"])
 def test_a_checkpoint_brings_its_seed(run: Run, saved: str, words: str) -> None:
     verb, *rest = words.split()
-    line = [verb, saved, *rest, "--num-sweeps", "200000", "--burn-in", "0", "--checkpoint", "run.ck", "--json"]
+    line = [verb, saved, *rest, "--num-sweeps", "50000", "--burn-in", "0", "--checkpoint", "run.ck", "--json"]
     run(*line, "--time-limit", "0.0001", "--seed", "7")
     assert Path("run.ck").exists()
     answer = json.loads(run(*line).out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import lzma
@@ -33,6 +34,7 @@ SCORED = {
 }  # fmt: skip
 
 
+@functools.cache
 def table(num_rows: int, num_variables: int = 5) -> np.ndarray:
     rng = np.random.default_rng(1)
     m = num_variables * (num_variables - 1) // 2

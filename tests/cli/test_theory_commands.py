@@ -41,6 +41,7 @@ def test_certify_json(run):
 
 
 def test_project_onto_a_width(run):
+    write_model(ising_grid(3, 3, coupling_max=3.0, attractive=True, seed=0), "strong.uai")
     code, out, err = run("project", "strong.uai", "--norm", "width", "--norm-bound", "0.9", "-o", "near.npz", "--json")
     facts = json.loads(out)
     assert code == 0, err

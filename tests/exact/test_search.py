@@ -132,15 +132,15 @@ def test_a_clock_bounds_the_search():
 @pytest.mark.parametrize(
     ("n", "scopes", "width"),
     [
-        (200_000, [], 0),
-        (100_001, [(0, v) for v in range(1, 100_001)], 1),
-        (90_000, pairs(path_edges(90_000)), 1),
+        (100_000, [], 0),
+        (50_001, [(0, v) for v in range(1, 50_001)], 1),
+        (45_000, pairs(path_edges(45_000)), 1),
     ],
 )
 def test_large_sparse_graphs_take_seconds(n, scopes, width):
     start = time.process_time()
     assert find_order([2] * n, scopes).width == width
-    assert time.process_time() - start < 10.0
+    assert time.process_time() - start < 5.0
 
 
 def test_a_large_grid_is_judged_too_large():
@@ -208,7 +208,7 @@ def test_a_million_node_grid() -> None:
 
 
 def test_a_large_tree_and_a_long_strip() -> None:
-    assert treewidth_bounds(40_000, graphs.random_tree_edges(40_000, 7)) == (1, 1)
+    assert treewidth_bounds(15_000, graphs.random_tree_edges(15_000, 7)) == (1, 1)
     result = find_order([2] * 60_000, pairs(graphs.grid_edges(6, 10_000)))
     assert result.is_exact
     assert result.width <= 7

@@ -159,9 +159,16 @@ def test_interrupt_leaves_a_report_and_goes_on_later(reference: Path, tmp_path: 
     assert file_of(tmp_path) == file_of(reference)
 
 
-@pytest.mark.parametrize("at_submission", [False, True])
+LOSSES = [CancelledError(), OSError("closed"), BrokenExecutor("gone"), ImportError("no fastmix here")]
+
+
 @pytest.mark.parametrize(
-    "error", [CancelledError(), OSError("closed"), BrokenExecutor("gone"), ImportError("no fastmix here")]
+    ("error", "at_submission"),
+    [
+        pytest.param(error, late, marks=[] if late == k % 2 else pytest.mark.slow)
+        for k, error in enumerate(LOSSES)
+        for late in (False, True)
+    ],
 )
 def test_rows_that_the_executor_lost_run_again(
     reference: Path, tmp_path: Path, error: Exception, at_submission: bool
@@ -200,7 +207,7 @@ if __name__ == "__main__":
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs the list of processes from Linux")
 def test_a_killed_run_leaves_no_workers_and_ends_with_the_same_file(tmp_path: Path) -> None:
-    options = {"trials": 12}
+    options = {"trials": 8}
     run(tmp_path / "reference", **options)
     expected, folder, script = file_of(tmp_path / "reference"), tmp_path / "out", tmp_path / "script.py"
     script.write_text(SCRIPT.format(helpers=str(Path(__file__).parent), name=NAME, options={**OPTIONS, **options}))
@@ -219,7 +226,7 @@ def test_a_killed_run_leaves_no_workers_and_ends_with_the_same_file(tmp_path: Pa
         process.wait()
     assert len(children) >= 2
     partial = path.read_bytes()
-    assert partial.count(b"\n") < 12 * 8
+    assert partial.count(b"\n") < 8 * 8
     assert expected.startswith(partial[: partial.rfind(b"\n") + 1])
     with open(path, "ab") as stream:  # and the line that it was about to write
         stream.write(expected[len(partial) : len(partial) + 40].rstrip(b"\n"))

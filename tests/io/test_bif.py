@@ -317,13 +317,13 @@ class TestRefused:
 )
 def test_time_is_linear(piece):
     """Many pieces: a reader that looks at all that follows for each of them would take an hour."""
-    many = piece * 200_000
+    many = piece * 100_000
     for text in (many, HEAD + many, net(ROWS + many)):
         before = time.process_time()
         with contextlib.suppress(FormatError):
             parse_bif(text)
         is_bif(text.encode())
-        assert time.process_time() - before < 5
+        assert time.process_time() - before < 2.5
 
 
 class TestWriting:

@@ -24,14 +24,15 @@ from fastmix.theory.width import model_width
 @pytest.mark.parametrize("norm", ["spectral", "inf"])
 @pytest.mark.parametrize("options", [{}, {"objective": "pseudo-likelihood"}, {"moments": "sampled"}])
 def test_models_stay_within_the_ball(sample: np.ndarray, norm: Any, options: dict[str, Any]) -> None:
-    result = learn(sample[:2000], within=NormBall(norm, 0.4), seed=0, **options)
+    rows = sample[:1000]
+    result = learn(rows, within=NormBall(norm, 0.4), seed=0, **options)
     matrix = dependency_matrix(result.model, dependency="range")
     assert matrix_norm(matrix, norm) <= 0.4 + 1e-9
     assert result.norms[norm] <= 0.4
     assert result.status is Status.OK
-    free = learn(sample[:2000], **options)
+    free = learn(rows, **options)
     assert free.norms[norm] > 0.4
-    scores = [fastmix.score(r.model, sample[:2000]).log_likelihood for r in (free, result)]
+    scores = [fastmix.score(r.model, rows).log_likelihood for r in (free, result)]
     assert scores[0] > scores[1]
     if options.get("moments") == "sampled":
         assert result.bias_bound is not None
@@ -40,11 +41,11 @@ def test_models_stay_within_the_ball(sample: np.ndarray, norm: Any, options: dic
 
 @pytest.mark.parametrize("options", [{}, {"objective": "pseudo-likelihood"}, {"moments": "sampled"}])
 def test_models_stay_within_the_width(sample: np.ndarray, options: dict[str, Any]) -> None:
-    result = learn(sample[:2000], within=WidthBall(0.4), seed=0, **options)
+    result = learn(sample[:1000], within=WidthBall(0.4), seed=0, **options)
     assert model_width(result.model).value <= 0.4 * (1.0 + 1e-2)
     assert result.status is Status.OK
     assert fastmix.certify(result.model, accuracy=0.01, criterion="width").certified
-    assert model_width(learn(sample[:2000], **options).model).value > 0.5
+    assert model_width(learn(sample[:1000], **options).model).value > 0.5
     assert result.bias_bound is None  # which is Dobrushin's
 
 
@@ -132,7 +133,7 @@ def test_the_bound_on_the_bias_holds_for_200_models() -> None:
 
 
 def test_the_history_tells_of_every_step(sample: np.ndarray) -> None:
-    result = learn(sample[:2000], within=NormBall("spectral", 0.5), moments="sampled", seed=0)
+    result = learn(sample[:1000], within=NormBall("spectral", 0.5), moments="sampled", seed=0)
     assert len(result.history) == result.stats["num_iterations"] > 1
     for entry in result.history:
         assert entry["norms"]["spectral"] <= 0.5 + 1e-9  # every step stays inside
@@ -141,7 +142,7 @@ def test_the_history_tells_of_every_step(sample: np.ndarray) -> None:
         assert entry["moment_error"] > 0.0
         assert entry["step"] > 0.0
     assert result.bias_bound == result.history[-1]["bias_bound"]
-    exact = learn(sample[:2000], within=NormBall("spectral", 0.5))
+    exact = learn(sample[:1000], within=NormBall("spectral", 0.5))
     for entry in exact.history:
         assert entry["moment_error"] > 0.0
         assert (entry["norms"] is None) == (entry["iteration"] not in (1, 4, 16, 64, 256))

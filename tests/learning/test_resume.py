@@ -130,11 +130,11 @@ def test_checkpoints_of_other_runs_are_refused(tmp_path: Path) -> None:
 
 def test_time_limits_add_up(tmp_path: Path) -> None:
     path = str(tmp_path / "run.ckpt")
-    options: dict[str, Any] = {"moments": "sampled", "tol": 1e-9, "max_iter": 8, "num_chains": 64}
+    options: dict[str, Any] = {"moments": "sampled", "tol": 1e-9, "max_iter": 5, "num_chains": 64}
     whole = learn(ROWS, seed=1, **options)
     rounds = []
     for _ in range(200):
-        result = learn(ROWS, seed=1, checkpoint=path, checkpoint_seconds=0.0, time_limit=0.05, **options)
+        result = learn(ROWS, seed=1, checkpoint=path, checkpoint_seconds=0.0, time_limit=0.1, **options)
         rounds.append(result.stats["num_iterations"])
         if result.stats["stopped_by"] == "done":
             break

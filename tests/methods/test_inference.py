@@ -40,7 +40,7 @@ def options_for(method: str) -> dict:
     if method == "tempered":
         return {"seed": 3, "num_sweeps": 1000}
     if method == "perfect":
-        return {"seed": 3, "num_draws": 5000}
+        return {"seed": 3, "num_draws": 2500}
     if method == "annealed":
         return {"seed": 3, "num_chains": 100}
     return {"seed": 3} if method in ("mean-field", "auto") else {}
@@ -113,7 +113,7 @@ FAR_OFF = {
 # How far the marginals may be off elsewhere: rounding, the errors of the approximation, or of a short run.
 TOLERANCE = {
     "auto": 1e-9, "exact": 1e-9, "mean-field": 0.21, "loopy-bp": 0.05, "gibbs": 0.02, "swendsen-wang": 0.02,
-    "tempered": 0.02, "projected": 0.02, "annealed": 0.03, "perfect": 0.03,
+    "tempered": 0.02, "projected": 0.02, "annealed": 0.03, "perfect": 0.04,
 }  # fmt: skip
 
 
@@ -373,7 +373,7 @@ def test_strong_couplings_are_tempered_unless_the_model_is_too_large():
     choice = choose_method(model, memory_limit=NOTHING)
     assert choice.method == "tempered"
     assert "not certified to mix" in choice.reason
-    result: Any = infer(model, memory_limit=NOTHING, time_limit=2.0, seed=1)
+    result: Any = infer(model, memory_limit=NOTHING, time_limit=1.0, seed=1)
     assert result.method == "tempered"
     exact = infer(model, method="exact")
     assert (np.abs(result.node_marginals - exact.node_marginals) <= 8 * result.std_error + 0.01).all()
@@ -393,10 +393,10 @@ def test_time_limits_are_kept(method):
     model = ising_grid(60, 60, coupling_max=1.0, attractive=True, seed=0)
     seeded = {} if method == "loopy-bp" else {"seed": 1}
     long = {"num_sweeps": 10_000_000} if method in ("gibbs", "swendsen-wang", "tempered", "projected") else {}
-    result = infer(model, method=method, time_limit=1.0, **seeded, **long)
+    result = infer(model, method=method, time_limit=0.4, **seeded, **long)
     assert result.status in ("ok", "not_mixed", "not_converged")
     assert result.stats["stopped_by"] in ("done", "time_limit")
-    assert result.stats["seconds"] - result.stats["compile_seconds"] < 2.2  # 1.2 times the limit and a second
+    assert result.stats["seconds"] - result.stats["compile_seconds"] < 1.48  # 1.2 times the limit and a second
     assert np.isfinite(result.node_marginals).all()
 
 

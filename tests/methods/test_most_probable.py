@@ -131,7 +131,7 @@ def test_large_attractive_pictures_and_mixed_grids() -> None:
     mixed = ising_grid(12, 12, coupling_max=1.0, seed=1)
     truth = most_probable(mixed)
     assert (truth.method, truth.exact) == ("exact", True)
-    found = most_probable(mixed, method="search", seed=0, time_limit=2.0)
+    found = most_probable(mixed, method="search", seed=0, time_limit=1.0)
     assert found.upper_bound >= truth.log_weight - 1e-9
     assert found.log_weight >= truth.log_weight - 1e-9  # exact moves of bands reach it
     limited = most_probable(ising_grid(8, 8, coupling_max=1.0, seed=1), memory_limit=1e3, seed=0, tol=5.0)

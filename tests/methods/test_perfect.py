@@ -125,7 +125,7 @@ def joint_p_value(model: MarkovRandomField, states: np.ndarray) -> float:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_joint_distribution(name):
-    samples = perfect_sample(MODELS[name], num_draws=8000, seed=5)
+    samples = perfect_sample(MODELS[name], num_draws=5000, seed=5)
     assert joint_p_value(MODELS[name], samples.states) > FALSE_ALARM
     assert samples.status == "ok"
 
@@ -156,18 +156,18 @@ def sabotaged(model: MarkovRandomField, how: str, num_samples: int) -> np.ndarra
     return result
 
 
-@pytest.mark.parametrize("how", ["forward", "fresh"])
-def test_sabotage_is_caught(how):
+def test_sabotage_is_caught():
     strong = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=0.9, field=[0.2, -0.5, 0.1])
     assert joint_p_value(strong, perfect_sample(strong, num_draws=5000, seed=5).states) > FALSE_ALARM
-    assert joint_p_value(strong, sabotaged(strong, how, 5000)) < FALSE_ALARM
+    for how in ("forward", "fresh"):
+        assert joint_p_value(strong, sabotaged(strong, how, 5000)) < FALSE_ALARM
 
 
 def test_wrong_model_is_caught():
     other = MarkovRandomField.ising(
         [(0, 1), (1, 2), (0, 2), (2, 3)], [0.35, 0.3, 0.3, -0.4], field=[0.6, -0.4, 0.1, 0.9]
     )
-    assert joint_p_value(other, perfect_sample(MIXED, num_draws=8000, seed=5).states) < FALSE_ALARM
+    assert joint_p_value(other, perfect_sample(MIXED, num_draws=5000, seed=5).states) < FALSE_ALARM
 
 
 def test_seed_fixes_the_samples_whatever_the_threads():
@@ -195,7 +195,7 @@ def test_evidence_forbidden_states_and_no_variables():
 
 def test_exchanged_states_and_strong_couplings():
     balanced = MarkovRandomField.ising([(0, 1), (1, 2), (2, 3), (0, 3)], [1.5, -1.5, -1.5, 1.5], field=[0.3, 0, 0, 0])
-    samples = perfect_sample(balanced, num_draws=5000, seed=2)
+    samples = perfect_sample(balanced, num_draws=3000, seed=2)
     assert "attractive" in samples.reason
     assert joint_p_value(balanced, samples.states) > FALSE_ALARM
     pair = MarkovRandomField.ising([(0, 1)], coupling=1e3, field=[0.2, 0.0])  # no single update leaves an extreme one

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sampler_checks import CUT, SIGMAS, WEAK, assert_close_to_exact, chains_of, given_exact, lopsided
 
@@ -83,7 +83,6 @@ def naive_pairs(model: MarkovRandomField, states: np.ndarray) -> np.ndarray:
     return np.concatenate(out)
 
 
-@settings(max_examples=40, deadline=None)
 @given(model=strategies.models(max_variables=5, max_states=4), seed=st.integers(0, 99))
 def test_averaged_pairs_match_the_naive_ones(model, seed):
     if not model.num_edges:

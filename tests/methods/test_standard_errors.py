@@ -40,7 +40,7 @@ FloatArray = NDArray[np.float64]
 
 
 @pytest.mark.parametrize(("p", "lag"), [(0.5, 0.0), (0.3, 0.5), (0.2, 0.8), (0.6, -0.4)])
-@pytest.mark.parametrize("num_chains", [1, 2, 4, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_chains", [1, 2, *(pytest.param(k, marks=pytest.mark.slow) for k in (4, 8))])
 def test_standard_errors_and_their_coverage(p: float, lag: float, num_chains: int) -> None:
     # Every variable is one replication.
     num_variables, num_sweeps, num_batches = 600, 4000, 40
@@ -147,7 +147,7 @@ def test_chains_in_two_modes() -> None:
     assert assess_mixing(summary)[0] is Status.NOT_MIXED
 
 
-@pytest.mark.parametrize("num_chains", [1, 2, 3, 4, 8, 16])
+@pytest.mark.parametrize("num_chains", [1, 2, 4, 16, *(pytest.param(k, marks=pytest.mark.slow) for k in (3, 8))])
 def test_chains_that_seldom_change_are_not_mixed(num_chains: int) -> None:
     # One change in 2000 sweeps between two modes, 1000 sweeps: whatever the number of chains, under 1 % may agree.
     # Not counted are those that all sit in one place, which only other starts could tell from chains that belong there.

@@ -181,7 +181,7 @@ SABOTAGED: list[Rule] = [
 
 def twin_misfit(parts: Parts, rule: Rule) -> float:
     """The test of :func:`test_exact_draws_stay_exact` with another rule for a sweep."""
-    num_chains = 2_500
+    num_chains = 1_500
     flips, plain = parts.attractive()
     assert not any(flips)
     rng = random.Random(9)

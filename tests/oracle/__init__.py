@@ -341,9 +341,6 @@ def random_factors(
     return MarkovRandomField.from_factors(counts, factors)
 
 
-# -- assertions -----------------------------------------------------------------------------------------------------
-
-
 def random_states(model: MarkovRandomField, num_chains: int, seed: int = 0) -> np.ndarray:
     """Configurations of which every one is as likely, forbidden ones included."""
     rng = np.random.default_rng(seed)
@@ -378,6 +375,9 @@ def first_order_model(
     total = log_sum_exp(weights)
     share = math.fsum(k / n * math.exp(w - total) for k, w in enumerate(weights))
     return MarkovRandomField.from_tables(unaries, pairs, tables), share, total
+
+
+# -- assertions -----------------------------------------------------------------------------------------------------
 
 
 def assert_log_close(actual: object, expected: object, *, rtol: float = RTOL, atol: float = ATOL) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from types import SimpleNamespace
 from typing import Any
 
@@ -222,10 +223,16 @@ def test_range_ignores_row_and_column_effects() -> None:
 # -- running it -------------------------------------------------------------------------------------------------------
 
 
+@functools.cache
+def small_grid(norm: str) -> tuple[MarkovRandomField, Any]:
+    """A model of three states on two squares, and its projection."""
+    model = random_tables(grid_edges(2, 3), 3, scale=1.5, seed=0)
+    return model, project_paper(model, norm_bound=0.95, norm=norm)
+
+
 @pytest.mark.parametrize("norm", NORMS)
 def test_warm_start_saves_evaluations(norm: str) -> None:
-    model = random_tables(grid_edges(2, 3), 3, scale=1.5, seed=0)
-    cold = project_paper(model, norm_bound=0.95, norm=norm)
+    model, cold = small_grid(norm)
     again = project_paper(model, norm_bound=0.95, norm=norm, start=cold)
     assert again.converged
     assert again.evaluations <= cold.evaluations / 3
@@ -251,8 +258,7 @@ def test_smoothed_step_moves_a_feasible_model_towards_a_small_y() -> None:
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_answer_is_feasible_even_when_stopped_early(norm: str) -> None:
-    model = random_tables(grid_edges(2, 3), 3, scale=1.5, seed=0)
-    full = project_paper(model, norm_bound=0.95, norm=norm)
+    model, full = small_grid(norm)
     cases = [
         (PaperDual(), 2),
         (PaperDual(max_outer=1), 1000),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oracle
@@ -52,7 +52,6 @@ def test_as_near_as_a_general_convex_solver_gets(seed, dependency, norm):
     assert result.relative_gap <= 1e-9
 
 
-@settings(deadline=None)
 @given(
     model=strategies.factor_models(allow_forbidden=False, scales=(0.0, 0.3, 1.0, 5.0)),
     norm_bound=st.sampled_from([0.2, 0.95, 2.5]),

@@ -201,7 +201,6 @@ def test_the_kernel_is_the_same_without_compilation() -> None:
         np.testing.assert_allclose(fast, slow, rtol=1e-14)
 
 
-@settings(max_examples=40)
 @given(model=strategies.models(min_variables=1, max_variables=5, max_states=3))
 def test_bias_falls_with_the_sweeps_and_rises_with_the_bound(model: MarkovRandomField) -> None:
     for schedule in ("systematic", "random"):
@@ -260,7 +259,6 @@ def test_sweeps_are_never_above_the_theorem(
             assert c.num_updates == pytest.approx(n * math.log(n / accuracy) / (1 - c.norm_value), abs=1.001)
 
 
-@settings(max_examples=40)
 @given(
     model=strategies.ising_models(max_coupling=0.6),
     accuracy=st.floats(1e-6, 0.9),

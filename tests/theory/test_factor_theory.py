@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_certificates import TINY_SCALES, assert_never_beaten
 from test_comparison import assert_within, exact_conditional_distances
@@ -68,7 +68,6 @@ def test_what_a_factor_adds_grows_with_it(model: MarkovRandomField, scale: float
 
 
 @pytest.mark.parametrize("schedule", ["systematic", "random"])
-@settings(deadline=None)
 @given(model=strategies.factor_models(scales=TINY_SCALES, allow_forbidden=False), data=st.data())
 def test_the_bias_is_never_beaten(model: MarkovRandomField, schedule: str, data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(model.num_variables))) if schedule == "systematic" else None

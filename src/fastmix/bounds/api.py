@@ -75,7 +75,7 @@ def bracket(
     >>> from fastmix.instances import ising_grid
     >>> model = ising_grid(6, 6, coupling_max=0.5, seed=0)
     >>> exact = bracket(model, seed=0)
-    >>> rough = bracket(model, memory_limit=1500, time_limit=2, seed=0)
+    >>> rough = bracket(model, memory_limit=1500, time_limit=1, seed=0)
     >>> exact.exact, rough.exact, rough.log_z_lower < exact.log_z_lower < rough.log_z_upper < rough.log_z_lower + 4.0
     (True, False, True)
     """

@@ -37,7 +37,7 @@ _COMMANDS = (
 
 
 def _make_app(arguments: list[str]) -> typer.Typer:
-    """The parser; options of functions and methods are looked up only for the command that is called."""
+    """The parser of the command that is called, whose options alone are looked up."""
     app = typer.Typer(
         help="Marginal inference in discrete Markov random fields, with guarantees.",
         add_completion=True,
@@ -45,17 +45,16 @@ def _make_app(arguments: list[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for command in _COMMANDS:
-        name = command.__name__.rstrip("_").replace("_", "-")
-        if not takes_more(command):
-            app.command(name)(command)
-        elif name in arguments[:1]:
-            app.command(name)(with_options(command, _methods_of(command, arguments)))
-        else:
+    named = {command.__name__.rstrip("_").replace("_", "-"): command for command in _COMMANDS}
+    called = arguments[0] if arguments else ""
+    if called == "generate":
+        app.add_typer(models.generate(), name=called)
+    elif called in named:
+        command = named[called]
+        app.command(called)(with_options(command, _methods_of(command, arguments)) if takes_more(command) else command)
+    else:  # none of them: what there is, for a list
+        for name, command in named.items():
             app.command(name, help=command.__doc__)(_nothing)
-    if "generate" in arguments[:1]:
-        app.add_typer(models.generate(), name="generate")
-    else:
         app.command("generate", help="Write a random model.")(_nothing)
     return app
 

@@ -72,6 +72,9 @@ def find_allowed(
         structure.incident.indptr, structure.incident.factors, hard, structure.scope_starts, structure.scope_variables,
         structure.pairwise_offsets[-1] + structure.factor_offsets,
     )  # fmt: skip
+    tables, scores = tables.view(), scores.view()
+    for array in (tables, scores):
+        array.setflags(write=False)  # whoever made them, so that one signature is compiled, not four
     found = find_configuration(*arrays, tables, factors, scores, int(choices), states)
     if found == 0:
         what = "entry" if model.num_factors else "pair"
