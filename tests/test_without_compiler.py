@@ -12,7 +12,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
@@ -39,6 +41,18 @@ def plain_results() -> dict[str, list]:
     return {name: importlib.import_module(Path(name).name).plain_results() for name in MODULES}
 
 
+def soiled(make: Callable[..., Any]) -> Callable[..., Any]:
+    """``np.empty`` or ``np.empty_like`` with entries that spoil any result: NaN, the largest whole number, True."""
+
+    def made(*arguments: Any, **options: Any) -> Any:
+        array = make(*arguments, **options)
+        if array.dtype.kind in "fiub":
+            array[...] = {"f": np.nan, "b": True}.get(array.dtype.kind) or np.iinfo(array.dtype).max
+        return array
+
+    return made
+
+
 def assert_same(plain: object, compiled: object, atol: float) -> None:
     if isinstance(compiled, list):
         assert isinstance(plain, list)
@@ -58,11 +72,21 @@ def test_a_difference_is_noticed() -> None:
     assert_same([1, [2.0]], [1, [2.0001]], 1e-3)
 
 
+def test_soiled_arrays_spoil_sums() -> None:
+    for dtype in (np.float32, np.float64):
+        assert np.isnan(soiled(np.empty)(3, dtype).sum())
+    like = soiled(np.empty_like)
+    assert (like(np.zeros(2, np.uint8)).tolist(), like(np.zeros(2, bool)).tolist()) == ([255, 255], [True, True])
+
+
 @pytest.mark.nojit
-def test_results_are_kept_for_comparison() -> None:
+def test_results_are_kept_for_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what no kernel may do: read what it has not written, which compiled ones would get from earlier work."""
     if KEPT_IN not in os.environ:
         pytest.skip("computes what test_kernels_agree_without_the_compiler compares")
     assert numba.config.DISABLE_JIT  # type: ignore[attr-defined]
+    for name in ("empty", "empty_like"):
+        monkeypatch.setattr(np, name, soiled(getattr(np, name)))
     Path(os.environ[KEPT_IN]).write_text(json.dumps(plain_results()))
 
 

@@ -110,6 +110,40 @@ def test_evidence_and_forbidden_states(problem: tuple[list[int], Factors], drop:
     assert sum(math.exp(w) for w in found.values()) == pytest.approx(total, abs=1e-9)
 
 
+def naive_supports(model: MarkovRandomField) -> list[int]:
+    """Entries of ``log_unary`` whose states every table supports by states that are left in turn, one after another."""
+    starts = model.unary_offsets
+    left = [{s for s in range(c) if model.log_unary[starts[i] + s] > -np.inf} for i, c in enumerate(model.num_states)]
+    shapes = model.num_states[model.edges]
+    pairs = [model.log_pairwise[model.pairwise_offsets[e] :][: a * b].reshape(a, b) for e, (a, b) in enumerate(shapes)]
+    terms = [*zip(model.edges.tolist(), pairs, strict=True), *model.factors]
+    for _ in range(len(model.log_unary)):
+        for scope, table in terms:
+            fits = [x for x in itertools.product(*(left[v] for v in scope)) if table[x] > -np.inf]
+            for m, v in enumerate(scope):
+                left[v] = {x[m] for x in fits}
+    return [int(starts[i]) + s for i, states in enumerate(left) for s in sorted(states)]
+
+
+@pytest.mark.parametrize(("in_python", "at_once"), [(20_000, 1 << 24), (20_000, 1), (-1, 1 << 24), (-1, 20)])
+def test_states_that_are_left_have_supports(monkeypatch: pytest.MonkeyPatch, in_python: int, at_once: int) -> None:
+    monkeypatch.setattr("fastmix.model.supports._IN_PYTHON", in_python)
+    monkeypatch.setattr("fastmix.model.supports._AT_ONCE", at_once)
+    rng, lost = np.random.default_rng(5), 0
+    for k in range(60):
+        counts = rng.integers(1, 4, size=6)
+        scopes = [np.sort(rng.permutation(6)[: rng.integers(2, 5 if k % 2 else 3)]).tolist() for _ in range(6)]
+        tables = [rng.normal(size=counts[scope]) for scope in scopes]
+        for table in tables:
+            table[rng.random(table.shape) < 0.4] = -np.inf
+            table[(0,) * table.ndim] = 0.0  # a configuration is allowed
+        model = MarkovRandomField.from_factors(counts, list(zip(map(tuple, scopes), tables, strict=True)))
+        reduction = reduce_model(model, supported=True)
+        assert reduction.unary_positions.tolist() == naive_supports(model)
+        lost += len(model.log_unary) - len(reduction.unary_positions)
+    assert lost > 50
+
+
 def test_states_without_support_are_dropped() -> None:
     # x0 + x1 + x2 is even and x0 = x1, so that x2 must be 0; three states each, the third only for x0.
     parity = np.full((3, 3, 3), -np.inf)

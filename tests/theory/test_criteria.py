@@ -13,6 +13,7 @@ import strategies
 from fastmix import instances
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import UnfitMethodError
+from fastmix.graphs import path_edges
 from fastmix.model import MarkovRandomField
 from fastmix.projection import project
 from fastmix.theory import criteria, paths
@@ -173,6 +174,25 @@ def test_auto_is_the_certificate_with_the_fewest_updates() -> None:
     weak = certify(dense_model(0.02), accuracy=0.01)
     assert (weak.criterion, weak.valid_for, weak.form) == ("dobrushin", "systematic", None)
     assert weak.num_sweeps is not None
+
+
+def test_criteria_that_cannot_be_better_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    certificates, said = [], []
+    for ask_all in (500, 5):
+        monkeypatch.setattr("fastmix.theory.certificates._ASK_ALL", ask_all)
+        for scale in (0.02, 0.05, 0.1, 0.18, 0.3, 1.0):
+            certificates.append(certify(dense_model(scale), accuracy=0.01))
+            said.append(sum("not tried" in other["reason"] for other in certificates[-1].others))
+    for asked, short in zip(certificates[:6], certificates[6:], strict=True):
+        assert (asked.certified, asked.criterion) == (short.certified, short.criterion)
+        assert (asked.num_sweeps, asked.num_updates) == (short.num_sweeps, short.num_updates)
+    assert said[:6] == [0] * 6
+    assert said[6] == 3
+    assert said[9:] == [0] * 3
+    hard = MarkovRandomField.from_tables(np.zeros((6, 5)), path_edges(6), [np.where(np.eye(5) > 0, -np.inf, 0.0)] * 5)
+    certificate = certify(hard, accuracy=0.01, dependency="exact")
+    assert certificate.certified
+    assert all("does not apply" in other["reason"] for other in certificate.others)
 
 
 def test_systematic_sweeps_are_dobrushins() -> None:

@@ -32,7 +32,9 @@ class Quadratic:
 
     def __init__(self, coordinates: Coordinates, rows: Sequence[NDArray[Any]], weights: FloatArray) -> None:
         self.coordinates = coordinates
-        # A last column of ones, so that linear terms are quadratic as well.
+        # A last column of ones, so that linear terms are quadratic as well. (Products of rows of five numbers and a
+        # vector, in single precision, can warn of invalid values: OpenBLAS 0.3.31 with AVX-512 adds up what is on the
+        # stack, and leaves that out of the result.)
         y = np.ones((len(weights), coordinates.num_contrasts + 1), dtype=np.float32)
         first = 0
         for part in rows:

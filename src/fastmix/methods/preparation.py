@@ -28,23 +28,9 @@ def reduce_to_supported(model: MarkovRandomField, evidence: Evidence | None, clo
     two colors has partners for every state); where the search gives up, the model passes.
     """
     check_model(model)
-    reduction = reduce_model(model, evidence, fold_single=True, clock=clock)
+    reduction = reduce_model(model, evidence, fold_single=True, supported=True, clock=clock)
     small = reduction.model
-    if not small.log_pairwise.size or small.log_pairwise.min() > -np.inf:
-        return reduction
-    from fastmix.methods.support_kernels import close_supports
-
-    allowed = small.log_unary > -np.inf
-    dead = close_supports(*_constraints(small), allowed)
-    if dead >= 0:
-        raise impossible(bool(evidence), f"forbidden pairs leave variable {reduction.variables[dead]} no state")
-    if not allowed.all():
-        # Forbidden in the original as well, so that one reduction leads all the way back.
-        unary = model.log_unary.copy()
-        unary[reduction.unary_positions[~allowed]] = -np.inf
-        reduction = reduce_model(model.replace(log_unary=unary), evidence, fold_single=True, clock=clock)
-        small = reduction.model
-    if small.has_forbidden:
+    if small.log_pairwise.size and small.log_pairwise.min() == -np.inf:
         find_allowed(small, small.log_unary, bool(evidence), clock)
     return reduction
 

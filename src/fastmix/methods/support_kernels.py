@@ -1,9 +1,9 @@
 """Compiled handling of forbidden pairs, and a heap. Import it inside functions only: it needs Numba.
 
-States that no configuration can use, the search for a configuration that is allowed, and the heap of changing keys,
-largest first, that this search and residual belief propagation use. Both take the model as its state counts and
-offsets, its adjacency with the tables that have forbidden pairs (``hard``; the others support everything), and where
-the entry of a pair lies (:class:`fastmix.model.structure.Directed`).
+The search for a configuration that is allowed, and the heap of changing keys, largest first, that it and residual
+belief propagation use. The search takes the model as its state counts and offsets, its adjacency with the tables that
+have forbidden pairs (``hard``; the others support everything), and where the entry of a pair lies
+(:class:`fastmix.model.structure.Directed`).
 """
 
 from __future__ import annotations
@@ -12,53 +12,7 @@ import numpy as np
 
 from fastmix._jit import inner, outer
 
-__all__ = ["close_supports", "find_configuration", "order_heap", "settle"]
-
-
-@outer
-def close_supports(counts, offsets, indptr, neighbors, hard, starts, own_steps, other_steps, table, allowed):  # type: ignore[no-untyped-def]
-    """Take away, in place, states without an allowed partner at some neighbor, until every state left has one.
-
-    ``allowed`` are the states still possible, aligned with ``log_unary``. The order of work is a queue of variables
-    that lost states, so a chain of consequences costs each edge once per loss and not once per round (AC-3 of
-    Mackworth, 1977). A variable that has no state left comes back, or -1.
-    """
-    n = len(counts)
-    queue = np.arange(n)
-    waiting = np.ones(n, np.bool_)
-    first, count = 0, n
-    while count:
-        i = queue[first]
-        first = first + 1 if first + 1 < n else 0
-        count -= 1
-        waiting[i] = False
-        for p in range(indptr[i], indptr[i + 1]):
-            j = neighbors[p]
-            if not hard[p]:
-                continue
-            lost, left = False, 0
-            for b in range(counts[j]):
-                if not allowed[offsets[j] + b]:
-                    continue
-                found = False
-                for a in range(counts[i]):
-                    entry = starts[p] + a * own_steps[p] + b * other_steps[p]
-                    if allowed[offsets[i] + a] and table[entry] > -np.inf:
-                        found = True
-                        break
-                if found:
-                    left += 1
-                else:
-                    allowed[offsets[j] + b] = False
-                    lost = True
-            if left == 0:
-                return j
-            if lost and not waiting[j]:
-                last = first + count
-                queue[last if last < n else last - n] = j
-                count += 1
-                waiting[j] = True
-    return -1
+__all__ = ["find_configuration", "order_heap", "settle"]
 
 
 @outer

@@ -17,10 +17,9 @@ from fastmix.errors import ImpossibleEvidenceError, ModelError
 from fastmix.graphs.basics import run_loop
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.build import offsets_of, table_positions
+from fastmix.model.supports import Factors, drop_unsupported
 
 __all__ = ["Reduction", "certain_entries", "forbid_others", "num_allowed", "reduce_model"]
-
-_Factors = dict[tuple[int, ...], FloatArray]  # tables over three or more variables, by scope
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,15 +99,18 @@ def reduce_model(
     *,
     drop_forbidden: bool = True,
     fold_single: bool = False,
+    supported: bool = False,
     clock: Clock = NO_LIMIT,
 ) -> Reduction:
     """The model given evidence, as a :class:`Reduction` that can map answers back.
 
     Observed variables leave the model; a list of likelihoods, one per state, is soft evidence: the variable stays, and
     its states are weighted by them. With ``drop_forbidden``, states whose unary, after folding, is -inf go, and with
-    ``fold_single`` variables that have a single state left, as if it had been observed. A :class:`ModelError` if the
-    evidence, or the model itself, has probability zero for a reason visible in a single variable or edge. After the
-    limit of the clock a reduction of several passes ends with an :class:`fastmix._clock.OutOfTimeError`.
+    ``fold_single`` variables that have a single state left, as if it had been observed. With ``supported``, and where
+    there are larger factors, states go, too, that the states left of other variables do not allow
+    (:func:`fastmix.model.supports.drop_unsupported`). A :class:`ModelError` if the evidence, or the model itself, has
+    probability zero for a reason visible in a single variable or edge. After the limit of the clock a reduction of
+    several passes ends with an :class:`fastmix._clock.OutOfTimeError`.
 
     Time and memory are linear in the number of entries. When there is nothing to do, ``model`` of the answer is the
     very object that was given.
@@ -118,17 +120,20 @@ def reduce_model(
     fixed, likelihoods = _observed_states(model, evidence)
     if likelihoods is not None:
         model = model.replace(log_unary=_weighted(model, likelihoods))
-    if _nothing_to_do(model, fixed, drop_forbidden, fold_single):
+    if _nothing_to_do(model, fixed, drop_forbidden, fold_single, supported):
         return Reduction.none(original, model)
     variable_of = np.repeat(np.arange(model.num_variables), model.num_states)
     state_of = np.arange(len(variable_of)) - model.unary_offsets[variable_of]
+    unsupported = np.zeros(len(variable_of), dtype=bool)
     while True:
         unary, constant, tables, factors = _fold(model, fixed)
         # States still open: the observed one of a fixed variable, all of the others unless forbidden.
         open_state = (fixed[variable_of] < 0) | (fixed[variable_of] == state_of)
-        allowed = open_state & (unary > -np.inf)
-        if factors and drop_forbidden:
-            _drop_unsupported(model, tables, factors, fixed, allowed, clock)
+        allowed = open_state & (unary > -np.inf) & ~unsupported
+        if drop_forbidden and (factors or (supported and not unsupported.any())):  # once is enough for pairs
+            before = allowed.copy()
+            drop_unsupported(model, tables, factors, fixed, allowed, clock)
+            unsupported |= before & ~allowed
         num_left = np.bincount(variable_of[allowed], minlength=model.num_variables)
         if constant == -np.inf or (num_left == 0).any():
             raise _impossible(model, fixed, num_left, given=bool(evidence))
@@ -139,6 +144,8 @@ def reduce_model(
         fixed[variable_of[chosen]] = state_of[chosen]
         _follow(model, single, fixed, allowed, num_left)
 
+    if allowed.all() and (fixed < 0).all():
+        return Reduction.none(original, model)
     kept_state = (allowed if drop_forbidden else open_state) & (fixed[variable_of] < 0)
     kept_edge = (fixed[model.edges[:, 0]] < 0) & (fixed[model.edges[:, 1]] < 0)
     variables, unary_positions = np.flatnonzero(fixed < 0), np.flatnonzero(kept_state)
@@ -233,18 +240,21 @@ def _weighted(model: MarkovRandomField, likelihoods: dict[int, FloatArray]) -> F
     return unary
 
 
-def _nothing_to_do(model: MarkovRandomField, fixed: IntArray, drop_forbidden: bool, fold_single: bool) -> bool:
+def _nothing_to_do(
+    model: MarkovRandomField, fixed: IntArray, drop_forbidden: bool, fold_single: bool, supported: bool
+) -> bool:
     """Whether the model stays as it is: the common case, worth no arrays of the size of the tables."""
     if (fixed >= 0).any():
         return False
     # The model checks that every variable has a state; only with forbidden ones can a larger variable have just one.
-    forbidden = any(a.size and a.min() == -np.inf for a in (model.log_unary, model.log_factors))
+    terms = (model.log_unary, model.log_factors, *((model.log_pairwise,) if supported else ()))
+    forbidden = any(a.size and a.min() == -np.inf for a in terms)
     if forbidden and (drop_forbidden or fold_single):
         return False
     return not (fold_single and bool((model.num_states == 1).any()))
 
 
-def _fold(model: MarkovRandomField, fixed: IntArray) -> tuple[FloatArray, float, FloatArray, _Factors]:
+def _fold(model: MarkovRandomField, fixed: IntArray) -> tuple[FloatArray, float, FloatArray, Factors]:
     """Unary entries, constant, edge tables and factors with all that is fixed folded into those of fewer variables."""
     starts = model.unary_offsets[:-1]
     unary = model.log_unary.copy()
@@ -256,7 +266,7 @@ def _fold(model: MarkovRandomField, fixed: IntArray) -> tuple[FloatArray, float,
         entries = directed.starts[place] + fixed[directed.owner[place]] * directed.own_steps[place]
         values = model.log_pairwise[entries + state * directed.other_steps[place]]
         unary += np.bincount(starts[around[place]] + state, values, minlength=len(unary))
-    pairwise, constant, factors = model.log_pairwise, model.log_constant, _Factors()
+    pairwise, constant, factors = model.log_pairwise, model.log_constant, Factors()
     if model.num_factors:
         pairwise = pairwise.copy()
         for scope, table in model.factors:
@@ -276,55 +286,8 @@ def _fold(model: MarkovRandomField, fixed: IntArray) -> tuple[FloatArray, float,
     return unary, constant + float(_entries_between_fixed(model, fixed)[1].sum()), pairwise, factors
 
 
-def _drop_unsupported(
-    model: MarkovRandomField,
-    tables: FloatArray,
-    factors: _Factors,
-    fixed: IntArray,
-    allowed: BoolArray,
-    clock: Clock,
-) -> None:
-    """Disallow, in place, states that some edge table or factor gives no configuration of allowed states.
-
-    Generalised arc consistency: whatever loses a state is looked at again, with its terms alone.
-    """
-    terms: dict[tuple[int, ...], list[tuple[tuple[int, ...], FloatArray]]] = {}  # by shape: done at once
-    for scope, table in factors.items():
-        if table.min() == -np.inf:
-            terms.setdefault(table.shape, []).append((scope, table))
-    starts, offsets = model.pairwise_offsets, model.unary_offsets
-    if len(tables) and tables.min() == -np.inf:
-        hard = np.minimum.reduceat(tables, starts[:-1]) == -np.inf
-        for e in np.flatnonzero(hard & (fixed[model.edges] < 0).all(axis=1)):
-            i, j = model.edges[e].tolist()
-            table = tables[starts[e] : starts[e + 1]].reshape(model.num_states[i], model.num_states[j])
-            terms.setdefault(table.shape, []).append(((i, j), table))
-    groups = [
-        (shape, np.array([scope for scope, _ in items]), np.stack([table for _, table in items]) > -np.inf)
-        for shape, items in terms.items()
-    ]
-    changed, first = np.ones(model.num_variables, dtype=bool), True
-    while changed.any():
-        if not first:  # one pass is always made
-            clock.check()
-        before, first = allowed.copy(), False
-        for shape, scopes, possible in groups:
-            active = np.flatnonzero(changed[scopes].any(axis=1))
-            if not len(active):
-                continue
-            part = possible[active]
-            places = [offsets[scopes[active, axis]][:, None] + np.arange(size) for axis, size in enumerate(shape)]
-            for axis, place in enumerate(places):
-                part &= allowed[place].reshape([-1, *[size if a == axis else 1 for a, size in enumerate(shape)]])
-            possible[active] = part
-            for axis, place in enumerate(places):
-                supported = part.any(axis=tuple(a + 1 for a in range(len(shape)) if a != axis))
-                allowed[place[~supported]] = False
-        changed = np.logical_or.reduceat(before & ~allowed, offsets[:-1])
-
-
 def _kept_factors(
-    model: MarkovRandomField, factors: _Factors, fixed: IntArray, kept_state: BoolArray
+    model: MarkovRandomField, factors: Factors, fixed: IntArray, kept_state: BoolArray
 ) -> tuple[IntArray, IntArray, FloatArray]:
     """Scopes and tables of the factors between kept states, for the constructor."""
     number, starts = np.cumsum(fixed < 0) - 1, model.unary_offsets
