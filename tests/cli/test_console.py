@@ -178,7 +178,7 @@ def test_interrupt(tmp_path: Path, delay: float) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (1, b"")
-    assert err.splitlines()[-1] == b"fastmix: interrupted"  # it may have been compiling
+    assert err.splitlines()[-1].startswith(b"fastmix: interrupted")  # it may have been compiling
     assert files(tmp_path) == {"grid.uai"}
 
 

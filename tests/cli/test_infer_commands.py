@@ -248,6 +248,17 @@ def test_interrupted_comparison(run: Run, saved: str, monkeypatch: pytest.Monkey
     assert "status interrupted" in outcome.err
 
 
+@pytest.mark.parametrize("verb", ["infer", "sample", "temper", "compare", "map"])
+def test_an_interrupt_that_left_nothing(run: Run, saved: str, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise fastmix.Interrupted("interrupted while burning in, before there was anything to report")
+
+    replace(monkeypatch, fastmix, {"map": "most_probable", "temper": "infer"}.get(verb, verb), stop)
+    outcome = run(verb, saved, "--json")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err == "fastmix: interrupted while burning in, before there was anything to report\n"
+
+
 def test_perfect_samples(run: Run) -> None:
     write_model(instances.ising_grid(3, 3, coupling_max=0.4, attractive=True, seed=0), "grid.npz")
     outcome = run("sample", "grid.npz", "--method", "perfect", "--num-draws", "7", "--seed", "1", "-o", "draws.npz")

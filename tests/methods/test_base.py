@@ -13,11 +13,12 @@ import pytest
 import fastmix
 from fastmix import Gibbs, InferenceResult, Interrupted, MarkovRandomField, Method, Status, cli, infer
 from fastmix.exact.enumeration import enumerate_model
+from fastmix.graphs import complete_edges
 from fastmix.instances import ising_grid
 from fastmix.io import write_model
 from fastmix.methods import base
 from fastmix.methods.base import METHODS, find_method, make_method, option, options_of, register
-from fastmix.testing import assert_conforms
+from fastmix.testing import assert_conforms, assert_distributions
 
 MODEL = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=0.3, field=[0.5, 0.0, -0.2])
 
@@ -238,6 +239,66 @@ def test_ctrl_c_ends_a_loop_over_models_and_keeps_the_result():
     result = stopped.value.result
     assert (result.status, result.stats["stopped_by"]) == ("interrupted", "interrupt")
     assert np.isfinite(result.node_marginals).all()
+
+
+@pytest.mark.parametrize("method", [*METHODS, "reduce", "fits"])
+def test_every_interrupt_says_whether_there_is_a_result(method, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    if method in METHODS:
+        monkeypatch.setattr(find_method(method), "run", stop)
+    else:
+        monkeypatch.setattr(Method, method, stop)
+    with pytest.raises(Interrupted, match=r"^interrupted before there was anything to report$") as stopped:
+        infer(MODEL, method=method if method in METHODS else "gibbs")
+    assert stopped.value.result is None
+
+
+def test_interrupted_annealing_keeps_what_was_averaged():
+    model = ising_grid(4, 4, coupling_max=1.0, attractive=True, seed=0)
+
+    def stop(report):
+        if report.done >= until:
+            raise KeyboardInterrupt
+
+    until = 10**9
+    whole = infer(model, method="annealed", num_sweeps=400, seed=1, progress=stop)
+    until = whole.stats["num_sweeps"] - 100
+    with pytest.raises(Interrupted) as stopped:
+        infer(model, method="annealed", num_sweeps=400, seed=1, progress=stop)
+    result = stopped.value.result
+    assert (result.status, result.stats["stopped_by"]) == ("interrupted", "interrupt")
+    assert result.stats["num_sweeps"] == until
+    assert_distributions(model, result.node_marginals, None)
+    assert np.abs(result.node_marginals - whole.node_marginals).max() < 0.2
+    until = 50
+    with pytest.raises(Interrupted, match="before there was anything") as stopped:
+        infer(model, method="annealed", num_sweeps=400, seed=1, progress=stop)
+    assert stopped.value.result is None
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_an_interrupted_projection_is_sampled_for_a_moment(dense, tmp_path):
+    model = ising_grid(6, 6, coupling_max=3.0, seed=0)
+    if dense:
+        edges = complete_edges(12)
+        model = MarkovRandomField.ising(edges, np.random.default_rng(0).normal(scale=2.0, size=len(edges)))
+
+    def stop(report):
+        if report.what == "projection":
+            raise KeyboardInterrupt
+
+    path = tmp_path / "run.npz"
+    with pytest.raises(Interrupted) as stopped:
+        infer(model, method="projected", num_sweeps=2000, checkpoint=str(path), seed=1, progress=stop)
+    result = stopped.value.result
+    assert (result.status, result.stats["stopped_by"]) == ("interrupted", "interrupt")
+    assert result.projection.norm_after <= result.projection.norm_bound
+    assert "the projection was cut short" in result.stats["note"]
+    assert result.stats["num_sweeps"] > 0
+    assert not path.exists()
+    assert_distributions(model, result.node_marginals, None)
 
 
 # -- log Z ------------------------------------------------------------------------------------------------------------

@@ -123,6 +123,16 @@ def test_an_interrupt_ends_the_comparison_with_what_there_is(how, monkeypatch):
     assert [row.method for row in result.rows] == ["loopy-bp"] + ["gibbs"] * (how != "raised")
 
 
+def test_an_interrupt_before_the_first_answer_has_nothing_to_compare(monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fastmix.methods.exact.Exact, "run", stop)
+    with pytest.raises(Interrupted, match=r"^interrupted before there was anything to report$") as stopped:
+        compare(MODEL, methods=["loopy-bp"], seed=1)
+    assert stopped.value.result is None
+
+
 def test_no_methods_are_refused():
     with pytest.raises(ValueError, match="methods must name at least one of"):
         compare(MODEL, methods=[])

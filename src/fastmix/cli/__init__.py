@@ -13,9 +13,10 @@ import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from fastmix import __version__
 from fastmix._clock import is_compiling
@@ -36,9 +37,20 @@ _COMMANDS = (
 )  # fmt: skip
 
 
+class _Commands(TyperGroup):
+    """Commands; what an interrupt says would otherwise end in the parser, which makes an exit code of it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            raise typer.Abort(str(stop)) from None
+
+
 def _make_app(arguments: list[str]) -> typer.Typer:
     """The parser of the command that is called, whose options alone are looked up."""
     app = typer.Typer(
+        cls=_Commands,
         help="Marginal inference in discrete Markov random fields, with guarantees.",
         add_completion=True,
         rich_markup_mode=None,

@@ -70,7 +70,7 @@ def explain(error: BaseException) -> tuple[str, int] | None:
     None for what no command is known to raise.
     """
     if isinstance(error, typer.Abort | KeyboardInterrupt):
-        return "interrupted", 1
+        return str(error) or "interrupted", 1
     if isinstance(error, BadFileError | FormatError):
         return str(error), 3
     if isinstance(error, NotConvergedError):

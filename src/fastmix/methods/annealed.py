@@ -102,7 +102,7 @@ class Annealed(Method):
             done = run.sweeps
             clock.report(done, max(done, planned), "sweeps", per_second=done * run.updates / clock.used())
         wanted = self.num_sweeps or max(1, run.sweeps // 2)
-        sums, done = run.collect(wanted)
+        sums, done, stopped_by = run.collect(wanted)
         populations = sums.reshape(len(sums), self.num_populations, self.num_chains).mean(axis=2) / done
         mean, error = _combine(populations, run.annealing.log_ratio)
         note = "populations agree"
@@ -113,6 +113,8 @@ class Annealed(Method):
                 f"all chains miss configurations that outweigh theirs by a factor of exp({missed:.3g}): smaller steps"
             )
         status = Status.OK if note == "populations agree" else Status.NOT_MIXED
+        if stopped_by == "interrupt":
+            status = Status.INTERRUPTED
         states = run.engine.get_states()
         log_z, log_z_error = run.log_z() if resampled else (None, None)
         return AnnealedResult(
@@ -127,7 +129,7 @@ class Annealed(Method):
             stats={
                 "num_steps": run.steps, "num_sweeps": run.sweeps, "updates": run.sweeps * run.updates,
                 "mean_std_error": float(error.mean()) if error.size else 0.0,
-                "stopped_by": "time_limit" if late or done < wanted else "done",
+                "stopped_by": "time_limit" if late and stopped_by == "done" else stopped_by,
                 "note": note,
             },
             provenance={"options": {"resample": resampled}},
@@ -286,20 +288,26 @@ class _Populations:
         self.sweeps += num_sweeps
         return late
 
-    def collect(self, num_sweeps: int) -> tuple[FloatArray, int]:
-        """Sums of the probabilities over sweeps at the model itself, and how many there were."""
+    def collect(self, num_sweeps: int) -> tuple[FloatArray, int, str]:
+        """Sums of the probabilities over sweeps at the model itself, how many there were, and what ended them."""
         done, batch = 0, max(1, min(num_sweeps // 20, int(_BATCH_UPDATES / max(1, self.updates))))
-        total = self.sweeps + num_sweeps
-        while done < num_sweeps:
-            count = min(batch, num_sweeps - done)
-            self.engine.sweep(count, collect=True)
-            done += count
-            self.sweeps += count
-            speed = self.sweeps * self.updates / self.clock.used()
-            self.clock.report(self.sweeps, total, "sweeps", per_second=speed)
-            if self.clock.past():
-                break
-        return self.engine.take_sums(), done
+        total, sums = self.sweeps + num_sweeps, np.zeros(0)
+        try:
+            while done < num_sweeps:
+                count = min(batch, num_sweeps - done)
+                self.engine.sweep(count, collect=True)
+                latest = self.engine.take_sums()
+                sums, done = latest + sums if done else latest, done + count
+                self.sweeps += count
+                speed = self.sweeps * self.updates / self.clock.used()
+                self.clock.report(self.sweeps, total, "sweeps", per_second=speed)
+                if self.clock.past():
+                    break
+        except KeyboardInterrupt:
+            if not done:
+                raise
+            return sums, done, "interrupt"
+        return sums, done, "done" if done == num_sweeps else "time_limit"
 
 
 def _missed(model: MarkovRandomField, modes: IntArray, mean: FloatArray, log_weights: FloatArray) -> float:

@@ -38,11 +38,12 @@ if TYPE_CHECKING:
     from fastmix.executors import Pool
 
 __all__ = [
-    "BACKENDS", "DEFAULT_SECONDS", "METHODS", "Context", "Method", "find_method", "make_method", "method_names",
-    "option", "options_of", "refuse_unknown", "register", "run_method",
+    "BACKENDS", "DEFAULT_SECONDS", "LAST_SECONDS", "METHODS", "Context", "Method", "find_method", "make_method",
+    "method_names", "option", "options_of", "refuse_unknown", "register", "run_method",
 ]  # fmt: skip
 
 DEFAULT_SECONDS = 60.0  # of runs that were given neither a time limit nor the amount of work
+LAST_SECONDS = 0.5  # of sampling after an interrupt, where nothing had been collected yet
 BACKENDS = ("cpu", "cuda", "auto")
 
 
@@ -293,18 +294,23 @@ def run_method(
     with listening(progress, method.name) as listener:
         clock = Clock(time_limit, default=method.budget(), listener=listener, what=method.name)
         try:
-            reduction = method.reduce(model, evidence, clock)
-        except OutOfTimeError:
-            raise ResourceError(
-                f"the time limit of {clock.limit:g} s was over before evidence and forbidden states were taken out of "
-                "the model: give it more time"
-            ) from None
-        context = Context(
-            chosen_seed, clock, threads, backend, edge_marginals, log_z, bool(evidence), reduction, certify, pool
-        )
-        if (reason := method.fits(reduction.model)) is not None:
-            raise UnfitMethodError(reason)
-        result = method.run(reduction.model, context)
+            try:
+                reduction = method.reduce(model, evidence, clock)
+            except OutOfTimeError:
+                raise ResourceError(
+                    f"the time limit of {clock.limit:g} s was over before evidence and forbidden states were taken out "
+                    "of the model: give it more time"
+                ) from None
+            context = Context(
+                chosen_seed, clock, threads, backend, edge_marginals, log_z, bool(evidence), reduction, certify, pool
+            )
+            if (reason := method.fits(reduction.model)) is not None:
+                raise UnfitMethodError(reason)
+            result = method.run(reduction.model, context)
+        except Interrupted:
+            raise
+        except KeyboardInterrupt:
+            raise Interrupted("interrupted before there was anything to report") from None
     options = {f.name: _plain(getattr(method, f.name)) for f in fields(method)}
     options |= result.provenance.get("options", {})
     options |= {"evidence": plain_evidence(evidence), "time_limit": clock.asked, "backend": backend}

@@ -220,6 +220,8 @@ def compare(
             try:
                 results[name] = infer(model, method=method, **shared)
             except Interrupted as stop:
+                if stop.result is None and not results:
+                    raise
                 interrupted = True
                 if stop.result is not None:
                     results[name] = stop.result

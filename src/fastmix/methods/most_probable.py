@@ -201,13 +201,14 @@ def most_probable(
     seed = choose_seed(seed)
     with listening(progress, "most probable") as listener:
         clock = Clock(time_limit, default=DEFAULT_SECONDS, listener=listener, what="most probable")
-        reduction = reduce_model(model, evidence, fold_single=True, clock=clock)
-        search = _Search(reduction.model, seed, clock, tol, memory_limit)
+        search: _Search | None = None
         try:
+            reduction = reduce_model(model, evidence, fold_single=True, clock=clock)
+            search = _Search(reduction.model, seed, clock, tol, memory_limit)
             used = search.run(method)
         except KeyboardInterrupt:
-            if search.states is None:
-                raise
+            if search is None or search.states is None:
+                raise Interrupted("interrupted before a configuration was found") from None
             search.interrupted = True
             used = "search"
     if search.states is None:
@@ -217,6 +218,8 @@ def most_probable(
     states = reduction.expand_states(search.states)
     upper = search.value if exact else search.upper
     status = Status.OK if exact or search.upper - search.value <= tol else Status.NOT_CONVERGED
+    if search.interrupted:
+        status = Status.INTERRUPTED
     stopped_by = "interrupt" if search.interrupted else "time_limit" if clock.past() and not exact else "done"
     result = MostProbableResult(
         model, states, search.value, upper, exact, used, status,

@@ -354,8 +354,12 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     except KeyboardInterrupt:
         stopped_by = "interrupt"
     if run.statistics.num_batches == 0:
-        text = f"sampling stopped ({stopped_by}) before the first batch was complete: nothing to report"
-        raise Interrupted(text) if stopped_by == "interrupt" else NotConvergedError(text)
+        if stopped_by == "interrupt":
+            early = " while burning in," if run.done < 0 or run.cut_short else ""
+            raise Interrupted(f"interrupted{early} before there was anything to report")
+        raise NotConvergedError(
+            f"sampling stopped ({stopped_by}) before the first batch was complete: nothing to report"
+        )
     swings = log_odds_swings(model) if gibbs is not None and average and schedule != "random" else None
     memory = 1.0
     if run.burn_sums is not None and run.plan.burn_in:
@@ -373,9 +377,14 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         status, note = Status.NOT_MIXED, f"stopped after {run.plan.burn_in} of {plan.burn_in} certified sweeps"
     if stopped_by == "interrupt":
         status = Status.INTERRUPTED
+    if run.cut_short:
+        burned = run.plan.burn_in
+        note = f"burning in was cut short after {burned:,} of {burned + run.cut_short:,} sweeps; {note}"
     if isinstance(run.engine, HostChains) and run.engine.sharing is not None:
         place = f"cpu ({run.engine.sharing})"
     stats: dict[str, Any] = {"note": note, "stopped_by": stopped_by, "backend": place}
+    if run.cut_short:
+        stats["cut_short"] = True
     return make_result(method.name, status, summary, run, stats, schedule)
 
 

@@ -128,11 +128,20 @@ class Tempered(Method):
         run = Run(ladder, plan, context.clock, edge_marginals=bool(context.edge_marginals))
         stopped_by = run.go()
         if not run.statistics.num_batches:
-            text = f"tempering stopped ({stopped_by}) before the first batch was complete: nothing to report"
-            raise Interrupted(text) if stopped_by == "interrupt" else NotConvergedError(text)
-        bound = run.bound(self.confidence) if stopped_by != "interrupt" else None
+            if stopped_by == "interrupt":
+                raise Interrupted("interrupted while burning in, before there was anything to report")
+            raise NotConvergedError(
+                f"tempering stopped ({stopped_by}) before the first batch was complete: nothing to report"
+            )
+        bound = None
+        try:
+            bound = run.bound(self.confidence) if stopped_by != "interrupt" else None
+        except KeyboardInterrupt:
+            stopped_by = "interrupt"
         place = place if ladder.sharing is None else f"cpu ({ladder.sharing})"
         stats: dict[str, Any] = {"stopped_by": stopped_by, "certified_sweeps": certified, "backend": place}
+        if run.cut_short:
+            stats["cut_short"] = True
         if context.edge_marginals:
             stats["edge_marginals"] = "conditional averages"
         options = {"num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "moves": list(moves)}
@@ -360,6 +369,8 @@ def _result(
         status, note = Status.NOT_MIXED, why
     if stats["stopped_by"] == "interrupt":
         status = Status.INTERRUPTED
+    if run.cut_short:
+        note = f"Burning in was cut short after {run.burned:,} sweeps. {note}"
     # Few ensembles can agree by chance: batches of sweeps and long parts of them, as in Gibbs sampling, are many more.
     parts = np.where(np.isfinite(summary.std_error), summary.std_error, 0.0)
     error = np.hypot(np.maximum(run.spread(), parts), overlooked)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +13,7 @@ from fastmix._arrays import FloatArray
 from fastmix._clock import Clock
 from fastmix._memory import available_memory, check_memory
 from fastmix.chains.annealing import Annealing
+from fastmix.methods.base import LAST_SECONDS
 from fastmix.methods.diagnostics import BatchStatistics, student_quantile
 from fastmix.methods.tempering.ladder import Ladder, derive_seed
 from fastmix.methods.tempering.log_z import LogZ, bridge, guess_steps, lower_bound
@@ -72,15 +75,30 @@ class Run:
         self._burn_share = _BURN_SHARE if ladder.device == "cpu" else _DEVICE_BURN_SHARE
         self._seconds = 0.0  # of the rounds
         self._round_seconds = 0.0  # of the latest rounds, each
+        self._placed = False  # whether there is a ladder, and it is not being changed
+        self._burned = self.cut_short = False  # whether the burn-in is over, and whether an interrupt ended it
 
     def go(self) -> str:
         """Run until it is ``done``, to the ``accuracy``, the ``time_limit`` or an ``interrupt``: which of these."""
         try:
             self._first_ladder()
+            self._placed = True
             self._burn_in()
             return self._collect()
         except KeyboardInterrupt:
+            if self._placed and not self.statistics.num_batches and self.ladder.sharing is None:
+                with suppress(KeyboardInterrupt):  # the second ends it at once
+                    self._end_early()
             return "interrupt"
+
+    def _end_early(self) -> None:
+        """A few rounds with the ladder as it is, for something to report."""
+        self.cut_short = not self._burned
+        self.plan, self.clock = replace(self.plan, num_sweeps=None, accuracy=None), Clock(LAST_SECONDS)
+        self._aim()
+        if self.pairs is not None:
+            self.pairs[...] = 0.0
+        self._collect()
 
     def updates_per_second(self) -> float:
         """Speed of the rounds so far."""
@@ -140,6 +158,11 @@ class Run:
         rest = None if self.plan.burn_in is None else self.plan.burn_in - self.burned
         self.ladder.clear()
         self._advance(rest, collect=False, share=self._burn_share if rest is None else 1.0)
+        self._aim()
+        self._burned = True
+
+    def _aim(self) -> None:
+        """Ready to collect: the estimator of log Z by what exchanges have shown, and no counts."""
         if self.ladder.counts().sums[0].all():
             self._set_shifts(self.ladder.positions, guess_steps(self.ladder.counts().sums, self.ladder.shifts))
         if self.ladder.pairs:
@@ -148,7 +171,7 @@ class Run:
 
     def _adapt(self, *, settled: bool) -> None:
         """Place the rungs anew; once the replicas have settled, also in phases that they have missed."""
-        ladder = self.ladder
+        ladder, self._placed = self.ladder, False
         positions, source = respace(ladder.positions, ladder.counts().rejection, self.plan.num_replicas)
         positions, source = positions[:_MOST_RUNGS], source[:_MOST_RUNGS]
         old, steps = ladder.positions, guess_steps(ladder.counts().sums, ladder.shifts)
@@ -158,6 +181,7 @@ class Run:
             enter_phases(states, ladder.path, positions, np.interp(positions, old, log_z), self.phases, self._rng)
         ladder.set_rungs(positions, states)
         self._set_shifts(old, steps)
+        self._placed = True
 
     def _set_shifts(self, positions: FloatArray, steps: FloatArray) -> None:
         """Aim the acceptance ratio estimator at what is known of log Z between positions on the path."""
@@ -254,17 +278,14 @@ class Run:
         if ladder.path.log_z is None or self.clock.past(1.0) or updates < _LEAST_STEPS * _ANNEALED * n:
             return None
         seed = derive_seed(ladder.seed, 0, 2)
-        try:
-            steps = int(_BOUND_SHARE * self.updates / n / _ANNEALED)
-            if self.clock.asked is not None:  # without, the same seed gives the same bound
-                steps = min(steps, self._affordable_steps(self.clock.left()))
-            elif ladder.device != "cpu":  # whose updates cannot be compared with those of annealing
-                steps = min(steps, self._affordable_steps(_BOUND_SHARE * self._seconds))
-            positions, _ = respace(ladder.positions, ladder.counts().rejection, max(2 * ladder.num_rungs, steps))
-            population = self._population(_ANNEALED, seed)
-            weights = annealed_weights(ladder.path, population, positions, stop=lambda: self.clock.past(1.0))
-        except KeyboardInterrupt:
-            return None
+        steps = int(_BOUND_SHARE * self.updates / n / _ANNEALED)
+        if self.clock.asked is not None:  # without, the same seed gives the same bound
+            steps = min(steps, self._affordable_steps(self.clock.left()))
+        elif ladder.device != "cpu":  # whose updates cannot be compared with those of annealing
+            steps = min(steps, self._affordable_steps(_BOUND_SHARE * self._seconds))
+        positions, _ = respace(ladder.positions, ladder.counts().rejection, max(2 * ladder.num_rungs, steps))
+        population = self._population(_ANNEALED, seed)
+        weights = annealed_weights(ladder.path, population, positions, stop=lambda: self.clock.past(1.0))
         top = float(weights.max())
         return lower_bound(weights, confidence), top + math.log(np.mean(np.exp(weights - top)))
 
