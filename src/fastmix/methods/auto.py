@@ -74,7 +74,8 @@ class Auto(MemoryLimited):
             except KeyboardInterrupt:
                 if tried is None:
                     raise
-            if tried is not None and choice.trial is not None and (result is None or result.stats.get("cut_short")):
+                result = tried
+            if tried is not None and choice.trial is not None and (result is tried or result.stats.get("cut_short")):
                 # Interrupted before it had averaged much: the short run has more.
                 stats = {**tried.stats, "stopped_by": "interrupt"}
                 method, result = choice.trial, replace(tried, status=Status.INTERRUPTED, stats=stats)

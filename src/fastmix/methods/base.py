@@ -154,8 +154,8 @@ class Method:
         """The answer for a model that evidence and forbidden states have been taken out of.
 
         Stops when ``context.clock.past()``. On KeyboardInterrupt it returns what there is with the status
-        ``interrupted``, or raises :class:`fastmix.Interrupted` where there is nothing yet. ``provenance`` of the result
-        needs to hold only what differs from the options, under ``options`` and ``device``.
+        ``interrupted``, or lets it through where there is nothing yet (:class:`fastmix.Interrupted` can say why).
+        ``provenance`` of the result needs to hold only what differs from the options, under ``options`` and ``device``.
         """
         raise NotImplementedError
 

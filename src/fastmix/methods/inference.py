@@ -92,7 +92,7 @@ def infer(
     ModelError
         If the evidence has probability zero.
     Interrupted
-        On Ctrl-C: a KeyboardInterrupt whose ``result`` is the answer so far.
+        On Ctrl-C: a KeyboardInterrupt whose ``result`` is the answer so far, None before there is one.
 
     Notes
     -----
@@ -130,8 +130,10 @@ def _with_bracket(
     seed = result.provenance.get("seed")
     try:
         found = bracket(result.model, evidence=evidence, time_limit=time_limit, seed=seed, progress=progress)
-    except Interrupted as stop:
-        raise Interrupted(str(stop), replace(result, bracket=stop.result, status=Status.INTERRUPTED)) from None
+    except KeyboardInterrupt as stop:
+        found, stats = getattr(stop, "result", None), {**result.stats, "stopped_by": "interrupt"}
+        kept = replace(result, bracket=found, status=Status.INTERRUPTED, stats=stats)
+        raise Interrupted("the bracket was interrupted; the result so far is in this exception", kept) from None
     missed = found.misses(result)
     stats = {**result.stats, "seconds": result.stats.get("seconds", 0.0) + found.stats["seconds"]}
     status = result.status

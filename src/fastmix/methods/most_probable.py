@@ -183,6 +183,8 @@ def most_probable(
         If the method named does not fit the model.
     ModelError
         If the evidence has probability zero, or no configuration of positive probability was found.
+    Interrupted
+        On Ctrl-C: a KeyboardInterrupt whose ``result`` is the best configuration so far, None before there is one.
 
     Notes
     -----

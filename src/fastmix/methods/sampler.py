@@ -256,7 +256,8 @@ def sample(
     NotConvergedError
         If the time was over before there was anything to report.
     Interrupted
-        On Ctrl-C: a KeyboardInterrupt whose ``result`` is what was collected.
+        On Ctrl-C: a KeyboardInterrupt whose ``result`` is what was collected; in the burn-in, what another half second
+        collects from where the chains are (``stats["cut_short"]``); None before the first sweeps.
 
     Examples
     --------

@@ -242,7 +242,8 @@ def temper(
     NotConvergedError
         If the run ended in the burn-in.
     Interrupted
-        On Ctrl-C: a KeyboardInterrupt whose ``result`` is what was collected.
+        On Ctrl-C: a KeyboardInterrupt whose ``result`` is what was collected; in the burn-in, what another half second
+        collects with the ladder as it is (``stats["cut_short"]``); None before there is one.
 
     Notes
     -----
