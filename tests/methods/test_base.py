@@ -255,6 +255,18 @@ def test_every_interrupt_says_whether_there_is_a_result(method, monkeypatch):
     assert stopped.value.result is None
 
 
+def test_an_interrupted_bracket_keeps_the_answer(monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fastmix.bounds.bracket", stop)
+    with pytest.raises(Interrupted) as stopped:
+        infer(MODEL, bracket=True)
+    result = stopped.value.result
+    assert (result.status, result.stats["stopped_by"], result.bracket) == ("interrupted", "interrupt", None)
+    np.testing.assert_allclose(result.node_marginals, enumerate_model(MODEL).node_marginals, atol=1e-9)
+
+
 def test_interrupted_annealing_keeps_what_was_averaged():
     model = ising_grid(4, 4, coupling_max=1.0, attractive=True, seed=0)
 
