@@ -255,6 +255,16 @@ def test_every_interrupt_says_whether_there_is_a_result(method, monkeypatch):
     assert stopped.value.result is None
 
 
+def test_an_interrupt_while_a_method_is_chosen(monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fastmix.methods.auto.plan_exact", stop)
+    with pytest.raises(Interrupted, match="interrupted while a method was chosen, before there was") as stopped:
+        infer(ising_grid(3, 3, coupling_max=1.0, seed=0))
+    assert stopped.value.result is None
+
+
 def test_an_interrupted_bracket_keeps_the_answer(monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt

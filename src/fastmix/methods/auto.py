@@ -9,7 +9,7 @@ import numpy as np
 
 from fastmix._clock import Clock
 from fastmix._memory import format_bytes
-from fastmix.errors import ResourceError
+from fastmix.errors import Interrupted, ResourceError
 from fastmix.exact import ExactPlan, plan_exact
 from fastmix.methods.base import DEFAULT_SECONDS, Context, Method
 from fastmix.methods.exact import Exact, MemoryLimited
@@ -51,7 +51,10 @@ class Auto(MemoryLimited):
     def run(self, model: MarkovRandomField, context: Context) -> InferenceResult:
         """The answer of the method chosen, with the reason in ``stats``."""
         clock = context.clock
-        choice = _choose(model, self.memory_limit, clock.part(1.0), context.log_z)
+        try:
+            choice = _choose(model, self.memory_limit, clock.part(1.0), context.log_z)
+        except KeyboardInterrupt:
+            raise Interrupted("interrupted while a method was chosen, before there was anything to report") from None
         result: InferenceResult | None = None
         tried: InferenceResult | None = None
         if choice.plan is not None:
