@@ -131,8 +131,8 @@ def _with_bracket(
     try:
         found = bracket(result.model, evidence=evidence, time_limit=time_limit, seed=seed, progress=progress)
     except KeyboardInterrupt as stop:
-        found, stats = getattr(stop, "result", None), {**result.stats, "stopped_by": "interrupt"}
-        kept = replace(result, bracket=found, status=Status.INTERRUPTED, stats=stats)
+        stats = {**result.stats, "stopped_by": "interrupt"}
+        kept = replace(result, bracket=getattr(stop, "result", None), status=Status.INTERRUPTED, stats=stats)
         raise Interrupted("the bracket was interrupted; the result so far is in this exception", kept) from None
     missed = found.misses(result)
     stats = {**result.stats, "seconds": result.stats.get("seconds", 0.0) + found.stats["seconds"]}
