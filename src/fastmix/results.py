@@ -374,14 +374,18 @@ class DrawResult(InferenceResult):
 
     @staticmethod
     def frequencies(model: MarkovRandomField, states: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
-        """Relative frequency of every state in configurations (num_draws, n), and its standard error."""
+        """Relative frequency of every state in configurations (num_draws, n), and its standard error.
+
+        The error is that of one more draw with and one without the state: states that were never drawn may be rare.
+        """
         count, total = np.zeros(len(model.log_unary)), max(1, len(states))
         rows = max(1, (1 << 20) // max(1, model.num_variables))
         for first in range(0, len(states), rows):
             entries = (states[first : first + rows] + model.unary_offsets[:-1]).reshape(-1)
             count += np.bincount(entries, minlength=len(count))
-        mean = count / total
-        return mean, np.sqrt(mean * (1.0 - mean) / total)
+        share = (count + 1.0) / (total + 2.0)
+        varies = np.repeat(model.num_states > 1, model.num_states)
+        return count / total, np.where(varies, np.sqrt(share * (1.0 - share) / total), 0.0)
 
     @staticmethod
     def pair_frequencies(model: MarkovRandomField, states: NDArray[np.int64]) -> FloatArray:
