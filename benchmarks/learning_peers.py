@@ -21,6 +21,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def by_fastmix(spins: np.ndarray, **options: Any) -> Fit:
 
     def stop(report: Any) -> None:
         error = report.details.get("moment_error")
-        if error is not None and error <= 0.8 * GOAL:  # by its own account
+        if error is not None and error <= 0.7 * GOAL:  # by its own account
             raise KeyboardInterrupt
 
     model = fastmix.learn(data, ridge=1e-4, seed=0, progress=stop, **options).model
@@ -251,6 +252,7 @@ PEERS: dict[str, Callable[..., Fit]] = {
     "fastmix": by_fastmix,
     "fastmix, sampled": lambda spins: by_fastmix(spins, moments="sampled"),
     "fastmix, pseudo-likelihood": lambda spins: by_fastmix(spins, objective="pseudo-likelihood"),
+    "fastmix, pseudo-likelihood, tol 0.01": lambda spins: by_fastmix(spins, objective="pseudo-likelihood", tol=0.01),
     "plain numpy": by_numpy,
     "dwave-pytorch-plugin": by_dwave,
     "pseudolm": by_pseudolm,
@@ -264,12 +266,13 @@ STEPPED = {"plain numpy", "dwave-pytorch-plugin", "adabmDCA", "thrml", "coniii"}
 
 
 def timed(fit: Fit, spins: np.ndarray, limit: float) -> dict[str, object]:
-    """CPU seconds until a look finds the goal reached, or the limit; looks are a tenth of the time spent apart."""
+    """CPU seconds until a look finds the goal reached, or the limit, in looks a tenth or a third of it apart."""
     goal, spent, best, looks, looked = pairs_of(spins), 0.0, np.inf, 0, -1.0
+    apart = 1.1 if spins.shape[1] <= 20 else 1.33  # a look by chains takes seconds
     begin = time.process_time()
     for found in fit:
         spent = 0.0 if found is None else spent + time.process_time() - begin
-        if found is not None and (spent > 1.1 * looked or spent > limit):
+        if found is not None and (spent > apart * looked or spent > limit):
             looks, looked = looks + 1, spent
             error = float(np.abs(moments(*found, spins) - goal).max())
             best = min(best, error)
@@ -312,7 +315,8 @@ def main() -> None:
                 line: dict[str, object] = {"who": who, "data": name, "step": step}
                 fit = PEERS[who] if step is None else partial(PEERS[who], step=step)
                 try:
-                    next(fit(spins[:2000]))  # imported, and compiled once
+                    with suppress(ValueError):  # constant columns
+                        next(fit(spins[:2000]))  # imported, and compiled once
                     line |= timed(fit(spins), spins, arguments.limit)
                 except Exception as error:  # a peer that is not there or does not run
                     line["error"] = f"{type(error).__name__}: {error}"
