@@ -251,7 +251,7 @@ class _Populations:
         # Variables without couplings: independent draws. Steps follow from what was seen before the configurations that
         # they weigh, or those that weigh more would have shorter steps, and count less.
         self.variance, looks = 0.0, 0
-        while looks < _LOOKS and not (looks and clock.past(_LOOK_SHARE)):
+        while model.num_edges and looks < _LOOKS and not (looks and clock.past(_LOOK_SHARE)):
             self.engine.sweep(1)
             looks += 1
             self.variance += (self._energy_variance() - self.variance) / looks
@@ -357,7 +357,7 @@ def _combine(chains: FloatArray, log_ratio: FloatArray) -> tuple[FloatArray, Flo
     """Mean over populations of chains (entries, P, C), weighted by their normalisers, and its standard error."""
     weights = np.exp(log_ratio - log_ratio.max())
     weights /= weights.sum()
-    populations, count = chains.mean(axis=2), len(weights)
+    populations, count, size = chains.mean(axis=2), len(weights), chains[:1].size
     mean = populations @ weights
     # Of a ratio estimator: residuals weighted as the values are, with the usual correction for the few there are.
     residual = ((populations - mean[:, None]) ** 2) @ (weights**2)
@@ -365,4 +365,5 @@ def _combine(chains: FloatArray, log_ratio: FloatArray) -> tuple[FloatArray, Flo
     plain = populations.var(axis=1, ddof=1) / count
     # Few populations can agree by chance; chains, of which there are more, are as if independent at best.
     between = student_factor(count - 1) ** 2 * np.maximum(residual * count / (count - 1), plain)
-    return mean, np.sqrt(np.maximum(between, chains.var(axis=(1, 2), ddof=1) / chains[0].size))
+    apart = chains - mean[:, None, None]
+    return mean, np.sqrt(np.maximum(between, np.einsum("epc,epc->e", apart, apart) / (size * (size - 1))))
