@@ -30,7 +30,7 @@ __all__ = ["Annealed", "AnnealedResult", "anneal"]
 
 _MOST_STEPS = 10_000  # whatever the energies are: chains that all begin alike would ask for steps of no length
 _INFORMATIVE = 1.0  # standard deviation of the logarithm of the weights up to which resampling keeps several chains
-_ANNEALING_SHARE = 0.7  # of a time limit
+_ANNEALING_SHARE, _COLLECTING_SHARE = 0.7, 0.9  # of a time limit, at the end of each
 _LARGEST_STEP = 0.1  # of the couplings at once, where their energy hardly varies
 _MOST_FLIPS = 1e7  # states times edges up to which modes are looked at with every variable changed
 _LOOKS, _LOOK_SHARE = 8, 0.1  # at the energies, that the length of a step follows from, and of a time limit
@@ -312,7 +312,7 @@ class _Populations:
             self.sweeps += count
             speed = self.sweeps * self.updates / self.clock.used()
             self.clock.report(self.sweeps, total, "sweeps", per_second=speed)
-            if self.clock.past():
+            if self.clock.past(_COLLECTING_SHARE):
                 break
         return self.engine.take_sums(), done
 
@@ -365,5 +365,5 @@ def _combine(chains: FloatArray, log_ratio: FloatArray) -> tuple[FloatArray, Flo
     plain = populations.var(axis=1, ddof=1) / count
     # Few populations can agree by chance; chains, of which there are more, are as if independent at best.
     between = student_factor(count - 1) ** 2 * np.maximum(residual * count / (count - 1), plain)
-    apart = chains - mean[:, None, None]
-    return mean, np.sqrt(np.maximum(between, np.einsum("epc,epc->e", apart, apart) / (size * (size - 1))))
+    within = np.einsum("epc,epc->e", chains, chains) / size - populations.mean(axis=1) ** 2
+    return mean, np.sqrt(np.maximum(between, within / (size - 1)))
