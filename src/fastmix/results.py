@@ -44,7 +44,7 @@ class Status(StrEnum):
 
 _ADVICE = {
     Status.OK: "The answer meets what the method promises.",
-    Status.NOT_CONVERGED: "The iteration stopped early: allow more iterations or more damping.",
+    Status.NOT_CONVERGED: "The iteration stopped early: allow more time or iterations, or more damping of loopy-bp.",
     Status.NOT_MIXED: "The chains disagree: run longer, or use a method made for strongly coupled models.",
     Status.INTERRUPTED: "The run was interrupted: the answer rests on what had been collected.",
     Status.TIME_LIMIT: "The time limit was reached: the answer is the best that was found by then.",
