@@ -105,7 +105,8 @@ class Annealed(Method):
             clock.report(done, max(done, planned), "sweeps", per_second=done * run.updates / clock.used())
         wanted = self.num_sweeps or max(1, run.sweeps // 2)
         sums, done = run.collect(wanted)
-        mean, error = _combine(sums.reshape(len(sums), self.num_populations, -1) / done, run.annealing.log_ratio)
+        shape = len(sums), self.num_populations, self.num_chains
+        mean, error = _combine(sums.reshape(shape) / done, run.annealing.log_ratio)
         log_z, log_z_error = run.log_z() if resampled else (None, None)
         bound = run.log_weights().mean() + _entropy(mean) if log_z is None else log_z
         if error.size:
@@ -357,7 +358,7 @@ def _combine(chains: FloatArray, log_ratio: FloatArray) -> tuple[FloatArray, Flo
     """Mean over populations of chains (entries, P, C), weighted by their normalisers, and its standard error."""
     weights = np.exp(log_ratio - log_ratio.max())
     weights /= weights.sum()
-    populations, count, size = chains.mean(axis=2), len(weights), chains[:1].size
+    populations, count, size = chains.mean(axis=2), len(weights), chains.shape[1] * chains.shape[2]
     mean = populations @ weights
     # Of a ratio estimator: residuals weighted as the values are, with the usual correction for the few there are.
     residual = ((populations - mean[:, None]) ** 2) @ (weights**2)
