@@ -11,7 +11,7 @@ import pytest
 
 collect_ignore_glob = ["tests/*conftest.py"]  # no examples in them, and one name for several files
 if not find_spec("sklearn"):
-    collect_ignore_glob.append("src/fastmix/sklearn.py")
+    collect_ignore_glob += ["src/fastmix/sklearn.py", "docs/learning.md"]
 collect_ignore = ["docs/conf.py"]  # its import runs every command for the reference of the documentation
 
 

@@ -334,6 +334,27 @@ def test_time_limit_lessens_the_sweeps_of_a_large_model() -> None:
     assert result.stats["num_sweeps"] < 8 * 11  # as many as ten steps and the averages would have
 
 
+def test_annealing_steps_do_not_follow_what_they_weigh() -> None:
+    """Two variables that are seldom equal: steps are not shorter where they happen to be, or log Z falls short."""
+    model = MarkovRandomField.from_tables([[0.0, 6.0], [3.0, 0.0]], [(0, 1)], [0.5 * np.eye(2)])
+    exact = enumerate_model(model).log_z
+    for seed in range(5):
+        result = anneal(model, seed=seed)
+        assert abs(result.log_z - exact) < 4.0 * result.log_z_std_error < 0.05
+
+
+def test_annealing_knows_of_states_that_no_chain_met() -> None:
+    """A variable against its neighbours: clusters seldom turn it to their side, where it would stay."""
+    pairs = [(0, k) for k in range(1, 7)]
+    unary = np.zeros((7, 2))
+    unary[0, 1], unary[1:, 0] = 12.0, 5.0
+    model = MarkovRandomField.from_tables(unary, pairs, [1.4 * np.eye(2)] * 6)
+    exact = enumerate_model(model).node_marginals
+    for seed in range(5):
+        result = anneal(model, num_chains=4, num_steps=10, num_sweeps=20, seed=seed)
+        assert (abs(result.node_marginals - exact) < 4.0 * result.std_error + 1e-3).all()
+
+
 def test_time_limit_shortens_the_annealing() -> None:
     model = denoising_model(half(20, 20))
     options: dict[str, Any] = {"num_chains": 2, "num_steps": 10**5, "sweeps_per_step": 1, "seed": 0}

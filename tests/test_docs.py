@@ -29,6 +29,7 @@ def test_every_public_name_is_in_the_reference():
     errors = {name for name in fastmix.__all__ if name in dir(fastmix.errors)}  # by automodule
     missing = [name for name in fastmix.__all__ if not re.search(rf"fastmix\.{name}\b", text) and name not in errors]
     assert missing == ["__version__"]
+    assert "fastmix.sklearn.MarkovRandomFieldEstimator" in text
 
 
 def test_every_script_of_the_gallery_has_its_place():

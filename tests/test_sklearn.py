@@ -64,3 +64,20 @@ def test_frames_keep_names(rows: np.ndarray) -> None:
     estimator = MarkovRandomFieldEstimator().fit(frame)
     assert estimator.feature_names_in_.tolist() == list("abcd")
     assert estimator.score(frame[list("dcba")]) == pytest.approx(estimator.score(frame))
+
+
+def test_states_that_are_in_one_fold_only(rows: np.ndarray) -> None:
+    numbers = rows[:90].copy()
+    numbers[3, 0] = 2
+
+    def scores(data: object, **options: object) -> np.ndarray:
+        search = GridSearchCV(MarkovRandomFieldEstimator(**options), {"ridge": [1e-3, 1e-1]}, cv=3, refit=False)
+        return search.fit(data).cv_results_["mean_test_score"]
+
+    words = pd.DataFrame(numbers.astype(str), columns=list("abcd"))
+    for bad in (numbers, words):
+        with pytest.warns(UserWarning, match="Scoring failed|non-finite"):
+            assert np.isnan(scores(bad)).all()
+    expected = scores(numbers, num_states=[3, 2, 2, 2])
+    assert np.isfinite(expected).all()
+    np.testing.assert_allclose(scores(words.astype("category")), expected)

@@ -44,7 +44,7 @@ class Status(StrEnum):
 
 _ADVICE = {
     Status.OK: "The answer meets what the method promises.",
-    Status.NOT_CONVERGED: "The iteration stopped early: allow more iterations or more damping.",
+    Status.NOT_CONVERGED: "The iteration stopped early: allow more time or iterations, or more damping of loopy-bp.",
     Status.NOT_MIXED: "The chains disagree: run longer, or use a method made for strongly coupled models.",
     Status.INTERRUPTED: "The run was interrupted: the answer rests on what had been collected.",
     Status.TIME_LIMIT: "The time limit was reached: the answer is the best that was found by then.",
@@ -374,14 +374,18 @@ class DrawResult(InferenceResult):
 
     @staticmethod
     def frequencies(model: MarkovRandomField, states: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
-        """Relative frequency of every state in configurations (num_draws, n), and its standard error."""
+        """Relative frequency of every state in configurations (num_draws, n), and its standard error.
+
+        The error is that of one more draw with and one without the state: states that were never drawn may be rare.
+        """
         count, total = np.zeros(len(model.log_unary)), max(1, len(states))
         rows = max(1, (1 << 20) // max(1, model.num_variables))
         for first in range(0, len(states), rows):
             entries = (states[first : first + rows] + model.unary_offsets[:-1]).reshape(-1)
             count += np.bincount(entries, minlength=len(count))
-        mean = count / total
-        return mean, np.sqrt(mean * (1.0 - mean) / total)
+        share = (count + 1.0) / (total + 2.0)
+        varies = np.repeat(model.num_states > 1, model.num_states)
+        return count / total, np.where(varies, np.sqrt(share * (1.0 - share) / total), 0.0)
 
     @staticmethod
     def pair_frequencies(model: MarkovRandomField, states: NDArray[np.int64]) -> FloatArray:

@@ -401,14 +401,16 @@ def test_infer_adds_it() -> None:
 def test_an_answer_outside_is_not_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
     from fastmix.methods import inference
 
-    model = MarkovRandomField.ising([(0, 1)], 0.1)
+    table = 0.1 * np.array([[1, -1], [-1, 1]])
+    names = {"variable_names": ["rain", "wet"], "state_names": [["no", "yes"]] * 2}
+    model = MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [table], **names)
     right = fastmix.infer(model, method="gibbs", seed=0, time_limit=2, bracket=True)
     assert right.status == "ok"
     wrong = replace(right, node_marginals=np.array([0.9, 0.1, 0.5, 0.5]), bracket=None)
     monkeypatch.setattr(inference, "run_method", lambda *_, **__: wrong)
     judged = fastmix.infer(model, method="gibbs", bracket=True)
     assert judged.status == Status.NOT_MIXED
-    assert "outside its bracket" in judged.stats["note"]
+    assert "the probability 0.9 of state no of variable rain is outside its bracket" in judged.stats["note"]
 
 
 def test_answers_without_errors_are_told_only() -> None:

@@ -42,6 +42,21 @@ def test_help(run: Run, words: list[str], flag: str) -> None:
     assert outcome.err == ""
 
 
+def test_help_says_what_an_option_means_to_each_method(run: Run) -> None:
+    for command in ("infer", "denoise"):
+        text = " ".join(run(command, "--help").out.split())
+        for said in (
+            "tempered: Where the path of replica",
+            "projected: Largest norm of",
+            "loopy-bp: Iterations at most",
+        ):
+            assert said in text
+        assert "gibbs, swendsen-wang, projected: Independent chains" in text
+        assert "gibbs: Where chains start" not in text  # the same of all methods
+        assert "Where chains start: dispersed or random." in text
+    assert "-e, --evidence FILE|PAIRS" in run("convert", "--help").out
+
+
 def test_version(run: Run) -> None:
     assert run("--version") == (0, f"fastmix {fastmix.__version__}\n", "")
 

@@ -290,10 +290,16 @@ def test_interrupts_keep_the_best_model(tmp_path: Path) -> None:
 
 def test_a_first_row_that_looks_like_names_is_noted(run: Run) -> None:
     Path("words.csv").write_text("rain,wet\n" + "yes,no\nno,no\nyes,yes\n" * 5)
-    code, _, err = run("learn", "words.csv", "-o", "words.npz")
-    assert code == 0
-    assert "note: the first row of words.csv is taken as data, but looks like names: --header, or --no-header" in err
+    note = "the first row of words.csv is taken as data, but looks like names: --header, or --no-header"
+    for command in (("learn", "words.csv", "-o", "words.npz"), ("score", "words.npz", "words.csv")):
+        code, out, err = run(*command, "--json")
+        assert (code, err, json.loads(out)["note"]) == (0, f"fastmix: note: {note}\n", note)
     assert read_model("words.npz").num_states.tolist() == [3, 3]
-    for option in ("--header", "--no-header"):
+    for line, noted in (("rain,wet", True), ("rain,3", False), ("rain,?\nyes,no\nno,yes", False)):
+        Path("line.csv").write_text(f"{line}\n")
+        assert ("note: the first row of line.csv" in run("learn", "line.csv", "-o", "line.npz")[2]) is noted
+    for option in ("--no-header", "--header"):
         assert "note" not in run("learn", "words.csv", option, "-o", "words.npz")[2]
+    code, out, err = run("score", "words.npz", "words.csv", "--json")
+    assert (code, err, json.loads(out)["note"]) == (0, "", None)
     assert "note" not in run("learn", "train.csv", "-o", "model.npz")[2]

@@ -113,8 +113,8 @@ def test_certify_by_another_criterion(run):
 
 
 def test_certify_says_where_a_chain_is_undefined(run):
-    model = fastmix.MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [[[0.0, 0.0], [-np.inf, -np.inf]]])
-    write_model(model, "undefined.npz")
+    tables = np.zeros((2, 2)), [(0, 1)], [[[0.0, 0.0], [-np.inf, -np.inf]]]
+    write_model(fastmix.MarkovRandomField.from_tables(*tables), "undefined.npz")
     code, out, _ = run("certify", "undefined.npz", "--json")
     facts = json.loads(out)
     assert (code, facts["certified"], facts["norm_value"]) == (1, False, None)
@@ -122,6 +122,9 @@ def test_certify_says_where_a_chain_is_undefined(run):
     code, out, _ = run("certify", "undefined.npz")
     assert code == 1
     assert "variable 1 has no allowed state" in " ".join(out.split())
+    write_model(fastmix.MarkovRandomField.from_tables(*tables, variable_names=["rain", "wet"]), "named.npz")
+    text = " ".join(run("certify", "named.npz")[1].split())
+    assert "strongest variables wet (inf) way out Not certified: variable wet has no allowed state" in text
 
 
 def test_project_pipes_into_certify(run):

@@ -141,6 +141,8 @@ def test_verdict(r_hat: list[float], ess: list[float], status: Status, words: st
     assert found is status
     assert words in sentence
     assert sentence.endswith(".")
+    named = assess_mixing(summary_of(r_hat, ess), names=list("abc"))[1]
+    assert named == sentence.replace("variable 0", "variable a").replace("variable 1", "variable b")
 
 
 @pytest.mark.parametrize("num_chains", [1, 2, 3, 4, 64])

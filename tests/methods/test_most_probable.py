@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from fastmix.instances import ising_grid, ising_random, potts_grid, random_table
 from fastmix.methods import most_probable as module
 from fastmix.methods.cuts import check_expansion, gauge_of, minimum_cut
 from fastmix.methods.mode_kernels import dual_pass
+from fastmix.results import Status
 
 
 def largest(model: MarkovRandomField, evidence: dict[int, int] | None = None) -> float:
@@ -166,6 +169,8 @@ def test_what_it_says() -> None:
     assert data["state_names"] == ["yes", "y"]
     assert (data["log_weight"], data["upper_bound"], data["gap"], data["exact"]) == (2.0, 2.0, 0.0, True)
     assert (data["status"], data["provenance"]["seed"]) == ("ok", 3)
+    assert result.advice == result.status.advice
+    assert "allow a longer time_limit, or a larger tol" in replace(result, status=Status.NOT_CONVERGED).summary()
     with pytest.raises(ValueError, match="method must be"):
         most_probable(model, method="magic")
     assert most_probable(MarkovRandomField.from_factors([], [])).states.tolist() == []

@@ -230,3 +230,14 @@ def test_an_undefined_chain_is_refused():
     model = MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [[[0.0, 0.0], [-np.inf, -np.inf]]])
     with pytest.raises(UnfitMethodError, match="variable 1 has no allowed state"):
         perfect_sample(model, seed=0)
+
+
+def test_a_state_that_was_never_drawn_has_an_error():
+    model = MarkovRandomField.from_tables([[0.0, 4.0], [1.0]], [], [])
+    missed = 0
+    for seed in range(20):
+        result = perfect_sample(model, num_draws=100, seed=seed)
+        missed += result.node_marginals[0] == 0.0
+        assert abs(result.node_marginals[0] - 1.0 / (1.0 + np.exp(4.0))) < 4.0 * result.std_error[0]
+        assert result.std_error[2] == 0.0
+    assert missed  # so that it is about something

@@ -25,11 +25,11 @@ class TestRefusals:
             ({0: 2}, "state of variable 0 must be from 0 to 1, got 2"),
             ({0: "up"}, "state of variable 0 must be one of [], got 'up'"),
             ({0: 0.5}, "state of variable 0 must be a number or a name, got 0.5"),
-            ({0: 1, "a": 0}, "evidence must give each variable one state, got 1 and 0 for variable 0"),
-            ({2: 0}, "evidence must have positive probability, but it is impossible: variable 2 has no state left"),
+            ({0: 1, "a": 0}, "evidence must give each variable one state, got 1 and 0 for variable a"),
+            ({2: 0}, "evidence must have positive probability, but it is impossible: variable c has no state left"),
             (
                 {0: 0, 1: 1},
-                "evidence must have positive probability, but it is impossible: edge (0, 1) forbids states 0 and 1, "
+                "evidence must have positive probability, but it is impossible: edge (a, b) forbids states 0 and 1, "
                 "the only ones left of its ends",
             ),
             ({0: 0}, None),

@@ -97,9 +97,10 @@ class BracketResult:
         worst = int(np.argmax(np.maximum(below, above))) if len(below) else 0
         if len(below) and max(below[worst], above[worst]) > 0.0:
             i = int(np.searchsorted(self.model.unary_offsets, worst, side="right")) - 1
+            state = self.model.names_of_states()[i][worst - self.model.unary_offsets[i]]
             return (
-                f"the probability {p[worst]:.4g} of state {worst - self.model.unary_offsets[i]} of "
-                f"variable {i} is outside its bracket [{self.node_lower[worst]:.4g}, {self.node_upper[worst]:.4g}]"
+                f"the probability {p[worst]:.4g} of state {state} of variable {self.model.names_of_variables()[i]} "
+                f"is outside its bracket [{self.node_lower[worst]:.4g}, {self.node_upper[worst]:.4g}]"
             )
         if result.log_z is not None and result.log_z_kind in ("exact", "estimate"):
             room = 1e-6 * (1.0 + abs(result.log_z)) + num_errors * (result.log_z_std_error or 0.0)

@@ -28,7 +28,8 @@ def check_conditionals(model: MarkovRandomField) -> None:
         return
     _check_groups(model)
     if model.num_factors:
-        model = MarkovRandomField(model.num_states, model.log_unary, model.edges, model.log_pairwise)
+        pairs = model.num_states, model.log_unary, model.edges, model.log_pairwise
+        model = MarkovRandomField(*pairs, variable_names=model.variable_names)
     if (undefined := undefined_conditional(model)) is not None:
         raise UnfitMethodError(
             f"Gibbs sampling is undefined: {undefined[1]}; use exact inference or loopy belief propagation"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -196,7 +197,7 @@ def show_certificate(title: str, certificate: Certificate) -> None:
     elif certificate.num_updates is not None:
         facts["updates by the theorem"] = f"{certificate.num_updates:,} (random order)"
     if not certificate.certified:
-        facts["strongest variables"] = ", ".join(f"{i} ({total:.3g})" for i, total in certificate.offending[:5])
+        facts["strongest variables"] = ", ".join(f"{name} ({total:.3g})" for name, total in certificate.strongest[:5])
         facts["way out"] = certificate.advice
     for other in certificate.others:
         facts[f"by {other['criterion']}"] = (
@@ -239,7 +240,10 @@ def show_marginals(result: InferenceResult) -> None:
 def explain_status(result: Any) -> str:
     """What the status means, and what the diagnostics say beyond it."""
     note = str(getattr(result, "stats", {}).get("note") or "")
-    return f"{result.status.advice} {note[:1].upper()}{note[1:]}".strip()
+    advice = str(getattr(result, "advice", result.status.advice))
+    for name in ("tol", "time_limit"):  # as they are typed
+        advice = re.sub(rf"\b{name}\b", f"--{name.replace('_', '-')}", advice)
+    return f"{advice} {note[:1].upper()}{note[1:]}".strip()
 
 
 def _marginal_table(result: InferenceResult) -> None:

@@ -96,10 +96,7 @@ def learn(
     counts, checkpoint = None if num_states is None else _counts(num_states), given.get("checkpoint")
     files.check_model_output([data, *([validation] if validation else [])], output, as_json, checkpoint)
     table = files.read(read_table, data, header=header, weights=weights, num_states=counts)
-    if header is None and _begins_with_names(table):
-        console.message(
-            f"note: the first row of {data} is taken as data, but looks like names: --header, or --no-header"
-        )
+    note = _note_names(table, data, header)
     others = None
     if validation is not None:
         others = files.read(read_table, validation, header=header, weights=weights, model=table.blank_model())
@@ -115,7 +112,7 @@ def learn(
         else:
             console.show_facts(str(output), _learnt(result))
 
-    console.finish(result, as_json, show, checkpoint=checkpoint)
+    console.finish(result, as_json, show, checkpoint=checkpoint, note=note)
 
 
 @takes(
@@ -147,6 +144,7 @@ def score(
     files.check_outputs([model, data], [output], as_json=as_json)
     loaded, _ = files.load(model)
     table = files.read(read_table, data, header=header, weights=weights, model=loaded)
+    note = None if loaded.variable_names else _note_names(table, data, header)  # else names had been found
     result = fastmix.score(loaded, table, **given)
     if output is not None:
         with atomic_write(output) as file:
@@ -156,13 +154,21 @@ def score(
         if output != "-":
             console.show_facts(data, _scored(result))
 
-    console.finish(result, as_json, show)
+    console.finish(result, as_json, show, note=note)
 
 
-def _begins_with_names(table: Dataset) -> bool:
-    """Whether no cell of the first row of a table of text occurs again below it."""
-    first = table.states[0]
-    return table.state_names is not None and len(table.states) > 2 and not (table.states[1:] == first).any()
+def _note_names(table: Dataset, path: str, header: bool | None) -> str | None:
+    """Say so, and give it back, if the first row of a table of text has only words that do not occur again below it."""
+    from fastmix.learning.files import is_data
+
+    first = table.states[0].tolist()
+    if header is not None or table.state_names is None or -1 in first or (table.states[1:] == first).any():
+        return None
+    if any(is_data(names[state]) for names, state in zip(table.state_names, first, strict=True)):
+        return None
+    note = f"the first row of {path} is taken as data, but looks like names: --header, or --no-header"
+    console.message(f"note: {note}")
+    return note
 
 
 def _learnt(result: LearnResult) -> dict[str, str]:

@@ -94,9 +94,7 @@ def convert(
     target: Annotated[
         str, typer.Argument(metavar="OUT", help=f"{suffix_list()}, or .bif of a network; - is UAI to stdout.")
     ],
-    evidence: Annotated[
-        str | None, typer.Option("--evidence", "-e", metavar="FILE", help="Condition on these states first.")
-    ] = None,
+    evidence: Evidence = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a model in another format, optionally given evidence."""

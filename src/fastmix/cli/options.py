@@ -112,11 +112,14 @@ def with_options(command: Callable[..., None], methods: Iterable[str]) -> Callab
     function, taken = _TAKEN[command.__name__]
     arguments = inspect.signature(attrgetter(function)(fastmix)).parameters
     asked = {name: (one, arguments[name].annotation, arguments[name].default) for name, one in taken.items()}
+    found: dict[str, dict[str, Any]] = {}  # fields of the methods: by name, and by method
     for method in methods:
         for field in options_of(find_method(method)).values():
-            if field.metadata.get("cli", True) and field.name not in parameters:
-                one = Asked(field.metadata.get("help", ""), None, field.metadata.get("parse"))
-                asked.setdefault(field.name, (one, field.type, None))
+            if field.metadata.get("cli", True) and field.name not in {*parameters, *taken}:
+                found.setdefault(field.name, {})[method] = field
+    for name, fields in found.items():
+        first = next(iter(fields.values()))
+        asked[name] = Asked(_help_of(fields), None, first.metadata.get("parse")), first.type, None
     parameters |= {name: option(name, *one) for name, one in asked.items()}
 
     def run(**values: Any) -> None:
@@ -128,6 +131,14 @@ def with_options(command: Callable[..., None], methods: Iterable[str]) -> Callab
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     return with_signature(run, parameters)
+
+
+def _help_of(fields: Mapping[str, Any]) -> str:
+    """What methods say about an option that all of them have: each with its name, unless they say the same."""
+    said: dict[str, list[str]] = {}
+    for method, field in fields.items():
+        said.setdefault(field.metadata.get("help", ""), []).append(method)
+    return " ".join(text if len(said) == 1 else f"{', '.join(of)}: {text}" for text, of in said.items())
 
 
 def option(name: str, asked: Asked, annotation: Any, default: Any) -> tuple[Any, Any]:

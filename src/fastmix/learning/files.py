@@ -16,7 +16,7 @@ from fastmix.io.files import PathLike, decode_text, display_name, read_bytes
 from fastmix.learning.data import MISSING, Dataset, RowError, check_names, column_label, num_hidden, read_data
 from fastmix.model import MarkovRandomField
 
-__all__ = ["read_edges", "read_table"]
+__all__ = ["is_data", "read_edges", "read_table"]
 
 _GAPS = ("", "?", "na", "nan", "none", "null")  # missing values, in any case
 _PLAIN = b"0123456789-,;\t \r\n"  # all that a file of whole numbers needs
@@ -83,6 +83,14 @@ def read_table(
         at = _line_numbers(content)[row] if lines is None else lines[row]
         return f"{name}:{at}"
 
+    cells = table
+
+    def hint(row: int) -> str:
+        if row or header is not None or names is not None or lines is None or any(map(is_data, cells[0])):
+            return ""
+        again = (cells[1:] == cells[0]).any()
+        return "" if again else "; if that row has the names of the columns, say so: --header (header=True)"
+
     heaviness = None
     if weights is not None:
         column = _column(weights, names, table.shape[1], f"{name}:1")
@@ -99,16 +107,16 @@ def read_table(
             raise FormatError(f"{name}:1: {error}") from None
         table, names = table[:, [names.index(variable) for variable in wanted]], list(wanted)
     if table.dtype == object:
-        table = _numbers(table, where, names, categories=model is not None and model.state_names is not None)
+        table = _numbers(table, where, hint, names, categories=model is not None and model.state_names is not None)
     elif model is not None and model.state_names is not None:
-        cells = table.astype(str).astype(object)
-        cells[table == MISSING] = None
-        table = cells
+        texts = table.astype(str).astype(object)
+        texts[table == MISSING] = None
+        table = texts
     try:
         return read_data(table, weights=heaviness, num_states=num_states, model=model, names=names, name="the table")
     except RowError as error:
         text = re.sub(r" in row \d+(, )?", lambda found: " in " if found[1] else "", str(error), count=1)
-        raise FormatError(f"{where(error.row)}: {text}") from None
+        raise FormatError(f"{where(error.row)}: {text}{hint(error.row)}") from None
     except ModelError as error:
         raise FormatError(f"{where(0)}: {error}") from None
 
@@ -198,15 +206,20 @@ def _is_number(cell: str) -> bool:
     return True
 
 
+def is_data(cell: str) -> bool:
+    """Whether a cell is a number or a gap, which no column is called."""
+    return _is_number(cell) or cell.lower() in _GAPS
+
+
 def _has_names(rows: list[list[str]], model: MarkovRandomField | None) -> bool:
     first = rows[0]
     if model is not None and model.variable_names is not None and not all(map(_is_number, first)):
         visible = model.variable_names[: model.num_variables - num_hidden(model)]
         if set(first) >= set(visible):
             return True
-    if any(_is_number(cell) or cell.lower() in _GAPS for cell in first):
+    if any(map(is_data, first)):
         return False
-    return len(rows) > 1 and all(_is_number(cell) or cell.lower() in _GAPS for row in rows[1:] for cell in row)
+    return len(rows) > 1 and all(is_data(cell) for row in rows[1:] for cell in row)
 
 
 def _column(weights: str, names: list[str] | None, width: int, where: str) -> int:
@@ -227,7 +240,7 @@ def _weights(column: NDArray[Any], where: Any, name: str) -> NDArray[np.float64]
     return np.asarray(values)
 
 
-def _numbers(cells: NDArray[Any], where: Any, names: list[str] | None, *, categories: bool) -> NDArray[Any]:
+def _numbers(cells: NDArray[Any], where: Any, hint: Any, names: list[str] | None, *, categories: bool) -> NDArray[Any]:
     """Cells as numbers, NaN where a value is missing; as text if columns hold text."""
     gaps = np.array([[cell.lower() in _GAPS for cell in row] for row in cells])
     if not categories:
@@ -242,7 +255,8 @@ def _numbers(cells: NDArray[Any], where: Any, names: list[str] | None, *, catego
         mixed = text.any(axis=0) & (2 * text.sum(axis=0) <= (~gaps).sum(axis=0))
         if mixed.any():
             row, k = np.argwhere(text & mixed)[0]
-            raise FormatError(f"{where(row)}: {cells[row, k]!r} stands in {column_label(names, k)}, which has numbers")
+            rule = f"{cells[row, k]!r} stands in {column_label(names, k)}, which has numbers"
+            raise FormatError(f"{where(row)}: {rule}{hint(row)}")
     cells = cells.copy()
     cells[gaps] = None
     return cells

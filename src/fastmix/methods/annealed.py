@@ -30,8 +30,10 @@ __all__ = ["Annealed", "AnnealedResult", "anneal"]
 
 _MOST_STEPS = 10_000  # whatever the energies are: chains that all begin alike would ask for steps of no length
 _INFORMATIVE = 1.0  # standard deviation of the logarithm of the weights up to which resampling keeps several chains
-_ANNEALING_SHARE = 0.7  # of a time limit
+_ANNEALING_SHARE, _COLLECTING_SHARE = 0.7, 0.9  # of a time limit, at the end of each
 _LARGEST_STEP = 0.1  # of the couplings at once, where their energy hardly varies
+_MOST_FLIPS = 1e7  # states times edges up to which modes are looked at with every variable changed
+_LOOKS, _LOOK_SHARE = 8, 0.1  # at the energies, that the length of a step follows from, and of a time limit
 _BATCH_UPDATES = 1e7  # between two looks at the clock: a fraction of a second
 _MODES_SHARE = 0.05  # of a time limit, for configurations of large weight to compare with
 _SIGMAS = 5.0  # standard errors of the mean log-weight of the chains, for them to have missed something
@@ -103,8 +105,13 @@ class Annealed(Method):
             clock.report(done, max(done, planned), "sweeps", per_second=done * run.updates / clock.used())
         wanted = self.num_sweeps or max(1, run.sweeps // 2)
         sums, done, stopped_by = run.collect(wanted)
-        populations = sums.reshape(len(sums), self.num_populations, self.num_chains).mean(axis=2) / done
-        mean, error = _combine(populations, run.annealing.log_ratio)
+        shape = len(sums), self.num_populations, self.num_chains
+        mean, error = _combine(sums.reshape(shape) / done, run.annealing.log_ratio)
+        log_z, log_z_error = run.log_z() if resampled else (None, None)
+        bound = run.log_weights().mean() + _entropy(mean) if log_z is None else log_z
+        if error.size:
+            short = np.maximum.reduceat(np.maximum(0.0, _known(model, modes, bound) - mean), model.unary_offsets[:-1])
+            error = np.hypot(error, np.repeat(short, model.num_states))
         note = "populations agree"
         if error.size and error.mean() > _AGREEMENT:
             note = "populations disagree: more chains, smaller steps"
@@ -116,7 +123,6 @@ class Annealed(Method):
         if stopped_by == "interrupt":
             status = Status.INTERRUPTED
         states = run.engine.get_states()
-        log_z, log_z_error = run.log_z() if resampled else (None, None)
         return AnnealedResult(
             model=model,
             method=self.name,
@@ -245,8 +251,15 @@ class _Populations:
         thetas[0, :split], thetas[1, split:] = model.log_unary, model.log_pairwise
         self.annealing = Annealing(self.engine, thetas, [1.0, self.scale], populations=num_populations)
         begin = clock.used()
-        self.engine.sweep(1)  # of variables without couplings: independent draws
-        self.seconds = clock.used() - begin  # of the last sweep
+        # Variables without couplings: independent draws. Steps follow from what was seen before the configurations that
+        # they weigh, or those that weigh more would have shorter steps, and count less.
+        self.variance, looks = 0.0, 0
+        while model.num_edges and looks < _LOOKS and not (looks and clock.past(_LOOK_SHARE)):
+            self.engine.sweep(1)
+            looks += 1
+            self.variance += (self._energy_variance() - self.variance) / looks
+        self.engine.sweep(1)
+        self.seconds = (clock.used() - begin) / (looks + 1)  # of a sweep
 
     def log_z(self) -> tuple[float, float]:
         """That of the model, and its standard error from the differences between the populations."""
@@ -258,9 +271,11 @@ class _Populations:
         return independent_log_z(self.model) + mean, math.sqrt(error)
 
     def spread(self) -> float:
-        """Standard deviation of the energy of the couplings."""
-        energy = self.engine.energies()[1].reshape(self.shape)
-        return float(np.sqrt(energy.var(axis=1, ddof=1).mean()))
+        """Standard deviation of the energy of the couplings, in the configurations before the present ones."""
+        return math.sqrt(self.variance)
+
+    def _energy_variance(self) -> float:
+        return float(self.engine.energies()[1].reshape(self.shape).var(axis=1, ddof=1).mean())
 
     def log_weights(self) -> FloatArray:
         """Of all chains, at the model itself."""
@@ -282,6 +297,7 @@ class _Populations:
                 move = min(1.0 - self.scale, max(move, (1.0 - self.scale) / max(1.0, affordable)))
         self.scale = 1.0 if 1.0 - self.scale - move < 1e-9 else self.scale + move
         self.steps += 1
+        self.variance += (self._energy_variance() - self.variance) / _LOOKS
         begin = self.clock.used()
         self.annealing.move([1.0, self.scale], num_sweeps, rng=self.rng if resample else None)
         self.seconds = (self.clock.used() - begin) / num_sweeps
@@ -301,7 +317,7 @@ class _Populations:
                 self.sweeps += count
                 speed = self.sweeps * self.updates / self.clock.used()
                 self.clock.report(self.sweeps, total, "sweeps", per_second=speed)
-                if self.clock.past():
+                if self.clock.past(_COLLECTING_SHARE):
                     break
         except KeyboardInterrupt:
             if not done:
@@ -319,19 +335,44 @@ def _missed(model: MarkovRandomField, modes: IntArray, mean: FloatArray, log_wei
     if not len(modes):
         return 0.0
     least = np.logaddexp.reduce(np.atleast_1d(model.log_weight(modes)))
-    entropy = -float(np.sum(mean * np.log(np.maximum(mean, 1e-300))))
     chance = 1.0 + _SIGMAS * float(log_weights.std(ddof=1)) / math.sqrt(len(log_weights))
-    return max(0.0, float(least - log_weights.mean() - entropy - chance))
+    return max(0.0, float(least - log_weights.mean() - _entropy(mean) - chance))
 
 
-def _combine(populations: FloatArray, log_ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mean over populations (entries, P) weighted by their normalisers, and its standard error."""
+def _entropy(mean: FloatArray) -> float:
+    """The sum of the entropies of the marginals, at least that of the model."""
+    return -float(np.sum(mean * np.log(np.maximum(mean, 1e-300))))
+
+
+def _known(model: MarkovRandomField, modes: IntArray, log_z: float) -> FloatArray:
+    """The probability of a configuration that is known of, for every state: chains that never met it fall short of it.
+
+    These are the modes with one variable changed to the state, or as they are in models where that would take long.
+    """
+    known, first = np.zeros(len(model.log_unary)), model.unary_offsets[:-1]
+    flips = len(known) * max(1, model.num_edges) <= _MOST_FLIPS
+    for mode in modes:
+        states = np.tile(mode, (len(known) if flips else 1, 1))
+        entries = np.arange(len(known)) if flips else first + mode
+        if flips:
+            owner = np.repeat(np.arange(model.num_variables), model.num_states)
+            states[entries, owner] = entries - first[owner]
+        logs = np.atleast_1d(model.log_weight(states)) - log_z
+        known[entries] = np.maximum(known[entries], np.exp(np.minimum(0.0, logs)))
+    return known
+
+
+def _combine(chains: FloatArray, log_ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mean over populations of chains (entries, P, C), weighted by their normalisers, and its standard error."""
     weights = np.exp(log_ratio - log_ratio.max())
     weights /= weights.sum()
+    populations, count, size = chains.mean(axis=2), len(weights), chains.shape[1] * chains.shape[2]
     mean = populations @ weights
     # Of a ratio estimator: residuals weighted as the values are, with the usual correction for the few there are.
-    count = len(weights)
     residual = ((populations - mean[:, None]) ** 2) @ (weights**2)
     # With one population in charge the residuals say nothing: the plain spread is then the honest figure.
     plain = populations.var(axis=1, ddof=1) / count
-    return mean, np.sqrt(np.maximum(residual * count / (count - 1), plain))
+    # Few populations can agree by chance; chains, of which there are more, are as if independent at best.
+    between = student_factor(count - 1) ** 2 * np.maximum(residual * count / (count - 1), plain)
+    within = np.einsum("epc,epc->e", chains, chains) / size - populations.mean(axis=1) ** 2
+    return mean, np.sqrt(np.maximum(between, within / (size - 1)))

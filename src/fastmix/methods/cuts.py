@@ -40,8 +40,9 @@ def gauge_of(model: MarkovRandomField) -> IntArray:
     signed = np.abs(coupling) > _SLACK * scale
     sides = two_sides(model.num_variables, model.edges[signed], coupling[signed] < 0.0)
     if (sides > 1).any():
-        i = int(sides.argmax())
-        raise UnfitMethodError(f"a minimum cut needs loops that can all be satisfied; one through variable {i} cannot")
+        name = model.names_of_variables()[int(sides.argmax())]
+        rule = "a minimum cut needs loops that can all be satisfied"
+        raise UnfitMethodError(f"{rule}; one through variable {name} cannot")
     return sides
 
 

@@ -7,7 +7,7 @@ The sampler hands over sums after every batch of sweeps, :class:`BatchStatistics
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -216,7 +216,9 @@ def summarise(
     )
 
 
-def assess_mixing(summary: Summary, *, certified: bool = False) -> tuple[Status, str]:
+def assess_mixing(
+    summary: Summary, *, certified: bool = False, names: Sequence[str] | None = None
+) -> tuple[Status, str]:
     """Whether the chains agree, ``Status.OK`` or ``Status.NOT_MIXED``, and a sentence that says why.
 
     The limits are those of Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), "Rank-normalization, folding, and
@@ -228,13 +230,14 @@ def assess_mixing(summary: Summary, *, certified: bool = False) -> tuple[Status,
     if not n:
         return Status.OK, "There are no variables to mix."
     worst, least = int(summary.r_hat.argmax()), int(summary.ess.argmin())
+    a, b = (str(i) if names is None else names[i] for i in (worst, least))
     above, below = int((summary.r_hat > _MAX_R_HAT).sum()), int((summary.ess < _MIN_ESS).sum())
     if above:
-        what = f"R-hat is {summary.r_hat[worst]:.4g} for variable {worst}, above {_MAX_R_HAT:g} ({_number(above, n)})"
+        what = f"R-hat is {summary.r_hat[worst]:.4g} for variable {a}, above {_MAX_R_HAT:g} ({_number(above, n)})"
         return Status.NOT_MIXED, f"Not mixed: {what}."
     if below:
         what = (
-            f"the effective sample size is {summary.ess[least]:.4g} for variable {least}, below {_MIN_ESS:g} "
+            f"the effective sample size is {summary.ess[least]:.4g} for variable {b}, below {_MIN_ESS:g} "
             f"({_number(below, n)}), though R-hat is at most {_MAX_R_HAT:g}"
         )
         return Status.NOT_MIXED, f"Not mixed: {what}."
@@ -249,8 +252,8 @@ def assess_mixing(summary: Summary, *, certified: bool = False) -> tuple[Status,
         what = f"{summary.num_chains} {'chain' if summary.num_chains == 1 else 'chains'} cannot show that others agree"
         return Status.NOT_MIXED, f"Not known to be mixed: {what}, and there is no certificate; run at least 3."
     return Status.OK, (
-        f"The chains agree: R-hat is at most {summary.r_hat[worst]:.4g} (variable {worst}), the effective sample size "
-        f"at least {summary.ess[least]:.4g} (variable {least})."
+        f"The chains agree: R-hat is at most {summary.r_hat[worst]:.4g} (variable {a}), the effective sample size "
+        f"at least {summary.ess[least]:.4g} (variable {b})."
     )
 
 

@@ -77,6 +77,13 @@ class MostProbableResult:
         return 0.0 if self.exact else max(0.0, self.upper_bound - self.log_weight)
 
     @property
+    def advice(self) -> str:
+        """What the status means, in one sentence."""
+        if self.status != Status.NOT_CONVERGED:
+            return self.status.advice
+        return "The gap to the upper bound is larger than tol: allow a longer time_limit, or a larger tol."
+
+    @property
     def state_names(self) -> list[str]:
         """The names of the states; numbers where they have none."""
         return [names[state] for names, state in zip(self.model.names_of_states(), self.states, strict=True)]
@@ -100,7 +107,7 @@ class MostProbableResult:
     def summary(self) -> str:
         """A few lines of text: the method, the verdict and what it means, the log-weight and its gap, seconds."""
         gap = "the largest" if self.exact else f"at most {self.gap:.3g} below the largest"
-        lines = [f"{self.method}: {self.status}. {self.status.advice}", str(self.model)]
+        lines = [f"{self.method}: {self.status}. {self.advice}", str(self.model)]
         lines.append(f"log-weight: {self.log_weight:.8g}, {gap}")
         if (seconds := self.stats.get("seconds")) is not None:
             lines.append(f"{seconds:.3g} s")

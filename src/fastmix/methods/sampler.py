@@ -371,7 +371,7 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     status, note = Status.OK, "the certificate sets the burn-in and the number of chains"
     if accuracy is None:
         certified = gibbs is not None and plan.num_chains < 3 and is_certified(model, run.plan, schedule)
-        status, note = assess_mixing(summary, certified=certified)
+        status, note = assess_mixing(summary, certified=certified, names=model.variable_names)
     elif stopped_by == "done" and run.plan.burn_in == plan.burn_in:
         stopped_by = "accuracy"
     else:

@@ -210,8 +210,9 @@ def _observed_states(
             continue
         observed = model.state_index(variable, state)
         if fixed[i] not in (-1, observed):
+            name = model.names_of_variables()[i]
             raise ModelError(
-                f"evidence must give each variable one state, got {fixed[i]} and {observed} for variable {i}"
+                f"evidence must give each variable one state, got {fixed[i]} and {observed} for variable {name}"
             )
         fixed[i] = observed
     return fixed, soft or None
@@ -312,13 +313,14 @@ def _entries_between_fixed(model: MarkovRandomField, fixed: IntArray) -> tuple[I
 
 
 def _impossible(model: MarkovRandomField, fixed: IntArray, num_left: IntArray, *, given: bool) -> ModelError:
+    names, states = model.names_of_variables(), model.names_of_states()
     if (dead := np.flatnonzero(num_left == 0)).size:
-        return impossible(given, f"variable {dead[0]} has no state left")
+        return impossible(given, f"variable {names[dead[0]]} has no state left")
     edges, values = _entries_between_fixed(model, fixed)
     if (broken := edges[values == -np.inf]).size:
         i, j = model.edges[broken[0]].tolist()
-        why = f"edge ({i}, {j}) forbids states {fixed[i]} and {fixed[j]}, the only ones left of its ends"
-        return impossible(given, why)
+        left = f"states {states[i][fixed[i]]} and {states[j][fixed[j]]}, the only ones left of its ends"
+        return impossible(given, f"edge ({names[i]}, {names[j]}) forbids {left}")
     return impossible(given)
 
 

@@ -129,6 +129,12 @@ class Certificate:
         """``ok`` if certified, else ``not_converged``: the bias did not fall to the accuracy."""
         return Status.OK if self.certified else Status.NOT_CONVERGED
 
+    @property
+    def strongest(self) -> list[tuple[str, float]]:
+        """The variables of ``offending`` by name, by number where they have none, with the sums of their rows of R."""
+        names = None if self.model is None else self.model.names_of_variables()
+        return [(str(i) if names is None else names[i], total) for i, total in self.offending]
+
     def columns(self) -> dict[str, Any]:
         """The columns of :meth:`to_frame`, by name."""
         sums = np.asarray(self._matrix().sum(axis=1)).reshape(-1)
@@ -156,7 +162,7 @@ class Certificate:
             facts.append(("norm of R", f"{self.norm_value:.6g} ({self.norm}, {self.dependency})"))
         if self.num_sweeps is not None:
             facts.append(("sweeps", f"{self.num_sweeps:,} for accuracy {self.accuracy:g}"))
-        rows = [(str(i), f"{value:.4g}") for i, value in self.offending]
+        rows = [(name, f"{value:.4g}") for name, value in self.strongest]
         return _show.html_table("Certificate", facts, rows, ("variable", "sum of its row of R"))
 
     def to_dict(self) -> dict[str, Any]:
@@ -511,7 +517,7 @@ def _dobrushin(
     if undefined is not None:
         advice = f"Not certified: {undefined[1]}, so Gibbs sampling is undefined. {_INSTEAD}"
     else:
-        advice = _advice(certificate, run.exhausted or run.num_sweeps == limit)
+        advice = _advice(replace(certificate, model=model), run.exhausted or run.num_sweeps == limit)
     return replace(certificate, advice=advice)
 
 
@@ -543,7 +549,7 @@ def _advice(certificate: Certificate, exhausted: bool) -> str:
             f"the {c.norm} norm of the bound {c.dependency!r} on R is {c.norm_value:.4g}, not below 1, and the bias "
             f"{end} {c.stats['num_iterated']} sweeps"
         )
-    where = f" The strongest dependencies are those of variable {c.offending[0][0]}." if c.offending else ""
+    where = f" The strongest dependencies are those of variable {c.strongest[0][0]}." if c.offending else ""
     tighter: dict[str | None, str] = {
         "sigmoid": " dependency='exact' is tighter, for small degrees.",
         "exact": "",

@@ -151,7 +151,8 @@ class _Path(_Width):
     def unfit(self, model: MarkovRandomField) -> str | None:
         most = int(model.num_states.max(initial=0))
         if most > 2 and not model.num_factors:
-            return f"the path is for binary variables, and variable {int(model.num_states.argmax())} has {most} states"
+            name = model.names_of_variables()[int(model.num_states.argmax())]
+            return f"the path is for binary variables, and variable {name} has {most} states"
         return super().unfit(model)
 
     def find(self, model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Finding:

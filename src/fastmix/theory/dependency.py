@@ -183,9 +183,10 @@ def undefined_conditional(model: MarkovRandomField) -> tuple[int, str] | None:
     doubtful = np.logical_and.reduceat(at_risk, starts) & (most >= model.num_states) if n else at_risk
     for i in np.flatnonzero(doubtful).tolist():
         if (defined := _always_defined(model, i)) is None:
-            return i, f"variable {i} has forbidden pairs and too many neighbours to check that it always has a state"
+            why = "has forbidden pairs and too many neighbours to check that it always has a state"
+            return i, f"variable {model.names_of_variables()[i]} {why}"
         if not defined:
-            return i, f"variable {i} has no allowed state for some states of its neighbours"
+            return i, f"variable {model.names_of_variables()[i]} has no allowed state for some states of its neighbours"
     return None
 
 

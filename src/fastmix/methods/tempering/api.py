@@ -321,7 +321,8 @@ def _assess(run: Run, summary: Summary, trips: IntArray) -> tuple[Status, str]:
         return Status.NOT_MIXED, f"Not mixed: {why}."
     worst = int(summary.r_hat.argmax()) if len(summary.r_hat) else 0
     if len(summary.r_hat) and summary.r_hat[worst] > _MAX_R_HAT:
-        why = f"R-hat over the ensembles is {summary.r_hat[worst]:.4g} for variable {worst}, above {_MAX_R_HAT:g}"
+        name = run.ladder.path.model.names_of_variables()[worst]
+        why = f"R-hat over the ensembles is {summary.r_hat[worst]:.4g} for variable {name}, above {_MAX_R_HAT:g}"
         return Status.NOT_MIXED, f"Not mixed: {why}, in spite of {mean:.3g} round trips {whose}; run longer."
     return Status.OK, f"{mean:.3g} round trips {whose} on average; the ensembles agree."
 
