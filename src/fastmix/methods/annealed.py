@@ -32,6 +32,7 @@ _MOST_STEPS = 10_000  # whatever the energies are: chains that all begin alike w
 _INFORMATIVE = 1.0  # standard deviation of the logarithm of the weights up to which resampling keeps several chains
 _ANNEALING_SHARE, _COLLECTING_SHARE = 0.7, 0.9  # of a time limit, at the end of each
 _LARGEST_STEP = 0.1  # of the couplings at once, where their energy hardly varies
+_MOST_KEPT = 1 << 20  # states of all chains up to which sums are taken often, so that an interrupt leaves some
 _MOST_FLIPS = 1e7  # states times edges up to which modes are looked at with every variable changed
 _LOOKS, _LOOK_SHARE = 8, 0.1  # at the energies, that the length of a step follows from, and of a time limit
 _BATCH_UPDATES = 1e7  # between two looks at the clock: a fraction of a second
@@ -307,17 +308,20 @@ class _Populations:
     def collect(self, num_sweeps: int) -> tuple[FloatArray, int, str]:
         """Sums of the probabilities over sweeps at the model itself, how many there were, and what ended them."""
         done, batch = 0, max(1, min(num_sweeps // 20, int(_BATCH_UPDATES / max(1, self.updates))))
-        total, sums = self.sweeps + num_sweeps, np.zeros(0)
+        total, sums, swept = self.sweeps + num_sweeps, np.zeros(0), 0
+        keeps = len(self.model.log_unary) * self.engine.num_chains <= _MOST_KEPT
         try:
             while done < num_sweeps:
-                count = min(batch, num_sweeps - done)
+                count = min(batch, num_sweeps - swept)
                 self.engine.sweep(count, collect=True)
-                latest = self.engine.take_sums()
-                sums, done = latest + sums if done else latest, done + count
-                self.sweeps += count
+                swept, self.sweeps = swept + count, self.sweeps + count
                 speed = self.sweeps * self.updates / self.clock.used()
                 self.clock.report(self.sweeps, total, "sweeps", per_second=speed)
-                if self.clock.past(_COLLECTING_SHARE):
+                late = self.clock.past(_COLLECTING_SHARE)
+                if keeps or late or swept == num_sweeps:
+                    latest = self.engine.take_sums()
+                    sums, done = latest + sums if done else latest, swept
+                if late:
                     break
         except KeyboardInterrupt:
             if not done:

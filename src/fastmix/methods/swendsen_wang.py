@@ -155,7 +155,7 @@ class ClusterChains(HostChains):
             pairs[..., 0] = sums
             np.subtract(count, sums, out=pairs[..., 1])
             sums = pairs.reshape(self.num_chains, -1)
-        return sums[:, _flipped_entries(self.model, self._flips)].T
+        return (sums[:, _flipped_entries(self.model, self._flips)] if self._flips.any() else sums).T
 
     def pack(self, first: int, last: int) -> tuple[Any, ...]:
         """Configurations, generators and sums of some chains."""
