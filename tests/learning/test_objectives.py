@@ -5,12 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from fastmix import ResourceError, UnfitMethodError
 from fastmix._clock import Clock
 from fastmix.graphs import complete_edges
 from fastmix.learning.coordinates import Coordinates, contrasts
 from fastmix.learning.data import Dataset, read_data
+from fastmix.learning.kernels import binary_residuals
 from fastmix.learning.objectives import DataTerm, Enumerated, ExactLikelihood, PseudoLikelihood, TreeSums
 from fastmix.learning.optimise import Scaling, minimise, shrink_tables, table_norms
 from fastmix.learning.quadratic import Quadratic
@@ -108,6 +110,18 @@ def test_pseudo_likelihood_of_strong_fields_is_finite() -> None:
     value, gradient = PseudoLikelihood(coordinates, data).evaluate(v)
     assert np.isfinite(value)
     assert np.isfinite(gradient).all()
+
+
+def test_residuals_of_many_binary_variables() -> None:
+    """By the formulas, over more variables than one product of norms has, and with fields of any size."""
+    rng, shape = np.random.default_rng(0), (3, 700)
+    x = rng.integers(0, 2, size=shape)
+    y, fields = np.sqrt(0.5) * (2 * x - 1), rng.standard_normal(shape) * 10.0 ** rng.integers(-9, 5, size=shape)
+    t = 2.0 * y * fields
+    residuals, logs = fields.copy(), np.empty(3)
+    binary_residuals(residuals, y, logs)
+    np.testing.assert_allclose(logs, -np.logaddexp(0.0, -t).sum(axis=1), rtol=1e-14)
+    np.testing.assert_allclose(residuals, -2.0 * y * expit(-t), rtol=1e-14, atol=1e-300)
 
 
 def test_pseudo_likelihood_refuses_missing_values() -> None:

@@ -69,34 +69,36 @@ class PseudoLikelihood(Objective):
                 "the pseudo-likelihood needs every value, and some are missing: objective='likelihood' sums over them"
             )
         d = coordinates.num_contrasts
-        check_memory(16.0 * len(data.states) * d + 24.0 * d * d, "the pseudo-likelihood", "learn from fewer rows")
+        check_memory(24.0 * len(data.states) * d + 24.0 * d * d, "the pseudo-likelihood", "learn from fewer rows")
         self.coordinates = coordinates
         self._states, self._weights = np.ascontiguousarray(data.states), data.weights
         self._y = coordinates.encode(data.states)
+        self._weighted = data.weights[:, None] * self._y
         tables = coordinates.tables
         sizes = [q.size for q in tables]
         self._tables = np.concatenate([q.reshape(-1) for q in tables])
         self._table_starts = np.concatenate([[0], np.cumsum(sizes)])[:-1].astype(np.int64)
 
     def rows(self, v: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """``sum_i log p(x_i | x_others)`` of every row, and the weighted residuals (rows, D)."""
-        from fastmix.learning.kernels import conditional_residuals
+        """``sum_i log p(x_i | x_others)`` of every row, and the residuals (rows, D)."""
+        from fastmix.learning.kernels import binary_residuals, conditional_residuals
 
-        fields = self._y @ self.coordinates.matrix(v)
-        fields += v[: self.coordinates.num_contrasts]
+        coordinates = self.coordinates
+        fields = self._y @ coordinates.matrix(v)
+        fields += v[: coordinates.num_contrasts]
         logs = np.empty(len(fields))
-        structure = self.coordinates.structure
-        conditional_residuals(
-            fields, self._states, self._weights, structure.num_states, self.coordinates.starts, self._tables,
-            self._table_starts, logs,
-        )  # fmt: skip
+        if coordinates.binary:
+            binary_residuals(fields, self._y, logs)
+            return logs, fields
+        counts, starts = coordinates.structure.num_states, coordinates.starts
+        conditional_residuals(fields, self._states, counts, starts, self._tables, self._table_starts, logs)
         return logs, fields
 
     def evaluate(self, v: FloatArray) -> tuple[float, FloatArray]:
         """The value and its derivative."""
         logs, residuals = self.rows(v)
-        products = residuals.T @ self._y
-        return -float(self._weights @ logs), self.coordinates.gather(residuals.sum(axis=0), products + products.T)
+        products = residuals.T @ self._weighted
+        return -float(self._weights @ logs), self.coordinates.gather(self._weights @ residuals, products + products.T)
 
 
 # -- the model's part of the likelihood -------------------------------------------------------------------------------
