@@ -186,7 +186,7 @@ def _quotient(apply: Callable[[FloatArray], FloatArray], vector: FloatArray) -> 
 
 def _product(a: FloatArray, b: FloatArray) -> float:
     """The inner product on one thread: those of a BLAS wait for each other on a busy machine, thirty times as long."""
-    return float(a @ b if a.size <= _ONE_THREAD else np.einsum("i,i->", a, b))
+    return sum(float(a[k : k + _ONE_THREAD] @ b[k : k + _ONE_THREAD]) for k in range(0, len(a), _ONE_THREAD))
 
 
 class _Lanczos:
@@ -201,6 +201,7 @@ class _Lanczos:
         self._diagonal: list[float] = []
         self._beside: list[float] = []  # one longer than T needs: the last is the beta of the residual
         self._current, self._before = self._start()
+        self._room = np.empty(n)
         self.exhausted = False
 
     def _start(self) -> tuple[FloatArray, FloatArray]:
@@ -216,10 +217,10 @@ class _Lanczos:
             if (len(self._stored) + 1) * self._n * 8 > _STORED_BYTES:
                 self._stored = None
         beta = self._beside[-1] if self._beside else 0.0
-        w = self._apply(self._current)
-        w -= beta * self._before
+        w, room = self._apply(self._current), self._room
+        w -= np.multiply(self._before, beta, out=room)
         alpha = _product(self._current, w)
-        w -= alpha * self._current
+        w -= np.multiply(self._current, alpha, out=room)
         beta = math.sqrt(_product(w, w))
         self._diagonal.append(alpha)
         self._beside.append(beta)
