@@ -57,8 +57,8 @@ def infer(
     num_threads : int, optional
         All cores by default.
     backend : {"cpu", "cuda", "auto"}, optional
-        Where Gibbs sampling, replica exchange or loopy belief propagation runs, see their functions. Other methods run
-        on the CPU, and refuse ``cuda``.
+        Where Gibbs sampling or replica exchange runs, see their functions. Other methods run on the CPU, and refuse
+        ``cuda``.
     time_limit : float, optional
         Seconds, without those of compiling, after which what has been collected is returned. Without it 60 seconds
         hold (``stats["time_limit"]``), except for exact and perfect inference by name, and for samplers that were told
