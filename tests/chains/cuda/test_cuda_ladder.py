@@ -8,6 +8,7 @@ from cuda_checks import needs_cuda
 
 from fastmix import UnfitMethodError, temper
 from fastmix.chains.cuda import device as cuda_device
+from fastmix.chains.cuda import exchange_kernels, field_kernels
 from fastmix.chains.cuda.device import Launch, cuda_available
 from fastmix.chains.cuda.exchange_kernels import EXCHANGE_TAG
 from fastmix.graphs import complete_edges
@@ -75,6 +76,8 @@ def small_ladder(path, seed=3):
 def test_rounds_are_those_of_the_naive_ladder(make, kernel, bound, monkeypatch):
     if kernel == "packed-field":
         monkeypatch.setattr(cuda_device, "_RUNG_ENTRIES", 3)
+        monkeypatch.setitem(exchange_kernels._NOTED, kernel, 8)  # fewer than there are terms
+        exchange_kernels.rounds_kernel.cache_clear()
     model = make()
     path = make_path(model, norm_bound=bound)
     rng = np.random.default_rng(0)
@@ -99,6 +102,12 @@ def test_rounds_are_those_of_the_naive_ladder(make, kernel, bound, monkeypatch):
     ladder.clear()
     assert not ladder.counts().sums.any()
     assert not ladder.take_sums().any()
+
+
+def test_shared_memory_is_that_of_every_device():
+    # Arrays of fixed sizes have 48 KiB on devices before Hopper, where a larger kernel cannot be linked.
+    words = field_kernels._HELD_NUMBERS + exchange_kernels._NOTED["packed-field"] + 1
+    assert 4 * words + 8 * exchange_kernels._MOST_SWEEPING <= 48 << 10
 
 
 def test_the_result_names_the_device(monkeypatch):

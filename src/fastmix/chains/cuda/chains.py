@@ -293,7 +293,7 @@ class CudaChains(DeviceChains):
             states, self._x, *rest, exchange.terms, exchange.pieces, exchange.ladder, sizes,
             np.uint32(self._units), num_rounds, np.uint64(self._sweep), *self._key,
         )  # fmt: skip
-        kernel = rounds_kernel(self._update(mode), self._packed, self._factors)
+        kernel = rounds_kernel(self._update(mode), self.kernel, self._factors)
         kernel, most = self._prepare_together(kernel, block, arguments)
         start_kernel(kernel, ((min(most, self._units // launch.block_x), 1), block), *arguments)
         self._sweep += num_rounds

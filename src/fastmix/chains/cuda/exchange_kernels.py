@@ -19,7 +19,9 @@ __all__ = ["EXCHANGE_TAG", "rounds_kernel"]
 
 EXCHANGE_TAG = 64  # what the counter of the numbers that decide on exchanges has beside their place
 _MOST_SWEEPING = 1024  # threads of a block of rounds
-_NOTED = 4096  # words of differing chains that it holds
+# Words of differing chains that it holds, by kernel. With the tables that ``packed-field`` holds, and ``partial``, they
+# must fit into 48 KiB: devices before Hopper have no more shared memory for arrays of fixed sizes.
+_NOTED = {"packed": 4096, "packed-field": 1024}
 _FULL = 4294967296.0
 
 # Numba widens mixed integers, and takes a signed index for one that may count from the end: hence all the casts.
@@ -67,38 +69,44 @@ def _count_trip(carrier, heading, trips, num_sets, num_chains, c):
         heading[top] = 2
 
 
-@cuda.jit(device=True)
-def _packed_terms(x, terms, tile, chain, first, last, thread, threads, part, parts):
-    """Every ``parts``-th term of a chain of the block: weights of pairs of binary variables in different states.
+@cache
+def _packed_terms(noted: int) -> Any:
+    """The function that adds up terms of packed chains; a block holds ``noted`` words."""
 
-    The threads of the block note together in which chains the two differ, and then each looks at its own.
-    """
-    rows, weights = terms
-    differ = cuda.shared.array(_NOTED, uint32)
-    units = uint32(cuda.blockDim.x)
-    most, column = uint32(uint32(_NOTED) // units), uint32(chain >> uint32(5))
-    bit = uint32(uint32(1) << uint32(chain & uint32(31)))
-    total = float64(0.0)
-    while first < last:
-        count = uint32(min(most, uint32(last - first)))
-        k = thread
-        while k < uint32(count * units):
-            at, unit = uint32(uint32(2) * uint32(first + k // units)), uint32(tile + k % units)
-            differ[k] = uint32(x[uint32(rows[at] + unit)] ^ x[uint32(rows[uint32(at + uint32(1))] + unit)])
-            k = uint32(k + threads)
-        cuda.syncthreads()
-        term = part
-        while uint32(term + uint32(3) * parts) < count:
-            for _ in range(4):  # so that several loads are under way
-                weight = weights[uint32(first + term)]
-                total += weight if differ[uint32(term * units + column)] & bit else float64(0.0)
+    @cuda.jit(device=True)
+    def add_terms(x, terms, tile, chain, first, last, thread, threads, part, parts):
+        """Every ``parts``-th term of a chain of the block: weights of pairs of binary variables in different states.
+
+        The threads of the block note together in which chains the two differ, and then each looks at its own.
+        """
+        rows, weights = terms
+        differ = cuda.shared.array(noted, uint32)
+        units = uint32(cuda.blockDim.x)
+        most, column = uint32(uint32(noted) // units), uint32(chain >> uint32(5))
+        bit = uint32(uint32(1) << uint32(chain & uint32(31)))
+        total = float64(0.0)
+        while first < last:
+            count = uint32(min(most, uint32(last - first)))
+            k = thread
+            while k < uint32(count * units):
+                at, unit = uint32(uint32(2) * uint32(first + k // units)), uint32(tile + k % units)
+                differ[k] = uint32(x[uint32(rows[at] + unit)] ^ x[uint32(rows[uint32(at + uint32(1))] + unit)])
+                k = uint32(k + threads)
+            cuda.syncthreads()
+            term = part
+            while uint32(term + uint32(3) * parts) < count:
+                for _ in range(4):  # so that several loads are under way
+                    weight = weights[uint32(first + term)]
+                    total += weight if differ[uint32(term * units + column)] & bit else float64(0.0)
+                    term = uint32(term + parts)
+            while term < count:
+                total += weights[uint32(first + term)] if differ[uint32(term * units + column)] & bit else float64(0.0)
                 term = uint32(term + parts)
-        while term < count:
-            total += weights[uint32(first + term)] if differ[uint32(term * units + column)] & bit else float64(0.0)
-            term = uint32(term + parts)
-        cuda.syncthreads()
-        first = uint32(first + count)
-    return total
+            cuda.syncthreads()
+            first = uint32(first + count)
+        return total
+
+    return add_terms
 
 
 @cuda.jit(device=True)
@@ -138,7 +146,7 @@ _FEW_REGISTERS = {} if SIMULATED else {"max_registers": 128}
 
 
 @cache
-def rounds_kernel(update: Any, packed: bool, factors: bool) -> Any:
+def rounds_kernel(update: Any, name: str, factors: bool) -> Any:
     """The kernel of whole rounds of replica exchange, launched cooperatively: a sweep, energies, decisions, exchange.
 
     Blocks take turns at the units of chains, and wait for each other three times in a round. The arguments up to
@@ -150,7 +158,8 @@ def rounds_kernel(update: Any, packed: bool, factors: bool) -> Any:
     where it is heading and round trips; ``sizes``: sets, chains, sites, units of a set, room for configurations,
     energies.
     """
-    add_terms = _packed_terms if packed else _factor_terms if factors else _plain_terms
+    packed = name in _NOTED
+    add_terms = _packed_terms(_NOTED[name]) if packed else _factor_terms if factors else _plain_terms
     per_word, bits = (32, 1) if packed else (4, 8)
 
     @cuda_jit(cache=True, **_FEW_REGISTERS)
