@@ -33,15 +33,21 @@ class Outcome:
         self.seconds[name] = self.seconds.get(name, 0.0) + report.duration  # type: ignore[attr-defined]
 
 
-def run_tests(names: tuple[str, ...] = ("host", "kernels", "ladder", "pool", "device")) -> Outcome:
-    """The tests of the folder tests/chains/cuda on the device, without the settings of the project's own test run."""
+TESTS = (
+    *(f"chains/cuda/test_cuda_{name}.py" for name in ("host", "kernels", "chains", "ladder", "pool", "device")),
+    "learning/test_machines.py", "learning/test_products_cuda.py",
+)  # fmt: skip
+
+
+def run_tests(names: tuple[str, ...] = TESTS) -> Outcome:
+    """The tests of CUDA code on the device, without the settings of the project's own test run."""
     import pytest
 
     outcome = Outcome()
     with tempfile.TemporaryDirectory() as folder:
         settings = Path(folder) / "pytest.ini"
         settings.write_text("[pytest]\n")
-        files = [ROOT / "tests" / "chains" / "cuda" / f"test_cuda_{name}.py" for name in names]
+        files = [ROOT / "tests" / name for name in names]
         arguments = ["-q", "-c", str(settings), "--rootdir", str(ROOT), "-p", "no:cacheprovider", *map(str, files)]
         sys.path.insert(0, str(ROOT / "tests"))
         with contextlib.suppress(SystemExit):
