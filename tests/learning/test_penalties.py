@@ -13,6 +13,7 @@ from fastmix import MarkovRandomField, NormBall, ResourceError, Status, WidthBal
 from fastmix.graphs import complete_edges
 from fastmix.learning import fit
 from fastmix.learning.coordinates import Coordinates
+from fastmix.learning.sampled import _Run
 from fastmix.theory.bias import bias_after
 from fastmix.theory.dependency import dependency_matrix
 from fastmix.theory.norms import matrix_norm
@@ -165,6 +166,25 @@ def test_replica_exchange_finds_modes_that_chains_do_not(monkeypatch: pytest.Mon
     monkeypatch.setattr("fastmix.learning.sampled._PATIENCE", 10**9)
     stuck = learn(rows, moments="sampled", num_chains=256, seed=0, max_iter=12)
     assert (stuck.status, stuck.moments) == (Status.NOT_MIXED, "sampled")
+
+
+@pytest.mark.parametrize("penalty", [{"l1": 0.02}, {"within": NormBall("spectral", 0.9)}])
+def test_steps_are_no_longer_than_the_curvature_allows(
+    sample: np.ndarray, monkeypatch: pytest.MonkeyPatch, penalty: dict[str, Any]
+) -> None:
+    # The power method can miss the largest curvature. Steps then grew without bounds, and the status was ok.
+    options: dict[str, Any] = {"seed": 0, "moments": "sampled", **penalty}
+    expected, model_here = learn(sample[:1000], **options), _Run._model_here
+
+    def miss(self: Any) -> None:
+        model_here(self)
+        self._largest /= 20.0
+
+    monkeypatch.setattr(_Run, "_model_here", miss)
+    result = learn(sample[:1000], **options)
+    assert result.status is Status.OK
+    assert np.abs(result.model.parameters).max() < 1.1 * np.abs(expected.model.parameters).max()
+    assert result.moment_error == pytest.approx(expected.moment_error, abs=0.01)
 
 
 def test_l1_removes_edges() -> None:
