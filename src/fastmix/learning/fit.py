@@ -141,6 +141,10 @@ def _solve(
     pseudo = job.objective == "pseudo-likelihood"
     if pseudo and job.hidden:
         raise UnfitMethodError("the pseudo-likelihood needs every value: hidden variables need objective='likelihood'")
+    if job.validation is not None and job.validation.has_missing:  # what cannot be scored is refused before the fit
+        if (job.judge or job.objective) == "pseudo-likelihood":
+            raise ModelError("validation must have every value for the pseudo-likelihood, and some are missing")
+        DataTerm(coordinates, job.validation.merged()[0])
     term = None if pseudo else _model_term(coordinates, job.moments)
     error = bias = value = None
     mixed = True
@@ -342,8 +346,6 @@ def validate(job: Job, model: MarkovRandomField, data: Dataset) -> tuple[float |
         return None, None
     table = job.validation.merged()[0]
     if (job.judge or job.objective) == "pseudo-likelihood":
-        if table.has_missing:
-            raise ModelError("validation must have every value for the pseudo-likelihood, and some are missing")
         return float(table.weights @ pseudo_log_likelihoods(model, table)), None
     accuracy, count = 0.03 if job.rough else 0.01, _DEVICE_ANNEALED if job.on_device else 1024
     try:

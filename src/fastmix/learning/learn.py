@@ -137,6 +137,7 @@ def learn(
     """
     check_choice("objective", objective, ("likelihood", "pseudo-likelihood"))
     check_choice("moments", moments, ("auto", "exact", "sampled", "tempered"))
+    check_choice("backend", backend, ("cpu", "cuda", "auto"))
     if within is not None and not isinstance(within, NormBall):
         raise TypeError(f"within must be a NormBall, a WidthBall or None, got {describe(within)}")
     for name, value in (("ridge", ridge), ("l1", l1)):

@@ -185,8 +185,8 @@ def _lbfgs(best: _Best, v: FloatArray, l1: float, ball: Ball | None, tol: float,
     answer = minimize(
         evaluate, last, jac=True, method="L-BFGS-B", callback=step, options=options
     )  # fmt: skip
-    # A line search that finds no decrease any more has reached what rounding allows.
-    small = best.norm <= tol or (answer.status == 2 and best.norm <= 1e3 * tol)
+    # A line search that finds no decrease any more has reached what rounding allows; status 1 is the end of max_iter.
+    small = best.norm <= tol or (answer.status != 1 and best.norm <= 1e3 * tol)
     return iteration, "done" if small else "max_iter"
 
 

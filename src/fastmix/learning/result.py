@@ -121,7 +121,7 @@ class LearnResult:
     seed : int
     history : list of dict
         An entry for every iteration with the seconds since the call, the ``moment_error``, the length of the ``step``
-        and the ``norms`` of the model (exact objectives: after 1, 2, 4, 8, .. iterations); exact objectives have their
+        and the ``norms`` of the model (exact objectives: after 1, 4, 16, .. iterations); exact objectives have their
         ``value`` and ``gradient_norm``, sampled ones what is left to gain (``gap``), how much of that is ``noise``,
         ``num_sweeps`` and, in a set with a bound below 1, the ``bias_bound`` of that step.
     stats, provenance : mapping
