@@ -47,6 +47,50 @@ def test_conditional_likelihood_of_chosen_variables() -> None:
     assert score(model, rows, target=[1, 3]).conditional_log_likelihood == pytest.approx(expected)
 
 
+def test_conditional_likelihood_where_values_are_missing() -> None:
+    model, rng = small(1), np.random.default_rng(2)
+    rows = np.stack([rng.integers(0, model.num_states) for _ in range(10)])
+    rows[rng.random(rows.shape) < 0.3] = -1
+    others = rows.copy()
+    others[:, [1, 3]] = -1
+    expected = np.mean([naive.log_mass(model, x) - naive.log_mass(model, y) for x, y in zip(rows, others, strict=True)])
+    assert score(model, rows, target=[1, 3]).conditional_log_likelihood == pytest.approx(expected)
+    machine = fastmix.learn(rng.integers(0, 2, size=(50, 3)), hidden=1, seed=0).model
+    each = score(machine, [[0, 1, 1], [1, 1, 1]], target=["0"])
+    assert each.conditional_log_likelihood is not None
+    both = score(machine, [[0, 1, 1], [1, 1, 1]]).per_row
+    assert each.conditional_log_likelihood == pytest.approx(np.mean(both) - np.logaddexp(*both))
+
+
+def test_missing_values_of_any_model_are_summed_over() -> None:
+    rng = np.random.default_rng(0)
+    table = rng.standard_normal((2, 3, 2))
+    table[0, 2, 1] = -np.inf
+    model = MarkovRandomField.from_factors([2, 3, 2, 2], [((0, 1, 2), table), ((2, 3), [[0.0, -np.inf], [1.0, 0.5]])])
+    rows = np.array([[0, 1, 1, 1], [0, -1, 1, -1], [-1, -1, -1, -1], [1, 2, -1, 0]])
+    result = score(model, rows, target=[3])
+    np.testing.assert_allclose(result.per_row, naive.log_likelihood(model, rows), atol=1e-12)
+    others = np.where([0, 0, 0, 1], -1, rows)
+    assert result.conditional_log_likelihood == pytest.approx(
+        np.mean(naive.log_likelihood(model, rows) - naive.log_likelihood(model, others))
+    )
+    impossible = MarkovRandomField.from_tables([[0, -np.inf], [0, 0]], [], [])
+    assert score(impossible, [[1, 0]], target=[1]).conditional_log_likelihood == -np.inf
+    many = MarkovRandomField.from_factors([2] * 18, [((0, 1, 2), np.zeros((2, 2, 2)))])
+    with pytest.raises(fastmix.ResourceError, match=r"at most 65,536 joint states .* larger factors, got 1.311e\+05"):
+        score(many, np.r_[0, np.full(17, -1)][None])
+
+
+def test_rows_without_weight_have_a_score() -> None:
+    model = MarkovRandomField.from_tables([[0, 1], [0, 0]], [(0, 1)], [[[0, -np.inf], [0, 0]]])
+    result = score(model, [[0, 0], [0, 1], [1, 1]], weights=[1, 0, 2], target=[0])
+    whole = score(model, [[0, 0], [1, 1], [1, 1]], target=[0])
+    assert (len(result.per_row), result.per_row[1]) == (3, -np.inf)
+    for name in ("log_likelihood", "pseudo_log_likelihood", "conditional_log_likelihood"):
+        assert getattr(result, name) == pytest.approx(getattr(whole, name))
+    assert np.isfinite(result.std_error_data)
+
+
 def test_annealing_agrees_with_the_exact_log_z() -> None:
     apart = []
     for seed in range(3):
@@ -91,6 +135,8 @@ def test_forbidden_states_have_probability_0() -> None:
     result = score(model, [[0, 0], [0, 1]])
     assert result.per_row.tolist() == pytest.approx([-np.log(3), -np.inf])
     assert result.to_dict()["log_likelihood"] is None
+    with pytest.raises(fastmix.ResourceError, match="forbidden states or pairs needs exact inference$"):
+        score(model, [[0, 0]], method="annealing")
 
 
 def test_results_can_be_written() -> None:
@@ -112,6 +158,9 @@ def test_results_can_be_written() -> None:
         ([[0, 0, 0, 0, 0]], {"method": "x"}, ValueError, "method must be one of"),
         ([[0, 0, 0, 0, 0]], {"tol": 0}, ValueError, "tol must be a positive"),
         ([[0, 0, 0, 0, 0]], {"target": [9]}, ModelError, "variable must be from 0 to 4"),
+        ([[0, 0, 0, 0, 0]], {"target": 1}, ValueError, "target must be a list of variables, got 1"),
+        ([[0, 0, 0, 0, 0]], {"target": "ab"}, ValueError, "target must be a list of variables, got 'ab'"),
+        ([[0, 0, 0, 0, 0]], {"backend": "gpu"}, ValueError, "backend must be one of cpu, cuda, auto, got 'gpu'"),
     ],
 )
 def test_bad_arguments(data: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import FloatArray
-from fastmix._checks import check_choice, check_count, check_positive, choose_seed
+from fastmix._checks import check_choice, check_count, check_positive, choose_seed, describe
 from fastmix._clock import Clock, OutOfTimeError, Report, listening
 from fastmix.chains.annealing import Annealing, make_pool, systematic
 from fastmix.chains.base import Chains
-from fastmix.errors import ModelError, ResourceError
+from fastmix.errors import ResourceError
 from fastmix.exact.solver import plan_exact
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import MISSING, Dataset, read_data
-from fastmix.learning.objectives import DataTerm, Enumerated, PseudoLikelihood
+from fastmix.learning.objectives import MOST_COMPLETIONS, DataTerm, Enumerated, PseudoLikelihood
 from fastmix.learning.result import as_plain
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.results import Status, provenance
@@ -124,8 +124,9 @@ def score(
         As for :func:`fastmix.learn`; states that the model does not know are an error.
     weights : array_like (rows,), optional
     target : sequence of variables, optional
-        Numbers or names; also the conditional log-likelihood of these given all others. They may not have more than
-        65,536 joint states where they depend on each other.
+        Numbers or names; also the conditional log-likelihood of these given all others, as far as they are observed.
+        They may not have more than 65,536 joint states where they depend on each other (all together in models with
+        forbidden states or larger factors); the same holds for missing values.
     method : {"auto", "exact", "annealing"}
         How to find log Z.
     tol : float
@@ -153,6 +154,9 @@ def score(
     check_choice("method", method, ("auto", "exact", "annealing"))
     check_positive("tol", tol)
     check_count("num_chains", num_chains, least=2 * _GROUPS)
+    check_choice("backend", backend, ("cpu", "cuda", "auto"))
+    if target is not None and (isinstance(target, str) or not np.iterable(target)):
+        raise ValueError(f"target must be a list of variables, got {describe(target)}")
     with listening(progress, "score") as listener:
         clock = Clock(time_limit, listener=listener, what="score")
         table = read_data(data, weights=weights, model=model)
@@ -167,22 +171,21 @@ def _score(
     merged, where = table.merged()
     masses, conditional = log_masses(model, merged), None
     if target is not None:
-        chosen = [model.variable_index(i) for i in target]
-        if merged.has_missing:
-            raise ModelError("target needs data without missing values")
-        hidden = merged.states.copy()
-        hidden[:, chosen] = MISSING
-        conditional = float(merged.weights @ (masses - log_masses(model, replace(merged, states=hidden))))
+        others = merged.states.copy()
+        others[:, [model.variable_index(i) for i in target]] = MISSING
+        # Where a row has probability 0, so have its targets, also if the others alone are impossible.
+        given = np.where(masses == -math.inf, 0.0, log_masses(model, replace(merged, states=others)))
+        conditional = _mean(merged, masses - given)
     pseudo = None
     if not table.has_missing and not model.num_factors:
-        pseudo = float(merged.weights @ pseudo_log_likelihoods(model, merged))
+        pseudo = _mean(merged, pseudo_log_likelihoods(model, merged))
     answer = log_normaliser(
         model, merged, method=method, tol=tol, num_chains=num_chains, seed=seed, clock=clock, backend=backend
     )
     rows = (masses - answer.log_z)[where]
-    mean = float(table.weights @ rows)
+    mean = _mean(table, rows)
     effective = 1.0 / float((table.weights**2).sum())
-    spread = float(table.weights @ (rows - mean) ** 2) if np.isfinite(rows).all() else math.inf
+    spread = _mean(table, (rows - mean) ** 2) if math.isfinite(mean) else math.inf
     return ScoreResult(
         model=model,
         log_likelihood=mean,
@@ -204,6 +207,12 @@ def _score(
     )
 
 
+def _mean(data: Dataset, values: FloatArray) -> float:
+    """The mean over the rows of a value for each; rows without weight may have any."""
+    heavy = data.weights > 0.0
+    return float(data.weights[heavy] @ values[heavy])
+
+
 def log_masses(model: MarkovRandomField, data: Dataset) -> FloatArray:
     """Log of the unnormalised mass of every row, missing values summed over."""
     if not data.has_missing:
@@ -211,13 +220,36 @@ def log_masses(model: MarkovRandomField, data: Dataset) -> FloatArray:
     result = np.empty(len(data.states))
     whole = (data.states != MISSING).all(axis=1)
     result[whole] = model.log_weight(data.states[whole])
-    if what := _obstacle(model):
-        raise ModelError(f"missing values cannot be summed over where the model has {what}")
+    if _obstacle(model):
+        result[~whole] = _listed_masses(model, data.states[~whole])
+        return result
     coordinates = Coordinates(model.structure)
     v, constant = coordinates.from_parameters(model.parameters)
     matrix = coordinates.matrix(v)
     for pattern in DataTerm(coordinates, data).patterns:
         result[pattern.rows] = pattern.log_masses(v, matrix) + constant + model.log_constant
+    return result
+
+
+def _listed_masses(model: MarkovRandomField, states: NDArray[Any]) -> FloatArray:
+    """The same of rows (rows, n) with missing values, for any model: all their joint states are listed."""
+    result = np.empty(len(states))
+    masks, where = np.unique(states == MISSING, axis=0, return_inverse=True)
+    for k, mask in enumerate(masks):
+        counts, rows = model.num_states[mask], np.flatnonzero(where.reshape(-1) == k)
+        total = math.prod(counts.tolist())
+        if total > MOST_COMPLETIONS:
+            raise ResourceError(
+                f"missing values must have at most {MOST_COMPLETIONS:,} joint states where the model has "
+                f"{_obstacle(model)}, got {total:.4g} for {len(counts)} variables of one row"
+            )
+        listed = np.stack(np.unravel_index(np.arange(total), counts), axis=1)
+        step = max(1, MOST_COMPLETIONS // total)
+        for first in range(0, len(rows), step):
+            some = rows[first : first + step]
+            whole = np.repeat(states[some], total, axis=0)
+            whole[:, mask] = np.tile(listed, (len(some), 1))
+            result[some] = np.logaddexp.reduce(model.log_weight(whole).reshape(-1, total), axis=1)
     return result
 
 
@@ -274,7 +306,8 @@ def log_normaliser(
         if exact is not None:
             return exact
     if what := _obstacle(model):
-        raise ResourceError(f"log Z of a model with {what} needs exact inference, which is too large")
+        why = "" if method == "annealing" else ", which is too large"
+        raise ResourceError(f"log Z of a model with {what} needs exact inference{why}")
     return _annealed(model, data, tol, num_chains, seed, clock, backend)
 
 
