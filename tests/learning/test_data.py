@@ -28,7 +28,7 @@ def model_of(data: Any) -> MarkovRandomField:
         np.array([[0, 1, 2], [1, -1, 0]], dtype=np.int8),
         np.array([[0.0, 1.0, 2.0], [1.0, np.nan, 0.0]], dtype=np.float16),
         np.ma.masked_array([[0, 1, 2], [1, 9, 0]], mask=[[0, 0, 0], [0, 1, 0]]),
-        np.ma.masked_array([[0, 1, 2], [1, None, 0]], mask=[[0, 0, 0], [0, 1, 0]], dtype=object),
+        np.ma.masked_array(np.array([[0, 1, 2], [1, "x", 0]], dtype=object), mask=[[0, 0, 0], [0, 1, 0]]),
     ],
 )
 def test_arrays(data: Any) -> None:

@@ -135,7 +135,7 @@ def test_forbidden_states_have_probability_0() -> None:
     result = score(model, [[0, 0], [0, 1]])
     assert result.per_row.tolist() == pytest.approx([-np.log(3), -np.inf])
     assert result.to_dict()["log_likelihood"] is None
-    with pytest.raises(fastmix.ResourceError, match="forbidden states or pairs needs exact inference$"):
+    with pytest.raises(fastmix.ResourceError, match=r"forbidden states or pairs needs exact inference$"):
         score(model, [[0, 0]], method="annealing")
 
 

@@ -177,7 +177,13 @@ def learn(
         if ledger.keeps:
             graph = edges if isinstance(edges, str) else np.asarray(edges)
             ledger.resume(fingerprint(table, checked, graph, options), seed)
-        result = _run(job, edges, ridge, l1)
+        try:
+            result = _run(job, edges, ridge, l1)
+        except KeyboardInterrupt:
+            if not job.found:
+                raise
+            alike = [r for r in job.found if r.objective == job.found[-1].objective]
+            result = _interrupted(max(reversed(alike), key=_quality))
     device = str(result.stats.get("device", "cpu"))
     return replace(
         result,
@@ -312,16 +318,15 @@ def _search(job: Job, graph: IntArray, ridge: float | str, l1: float | str) -> L
     tried: list[LearnResult] = []
     start = None
     if l1 == "auto":
-        quick, scale = job, 1.0
+        quick = job
         if job.objective == "likelihood" and not job.hidden and not job.data.has_missing:
             # Fits of the pseudo-likelihood, which is quick, are judged by the likelihood. Penalties must be twice as
             # large for the same effect: a table is in the conditionals of both of its variables.
-            quick, scale = replace(job, objective="pseudo-likelihood", judge="likelihood"), 2.0
-        weight = scale * float(min(_RIDGES) if ridge == "auto" else ridge)
+            quick = replace(job, objective="pseudo-likelihood", judge="likelihood", scale=2.0)
+        weight = float(min(_RIDGES) if ridge == "auto" else ridge)
         last = job.objective == "pseudo-likelihood" and ridge != "auto"
         path = _l1_path(job.data.merged()[0].with_hidden(job.hidden), graph)
-        fits = _try(quick, graph, [(weight, scale * value) for value in path], 0 if last else len(path) // 2)
-        tried = [replace(r, ridge=r.ridge / scale, l1=r.l1 / scale) for r in fits]
+        tried = _try(quick, graph, [(weight, value) for value in path], 0 if last else len(path) // 2)
         best = max(tried, key=_quality)
         if tried[-1].status is Status.INTERRUPTED:
             return _interrupted(best)
