@@ -320,6 +320,33 @@ def test_infinite_optima_are_not_ok() -> None:
     assert learn(twins).status is Status.OK
 
 
+def test_results_show_themselves() -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"<a>": rng.choice(["x", "y"], 50), "b": rng.integers(0, 3, 50), "c": rng.integers(0, 2, 50)})
+    result = learn(frame, validation=frame)
+    table = result.to_frame()
+    assert table[["first", "second"]].to_numpy().tolist() == [["<a>", "b"], ["<a>", "c"], ["b", "c"]]
+    np.testing.assert_allclose(table["size"], [np.linalg.norm(result.model.table(i, j)) for i, j in result.model.edges])
+    sizes = np.asarray(result.plot().images[0].get_array())
+    assert sizes[0, 1] == sizes[1, 0] == pytest.approx(table["size"][0])
+    assert "<td>&lt;a&gt;</td><td>b</td>" in result._repr_html_()
+    assert "validation log likelihood <b>-" in result._repr_html_()
+    errors = result.plot(kind="history").lines[0].get_ydata()
+    assert errors.tolist() == [entry["moment_error"] for entry in result.history]
+    with pytest.raises(ValueError, match="kind must be one of edges, history"):
+        result.plot(kind="x")
+    for other in (learn(frame, objective="pseudo-likelihood"), learn(frame[["b"]]), learn(frame, edges="chow-liu")):
+        assert other._repr_html_().startswith("<div>")
+        assert len(other.to_frame("polars")) == other.model.num_edges
+        assert other.plot() is not other.plot(kind="history")
+    score = fastmix.score(result.model, frame)
+    assert score.to_frame()["log_likelihood"].tolist() == score.per_row.tolist()
+    assert "<td>log z method</td><td>enumeration</td>" in score._repr_html_()
+    assert sum(bar.get_height() for bar in score.plot().patches) == 50
+    pyplot.close("all")
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

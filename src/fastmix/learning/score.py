@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix import _show
 from fastmix._arrays import FloatArray
 from fastmix._checks import check_choice, check_count, check_positive, choose_seed, describe
 from fastmix._clock import Clock, OutOfTimeError, Report, listening
@@ -34,6 +35,12 @@ _PILOT, _FIRST = 60, 300
 _GROUPS = 32  # of chains, for standard errors
 _DISAGREE = 4.0  # standard errors between the two directions from which on they do not agree
 _RELIABLE = 0.1  # standard error of log Z above which a status cannot be ok
+
+
+_FACTS = (  # of a result, in the order of its JSON
+    "log_likelihood", "std_error", "std_error_data", "log_z", "log_z_std_error", "log_z_method", "log_z_bracket",
+    "pseudo_log_likelihood", "conditional_log_likelihood", "num_rows",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,13 +95,32 @@ class ScoreResult:
         text = f"log_likelihood={self.log_likelihood:.6g}{error}, status={str(self.status)!r}, {self.num_rows:,} rows"
         return f"ScoreResult({text})"
 
+    def columns(self) -> dict[str, Any]:
+        """The columns of :meth:`to_frame`, by name."""
+        return {"row": np.arange(len(self.per_row)), "log_likelihood": self.per_row}
+
+    def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
+        """A table with the log-likelihood of every row."""
+        return _show.frame(self.columns(), library)
+
+    def plot(self, axes: Any = None) -> Any:
+        """How often rows have which log-likelihood (Matplotlib, extra ``plot``); the axes come back."""
+        axes = _show.new_axes(axes)
+        axes.set_title(f"mean log-likelihood {self.log_likelihood:.6g} ({self.status})")
+        return _show.counts(axes, self.per_row, self.log_likelihood, label="log-likelihood of a row")
+
+    def _repr_html_(self) -> str:
+        facts = [("status", self.status), ("rows", f"{self.num_rows:,}")]
+        rows = [
+            (name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else value)
+            for name in _FACTS
+            if (value := getattr(self, name)) is not None and name not in ("num_rows", "log_z_bracket")
+        ]
+        return _show.html_table(repr(self.model), facts, rows, ("of the data", ""))
+
     def to_dict(self) -> dict[str, Any]:
         """The result without rows and model as plain data, the shape of the command line's JSON."""
-        names = (
-            "log_likelihood", "std_error", "std_error_data", "log_z", "log_z_std_error", "log_z_method",
-            "log_z_bracket", "pseudo_log_likelihood", "conditional_log_likelihood", "num_rows",
-        )  # fmt: skip
-        return as_plain(self, {name: getattr(self, name) for name in names})
+        return as_plain(self, {name: getattr(self, name) for name in _FACTS})
 
 
 def score(
