@@ -249,7 +249,7 @@ def test_first_rows_of_data_are_never_eaten(run: Run) -> None:
 def test_runs_without_a_verdict_are_exit_code_one(run: Run) -> None:
     code, out, err = run("learn", "train.csv", "-o", "model.npz", "--max-iter", 1, "--json")
     assert (code, json.loads(out)["status"]) == (1, "not_converged")
-    assert "not_converged" in err
+    assert "status not_converged: The optimum was not reached: allow more --time-limit or --max-iter" in err
     assert np.isfinite(read_model("model.npz").parameters).all()
 
 

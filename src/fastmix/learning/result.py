@@ -19,6 +19,10 @@ from fastmix.theory import norms
 __all__ = ["LearnResult", "NormBall", "WidthBall", "as_plain", "ball_by_name"]
 
 _SHOWN = 10  # edges in a notebook
+_ADVICE = {
+    Status.NOT_CONVERGED: "The optimum was not reached: allow more time_limit or max_iter, or a larger ridge or tol.",
+    Status.NOT_MIXED: "The chains did not follow the model: take tempered moments, a larger ridge, or a set to stay in.",
+}
 
 
 @dataclass(frozen=True)
@@ -156,6 +160,11 @@ class LearnResult:
             f"LearnResult({self.objective}, status={str(self.status)!r}, ridge={self.ridge:g}, l1={self.l1:g}, "
             f"spectral norm {self.norms['spectral']:.3g}, {self.model})"
         )
+
+    @property
+    def advice(self) -> str:
+        """What the status means for a fit, in one sentence."""
+        return _ADVICE.get(self.status, self.status.advice)
 
     def columns(self) -> dict[str, Any]:
         """The columns of :meth:`to_frame`, by name."""

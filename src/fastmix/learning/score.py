@@ -37,6 +37,7 @@ _DISAGREE = 4.0  # standard errors between the two directions from which on they
 _RELIABLE = 0.1  # standard error of log Z above which a status cannot be ok
 
 
+_NOT_MIXED = "Annealing there and back disagree, or the standard error is large: allow more num_chains or time_limit."
 _FACTS = (  # of a result, in the order of its JSON
     "log_likelihood", "std_error", "std_error_data", "log_z", "log_z_std_error", "log_z_method", "log_z_bracket",
     "pseudo_log_likelihood", "conditional_log_likelihood", "num_rows",
@@ -94,6 +95,11 @@ class ScoreResult:
         error = f" +- {self.std_error:.2g}" if self.std_error else ""
         text = f"log_likelihood={self.log_likelihood:.6g}{error}, status={str(self.status)!r}, {self.num_rows:,} rows"
         return f"ScoreResult({text})"
+
+    @property
+    def advice(self) -> str:
+        """What the status means for a score, in one sentence."""
+        return _NOT_MIXED if self.status is Status.NOT_MIXED else self.status.advice
 
     def columns(self) -> dict[str, Any]:
         """The columns of :meth:`to_frame`, by name."""
