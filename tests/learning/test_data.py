@@ -172,6 +172,7 @@ def test_polars_frames() -> None:
 def test_edges_can_be_given_by_names() -> None:
     frame = pd.DataFrame({"rain": [0, 1, 1, 0], "wet": [0, 1, 1, 1], "cold": [1, 1, 0, 0]})
     assert learn(frame, edges=[("wet", "rain"), (1, 2)]).model.edges.tolist() == [[0, 1], [1, 2]]
+    assert learn(frame, edges=np.array([["wet", "rain"]])).model.edges.tolist() == [[0, 1]]
     assert learn(frame, edges=[("rain", "hidden 0"), ("wet", "hidden 0")], hidden=1, seed=0).model.num_edges == 2
     with pytest.raises(ModelError, match="there is no column 'snow' in the data"):
         learn(frame, edges=[("rain", "snow")])

@@ -206,6 +206,21 @@ def test_l1_removes_edges() -> None:
         learn(rows, l1=0.1, within=NormBall())
 
 
+@pytest.mark.parametrize("penalties", [{"l1": 0.03}, {"l1": "auto"}, {"l1": "auto", "ridge": "auto"}])
+def test_l1_terms_leave_hidden_variables_their_edges(penalties: dict[str, Any]) -> None:
+    # From small tables on, every l1 term made all of them 0, and they stayed there.
+    rng = np.random.default_rng(0)
+    cause = rng.random((1500, 1)) < 0.5
+    rows = np.hstack([cause ^ (rng.random((1500, 5)) < 0.1), rng.random((1500, 1)) < 0.3]).astype(int)
+    free = learn(rows[:1000], hidden=1, validation=rows[1000:], seed=0)
+    result = learn(rows[:1000], hidden=1, validation=rows[1000:], seed=0, **penalties)
+    assert result.status is Status.OK
+    assert {tuple(edge) for edge in result.model.edges.tolist()} >= {(i, 6) for i in range(5)}
+    assert result.validation_log_likelihood > free.validation_log_likelihood - 0.05
+    if penalties == {"l1": 0.03}:
+        assert result.model.num_edges == 5  # the last variable stands alone
+
+
 def test_penalties_that_could_not_be_judged_are_not_ok(sample: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {"ridge": "auto", "validation": sample[2000:2500], "moments": "sampled", "tol": 1e-2}
     assert learn(sample[:2000], seed=0, **options).status is Status.OK

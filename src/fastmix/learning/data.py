@@ -120,6 +120,8 @@ class Dataset:
 
     def edge_numbers(self, edges: Any) -> Any:
         """Edges with numbers of columns where they have names, and anything else as it is."""
+        if isinstance(edges, np.ndarray) and edges.dtype.kind in "UO":
+            edges = edges.tolist()
         pairs = [list(pair) for pair in edges if np.ndim(pair) == 1] if isinstance(edges, list | tuple) else []
         if not any(isinstance(end, str) for pair in pairs for end in pair):
             return edges

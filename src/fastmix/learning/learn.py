@@ -317,6 +317,9 @@ def _search(job: Job, graph: IntArray, ridge: float | str, l1: float | str) -> L
     """The fit with penalties as given, or the best on the validation data of those that ``auto`` tries."""
     tried: list[LearnResult] = []
     start = None
+    # Where their tables are 0 hidden variables have no gradient, so the weakest penalties come first: from there on a
+    # penalty can make tables 0 that the data do not need.
+    order = -1 if job.hidden else 1
     if l1 == "auto":
         quick = job
         if job.objective == "likelihood" and not job.hidden and not job.data.has_missing:
@@ -325,7 +328,7 @@ def _search(job: Job, graph: IntArray, ridge: float | str, l1: float | str) -> L
             quick = replace(job, objective="pseudo-likelihood", judge="likelihood", scale=2.0)
         weight = float(min(_RIDGES) if ridge == "auto" else ridge)
         last = job.objective == "pseudo-likelihood" and ridge != "auto"
-        path = _l1_path(job.data.merged()[0].with_hidden(job.hidden), graph)
+        path = _l1_path(job.data.merged()[0].with_hidden(job.hidden), graph)[::order]
         tried = _try(quick, graph, [(weight, value) for value in path], 0 if last else len(path) // 2)
         best = max(tried, key=_quality)
         if tried[-1].status is Status.INTERRUPTED:
@@ -334,7 +337,7 @@ def _search(job: Job, graph: IntArray, ridge: float | str, l1: float | str) -> L
             return replace(best, stats={**best.stats, "tried": _tried(tried)})
         l1, start = best.l1, best.model if best.l1 else None  # without it there can be modes that the data do not have
     if ridge == "auto":
-        ridges = [r for r in _RIDGES if not l1 or r <= _LEAST_RIDGE]
+        ridges = [r for r in _RIDGES if not l1 or r <= _LEAST_RIDGE][::order]
         fits = _try(job, graph, [(value, l1) for value in ridges], 2, start)
         tried += fits
         best = max(fits, key=_quality)
@@ -343,6 +346,8 @@ def _search(job: Job, graph: IntArray, ridge: float | str, l1: float | str) -> L
         if best.moments not in ("sampled", "tempered"):
             return replace(best, stats={**best.stats, "tried": _tried(tried)})
         ridge, start = best.ridge, best.model
+    if job.hidden and l1 and start is None:
+        start = fit(replace(job, rough=True), graph, ridge, 0.0).model
     found = fit(job, graph, ridge, l1, start)
     if not tried:
         return found
