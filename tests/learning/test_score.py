@@ -108,6 +108,17 @@ def test_annealing_agrees_with_the_exact_log_z() -> None:
     assert max(np.abs(apart)) < 5.5  # three normal deviates beyond 5.5: 1e-7
 
 
+def test_results_tell_what_ended_the_annealing() -> None:
+    model = MarkovRandomField.ising(complete_edges(10), 0.1)
+    rows = draw_exact(model, num_draws=50, seed=0)
+    ends = {}
+    for name, options in (
+        ("exact", {"method": "exact"}), ("tol", {"tol": 0.05}), ("time", {"tol": 1e-9, "time_limit": 3.0})
+    ):  # fmt: skip
+        ends[name] = score(model, rows, seed=0, **{"method": "annealing", **options}).stats["stopped_by"]
+    assert ends == {"exact": "done", "tol": "accuracy", "time": "time_limit"}
+
+
 def test_annealing_of_several_states() -> None:
     model = naive.random_model([3] * 6, complete_edges(6), 3, scale=0.4)
     rows = draw_exact(model, num_draws=200, seed=0)

@@ -71,8 +71,10 @@ class ScoreResult:
         Mean over the rows of the log-probability of the ``target`` variables given the others.
     num_rows : int
     status : Status
-        ``not_mixed`` where the two directions disagree, or the standard error is large.
+        ``not_mixed`` where the two directions disagree, or the standard error is above 0.1.
     stats, provenance : mapping
+        ``stats["stopped_by"]`` is ``accuracy`` if annealing has reached ``tol``, else ``time_limit``, ``interrupt`` or
+        ``done``, also where log Z is exact.
     """
 
     model: MarkovRandomField
@@ -232,7 +234,7 @@ def _score(
         conditional_log_likelihood=conditional,
         num_rows=table.num_rows,
         status=answer.status,
-        stats={**answer.stats, **clock.stats()},
+        stats={"stopped_by": "done", **answer.stats, **clock.stats()},
         provenance=provenance(
             model, seed=seed, device=answer.device, method=method, tol=tol, num_chains=num_chains, backend=backend
         ),
@@ -394,6 +396,7 @@ def _annealed(
                 clock.report(rounds, None, "rounds", details={"log_z": result.log_z, "std_error": result.std_error})
                 good = result.std_error <= tol and result.status is Status.OK
                 if good or clock.past(0.3) or len(steps) > 10_000:
+                    stopped_by = "accuracy" if good else "time_limit" if clock.past(0.3) else "done"
                     break
             rounds += 1
             # The next models are closer together where the log-weights of the chains differ more.
@@ -410,13 +413,15 @@ def _annealed(
         if result is None:
             raise ResourceError("the time limit ended the annealing before log Z was known: allow more time") from None
         result = replace(result, status=Status.TIME_LIMIT if result.status is Status.OK else result.status)
+        stopped_by = "time_limit"
     except KeyboardInterrupt:
         if result is None:
             raise
-        result = replace(result, status=Status.INTERRUPTED)
+        result, stopped_by = replace(result, status=Status.INTERRUPTED), "interrupt"
     low, high = result.bracket or (math.nan, math.nan)
     k = model.log_constant
-    return replace(result, log_z=result.log_z + k, bracket=(low + k, high + k))
+    stats = {"stopped_by": stopped_by, **result.stats}
+    return replace(result, log_z=result.log_z + k, bracket=(low + k, high + k), stats=stats)
 
 
 def _move(chains: Chains, thetas: FloatArray, steps: FloatArray, *, back: bool) -> tuple[FloatArray, FloatArray]:
