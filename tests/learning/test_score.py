@@ -151,7 +151,9 @@ def test_forbidden_states_have_probability_0() -> None:
 
 
 def test_results_can_be_written() -> None:
-    result = score(small(), [[0, 0, 0, 0, 0]], seed=3)
+    result = score(small(), [[0, 0, 0, 0, 0]], seed=3, target=(1, 2), time_limit=60.0)
+    options = result.provenance["options"]
+    assert (options["target"], options["time_limit"]) == ([1, 2], 60.0)
     facts = json.loads(json.dumps(result.to_dict()))
     for key in (
         "log_likelihood", "std_error", "std_error_data", "log_z", "log_z_std_error", "log_z_method",

@@ -21,7 +21,7 @@ __all__ = ["LearnResult", "NormBall", "WidthBall", "as_plain", "ball_by_name"]
 _SHOWN = 10  # edges in a notebook
 _ADVICE = {
     Status.NOT_CONVERGED: "The optimum was not reached: allow more time_limit or max_iter, or a larger ridge or tol.",
-    Status.NOT_MIXED: "The chains did not follow the model: take tempered moments, a larger ridge, or a set to stay in.",
+    Status.NOT_MIXED: "The chains did not follow the model: take tempered moments, a larger ridge or a set to stay in.",
 }
 
 

@@ -216,6 +216,10 @@ def _score(
     answer = log_normaliser(
         model, merged, method=method, tol=tol, num_chains=num_chains, seed=seed, clock=clock, backend=backend
     )
+    options = {
+        "method": method, "tol": tol, "num_chains": num_chains, "backend": backend, "time_limit": clock.asked,
+        "target": None if target is None else list(target),
+    }  # fmt: skip
     rows = (masses - answer.log_z)[where]
     mean = _mean(table, rows)
     effective = 1.0 / float((table.weights**2).sum())
@@ -235,9 +239,7 @@ def _score(
         num_rows=table.num_rows,
         status=answer.status,
         stats={"stopped_by": "done", **answer.stats, **clock.stats()},
-        provenance=provenance(
-            model, seed=seed, device=answer.device, method=method, tol=tol, num_chains=num_chains, backend=backend
-        ),
+        provenance=provenance(model, seed=seed, device=answer.device, **options),
     )
 
 
