@@ -143,6 +143,18 @@ def test_equal_rows_are_joined() -> None:
     np.testing.assert_allclose(merged.weights, np.bincount(where, table.weights))
 
 
+def test_data_that_were_read_for_another_model_are_refused() -> None:
+    table = read_data(pd.DataFrame({"a": ["no", "yes"], "b": ["x", "y"]}))
+    model = table.blank_model()
+    assert read_data(table, model=model) is table
+    for frame, message in (
+        ({"a": ["maybe", "yes"], "b": ["x", "y"]}, r"state names of the model, \('no', 'yes'\), got \('maybe', 'yes'\)"),
+        ({"b": ["no", "yes"], "a": ["x", "y"]}, "variable names of the model, 'a', got 'b': read them for it"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            read_data(read_data(pd.DataFrame(frame)), model=model)
+
+
 def test_state_counts_can_be_given() -> None:
     assert read_data([[0, 1]], num_states=[3, 2]).num_states.tolist() == [3, 2]
     assert read_data([[0, 1]], num_states=4).num_states.tolist() == [4, 4]

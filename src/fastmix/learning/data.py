@@ -193,6 +193,12 @@ def read_data(
             raise ModelError(f"num_states must be left out for {name} that have their own")
         if model is not None and not np.array_equal(data.num_states, model.num_states):
             raise ModelError(f"{name} must have the state counts of the model, got others")
+        for kind in ("variable_names", "state_names") if model is not None else ():
+            own, wanted = getattr(data, kind), getattr(model, kind)
+            if own is not None and wanted is not None and own != wanted:
+                own, wanted = next((a, b) for a, b in zip(own, wanted, strict=True) if a != b)
+                what = kind.replace("_", " ")
+                raise ModelError(f"{name} must have the {what} of the model, {wanted!r}, got {own!r}: read them for it")
     else:
         hidden = 0 if model is None else num_hidden(model)
         if model is not None and hidden and _num_columns(data) == model.num_variables - hidden:
