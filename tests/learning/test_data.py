@@ -148,7 +148,10 @@ def test_data_that_were_read_for_another_model_are_refused() -> None:
     model = table.blank_model()
     assert read_data(table, model=model) is table
     for frame, message in (
-        ({"a": ["maybe", "yes"], "b": ["x", "y"]}, r"state names of the model, \('no', 'yes'\), got \('maybe', 'yes'\)"),
+        (
+            {"a": ["maybe", "yes"], "b": ["x", "y"]},
+            r"state names of the model, \('no', 'yes'\), got \('maybe', 'yes'\)",
+        ),
         ({"b": ["no", "yes"], "a": ["x", "y"]}, "variable names of the model, 'a', got 'b': read them for it"),
     ):
         with pytest.raises(ModelError, match=message):
