@@ -10,7 +10,7 @@ from fastmix import MarkovRandomField
 pytest.importorskip("sklearn")
 
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import KBinsDiscretizer
@@ -64,6 +64,43 @@ def test_frames_keep_names(rows: np.ndarray) -> None:
     estimator = MarkovRandomFieldEstimator().fit(frame)
     assert estimator.feature_names_in_.tolist() == list("abcd")
     assert estimator.score(frame[list("dcba")]) == pytest.approx(estimator.score(frame))
+
+
+def test_a_second_fit_forgets_the_names_of_the_first(rows: np.ndarray) -> None:
+    estimator = MarkovRandomFieldEstimator().fit(pd.DataFrame(rows, columns=list("abcd")))
+    assert not hasattr(estimator.fit(rows), "feature_names_in_")
+
+
+def test_generators_of_random_numbers_give_seeds(rows: np.ndarray) -> None:
+    first, again = (MarkovRandomFieldEstimator(random_state=np.random.RandomState(3)).fit(rows) for _ in range(2))
+    assert first.result_.seed == again.result_.seed
+    draws = [first.sample(50, random_state=np.random.RandomState(1)) for _ in range(2)]
+    assert np.array_equal(*draws)
+
+
+def test_fits_that_are_not_ok_come_with_a_warning(rows: np.ndarray) -> None:
+    with pytest.warns(ConvergenceWarning, match="the status of the fit is not_converged: The optimum was not reached"):
+        MarkovRandomFieldEstimator(max_iter=1).fit(rows)
+
+
+def test_hidden_variables_are_no_features(rows: np.ndarray) -> None:
+    estimator = MarkovRandomFieldEstimator(hidden=2, random_state=0).fit(rows)
+    assert (estimator.n_features_in_, estimator.model_.num_variables) == (4, 6)
+    assert not hasattr(estimator, "feature_names_in_")
+    expected = fastmix.score(estimator.model_, rows).log_likelihood
+    assert estimator.score(rows) == pytest.approx(expected)
+    draws = estimator.sample(20_000, random_state=0)
+    np.testing.assert_allclose(draws.mean(axis=0), rows.mean(axis=0), atol=0.03)
+
+
+def test_tags_say_what_data_may_be(rows: np.ndarray) -> None:
+    tags = MarkovRandomFieldEstimator().__sklearn_tags__().input_tags
+    assert tags.categorical
+    assert tags.string
+    assert tags.sparse
+    assert tags.allow_nan
+    gaps = np.where(np.random.default_rng(0).random(rows.shape) < 0.1, np.nan, rows)
+    assert np.isfinite(MarkovRandomFieldEstimator().fit(gaps).score(gaps))
 
 
 def test_states_that_are_in_one_fold_only(rows: np.ndarray) -> None:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from fastmix._checks import require
 
 __all__ = [
-    "bars", "frame", "html_table", "labelled_picture", "matrix", "new_axes", "picture", "points", "rungs", "scatter",
-    "traces",
+    "bars", "counts", "curve", "frame", "html_table", "labelled_picture", "matrix", "new_axes", "picture", "points",
+    "rungs", "scatter", "traces",
 ]  # fmt: skip
 
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442", "#000000")
@@ -109,6 +109,23 @@ def traces(axes: Any, values: NDArray[Any], *, xlabel: str, ylabel: str) -> Any:
         axes.plot(row, color=_COLOURS[k % len(_COLOURS)], linewidth=0.8, label=f"chain {k}")
     axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False)
+    return axes
+
+
+def curve(axes: Any, values: Sequence[float], *, xlabel: str, ylabel: str) -> Any:
+    """Positive numbers in order, from 1 on, over a scale of powers of ten."""
+    axes.plot(np.arange(1, len(values) + 1), values, ".-", color=_COLOURS[0], linewidth=0.8)
+    axes.set(xlabel=xlabel, ylabel=ylabel, yscale="log")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    return axes
+
+
+def counts(axes: Any, values: NDArray[Any], mean: float, *, label: str) -> Any:
+    """A histogram of the finite ones of some numbers, with a line at their mean."""
+    axes.hist(values[np.isfinite(values)], bins=50, color=_COLOURS[0], alpha=0.7)
+    if np.isfinite(mean):
+        axes.axvline(mean, color="black", linewidth=0.8)
+    axes.set(xlabel=label, ylabel="rows")
     return axes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,12 @@ from fastmix.learning.data import read_data
 from fastmix.learning.learn import learn
 from fastmix.learning.score import log_masses, log_normaliser
 from fastmix.methods.sampler import sample
+from fastmix.results import Status
 
-_base = require("sklearn.base", extra="sklearn", purpose="estimators", library="scikit-learn")
-_validation = require("sklearn.utils.validation", extra="sklearn", purpose="estimators", library="scikit-learn")
+_base, _utils, _validation, _exceptions = (
+    require(f"sklearn.{part}", extra="sklearn", purpose="estimators", library="scikit-learn")
+    for part in ("base", "utils", "utils.validation", "exceptions")
+)
 
 __all__ = ["MarkovRandomFieldEstimator"]
 
@@ -26,19 +30,22 @@ class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # ty
 
     Parameters
     ----------
-    edges, objective, moments, within, ridge, l1, num_states, num_chains, tol, max_iter, time_limit, backend
+    edges, objective, moments, within, ridge, l1, hidden, num_states, num_chains, tol, max_iter, time_limit, backend
         As for :func:`fastmix.learn`. Penalties are numbers: a grid search chooses them.
-    random_state : int, optional
-        The seed.
+    random_state : int or RandomState, optional
+        The seed, or what draws one.
 
     Attributes
     ----------
     result_ : LearnResult
     model_ : MarkovRandomField
     n_features_in_ : int
+        Hidden variables, which are the last of the model, are no features.
 
     Notes
     -----
+    A fit whose status is not ``ok`` comes with a ``ConvergenceWarning``, as does a log Z that could not be relied on.
+
     Cross-validation fits to some of the rows and scores others: a state that only those have is unknown to the model,
     and the score is NaN. Say beforehand which states there are: with pandas, ``frame.astype("category")`` before the
     rows are split; ``num_states`` for whole numbers.
@@ -60,6 +67,7 @@ class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # ty
         within: Any = None,
         ridge: float = 1e-3,
         l1: float = 0.0,
+        hidden: int = 0,
         num_states: Any = None,
         num_chains: int | None = None,
         tol: float | None = None,
@@ -69,18 +77,21 @@ class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # ty
         random_state: int | None = None,
     ) -> None:
         self.edges, self.objective, self.moments, self.within = edges, objective, moments, within
-        self.ridge, self.l1, self.num_states, self.num_chains = ridge, l1, num_states, num_chains
+        self.ridge, self.l1, self.hidden, self.num_states, self.num_chains = ridge, l1, hidden, num_states, num_chains
         self.tol, self.max_iter, self.time_limit, self.backend = tol, max_iter, time_limit, backend
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> MarkovRandomFieldEstimator:  # noqa: ARG002
         """The estimator, fitted to rows (cases, variables) of states; y is ignored."""
         options = {name: value for name, value in self.get_params(deep=False).items() if name != "random_state"}
-        self.result_ = learn(X, weights=sample_weight, seed=self.random_state, **options)
+        self.result_ = learn(X, weights=sample_weight, seed=_seed(self.random_state), **options)
         self.model_ = self.result_.model
-        self.n_features_in_ = self.model_.num_variables
-        if self.model_.variable_names is not None:
-            self.feature_names_in_ = np.array(self.model_.variable_names, dtype=object)
+        self.n_features_in_ = self.model_.num_variables - self.hidden
+        if hasattr(X, "columns"):
+            self.feature_names_in_ = np.array(self.model_.names_of_variables()[: self.n_features_in_], dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        _warn("the fit", self.result_.status, self.result_.advice)
         # The independent model that annealing begins at needs marginals: those of the training data.
         self._log_z: float | None = None
         self._marginals = read_data(X, weights=sample_weight, model=self.model_).merged()[0]
@@ -91,7 +102,9 @@ class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # ty
         _validation.check_is_fitted(self)
         if self._log_z is None:
             seed = self.result_.seed
-            self._log_z = log_normaliser(self.model_, self._marginals, seed=seed, backend=self.backend).log_z
+            answer = log_normaliser(self.model_, self._marginals, seed=seed, backend=self.backend)
+            _warn("log Z", answer.status, answer.status.advice)
+            self._log_z = answer.log_z
         table, where = read_data(X, model=self.model_, name="X").merged()
         return np.asarray((log_masses(self.model_, table) - self._log_z)[where])
 
@@ -99,16 +112,36 @@ class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # ty
         """Mean log-likelihood of the rows."""
         return float(self.score_samples(X).mean())
 
-    def sample(self, n_samples: int = 1, random_state: int | None = None) -> NDArray[np.int64]:
-        """Configurations (n_samples, variables) as state numbers: exact draws where feasible, else from chains."""
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> NDArray[np.int64]:
+        """Configurations (n_samples, features) as state numbers: exact draws where feasible, else from chains."""
         _validation.check_is_fitted(self)
         check_count("n_samples", n_samples, least=1)
-        seed = choose_seed(random_state)
+        seed = choose_seed(_seed(random_state))
         try:
-            return np.asarray(draw_exact(self.model_, num_draws=n_samples, seed=seed))
+            draws = np.asarray(draw_exact(self.model_, num_draws=n_samples, seed=seed))
         except ResourceError:
             chains = min(n_samples, 256)
             each = -(-n_samples // chains)
             run = sample(self.model_, num_chains=chains, num_sweeps=50 * each, num_draws=each, seed=seed)
             assert run.draws is not None
-            return run.draws.reshape(-1, self.model_.num_variables)[:n_samples].astype(np.int64)
+            draws = run.draws.reshape(-1, self.model_.num_variables)[:n_samples].astype(np.int64)
+        return draws[:, : self.n_features_in_]
+
+    def __sklearn_tags__(self) -> Any:
+        """What data may be: categories, also as text, with gaps, or a sparse matrix."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.categorical = tags.input_tags.string = tags.input_tags.sparse = tags.input_tags.allow_nan = True
+        return tags
+
+
+def _seed(random_state: Any) -> Any:
+    """A seed as others take it, also from a generator of random numbers."""
+    if not isinstance(random_state, np.random.RandomState):
+        return random_state
+    return int(_utils.check_random_state(random_state).randint(2**31 - 1))
+
+
+def _warn(what: str, status: Status, advice: str) -> None:
+    """Say that something is not to be relied on, as estimators do."""
+    if status is not Status.OK:
+        warnings.warn(f"the status of {what} is {status}: {advice}", _exceptions.ConvergenceWarning, stacklevel=3)

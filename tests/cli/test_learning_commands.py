@@ -143,9 +143,10 @@ def test_options(run: Run, options: str) -> None:
         ("--edges l1", "needs a positive l1"),
         ("--l1 0.1 --within inf:0.9", "l1 must be 0 within a set"),
         ("--num-states 2,x", "--num-states must be whole numbers"),
+        ("--num-states 2,2", "--num-states must be one number or 5, one for each column"),
         ("--hidden -1", "hidden must be"),
         ("--hidden 2 --objective pseudo-likelihood", "hidden variables need objective='likelihood'"),
-        ("--backend tpu --moments sampled", "backend must be"),
+        ("--backend tpu", "--backend must be one of cpu, cuda, auto, got 'tpu'"),
         ("--time-limit 0", "--time-limit must be"),
         ("-o model.xyz", "model.xyz"),
         ("-o train.csv", "must not be the input"),
@@ -248,7 +249,7 @@ def test_first_rows_of_data_are_never_eaten(run: Run) -> None:
 def test_runs_without_a_verdict_are_exit_code_one(run: Run) -> None:
     code, out, err = run("learn", "train.csv", "-o", "model.npz", "--max-iter", 1, "--json")
     assert (code, json.loads(out)["status"]) == (1, "not_converged")
-    assert "not_converged" in err
+    assert "status not_converged: The optimum was not reached: allow more --time-limit or --max-iter" in err
     assert np.isfinite(read_model("model.npz").parameters).all()
 
 

@@ -26,7 +26,9 @@ def model_of(data: Any) -> MarkovRandomField:
         [[0, 1, 2], [1, None, 0]],
         np.array([[0.0, 1.0, 2.0], [1.0, np.nan, 0.0]]),
         np.array([[0, 1, 2], [1, -1, 0]], dtype=np.int8),
+        np.array([[0.0, 1.0, 2.0], [1.0, np.nan, 0.0]], dtype=np.float16),
         np.ma.masked_array([[0, 1, 2], [1, 9, 0]], mask=[[0, 0, 0], [0, 1, 0]]),
+        np.ma.masked_array(np.array([[0, 1, 2], [1, "x", 0]], dtype=object), mask=[[0, 0, 0], [0, 1, 0]]),
     ],
 )
 def test_arrays(data: Any) -> None:
@@ -45,8 +47,22 @@ def test_booleans_and_sparse_matrices_are_binary() -> None:
         table = read_data(data)
         assert table.states.tolist() == [[1, 0], [0, 0]]
         assert table.num_states.tolist() == [2, 2]
+        for form in ("lil", "dok"):
+            assert read_data(sparse.csr_array(data).asformat(form)).states.tolist() == [[1, 0], [0, 0]]
     with pytest.raises(ModelError, match="0 and 1 as a sparse matrix, got 3"):
         read_data(sparse.csr_array([[0, 3]]))
+    twice = sparse.coo_array(([1, 1], ([0, 0], [1, 1])), shape=(2, 2))  # which adds up to 2
+    with pytest.raises(ModelError, match="0 and 1 as a sparse matrix, got 2"):
+        read_data(twice)
+    with pytest.raises(ModelError, match=r"a row for every case .*, got shape \(3,\)"):
+        read_data(sparse.coo_array(np.array([0, 1, 1])))
+
+
+def test_text_can_be_masked_and_bytes() -> None:
+    text = np.array([["a", "x"], ["b", "y"]])
+    masked = read_data(np.ma.masked_array(text, mask=[[0, 0], [0, 1]]))
+    assert (masked.state_names, masked.states.tolist()) == ((("a", "b"), ("x",)), [[0, 0], [1, -1]])
+    assert read_data(text.astype(bytes)).state_names == (("a", "b"), ("x", "y"))
 
 
 def test_frames_keep_names_and_states() -> None:
@@ -110,6 +126,11 @@ def test_weights() -> None:
     for weights, message in (([1, 2], "one for each row"), ([1, -1, 1], "none negative"), ([0, 0, 0], "some positive")):
         with pytest.raises(ModelError, match=message):
             read_data([[0, 1], [1, 1], [0, 0]], weights=weights)
+    assert read_data([[0], [1]], weights=[1e308, 1e308]).weights.tolist() == [0.5, 0.5]
+    with pytest.raises(ModelError, match="only missing ones in column 1"):
+        read_data([[0, 1], [1, -1]], weights=[0, 1])
+    for_model = read_data([[0, 1], [1, 1]], weights=[1, 0], model=model_of([[0, 1], [1, 1]]))
+    assert for_model.weights.tolist() == [1.0, 0.0]
 
 
 def test_equal_rows_are_joined() -> None:
@@ -120,6 +141,21 @@ def test_equal_rows_are_joined() -> None:
     assert len(np.unique(merged.states, axis=0)) == len(merged.states) < 256
     assert np.array_equal(merged.states[where], table.states)
     np.testing.assert_allclose(merged.weights, np.bincount(where, table.weights))
+
+
+def test_data_that_were_read_for_another_model_are_refused() -> None:
+    table = read_data(pd.DataFrame({"a": ["no", "yes"], "b": ["x", "y"]}))
+    model = table.blank_model()
+    assert read_data(table, model=model) is table
+    for frame, message in (
+        (
+            {"a": ["maybe", "yes"], "b": ["x", "y"]},
+            r"state names of the model, \('no', 'yes'\), got \('maybe', 'yes'\)",
+        ),
+        ({"b": ["no", "yes"], "a": ["x", "y"]}, "variable names of the model, 'a', got 'b': read them for it"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            read_data(read_data(pd.DataFrame(frame)), model=model)
 
 
 def test_state_counts_can_be_given() -> None:
@@ -141,11 +177,17 @@ def test_polars_frames() -> None:
     assert table.states.tolist() == [[0, 0], [-1, 1], [1, 0]]
     with pytest.raises(ModelError, match=r"LazyFrame.*: collect"):
         read_data(frame.lazy())
+    # All columns of this type share their categories, with those of other frames: they say nothing about a column.
+    shared = pl.DataFrame({"a": ["y", "x"], "b": ["p", "p"]}).cast(pl.Categorical)
+    assert read_data(shared).state_names == (("x", "y"), ("p",))
+    listed = pl.DataFrame({"a": ["y", "x"]}).cast(pl.Enum(["z", "y", "x"]))
+    assert read_data(listed).state_names == (("z", "y", "x"),)
 
 
 def test_edges_can_be_given_by_names() -> None:
     frame = pd.DataFrame({"rain": [0, 1, 1, 0], "wet": [0, 1, 1, 1], "cold": [1, 1, 0, 0]})
     assert learn(frame, edges=[("wet", "rain"), (1, 2)]).model.edges.tolist() == [[0, 1], [1, 2]]
+    assert learn(frame, edges=np.array([["wet", "rain"]])).model.edges.tolist() == [[0, 1]]
     assert learn(frame, edges=[("rain", "hidden 0"), ("wet", "hidden 0")], hidden=1, seed=0).model.num_edges == 2
     with pytest.raises(ModelError, match="there is no column 'snow' in the data"):
         learn(frame, edges=[("rain", "snow")])

@@ -32,6 +32,7 @@ def test_first_rows_of_data_are_never_eaten(tmp_path: Path) -> None:
     assert read_table(write(tmp_path, "a,b\n0,1\n1,0\n")).variable_names == ("a", "b")
     assert read_table(write(tmp_path, "1,0\n0,1\n1,0\n")).num_rows == 3
     assert read_table(write(tmp_path, "yes,no\nno,no\n")).num_rows == 2
+    assert read_table(write(tmp_path, "yes,no\n?,?\n")).num_rows == 2
     assert read_table(write(tmp_path, "yes,no\nno,no\n"), header=True).num_rows == 1
     assert read_table(write(tmp_path, "3,0\n0,1\n1,0\n"), header=True).variable_names == ("3", "0")
     with pytest.raises(FormatError, match=r"data.csv:1: 'a' stands in column 0, which has numbers$"):
@@ -60,11 +61,18 @@ def test_first_rows_of_data_are_never_eaten(tmp_path: Path) -> None:
         ("0,5000\n", r"data.csv:1: the table must have states below 1000"),
         ("\n \n", "the file is empty"),
         ('x,"a\n",b\n', "quoted cell goes over several lines"),
+        ('"a\nb",c\nx,y\n', "quoted cell goes over several lines"),
     ],
 )
 def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(FormatError, match=message):
         read_table(write(tmp_path, text))
+
+
+@pytest.mark.parametrize("text", ['"a b", "c"\n"x", "y"\n', '"a b" "c"\n "x"  "y"\n', '"a b";c\nx;"y"\n'])
+def test_quotes_are_no_part_of_names(tmp_path: Path, text: str) -> None:
+    assert read_table(write(tmp_path, text)).state_names == (("a b", "x"), ("c", "y"))
+    assert read_table(write(tmp_path, '"x"\n"y"\n')).state_names == (("x", "y"),)
 
 
 def test_columns_are_found_by_name(tmp_path: Path) -> None:

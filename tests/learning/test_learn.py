@@ -291,6 +291,26 @@ def test_separation_without_a_penalty_is_never_ok(moments: Any) -> None:
     assert np.isfinite(result.model.parameters).all()
 
 
+def test_rounding_ends_a_search() -> None:
+    # The gradient is 1.1e-5, the tolerance 1e-5, and no step makes the value less: it is at its least.
+    rows = [[int(bit) for bit in row] for row in ("10011101", "11010011", "10001010")]
+    assert learn(rows, objective="pseudo-likelihood", ridge=1e3).status is Status.OK
+    assert learn(rows, objective="pseudo-likelihood", max_iter=2).status is Status.NOT_CONVERGED
+
+
+def test_validation_data_that_cannot_be_scored_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr("fastmix.learning.fit.minimise", never)
+    rows = np.random.default_rng(0).integers(0, 2, size=(50, 20))
+    gaps = np.where(np.arange(20) < 17, -1, rows)
+    with pytest.raises(ModelError, match="validation must have every value for the pseudo-likelihood"):
+        learn(rows, validation=gaps, objective="pseudo-likelihood")
+    with pytest.raises(ResourceError, match="missing values must have at most 65,536 joint states"):
+        learn(rows, validation=gaps)
+
+
 def test_infinite_optima_are_not_ok() -> None:
     with pytest.raises(ModelError, match="state 1 of column 0 never occurs"):
         learn(np.zeros((5, 2), dtype=int), ridge=0.0)
@@ -298,6 +318,33 @@ def test_infinite_optima_are_not_ok() -> None:
     with pytest.raises(ModelError, match="state 0 of column 0 and state 1 of column 1 never occur together"):
         learn(twins, ridge=0.0)
     assert learn(twins).status is Status.OK
+
+
+def test_results_show_themselves() -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"<a>": rng.choice(["x", "y"], 50), "b": rng.integers(0, 3, 50), "c": rng.integers(0, 2, 50)})
+    result = learn(frame, validation=frame)
+    table = result.to_frame()
+    assert table[["first", "second"]].to_numpy().tolist() == [["<a>", "b"], ["<a>", "c"], ["b", "c"]]
+    np.testing.assert_allclose(table["size"], [np.linalg.norm(result.model.table(i, j)) for i, j in result.model.edges])
+    sizes = np.asarray(result.plot().images[0].get_array())
+    assert sizes[0, 1] == sizes[1, 0] == pytest.approx(table["size"][0])
+    assert "<td>&lt;a&gt;</td><td>b</td>" in result._repr_html_()
+    assert "validation log likelihood <b>-" in result._repr_html_()
+    errors = result.plot(kind="history").lines[0].get_ydata()
+    assert errors.tolist() == [entry["moment_error"] for entry in result.history]
+    with pytest.raises(ValueError, match="kind must be one of edges, history"):
+        result.plot(kind="x")
+    for other in (learn(frame, objective="pseudo-likelihood"), learn(frame[["b"]]), learn(frame, edges="chow-liu")):
+        assert other._repr_html_().startswith("<div>")
+        assert len(other.to_frame("polars")) == other.model.num_edges
+        assert other.plot() is not other.plot(kind="history")
+    score = fastmix.score(result.model, frame)
+    assert score.to_frame()["log_likelihood"].tolist() == score.per_row.tolist()
+    assert "<td>log z method</td><td>enumeration</td>" in score._repr_html_()
+    assert sum(bar.get_height() for bar in score.plot().patches) == 50
+    pyplot.close("all")
 
 
 @pytest.mark.parametrize(
@@ -313,7 +360,7 @@ def test_infinite_optima_are_not_ok() -> None:
         ({"hidden": -1}, ValueError, "hidden must be"),
         ({"num_chains": 2}, ValueError, "num_chains must be"),
         ({"time_limit": 0}, ValueError, "time_limit must be"),
-        ({"backend": "tpu", "moments": "sampled"}, ValueError, "backend must be"),
+        ({"backend": "tpu"}, ValueError, "backend must be one of cpu, cuda, auto, got 'tpu'"),
     ],
 )
 def test_bad_arguments(sample: np.ndarray, options: dict[str, Any], error: type[Exception], message: str) -> None:

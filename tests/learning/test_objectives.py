@@ -152,7 +152,7 @@ def test_too_many_joint_states_of_missing_values_are_refused() -> None:
     coordinates = Coordinates(naive.random_model([2] * n, complete_edges(n), 0).structure)
     rows = np.zeros((2, n), dtype=int)
     rows[1, 2:] = -1
-    with pytest.raises(ResourceError, match=r"at most 65,536 joint states .* row 1"):
+    with pytest.raises(ResourceError, match=r"at most 65,536 joint states .* for 18 variables of one row"):
         DataTerm(coordinates, read_data(rows))
 
 

@@ -13,6 +13,7 @@ from fastmix import MarkovRandomField, NormBall, ResourceError, Status, WidthBal
 from fastmix.graphs import complete_edges
 from fastmix.learning import fit
 from fastmix.learning.coordinates import Coordinates
+from fastmix.learning.sampled import _Run
 from fastmix.theory.bias import bias_after
 from fastmix.theory.dependency import dependency_matrix
 from fastmix.theory.norms import matrix_norm
@@ -167,6 +168,25 @@ def test_replica_exchange_finds_modes_that_chains_do_not(monkeypatch: pytest.Mon
     assert (stuck.status, stuck.moments) == (Status.NOT_MIXED, "sampled")
 
 
+@pytest.mark.parametrize("penalty", [{"l1": 0.02}, {"within": NormBall("spectral", 0.9)}])
+def test_steps_are_no_longer_than_the_curvature_allows(
+    sample: np.ndarray, monkeypatch: pytest.MonkeyPatch, penalty: dict[str, Any]
+) -> None:
+    # The power method can miss the largest curvature. Steps then grew without bounds, and the status was ok.
+    options: dict[str, Any] = {"seed": 0, "moments": "sampled", **penalty}
+    expected, model_here = learn(sample[:1000], **options), _Run._model_here
+
+    def miss(self: Any) -> None:
+        model_here(self)
+        self._largest /= 20.0
+
+    monkeypatch.setattr(_Run, "_model_here", miss)
+    result = learn(sample[:1000], **options)
+    assert result.status is Status.OK
+    assert np.abs(result.model.parameters).max() < 1.1 * np.abs(expected.model.parameters).max()
+    assert result.moment_error == pytest.approx(expected.moment_error, abs=0.01)
+
+
 def test_l1_removes_edges() -> None:
     n = 8
     model = MarkovRandomField.ising([(i, i + 1) for i in range(n - 1)], 0.5)
@@ -184,6 +204,21 @@ def test_l1_removes_edges() -> None:
         learn(rows, edges="l1")
     with pytest.raises(ValueError, match="l1 must be 0 within a set"):
         learn(rows, l1=0.1, within=NormBall())
+
+
+@pytest.mark.parametrize("penalties", [{"l1": 0.03}, {"l1": "auto"}, {"l1": "auto", "ridge": "auto"}])
+def test_l1_terms_leave_hidden_variables_their_edges(penalties: dict[str, Any]) -> None:
+    # From small tables on, every l1 term made all of them 0, and they stayed there.
+    rng = np.random.default_rng(0)
+    cause = rng.random((1500, 1)) < 0.5
+    rows = np.hstack([cause ^ (rng.random((1500, 5)) < 0.1), rng.random((1500, 1)) < 0.3]).astype(int)
+    free = learn(rows[:1000], hidden=1, validation=rows[1000:], seed=0)
+    result = learn(rows[:1000], hidden=1, validation=rows[1000:], seed=0, **penalties)
+    assert result.status is Status.OK
+    assert {tuple(edge) for edge in result.model.edges.tolist()} >= {(i, 6) for i in range(5)}
+    assert result.validation_log_likelihood > free.validation_log_likelihood - 0.05
+    if penalties == {"l1": 0.03}:
+        assert result.model.num_edges == 5  # the last variable stands alone
 
 
 def test_penalties_that_could_not_be_judged_are_not_ok(sample: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,6 +112,49 @@ def test_an_interrupted_validation_keeps_the_model(monkeypatch: pytest.MonkeyPat
     assert result.model.num_edges == 10
 
 
+@pytest.mark.parametrize(
+    ("options", "after"),
+    [({"ridge": "auto"}, 3), ({"l1": "auto"}, 3), ({"edges": "grow"}, 2), ({"edges": "l1", "l1": 0.02}, 2)],
+)
+def test_an_interrupt_between_two_fits_keeps_the_best(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], after: int
+) -> None:
+    from fastmix.learning import fit
+
+    solve, calls = fit._solve, 0
+
+    def stop(*args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == after:
+            raise KeyboardInterrupt
+        return solve(*args)
+
+    monkeypatch.setattr(fit, "_solve", stop)
+    result = learn(ROWS, validation=ROWS[:50], seed=5, **options)
+    assert (result.status, result.stats["stopped_by"], result.seed) == (Status.INTERRUPTED, "interrupt", 5)
+    assert result.validation_log_likelihood is not None
+
+
+def test_an_interrupt_after_a_fit_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fastmix.learning import fit
+
+    norms, calls, last = fit.model_norms, 0, 0
+
+    def stop(model: MarkovRandomField) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == last:
+            raise KeyboardInterrupt
+        return norms(model)
+
+    monkeypatch.setattr(fit, "model_norms", stop)
+    whole = learn(ROWS)
+    last, calls = calls, 0
+    result = learn(ROWS)
+    assert (result.status, result.model, result.norms) == (Status.INTERRUPTED, whole.model, whole.norms)
+
+
 def test_checkpoints_of_other_runs_are_refused(tmp_path: Path) -> None:
     path = str(tmp_path / "run.ckpt")
     options: dict[str, Any] = {"moments": "sampled", "num_chains": 64, "max_iter": 2, "checkpoint": path}

@@ -47,6 +47,50 @@ def test_conditional_likelihood_of_chosen_variables() -> None:
     assert score(model, rows, target=[1, 3]).conditional_log_likelihood == pytest.approx(expected)
 
 
+def test_conditional_likelihood_where_values_are_missing() -> None:
+    model, rng = small(1), np.random.default_rng(2)
+    rows = np.stack([rng.integers(0, model.num_states) for _ in range(10)])
+    rows[rng.random(rows.shape) < 0.3] = -1
+    others = rows.copy()
+    others[:, [1, 3]] = -1
+    expected = np.mean([naive.log_mass(model, x) - naive.log_mass(model, y) for x, y in zip(rows, others, strict=True)])
+    assert score(model, rows, target=[1, 3]).conditional_log_likelihood == pytest.approx(expected)
+    machine = fastmix.learn(rng.integers(0, 2, size=(50, 3)), hidden=1, seed=0).model
+    each = score(machine, [[0, 1, 1], [1, 1, 1]], target=["0"])
+    assert each.conditional_log_likelihood is not None
+    both = score(machine, [[0, 1, 1], [1, 1, 1]]).per_row
+    assert each.conditional_log_likelihood == pytest.approx(np.mean(both) - np.logaddexp(*both))
+
+
+def test_missing_values_of_any_model_are_summed_over() -> None:
+    rng = np.random.default_rng(0)
+    table = rng.standard_normal((2, 3, 2))
+    table[0, 2, 1] = -np.inf
+    model = MarkovRandomField.from_factors([2, 3, 2, 2], [((0, 1, 2), table), ((2, 3), [[0.0, -np.inf], [1.0, 0.5]])])
+    rows = np.array([[0, 1, 1, 1], [0, -1, 1, -1], [-1, -1, -1, -1], [1, 2, -1, 0]])
+    result = score(model, rows, target=[3])
+    np.testing.assert_allclose(result.per_row, naive.log_likelihood(model, rows), atol=1e-12)
+    others = np.where([0, 0, 0, 1], -1, rows)
+    assert result.conditional_log_likelihood == pytest.approx(
+        np.mean(naive.log_likelihood(model, rows) - naive.log_likelihood(model, others))
+    )
+    impossible = MarkovRandomField.from_tables([[0, -np.inf], [0, 0]], [], [])
+    assert score(impossible, [[1, 0]], target=[1]).conditional_log_likelihood == -np.inf
+    many = MarkovRandomField.from_factors([2] * 18, [((0, 1, 2), np.zeros((2, 2, 2)))])
+    with pytest.raises(fastmix.ResourceError, match=r"at most 65,536 joint states .* larger factors, got 1.311e\+05"):
+        score(many, np.r_[0, np.full(17, -1)][None])
+
+
+def test_rows_without_weight_have_a_score() -> None:
+    model = MarkovRandomField.from_tables([[0, 1], [0, 0]], [(0, 1)], [[[0, -np.inf], [0, 0]]])
+    result = score(model, [[0, 0], [0, 1], [1, 1]], weights=[1, 0, 2], target=[0])
+    whole = score(model, [[0, 0], [1, 1], [1, 1]], target=[0])
+    assert (len(result.per_row), result.per_row[1]) == (3, -np.inf)
+    for name in ("log_likelihood", "pseudo_log_likelihood", "conditional_log_likelihood"):
+        assert getattr(result, name) == pytest.approx(getattr(whole, name))
+    assert np.isfinite(result.std_error_data)
+
+
 def test_annealing_agrees_with_the_exact_log_z() -> None:
     apart = []
     for seed in range(3):
@@ -62,6 +106,17 @@ def test_annealing_agrees_with_the_exact_log_z() -> None:
         assert low - 0.05 < exact.log_z < high + 0.05
         np.testing.assert_allclose(annealed.per_row - exact.per_row, exact.log_z - annealed.log_z)
     assert max(np.abs(apart)) < 5.5  # three normal deviates beyond 5.5: 1e-7
+
+
+def test_results_tell_what_ended_the_annealing() -> None:
+    model = MarkovRandomField.ising(complete_edges(10), 0.1)
+    rows = draw_exact(model, num_draws=50, seed=0)
+    ends = {}
+    for name, options in (
+        ("exact", {"method": "exact"}), ("tol", {"tol": 0.05}), ("time", {"tol": 1e-9, "time_limit": 3.0})
+    ):  # fmt: skip
+        ends[name] = score(model, rows, seed=0, **{"method": "annealing", **options}).stats["stopped_by"]
+    assert ends == {"exact": "done", "tol": "accuracy", "time": "time_limit"}
 
 
 def test_annealing_of_several_states() -> None:
@@ -91,10 +146,14 @@ def test_forbidden_states_have_probability_0() -> None:
     result = score(model, [[0, 0], [0, 1]])
     assert result.per_row.tolist() == pytest.approx([-np.log(3), -np.inf])
     assert result.to_dict()["log_likelihood"] is None
+    with pytest.raises(fastmix.ResourceError, match=r"forbidden states or pairs needs exact inference$"):
+        score(model, [[0, 0]], method="annealing")
 
 
 def test_results_can_be_written() -> None:
-    result = score(small(), [[0, 0, 0, 0, 0]], seed=3)
+    result = score(small(), [[0, 0, 0, 0, 0]], seed=3, target=(1, 2), time_limit=60.0)
+    options = result.provenance["options"]
+    assert (options["target"], options["time_limit"]) == ([1, 2], 60.0)
     facts = json.loads(json.dumps(result.to_dict()))
     for key in (
         "log_likelihood", "std_error", "std_error_data", "log_z", "log_z_std_error", "log_z_method",
@@ -112,6 +171,9 @@ def test_results_can_be_written() -> None:
         ([[0, 0, 0, 0, 0]], {"method": "x"}, ValueError, "method must be one of"),
         ([[0, 0, 0, 0, 0]], {"tol": 0}, ValueError, "tol must be a positive"),
         ([[0, 0, 0, 0, 0]], {"target": [9]}, ModelError, "variable must be from 0 to 4"),
+        ([[0, 0, 0, 0, 0]], {"target": 1}, ValueError, "target must be a list of variables, got 1"),
+        ([[0, 0, 0, 0, 0]], {"target": "ab"}, ValueError, "target must be a list of variables, got 'ab'"),
+        ([[0, 0, 0, 0, 0]], {"backend": "gpu"}, ValueError, "backend must be one of cpu, cuda, auto, got 'gpu'"),
     ],
 )
 def test_bad_arguments(data: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:

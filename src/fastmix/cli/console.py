@@ -241,7 +241,7 @@ def explain_status(result: Any) -> str:
     """What the status means, and what the diagnostics say beyond it."""
     note = str(getattr(result, "stats", {}).get("note") or "")
     advice = str(getattr(result, "advice", result.status.advice))
-    for name in ("tol", "time_limit"):  # as they are typed
+    for name in ("tol", "time_limit", "max_iter", "num_chains"):  # as they are typed
         advice = re.sub(rf"\b{name}\b", f"--{name.replace('_', '-')}", advice)
     return f"{advice} {note[:1].upper()}{note[1:]}".strip()
 

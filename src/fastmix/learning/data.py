@@ -42,7 +42,7 @@ class Dataset:
     states : int array (rows, n)
         State numbers, -1 where a value is missing.
     weights : float array (rows,)
-        Positive, with the sum 1: means over the data are sums with these weights.
+        With the sum 1: means over the data are sums with these weights. Positive, but for data of a model.
     num_states : int array (n,)
     num_rows : int
         Rows as given; :meth:`merged` rows stand for several of them.
@@ -120,6 +120,8 @@ class Dataset:
 
     def edge_numbers(self, edges: Any) -> Any:
         """Edges with numbers of columns where they have names, and anything else as it is."""
+        if isinstance(edges, np.ndarray) and edges.dtype.kind in "UO":
+            edges = edges.tolist()
         pairs = [list(pair) for pair in edges if np.ndim(pair) == 1] if isinstance(edges, list | tuple) else []
         if not any(isinstance(end, str) for pair in pairs for end in pair):
             return edges
@@ -162,7 +164,7 @@ def read_data(
         frame, and text, are categories: ordered as a categorical column says, else sorted. Sparse matrices hold 0
         and 1.
     weights : array_like (rows,), optional
-        Finite, none negative, some positive; rows of weight 0 are dropped.
+        Finite, none negative, some positive; without a model, rows of weight 0 are dropped.
     num_states : int or int array (n,), optional
         State counts of whole numbers; one more than the largest number of each column by default, and 2 at least.
     model : MarkovRandomField, optional
@@ -191,6 +193,12 @@ def read_data(
             raise ModelError(f"num_states must be left out for {name} that have their own")
         if model is not None and not np.array_equal(data.num_states, model.num_states):
             raise ModelError(f"{name} must have the state counts of the model, got others")
+        for kind in ("variable_names", "state_names") if model is not None else ():
+            own, wanted = getattr(data, kind), getattr(model, kind)
+            if own is not None and wanted is not None and own != wanted:
+                own, wanted = next((a, b) for a, b in zip(own, wanted, strict=True) if a != b)
+                what = kind.replace("_", " ")
+                raise ModelError(f"{name} must have the {what} of the model, {wanted!r}, got {own!r}: read them for it")
     else:
         hidden = 0 if model is None else num_hidden(model)
         if model is not None and hidden and _num_columns(data) == model.num_variables - hidden:
@@ -200,8 +208,6 @@ def read_data(
             result = _read(data, num_states, visible, names, name).with_hidden(hidden)
         else:
             result = _read(data, num_states, model, names, name)
-    if model is None:
-        check_observed(result, name)
     rows = len(result.states)
     if weights is not None:
         array = as_float_array("weights", weights)
@@ -209,8 +215,13 @@ def read_data(
             raise ModelError(f"weights must have shape ({rows},), one for each row of {name}, got shape {array.shape}")
         if not (np.isfinite(array).all() and (array >= 0).all() and array.any()):
             raise ModelError("weights must be finite, none negative and some positive")
-        kept = np.flatnonzero(array)
-        result = replace(result, states=result.states[kept], weights=array[kept] / array.sum())
+        array = array / array.max()  # so that the sum is finite
+        result = replace(result, weights=array / array.sum())
+    if model is None:
+        kept = np.flatnonzero(result.weights)
+        if len(kept) < rows:
+            result = replace(result, states=result.states[kept], weights=result.weights[kept])
+        check_observed(result, name)
     return result
 
 
@@ -353,13 +364,14 @@ def _text(value: Any) -> str:
     """The name of a state: whole numbers look the same whether or not a missing value made them floats."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
-    return str(value)
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _declared_categories(column: Any) -> tuple[str, ...] | None:
     """Categories that a categorical column lists itself, in its order."""
-    categories = getattr(getattr(column, "dtype", None), "categories", None)
-    if categories is None:
+    dtype = getattr(column, "dtype", None)
+    categories = getattr(dtype, "categories", None)
+    if categories is None or type(dtype).__name__ == "Categorical":  # of polars: those of all columns ever made
         return None
     return tuple(_text(value) for value in categories)
 
@@ -369,17 +381,21 @@ def _declared_categories(column: Any) -> tuple[str, ...] | None:
 
 def _as_table(data: Any, name: str) -> NDArray[Any]:
     """An array (rows, n) of numbers or objects, NaN where a number is missing."""
+    rule = "be a table of states with a row for every case and a column for every variable"
     if type(data).__module__.startswith("scipy.sparse"):
-        values = np.asarray(data.data)
+        if data.ndim != 2:
+            raise ModelError(f"{name} must {rule}, got shape {data.shape}")
+        data = data.tocsr()  # entries that are given twice are added up
+        values = data.data
         if not np.isin(values, (0, 1)).all():
             raise ModelError(f"{name} must hold 0 and 1 as a sparse matrix, got {values[~np.isin(values, (0, 1))][0]}")
         check_memory(float(np.prod(data.shape, dtype=float)), f"the table of {name}", "learn from fewer rows")
-        return np.asarray(data.astype(np.int8).toarray())
+        return np.asarray(data.astype(bool).toarray())
     if isinstance(data, np.ma.MaskedArray):
-        return np.where(np.ma.getmaskarray(data), np.nan, np.ma.getdata(data).astype(np.float64))
+        kind = np.float64 if data.dtype.kind in "iubf" else object
+        data = np.where(np.ma.getmaskarray(data), np.nan, np.ma.getdata(data).astype(kind))
     if isinstance(data, str | PathLike):
         raise ModelError(f"{name} must be a table, got a path: fastmix.learning.read_table reads files")
-    rule = "be a table of states with a row for every case and a column for every variable"
     array = as_array(name, data, rule)
     if array.ndim != 2:
         raise ModelError(f"{name} must {rule}, got shape {array.shape}")
@@ -405,6 +421,8 @@ def _from_numbers(
     name: str,
 ) -> Dataset:
     n = array.shape[1]
+    if array.dtype == np.float16:
+        array = array.astype(np.float32)  # which can be compared with large numbers
     present = ~np.isnan(array) if array.dtype.kind == "f" else np.ones(array.shape, dtype=bool)
     if array.dtype.kind == "f":
         bad = present & ~((np.abs(array) < 2.0**31) & (array == np.floor(array)))

@@ -118,6 +118,8 @@ def read_table(
         text = re.sub(r" in row \d+(, )?", lambda found: " in " if found[1] else "", str(error), count=1)
         raise FormatError(f"{where(error.row)}: {text}{hint(error.row)}") from None
     except ModelError as error:
+        if str(error).startswith("num_states"):  # which is not in the file
+            raise ValueError(str(error)) from None
         raise FormatError(f"{where(0)}: {error}") from None
 
 
@@ -189,10 +191,12 @@ def _split(text: str, name: str) -> tuple[list[list[str]], list[int]]:
     mark = max(",;\t", key=lines[0][1].count)
     cells = len(lines) * (1 + lines[0][1].count(mark))
     check_memory(_CELL_BYTES * cells, f"the {cells:,} cells of {name}", "number the states from 0, or leave out rows")
-    if mark not in lines[0][1]:
-        rows = [line.split() for _, line in lines]
+    if mark in lines[0][1] or '"' in text:
+        mark = mark if mark in lines[0][1] else " "
+        reader = csv.reader((line.strip(" ") for _, line in lines), delimiter=mark, skipinitialspace=True)
+        rows = [[cell.strip() for cell in row] for row in reader]
     else:
-        rows = [[cell.strip() for cell in row] for row in csv.reader((line for _, line in lines), delimiter=mark)]
+        rows = [line.split() for _, line in lines]
     if len(rows) != len(lines):
         raise FormatError(f"{name}: a quoted cell goes over several lines")
     return rows, [k for k, _ in lines]
@@ -219,7 +223,8 @@ def _has_names(rows: list[list[str]], model: MarkovRandomField | None) -> bool:
             return True
     if any(map(is_data, first)):
         return False
-    return len(rows) > 1 and all(is_data(cell) for row in rows[1:] for cell in row)
+    numbers = any(_is_number(cell) for row in rows[1:] for cell in row)  # gaps alone could be below a row of data
+    return numbers and all(is_data(cell) for row in rows[1:] for cell in row)
 
 
 def _column(weights: str, names: list[str] | None, width: int, where: str) -> int:

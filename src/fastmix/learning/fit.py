@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,8 @@ class Job:
     ledger: Ledger
     rough: bool = False  # sampled only as well as a choice of penalties needs
     judge: str | None = None  # the objective that validation data are scored by, if it is another one
+    scale: float = 1.0  # times the penalties of the results, for this objective
+    found: list[LearnResult] = field(default_factory=list)  # all fits so far, for an interrupt between two of them
 
     @property
     def on_device(self) -> bool:
@@ -92,27 +94,29 @@ def fit(
     template = data.blank_model(graph)
     coordinates = Coordinates(template.structure)
     known = job.ledger.next_fit()
-    v, facts = _solve(job, template, coordinates, data, ridge, l1, start) if known is None else known
+    scaled = job.scale * ridge, job.scale * l1
+    v, facts = _solve(job, template, coordinates, data, *scaled, start) if known is None else known
     model = _without_empty_tables(template.with_parameters(coordinates.to_parameters(v)), coordinates, v, l1)
-    facts["status"] = Status(facts["status"])
-    if known is None:
-        stopped_by = facts["stats"]["stopped_by"]
-        try:
-            validation, normaliser = (None, None) if stopped_by == "interrupt" else validate(job, model, data)
-        except KeyboardInterrupt:
-            validation = normaliser = None
-            facts["status"], facts["stats"]["stopped_by"] = Status.INTERRUPTED, "interrupt"
-        facts["validation_log_likelihood"] = validation
-        if normaliser is not None:
-            facts["stats"] |= {"validation_std_error": normaliser.std_error, "log_z_method": normaliser.method}
-            if normaliser.status is Status.INTERRUPTED:
-                facts["status"], facts["stats"]["stopped_by"] = Status.INTERRUPTED, "interrupt"
-        if facts["stats"]["stopped_by"] == "done":
-            job.ledger.keep_fit(v, facts)
-    return LearnResult(
-        model=model, objective=job.objective, ridge=ridge, l1=l1, within=job.within, norms=model_norms(model),
+    facts = {"validation_log_likelihood": None, **facts, "status": Status(facts["status"])}
+    try:
+        if known is None and facts["stats"]["stopped_by"] != "interrupt":
+            facts["validation_log_likelihood"], normaliser = validate(job, model, data)
+            if normaliser is not None:
+                facts["stats"] |= {"validation_std_error": normaliser.std_error, "log_z_method": normaliser.method}
+                if normaliser.status is Status.INTERRUPTED:
+                    raise KeyboardInterrupt
+            if facts["stats"]["stopped_by"] == "done":
+                job.ledger.keep_fit(v, facts)
+        sizes = model_norms(model)
+    except KeyboardInterrupt:  # the model is there
+        facts["status"], facts["stats"]["stopped_by"] = Status.INTERRUPTED, "interrupt"
+        sizes = model_norms(model)
+    result = LearnResult(
+        model=model, objective=job.objective, ridge=ridge, l1=l1, within=job.within, norms=sizes,
         num_rows=job.data.num_rows, seed=job.seed, **facts,
     )  # fmt: skip
+    job.found.append(result)
+    return result
 
 
 def _solve(
@@ -141,6 +145,10 @@ def _solve(
     pseudo = job.objective == "pseudo-likelihood"
     if pseudo and job.hidden:
         raise UnfitMethodError("the pseudo-likelihood needs every value: hidden variables need objective='likelihood'")
+    if job.validation is not None and job.validation.has_missing:  # what cannot be scored is refused before the fit
+        if (job.judge or job.objective) == "pseudo-likelihood":
+            raise ModelError("validation must have every value for the pseudo-likelihood, and some are missing")
+        DataTerm(coordinates, job.validation.merged()[0])
     term = None if pseudo else _model_term(coordinates, job.moments)
     error = bias = value = None
     mixed = True
@@ -152,11 +160,9 @@ def _solve(
             goal = ExactLikelihood(term, DataTerm(coordinates, data))
         tol, max_iter = _TOL if job.tol is None else job.tol, job.max_iter or 1000
         outcome = minimise(goal, v, scaling, **common, tol=tol, max_iter=max_iter, clock=job.clock, report=report)
-        v, value, stopped_by = outcome.v, outcome.value, outcome.stopped_by
+        v, value, error, stopped_by = outcome.v, outcome.value, outcome.moment_error, outcome.stopped_by
         stats: dict[str, Any] = {"num_iterations": outcome.num_iterations, "gradient_norm": outcome.gradient_norm}
         how = "none" if term is None else term.method
-        if isinstance(goal, ExactLikelihood):
-            error = goal.moment_error(goal.evaluate(v)[1])
     else:
         answer, device = _sample(job, template, data, v, scaling, common, start, history, report)
         v, error, bias, stopped_by = answer.v, answer.moment_error, answer.bias_bound, answer.stopped_by
@@ -342,8 +348,6 @@ def validate(job: Job, model: MarkovRandomField, data: Dataset) -> tuple[float |
         return None, None
     table = job.validation.merged()[0]
     if (job.judge or job.objective) == "pseudo-likelihood":
-        if table.has_missing:
-            raise ModelError("validation must have every value for the pseudo-likelihood, and some are missing")
         return float(table.weights @ pseudo_log_likelihoods(model, table)), None
     accuracy, count = 0.03 if job.rough else 0.01, _DEVICE_ANNEALED if job.on_device else 1024
     try:

@@ -137,6 +137,7 @@ def learn(
     """
     check_choice("objective", objective, ("likelihood", "pseudo-likelihood"))
     check_choice("moments", moments, ("auto", "exact", "sampled", "tempered"))
+    check_choice("backend", backend, ("cpu", "cuda", "auto"))
     if within is not None and not isinstance(within, NormBall):
         raise TypeError(f"within must be a NormBall, a WidthBall or None, got {describe(within)}")
     for name, value in (("ridge", ridge), ("l1", l1)):
@@ -176,7 +177,13 @@ def learn(
         if ledger.keeps:
             graph = edges if isinstance(edges, str) else np.asarray(edges)
             ledger.resume(fingerprint(table, checked, graph, options), seed)
-        result = _run(job, edges, ridge, l1)
+        try:
+            result = _run(job, edges, ridge, l1)
+        except KeyboardInterrupt:
+            if not job.found:
+                raise
+            alike = [r for r in job.found if r.objective == job.found[-1].objective]
+            result = _interrupted(max(reversed(alike), key=_quality))
     device = str(result.stats.get("device", "cpu"))
     return replace(
         result,
@@ -310,17 +317,19 @@ def _search(job: Job, graph: IntArray, ridge: float | str, l1: float | str) -> L
     """The fit with penalties as given, or the best on the validation data of those that ``auto`` tries."""
     tried: list[LearnResult] = []
     start = None
+    # Where their tables are 0 hidden variables have no gradient, so the weakest penalties come first: from there on a
+    # penalty can make tables 0 that the data do not need.
+    order = -1 if job.hidden else 1
     if l1 == "auto":
-        quick, scale = job, 1.0
+        quick = job
         if job.objective == "likelihood" and not job.hidden and not job.data.has_missing:
             # Fits of the pseudo-likelihood, which is quick, are judged by the likelihood. Penalties must be twice as
             # large for the same effect: a table is in the conditionals of both of its variables.
-            quick, scale = replace(job, objective="pseudo-likelihood", judge="likelihood"), 2.0
-        weight = scale * float(min(_RIDGES) if ridge == "auto" else ridge)
+            quick = replace(job, objective="pseudo-likelihood", judge="likelihood", scale=2.0)
+        weight = float(min(_RIDGES) if ridge == "auto" else ridge)
         last = job.objective == "pseudo-likelihood" and ridge != "auto"
-        path = _l1_path(job.data.merged()[0].with_hidden(job.hidden), graph)
-        fits = _try(quick, graph, [(weight, scale * value) for value in path], 0 if last else len(path) // 2)
-        tried = [replace(r, ridge=r.ridge / scale, l1=r.l1 / scale) for r in fits]
+        path = _l1_path(job.data.merged()[0].with_hidden(job.hidden), graph)[::order]
+        tried = _try(quick, graph, [(weight, value) for value in path], 0 if last else len(path) // 2)
         best = max(tried, key=_quality)
         if tried[-1].status is Status.INTERRUPTED:
             return _interrupted(best)
@@ -328,7 +337,7 @@ def _search(job: Job, graph: IntArray, ridge: float | str, l1: float | str) -> L
             return replace(best, stats={**best.stats, "tried": _tried(tried)})
         l1, start = best.l1, best.model if best.l1 else None  # without it there can be modes that the data do not have
     if ridge == "auto":
-        ridges = [r for r in _RIDGES if not l1 or r <= _LEAST_RIDGE]
+        ridges = [r for r in _RIDGES if not l1 or r <= _LEAST_RIDGE][::order]
         fits = _try(job, graph, [(value, l1) for value in ridges], 2, start)
         tried += fits
         best = max(fits, key=_quality)
@@ -337,6 +346,8 @@ def _search(job: Job, graph: IntArray, ridge: float | str, l1: float | str) -> L
         if best.moments not in ("sampled", "tempered"):
             return replace(best, stats={**best.stats, "tried": _tried(tried)})
         ridge, start = best.ridge, best.model
+    if job.hidden and l1 and start is None:
+        start = fit(replace(job, rough=True), graph, ridge, 0.0).model
     found = fit(job, graph, ridge, l1, start)
     if not tried:
         return found

@@ -23,6 +23,7 @@ from fastmix.learning.data import MISSING, Dataset
 from fastmix.model import MarkovRandomField
 
 __all__ = [
+    "MOST_COMPLETIONS",
     "DataTerm",
     "Enumerated",
     "ExactLikelihood",
@@ -35,7 +36,7 @@ __all__ = [
 
 
 _MOST_CONFIGURATIONS = 1 << 22  # of a model that is enumerated: 32 MiB, a few hundredths of a second
-_MOST_COMPLETIONS = 1 << 16  # of missing values that depend on each other
+MOST_COMPLETIONS = 1 << 16  # of missing values that depend on each other
 _MOST_ENTRIES = 1e8  # of a junction tree that is run at every step, about a second, where nothing was asked for
 _CHUNK = 1 << 22  # numbers of a temporary array
 
@@ -280,11 +281,11 @@ class _Pattern:
         for part in np.unique(label[~alone]):
             variables = missing[label == part]
             total = math.prod(structure.num_states[variables].tolist())
-            if total > _MOST_COMPLETIONS:
+            if total > MOST_COMPLETIONS:
                 raise ResourceError(
-                    f"missing values must have at most {_MOST_COMPLETIONS:,} joint states where they depend on each "
-                    f"other, got {total:.4g} for {len(variables)} variables of row {int(rows[0])}; leave out rows with "
-                    "so little, or learn a sparser graph"
+                    f"missing values must have at most {MOST_COMPLETIONS:,} joint states where they depend on each "
+                    f"other, got {total:.4g} for {len(variables)} variables of one row; leave out rows with so little, "
+                    "or learn a sparser graph"
                 )
             places = np.concatenate(
                 [np.arange(coordinates.starts[i], coordinates.starts[i + 1]) for i in variables] or [np.zeros(0, int)]

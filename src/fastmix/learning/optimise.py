@@ -98,6 +98,7 @@ class Outcome:
 
     v: FloatArray
     value: float
+    moment_error: float | None  # of likelihoods
     gradient_norm: float
     num_iterations: int
     stopped_by: str  # done, max_iter, time_limit, interrupt
@@ -112,7 +113,7 @@ class _Best:
         self.objective, self.scaling, self.ridge, self.clock, self.report = objective, scaling, ridge, clock, report
         self.v, self.value, self.norm, self.calls = np.zeros(objective.coordinates.size), math.inf, math.inf, 0
         self.error: float | None = None
-        self._error_here: float | None = None
+        self.error_here: float | None = None
 
     def smooth(self, z: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         """Value, derivative and v."""
@@ -122,12 +123,12 @@ class _Best:
         v = self.scaling.to_v(z)
         value, gradient = self.objective.evaluate(v)
         if isinstance(self.objective, ExactLikelihood):
-            self._error_here = self.objective.moment_error(gradient)
+            self.error_here = self.objective.moment_error(gradient)
         return value + 0.5 * self.ridge * float(v @ v), self.scaling.pull(gradient + self.ridge * v), v
 
     def note(self, v: FloatArray, value: float, norm: float) -> None:
         if value <= self.value:
-            self.v, self.value, self.norm, self.error = v, value, norm, self._error_here
+            self.v, self.value, self.norm, self.error = v, value, norm, self.error_here
 
     def tell(self, iteration: int, norm: float, step: float) -> None:
         """Report an iteration."""
@@ -162,7 +163,7 @@ def minimise(
         iterations, stopped_by = best.calls, "time_limit"
     except KeyboardInterrupt:
         iterations, stopped_by = best.calls, "interrupt"
-    return Outcome(best.v, best.value, best.norm, iterations, stopped_by)
+    return Outcome(best.v, best.value, best.error, best.norm, iterations, stopped_by)
 
 
 def _lbfgs(best: _Best, v: FloatArray, l1: float, ball: Ball | None, tol: float, max_iter: int) -> tuple[int, str]:  # noqa: ARG001
@@ -185,8 +186,8 @@ def _lbfgs(best: _Best, v: FloatArray, l1: float, ball: Ball | None, tol: float,
     answer = minimize(
         evaluate, last, jac=True, method="L-BFGS-B", callback=step, options=options
     )  # fmt: skip
-    # A line search that finds no decrease any more has reached what rounding allows.
-    small = best.norm <= tol or (answer.status == 2 and best.norm <= 1e3 * tol)
+    # A line search that finds no decrease any more has reached what rounding allows; status 1 is the end of max_iter.
+    small = best.norm <= tol or (answer.status != 1 and best.norm <= 1e3 * tol)
     return iteration, "done" if small else "max_iter"
 
 
@@ -219,7 +220,7 @@ def _proximal(best: _Best, v: FloatArray, l1: float, ball: Ball | None, tol: flo
         best.note(new_at, new_value + cost(new_at), norm)
         best.tell(iteration, norm, float(np.linalg.norm(new - z)))
         if norm <= tol:
-            best.v, best.value, best.norm = new_at, new_value + cost(new_at), norm
+            best.v, best.value, best.norm, best.error = new_at, new_value + cost(new_at), norm, best.error_here
             return iteration, "done"
         if float(move @ (new - z)) < 0.0 or float((ahead - new) @ (new - z)) > 0.0:
             t = 1.0  # the gradient scheme of O'Donoghue and Candes

@@ -7,12 +7,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
+import numpy as np
+
+from fastmix import _show
+from fastmix._arrays import FloatArray
 from fastmix._checks import check_choice, check_positive
 from fastmix.model import MarkovRandomField
 from fastmix.results import Status, jsonable
 from fastmix.theory import norms
 
 __all__ = ["LearnResult", "NormBall", "WidthBall", "as_plain", "ball_by_name"]
+
+_SHOWN = 10  # edges in a notebook
+_ADVICE = {
+    Status.NOT_CONVERGED: "The optimum was not reached: allow more time_limit or max_iter, or a larger ridge or tol.",
+    Status.NOT_MIXED: "The chains did not follow the model: take tempered moments, a larger ridge or a set to stay in.",
+}
 
 
 @dataclass(frozen=True)
@@ -121,7 +131,7 @@ class LearnResult:
     seed : int
     history : list of dict
         An entry for every iteration with the seconds since the call, the ``moment_error``, the length of the ``step``
-        and the ``norms`` of the model (exact objectives: after 1, 2, 4, 8, .. iterations); exact objectives have their
+        and the ``norms`` of the model (exact objectives: after 1, 4, 16, .. iterations); exact objectives have their
         ``value`` and ``gradient_norm``, sampled ones what is left to gain (``gap``), how much of that is ``noise``,
         ``num_sweeps`` and, in a set with a bound below 1, the ``bias_bound`` of that step.
     stats, provenance : mapping
@@ -150,6 +160,61 @@ class LearnResult:
             f"LearnResult({self.objective}, status={str(self.status)!r}, ridge={self.ridge:g}, l1={self.l1:g}, "
             f"spectral norm {self.norms['spectral']:.3g}, {self.model})"
         )
+
+    @property
+    def advice(self) -> str:
+        """What the status means for a fit, in one sentence."""
+        return _ADVICE.get(self.status, self.status.advice)
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of :meth:`to_frame`, by name."""
+        names = self.model.names_of_variables()
+        first, second = ([names[i] for i in self.model.edges[:, k]] for k in (0, 1))
+        return {"first": first, "second": second, "size": self._sizes()}
+
+    def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
+        """A table with a row for every edge: its variables, and the Frobenius norm of its table (``2 |J|``)."""
+        return _show.frame(self.columns(), library)
+
+    def plot(self, axes: Any = None, *, kind: Literal["edges", "history"] = "edges") -> Any:
+        """The sizes of all edges, or the way of the fit, as a picture (Matplotlib, extra ``plot``); the axes come back.
+
+        Parameters
+        ----------
+        axes : matplotlib Axes, optional
+            Of a new figure by default.
+        kind : {"edges", "history"}
+            ``history``: the moment error of every iteration; the gradient of pseudo-likelihoods, which have none.
+        """
+        check_choice("kind", kind, ("edges", "history"))
+        axes = _show.new_axes(axes)
+        axes.set_title(f"{self.objective} ({self.status})")
+        if kind == "edges":
+            from scipy.sparse import coo_array
+
+            (i, j), sizes, n = self.model.edges.T, self._sizes(), self.model.num_variables
+            both = coo_array((np.r_[sizes, sizes], (np.r_[i, j], np.r_[j, i])), shape=(n, n))
+            return _show.matrix(axes, both, label="size")
+        name = "gradient_norm" if self.objective == "pseudo-likelihood" else "moment_error"
+        values = [math.nan if entry[name] is None else entry[name] for entry in self.history]
+        return _show.curve(axes, values, xlabel="iteration", ylabel=name.replace("_", " "))
+
+    def _sizes(self) -> FloatArray:
+        edges = np.repeat(np.arange(self.model.num_edges), np.diff(self.model.pairwise_offsets))
+        return np.sqrt(np.bincount(edges, self.model.log_pairwise**2, self.model.num_edges))
+
+    def _repr_html_(self) -> str:
+        facts: list[tuple[str, Any]] = [("status", self.status), ("objective", self.objective)]
+        facts += [("ridge", f"{self.ridge:g}"), ("l1", f"{self.l1:g}"), ("norm", f"{self.norms['spectral']:.4g}")]
+        for name in ("moment_error", "bias_bound", "validation_log_likelihood"):
+            if (value := getattr(self, name)) is not None:
+                facts.append((name.replace("_", " "), f"{value:.4g}"))
+        columns = self.columns()
+        largest = np.argsort(-columns["size"], kind="stable")[:_SHOWN]
+        rows = [(columns["first"][e], columns["second"][e], f"{columns['size'][e]:.4g}") for e in largest]
+        if (more := self.model.num_edges - len(rows)) > 0:
+            rows.append((f"and {more:,} more", "", ""))
+        return _show.html_table(repr(self.model), facts, rows, ("edge", "", "size"))
 
     def to_dict(self) -> dict[str, Any]:
         """The result without the model as plain data, the shape of the command line's JSON."""

@@ -411,20 +411,27 @@ class _Run:
     def _proximal(self, z: FloatArray, gradient: FloatArray) -> tuple[FloatArray, float]:
         """The same with an l1 term or a set, by accelerated proximal steps on the quadratic model."""
         at, ahead, t = z, z, 1.0
+        of_at = of_ahead = np.zeros(len(z))  # the Hessian times what they are away from z
         for _ in range(2 * _SOLVER_STEPS):
-            self.clock.check()
-            slope = gradient + self._apply(ahead - z)
-            new = self._backward(ahead - slope / self._largest)
+            while True:
+                self.clock.check()
+                new = self._backward(ahead - (gradient + of_ahead) / self._largest)
+                of_new, moved = self._apply(new - z), new - ahead
+                rounding = 1e-4 * float(np.linalg.norm(moved) * np.linalg.norm(of_new))
+                if float(moved @ (of_new - of_ahead)) <= self._largest * float(moved @ moved) + rounding:
+                    break
+                self._largest *= 2.0  # a direction that had been missed: longer steps would diverge
             if float((ahead - new) @ (new - at)) > 0.0:
                 t = 1.0
             later = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * t * t))
-            moved, ahead = new - at, new + (t - 1.0) / later * (new - at)
-            at, t = new, later
+            momentum, moved = (t - 1.0) / later, new - at
+            ahead, of_ahead = new + momentum * moved, of_new + momentum * (of_new - of_at)
+            at, of_at, t = new, of_new, later
             if float(moved @ moved) <= 1e-6 * float((at - z) @ (at - z)):
                 break
         step = at - z
-        gain = -float(gradient @ step) - 0.5 * float(step @ self._apply(step)) - self._cost(at) + self._cost(z)
-        return step, max(0.0, gain)
+        gain = -float(gradient @ step) - 0.5 * float(step @ of_at) - self._cost(at) + self._cost(z)
+        return step, max(gain, 0.0)
 
     def _cost(self, z: FloatArray) -> float:
         return self.l1 * float(table_norms(self.coordinates, self.scaling.to_v(z)).sum()) if self.l1 else 0.0

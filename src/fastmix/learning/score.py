@@ -8,18 +8,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from fastmix import _show
 from fastmix._arrays import FloatArray
-from fastmix._checks import check_choice, check_count, check_positive, choose_seed
+from fastmix._checks import check_choice, check_count, check_positive, choose_seed, describe
 from fastmix._clock import Clock, OutOfTimeError, Report, listening
 from fastmix.chains.annealing import Annealing, make_pool, systematic
 from fastmix.chains.base import Chains
-from fastmix.errors import ModelError, ResourceError
+from fastmix.errors import ResourceError
 from fastmix.exact.solver import plan_exact
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import MISSING, Dataset, read_data
-from fastmix.learning.objectives import DataTerm, Enumerated, PseudoLikelihood
+from fastmix.learning.objectives import MOST_COMPLETIONS, DataTerm, Enumerated, PseudoLikelihood
 from fastmix.learning.result import as_plain
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.results import Status, provenance
@@ -34,6 +35,13 @@ _PILOT, _FIRST = 60, 300
 _GROUPS = 32  # of chains, for standard errors
 _DISAGREE = 4.0  # standard errors between the two directions from which on they do not agree
 _RELIABLE = 0.1  # standard error of log Z above which a status cannot be ok
+
+
+_NOT_MIXED = "Annealing there and back disagree, or the standard error is large: allow more num_chains or time_limit."
+_FACTS = (  # of a result, in the order of its JSON
+    "log_likelihood", "std_error", "std_error_data", "log_z", "log_z_std_error", "log_z_method", "log_z_bracket",
+    "pseudo_log_likelihood", "conditional_log_likelihood", "num_rows",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +71,10 @@ class ScoreResult:
         Mean over the rows of the log-probability of the ``target`` variables given the others.
     num_rows : int
     status : Status
-        ``not_mixed`` where the two directions disagree, or the standard error is large.
+        ``not_mixed`` where the two directions disagree, or the standard error is above 0.1.
     stats, provenance : mapping
+        ``stats["stopped_by"]`` is ``accuracy`` if annealing has reached ``tol``, else ``time_limit``, ``interrupt`` or
+        ``done``, also where log Z is exact.
     """
 
     model: MarkovRandomField
@@ -88,13 +98,37 @@ class ScoreResult:
         text = f"log_likelihood={self.log_likelihood:.6g}{error}, status={str(self.status)!r}, {self.num_rows:,} rows"
         return f"ScoreResult({text})"
 
+    @property
+    def advice(self) -> str:
+        """What the status means for a score, in one sentence."""
+        return _NOT_MIXED if self.status is Status.NOT_MIXED else self.status.advice
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of :meth:`to_frame`, by name."""
+        return {"row": np.arange(len(self.per_row)), "log_likelihood": self.per_row}
+
+    def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
+        """A table with the log-likelihood of every row."""
+        return _show.frame(self.columns(), library)
+
+    def plot(self, axes: Any = None) -> Any:
+        """How often rows have which log-likelihood (Matplotlib, extra ``plot``); the axes come back."""
+        axes = _show.new_axes(axes)
+        axes.set_title(f"mean log-likelihood {self.log_likelihood:.6g} ({self.status})")
+        return _show.counts(axes, self.per_row, self.log_likelihood, label="log-likelihood of a row")
+
+    def _repr_html_(self) -> str:
+        facts = [("status", self.status), ("rows", f"{self.num_rows:,}")]
+        rows = [
+            (name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else value)
+            for name in _FACTS
+            if (value := getattr(self, name)) is not None and name not in ("num_rows", "log_z_bracket")
+        ]
+        return _show.html_table(repr(self.model), facts, rows, ("of the data", ""))
+
     def to_dict(self) -> dict[str, Any]:
         """The result without rows and model as plain data, the shape of the command line's JSON."""
-        names = (
-            "log_likelihood", "std_error", "std_error_data", "log_z", "log_z_std_error", "log_z_method",
-            "log_z_bracket", "pseudo_log_likelihood", "conditional_log_likelihood", "num_rows",
-        )  # fmt: skip
-        return as_plain(self, {name: getattr(self, name) for name in names})
+        return as_plain(self, {name: getattr(self, name) for name in _FACTS})
 
 
 def score(
@@ -124,8 +158,9 @@ def score(
         As for :func:`fastmix.learn`; states that the model does not know are an error.
     weights : array_like (rows,), optional
     target : sequence of variables, optional
-        Numbers or names; also the conditional log-likelihood of these given all others. They may not have more than
-        65,536 joint states where they depend on each other.
+        Numbers or names; also the conditional log-likelihood of these given all others, as far as they are observed.
+        They may not have more than 65,536 joint states where they depend on each other (all together in models with
+        forbidden states or larger factors); the same holds for missing values.
     method : {"auto", "exact", "annealing"}
         How to find log Z.
     tol : float
@@ -153,6 +188,9 @@ def score(
     check_choice("method", method, ("auto", "exact", "annealing"))
     check_positive("tol", tol)
     check_count("num_chains", num_chains, least=2 * _GROUPS)
+    check_choice("backend", backend, ("cpu", "cuda", "auto"))
+    if target is not None and (isinstance(target, str) or not np.iterable(target)):
+        raise ValueError(f"target must be a list of variables, got {describe(target)}")
     with listening(progress, "score") as listener:
         clock = Clock(time_limit, listener=listener, what="score")
         table = read_data(data, weights=weights, model=model)
@@ -167,22 +205,25 @@ def _score(
     merged, where = table.merged()
     masses, conditional = log_masses(model, merged), None
     if target is not None:
-        chosen = [model.variable_index(i) for i in target]
-        if merged.has_missing:
-            raise ModelError("target needs data without missing values")
-        hidden = merged.states.copy()
-        hidden[:, chosen] = MISSING
-        conditional = float(merged.weights @ (masses - log_masses(model, replace(merged, states=hidden))))
+        others = merged.states.copy()
+        others[:, [model.variable_index(i) for i in target]] = MISSING
+        # Where a row has probability 0, so have its targets, also if the others alone are impossible.
+        given = np.where(masses == -math.inf, 0.0, log_masses(model, replace(merged, states=others)))
+        conditional = _mean(merged, masses - given)
     pseudo = None
     if not table.has_missing and not model.num_factors:
-        pseudo = float(merged.weights @ pseudo_log_likelihoods(model, merged))
+        pseudo = _mean(merged, pseudo_log_likelihoods(model, merged))
     answer = log_normaliser(
         model, merged, method=method, tol=tol, num_chains=num_chains, seed=seed, clock=clock, backend=backend
     )
+    options = {
+        "method": method, "tol": tol, "num_chains": num_chains, "backend": backend, "time_limit": clock.asked,
+        "target": None if target is None else list(target),
+    }  # fmt: skip
     rows = (masses - answer.log_z)[where]
-    mean = float(table.weights @ rows)
+    mean = _mean(table, rows)
     effective = 1.0 / float((table.weights**2).sum())
-    spread = float(table.weights @ (rows - mean) ** 2) if np.isfinite(rows).all() else math.inf
+    spread = _mean(table, (rows - mean) ** 2) if math.isfinite(mean) else math.inf
     return ScoreResult(
         model=model,
         log_likelihood=mean,
@@ -197,11 +238,15 @@ def _score(
         conditional_log_likelihood=conditional,
         num_rows=table.num_rows,
         status=answer.status,
-        stats={**answer.stats, **clock.stats()},
-        provenance=provenance(
-            model, seed=seed, device=answer.device, method=method, tol=tol, num_chains=num_chains, backend=backend
-        ),
+        stats={"stopped_by": "done", **answer.stats, **clock.stats()},
+        provenance=provenance(model, seed=seed, device=answer.device, **options),
     )
+
+
+def _mean(data: Dataset, values: FloatArray) -> float:
+    """The mean over the rows of a value for each; rows without weight may have any."""
+    heavy = data.weights > 0.0
+    return float(data.weights[heavy] @ values[heavy])
 
 
 def log_masses(model: MarkovRandomField, data: Dataset) -> FloatArray:
@@ -211,13 +256,36 @@ def log_masses(model: MarkovRandomField, data: Dataset) -> FloatArray:
     result = np.empty(len(data.states))
     whole = (data.states != MISSING).all(axis=1)
     result[whole] = model.log_weight(data.states[whole])
-    if what := _obstacle(model):
-        raise ModelError(f"missing values cannot be summed over where the model has {what}")
+    if _obstacle(model):
+        result[~whole] = _listed_masses(model, data.states[~whole])
+        return result
     coordinates = Coordinates(model.structure)
     v, constant = coordinates.from_parameters(model.parameters)
     matrix = coordinates.matrix(v)
     for pattern in DataTerm(coordinates, data).patterns:
         result[pattern.rows] = pattern.log_masses(v, matrix) + constant + model.log_constant
+    return result
+
+
+def _listed_masses(model: MarkovRandomField, states: NDArray[Any]) -> FloatArray:
+    """The same of rows (rows, n) with missing values, for any model: all their joint states are listed."""
+    result = np.empty(len(states))
+    masks, where = np.unique(states == MISSING, axis=0, return_inverse=True)
+    for k, mask in enumerate(masks):
+        counts, rows = model.num_states[mask], np.flatnonzero(where.reshape(-1) == k)
+        total = math.prod(counts.tolist())
+        if total > MOST_COMPLETIONS:
+            raise ResourceError(
+                f"missing values must have at most {MOST_COMPLETIONS:,} joint states where the model has "
+                f"{_obstacle(model)}, got {total:.4g} for {len(counts)} variables of one row"
+            )
+        listed = np.stack(np.unravel_index(np.arange(total), counts), axis=1)
+        step = max(1, MOST_COMPLETIONS // total)
+        for first in range(0, len(rows), step):
+            some = rows[first : first + step]
+            whole = np.repeat(states[some], total, axis=0)
+            whole[:, mask] = np.tile(listed, (len(some), 1))
+            result[some] = np.logaddexp.reduce(model.log_weight(whole).reshape(-1, total), axis=1)
     return result
 
 
@@ -274,7 +342,8 @@ def log_normaliser(
         if exact is not None:
             return exact
     if what := _obstacle(model):
-        raise ResourceError(f"log Z of a model with {what} needs exact inference, which is too large")
+        why = "" if method == "annealing" else ", which is too large"
+        raise ResourceError(f"log Z of a model with {what} needs exact inference{why}")
     return _annealed(model, data, tol, num_chains, seed, clock, backend)
 
 
@@ -329,6 +398,7 @@ def _annealed(
                 clock.report(rounds, None, "rounds", details={"log_z": result.log_z, "std_error": result.std_error})
                 good = result.std_error <= tol and result.status is Status.OK
                 if good or clock.past(0.3) or len(steps) > 10_000:
+                    stopped_by = "accuracy" if good else "time_limit" if clock.past(0.3) else "done"
                     break
             rounds += 1
             # The next models are closer together where the log-weights of the chains differ more.
@@ -345,13 +415,15 @@ def _annealed(
         if result is None:
             raise ResourceError("the time limit ended the annealing before log Z was known: allow more time") from None
         result = replace(result, status=Status.TIME_LIMIT if result.status is Status.OK else result.status)
+        stopped_by = "time_limit"
     except KeyboardInterrupt:
         if result is None:
             raise
-        result = replace(result, status=Status.INTERRUPTED)
+        result, stopped_by = replace(result, status=Status.INTERRUPTED), "interrupt"
     low, high = result.bracket or (math.nan, math.nan)
     k = model.log_constant
-    return replace(result, log_z=result.log_z + k, bracket=(low + k, high + k))
+    stats = {"stopped_by": stopped_by, **result.stats}
+    return replace(result, log_z=result.log_z + k, bracket=(low + k, high + k), stats=stats)
 
 
 def _move(chains: Chains, thetas: FloatArray, steps: FloatArray, *, back: bool) -> tuple[FloatArray, FloatArray]:
