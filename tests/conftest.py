@@ -15,7 +15,7 @@ from hypothesis import settings  # noqa: E402
 
 # The same examples in every run: a failure is a change of the code, not of the weather. `make verify` looks for others:
 # it chooses its profile with --hypothesis-profile.
-settings.register_profile("fastmix", derandomize=True, deadline=None, max_examples=30)
+settings.register_profile("fastmix", derandomize=True, deadline=None, max_examples=20)
 settings.register_profile("verify", deadline=None, max_examples=500, print_blob=True)
 settings.load_profile("fastmix")
 

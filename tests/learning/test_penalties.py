@@ -9,6 +9,7 @@ import pytest
 from test_learn import draws, mixed_model
 
 import fastmix
+import strategies
 from fastmix import MarkovRandomField, NormBall, ResourceError, Status, WidthBall, learn
 from fastmix.graphs import complete_edges
 from fastmix.learning import fit
@@ -21,8 +22,10 @@ from fastmix.theory.width import model_width
 # -- sets and penalties ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("norm", ["spectral", "inf"])
-@pytest.mark.parametrize("options", [{}, {"objective": "pseudo-likelihood"}, {"moments": "sampled"}])
+@pytest.mark.parametrize(
+    ("norm", "options"),
+    strategies.each(["spectral", "inf"], [{}, {"objective": "pseudo-likelihood"}, {"moments": "sampled"}]),
+)
 def test_models_stay_within_the_ball(sample: np.ndarray, norm: Any, options: dict[str, Any]) -> None:
     rows = sample[:1000]
     result = learn(rows, within=NormBall(norm, 0.4), seed=0, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from sampler_checks import WEAK, assert_same, lopsided, stop_after
 
 import fastmix
+import strategies
 from fastmix import (
     FormatError,
     Interrupted,
@@ -159,10 +161,11 @@ def test_killed_runs_go_on_to_the_same_bits(tmp_path):
     assert_same(result, expected)
 
 
-@pytest.mark.parametrize("kind", ["plain", "counts", "everything"])
-@pytest.mark.parametrize("torn", [False, True])
-@pytest.mark.parametrize("calls", [2, 30, 69])
-def test_interrupted_runs_go_on_to_the_same_bits(calls, torn, kind, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "stop"), strategies.each(["plain", "counts", "everything"], itertools.product([2, 30, 69], [False, True]))
+)
+def test_interrupted_runs_go_on_to_the_same_bits(kind, stop, tmp_path, monkeypatch):
+    calls, torn = stop
     options = {"num_chains": 3, "num_sweeps": 640, "burn_in": 60, "seed": 5}
     if kind == "counts":
         options["estimator"] = "counts"
