@@ -3,8 +3,8 @@
 Numba's own starts a Python thread for every thread of a block and asks all of them, again and again, whether they wait
 at a barrier. Here one runs at a time, up to a barrier or to its end, and only those that others wait for at a barrier
 have a Python thread of their own. Blocks begin with their first and with their last thread in turns: what may be read
-only after a barrier is read too early in one of them. Calls of functions of the device and casts, of which there are
-millions, take the short way.
+only after a barrier is read too early in one of them. Entries of arrays, casts and calls of functions of the device, of
+which there are millions, take the short way.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ __all__ = ["take_turns"]
 
 
 def take_turns() -> None:
-    """From now on the simulator runs blocks, functions of the device and casts as above."""
+    """From now on the simulator runs kernels as above."""
     from numba.core import types
     from numba.cuda.simulator import kernel, kernelapi
 
     kernelapi.threading = SimpleNamespace(current_thread=lambda: _Block.running)
     kernel.BlockManager = _Block
+    kernel.FakeWithinKernelCUDAArray = lambda array: array._ary
     kernel.FakeCUDAKernel.__call__ = _call(kernel, kernel.FakeCUDAKernel.__call__)
     for kind in (types.Integer, types.Float):
         kind.__call__ = _cast(kind.__call__)

@@ -31,7 +31,7 @@ def test_pipeline_of_processes(run: Run) -> None:
     assert (answer.code, answer.err) == (0, "")
     exact = enumerate_model(instances.ising_grid(3, 3, coupling_max=1.0, seed=1))
     assert json.loads(answer.out)["log_z"] == pytest.approx(exact.log_z, abs=1e-9)
-    assert_refused(run_process("infer", "-", stdin=b"MARKOV"), 3, "<stdin>:1")
+    assert_refused(run("infer", "-", stdin=b"MARKOV"), 3, "<stdin>:1")
     assert_refused(run("infer", "-", "--method", "bogus"), 2)
     assert run().code == 0
 

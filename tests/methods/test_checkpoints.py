@@ -126,7 +126,7 @@ RUN = {"num_chains": 8, "num_sweeps": 640, "burn_in": 60, "seed": 5, "edge_margi
 CHILD = """
 import itertools, os, signal, sys
 sys.path[:0] = {paths!r}
-from test_checkpoints import RUN, lopsided
+from sampler_checks import lopsided
 from fastmix.methods import sampler
 from fastmix.methods.sampler import sample
 
@@ -137,7 +137,7 @@ def progress(report):
     if next(number) == int(sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
 
-sample(lopsided(), checkpoint=sys.argv[1], checkpoint_seconds=0.0, progress=progress, **RUN)
+sample(lopsided(), checkpoint=sys.argv[1], checkpoint_seconds=0.0, progress=progress, **{run!r})
 """
 
 
@@ -145,7 +145,7 @@ def test_killed_runs_go_on_to_the_same_bits(tmp_path):
     expected = sample(lopsided(), **RUN)
     path = tmp_path / "run.npz"
     here = os.path.dirname(__file__)
-    script = CHILD.format(paths=[here, os.path.dirname(here)], step=8 * 5 * 7)  # 7 sweeps between two looks
+    script = CHILD.format(paths=[here, os.path.dirname(here)], step=8 * 5 * 7, run=RUN)  # 7 sweeps between two looks
     digests = []
     for stop in (4, 300):  # while burning in, and while collecting
         command = [sys.executable, "-W", "error", "-c", script, str(path), str(stop)]
