@@ -122,20 +122,38 @@ def _call(kernel: Any, launch: Callable[..., Any]) -> Callable[..., Any]:
     swapped: list[tuple[dict[str, Any], Any]] = []
 
     def call(self: Any, *arguments: Any) -> Any:
-        module = kernel._kernel_context
+        module, names = kernel._kernel_context, self.fn.__globals__
         if module is not None:
-            names = self.fn.__globals__
             if names.get("cuda", module) is not module:
                 swapped.append((names, names["cuda"]))
                 names["cuda"] = module
+                _cast_by_numpy(names)
             return self.fn(*arguments)
+        _cast_by_numpy(names)
         try:
-            return launch(self, *arguments)
+            return launch(self, *map(_plain, arguments))
         finally:
             while swapped:
                 names, names["cuda"] = swapped.pop()
 
     return call
+
+
+def _plain(argument: Any) -> Any:
+    """An argument of a kernel; arrays inside of it are those of NumPy."""
+    if isinstance(argument, tuple):
+        return tuple(getattr(part, "_ary", part) for part in map(_plain, argument))
+    return argument
+
+
+def _cast_by_numpy(names: dict[str, Any]) -> None:
+    """Types of Numba that a module of kernels has by names of its own become those of NumPy, which cast for them."""
+    from numba.core import types
+
+    scalars = types.integer_domain | types.real_domain
+    for name, value in names.items():
+        if isinstance(value, types.Type) and value in scalars:
+            names[name] = getattr(np, value.name)
 
 
 def _cast(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 import pytest
-from numba import config, cuda, float64, int32, types, uint32, uint64
+from numba import config, cuda, float64, types
 
 pytestmark = pytest.mark.skipif(
     not getattr(config, "ENABLE_CUDASIM", False), reason="run in the simulator by test_cuda_simulator.py"
@@ -84,8 +84,8 @@ def test_an_error_of_one_thread_ends_the_launch(failing):
 
 
 def test_casts_are_those_of_numba():
-    for kind in (int32, uint32, uint64, float64):
+    for kind in (types.int32, types.uint32, types.uint64, types.float64):
         for value in (3, 2**31 - 1, np.uint64(2**40 + 5), np.int64(7), np.float64(2.75), np.uint32(9), True, 2.5):
             made, expected = kind(value), kind.cast_python_value(value)
             assert (type(made), made) == (type(expected), expected)
-    assert uint32(types.int32, types.int32) == types.uint32(types.int32, types.int32)
+    assert types.uint32(types.int32, types.int32).return_type == types.uint32
