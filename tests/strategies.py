@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,16 @@ _seeds = st.integers(0, 2**32 - 1)
 def seeds(count: int, *, quick: int) -> list[object]:
     """Values for ``parametrize``: the first are for every run, the others for `make verify`."""
     return [*range(quick), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, count))]
+
+
+def each(*lists: Iterable[Any]) -> list[Any]:
+    """Combinations for ``parametrize``: every value is in one of every run, the others are for `make verify`."""
+    values = [list(one) for one in lists]
+    quick = {tuple(k % len(one) for one in values) for k in range(max(map(len, values)))}
+    return [
+        pytest.param(*map(list.__getitem__, values, at), marks=[] if at in quick else pytest.mark.slow)
+        for at in itertools.product(*(range(len(one)) for one in values))
+    ]
 
 
 @st.composite

@@ -22,6 +22,7 @@ from fastmix.denoising.posterior import as_grey
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid, potts_grid
+from fastmix.methods import annealed
 from fastmix.model import MarkovRandomField
 from fastmix.results import Status
 
@@ -113,7 +114,8 @@ def test_a_picture_too_large_for_the_memory_is_refused(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_finds_the_halves(method: str) -> None:
-    result = denoise(half(8, 10), noise=4.0, data_weight=1.0, method=method, seed=1)
+    fewer = {"num_sweeps": 200} if method in ("gibbs", "swendsen-wang", "tempered", "projected") else {}
+    result = denoise(half(8, 10), noise=4.0, data_weight=1.0, method=method, seed=1, **fewer)
     assert result.error_rate is not None
     assert result.error_rate < 0.05
     assert result.labels.shape == result.marginals.shape == result.observed.shape == (8, 10)
@@ -151,7 +153,7 @@ def root_mean_square(values: np.ndarray) -> float:
 
 
 def test_a_photograph_stays_one() -> None:
-    clean = shades()
+    clean = shades(30, 40)
     noisy = np.clip(clean + np.random.default_rng(1).normal(scale=0.1, size=clean.shape), 0.0, 1.0)
     result = denoise(noisy, seed=1)
     assert result.inference.method == "loopy-bp"
@@ -164,7 +166,7 @@ def test_a_photograph_stays_one() -> None:
 
 
 def test_salt_and_pepper_is_removed() -> None:
-    rng, clean = np.random.default_rng(2), shades()
+    rng, clean = np.random.default_rng(2), shades(30, 40)
     noisy = np.where(rng.random(clean.shape) < 0.1, rng.integers(0, 2, clean.shape), clean)
     result = denoise(noisy, seed=1)
     assert result.stats["outliers"] > 0.05
@@ -186,7 +188,7 @@ def test_black_and_white_is_found() -> None:
 
 def test_labels_asked_for() -> None:
     rng = np.random.default_rng(5)
-    truth = np.repeat(np.arange(4), 10)[None, :] * np.ones((12, 1), dtype=int)
+    truth = np.repeat(np.arange(4), 8)[None, :] * np.ones((10, 1), dtype=int)
     noisy = np.clip(np.array([0.1, 0.35, 0.6, 0.9])[truth] + rng.normal(scale=0.1, size=truth.shape), 0.0, 1.0)
     result = denoise(noisy, labels=4, seed=1)
     np.testing.assert_allclose(result.levels, [0.1, 0.35, 0.6, 0.9], atol=0.03)
@@ -297,6 +299,25 @@ def test_resampling_keeps_shares() -> None:
         np.testing.assert_allclose(log_means, np.log(0.25) + np.array([3.0, 1000.0]))
     # A count is floor or ceil of the share: standard deviation of a mean at most 0.5 / sqrt(4000), six of them.
     np.testing.assert_allclose(counts / 4000, 4 * weights, atol=6 * 0.5 / np.sqrt(4000))
+
+
+def test_configurations_that_are_known_are_those_around_the_modes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for model in (
+        ising_grid(3, 4, coupling_max=1.5, attractive=True, seed=0),
+        potts_grid(2, 3, coupling_max=1.0, seed=0),
+    ):
+        modes = np.random.default_rng(0).integers(0, model.num_states, (3, model.num_variables))
+        for limit, changed in ((np.inf, True), (0.0, False)):
+            monkeypatch.setattr(annealed, "_MOST_FLIPS", limit)
+            expected = np.zeros(len(model.log_unary))
+            for mode in modes:
+                for i, count in enumerate(model.num_states.tolist()):
+                    for s in range(count) if changed else mode[i : i + 1].tolist():
+                        x = mode.copy()
+                        x[i] = s
+                        k = model.unary_offsets[i] + s
+                        expected[k] = max(expected[k], np.exp(min(0.0, model.log_weight(x) - 4.0)))
+            np.testing.assert_allclose(annealed._known(model, modes, 4.0), expected, rtol=1e-12)
 
 
 def test_annealing_of_models_at_the_edge() -> None:

@@ -156,8 +156,8 @@ def test_a_cluster_that_loses_a_worker_and_its_scheduler_gives_the_same_file(
     scheduler: tuple[str, list[subprocess.Popen[bytes]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib")
-    name, total = "strength-random", 8 * 2 * 2 * 2
-    options: dict[str, Any] = {"trials": 8, "quick": True, "methods": ("loopy-bp", "gibbs"), "seed": 5}
+    name, total = "strength-random", 4 * 2 * 2 * 2
+    options: dict[str, Any] = {"trials": 4, "quick": True, "methods": ("loopy-bp", "gibbs"), "seed": 5}
     monkeypatch.setitem(EXPERIMENTS, name, helpers.small(name))
     run_experiment(name, tmp_path / "local", executor=helpers.InThisProcess(), **options)
     expected = (tmp_path / "local" / f"{name}.jsonl").read_bytes()

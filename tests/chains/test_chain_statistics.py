@@ -11,6 +11,7 @@ from scipy import stats
 from test_generator import chance_below
 
 import oracle
+import strategies
 from fastmix import MarkovRandomField, draw_exact
 from fastmix.chains import layout
 from fastmix.chains.base import ParameterSets
@@ -158,8 +159,7 @@ def run_chains(
     return engine.get_states().reshape(-1, n)
 
 
-@pytest.mark.parametrize("estimator", [None, *ESTIMATORS])
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("kernel", "estimator"), strategies.each(KERNELS, [None, *ESTIMATORS]))
 def test_joint_counts(kernel, estimator):
     model = models_for(kernel)
     assert goodness(model, run_chains(model, kernel, estimator=estimator)) > FALSE_ALARM
@@ -201,8 +201,7 @@ def test_goodness_of_exact_draws_is_uniform():
 # -- sums -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("kernel", "estimator"), strategies.each(KERNELS, ESTIMATORS))
 def test_sums_over_hundreds_of_sweeps(kernel, estimator):
     # Nearly certain states in both places: these are what overflows 32 bits first.
     model = MarkovRandomField.ising([(0, 1), (1, 2)], [0.8, -0.5], [0.2, 15.0, -15.0])

@@ -186,8 +186,7 @@ def test_potts_tables_are_taken_as_what_they_are():
     assert not Layout(centered.structure).product_arrays(ParameterSets.of(centered.parameters))[5].all()
 
 
-@pytest.mark.parametrize("exponentiated", [True, False])
-@pytest.mark.parametrize("strength", [1.0, 30.0, 1e3])
+@pytest.mark.parametrize(("strength", "exponentiated"), strategies.each([1.0, 30.0, 1e3], [True, False]))
 def test_products_match_the_naive_sampler(strength, exponentiated, monkeypatch):
     monkeypatch.setattr(layout, "BLOCK_SITES", 2)
     if not exponentiated:

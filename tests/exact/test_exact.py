@@ -376,7 +376,7 @@ def plain_results() -> list:
 # -- plans that are kept ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", strategies.seeds(20, quick=8))
 def test_calls_on_one_model_agree_with_the_oracle(seed):
     """The first calls go step by step, later ones by one compiled function, whatever the evidence."""
     rng = np.random.default_rng(seed)

@@ -274,8 +274,8 @@ def test_required_bytes_hold(how):
     if how == "numpy":
         pytest.skip("tables too small for a peak to matter")
     rng = np.random.default_rng(0)
-    n = 40
-    pairs = [(i, j) for i in range(n) for j in range(i + 1, min(n, i + 14))]
+    n = 36
+    pairs = [(i, j) for i in range(n) for j in range(i + 1, min(n, i + 13))]
     factors = Factors([2] * n, pairs, [rng.standard_normal(4) for _ in pairs])
     tree = plan_tree(factors)
     tree.marginals()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import fastmix
+import strategies
 from fastmix import MarkovRandomField, convert
 from fastmix.errors import ModelError
 from fastmix.instances import ising_grid
@@ -63,7 +64,7 @@ def same(one: MarkovRandomField, two: MarkovRandomField) -> None:
 
 
 @pytest.mark.parametrize("package", ["pgmpy", "pyagrum"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", strategies.seeds(3, quick=1))
 def test_models_and_networks_go_and_come_back(package: str, seed: int) -> None:
     imported(package)
     rng = np.random.default_rng(seed)
@@ -125,7 +126,7 @@ def test_pgmpy_states_in_another_order_in_the_table_of_a_child() -> None:
     assert network.tables[network.variable_names.index("b")].tolist() == [[0.7, 0.3], [0.2, 0.8]]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", strategies.seeds(3, quick=1))
 def test_dimod_energies(seed: int) -> None:
     dimod = imported("dimod")
     rng = np.random.default_rng(seed)

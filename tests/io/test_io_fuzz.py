@@ -68,7 +68,7 @@ def test_the_check_can_fail(monkeypatch):
     assert_can_fail(check_agreement, data, wrong, "test_io_fuzz.parse_uai", monkeypatch)
 
 
-@pytest.mark.parametrize("each", [100, pytest.param(1700, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("each", [50, pytest.param(1700, marks=pytest.mark.slow)])
 def test_damaged_files(each):
     rng = random.Random(20240607 + each)
     entries = np.random.default_rng(5)

@@ -11,6 +11,7 @@ import pytest
 from scipy import sparse
 
 import fastmix
+import strategies
 from fastmix import MarkovRandomField, ModelError, NormBall, ResourceError, Status, UnfitMethodError, learn
 from fastmix.exact import draw_exact
 from fastmix.graphs import complete_edges
@@ -266,8 +267,10 @@ POOR = {
 }
 
 
-@pytest.mark.parametrize("options", [{}, {"objective": "pseudo-likelihood"}, {"moments": "sampled", "num_chains": 256}])
-@pytest.mark.parametrize("name", POOR)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    strategies.each(POOR, [{}, {"objective": "pseudo-likelihood"}, {"moments": "sampled", "num_chains": 256}]),
+)
 def test_poor_data_give_finite_models(name: str, options: dict[str, Any]) -> None:
     rows = POOR[name]
     result = learn(rows, seed=0, **options)

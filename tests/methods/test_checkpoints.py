@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from sampler_checks import WEAK, assert_same, lopsided, stop_after
 
 import fastmix
+import strategies
 from fastmix import (
     FormatError,
     Interrupted,
@@ -124,7 +126,7 @@ RUN = {"num_chains": 8, "num_sweeps": 640, "burn_in": 60, "seed": 5, "edge_margi
 CHILD = """
 import itertools, os, signal, sys
 sys.path[:0] = {paths!r}
-from test_checkpoints import RUN, lopsided
+from sampler_checks import lopsided
 from fastmix.methods import sampler
 from fastmix.methods.sampler import sample
 
@@ -135,7 +137,7 @@ def progress(report):
     if next(number) == int(sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
 
-sample(lopsided(), checkpoint=sys.argv[1], checkpoint_seconds=0.0, progress=progress, **RUN)
+sample(lopsided(), checkpoint=sys.argv[1], checkpoint_seconds=0.0, progress=progress, **{run!r})
 """
 
 
@@ -143,7 +145,7 @@ def test_killed_runs_go_on_to_the_same_bits(tmp_path):
     expected = sample(lopsided(), **RUN)
     path = tmp_path / "run.npz"
     here = os.path.dirname(__file__)
-    script = CHILD.format(paths=[here, os.path.dirname(here)], step=8 * 5 * 7)  # 7 sweeps between two looks
+    script = CHILD.format(paths=[here, os.path.dirname(here)], step=8 * 5 * 7, run=RUN)  # 7 sweeps between two looks
     digests = []
     for stop in (4, 300):  # while burning in, and while collecting
         command = [sys.executable, "-W", "error", "-c", script, str(path), str(stop)]
@@ -159,10 +161,11 @@ def test_killed_runs_go_on_to_the_same_bits(tmp_path):
     assert_same(result, expected)
 
 
-@pytest.mark.parametrize("kind", ["plain", "counts", "everything"])
-@pytest.mark.parametrize("torn", [False, True])
-@pytest.mark.parametrize("calls", [2, 30, 69])
-def test_interrupted_runs_go_on_to_the_same_bits(calls, torn, kind, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "stop"), strategies.each(["plain", "counts", "everything"], itertools.product([2, 30, 69], [False, True]))
+)
+def test_interrupted_runs_go_on_to_the_same_bits(kind, stop, tmp_path, monkeypatch):
+    calls, torn = stop
     options = {"num_chains": 3, "num_sweeps": 640, "burn_in": 60, "seed": 5}
     if kind == "counts":
         options["estimator"] = "counts"

@@ -193,6 +193,7 @@ def test_the_guarantee_is_not_a_sweep_early(coupling):
 @pytest.mark.parametrize("method", METHODS)
 def test_edge_marginals_come_when_they_are_wanted(method):
     options = {"num_draws": 100} if method == "perfect" else options_for(method)
+    options |= {name: 40 for name in ("num_chains", "num_sweeps") if name in options}
     for wanted in (True, False):
         result = infer(TINY, method=method, edge_marginals=wanted, **options)
         assert (result.edge_marginals is not None) == wanted
@@ -393,10 +394,10 @@ def test_time_limits_are_kept(method):
     model = ising_grid(60, 60, coupling_max=1.0, attractive=True, seed=0)
     seeded = {} if method == "loopy-bp" else {"seed": 1}
     long = {"num_sweeps": 10_000_000} if method in ("gibbs", "swendsen-wang", "tempered", "projected") else {}
-    result = infer(model, method=method, time_limit=0.4, **seeded, **long)
+    result = infer(model, method=method, time_limit=0.2, **seeded, **long)
     assert result.status in ("ok", "not_mixed", "not_converged")
     assert result.stats["stopped_by"] in ("done", "time_limit")
-    assert result.stats["seconds"] - result.stats["compile_seconds"] < 1.48  # 1.2 times the limit and a second
+    assert result.stats["seconds"] - result.stats["compile_seconds"] < 1.24  # 1.2 times the limit and a second
     assert np.isfinite(result.node_marginals).all()
 
 
@@ -424,16 +425,16 @@ def test_edge_marginals_when_asked():
 def test_gibbs_sampling_that_mixes_is_taken_before_replica_exchange(monkeypatch):
     edges = complete_edges(60)
     weak = MarkovRandomField.ising(edges, np.random.default_rng(0).normal(scale=0.13, size=len(edges)))
-    choice = choose_method(weak, memory_limit=NOTHING, time_limit=5.0)
+    choice = choose_method(weak, memory_limit=NOTHING, time_limit=2.0)
     assert (choice.method, choice.trial and choice.trial.name) == ("tempered", "gibbs")
-    result = infer(weak, memory_limit=NOTHING, time_limit=5.0, seed=1)
+    result = infer(weak, memory_limit=NOTHING, time_limit=2.0, seed=1)
     assert (result.method, result.status) == ("gibbs", "ok")
     assert "agree after a short run" in result.stats["reason"]
     # Ctrl-C during the trial ends the call, with what there is.
     run = Gibbs.run
     monkeypatch.setattr(Gibbs, "run", lambda *args: replace(run(*args), status=fastmix.Status.INTERRUPTED))
     with pytest.raises(fastmix.Interrupted) as stopped:
-        infer(weak, memory_limit=NOTHING, time_limit=5.0, seed=1)
+        infer(weak, memory_limit=NOTHING, time_limit=1.0, seed=1)
     assert stopped.value.result.method == "gibbs"
     # Interrupted later, before replica exchange has averaged anything or anything but a moment: the trial.
     monkeypatch.setattr(Gibbs, "run", lambda *args: replace(run(*args), status=fastmix.Status.NOT_MIXED))

@@ -365,7 +365,7 @@ def test_kernels_are_chosen_by_range():
     assert module.make_messages(mixed, message_order="parallel").kernel == "tables"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", strategies.seeds(6, quick=2))
 def test_hubs_have_more_odds_than_doubles(seed):
     """Stars whose centres see log-odds of thousands, of one sign or of both, beside edges as strong as odds allow."""
     rng = np.random.default_rng(seed)

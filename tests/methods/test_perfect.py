@@ -136,9 +136,10 @@ def sabotaged(model: MarkovRandomField, how: str, num_samples: int) -> np.ndarra
     kernels = pytest.importorskip("fastmix.methods.perfect_kernels")
     run = kernels.bound_binary if past.binary else kernels.bound_general
     result = np.empty((num_samples, model.num_variables), dtype=np.int64)
+    streams = make_streams(5, 0, 20 * num_samples).T.copy()
     for r in range(num_samples):
         if how == "forward":  # stop at the moment of meeting instead of at a fixed present
-            stream = make_streams(5, r, 1)[:, 0].copy()
+            stream = streams[r]
             sets = past.full.copy()
             while not past._met(sets):
                 for i in past.order:
@@ -147,9 +148,8 @@ def sabotaged(model: MarkovRandomField, how: str, num_samples: int) -> np.ndarra
                         break
         else:  # fresh numbers at every restart
             for epoch in range(20):
-                stream = make_streams(5, 20 * r + epoch, 1)[:, 0].copy()
                 sets = past.full.copy()
-                run(sets, past.order, *past.arrays, stream, 1 << epoch)
+                run(sets, past.order, *past.arrays, streams[20 * r + epoch], 1 << epoch)
                 if past._met(sets):
                     break
         result[r] = perfect._members(sets)

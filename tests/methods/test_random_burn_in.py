@@ -40,7 +40,7 @@ def test_the_model_is_certified_by_its_width_only() -> None:
 
 
 def test_accuracy_burns_in_by_the_proven_number_of_random_updates() -> None:
-    model = dense_model()
+    model = dense_model(10)
     exact = enumerate_model(model).node_marginals
     proven = certify(model, accuracy=0.05)
     for seed in range(2):
@@ -85,7 +85,7 @@ def test_the_law_of_what_is_averaged(schedule: str) -> None:
         assert (np.abs(after - target) <= np.repeat(bias, counts) + 1e-12).all()
 
 
-@pytest.mark.parametrize("num_models", [10, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_models", [5, pytest.param(40, marks=pytest.mark.slow)])
 def test_the_bias_after_updates_is_never_below_the_exact_distance(num_models: int) -> None:
     rng = np.random.default_rng(0)
     told = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import strategies
 from fastmix.methods.diagnostics import (
     BatchStatistics,
     assess_mixing,
@@ -39,9 +41,13 @@ FloatArray = NDArray[np.float64]
 # -- chains with known autocorrelation ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("p", "lag"), [(0.5, 0.0), (0.3, 0.5), (0.2, 0.8), (0.6, -0.4)])
-@pytest.mark.parametrize("num_chains", [1, 2, *(pytest.param(k, marks=pytest.mark.slow) for k in (4, 8))])
-def test_standard_errors_and_their_coverage(p: float, lag: float, num_chains: int) -> None:
+CHANCES = [(0.5, 0.0), (0.3, 0.5), (0.2, 0.8), (0.6, -0.4)]
+MORE_CHAINS = [pytest.param(*case, marks=pytest.mark.slow) for case in product(CHANCES, (4, 8))]
+
+
+@pytest.mark.parametrize(("chance", "num_chains"), strategies.each(CHANCES, [1, 2]) + MORE_CHAINS)
+def test_standard_errors_and_their_coverage(chance: tuple[float, float], num_chains: int) -> None:
+    p, lag = chance
     # Every variable is one replication.
     num_variables, num_sweeps, num_batches = 600, 4000, 40
     rng = np.random.default_rng(round(100 * (p + lag)) + num_chains)
@@ -324,6 +330,7 @@ def import_arviz() -> Any:
         return pytest.importorskip("arviz")
 
 
+@pytest.mark.slow  # to load the package takes most of the time
 @pytest.mark.parametrize("lag", [0.0, 0.7, 0.97])
 @pytest.mark.parametrize("num_chains", [8, 11])
 def test_r_hat_is_the_rank_normalised_one_of_arviz(lag: float, num_chains: int) -> None:

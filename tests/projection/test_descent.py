@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+import strategies
 from fastmix import MarkovRandomField, NotConvergedError, Status, UnfitMethodError, project
 from fastmix.graphs import complete_edges, cycle_edges, grid_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
@@ -48,9 +49,11 @@ def safe_norm(model, norm, dependency):
 # -- feasibility ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("divergence", DIVERGENCES, ids=repr)
-@pytest.mark.parametrize(("norm", "dependency"), list(itertools.product(["inf", "spectral"], ["range", "linf"])))
-def test_every_descent_ends_within_the_bound(divergence, norm, dependency):
+@pytest.mark.parametrize(
+    ("divergence", "bounded"), strategies.each(DIVERGENCES, itertools.product(["inf", "spectral"], ["range", "linf"]))
+)
+def test_every_descent_ends_within_the_bound(divergence, bounded):
+    norm, dependency = bounded
     model = random_tables(grid_edges(3, 3), [2, 3, 1, 2, 4, 2, 3, 2, 2], scale=1.0, seed=1)
     steps = [FixedStep(num_steps=4, coordinates=c) for c in ("indicator", "centred")] + [DecreasingStep(num_steps=6)]
     steps += [LineSearch(num_steps=4)] if divergence is not QUICK else [FixedStep(num_steps=4, coordinates="fisher")]

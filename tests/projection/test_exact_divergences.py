@@ -51,7 +51,7 @@ def test_the_constant_of_the_model_does_not_matter():
         assert objective.evaluate(shifted)[0] == pytest.approx(objective.evaluate(theta)[0], rel=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", strategies.seeds(6, quick=2))
 @pytest.mark.parametrize("name", ["rows-and-columns", "adjacent-pairs", "spanning-trees"])
 def test_piecewise_is_the_largest_piece_with_its_gradient(seed, name):
     psi, theta = grid_pair(seed, *((2, 3), (3, 2))[seed % 2])

@@ -47,11 +47,14 @@ def nearest_table(psi, dependency, z):
     t = z * (4.0 if dependency == "range" else 2.0)
     x, memory = psi.reshape(-1).copy(), np.zeros(len(columns))
     for _ in range(3000):
+        before = x
         for k, c in enumerate(columns):
             y = x + memory[k] * c
             excess = c @ y
             memory[k] = np.sign(excess) * max(0.0, abs(excess) - t) / (c @ c)
             x = y - memory[k] * c
+        if np.abs(x - before).max() < 1e-10:
+            break
     return x.reshape(psi.shape)
 
 

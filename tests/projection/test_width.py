@@ -35,7 +35,7 @@ def dense_model(n: int = 30, scale: float = 0.5, seed: int = 0) -> MarkovRandomF
 
 
 @pytest.mark.parametrize("dense", [True, False])
-@pytest.mark.parametrize("seed", strategies.seeds(60, quick=10))
+@pytest.mark.parametrize("seed", strategies.seeds(60, quick=4))
 def test_agrees_with_a_general_convex_solver(seed: int, dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solvers, "_LEAST_DENSITY", 0.0 if dense else 2.0)
     monkeypatch.setattr(solvers, "_SPARSE_TOL", 0.0)

@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 import oracle
+import strategies
 from fastmix import graphs
 from fastmix.model import MarkovRandomField
 from fastmix.theory.bias import bias_after
@@ -227,8 +228,7 @@ def simulate(
     return means.mean(axis=1), means.var(axis=1, ddof=1)
 
 
-@pytest.mark.parametrize("num_sweeps", [1, 20])
-@pytest.mark.parametrize("burn_in", [0, 3])
+@pytest.mark.parametrize(("num_sweeps", "burn_in"), strategies.each([1, 20], [0, 3]))
 def test_intervals_of_simulated_chains_hold(num_sweeps: int, burn_in: int) -> None:
     model = MarkovRandomField.ising(graphs.path_edges(3), [0.5, -0.6], [0.4, 0.0, -1.0])
     exact = np.concatenate(oracle.node_marginals(model))

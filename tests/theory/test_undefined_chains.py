@@ -36,9 +36,9 @@ def is_defined(model: MarkovRandomField) -> bool:
     return all(oracle.conditional(model, i, x) is not None for x, i in everywhere)
 
 
-@pytest.mark.parametrize("dependency", DEPENDENCIES)
-@pytest.mark.parametrize("norm", [None, *NORMS])
-@pytest.mark.parametrize("schedule", ["systematic", "random"])
+@pytest.mark.parametrize(
+    ("dependency", "norm", "schedule"), strategies.each(DEPENDENCIES, [None, *NORMS], ["systematic", "random"])
+)
 def test_an_undefined_chain_is_not_certified(dependency: Any, norm: Any, schedule: Any) -> None:
     model = MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [[[0.0, 0.0], [-INF, -INF]]])
     for per_variable in (False, True):

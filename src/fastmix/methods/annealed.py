@@ -18,6 +18,7 @@ from fastmix._checks import check_count
 from fastmix._clock import Clock, Report
 from fastmix._memory import check_memory
 from fastmix.chains.annealing import Annealing
+from fastmix.chains.layout import rows_of
 from fastmix.methods.base import Context, Method, option, run_method
 from fastmix.methods.diagnostics import student_factor
 from fastmix.methods.starts import find_modes
@@ -353,17 +354,23 @@ def _known(model: MarkovRandomField, modes: IntArray, log_z: float) -> FloatArra
 
     These are the modes with one variable changed to the state, or as they are in models where that would take long.
     """
-    known, first = np.zeros(len(model.log_unary)), model.unary_offsets[:-1]
-    flips = len(known) * max(1, model.num_edges) <= _MOST_FLIPS
-    for mode in modes:
-        states = np.tile(mode, (len(known) if flips else 1, 1))
-        entries = np.arange(len(known)) if flips else first + mode
-        if flips:
-            owner = np.repeat(np.arange(model.num_variables), model.num_states)
-            states[entries, owner] = entries - first[owner]
-        logs = np.atleast_1d(model.log_weight(states)) - log_z
-        known[entries] = np.maximum(known[entries], np.exp(np.minimum(0.0, logs)))
-    return known
+    logs, first = np.full(len(model.log_unary), -np.inf), model.unary_offsets[:-1]
+    flips = len(logs) * max(1, model.num_edges) <= _MOST_FLIPS
+    if flips and len(modes):  # what the tables of every edge add to the states of either end
+        owner, starts, own_steps, other_steps = model.structure.directed
+        begins, entries = rows_of(model.unary_offsets, owner)
+        ends = np.repeat(np.arange(len(owner)), np.diff(begins))
+        own = starts[ends] + own_steps[ends] * (entries - first[owner[ends]])
+        neighbors = model.adjacency.neighbors[ends]
+    for mode, weight in zip(modes, np.atleast_1d(model.log_weight(modes)), strict=True):
+        found = first + mode
+        if not flips:
+            logs[found] = np.maximum(logs[found], weight)
+            continue
+        beside = model.log_pairwise[own + other_steps[ends] * mode[neighbors]]
+        local = model.log_unary + np.bincount(entries, beside, len(logs))
+        logs = np.maximum(logs, weight + local - np.repeat(local[found], model.num_states))
+    return np.exp(np.minimum(0.0, logs - log_z))
 
 
 def _combine(chains: FloatArray, log_ratio: FloatArray) -> tuple[FloatArray, FloatArray]:

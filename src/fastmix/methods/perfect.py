@@ -90,14 +90,15 @@ class Perfect(Method):
         share = max(1, min(256, -(-num_draws // (8 * threads))))
 
         def work(first: int) -> int:
-            for r in range(first, min(num_draws, first + share)):
+            numbers = range(first, min(num_draws, first + share))
+            for r, streams in zip(numbers, past.streams(numbers), strict=True):
                 if clock.past():
                     raise NotConvergedError(
                         f"{num_draws} perfect draws take longer than {clock.limit:g} s, and the fastest of them would "
                         "be biased: raise time_limit, or ask for fewer"
                     )
-                states[r], sweeps[r] = past.sample(r)
-            return min(num_draws, first + share) - first
+                states[r], sweeps[r] = past.sample(r, streams)
+            return len(numbers)
 
         done = 0
         with ThreadPoolExecutor(threads) as pool:
@@ -231,13 +232,17 @@ class _Past:
             self.arrays = (*directed_arrays(model), model.structure.incident)
             self.full = np.array([(1 << int(k)) - 1 for k in model.num_states], dtype=np.uint64)
 
-    def sample(self, number: int) -> tuple[IntArray, int]:
+    def streams(self, numbers: range) -> NDArray[np.uint32]:
+        """The streams (numbers, epochs, 4) of consecutive samples: together, as one of them would take as long."""
+        count = len(numbers) * _EPOCHS
+        return make_streams(self.seed, numbers.start * _EPOCHS, count).T.reshape(-1, _EPOCHS, 4)
+
+    def sample(self, number: int, streams: NDArray[np.uint32]) -> tuple[IntArray, int]:
         """The configuration of a sample at the present, and how many sweeps ago its chains began."""
         from fastmix.methods import perfect_kernels
 
         kernels: Any = perfect_kernels
         run = kernels.bound_binary if self.binary else kernels.bound_general
-        streams = make_streams(self.seed, number * _EPOCHS, _EPOCHS).T.copy()
         n = self.model.num_variables
         if n == 0:
             return np.zeros(0, dtype=np.int64), 0

@@ -299,7 +299,8 @@ def test_complete_graphs_have_a_thread_for_every_chain(monkeypatch):
     simulated = getattr(numba.config, "ENABLE_CUDASIM", False)
     if simulated:
         monkeypatch.setattr(field_kernels, "_HELD", 2 * 32)
-    complete = dense_binary(12 if simulated else 70)
+    num_sweeps = 1 if simulated else 2
+    complete = dense_binary(10 if simulated else 70)
     for model in (complete, cancelling()):
         states = random_states(model, 33)
         engine = CudaChains(model.structure, num_chains=33, seed=7, kernel="packed-field", estimator=None)
@@ -307,13 +308,13 @@ def test_complete_graphs_have_a_thread_for_every_chain(monkeypatch):
             assert (engine._launch.block_x, engine._launch.block_y) == (1, 32)
         engine.load(model.parameters)
         engine.set_states(states)
-        engine.sweep(2)
+        engine.sweep(num_sweeps)
         slow = CudaChains(
             model.structure, num_chains=33, seed=7, kernel="packed-field", estimator=None, launch=Launch(1, 2, 1)
         )
         slow.load(model.parameters)
         slow.set_states(states)
-        slow.sweep(2)
+        slow.sweep(num_sweeps)
         assert (engine.get_states() != states).any()
         np.testing.assert_array_equal(engine.get_states(), slow.get_states())
 

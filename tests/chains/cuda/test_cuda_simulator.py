@@ -12,6 +12,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 LEAST = {
+    "test_cuda_turns": 6,
     "test_cuda_kernels": 40,
     "test_cuda_chains": 25,
     "test_cuda_ladder": 6,
@@ -21,17 +22,30 @@ LEAST = {
 }
 
 
+def run(marked: str, names: list[str], **variables: str) -> str:
+    files = [str(HERE / f"{name}.py") for name in names]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", marked, "-vv", *files]
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", **variables}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=HERE.parents[2], timeout=880)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert "SKIPPED" not in done.stdout
+    return done.stdout
+
+
 @pytest.mark.parametrize("marked", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
 @pytest.mark.first
 @pytest.mark.timeout(900)
 def test_kernels_in_the_simulator(marked):
     pytest.importorskip("numba_cuda", reason="needs the package numba-cuda")
-    files = [str(HERE / f"{name}.py") for name in LEAST]
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", marked, "-vv", *files]
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=HERE.parents[2], timeout=880)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert "SKIPPED" not in done.stdout
+    shown = run(marked, list(LEAST))
     for name, least in LEAST.items():
-        passed = len(re.findall(rf"{Path(name).name}\.py::.* PASSED", done.stdout))
+        passed = len(re.findall(rf"{Path(name).name}\.py::.* PASSED", shown))
         assert passed >= least or marked == "slow", f"{name}: {passed}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_kernels_in_the_simulator_as_it_is():
+    """Without the turns of ``tests/simulator.py``: threads of a block run side by side."""
+    pytest.importorskip("numba_cuda", reason="needs the package numba-cuda")
+    run("not slow", [name for name in LEAST if name != "test_cuda_turns"], FASTMIX_SIMULATOR="as it is")

@@ -90,10 +90,10 @@ def test_a_first_order_transition_is_not_missed():
 
 def test_what_starts_no_replica_is_still_doubted(monkeypatch):
     """Replicas that never see the phase agree with each other: only the bound tells."""
-    model, share, log_z = first_order_model(24, 16)
+    model, share, log_z = first_order_model(20, 12)
     for name in ("spread_phases", "enter_phases"):
         monkeypatch.setattr(run_module, name, lambda *_: None)
-    answer = temper(model, num_sweeps=100, seed=2)
+    answer = temper(model, num_sweeps=50, seed=2)
     assert abs(answer.marginal(0)[0] - share) > 0.5
     assert answer.log_z is not None
     assert answer.log_z < log_z - 3.0
@@ -101,7 +101,7 @@ def test_what_starts_no_replica_is_still_doubted(monkeypatch):
     assert "configurations around 0 0 0" in answer.stats["note"]
     # Sabotaged: without phases nothing is noticed.
     monkeypatch.setattr(run_module, "find_phases", lambda *_, **__: [])
-    assert temper(model, num_sweeps=100, seed=2).status == Status.OK
+    assert temper(model, num_sweeps=50, seed=2).status == Status.OK
 
 
 def test_forbidden_pairs_have_phases_without_bounds():
