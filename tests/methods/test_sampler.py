@@ -312,7 +312,7 @@ def test_backends_without_a_gpu():
     with pytest.raises(ValueError, match="backend must be cpu, cuda or auto"):
         sample(WEAK, backend="tpu", num_sweeps=10)
     attractive = ising_grid(3, 3, coupling_max=0.5, attractive=True, seed=0)
-    with pytest.raises(UnfitMethodError, match="backend must be cpu for Swendsen-Wang"):
+    with pytest.raises(UnfitMethodError, match="backend must be cpu for the method swendsen-wang"):
         sample(attractive, method="swendsen-wang", backend="cuda", num_sweeps=10)
 
 
