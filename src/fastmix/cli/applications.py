@@ -14,7 +14,7 @@ __all__ = ["denoise", "experiment", "warm_up"]
 
 
 @takes(
-    "denoising.denoise", "seed num_threads time_limit",
+    "denoising.denoise", "seed num_threads time_limit backend",
     labels=Asked("Grey levels of the result; found from the picture by default.", "K"),
     coupling="How strongly neighbors want to agree; learnt from the picture by default.",
     data_weight="How much a pixel believes its grey value; learnt by default.",
@@ -95,7 +95,9 @@ def experiment(
     files.check_output_folder(output)
     with console.workers(cluster, num_workers) as executor, files.blaming_input(output):
         progress: Report = "auto" if bar_shown() else console.rows_told()
-        result = experiments.run_experiment(name, output, executor=executor, progress=progress, **given)
+        result = files.salvage(
+            lambda: experiments.run_experiment(name, output, executor=executor, progress=progress, **given)
+        )
     if as_json:
         console.emit_json(result.to_dict())
     else:

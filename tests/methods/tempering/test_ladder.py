@@ -8,10 +8,11 @@ import pytest
 from scipy import stats
 
 import oracle
-from fastmix import MarkovRandomField, UnfitMethodError, draw_exact
+from fastmix import Interrupted, MarkovRandomField, UnfitMethodError, draw_exact, temper
 from fastmix.chains import cpu, layout
 from fastmix.chains.conditionals import check_conditionals
 from fastmix.chains.cpu import CpuChains
+from fastmix.instances import ising_grid
 from fastmix.methods.tempering import houdayer_kernels
 from fastmix.methods.tempering import ladder as ladder_module
 from fastmix.methods.tempering.ladder import Ladder, check_swendsen_wang_moves
@@ -404,3 +405,15 @@ def plain_results() -> list:
         counts = run.counts()
         results.append([run.get_states().tolist(), run.take_sums().tolist(), counts.sums.tolist()])
     return results
+
+
+def test_an_interrupted_projection_is_no_result_of_replica_exchange(monkeypatch):
+    from fastmix.projection import euclidean
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(euclidean, "_quadratic_sweep", interrupt)
+    with pytest.raises(Interrupted) as stopped:
+        temper(ising_grid(4, 4, coupling_max=3.0, seed=0), norm_bound=0.5)
+    assert stopped.value.result is None

@@ -12,7 +12,7 @@ import numpy as np
 
 from fastmix._arrays import IntArray
 from fastmix._checks import check_accuracy, check_count, check_positive
-from fastmix._clock import Report
+from fastmix._clock import Clock, Report
 from fastmix.chains.base import make_chains
 from fastmix.chains.conditionals import check_conditionals
 from fastmix.errors import Interrupted, NotConvergedError, UnfitMethodError
@@ -108,7 +108,7 @@ class Tempered(Method):
 
     def run(self, model: MarkovRandomField, context: Context) -> TemperResult:
         """Marginals and log Z of the highest rung."""
-        path = make_path(model, norm_bound=self.norm_bound)
+        path = make_path(model, norm_bound=self.norm_bound, clock=context.clock)
         moves = _choose_moves(self.moves, path)
 
         def make_cpu() -> Ladder:
@@ -123,7 +123,7 @@ class Tempered(Method):
 
         ladder, place = make_chains(context.backend, make_cpu, make_cuda)
         moves = moves if ladder.device == "cpu" else ()
-        certified = _certified_sweeps(path, self.norm_bound)
+        certified = _certified_sweeps(path, self.norm_bound, context.clock)
         plan = self._planned(context.clock.asked, certified or 0)
         run = Run(ladder, plan, context.clock, edge_marginals=bool(context.edge_marginals))
         stopped_by = run.go()
@@ -299,11 +299,15 @@ def _choose_moves(moves: Literal["auto"] | Sequence[str], path: TemperingPath) -
     return tuple(name for name in MOVES if name in moves)
 
 
-def _certified_sweeps(path: TemperingPath, norm_bound: float | None) -> int | None:
+def _certified_sweeps(path: TemperingPath, norm_bound: float | None, clock: Clock) -> int | None:
     """Sweeps that provably bring Gibbs sampling of the projected model to an accuracy of 0.01, if they are known."""
     if path.kind != "projected" or norm_bound is None or norm_bound >= 1.0:
         return None
-    return certify(path.model_at(0.5), accuracy=_BASE_ACCURACY, criterion="dobrushin", per_variable=True).num_sweeps
+    found = certify(
+        path.model_at(0.5), accuracy=_BASE_ACCURACY, criterion="dobrushin", per_variable=True,
+        time_limit=clock.rest(0.1),
+    )  # fmt: skip
+    return found.num_sweeps
 
 
 # -- what comes back --------------------------------------------------------------------------------------------------
