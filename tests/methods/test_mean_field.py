@@ -183,7 +183,7 @@ def test_forbidden_pairs(seed):
             assert math.prod(result.marginal(i)[a] for i, a in enumerate(x)) == 0.0
 
 
-def test_colouring_a_grid():
+def test_coloring_a_grid():
     equal = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
     edges = grid_edges(12, 12)
     model = MarkovRandomField.from_tables(np.zeros((144, 3)), edges, [equal] * len(edges))

@@ -57,7 +57,7 @@ class Numbers:
 
 
 def naive_update(model: MarkovRandomField, sets: list[set[int]], i: int, numbers: Numbers) -> set[int]:
-    """States that some allowed choice from the neighbours' sets selects, by trying all choices."""
+    """States that some allowed choice from the neighbors' sets selects, by trying all choices."""
     count = int(model.num_states[i])
     binary = bool((model.num_states == 2).all())
     uniforms = [numbers.uniform() for _ in range(1 if binary else count)]
@@ -96,7 +96,7 @@ def test_sets_hold_whatever_the_past_selects(model, seed):
         for i in past.order.tolist():
             before[i] = naive_update(small, before, i, numbers)
             # The kernel looks at pairs of states one by one, which may keep more, and never fewer; for binary
-            # variables, and once the neighbours are known, exactly these.
+            # variables, and once the neighbors are known, exactly these.
             kept = {s for s in range(64) if int(sets[i]) >> s & 1}
             assert before[i] <= kept
             if past.binary and not small.has_forbidden:

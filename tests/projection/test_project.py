@@ -402,7 +402,7 @@ def test_nearly_tied_contrasts_do_not_lose_the_path():
         assert result.squared_distance == pytest.approx(exact.squared_distance, abs=1e-4 + 100 * size)
 
 
-# -- many neighbours and little time ---------------------------------------------------------------------------------
+# -- many neighbors and little time ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("leaves", [10, 64, 65, 300])

@@ -21,7 +21,7 @@ __all__ = ["denoise", "experiment", "warm_up"]
     method="One of fastmix infer; annealed by default, loopy-bp for photographs.",
 )  # fmt: skip
 def denoise(
-    image: Annotated[str, typer.Argument(metavar="IMAGE", help="PNG, JPEG or another picture; colours become grey.")],
+    image: Annotated[str, typer.Argument(metavar="IMAGE", help="PNG, JPEG or another picture; colors become grey.")],
     output: Annotated[str, typer.Option("--output", "-o", metavar="OUT.png", help="The clean picture.")],
     panels: Annotated[bool, typer.Option("--panels", help="Noisy, probabilities and result side by side.")] = False,
     simulate_noise: Annotated[

@@ -295,10 +295,10 @@ def _members(sets: NDArray[Any]) -> IntArray:
 
 
 def _odds(model: MarkovRandomField) -> tuple[Any, ...]:
-    """Neighbours, what either state of them adds to the log-odds of state 1, and the unary log-odds."""
+    """Neighbors, what either state of them adds to the log-odds of state 1, and the unary log-odds."""
     with np.errstate(invalid="ignore"):
         unary, odds = log_odds(model.structure, model.log_unary, model.log_pairwise)
-    # A neighbour's state that forbids both own states is never in its set together with an allowed configuration.
+    # A neighbor's state that forbids both own states is never in its set together with an allowed configuration.
     odds = np.where(np.isnan(odds), 0.0, odds)
     return (
         model.adjacency.indptr,

@@ -250,7 +250,7 @@ def anneal_population(pool: Chains, parameters: FloatArray, num_sweeps: int, rng
 def match_marginals(theta: MarkovRandomField, moments: FloatArray) -> MarkovRandomField:
     """The model with other unaries, those that have the given marginals in mean-field theory.
 
-    ``u_i(a) = log p_i(a) - sum over neighbours j of sum_b T_ij(a, b) p_j(b)``.
+    ``u_i(a) = log p_i(a) - sum over neighbors j of sum_b T_ij(a, b) p_j(b)``.
     """
     split = len(theta.log_unary)
     marginals = np.maximum(moments[:split], _LEAST_MARGINAL)

@@ -68,7 +68,7 @@ class Certificate:
     dependency : str or None
         The bound on R; None, as the norm, where R was not asked for.
     norm, norm_value : str or None, float
-        A norm of the bound on R, from above; infinite where some states of the neighbours of a variable forbid every
+        A norm of the bound on R, from above; infinite where some states of the neighbors of a variable forbid every
         state of it, so that Gibbs sampling is undefined.
     bias : float array (n,)
         Bounds on the total variation distance of every marginal after ``num_sweeps`` (if not certified, after the

@@ -23,7 +23,7 @@ FALSE_ALARM = 1e-7  # each test; a few dozen of them
 
 
 def mixed(seed: int = 3, *, forbidden: bool = False) -> MarkovRandomField:
-    """Mixed state counts, a one-state and an isolated variable, one variable of five neighbours."""
+    """Mixed state counts, a one-state and an isolated variable, one variable of five neighbors."""
     rng = np.random.default_rng(seed)
     counts, pairs = [2, 3, 1, 2, 2, 2, 2], [(0, 1), (0, 3), (1, 2), (1, 3), (1, 4), (1, 5), (3, 4)]
     tables = [1.2 * rng.normal(size=(counts[i], counts[j])) for i, j in pairs]
@@ -41,7 +41,7 @@ def binary(seed: int = 4) -> MarkovRandomField:
 
 
 def star(seed: int = 5) -> MarkovRandomField:
-    """A hub of six neighbours: four at once and the rest one by one."""
+    """A hub of six neighbors: four at once and the rest one by one."""
     rng = np.random.default_rng(seed)
     pairs = [(0, j) for j in range(1, 7)]
     return MarkovRandomField.ising(pairs, rng.uniform(-1, 1, 6), rng.uniform(-1, 1, 7))
@@ -257,7 +257,7 @@ def test_the_same_bits_for_any_number_of_threads(pairs):
             assert np.array_equal(a, b)
 
 
-# -- the distribution at every rung, and of neighbouring rungs together ---------------------------------------------
+# -- the distribution at every rung, and of neighboring rungs together ---------------------------------------------
 
 
 def exact_start(path: TemperingPath, positions: np.ndarray, num_ladders: int, seed: int) -> np.ndarray:
@@ -267,7 +267,7 @@ def exact_start(path: TemperingPath, positions: np.ndarray, num_ladders: int, se
 
 
 def p_values(run: Ladder) -> list[float]:
-    """Chi-square tests of the configurations at every rung, and of those at neighbouring rungs being independent."""
+    """Chi-square tests of the configurations at every rung, and of those at neighboring rungs being independent."""
     path, states = run.path, run.get_states().astype(np.int64)
     shape = tuple(path.model.num_states.tolist())
     size = math.prod(shape)

@@ -39,7 +39,7 @@ MOVES = ("houdayer", "swendsen-wang")
 _NUM_SWEEPS = 5_000
 _MOST_SWEEPS = 1_000_000  # where an accuracy decides
 _LEAST_BURN_IN = 200
-_SPARSE = 6.0  # neighbours a variable on average, up to which clusters of differing variables are worth a try
+_SPARSE = 6.0  # neighbors a variable on average, up to which clusters of differing variables are worth a try
 _MOST_STATES = 256
 _MOST_REPLICAS = 10_000
 _MIN_TRIPS = 10.0
@@ -182,7 +182,7 @@ def temper(
     """Marginals and log Z by replica exchange, for models in which single chains get stuck.
 
     Replicas of the model are sampled side by side at K rungs of a path of models, from one whose draws and log Z are
-    known exactly to the model itself, and neighbouring rungs exchange their configurations. What a replica cannot do at
+    known exactly to the model itself, and neighboring rungs exchange their configurations. What a replica cannot do at
     the top, it does further down, and brings back. The rungs are placed, during the burn-in, where exchanges are
     rejected equally often, and their number follows from the communication barrier Lambda that this uncovers; exchanges
     alternate between odd and even rungs, so that replicas drift up and down rather than diffuse [1]_.
@@ -218,7 +218,7 @@ def temper(
         Of ``log_z_lower``.
     backend : {"cpu", "cuda", "auto"}
         See :func:`fastmix.sample`. On a GPU there are no cluster moves, and up to 1,024 ladders, of which 32 (binary
-        variables with at most four neighbours) or 4 make an ensemble.
+        variables with at most four neighbors) or 4 make an ensemble.
     evidence, seed, num_threads, progress, executor
         See :func:`fastmix.infer` and :func:`fastmix.sample`.
     time_limit : float, optional
@@ -252,7 +252,7 @@ def temper(
     sampling along the ladder after the run.
 
     A sweep takes K times the ladders times n updates, at about 1.5 ns each on one core. Lambda grows like the
-    square root of n, and the memory is a byte an update of a sweep plus 4 K times the patterns of all neighbourhoods.
+    square root of n, and the memory is a byte an update of a sweep plus 4 K times the patterns of all neighborhoods.
 
     References
     ----------
